@@ -19,8 +19,8 @@ class UsedResources:
 
     def __init__(self) -> None:
         self.places: dict[str, dict[Client, Resources]] = {}
-        """agent → client → used resources; empty if neither the master nor an assumption provides
-        them"""
+        """agent → client → used resources; empty if neither the master nor an assumption
+        provides them"""
         self._sums: dict[Client, Quantities] = {}
 
     def __iter__(self) -> Iterator[Client]:

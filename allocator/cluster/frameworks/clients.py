@@ -1,6 +1,7 @@
-"""Clients, and which user each of them belongs to.
+"""Clients and their users.
 
-A *client* is a framework in one of its roles; what a user is, is configuration.
+A *client* is a framework in one of its roles. The setting `users.key` determines the user of a
+client.
 """
 
 from collections.abc import Collection, Iterator
@@ -21,7 +22,7 @@ _NOTHING = Quantities()
 
 
 class Clients:
-    """All clients, with what they hold."""
+    """All known clients, with their users and allocations."""
 
     def __init__(self, settings: EngineSettings, now: float, excluded: tuple[str, ...]) -> None:
         self._key: UserKey = settings.user_key
@@ -29,47 +30,48 @@ class Clients:
         self._volumes_once = settings.shared_volumes_once
         self.users = Users(settings, now, excluded)
         self.roles: RoleMeter | None = None
-        """Counts what is held in roles; None: nobody does, or users are roles."""
+        """Meters allocations by role; None if roles are not metered, or if users are roles."""
         self._users: dict[Client, User] = {}
-        """Whom each acts for."""
-        self._of: dict[str, list[Client]] = {}
+        """client → its user"""
+        self._by_framework: dict[str, list[Client]] = {}
         self._wanting: dict[Client, None] = {}
         self.version = 0
-        """Changes when a client begins or ceases to want offers, or its tasks are others."""
+        """Changes when a client starts or stops wanting offers, or when its tasks change."""
 
     def __contains__(self, client: object) -> bool:
         return client in self._users
 
     @property
     def wanting(self) -> Iterator[Client]:
-        """The clients that are to get offers, in no particular order."""
+        """The clients that want offers, in no particular order."""
         return iter(self._wanting)
 
     def add(self, client: Client, framework: Framework) -> None:
-        """Make a client known, and its user with it; it gets no offers yet."""
+        """Add a client, and its user if unknown; the client gets no offers yet."""
         user = self.users.get(user_of(self._key, client.role, framework, self._limits))
         self.users.add(user, client)
         self._users[client] = user
-        self._of.setdefault(client.framework, []).append(client)
+        self._by_framework.setdefault(client.framework, []).append(client)
 
     def remove(self, client: Client) -> None:
-        """Forget a client; what it still holds is released."""
+        """Forget a client, and release its resources."""
         self.set_wanting(client, wanting=False)
         self.release(client, self.held(client), lost=self.users.volumes.of(client))
         self.users.remove(self._users.pop(client), client)
-        self._of[client.framework].remove(client)
-        if not self._of[client.framework]:
-            del self._of[client.framework]
+        self._by_framework[client.framework].remove(client)
+        if not self._by_framework[client.framework]:
+            del self._by_framework[client.framework]
 
     def __iter__(self) -> Iterator[Client]:
+        """Iterate over all clients, in order of arrival."""
         return iter(self._users)
 
     def of(self, framework: str) -> list[Client]:
         """Return the clients of a framework."""
-        return list(self._of.get(framework, ()))
+        return list(self._by_framework.get(framework, ()))
 
     def reassign(self, framework: Framework) -> None:
-        """Move clients of the framework whose user is another one now."""
+        """Move the framework's clients to their present users, if these have changed."""
         for client in self.of(framework.id):
             if user_of(self._key, client.role, framework, self._limits) != self.user(client):
                 held, volumes = self.held(client), self.users.volumes.of(client)
@@ -78,7 +80,7 @@ class Clients:
                 self.allocate(client, held, gained=volumes)
 
     def set_wanting(self, client: Client, *, wanting: bool) -> None:
-        """Say whether a client is to get offers."""
+        """Set whether a client wants offers."""
         if (client in self._wanting) == wanting:
             return
         if wanting:
@@ -96,13 +98,13 @@ class Clients:
         lost: Collection[Volume] = (),
         gained: Collection[Volume] = (),
     ) -> None:
-        """Count scalars as held by the client.
+        """Add scalar quantities to the client's allocation.
 
         Args:
-            client: The holder.
-            quantities: The quantities that it gets, shared volumes included.
-            lost: Shared volumes that it holds no longer.
-            gained: Shared volumes that it did not hold.
+            client: A known client.
+            quantities: The added quantities, including shared volumes.
+            lost: Shared volumes that the client no longer holds.
+            gained: Shared volumes that the client did not hold before.
         """
         repeats = self.repeats(client, lost, gained)
         self.users.allocate(self._users[client], client, quantities, repeats)
@@ -117,7 +119,14 @@ class Clients:
         lost: Collection[Volume] = (),
         gained: Collection[Volume] = (),
     ) -> None:
-        """Count scalars as no longer held by the client; `lost` and `gained` as in `allocate`."""
+        """Subtract scalar quantities from the client's allocation.
+
+        Args:
+            client: A known client.
+            quantities: The released quantities, including shared volumes.
+            lost: As in `allocate`.
+            gained: As in `allocate`.
+        """
         repeats = self.repeats(client, lost, gained)
         self.users.release(self._users[client], client, quantities, repeats)
         if self.roles is not None:
@@ -126,26 +135,29 @@ class Clients:
     def repeats(
         self, client: Client, lost: Collection[Volume], gained: Collection[Volume]
     ) -> Repeats:
-        """Note which shared volumes a client holds; return what its users count repeatedly."""
+        """Update the shared volumes of a client; return the change of repeated quantities by user.
+
+        See `SharedVolumes.change`.
+        """
         if not self._volumes_once or not (lost or gained):
             return NO_REPEATS
         return self.users.volumes.change(client, self._users[client].names, lost, gained)
 
     def set_task(self, client: Client, task: UserTask) -> None:
-        """Say what a client's tasks need, and on which agents they may run."""
+        """Set the demand and the eligible agents of a client's tasks."""
         if self.users.set_task(self._users[client], client, task):
             self.version += 1
 
     def held(self, client: Client) -> Quantities:
-        """Return the scalars that a client holds."""
+        """Return the scalar quantities allocated to a client."""
         return self._users[client].clients.held(client)
 
     def node(self, client: Client) -> User:
-        """Return the user that a client belongs to, with those above and below."""
+        """Return the user that a client belongs to, as a node of the user tree."""
         return self._users[client]
 
     def shown(self, client: Client) -> tuple[str, ...]:
-        """Return all names under which what a client holds is shown; none, if it is not known."""
+        """Return the names under which a client's allocation is displayed; empty if unknown."""
         user = self._users.get(client)
         return () if user is None else user.shown
 
@@ -155,10 +167,10 @@ class Clients:
 
 
 def user_of(key: UserKey, role: str, framework: Framework, limits: Limits) -> str:
-    """Return the user that a framework acts for in a role.
+    """Return the name of the user that a framework acts for in a role.
 
-    A framework without a principal is a user of its own; likewise one whose name could not be
-    read, or that holds something for a role that is beyond the limits, or is none.
+    A framework without a principal is a user of its own. The same applies to a framework whose name
+    is unreadable, and to resources held for a role that is invalid or exceeds the limits.
     """
     if key == "role":
         if len(role) <= limits.name and role.count("/") < limits.role_depth and is_path(role):

@@ -1,4 +1,7 @@
-"""What one task of a framework needs: with that known, agents are filled task by task."""
+"""Task demands: the resources that one task of a client needs.
+
+Clients with a known demand are allocated resources task by task.
+"""
 
 import difflib
 from collections import Counter, deque
@@ -13,114 +16,114 @@ from allocator.cluster.resources.largest import Largest
 from allocator.cluster.settings import EngineSettings
 from allocator.fairness.quantities import Quantities
 
-_LONGEST_SLIP = 64
-"""Characters of a resource's name that may still be a slip of the pen."""
-_REMEMBERED = 8
-"""Accepted offers from which a demand is learned."""
+_LONGEST_TYPO = 64
+"""Maximum length in characters of a resource name for which a correction is suggested."""
+_MOST_LEARNED = 8
+"""Number of accepted offers from which a demand is learned."""
 
 
 class Demands:
-    """Demands by client: the operator's word, else the framework's, else what was learned.
+    """Demands by client: set by the operator, else by the framework, else learned from offers.
 
-    What is learned is the least that a client kept of one of its latest offers. One that keeps
-    nothing of an offer made to measure may have changed its mind: it is forgotten, and whole
-    agents are offered again.
+    A learned demand is the smallest part that the client kept of one of its latest offers. A client
+    that keeps nothing of an offer may have changed its demand. Its learned demand is then
+    forgotten, and the client is offered whole agents again.
     """
 
     def __init__(self, settings: EngineSettings) -> None:
-        self._given = settings.demands
+        self._by_operator = settings.demands
         self._learns = settings.learn_demands
         self._smallest = settings.limits.smallest_demand
         self._offered: dict[Client, dict[str, Quantities]] = {}
-        """Latest offers that nothing has come back of yet, by agent."""
+        """client → agent → quantities of the latest offer, if still unanswered"""
         self._kept: dict[Client, deque[Quantities]] = {}
 
     def new_floor(self) -> "DemandFloor":
-        """Return what keeps demands from being too small for a cluster without agents yet."""
+        """Return a demand floor for a cluster without agents."""
         return DemandFloor(self._smallest)
 
     def of(self, client: Client, framework: Framework) -> Quantities | None:
-        """Return what one task of a client needs; None: nobody knows."""
-        given = self._given.get(framework.name, framework.demand)
+        """Return the resources that one task of a client needs; None if unknown."""
+        given = self._by_operator.get(framework.name, framework.demand)
         if given is not None or not self._learns:
             return given
         kept = self._kept.get(client)
         return min(kept, key=_size) if kept else None
 
     def note_offer(self, client: Client, agent: str, offer: Resources) -> None:
-        """Learn that an offer is made."""
+        """Record an offer, to learn from its answer."""
         if self._learns:
             self._offered.setdefault(client, {})[agent] = offer.plain.scalars
 
     def note_answer(self, client: Client, agent: str, returned: Resources) -> None:
-        """Learn what a framework gives back of an offer."""
+        """Learn from the resources that a framework returned of an offer."""
         offered = self._offered.get(client, {}).pop(agent, None)
         if offered is None:
             return
         plain = returned.plain.scalars
         kept = Quantities({name: max(milli - plain[name], 0) for name, milli in offered.items()})
         if kept:
-            self._kept.setdefault(client, deque(maxlen=_REMEMBERED)).append(kept)
+            self._kept.setdefault(client, deque(maxlen=_MOST_LEARNED)).append(kept)
         else:
             self._kept.pop(client, None)
 
     def learned(self, client: Client) -> list[Quantities]:
-        """Return what a client kept of its latest offers."""
+        """Return the quantities that a client kept of its latest accepted offers."""
         return list(self._kept.get(client, ()))
 
     def recall(self, client: Client, learned: list[Quantities]) -> None:
-        """Take over what another has learned about a client."""
+        """Restore the learned quantities of a client."""
         if learned:
-            self._kept[client] = deque(learned, maxlen=_REMEMBERED)
+            self._kept[client] = deque(learned, maxlen=_MOST_LEARNED)
 
     def forget(self, client: Client) -> None:
-        """Forget a client that is gone."""
+        """Forget a removed client."""
         self._kept.pop(client, None)
         self._offered.pop(client, None)
 
     def forget_agent(self, agent: str) -> None:
-        """Forget what was offered of an agent that is gone."""
+        """Forget unanswered offers of a removed agent."""
         for offered in self._offered.values():
             offered.pop(agent, None)
 
 
 class DemandFloor(Largest):
-    """The least that a task counts as: a part of the largest agent, in some resource.
+    """The minimum size of a task batch: a fraction of the largest agent, in some resource.
 
-    A smaller demand is multiplied until it reaches that: its framework gets as many tasks' worth
-    at a time. So whatever it says, an agent is never divided into more parts than that.
+    Tasks smaller than the floor are allocated in batches that reach the floor. The floor therefore
+    bounds the number of parts that an agent is divided into, however small a framework's demand is.
 
     Args:
-        part: Of the largest agent; 0: there is no floor.
+        part: The floor as a fraction of the largest agent; 0: without a floor.
     """
 
     def __init__(self, part: float) -> None:
         super().__init__()
         self._part = part
         self._seen = set[str]()
-        """What some agent has had."""
+        """Names of scalar resources that an agent has ever had."""
         self._names = set[str]()
-        """Likewise, with what comes by the piece, such as ports."""
+        """Names of resources that an agent has ever had, including ports and items of sets."""
         self._agents_with = Counter[str]()
-        """The number of present agents with a resource, by the resource's name."""
+        """resource → number of present agents with the resource"""
 
     def put_names(self, names: Collection[str]) -> None:
-        """Learn which resources an agent has, with those that come by the piece."""
+        """Add the names of an agent's resources, including ports and items of sets."""
         self._names.update(names)
         self._agents_with.update(list(names))
 
     def discard_names(self, names: Collection[str]) -> None:
-        """Note that an agent with these resources has gone."""
+        """Subtract the names of a removed agent's resources."""
         self._agents_with.subtract(list(names))
 
     @override
     def put(self, quantities: Quantities) -> None:
-        """Learn of an agent."""
+        """Add the total of an agent."""
         super().put(quantities)
         self._seen.update(quantities)
 
     def beyond(self, demand: Quantities) -> str:
-        """Return in words what a demand asks for more of than any agent has; empty: nothing."""
+        """Return a description of demanded quantities that exceed every agent's total; else ""."""
         return " and ".join(
             f"{readable(name)}:{amount / 1000:g}, and no agent has more than {largest / 1000:g}"
             for name, amount in demand.items()
@@ -128,21 +131,21 @@ class DemandFloor(Largest):
         )
 
     def unknown(self, demand: Quantities) -> str:
-        """Return in words which resources of a demand no agent has ever had; empty: none."""
-        known, words = sorted(self._names), []
+        """Return a description of demanded resources that no agent has ever had; else ""."""
+        known, descriptions = sorted(self._names), []
         for name in sorted(demand.keys() - self._names):
-            close = difflib.get_close_matches(name.lower()[:_LONGEST_SLIP], known, n=1)
+            close = difflib.get_close_matches(name.lower()[:_LONGEST_TYPO], known, n=1)
             meant = f"; did you mean {readable(close[0])}?" if close else ""
-            words.append(f"the cluster has no {readable(name)}{meant}")
-        return "; ".join(words)
+            descriptions.append(f"the cluster has no {readable(name)}{meant}")
+        return "; ".join(descriptions)
 
     def unnamed(self, named: Iterable[str]) -> list[str]:
-        """Return the resources of present agents that are not named."""
+        """Return the resources of present agents that are not in `named`."""
         present = {name for name, agents in self._agents_with.items() if agents > 0}
         return sorted(map(readable, present.difference(named)))
 
     def at_a_time(self, demand: Quantities) -> int:
-        """Return the least number of tasks that are not below the floor together."""
+        """Return the batch size: the smallest number of tasks that together reach the floor."""
         tasks = (
             -(-round(self._part * self.of[name]) // amount)
             for name, amount in demand.items()

@@ -1,4 +1,4 @@
-"""What the allocator knows of a framework, and which agents and resources it can take."""
+"""One framework: its latest subscription, and the agents and resources that it can use."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -22,7 +22,8 @@ Lack: TypeAlias = Literal[
     "shared_resources",
     "reservation_refinement",
 ]
-"""A capability that a framework lacks, or, of `multi_role` and `hierarchical_role`, an agent."""
+"""A capability that a framework lacks; for `multi_role` and `hierarchical_role`, that an agent
+lacks."""
 
 
 class Client(NamedTuple):
@@ -30,44 +31,48 @@ class Client(NamedTuple):
 
     role: str
     framework: str
+    """The framework's ID."""
 
 
 @dataclass(slots=True, eq=False)
 class Framework:
-    """One framework as its latest subscription describes it."""
+    """One framework, as described by its latest subscription."""
 
     id: str
+    """The framework ID that Mesos assigned."""
     said: Subscription
+    """The latest accepted subscription."""
     active: bool
+    """Whether the framework's scheduler is connected."""
     suppressed: set[str]
-    """Roles, among its own, for which it wants no offers."""
+    """Roles, among the framework's own, in which the framework wants no offers."""
     name: str = field(init=False)
     roles: frozenset[str] = field(init=False)
     capabilities: frozenset[int] = field(init=False)
     """Values of `FrameworkInfo.Capability.Type`."""
     min_allocatable: dict[str, Alternatives] = field(init=False)
-    """By role; replaces the master's own."""
+    """role → minimum allocatable resources, in place of the master's"""
     demand: Quantities | None = field(init=False)
-    """What one task needs, as the framework says by a label or, later, by a request."""
+    """Resources of one task, as stated by a label or, later, by a request; None if unknown."""
     constraint: Constraint = field(init=False)
-    """Where its tasks may run, as it says by labels."""
+    """Placement constraint of the framework's tasks, as stated by labels."""
 
     def __post_init__(self) -> None:
         self.update(self.said, self.suppressed)
 
-    def update(self, said: Subscription, suppressed: Iterable[str]) -> None:
-        """Take over a new subscription."""
-        self.said = said
-        self.name = said.name
-        self.roles = said.roles
-        self.capabilities = said.capabilities
-        self.min_allocatable = said.min_allocatable
-        self.demand = said.demand
-        self.constraint = said.constraint
-        self.suppressed = set(suppressed) & said.roles
+    def update(self, subscription: Subscription, suppressed: Iterable[str]) -> None:
+        """Replace the subscription and the suppressed roles."""
+        self.said = subscription
+        self.name = subscription.name
+        self.roles = subscription.roles
+        self.capabilities = subscription.capabilities
+        self.min_allocatable = subscription.min_allocatable
+        self.demand = subscription.demand
+        self.constraint = subscription.constraint
+        self.suppressed = set(suppressed) & subscription.roles
 
     def wants(self, role: str) -> bool:
-        """Whether the framework is to be offered resources for the role."""
+        """Whether the framework wants offers in the role."""
         return (
             self.active
             and self.said.flaw is None
@@ -76,11 +81,11 @@ class Framework:
         )
 
     def can_use(self, agent: Agent, role: str, rules: "Rules") -> bool:
-        """Whether the framework and the agent fit together at all (§3.6)."""
+        """Whether the capabilities of framework and agent are compatible (§3.6)."""
         return self.lacking(agent, role, rules) is None
 
     def lacking(self, agent: Agent, role: str, rules: "Rules") -> Lack | None:
-        """Return the capability without which the framework gets nothing of an agent (§3.6)."""
+        """Return the capability whose lack excludes a framework from an agent; else None (§3.6)."""
         if (
             rules.filter_gpus
             and agent.has_gpus
@@ -98,7 +103,7 @@ class Framework:
         return None if "/" not in role or agent.hierarchical_role else "hierarchical_role"
 
     def share_of(self, available: Resources, role: str) -> Resources:
-        """Return what of an agent's available resources the framework can take for the role."""
+        """Return the part of available resources that the framework can use in the role."""
         if available.ordinary:
             return available
         return available.where(
@@ -106,7 +111,7 @@ class Framework:
         )
 
     def lacking_for(self, kind: Kind) -> Lack | None:
-        """Return the capability without which the framework is not offered a kind of resource."""
+        """Return the missing capability that excludes the framework from a kind; else None."""
         if kind.revocable and _Capability.REVOCABLE_RESOURCES not in self.capabilities:
             return "revocable_resources"
         if kind.shared and _Capability.SHARED_RESOURCES not in self.capabilities:
@@ -118,9 +123,11 @@ class Framework:
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """What the master's flags say about who may be offered what (§3.6)."""
+    """The master's flags that restrict offers (§3.6)."""
 
     min_allocatable: Alternatives
+    """Minimum allocatable resources of an offer."""
     filter_gpus: bool
+    """Whether agents with GPUs are reserved for frameworks with the GPU_RESOURCES capability."""
     region: str | None
-    """The master's own; agents of others are for frameworks that know about regions."""
+    """The master's region. Agents of other regions require the REGION_AWARE capability."""

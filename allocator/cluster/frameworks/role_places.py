@@ -1,13 +1,19 @@
-"""Places in the tree of roles: how many frameworks take, and how many each may.
+"""Role-tree places: the nodes of the role tree that frameworks use, limited for all frameworks.
 
-All frameworks share `limits.all_roles`. With the rule that leaves room, no principal takes more
-than half of the places that other principals leave. A framework with few roles always gets its
-places, and these places do not count. So neither a principal nor
-many invented principals keep such a newcomer out. The number of places is at most the limit and
-`FEW` for each framework. In a snapshot, frameworks keep the places that they had before it, also
-before a restart. Frameworks that hold resources come next, then all others. Among these, the
-principal that has the fewest places is next each time, with its smallest framework, whatever the
-order in which the master lists them.
+All frameworks together share `limits.all_roles` places. If `leaves_room` is set, no principal takes
+more than half of the places that other principals leave. A framework with at most `FEW` places
+always gets its places, and they do not count. Neither one principal nor many invented principals
+can therefore exclude a new framework. The number of places is at most the limit, plus `FEW` for
+each framework.
+
+When a snapshot arrives, places are assigned in this order:
+
+1. Frameworks keep the places that they had before the snapshot, also across a restart.
+2. Frameworks that hold resources.
+3. All other frameworks.
+
+In the latter two groups, the principal with the fewest places is next each time, with its smallest
+framework. The master's order of frameworks does not matter.
 """
 
 from collections import Counter, deque
@@ -19,23 +25,25 @@ from typing import NamedTuple
 from allocator.cluster.input.quarantine import ValidationError
 
 FEW = 4
-"""Places that a framework may always have: a role of four levels, or four roles."""
+"""Number of places that a framework always gets: a role of four levels, or four roles."""
 
 
 class Wish(NamedTuple):
-    """The places that a framework of a snapshot takes."""
+    """The number of role-tree places that a framework requests."""
 
     framework: str
     principal: str
     places: int
+    """Number of its roles and their ancestors."""
 
 
 class RolePlaces:
     """Counts the places that frameworks take, by principal.
 
     Args:
-        most: Places of all frameworks together.
-        leaves_room: Whether principals have to leave room for others, and few places are free.
+        most: Maximum number of places of all frameworks together.
+        leaves_room: Whether principals must leave places to each other, and frameworks with at most
+            `FEW` places do not count.
     """
 
     def __init__(self, most: int, *, leaves_room: bool) -> None:
@@ -44,35 +52,35 @@ class RolePlaces:
         self._taken = 0
         self._by_principal: Counter[str] = Counter()
         self._by_framework: dict[str, int] = {}
-        self._turned_away: dict[str, ValidationError] | None = None
-        """Frameworks of the snapshot at hand that get no places; None: no snapshot is at hand."""
+        self._rejected: dict[str, ValidationError] | None = None
+        """framework → why it gets no places in the current snapshot; None outside of snapshots"""
 
     def flaw(self, wish: Wish, before: int = 0) -> ValidationError | None:
-        """Return why a framework may not have the places it wishes; None: it may.
+        """Return why a framework is not granted the places it requests; None if granted.
 
         Args:
-            wish: All places of the framework, with those that it has.
-            before: Places that it has.
+            wish: All places of the framework, including those that it has.
+            before: Number of places that the framework has.
         """
-        if self._turned_away is not None:
-            return self._turned_away.get(wish.framework)
+        if self._rejected is not None:
+            return self._rejected.get(wish.framework)
         if wish.places <= before:
             return None
         additional = self._counted(wish.places) - self._counted(before)
         if additional <= 0:
             return None
         if self._taken + additional > self._most:
-            words = (
+            message = (
                 f"all frameworks together would have {self._taken + additional} roles, more than"
             )
-            return ValidationError("limit", f"{words} {self._most} (limits.all_roles)")
+            return ValidationError("limit", f"{message} {self._most} (limits.all_roles)")
         own = self._by_principal[wish.principal]
         available = self._most - (self._taken - own)
         if self.leaves_room and 2 * (own + additional) > available:
             owner = f"of principal {wish.principal!r}" if wish.principal else "without a principal"
-            words = f"frameworks {owner} would have {own + additional} roles, more than half of"
+            message = f"frameworks {owner} would have {own + additional} roles, more than half of"
             return ValidationError(
-                "limit", f"{words} {available} that others leave (limits.all_roles)"
+                "limit", f"{message} {available} that others leave (limits.all_roles)"
             )
         return None
 
@@ -85,7 +93,7 @@ class RolePlaces:
             self._by_framework[digest(wish.framework)] = counted
 
     def discard(self, wish: Wish) -> None:
-        """Count the places of a framework no more."""
+        """Release the places of a framework."""
         counted = self._counted(wish.places)
         self._taken -= counted
         self._by_principal[wish.principal] -= counted
@@ -94,17 +102,17 @@ class RolePlaces:
             del self._by_principal[wish.principal]
 
     def counted(self) -> dict[str, int]:
-        """Return the counted places of frameworks, by `digest`; none with the former rule."""
+        """Return frameworks' counted places, by `digest`; empty unless `leaves_room` is set."""
         return dict(self._by_framework)
 
     def plan(
         self, wishes: Iterable[Wish], before: Mapping[str, int], holding: Collection[str] = ()
     ) -> None:
-        """Decide which frameworks of a snapshot get places.
+        """Assign places to the frameworks of a snapshot.
 
         Args:
-            wishes: By all frameworks of the snapshot.
-            before: Counted places that frameworks had before it, by `digest`.
+            wishes: Requests of all frameworks of the snapshot.
+            before: Counted places of frameworks before the snapshot, by `digest`.
             holding: Frameworks that hold resources.
         """
         planned = RolePlaces(self._most, leaves_room=self.leaves_room)
@@ -120,16 +128,19 @@ class RolePlaces:
                 holders.append(wish)
             else:
                 newcomers.append(wish)
-        turned_away = planned._deal(holders) | planned._deal(newcomers)
-        self._turned_away = turned_away
+        rejected = planned._assign(holders) | planned._assign(newcomers)
+        self._rejected = rejected
 
-    def _deal(self, wishes: Iterable[Wish]) -> dict[str, ValidationError]:
-        """Give places to the principal that has fewest, again and again; return who gets none.
+    def _assign(self, wishes: Iterable[Wish]) -> dict[str, ValidationError]:
+        """Grant requests, always to the principal with the fewest places next; return rejections.
 
         Args:
-            wishes: Smallest first.
+            wishes: Requests in ascending order of places.
+
+        Returns:
+            framework → why it gets no places
         """
-        turned_away: dict[str, ValidationError] = {}
+        rejected: dict[str, ValidationError] = {}
         waiting: dict[str, deque[Wish]] = {}
         for wish in wishes:
             waiting.setdefault(wish.principal, deque()).append(wish)
@@ -142,19 +153,20 @@ class RolePlaces:
             if flaw is None:
                 self.put(wish)
             else:
-                turned_away[wish.framework] = flaw
+                rejected[wish.framework] = flaw
             if waiting[principal]:
                 heappush(turns, (self._by_principal[principal], principal))
-        return turned_away
+        return rejected
 
     def _counted(self, places: int) -> int:
+        """Return the number of a framework's places that count towards the limit."""
         return 0 if self.leaves_room and places <= FEW else places
 
     def end_plan(self) -> None:
-        """Follow that the snapshot has been taken in."""
-        self._turned_away = None
+        """Finish the snapshot for which `plan` assigned places."""
+        self._rejected = None
 
 
 def digest(framework: str) -> str:
-    """Return under which short name a framework's places are remembered."""
+    """Return a short hash of a framework ID, as a key of remembered places."""
     return blake2b(framework.encode(errors="surrogatepass"), digest_size=8).hexdigest()

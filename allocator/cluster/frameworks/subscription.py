@@ -1,7 +1,7 @@
-"""What a framework says of itself, read: nothing that it says can make the reading fail.
+"""Subscriptions: parsing of FrameworkInfo messages; no content can make the parsing fail.
 
-No master checks labels, text or amounts. What cannot be accepted sets the framework aside, which
-then gets no offers; what it holds stays counted.
+No master validates labels, text or amounts. A framework with an unacceptable subscription is
+quarantined: the framework gets no offers, but its resources still count.
 """
 
 import difflib
@@ -29,58 +29,61 @@ from allocator.contract import mesos_pb2 as mesos
 from allocator.fairness.quantities import Quantities
 
 DEMAND = "longshare.demand"
-"""Label by which a framework says what one of its tasks needs: `cpus:1;mem:1024`."""
-_OURS = "longshare."
-"""What labels that are read here begin with."""
+"""Framework label: the resources of one of its tasks, such as `cpus:1;mem:1024`."""
+_PREFIX = "longshare."
+"""Prefix of the labels that Longshare reads."""
 _LABELS = (DEMAND, WHITELIST, BLACKLIST, ATTRIBUTES)
 _MOST_NAMED = 8
-"""Unknown labels of a framework that are named."""
-_LONGEST_SLIP = 64
-"""Characters of a label that may still be a slip of the pen."""
+"""Maximum number of unknown labels of a framework that are reported."""
+_LONGEST_TYPO = 64
+"""Maximum length in characters of a label for which a correction is suggested."""
 
 Alternatives: TypeAlias = tuple[Quantities, ...]
-"""Minimum allocatable resources: an offer must reach one of these; none at all: any will do."""
+"""Minimum allocatable resources: an offer must contain one of them. Empty: without a minimum."""
 
 _MULTI_ROLE = mesos.FrameworkInfo.Capability.MULTI_ROLE
 
 
 @dataclass(frozen=True, slots=True)
 class Subscription:
-    """What a framework says of itself, as far as it can be read."""
+    """The parsed part of a framework's subscription."""
 
     name: str = ""
-    """What it calls itself; what is not UTF-8 of it is escaped."""
+    """The framework's name; bytes that are not UTF-8 are escaped."""
     principal: str = ""
+    """The framework's principal; bytes that are not UTF-8 are escaped."""
     roles: frozenset[str] = frozenset()
     capabilities: frozenset[int] = frozenset()
     """Values of `FrameworkInfo.Capability.Type`."""
     min_allocatable: dict[str, Alternatives] = field(default_factory=dict)
-    """By role; replaces the master's own."""
+    """role → minimum allocatable resources, in place of the master's"""
     demand: Quantities | None = None
-    """What one task needs, as a label says."""
+    """Resources of one task, as stated by a label; None if unknown."""
     unreadable: str = ""
-    """What is wrong with that label, which is as good as none then; which labels mean nothing."""
+    """Errors in the demand label, which is then ignored, and unknown labels; else empty."""
     constraint: Constraint = field(default_factory=Constraint)
-    """Where its tasks may run, as labels say."""
+    """Placement constraint of the framework's tasks, as stated by labels."""
     flaw: ValidationError | None = None
-    """Why it is set aside; None: it is not."""
+    """Why the framework is quarantined; None if the subscription is acceptable."""
 
 
-class _Unacceptable(Exception):  # noqa: N818 - it names what was said
+class _Unacceptable(Exception):  # noqa: N818 - the name describes the subscription
+    """A subscription for which its framework is quarantined."""
+
     def __init__(self, flaw: ValidationError) -> None:
         self.flaw = flaw
 
 
 def read_subscription(framework_id: str, data: bytes, limits: Limits) -> Subscription:
-    """Read a serialised FrameworkInfo. O(its size)."""
+    """Parse a serialised FrameworkInfo. O(its size)."""
     if len(data) > limits.subscription:
-        words = f"its FrameworkInfo has {len(data)} bytes, more than {limits.subscription}"
-        return Subscription(flaw=ValidationError("limit", f"{words} (limits.subscription)"))
+        message = f"its FrameworkInfo has {len(data)} bytes, more than {limits.subscription}"
+        return Subscription(flaw=ValidationError("limit", f"{message} (limits.subscription)"))
     try:
         info = mesos.FrameworkInfo.FromString(data)
     except DecodeError as error:
-        words = f"its info is not a serialised mesos.FrameworkInfo: {error}"
-        return Subscription(flaw=ValidationError("malformed", words))
+        message = f"its info is not a serialised mesos.FrameworkInfo: {error}"
+        return Subscription(flaw=ValidationError("malformed", message))
     name, principal = readable(info.name), readable(info.principal)
     roles: frozenset[str] = frozenset()
     try:
@@ -89,14 +92,14 @@ def read_subscription(framework_id: str, data: bytes, limits: Limits) -> Subscri
         min_allocatable = _min_allocatable(info, limits)
     except _Unacceptable as error:
         return Subscription(name, principal, roles, flaw=error.flaw)
-    except UnicodeDecodeError:  # keys of maps are decoded, other text is not
+    except UnicodeDecodeError:  # protobuf decodes the keys of maps, but no other text
         flaw = ValidationError(
             "text", "offer_filters: the name of a role or a resource is not UTF-8"
         )
         return Subscription(name, principal, roles, flaw=flaw)
     demand, unreadable = _demand(info, limits)
-    complaints = [unreadable] if unreadable else []
-    complaints += islice(_unknown(info), _MOST_NAMED)
+    errors = [unreadable] if unreadable else []
+    errors += islice(_unknown(info), _MOST_NAMED)
     return Subscription(
         name,
         principal,
@@ -104,7 +107,7 @@ def read_subscription(framework_id: str, data: bytes, limits: Limits) -> Subscri
         frozenset(capability.type for capability in info.capabilities),
         min_allocatable,
         demand,
-        "; ".join(complaints),
+        "; ".join(errors),
         parse_labels(info.labels, limits),
     )
 
@@ -112,19 +115,24 @@ def read_subscription(framework_id: str, data: bytes, limits: Limits) -> Subscri
 def read_request(
     data: bytes, limits: Limits, *, otherwise: Quantities | None
 ) -> tuple[Quantities | None, ValidationError | None]:
-    """Read a serialised Request for what one task needs.
+    """Parse a serialised Request for the demand of one task.
+
+    Args:
+        data: The serialised Request.
+        limits: Bounds on the size of the request.
+        otherwise: Returned as the demand if the request is unacceptable.
 
     Returns:
-        The demand; `otherwise` and what is wrong, if it cannot be accepted.
+        The demand, and None; or `otherwise`, and a validation error.
     """
     if len(data) > limits.subscription:
-        words = f"a request of {len(data)} bytes, more than {limits.subscription}"
-        return otherwise, ValidationError("limit", f"{words} (limits.subscription)")
+        message = f"a request of {len(data)} bytes, more than {limits.subscription}"
+        return otherwise, ValidationError("limit", f"{message} (limits.subscription)")
     try:
         wanted = mesos.Request.FromString(data).resources
         if len(wanted) > limits.resources:
-            words = f"a request for {len(wanted)} resources, more than {limits.resources}"
-            return otherwise, ValidationError("limit", f"{words} (limits.resources)")
+            message = f"a request for {len(wanted)} resources, more than {limits.resources}"
+            return otherwise, ValidationError("limit", f"{message} (limits.resources)")
         asked = parse_total(resource.SerializePartialToString() for resource in wanted)
     except DecodeError as error:
         return otherwise, ValidationError("malformed", f"a request is not a mesos.Request: {error}")
@@ -145,16 +153,16 @@ def _check_names(framework_id: str, info: mesos.FrameworkInfo, limits: Limits) -
             ValidationError("text", f"its principal is not UTF-8: {readable(info.principal)}")
         )
     names = {"id": framework_id, "name": readable(info.name), "principal": info.principal}
-    for what, text in names.items():
-        _check_length(what, text, limits)
+    for field_name, text in names.items():
+        _check_length(field_name, text, limits)
 
 
-def _check_length(what: str, text: str, limits: Limits) -> None:
+def _check_length(field_name: str, text: str, limits: Limits) -> None:
     size = len(text.encode())
     if size > limits.name:
         raise _Unacceptable(
             ValidationError(
-                "limit", f"its {what} has {size} bytes, more than {limits.name} (limits.name)"
+                "limit", f"its {field_name} has {size} bytes, more than {limits.name} (limits.name)"
             )
         )
 
@@ -163,49 +171,49 @@ def _roles(info: mesos.FrameworkInfo, limits: Limits) -> frozenset[str]:
     multi_role = any(capability.type == _MULTI_ROLE for capability in info.capabilities)
     roles = info.roles if multi_role else (info.role,)
     if len(roles) > limits.roles:
-        words = f"it has {len(roles)} roles, more than {limits.roles} (limits.roles)"
-        raise _Unacceptable(ValidationError("limit", words))
+        message = f"it has {len(roles)} roles, more than {limits.roles} (limits.roles)"
+        raise _Unacceptable(ValidationError("limit", message))
     for role in roles:
         if not is_text(role):
             raise _Unacceptable(ValidationError("text", f"a role is not UTF-8: {readable(role)}"))
         _check_length("role", role, limits)
         depth = role.count("/") + 1
         if depth > limits.role_depth:
-            words = f"a role has {depth} levels, more than {limits.role_depth}"
-            raise _Unacceptable(ValidationError("limit", f"{words} (limits.role_depth)"))
+            message = f"a role has {depth} levels, more than {limits.role_depth}"
+            raise _Unacceptable(ValidationError("limit", f"{message} (limits.role_depth)"))
         if not is_path(role):
             raise _Unacceptable(ValidationError("malformed", f"{role!r} is no role"))
     places = levels(roles)
     if places > limits.roles:
-        words = f"its roles and those above them are {places}, more than {limits.roles}"
-        raise _Unacceptable(ValidationError("limit", f"{words} (limits.roles)"))
+        message = f"its roles and those above them are {places}, more than {limits.roles}"
+        raise _Unacceptable(ValidationError("limit", f"{message} (limits.roles)"))
     return frozenset(roles)
 
 
 def _min_allocatable(info: mesos.FrameworkInfo, limits: Limits) -> dict[str, Alternatives]:
     where = "offer_filters: min_allocatable_resources"
-    made: dict[str, Alternatives] = {}
+    by_role: dict[str, Alternatives] = {}
     for role, filters in info.offer_filters.items():
         if not filters.HasField("min_allocatable_resources"):
             continue
         alternatives = filters.min_allocatable_resources.quantities
-        amounts = [{n: s.value for n, s in each.quantities.items()} for each in alternatives]
+        amounts = [{n: s.value for n, s in minimum.quantities.items()} for minimum in alternatives]
         if any(not is_text(name) for names in amounts for name in names):
             raise _Unacceptable(
                 ValidationError("text", f"{where}: the name of a resource is not UTF-8")
             )
         if max(len(amounts), *map(len, amounts), 0) > limits.resources:
-            words = f"{where}: more than {limits.resources} (limits.resources)"
-            raise _Unacceptable(ValidationError("limit", words))
+            message = f"{where}: more than {limits.resources} (limits.resources)"
+            raise _Unacceptable(ValidationError("limit", message))
         try:
-            made[role] = tuple(map(Quantities.from_doubles, amounts))
+            by_role[role] = tuple(map(Quantities.from_doubles, amounts))
         except ValueError as error:
             raise _Unacceptable(ValidationError("malformed", f"{where}: {error}")) from error
-    return made
+    return by_role
 
 
 def _demand(info: mesos.FrameworkInfo, limits: Limits) -> tuple[Quantities | None, str]:
-    """Return the demand, and what is wrong with the label."""
+    """Return the demand, and an error message for the label; else ""."""
     for label in info.labels.labels:
         if label.key == DEMAND:
             try:
@@ -218,12 +226,12 @@ def _demand(info: mesos.FrameworkInfo, limits: Limits) -> tuple[Quantities | Non
 
 
 def _unknown(info: mesos.FrameworkInfo) -> Iterator[str]:
-    """Go through labels that look like ours and mean nothing, with what was probably meant."""
+    """Iterate over error messages for unknown labels with our prefix, with a correction, if any."""
     for label in info.labels.labels:
         key = readable(label.key)
-        if not key.lower().startswith(_OURS) or key in _LABELS:
+        if not key.lower().startswith(_PREFIX) or key in _LABELS:
             continue
-        said = f"label {shortened(key)} is not known"
-        slip = key.lower() if len(key) <= _LONGEST_SLIP else ""
-        close = difflib.get_close_matches(slip, _LABELS, n=1, cutoff=0.7)
-        yield f"{said}; did you mean {close[0]}?" if close else said
+        message = f"label {shortened(key)} is not known"
+        typo = key.lower() if len(key) <= _LONGEST_TYPO else ""
+        close = difflib.get_close_matches(typo, _LABELS, n=1, cutoff=0.7)
+        yield f"{message}; did you mean {close[0]}?" if close else message

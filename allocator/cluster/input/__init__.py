@@ -1,1 +1,1 @@
-"""Input: readers of untrusted messages, their limits, and the quarantine of rejected parts."""
+"""Input validation: limits, resource parsing, text, and the quarantine of invalid input."""

@@ -1,17 +1,17 @@
-"""What the engine raises."""
+"""Exceptions that the engine raises."""
 
 
-class InvalidOrder(ValueError):  # noqa: N818 - it names the order, which is what is wrong
-    """An operator's order cannot be carried out; it has changed nothing."""
+class InvalidOrder(ValueError):  # noqa: N818 - the name describes the order
+    """An operator's order cannot be executed; nothing has changed."""
 
 
-class InvalidEvent(ValueError):  # noqa: N818 - it names the event, which is what is wrong
-    """An event is malformed or contradicts what the engine knows.
+class InvalidEvent(ValueError):  # noqa: N818 - the name describes the event
+    """An event is malformed or contradicts the engine's state.
 
-    The event has changed nothing; those before it in the same message stand. The master's
-    side heals the difference by sending a snapshot.
+    The event has changed nothing; earlier events of the same message remain applied. The master's
+    side resolves the difference by sending a snapshot.
     """
 
 
 class LostTrack(InvalidEvent):
-    """Events are missing or came twice: nothing that follows can be understood."""
+    """Events are missing or were received twice, so that later events cannot be applied."""

@@ -1,45 +1,48 @@
-"""How much of one thing anybody may say, so that nobody's words are work for all."""
+"""Limits on input, so that no framework or agent can overload the allocator."""
 
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Generous bounds; who goes beyond one is set aside alone until it says less.
+    """Generous bounds; input beyond a bound is quarantined until it is within the bound.
 
-    Sizes are in bytes of UTF-8.
+    Sizes of text are in bytes of UTF-8.
     """
 
     subscription: int = 2**20
-    """Bytes of a FrameworkInfo, or of a SlaveInfo."""
+    """Bytes of a FrameworkInfo or a SlaveInfo."""
     name: int = 1024
-    """Of a role, of a framework's name, of a principal."""
+    """Bytes of a role, of a framework's ID or name, or of a principal."""
     role_depth: int = 32
     """Levels of a role: `eng/web` has two."""
     roles: int = 256
-    """Of one framework, with all roles above them: `eng/web` and `eng/db` are three."""
+    """Roles of one framework, including their ancestors: `eng/web` and `eng/db` are three."""
     all_roles: int = 10_000
-    """Of all frameworks together, counted likewise for each; one takes some 3 kB of memory. Whoever
-    comes with more than are left is set aside until it subscribes anew, or a snapshot comes."""
+    """Roles of all frameworks together, counted for each framework with their ancestors. Each
+    takes about 3 kB of memory. A framework beyond the limit is quarantined until it
+    subscribes again, or a snapshot arrives."""
     label: int = 2**16
-    """Bytes of a label that is read here."""
+    """Characters of a label that Longshare reads."""
     patterns: int = 32
-    """Globs, ranges and networks in a framework's lists of hosts: each is tried on each agent."""
+    """Globs, ranges and networks in a framework's lists of hosts. Each of them is tried on each
+    agent."""
     attributes: int = 32
-    """Attributes that a framework asks for."""
+    """Attributes that a framework requires of agents."""
     resources: int = 64
-    """Different resources in a demand, a request or a minimum, and alternatives to the latter."""
+    """Resources in a demand, a request or a minimum; also alternatives of a minimum."""
     smallest_demand: float = 0.001
-    """The least that a task counts as where agents are filled task by task: a part of what the
-    largest agent has of some resource. 0: whatever is demanded."""
+    """The demand floor: minimum size of a task batch, as a fraction of the largest agent in some
+    resource. 0: without a floor."""
     unanswered: float = 1.0
-    """The part of the cluster that offers to one framework may come to which it has not answered,
-    before it gets no more; and one agent beyond. 1: all of it, as in stock Mesos."""
+    """Outstanding-offer limit: fraction of the cluster that one framework may be offered without
+    answering. The agent that reaches the limit is still offered. 1: without a limit, as in
+    stock Mesos."""
     answered_after: float = 0.0
-    """Seconds for which an offer counts as unanswered where the master does not say what is used,
-    before Mesos 1.10, and nothing of it comes back with a filter. 0: not at all."""
+    """Seconds after which an unanswered offer is assumed to be used, where the master does not
+    report usage (before Mesos 1.10). 0: offers are assumed to be used at once."""
     resource: int = 2**18
-    """Bytes of one resource: a range of every other port takes a tenth."""
+    """Bytes of one resource. A range of every second port takes a tenth of the default."""
     idle_users: int = 10_000
-    """Users without frameworks and debts that stay known; beyond, users that have used least on
-    average are forgotten before their time, and of equals those longest idle."""
+    """Users without frameworks and commitments that stay known. Beyond the limit, users with the
+    least mean use are forgotten early; among equals, the longest idle."""

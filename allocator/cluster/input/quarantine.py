@@ -1,7 +1,7 @@
-"""Quarantine: what could not be accepted of what somebody said, kept so that it can be explained.
+"""Quarantine: validation errors of rejected input, kept so that they can be explained.
 
-Whatever a framework, an agent or an operation says costs that one alone. What is wrong with it
-stands here, by who said it and about what, until it says something acceptable or is gone.
+Invalid input of a framework, an agent or an operation affects only its sender. Its validation error
+is kept, by sender and topic, until the sender provides valid input or is removed.
 """
 
 from collections.abc import Iterator
@@ -12,40 +12,43 @@ from allocator.cluster.input.errors import InvalidEvent
 from allocator.cluster.input.text import shortened
 
 Kind: TypeAlias = Literal["framework", "agent", "role", "master"]
-"""Of whom something is set aside."""
+"""The kind of sender whose input is rejected."""
 Topic: TypeAlias = Literal[
     "subscription", "request", "resources", "maintenance", "answer", "weight", "call"
 ]
-"""What it was about: each topic is made good for itself."""
+"""The topic of the input; each topic is cleared separately."""
 Reason: TypeAlias = Literal["text", "limit", "malformed", "contradiction", "fault"]
-"""Not UTF-8; beyond a limit; not what it should be; against what is known; a fault in here."""
+"""Not UTF-8; beyond a limit; malformed; contradicts known state; an internal error."""
 
 MOST = 10_000
-"""Subjects that are remembered; further ones are only counted."""
+"""Maximum number of senders with validation errors; errors of further senders are dropped."""
 
 
 @dataclass(frozen=True, slots=True)
 class ValidationError:
-    """What is wrong, for programs and for people."""
+    """A validation error, for programs and for people."""
 
     reason: Reason
+    """The kind of error, for programs."""
     words: str
+    """The error message, for people; shortened if very long."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "words", shortened(self.words))
 
 
 class RejectedInput(NamedTuple):
-    """One thing that is set aside."""
+    """One rejected input: its sender, its topic, and its validation error."""
 
     kind: Kind
     name: str
+    """ID or name of the sender."""
     topic: Topic
     flaw: ValidationError
 
 
 class Quarantine:
-    """All flaws that have not been made good, by subject and topic."""
+    """All current validation errors, by sender and topic."""
 
     def __init__(self) -> None:
         self._flaws: dict[tuple[Kind, str], dict[Topic, ValidationError]] = {}
@@ -59,27 +62,27 @@ class Quarantine:
         return len(self._flaws)
 
     def put(self, kind: Kind, name: str, topic: Topic, flaw: ValidationError | None) -> None:
-        """Say what is wrong with what somebody said about a topic; None: nothing any more."""
+        """Set the validation error of a sender and topic; None clears the error."""
         subject = kind, name
         if flaw is not None:
             if subject in self._flaws or len(self._flaws) < MOST:
                 self._flaws.setdefault(subject, {})[topic] = flaw
-        elif self._flaws and topic in (known := self._flaws.get(subject, {})):
-            del known[topic]
-            if not known:
+        elif self._flaws and topic in (topics := self._flaws.get(subject, {})):
+            del topics[topic]
+            if not topics:
                 del self._flaws[subject]
 
     def of(self, kind: Kind, name: str) -> list[ValidationError]:
-        """Return what is wrong with what somebody said."""
+        """Return the validation errors of a sender."""
         return list(self._flaws.get((kind, name), {}).values())
 
     def forget(self, kind: Kind, name: str) -> None:
-        """Forget somebody who is gone."""
+        """Forget a removed sender."""
         self._flaws.pop((kind, name), None)
 
 
 def in_words(error: Exception) -> str:
-    """Say what went wrong, and where if nobody foresaw it."""
+    """Return an error message; for an unexpected exception, with file and line."""
     if isinstance(error, InvalidEvent):
         return str(error)
     innermost = error.__traceback__

@@ -1,4 +1,4 @@
-"""Reads resources that come over the wire, and keeps apart those that cannot be used."""
+"""Resource parser: parses resources received from the master, and skips invalid ones."""
 
 from collections.abc import Iterable, Sequence
 
@@ -16,35 +16,35 @@ from allocator.cluster.resources import (
 
 
 class ResourceParser:
-    """Leaves out what is unreadable, everywhere alike, so that the books agree without it.
+    """Skips invalid resources everywhere alike, so that the ledger is consistent without them.
 
-    Where all is well this costs nothing.
+    Valid resources have no extra cost.
     """
 
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
         self.flaw: ValidationError | None = None
-        """What is wrong with the first resource that was left out; None: none was."""
+        """Validation error of the first skipped resource; None if all resources are valid."""
 
     def total(self, messages: Sequence[bytes]) -> Resources:
-        """Read resources that are allocated to nobody."""
+        """Parse resources without an allocation."""
         try:
             return parse_total(self._limited(messages))
         except InvalidResource:
             return parse_total(self._usable(messages, allocated=False))
 
     def used(self, messages: Sequence[bytes]) -> dict[str, Resources]:
-        """Read resources that are allocated to any number of roles: role → resources."""
+        """Parse resources allocated to any number of roles: role → resources."""
         try:
             return parse_used(self._limited(messages))
         except InvalidResource:
             return parse_used(self._usable(messages, allocated=True))
 
     def allocated(self, messages: Sequence[bytes]) -> tuple[str, Resources]:
-        """Read resources that are all allocated to one role, and return that role.
+        """Parse resources that are all allocated to one role; return the role and the resources.
 
         Raises:
-            InvalidResource: they are allocated to several roles.
+            InvalidResource: The resources are allocated to several roles.
         """
         try:
             return parse_allocated(self._limited(messages))
@@ -53,18 +53,29 @@ class ResourceParser:
             return parse_allocated(usable) if usable else ("", NOTHING)
 
     def _limited(self, messages: Iterable[bytes]) -> tuple[bytes, ...]:
-        together = tuple(messages)
-        if len(b"".join(together)) > self._limits.resource:  # all together are not, as a rule
-            longest = max(map(len, together))
+        """Return the messages.
+
+        Raises:
+            InvalidResource: A message is longer than the limit.
+        """
+        all_messages = tuple(messages)
+        if len(b"".join(all_messages)) > self._limits.resource:  # a cheap first test
+            longest = max(map(len, all_messages))
             if longest > self._limits.resource:
                 raise InvalidResource(
                     f"a resource has {longest} bytes, more than {self._limits.resource} "
                     "(limits.resource)",
                     "limit",
                 )
-        return together
+        return all_messages
 
     def _usable(self, messages: Iterable[bytes], *, allocated: bool) -> list[bytes]:
+        """Return the valid messages; record the first error.
+
+        Args:
+            messages: Serialised resources.
+            allocated: Whether a resource must have an allocation, or must not.
+        """
         usable = []
         for data in messages:
             try:
@@ -76,10 +87,10 @@ class ResourceParser:
             if (role is not None) == allocated:
                 usable.append(data)
             else:
-                which = "no" if allocated else "an"
-                self._note("malformed", f"resource {kind.name!r} has {which} allocation_info.role")
+                word = "no" if allocated else "an"
+                self._note("malformed", f"resource {kind.name!r} has {word} allocation_info.role")
         return usable
 
-    def _note(self, reason: Reason, words: str) -> None:
+    def _note(self, reason: Reason, message: str) -> None:
         if self.flaw is None:
-            self.flaw = ValidationError(reason, words)
+            self.flaw = ValidationError(reason, message)

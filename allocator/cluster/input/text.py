@@ -1,42 +1,42 @@
-"""Text of Mesos's messages, which need not be UTF-8: proto2 does not check it."""
+"""Text of Mesos messages, which need not be UTF-8, because proto2 does not check it."""
 
 from collections.abc import Iterable
 
 from typing_extensions import TypeIs
 
 _LONGEST = 300
-"""Characters."""
+"""Maximum length of a message in characters."""
 
 
 def is_text(value: str | bytes) -> TypeIs[str]:
-    """Whether a field that should be text is; what is not UTF-8 comes as bytes."""
+    """Whether a text field is valid UTF-8; protobuf returns an invalid one as bytes."""
     return isinstance(value, str)
 
 
-def shortened(words: str) -> str:
-    """Cut off what somebody has said at length; it is going to be logged and shown."""
-    return words if len(words) <= _LONGEST else f"{words[:_LONGEST]}…"
+def shortened(message: str) -> str:
+    """Shorten a message that contains received text, to be logged and displayed."""
+    return message if len(message) <= _LONGEST else f"{message[:_LONGEST]}…"
 
 
 def readable(value: str | bytes) -> str:
-    r"""Return a field as text, with what is not UTF-8 escaped: `\xff`."""
+    r"""Return a field as text; bytes that are not UTF-8 are escaped: `\xff`."""
     return value.decode("utf-8", "backslashreplace") if isinstance(value, bytes) else value
 
 
 def is_path(role: str) -> bool:
-    """Whether a role can have a place in the tree: each of its levels has a name.
+    """Whether a role can be a node of the role tree: each of its levels has a name.
 
-    `a/.` is that of the virtual leaf of `a`.
+    `a/.` is reserved for the virtual leaf of `a`.
     """
     return {"", ".", ".."}.isdisjoint(role.split("/"))
 
 
 def levels(roles: Iterable[str]) -> int:
-    """Return how many places in the tree roles take, with all that are above them."""
-    places = set[str]()
+    """Return the number of role-tree nodes that the roles and their ancestors take."""
+    paths = set[str]()
     for role in roles:
-        place = role
-        while place and place not in places:
-            places.add(place)
-            place = place.rpartition("/")[0]
-    return len(places)
+        path = role
+        while path and path not in paths:
+            paths.add(path)
+            path = path.rpartition("/")[0]
+    return len(paths)

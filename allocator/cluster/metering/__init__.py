@@ -1,1 +1,1 @@
-"""Metering: the usage of users, roles and offers over time."""
+"""Metering: allocations, commitments and offers of users and roles over time."""

@@ -1,4 +1,4 @@
-"""Who is counted for what: users and roles of the cluster at hand, and their offers."""
+"""Transfer of meters between clusters after a snapshot, and the metering of offers."""
 
 from allocator.cluster.cooperative import Cooperative
 from allocator.cluster.frameworks.clients import Clients
@@ -12,24 +12,24 @@ from allocator.fairness.quantities import Quantities
 def passing_on(
     meter: Meter, roles: RoleMeter | None, before: Clients | None, after: Clients
 ) -> Cooperative[None]:
-    """Count users, and roles, of another cluster from now on, as after a snapshot.
+    """Meter the users and roles of another cluster from now on, as after a snapshot.
 
-    What both knew is counted in between as far as it is certain. O(users · resources), and
-    likewise clients where roles are counted.
+    Usage during the gap is counted as far as both clusters agree on it. Costs O(users · resources),
+    and O(clients) if roles are metered. Generator for cooperative steps.
 
     Args:
-        meter: Counts users.
-        roles: Counts roles; None: these are the users.
-        before: Who was counted until now; None: nobody.
-        after: Who is to be.
+        meter: Meters users.
+        roles: Meters roles; None if users are roles.
+        before: The clients metered until now; None at the start.
+        after: The clients to meter from now on.
     """
     yield from _passing_on_users(meter, None if before is None else before.users, after.users)
     if roles is not None:
         now, held = after.users.now, dict[str, Quantities]()
         for client in after:
-            holds = after.held(client)
-            for role in roles.above(client.role) if holds else ():
-                held[role] = held.get(role, Quantities()) + holds
+            allocation = after.held(client)
+            for role in roles.above(client.role) if allocation else ():
+                held[role] = held.get(role, Quantities()) + allocation
             yield
         until = now if before is None else before.users.now
         yield from roles.resuming(until, now, held, anew=before is None)
@@ -37,38 +37,46 @@ def passing_on(
 
 
 def _passing_on_users(meter: Meter, before: Users | None, after: Users) -> Cooperative[None]:
-    formers: dict[str, AccountCheckpoint] = {}
+    """Move the users' meter from one cluster to another. Generator for cooperative steps."""
+    checkpoints: dict[str, AccountCheckpoint] = {}
     tau = meter.tau
     if before is not None:
         before.count_capacity()
-        yield from counting(before, formers)
+        yield from counting(before, checkpoints)
     after.attach(meter)
     present: dict[str, AccountCheckpoint] = {}
     yield from counting(after, present)
     if before is None:
         meter.beginning = present
     else:
-        meter.bridge(formers, present, after.pool.capacity, tau)
+        meter.bridge(checkpoints, present, after.pool.capacity, tau)
 
 
-def counting(users: Users, formers: dict[str, AccountCheckpoint]) -> Cooperative[None]:
-    """Have counted what all users have had until now, one by one, and note how each stood then."""
+def counting(users: Users, checkpoints: dict[str, AccountCheckpoint]) -> Cooperative[None]:
+    """Accrue the usage of all users until now, and store their account checkpoints.
+
+    Generator for cooperative steps, one for each user.
+
+    Args:
+        users: The users to accrue.
+        checkpoints: Receives the checkpoint of each user and virtual leaf, by name.
+    """
     for name in users.names():
-        former = users.count(name)
-        if former is not None:
-            formers[name] = former
+        checkpoint = users.count(name)
+        if checkpoint is not None:
+            checkpoints[name] = checkpoint
         yield
 
 
 def note_offer(meter: Meter, clients: Clients, client: Client, now: float) -> None:
-    """Count an offer that a run has made."""
+    """Count an offer made to a client."""
     meter.offered(clients.shown(client), now)
     if clients.roles is not None:
         clients.roles.note_offer(client.role, now, refused=False)
 
 
 def note_refusal(meter: Meter, clients: Clients, client: Client, now: float) -> None:
-    """Count an offer that a client has given back, as a whole or in part."""
+    """Count an offer that a client declined, as a whole or in part."""
     meter.refused(clients.shown(client), now)
     if clients.roles is not None:
         clients.roles.note_offer(client.role, now, refused=True)

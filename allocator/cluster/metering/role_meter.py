@@ -1,7 +1,7 @@
-"""How much roles hold over time, where users are no roles: integrals, exact, by hour.
+"""Allocations of roles over time, if users are not roles: exact integrals, by hour.
 
-A role is entitled to nothing there, and neither owes nor waits: its frameworks' users do. A change
-costs one tuple; these are added up later, in the order in which they came.
+In this case a role has no entitlement, commitment or waiting time; the users of its frameworks have
+them. A change of an allocation costs one tuple. The tuples are added up later, in order of arrival.
 """
 
 import math
@@ -25,58 +25,74 @@ from allocator.fairness.metering import (
 from allocator.fairness.quantities import Quantities
 
 _AT_ONCE = 16
-"""Of what waits, added up in one step."""
+"""Number of recorded changes that are added up in one cooperative step."""
 _REMEMBERED = 1000
+"""Maximum number of roles whose ancestors are cached."""
 _NOTHING = Quantities()
 
 
-class _Taking:
-    """What is taken up to an instant, while it is worked out."""
+class _Period:
+    """An accounting period that is being closed: its end in seconds, and its usage."""
 
     def __init__(self, at: float) -> None:
         self.at = at
         self.counted = UsageAccumulator()
-        self.formers: dict[str, AccountCheckpoint] = {}
-        """How roles stood then, as far as it has been looked."""
-        self.begun = False
-        """Whether all that was noted before has been added up."""
+        self.checkpoints: dict[str, AccountCheckpoint] = {}
+        """role → account checkpoint at the end of the period, as far as computed"""
+        self.complete = False
+        """Whether all changes recorded before the end of the period have been added up."""
 
 
-_Note: TypeAlias = tuple[str, float, Quantities, Quantities]
-"""In which role there is a change, when, and what is held more and less."""
+_Change: TypeAlias = tuple[str, float, Quantities, Quantities]
+"""A change of allocation: role, time in seconds, added quantities, released quantities."""
 _Offer: TypeAlias = tuple[str, float, bool]
-"""In which role, when, and whether it was given back."""
+"""An offer or a decline: role, time in seconds, and whether the offer was declined."""
 
 
 class RoleMeter:
-    """Counts what is held and offered in roles, in each for those below it as well."""
+    """Meters allocations and offers of roles; each role includes its descendants."""
 
     def __init__(self, limits: Limits) -> None:
         self.counted = UsageAccumulator()
-        """Since this was last taken; nothing waits in it."""
+        """Usage since the end of the last closed period, without the changes still to be added
+        up."""
         self.beginning: dict[str, AccountCheckpoint] | None = None
-        """How roles stood when this began to count, until it is taken from here."""
+        """Account checkpoints of roles at the start of metering, until the accountant takes
+        them."""
         self._limits = limits
-        self._notes: deque[_Note | _Offer | _Taking] = deque()
+        self._notes: deque[_Change | _Offer | _Period] = deque()
         self._held: dict[str, tuple[float, Quantities]] = {}
-        """role → until when it has been counted, and what it has held since; not nothing"""
+        """role → time until which its usage is counted, and its allocation since then; not empty"""
         self._latest = 0.0
-        """Nothing before is counted of a role that held nothing."""
-        self._taking: _Taking | None = None
-        self._lines: dict[str, tuple[str, ...]] = {}
+        """Time of the latest change in seconds. A role without an allocation has no usage before
+        this time."""
+        self._period: _Period | None = None
+        self._ancestors: dict[str, tuple[str, ...]] = {}
 
-    def note(self, role: str, now: float, more: Quantities, less: Quantities = _NOTHING) -> None:
-        """Count that more, and less, is held in a role from now on. O(1)."""
-        self._notes.append((role, now, more, less))
+    def note(
+        self, role: str, now: float, added: Quantities, released: Quantities = _NOTHING
+    ) -> None:
+        """Record a change of a role's allocation. O(1).
+
+        Args:
+            role: The role.
+            now: Time of the change in seconds.
+            added: Quantities that are allocated from now on.
+            released: Quantities that are no longer allocated.
+        """
+        self._notes.append((role, now, added, released))
         while len(self._notes) > MOST_WAITING:
             self._follow(self._notes.popleft())
 
     def note_offer(self, role: str, now: float, *, refused: bool) -> None:
-        """Count an offer that was made in a role, or given back. O(1)."""
+        """Record an offer in a role, or its decline. O(1)."""
         self._notes.append((role, now, refused))
 
     def settling(self) -> Cooperative[None]:
-        """Add up what waits for that, bit by bit; meanwhile more may be noted, and added up."""
+        """Add up recorded changes. Generator for cooperative steps.
+
+        More changes may be recorded in between; they are added up, too.
+        """
         while self._notes:
             for _ in range(min(len(self._notes), _AT_ONCE)):
                 self._follow(self._notes.popleft())
@@ -85,66 +101,76 @@ class RoleMeter:
     def taking(
         self, now: float
     ) -> Cooperative[tuple[UsageAccumulator, dict[str, AccountCheckpoint]]]:
-        """Return what has been counted until now, and how each role stands.
+        """Close the accounting period; return its usage, and the checkpoint of each role.
 
-        What is noted wherever this yields belongs to what is taken the next time.
+        Generator for cooperative steps. Changes recorded in between belong to the next period.
+
+        Args:
+            now: End of the period, in seconds.
         """
-        taking = _Taking(now)
-        self._notes.append(taking)
-        settling = self.settling()
-        while not taking.begun:
-            next(settling, None)
+        period = _Period(now)
+        self._notes.append(period)
+        accrual = self.settling()
+        while not period.complete:
+            next(accrual, None)
             yield
         for number, role in enumerate(list(self._held)):
             if role in self._held:
                 self._count(role, now)
             if number % _AT_ONCE == 0:
                 yield
-        self._taking = None
-        return taking.counted, taking.formers
+        self._period = None
+        return period.counted, period.checkpoints
 
     def resuming(
-        self, until: float, now: float, held: Mapping[str, Quantities], *, anew: bool
+        self, until: float, now: float, held: Mapping[str, Quantities], *, reset: bool
     ) -> Cooperative[None]:
-        """Go on with what roles hold now, after a time in which nobody told.
+        """Continue with the roles' present allocations after a gap without reports.
 
-        In between counts what was held both before and after, where that is not too long.
+        An allocation is counted during the gap as far as it existed both before and after the gap.
+        A gap longer than `LONGEST_GAP` is not counted. Generator for cooperative steps.
 
         Args:
-            until: When somebody told last.
-            now: When somebody tells again.
-            held: By role, those above included.
-            anew: Whether it was others who were counted before, as in another service.
+            until: Time of the last report before the gap, in seconds.
+            now: Time of the first report after the gap, in seconds.
+            held: Allocations by role, including the roles' ancestors.
+            reset: Whether all earlier allocations are dropped, because another service metered
+                them.
         """
         yield from self.settling()
-        if anew:
+        if reset:
             self._held.clear()
-            self.beginning = {role: _former(now, holds) for role, holds in held.items()}
+            self.beginning = {role: _checkpoint(now, amounts) for role, amounts in held.items()}
         for role in {**self._held, **held}:
-            holds, at = held.get(role, _NOTHING), max(now, self._latest)
+            amounts, at = held.get(role, _NOTHING), max(now, self._latest)
             if role in self._held:
                 self._count(role, until)
                 at, held_before = self._held[role]
                 if 0.0 < now - at <= LONGEST_GAP:
-                    self._held[role] = at, _least(held_before, holds)
+                    self._held[role] = at, _least(held_before, amounts)
                     self._count(role, now)
                 at = max(now, at)
-            self._hold(role, at, holds)
+            self._hold(role, at, amounts)
             yield
         self._latest = max(self._latest, until, now)
 
     def bridge(
         self, before: Mapping[str, AccountCheckpoint], after: Mapping[str, AccountCheckpoint]
     ) -> None:
-        """Count likewise a time in which another service did, or none."""
-        for role, former in before.items():
+        """Count the gap between another service's metering and this one, as `resuming` does.
+
+        Args:
+            before: Account checkpoints at the end of the other service's metering.
+            after: Account checkpoints at the start of this metering.
+        """
+        for role, earlier in before.items():
             later = after.get(role)
-            if later is not None and 0.0 < later.at - former.at <= LONGEST_GAP:
-                held = _least(former.stretch.allocation, later.stretch.allocation)
-                _add(self.counted, role, former.at, later.at, held)
+            if later is not None and 0.0 < later.at - earlier.at <= LONGEST_GAP:
+                held = _least(earlier.stretch.allocation, later.stretch.allocation)
+                _add(self.counted, role, earlier.at, later.at, held)
 
     def above(self, role: str) -> tuple[str, ...]:
-        """Return a role with all above it; none of one that is beyond limits, or is none."""
+        """Return a role and its ancestors; empty if the role is invalid or exceeds the limits."""
         if (
             len(role) > self._limits.name
             or role.count("/") >= self._limits.role_depth
@@ -155,19 +181,20 @@ class RoleMeter:
         return tuple("/".join(levels[:depth]) for depth in range(len(levels), 0, -1))
 
     def _line(self, role: str) -> tuple[str, ...]:
-        """Return what `above` does, which is remembered of so many roles."""
-        line = self._lines.get(role)
+        """Return a role and its ancestors, as `above` does, from a cache."""
+        line = self._ancestors.get(role)
         if line is None:
-            if len(self._lines) >= _REMEMBERED:
-                self._lines.clear()
-            line = self._lines[role] = self.above(role)
+            if len(self._ancestors) >= _REMEMBERED:
+                self._ancestors.clear()
+            line = self._ancestors[role] = self.above(role)
         return line
 
-    def _follow(self, note: _Note | _Offer | _Taking) -> None:
-        if isinstance(note, _Taking):
-            if self._taking is not None:  # it was given up
-                self.counted.add(self._taking.counted)
-            self._taking, note.begun = note, True
+    def _follow(self, note: _Change | _Offer | _Period) -> None:
+        """Add up one recorded change, offer or end of a period."""
+        if isinstance(note, _Period):
+            if self._period is not None:  # its generator was abandoned
+                self.counted.add(self._period.counted)
+            self._period, note.complete = note, True
             note.counted, self.counted = self.counted, note.counted
         elif len(note) == 3:
             role, now, refused = note
@@ -175,46 +202,50 @@ class RoleMeter:
         else:
             self._change(*note)
 
-    def _change(self, role: str, now: float, more: Quantities, less: Quantities) -> None:
+    def _change(self, role: str, now: float, added: Quantities, released: Quantities) -> None:
+        """Add up a change of allocation for a role and its ancestors."""
         for name in self._line(role):
             at, held = max(now, self._latest), _NOTHING
             if name in self._held:
                 self._count(name, now)
                 at, held = self._held[name]
-            self._hold(name, at, held + more - less)
+            self._hold(name, at, held + added - released)
         self._latest = max(self._latest, now)
 
     def _count(self, role: str, until: float) -> None:
-        """Count what a role has held until an instant; up to where it is taken, with what is."""
+        """Count a role's usage until an instant, in the closing period and in the next period."""
         at, held = self._held[role]
-        taking = self._taking
-        if taking is not None and role not in taking.formers:
-            _add(taking.counted, role, at, taking.at, held)
-            at = max(at, taking.at)
-            taking.formers[role] = _former(at, held)
+        period = self._period
+        if period is not None and role not in period.checkpoints:
+            _add(period.counted, role, at, period.at, held)
+            at = max(at, period.at)
+            period.checkpoints[role] = _checkpoint(at, held)
             self._held[role] = at, held
         if until > at:
             _add(self.counted, role, at, until, held)
             self._held[role] = until, held
 
     def _hold(self, role: str, at: float, held: Quantities) -> None:
+        """Set the allocation of a role since an instant."""
         if held:
             self._held[role] = at, held
         else:
             self._held.pop(role, None)
 
 
-def _former(at: float, held: Quantities) -> AccountCheckpoint:
+def _checkpoint(at: float, held: Quantities) -> AccountCheckpoint:
     return AccountCheckpoint(at, AccountState(held, 0.0, {}, {}, active=False))
 
 
 def _least(before: Quantities, after: Quantities) -> Quantities:
+    """Return the smaller of two amounts of each resource."""
     return Quantities({name: min(amount, after[name]) for name, amount in before.items()})
 
 
-def _add(counted: UsageAccumulator, role: str, begin: float, end: float, held: Quantities) -> None:
+def _add(usage: UsageAccumulator, role: str, begin: float, end: float, held: Quantities) -> None:
+    """Add an allocation between two times to the usage of a role, by hour."""
     for since, until in by_hours(begin, end):
-        resources = counted.tally(math.floor(since / HOUR), role).resources
+        resources = usage.tally(math.floor(since / HOUR), role).resources
         for name, amount in held.items():
             integrals = resources.get(name)
             if integrals is None:

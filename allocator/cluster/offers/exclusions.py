@@ -1,4 +1,4 @@
-"""Which agents frameworks want no offers of, role by role, as the master's side tells."""
+"""Exclusions: agents that a framework is not to be offered in a role, by offer constraints."""
 
 from collections.abc import Collection, Iterable, Mapping
 
@@ -7,10 +7,11 @@ from allocator.fairness.machines import MayUse
 
 
 class Exclusions:
-    """Pairs of client and agent that never meet: the offer constraints of Mesos 1.11.
+    """Pairs of client and agent excluded by offer constraints (Mesos 1.11).
 
-    Only the master's side can evaluate them; here is what it said. Frameworks and agents may be
-    named before they are known, and whoever goes is forgotten.
+    Only the master's side can evaluate offer constraints; it reports the excluded pairs. Frameworks
+    and agents may be reported before they are added. The pairs of a removed framework or agent are
+    forgotten.
     """
 
     def __init__(self) -> None:
@@ -19,19 +20,19 @@ class Exclusions:
         self._may_use: dict[Client, tuple[MayUse | None, MayUse]] = {}
 
     def of(self, agent: str) -> Collection[Client]:
-        """Return the clients that want no offers of an agent."""
+        """Return the clients that exclude an agent."""
         return self._clients.get(agent, ())
 
     def number(self, client: Client) -> int:
-        """Return of how many agents a client wants no offers."""
+        """Return the number of agents that a client excludes."""
         return len(self._agents.get(client, ()))
 
     def excludes(self, client: Client, agent: str) -> bool:
-        """Whether a client wants no offers of an agent."""
+        """Whether a client excludes an agent."""
         return agent in self._agents.get(client, ())
 
     def put_agent(self, agent: str, clients: Collection[Client]) -> list[Client]:
-        """Say anew who wants no offers of an agent; return who has changed its mind."""
+        """Replace the exclusions of an agent; return the clients whose exclusion changed."""
         before = self._clients.get(agent, set())
         changed = sorted(before.symmetric_difference(clients))
         for client in changed:
@@ -39,13 +40,13 @@ class Exclusions:
         return changed
 
     def add_framework(self, framework: str, agents: Mapping[str, Iterable[str]]) -> None:
-        """Say of which agents, by role, a framework wants no offers; what is known stays."""
+        """Add a framework's excluded agents, by role."""
         for role, names in agents.items():
             for agent in names:
                 self._exclude(Client(role, framework), agent)
 
     def put_framework(self, framework: str, agents: Mapping[str, Iterable[str]]) -> None:
-        """Say anew of which agents, by role, a framework wants no offers."""
+        """Replace a framework's excluded agents, by role."""
         self.discard_framework(framework)
         self.add_framework(framework, agents)
 
@@ -56,22 +57,27 @@ class Exclusions:
                 self._admit(client, agent)
 
     def may_use(self, client: Client, constraint: MayUse | None) -> MayUse | None:
-        """Return on which agents a client's tasks may run, under a constraint as well; None: all.
+        """Return a predicate over agent IDs: may the client use the agent? None: all agents.
 
-        It stays the same while the constraint does and the client excludes anything at all, and
-        follows agents that come and go.
+        The predicate reflects agents that are added or removed later. The same predicate is
+        returned as long as the constraint is unchanged and the client excludes an agent.
+
+        Args:
+            client: The client.
+            constraint: Predicate of the placement constraint, which must hold, too; None: all
+                agents.
         """
         if client not in self._agents:
             return constraint
         known = self._may_use.get(client)
         if known is None or known[0] != constraint:
 
-            def both(agent: str) -> bool:
+            def predicate(agent: str) -> bool:
                 return not self.excludes(client, agent) and (
                     constraint is None or constraint(agent)
                 )
 
-            known = self._may_use[client] = constraint, both
+            known = self._may_use[client] = constraint, predicate
         return known[1]
 
     def _exclude(self, client: Client, agent: str) -> None:

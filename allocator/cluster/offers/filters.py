@@ -1,7 +1,8 @@
-"""Offer filters: what a framework has refused, and until when (§3.7).
+"""Offer filters: declined resources that a client is not offered again for some time (§3.7).
 
-There may be as many as clients times agents, so they are kept small: what was refused on an
-agent is stored once for all clients that refused it, and each of them is a number in there.
+There may be as many filters as clients times agents, so filters are kept small. Resources declined
+on an agent are stored once for all clients that declined them; each filter is a number in that
+entry.
 """
 
 import heapq
@@ -18,20 +19,24 @@ from allocator.cluster.resources import Resources
 from allocator.contract import mesos_pb2 as mesos
 
 DEFAULT_REFUSAL = 5.0
-"""Seconds, where a framework gives none, or one that makes no sense."""
+"""Default length of a filter in seconds, also for an invalid length."""
 LONGEST_REFUSAL = 365 * 86400.0
+"""Maximum length of a filter in seconds: 365 days."""
 _FEW = 64
-"""So many slots, and as many as are in use, may wait to be swept out; with more, numbers of clients
-would get long."""
+"""Number of abandoned slots, in addition to the slots in use, at which abandoned filters are
+removed. More slots would make client masks long."""
 _MANY = 1000
-"""So many filters may, and as many as are in force; likewise instants of filters that are gone."""
+"""Number of abandoned filters at which they are removed, if they are more than those in force.
+Also the slack for outdated instants in the heap."""
 _NANOSECONDS = 1_000_000_000
 
 
 def read_refusal(filters: bytes) -> tuple[int, ValidationError | None]:
-    """Return for how many nanoseconds a serialised Filters refuses, 0: not at all; what is wrong.
+    """Parse a serialised Filters message for the length of the filter.
 
-    One that cannot be read refuses for as long as one that does not say.
+    Returns:
+        The length in nanoseconds, with 0 for no filter, and a validation error, if any. An
+        unreadable message counts as a message without a length.
     """
     seconds, flaw = DEFAULT_REFUSAL, None
     try:
@@ -44,59 +49,62 @@ def read_refusal(filters: bytes) -> tuple[int, ValidationError | None]:
 
 
 @dataclass(slots=True, eq=False)
-class _Refused:
-    """The same resources of one agent, refused by any number of clients."""
+class _Declined:
+    """Resources of one agent, declined by any number of clients."""
 
     agent: str
     resources: Resources
     until: dict[int, int] = field(default_factory=dict)
-    """slot of a client → last instant in ns"""
+    """slot of a client → last instant of its filter in nanoseconds"""
     mask: int = 0
-    """A bit for each slot."""
+    """Bit mask of the slots in `until`."""
     left_over: int = 0
-    """A bit for each slot whose client had accepted the offer."""
+    """Bit mask of the slots whose client accepted the offer and returned these resources unused."""
     due: int | None = None
-    """Instant after which somebody has to look here; None: nobody has to."""
+    """Instant, in nanoseconds, after which the entry must be checked; None: no check is due."""
 
 
 class OfferFilters:
     """All offer filters in force.
 
-    Clients are numbered by *slots*, the least that are free, for sets of clients have a bit for
-    each. One that drops its filters gets another slot, which costs nothing; its old one is free
-    when none of them is left, and they are swept out when there are many such slots, or filters.
-    `add` costs O(log n) in instants, `blocked` and `refuses` O(different refusals on the agent).
+    Clients are numbered by *slots*, the smallest free numbers, because client masks have one bit
+    for each slot. A client that drops its filters gets a new slot, which is cheap. The filters of
+    its abandoned slot are removed later, when there are many abandoned slots or filters.
+
+    Costs: `add` is O(log n) in the number of instants. `blocked` and `refuses` are O(different
+    declined resources on the agent).
     """
 
     def __init__(self) -> None:
-        self._refused: dict[str, dict[object, _Refused]] = {}
+        self._by_agent: dict[str, dict[object, _Declined]] = {}
         self._slots: dict[Client, int] = {}
         self._counts: dict[int, int] = {}
         """slot in use → number of filters"""
-        self._left: dict[int, int] = {}
-        """slot that nobody uses any more → filters that are left of it"""
+        self._abandoned: dict[int, int] = {}
+        """abandoned slot → number of remaining filters"""
         self._garbage = 0
-        """The sum of these."""
+        """Total number of filters of abandoned slots."""
         self._free: list[int] = []
-        """Slots below the next that are neither, a heap."""
+        """Free slots below `_next_slot`; a heap."""
         self._next_slot = count()
-        self._due: dict[int, dict[_Refused, None]] = {}
-        """Instant after which to look → at what."""
+        self._due: dict[int, dict[_Declined, None]] = {}
+        """instant in nanoseconds → entries to check after the instant"""
         self._instants: list[int] = []
-        """These, and some after which there is nothing to look at any more; a heap."""
+        """The keys of `_due`, and outdated instants without entries; a heap."""
         self._latest = 0
         self.version = 0
-        """Changes when a client's slot does."""
+        """Changes when a client's slot changes."""
 
     def __len__(self) -> int:
+        """The number of filters in force."""
         return sum(self._counts.values())
 
     def count(self, client: Client) -> int:
-        """Return how many filters a client has."""
+        """Return the number of a client's filters."""
         return self._counts[self._slots[client]] if client in self._slots else 0
 
     def slot(self, client: Client) -> int:
-        """Return the number by which `blocked` knows a client."""
+        """Return the client's slot: the number of its bit in the mask of `blocked`."""
         slot = self._slots.get(client)
         if slot is None:
             slot = heapq.heappop(self._free) if self._free else next(self._next_slot)
@@ -114,23 +122,24 @@ class OfferFilters:
         *,
         left_over: bool = False,
     ) -> None:
-        """Refuse these resources, or less, up to and including an instant.
+        """Filter offers of the resources, or of a part of them, up to and including an instant.
 
         Args:
-            client: Its filter.
-            agent: The agent.
-            refused: The resources.
-            until_ns: The instant.
-            left_over: Whether the client accepted the offer and did not use this; decides nothing.
+            client: The client that declined.
+            agent: The agent that has the resources.
+            refused: The declined resources.
+            until_ns: Last instant of the filter in nanoseconds.
+            left_over: Whether the client accepted the offer and returned these resources unused.
+                Only displays depend on it.
         """
         if until_ns == self._latest:
-            # The very object: ten million equal ones would be a third of a gigabyte.
+            # Shares one int object: ten million equal objects would take a third of a gigabyte.
             until_ns = self._latest
         self._latest = until_ns
-        entries = self._refused.setdefault(agent, {})
+        entries = self._by_agent.setdefault(agent, {})
         entry = entries.get(refused.key)
         if entry is None:
-            entry = entries[refused.key] = _Refused(agent, refused)
+            entry = entries[refused.key] = _Declined(agent, refused)
         slot = self.slot(client)
         known = entry.until.get(slot)
         if known is None:
@@ -143,40 +152,43 @@ class OfferFilters:
         if known is None or known < until_ns:
             entry.until[slot] = until_ns
         if entry.due is None or until_ns < entry.due:
-            self._look(entry, until_ns)
+            self._schedule_check(entry, until_ns)
 
     def blocked(self, agent: str, available: Resources) -> int:
-        """Return a bit for each client that refuses all that an agent has to offer."""
+        """Return the mask of clients with a filter that contains all available resources."""
         mask = 0
-        for entry in self._refused.get(agent, {}).values():
+        for entry in self._by_agent.get(agent, {}).values():
             if available in entry.resources:
                 mask |= entry.mask
         return mask
 
     def on(self, agent: str) -> Iterator[tuple[int, Resources]]:
-        """Go through what has been refused of an agent, with a bit for each client that has."""
-        for entry in self._refused.get(agent, {}).values():
+        """Iterate over an agent's declined resources: the mask of clients, and the resources."""
+        for entry in self._by_agent.get(agent, {}).values():
             yield entry.mask, entry.resources
 
     def any_by(self, client: Client, agent: str) -> bool:
-        """Whether a client refuses anything of an agent."""
-        entries = self._refused.get(agent)
+        """Whether a client has a filter on an agent."""
+        entries = self._by_agent.get(agent)
         if entries is None:
             return False
         slot = self._slots.get(client)
         return any(slot in entry.until for entry in entries.values())
 
     def refuses(self, client: Client, agent: str, offer: Resources) -> bool:
-        """Whether a filter contains all of the offer."""
-        entries = self._refused.get(agent)
+        """Whether one of the client's filters contains the whole offer."""
+        entries = self._by_agent.get(agent)
         slot = self._slots.get(client)
         if entries is None or slot is None:
             return False
         return any(slot in e.until and offer in e.resources for e in entries.values())
 
     def refused_until(self, client: Client, agent: str, offer: Resources) -> int | None:
-        """Return the last instant in ns at which a filter contains all of the offer; None: none."""
-        entries = self._refused.get(agent)
+        """Return the last instant of the filters that contain the whole offer, in nanoseconds.
+
+        Returns None if no filter contains the offer.
+        """
+        entries = self._by_agent.get(agent)
         slot = self._slots.get(client)
         if entries is None or slot is None:
             return None
@@ -184,44 +196,44 @@ class OfferFilters:
         return max(ends, default=None)
 
     def left_over(self, client: Client, agent: str, offer: Resources) -> bool:
-        """Return whether all filters that contain the offer are of offers that were accepted."""
+        """Whether all filters that contain the offer stem from offers that were accepted."""
         slot = self._slots[client]
         return all(
             entry.left_over >> slot & 1
-            for entry in self._refused[agent].values()
+            for entry in self._by_agent[agent].values()
             if slot in entry.until and offer in entry.resources
         )
 
     def expire(self, now_ns: int) -> list[str]:
-        """Drop filters whose last instant has passed; return the agents they were for."""
+        """Remove filters whose last instant has passed; return the agents that they were on."""
         agents: dict[str, None] = {}
         while self._instants and self._instants[0] < now_ns:
             for entry in self._due.pop(heapq.heappop(self._instants), {}):
                 entry.due = None
                 for slot in [slot for slot, until in entry.until.items() if until < now_ns]:
-                    self._strike(entry, slot)
+                    self._remove(entry, slot)
                 agents[entry.agent] = None
                 if entry.until:
-                    self._look(entry, min(entry.until.values()))
+                    self._schedule_check(entry, min(entry.until.values()))
                 else:
                     self._forget(entry)
         return list(agents)
 
     def drop(self, client: Client) -> None:
-        """Drop a client's filters."""
+        """Drop the filters of a client."""
         slot = self._slots.get(client)
         if slot is None or not self._counts[slot]:
             return
         del self._slots[client]
-        self._left[slot] = self._counts.pop(slot)
-        self._garbage += self._left[slot]
+        self._abandoned[slot] = self._counts.pop(slot)
+        self._garbage += self._abandoned[slot]
         self.version += 1
-        slots = len(self._left) > _FEW + len(self._counts)
+        slots = len(self._abandoned) > _FEW + len(self._counts)
         if slots or (self._garbage > _MANY and self._garbage > len(self)):
             self._sweep()
 
     def forget(self, client: Client) -> None:
-        """Drop the filters of a client that is gone for good."""
+        """Drop the filters of a removed client."""
         self.drop(client)
         slot = self._slots.pop(client, None)
         if slot is not None:
@@ -229,13 +241,14 @@ class OfferFilters:
             heapq.heappush(self._free, slot)
 
     def drop_agent(self, agent: str) -> None:
-        """Drop all filters for the agent."""
-        for entry in list(self._refused.get(agent, {}).values()):
+        """Drop all filters on an agent."""
+        for entry in list(self._by_agent.get(agent, {}).values()):
             for slot in list(entry.until):
-                self._strike(entry, slot)
+                self._remove(entry, slot)
             self._forget(entry)
 
-    def _strike(self, entry: _Refused, slot: int) -> None:
+    def _remove(self, entry: _Declined, slot: int) -> None:
+        """Remove the filter of a slot from an entry."""
         del entry.until[slot]
         entry.mask &= ~(1 << slot)
         if entry.left_over:
@@ -244,14 +257,14 @@ class OfferFilters:
             self._counts[slot] -= 1
             return
         self._garbage -= 1
-        self._left[slot] -= 1
-        if not self._left[slot]:
-            del self._left[slot]
+        self._abandoned[slot] -= 1
+        if not self._abandoned[slot]:
+            del self._abandoned[slot]
             heapq.heappush(self._free, slot)
 
-    def _look(self, entry: _Refused, when_ns: int) -> None:
-        """Have an entry looked at after an instant, and at no other."""
-        self._overlook(entry)
+    def _schedule_check(self, entry: _Declined, when_ns: int) -> None:
+        """Schedule the next check of an entry after an instant, instead of its earlier check."""
+        self._cancel_check(entry)
         entry.due = when_ns
         if when_ns not in self._due:
             self._due[when_ns] = {}
@@ -261,28 +274,29 @@ class OfferFilters:
                 heapq.heapify(self._instants)
         self._due[when_ns][entry] = None
 
-    def _overlook(self, entry: _Refused) -> None:
-        """Have an entry looked at no more."""
+    def _cancel_check(self, entry: _Declined) -> None:
+        """Cancel the next check of an entry."""
         if entry.due is not None:
-            those = self._due[entry.due]
-            del those[entry]
-            if not those:
+            entries = self._due[entry.due]
+            del entries[entry]
+            if not entries:
                 del self._due[entry.due]
             entry.due = None
 
-    def _forget(self, entry: _Refused) -> None:
-        self._overlook(entry)
-        entries = self._refused[entry.agent]
+    def _forget(self, entry: _Declined) -> None:
+        """Remove an entry without filters."""
+        self._cancel_check(entry)
+        entries = self._by_agent[entry.agent]
         del entries[entry.resources.key]
         if not entries:
-            del self._refused[entry.agent]
+            del self._by_agent[entry.agent]
 
     def _sweep(self) -> None:
-        """Clear out what nobody refuses any more."""
-        left = sum(1 << slot for slot in self._left)
-        for entries in list(self._refused.values()):
-            for entry in [entry for entry in entries.values() if entry.mask & left]:
-                for slot in [slot for slot in entry.until if slot in self._left]:
-                    self._strike(entry, slot)
+        """Remove all filters of abandoned slots."""
+        mask = sum(1 << slot for slot in self._abandoned)
+        for entries in list(self._by_agent.values()):
+            for entry in [entry for entry in entries.values() if entry.mask & mask]:
+                for slot in [slot for slot in entry.until if slot in self._abandoned]:
+                    self._remove(entry, slot)
                 if not entry.until:
                     self._forget(entry)

@@ -1,4 +1,4 @@
-"""What operations turn resources into (§4): RESERVE, CREATE, GROW_VOLUME and their opposites."""
+"""Offer operations as conversions of resources (§4): RESERVE, CREATE, GROW_VOLUME and opposites."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -11,40 +11,40 @@ from allocator.contract import mesos_pb2 as mesos
 
 
 class OperationError(ValueError):
-    """An operation that cannot be applied; says which and why. It has changed nothing."""
+    """An operation that cannot be applied, with the reason; nothing has changed."""
 
 
 @dataclass(frozen=True, slots=True)
 class ResourceConversion:
-    """One step of an operation: what it takes and what it makes of that."""
+    """One step of an operation: the resources consumed, and the resources produced from them."""
 
     consumed: Resources
     converted: Resources
     gone: Resources | None = None
-    """What must not be left afterwards: further copies of a destroyed volume."""
+    """Resources that must be absent afterwards: further copies of a destroyed volume."""
 
     def applied_to(self, resources: Resources) -> Resources:
-        """Return what becomes of resources.
+        """Return the resources after the conversion.
 
         Raises:
-            OperationError: they do not contain what the step consumes, or still contain what
-                it destroys.
+            OperationError: The resources do not contain the consumed resources, or still contain
+                the destroyed volume afterwards.
         """
         if self.consumed not in resources:
             raise OperationError(f"{resources!r} does not contain {self.consumed!r}")
-        left = resources - self.consumed + self.converted
-        if self.gone is not None and self.gone in left:
+        remaining = resources - self.consumed + self.converted
+        if self.gone is not None and self.gone in remaining:
             raise OperationError(f"further copies of {self.gone!r} are there")
-        return left
+        return remaining
 
 
 def parse_operation(data: bytes) -> list[ResourceConversion]:
-    """Read a serialised Offer.Operation into the steps it consists of.
+    """Parse a serialised Offer.Operation into its conversions.
 
     Raises:
-        InvalidEvent: it is malformed.
-        OperationError: it is of a kind that does not convert resources, or its resources are
-            not such as it needs.
+        InvalidEvent: The message is malformed.
+        OperationError: The operation does not convert resources, or its resources are unsuitable
+            for it.
     """
     try:
         operation = mesos.Operation.FromString(data)
@@ -62,7 +62,7 @@ def parse_operation(data: bytes) -> list[ResourceConversion]:
 
 def _reserve(operation: mesos.Operation) -> list[ResourceConversion]:
     reserve = operation.reserve
-    if reserve.source:  # reserved otherwise before, since Mesos 1.10
+    if reserve.source:  # since Mesos 1.10: changes an existing reservation
         return [ResourceConversion(_bag(*reserve.source), _bag(*reserve.resources))]
     return [
         ResourceConversion(_bag(_without_reservation(resource)), _bag(resource))
@@ -119,6 +119,7 @@ _STEPS: dict[int, Callable[[mesos.Operation], list[ResourceConversion]]] = {
     mesos.Operation.GROW_VOLUME: _grow,
     mesos.Operation.SHRINK_VOLUME: _shrink,
 }
+"""operation type → function that returns the operation's conversions"""
 
 
 def _bag(*resources: mesos.Resource) -> Resources:
@@ -155,10 +156,10 @@ def _refuse_provider(volume: mesos.Resource, operation: str) -> None:
 
 
 def applied(steps: Iterable[ResourceConversion], resources: Resources) -> Resources:
-    """Return what becomes of resources by all steps, in order.
+    """Return the resources after all conversions, in order.
 
     Raises:
-        OperationError: a step does not apply.
+        OperationError: A conversion does not apply.
     """
     for step in steps:
         resources = step.applied_to(resources)

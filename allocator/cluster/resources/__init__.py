@@ -1,10 +1,10 @@
 """Mesos resource objects: identity, arithmetic, reservation, sharing.
 
-A Mesos `Resource` message is split into its *kind* (everything but the amount and the role it
-is allocated to) and its *amount*; `Resources` maps kinds to amounts. Fields that these modules
-do not know stay in the kind's template and leave as they came.
+A Mesos `Resource` message is split into its *kind* and its *amount*. The kind consists of all
+fields except the amount and the role that the resource is allocated to. `Resources` maps kinds to
+amounts. Unknown fields are kept in the kind's template and returned unchanged.
 
-Rules: `mesos-allocator.md` §2, after `src/common/resources.cpp` of Mesos 1.8.
+The rules are in §2 of `docs/mesos-semantics.md`, after `src/common/resources.cpp` of Mesos 1.8.
 """
 
 from allocator.cluster.resources.bag import (

@@ -1,18 +1,18 @@
-"""How much of a resource there is: a number, copies, intervals or items, and sums of them."""
+"""Amounts of a resource: numbers, copies, intervals or items, and their arithmetic."""
 
 from typing import TypeAlias
 
 from allocator.cluster.resources import ranges
 
 Amount: TypeAlias = int | ranges.Ranges | frozenset[str]
-"""Thousandths of a scalar, copies of something indivisible, intervals, or items."""
+"""Thousandths of a scalar, copies of an indivisible resource, intervals, or items of a set."""
 
 
 def plus(a: Amount, b: Amount) -> Amount:
-    """Return both together.
+    """Return the sum of two amounts.
 
     Raises:
-        TypeError: they are not of one type.
+        TypeError: The amounts differ in type.
     """
     if isinstance(a, int) and isinstance(b, int):
         return a + b
@@ -24,10 +24,10 @@ def plus(a: Amount, b: Amount) -> Amount:
 
 
 def minus(a: Amount, b: Amount) -> Amount:
-    """Return what is left of one without the other, at least nothing.
+    """Return the first amount minus the second, clipped at zero.
 
     Raises:
-        TypeError: they are not of one type.
+        TypeError: The amounts differ in type.
     """
     if isinstance(a, int) and isinstance(b, int):
         return max(a - b, 0)
@@ -39,7 +39,7 @@ def minus(a: Amount, b: Amount) -> Amount:
 
 
 def covers(a: Amount, b: Amount) -> bool:
-    """Return whether one has all of the other."""
+    """Return whether the first amount contains the second."""
     if isinstance(a, int) and isinstance(b, int):
         return a >= b
     if isinstance(a, tuple) and isinstance(b, tuple):
@@ -48,7 +48,13 @@ def covers(a: Amount, b: Amount) -> bool:
 
 
 def portion(amount: Amount, wanted: int) -> tuple[Amount, int]:
-    """Take up to so many thousandths; return the part and its size in thousandths."""
+    """Take a part of an amount; return the part and its size in thousandths.
+
+    Args:
+        amount: The amount to take from.
+        wanted: Maximum size of the part in thousandths; an integer of a range or an item counts
+            1000.
+    """
     if isinstance(amount, int):
         return min(amount, wanted), min(amount, wanted)
     count = -(-wanted // 1000)

@@ -1,4 +1,4 @@
-"""Bags of resources: kinds and how much there is of each, with the arithmetic of Mesos."""
+"""Bags of resources: maps from resource kinds to amounts, with the arithmetic of Mesos."""
 
 from collections.abc import Callable, ItemsView, Iterable, Iterator, Mapping
 from typing import cast
@@ -19,11 +19,11 @@ _TOTALS: "Cache[tuple[bytes, ...], Resources]" = Cache(2**24)
 class Resources(Mapping[Kind, Amount]):
     """An immutable bag of resources: kind → amount, without zero amounts.
 
-    The amounts that it is made of are its own from then on.
+    The constructor takes ownership of the dictionary of amounts.
 
-    Operations cost O(kinds) of their operands. Where the outcome is one of the operands, it is
-    that very object, with all that has been worked out about it: the same bag is offered,
-    refused and free again many times.
+    Operations cost O(kinds) of their operands. An operation whose result equals an operand returns
+    the operand itself, with its cached properties. The same bag is offered, declined and free again
+    many times.
     """
 
     __slots__ = ("__dict__", "_amounts")
@@ -44,25 +44,25 @@ class Resources(Mapping[Kind, Amount]):
     def items(self) -> ItemsView[Kind, Amount]:
         return self._amounts.items()  # the inherited view looks every kind up again
 
-    def __add__(self, other: "Resources") -> "Resources":
+    def __add__(self, addend: "Resources") -> "Resources":
         if not self._amounts:
-            return other
-        if not other._amounts:
+            return addend
+        if not addend._amounts:
             return self
         amounts = dict(self._amounts)
-        for kind, amount in other._amounts.items():
+        for kind, amount in addend._amounts.items():
             present = amounts.get(kind)
             amounts[kind] = amount if present is None else plus(present, amount)
         return Resources(amounts)
 
-    def __sub__(self, other: "Resources") -> "Resources":
-        """What is left, clipped at nothing; kinds that are not there are passed over."""
-        if self._amounts == other._amounts:
+    def __sub__(self, subtrahend: "Resources") -> "Resources":
+        """The difference, clipped at zero; kinds that are not in this bag are ignored."""
+        if self._amounts == subtrahend._amounts:
             return NOTHING
-        if not other._amounts:
+        if not subtrahend._amounts:
             return self
         amounts = dict(self._amounts)
-        for kind, amount in other._amounts.items():
+        for kind, amount in subtrahend._amounts.items():
             present = amounts.get(kind)
             if present is None:
                 continue
@@ -73,13 +73,13 @@ class Resources(Mapping[Kind, Amount]):
                 del amounts[kind]
         return Resources(amounts)
 
-    def __contains__(self, other: object) -> bool:
-        """Whether all of `other` (a bag, or a kind) is in here."""
-        if not isinstance(other, Resources):
-            return other in self._amounts
-        if other is self:
+    def __contains__(self, item: object) -> bool:
+        """Whether the bag contains all of `item`, which is a bag or a kind."""
+        if not isinstance(item, Resources):
+            return item in self._amounts
+        if item is self:
             return True
-        for kind, amount in other.items():
+        for kind, amount in item.items():
             present = self._amounts.get(kind)
             if present is not amount and (present is None or not covers(present, amount)):
                 return False
@@ -94,12 +94,12 @@ class Resources(Mapping[Kind, Amount]):
         return f"Resources({'; '.join(map(_text, self._amounts.items()))})"
 
     def where(self, keep: Callable[[Kind], bool]) -> "Resources":
-        """Return the entries whose kind passes."""
+        """Return the entries whose kind passes the test."""
         kept = {kind: amount for kind, amount in self._amounts.items() if keep(kind)}
         return self if len(kept) == len(self._amounts) else Resources(kept)
 
     def with_shared_of(self, total: "Resources") -> "Resources":
-        """Return this and the shared volumes of a total: they are free, also in use (§2.3)."""
+        """Return this bag plus the total's shared volumes: they are free even while used (§2.3)."""
         if not total.has_shared:
             return self
         shared = {kind: amount for kind, amount in total.items() if kind.shared}
@@ -107,7 +107,7 @@ class Resources(Mapping[Kind, Amount]):
 
     @lazily
     def ordinary(self) -> bool:
-        """Whether any framework of any role may have all of it."""
+        """Whether any framework of any role may use all of the bag."""
         for kind in self._amounts:
             if kind.reservation is not None or kind.revocable or kind.shared:
                 return False
@@ -115,7 +115,7 @@ class Resources(Mapping[Kind, Amount]):
 
     @lazily
     def key(self) -> frozenset[tuple[Kind, Amount]]:
-        """What two bags have in common when they are equal."""
+        """A hashable key; equal bags have equal keys."""
         return frozenset(self._amounts.items())
 
     @lazily
@@ -125,17 +125,17 @@ class Resources(Mapping[Kind, Amount]):
 
     @lazily
     def revocable(self) -> "Resources":
-        """The entries that may be taken back at any time."""
+        """The revocable entries, which Mesos may take back at any time."""
         return NOTHING if self.ordinary else self.where(lambda kind: kind.revocable)
 
     @lazily
     def has_shared(self) -> bool:
-        """Whether there are shared volumes among them."""
+        """Whether the bag contains shared volumes."""
         return not self.ordinary and any(kind.shared for kind in self._amounts)
 
     @lazily
     def reserved(self) -> Mapping[str, Quantities]:
-        """Reserved scalars by the role they are reserved for."""
+        """Reserved scalar quantities, by the role that they are reserved for."""
         if self.ordinary:
             return {}
         roles = {kind.reservation for kind in self._amounts} - {None}
@@ -146,49 +146,50 @@ class Resources(Mapping[Kind, Amount]):
 
     @lazily
     def has_whole(self) -> bool:
-        """Whether there are entries among them that can only be had whole."""
+        """Whether the bag contains indivisible entries."""
         return any(kind.whole is not None for kind in self._amounts)
 
     def shrunk(self, limit: Quantities) -> "Resources":
-        """Return scalars up to a limit for each name; what is whole is in or out (§2.3)."""
-        left = dict(limit.items())
+        """Return scalars up to a limit for each name; indivisible entries are in or out (§2.3)."""
+        remaining = dict(limit.items())
         kept: dict[Kind, Amount] = {}
         for kind, amount in self._amounts.items():
-            room = left.get(kind.name, 0)
-            if not isinstance(amount, int) or room <= 0:
+            limit_left = remaining.get(kind.name, 0)
+            if not isinstance(amount, int) or limit_left <= 0:
                 continue
             if kind.whole is None:
-                taken: Amount = min(amount, room)
+                taken: Amount = min(amount, limit_left)
                 size = cast("int", taken)
             else:
-                copies = min(amount, room // kind.whole)
+                copies = min(amount, limit_left // kind.whole)
                 if not copies:
                     continue
                 taken, size = copies, copies * kind.whole
             kept[kind] = taken
-            left[kind.name] = room - size
+            remaining[kind.name] = limit_left - size
         return Resources(kept)
 
     def taken(self, demand: Quantities) -> "Resources | None":
-        """Return exactly so much of each name, a port or an item counting as one; None: too little.
+        """Return a part with exactly the demanded quantities; None if the bag has less.
 
-        Whole entries are left out: nobody's task is as big as a disk by chance.
+        A port or an item of a set counts as one. Indivisible entries are not taken, because a
+        task's demand matches the size of a whole disk only by chance.
         """
         taken: dict[Kind, Amount] = {}
-        left = dict(demand.items())
+        remaining = dict(demand.items())
         for kind, amount in self._amounts.items():
-            wanted = left.get(kind.name, 0)
+            wanted = remaining.get(kind.name, 0)
             if wanted <= 0 or kind.whole is not None:
                 continue
             part, size = portion(amount, wanted)
             if size:
                 taken[kind] = part
-                left[kind.name] = wanted - size
-        return None if any(rest > 0 for rest in left.values()) else Resources(taken)
+                remaining[kind.name] = wanted - size
+        return None if any(rest > 0 for rest in remaining.values()) else Resources(taken)
 
     @lazily
     def counted(self) -> frozenset[str]:
-        """Names of what is there for everybody, and comes by the piece: ports, items of sets."""
+        """Names of unreserved, non-revocable resources that are counted: ports, items of sets."""
         return frozenset(
             kind.name
             for kind, amount in self._amounts.items()
@@ -197,27 +198,28 @@ class Resources(Mapping[Kind, Amount]):
 
     @lazily
     def divisible(self) -> Mapping[str, int]:
-        """What there is for everybody by name, a port or an item counting as one, as `taken` takes.
+        """Unreserved, non-revocable, divisible quantities in thousandths, by name.
 
-        Of a name that stands for both amounts and pieces nothing is.
+        A port or an item of a set counts as one. A name used for both scalars and counted resources
+        has 0.
         """
         parts: dict[str, int] = {}
         for kind, amount in self._amounts.items():
             if kind.plain and kind.whole is None:
                 _all, size = portion(amount, 1 << 80)
                 mixed = isinstance(amount, int) and kind.name in self.counted
-                none = mixed or parts.get(kind.name) == 0
-                parts[kind.name] = 0 if none else parts.get(kind.name, 0) + size
+                ambiguous = mixed or parts.get(kind.name) == 0
+                parts[kind.name] = 0 if ambiguous else parts.get(kind.name, 0) + size
         return parts
 
     @lazily
     def all_divisible(self) -> bool:
-        """Whether there is nothing else."""
+        """Whether all entries are unreserved, non-revocable and divisible."""
         return all(kind.plain and kind.whole is None for kind in self._amounts)
 
     @lazily
     def scalars(self) -> Quantities:
-        """Quantities of scalars by name; of a shared volume, one copy (§2.3)."""
+        """Quantities of scalars by name; a shared volume counts as one copy (§2.3)."""
         total: dict[str, int] = {}
         for kind, amount in self._amounts.items():
             if isinstance(amount, int):
@@ -229,7 +231,7 @@ class Resources(Mapping[Kind, Amount]):
 
     @lazily
     def quantities(self) -> Quantities:
-        """Quantities by name, a port or an item of a set counting as one (§3.6)."""
+        """Quantities by name; a port or an item of a set counts as one (§3.6)."""
         counted: dict[str, int] = {}
         for kind, amount in self._amounts.items():
             if not isinstance(amount, int):
@@ -239,7 +241,7 @@ class Resources(Mapping[Kind, Amount]):
 
     @lazily
     def copies(self) -> Quantities:
-        """Quantities of scalars by name, each copy of a shared volume counting (§4.1)."""
+        """Quantities of scalars by name; each copy of a shared volume counts (§4.1)."""
         total: dict[str, int] = {}
         for kind, amount in self._amounts.items():
             if isinstance(amount, int):
@@ -260,7 +262,7 @@ class Resources(Mapping[Kind, Amount]):
 
     @lazily
     def _messages(self) -> dict[str, list[bytes]]:
-        """What `messages` has returned, by role."""
+        """Cached results of `messages`, by role."""
         return {}
 
 
@@ -268,48 +270,49 @@ NOTHING = Resources()
 
 
 def parse_total(messages: Iterable[bytes]) -> Resources:
-    """Read an agent's total.
+    """Parse an agent's total.
 
-    Agents are alike: what is alike is one object, with all that has been worked out about it.
+    Agents with equal totals share one object, with its cached properties.
 
     Raises:
-        InvalidResource: a message is malformed or carries an allocation.
+        InvalidResource: A message is malformed or has an allocation.
     """
-    together = tuple(messages)
-    known = _TOTALS.get(together)
+    key = tuple(messages)
+    known = _TOTALS.get(key)
     if known is not None:
         return known
-    return _TOTALS.put(together, _sum(together, None), sum(map(len, together)))
+    return _TOTALS.put(key, _sum(key, None), sum(map(len, key)))
 
 
 def parse_allocated(messages: Iterable[bytes]) -> tuple[str, Resources]:
-    """Read resources that are all allocated to one role, and return that role.
+    """Parse resources that are all allocated to one role; return the role and the resources.
 
-    An empty list belongs to no role: ("", NOTHING).
+    An empty list has no role: the result is ("", NOTHING).
 
     Raises:
-        InvalidResource: a message is malformed, unallocated, or of another role than the first.
+        InvalidResource: A message is malformed, unallocated, or allocated to another role than the
+            first.
     """
-    together = tuple(messages)
-    known = _BAGS.get(together)
+    key = tuple(messages)
+    known = _BAGS.get(key)
     if known is not None:
         return known
-    if not together:
+    if not key:
         return "", NOTHING
-    role = decoded(together[0])[2]
+    role = decoded(key[0])[2]
     if role is None:
         raise InvalidResource(
-            f"resource {decoded(together[0])[0].name!r} has no allocation_info.role; "
+            f"resource {decoded(key[0])[0].name!r} has no allocation_info.role; "
             "what is offered, used or recovered must carry one"
         )
-    return _BAGS.put(together, (role, _sum(together, role)), sum(map(len, together)))
+    return _BAGS.put(key, (role, _sum(key, role)), sum(map(len, key)))
 
 
 def parse_used(messages: Iterable[bytes]) -> dict[str, Resources]:
-    """Read resources allocated to any number of roles: role → resources.
+    """Parse resources allocated to any number of roles: role → resources.
 
     Raises:
-        InvalidResource: a message is malformed or unallocated.
+        InvalidResource: A message is malformed or unallocated.
     """
     by_role: dict[str, list[bytes]] = {}
     for data in messages:
@@ -323,6 +326,15 @@ def parse_used(messages: Iterable[bytes]) -> dict[str, Resources]:
 
 
 def _sum(messages: Iterable[bytes], role: str | None) -> Resources:
+    """Return the sum of serialised resources.
+
+    Args:
+        messages: Serialised resources.
+        role: The role that all of them must be allocated to; None: they must be unallocated.
+
+    Raises:
+        InvalidResource: A message is malformed, or has another allocation.
+    """
     amounts: dict[Kind, Amount] = {}
     for data in messages:
         kind, amount, allocated_to = decoded(data)
@@ -338,6 +350,7 @@ def _sum(messages: Iterable[bytes], role: str | None) -> Resources:
 
 
 def _text(entry: tuple[Kind, Amount]) -> str:
+    """Return a short description of an entry, as Mesos prints it."""
     kind, amount = entry
     marks = [f"({kind.reservation})"] if kind.reservation is not None else []
     marks += ["{REV}"] if kind.revocable else []

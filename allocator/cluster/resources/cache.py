@@ -1,4 +1,4 @@
-"""Remembers results by their arguments, within a bound in bytes."""
+"""A cache of results by their arguments, bounded in bytes."""
 
 from collections.abc import Hashable
 from typing import Generic, TypeVar
@@ -7,28 +7,28 @@ Key = TypeVar("Key", bound=Hashable)
 Result = TypeVar("Result")
 
 _ENTRY = 1024
-"""Bytes that an entry takes beside what it was made from, in round numbers."""
+"""Approximate overhead of an entry in bytes."""
 _GROWTH = 12
-"""Bytes in memory for each byte that an entry was made from; ranges need as many."""
+"""Bytes in memory for each byte of an entry's source; this high for ranges."""
 
 
 class Cache(Generic[Key, Result]):
-    """Holds on to what was made lately.
+    """A cache with two generations.
 
-    There are two generations: what is new goes into the younger one, and when that is full it
-    becomes the older one, and what was the older one goes. What is used again and again is made
-    again once in a while, so a hit costs no more than a look into a dictionary.
+    New results enter the younger generation. When the younger generation is full, it becomes the
+    older one, and the old one is dropped. Frequently used results are recomputed once in a while,
+    so that a hit costs no more than a dictionary lookup.
 
     Args:
-        size: Bytes of both generations together, each entry with what it takes in round numbers.
-            What takes more than a hundredth of that alone is not remembered.
+        size: Approximate bytes of both generations together. A result that takes more than a
+            hundredth of the size is not cached.
     """
 
-    __slots__ = ("_left", "_most", "_old", "_young")
+    __slots__ = ("_free", "_most", "_old", "_young")
 
     def __init__(self, size: int) -> None:
         self._most = size // 2
-        self._left = self._most
+        self._free = self._most
         self._young: dict[Key, Result] = {}
         self._old: dict[Key, Result] = {}
 
@@ -36,17 +36,23 @@ class Cache(Generic[Key, Result]):
         return len(self._young) + len(self._old)
 
     def get(self, key: Key) -> Result | None:
-        """Return what is remembered for a key; None: nothing."""
-        found = self._young.get(key)
-        return found if found is not None else self._old.get(key)
+        """Return the cached result of a key; None if not cached."""
+        result = self._young.get(key)
+        return result if result is not None else self._old.get(key)
 
     def put(self, key: Key, result: Result, size: int) -> Result:
-        """Remember a result that is not None, made from so many bytes, and return it."""
-        taken = _ENTRY + size * _GROWTH
-        if taken * 50 <= self._most:
-            self._left -= taken
-            if self._left < 0:
+        """Cache a result, which must not be None, and return it.
+
+        Args:
+            key: The arguments of the result.
+            result: The result.
+            size: Bytes of the data that the result was computed from.
+        """
+        cost = _ENTRY + size * _GROWTH
+        if cost * 50 <= self._most:
+            self._free -= cost
+            if self._free < 0:
                 self._old, self._young = self._young, {}
-                self._left = self._most - taken
+                self._free = self._most - cost
             self._young[key] = result
         return result

@@ -1,4 +1,4 @@
-"""What a resource is apart from its amount, and how both are read from a message and written."""
+"""Resource kinds: the identity of a resource without its amount; parsing and serialisation."""
 
 from dataclasses import dataclass
 from typing import cast
@@ -22,40 +22,45 @@ _ENCODED: "Cache[tuple[bytes, Amount, str], bytes]" = Cache(4 * _BYTES)
 
 
 class InvalidResource(InvalidEvent):
-    """A Resource that Mesos itself would refuse; the message says why.
+    """A Resource that Mesos itself would reject, with the reason.
 
     Args:
-        words: For people.
-        reason: For programs.
+        message: The reason, for people.
+        reason: The kind of error, for programs.
     """
 
-    def __init__(self, words: str, reason: Reason = "malformed") -> None:
-        super().__init__(words)
+    def __init__(self, message: str, reason: Reason = "malformed") -> None:
+        super().__init__(message)
         self.reason: Reason = reason
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Kind:
-    """What a resource is, apart from how much of it there is.
+    """The identity of a resource, without its amount.
 
-    Two kinds are equal when Mesos would add their amounts up (§2.2). What an identity leaves
-    out (the path a volume is mounted at) still travels in the template.
+    Two kinds are equal if Mesos would add their amounts (§2.2). Fields outside of the identity,
+    such as the mount path of a volume, are kept in the template.
     """
 
     identity: bytes
+    """Serialised fields that distinguish the kind from other kinds."""
     name: str
+    """Name of the resource, such as `cpus`."""
     type: int
     """A `Value.Type`."""
     whole: int | None
-    """Thousandths of one copy where the resource can only be had whole, or is shared: then the
-    amount counts copies. None where amounts add up."""
+    """Thousandths of one copy of an indivisible or shared resource, whose amount is a number of
+    copies. None for other resources, whose amounts add up."""
     reservation: str | None
-    """Role of the last reservation; None when unreserved."""
+    """Role of the last reservation; None if unreserved."""
     refined: bool
+    """Whether the resource has several reservations, one refining the other."""
     revocable: bool
+    """Whether Mesos may take the resource back at any time."""
     shared: bool
+    """Whether the resource is a shared volume."""
     template: bytes
-    """The message without its amount and without `allocation_info`."""
+    """The serialised message without its amount and without `allocation_info`."""
     _hash: int
 
     def __hash__(self) -> int:
@@ -66,25 +71,25 @@ class Kind:
 
     @property
     def scalar(self) -> bool:
-        """Whether its amount is a number."""
+        """Whether the amount is a number."""
         return self.type == mesos.Value.SCALAR
 
     @property
     def plain(self) -> bool:
-        """Whether it is unreserved and not revocable: what quota and sharing are about."""
+        """Whether the resource is unreserved and not revocable, and thus subject to quota."""
         return self.reservation is None and not self.revocable
 
     def offerable_to(self, role: str) -> bool:
-        """Whether the resource is unreserved, or reserved to the role or an ancestor of it."""
+        """Whether the resource is unreserved, or reserved for the role or one of its ancestors."""
         reserved = self.reservation
         return reserved is None or reserved == role or role.startswith(reserved + "/")
 
 
 def decoded(data: bytes) -> tuple[Kind, Amount, str | None]:
-    """Split a serialised Resource into kind, amount and the role it is allocated to.
+    """Split a serialised Resource into kind, amount and the role that it is allocated to.
 
     Raises:
-        InvalidResource: it cannot be used; says why.
+        InvalidResource: The resource is unusable, with the reason.
     """
     known = _DECODED.get(data)
     return known if known is not None else _DECODED.put(data, _decode(data), len(data))
@@ -100,7 +105,7 @@ def _decode(data: bytes) -> tuple[Kind, Amount, str | None]:
     _require_text(message)
     _validate(message)
     amount = _amount(message)
-    role = message.allocation_info.role or None  # nobody has the role ""
+    role = message.allocation_info.role or None  # "" is not a role
     for field in ("scalar", "ranges", "set", "allocation_info"):
         message.ClearField(field)  # all four are fields of Resource
     template = message.SerializePartialToString(deterministic=True)
@@ -109,7 +114,7 @@ def _decode(data: bytes) -> tuple[Kind, Amount, str | None]:
 
 
 def _kind(template: bytes, whole: Amount | None) -> Kind:
-    """Return what a resource is; of resources of one kind the same object, as a rule."""
+    """Return the kind of a template; usually the same object for equal templates."""
     key = template, cast("int | None", whole)
     known = _KINDS.get(key)
     return known if known is not None else _KINDS.put(key, _new_kind(*key), len(template))
@@ -117,7 +122,7 @@ def _kind(template: bytes, whole: Amount | None) -> Kind:
 
 def _new_kind(template: bytes, whole: int | None) -> Kind:
     message = mesos.Resource.FromString(template)
-    # Neither where a volume is mounted nor who made it belongs to its identity (§2.2).
+    # The identity of a volume does not include its mount path and its principal (§2.2).
     if message.HasField("disk"):
         message.disk.ClearField("volume")
         if message.disk.HasField("persistence"):
@@ -146,7 +151,7 @@ def _new_kind(template: bytes, whole: int | None) -> Kind:
 
 
 def _is_whole(message: mesos.Resource) -> bool:
-    """Whether the resource can only be had whole: volumes, and MOUNT, BLOCK and RAW disks."""
+    """Whether the resource is indivisible: a volume, or a MOUNT, BLOCK or RAW disk."""
     if not message.HasField("disk"):
         return False
     disk = message.disk
@@ -203,7 +208,10 @@ def _amount(message: mesos.Resource) -> Amount:
 
 
 def _require_essentials(data: bytes) -> None:
-    """Refuse what lacks more than details of a disk or of a provider, which only pass through."""
+    """Reject a message that lacks a required field outside of `disk` and `provider_id`.
+
+    These two fields are only passed on.
+    """
     message = mesos.Resource.FromString(data)
     message.ClearField("disk")
     message.ClearField("provider_id")
@@ -212,7 +220,7 @@ def _require_essentials(data: bytes) -> None:
 
 
 def _require_text(message: mesos.Resource) -> None:
-    """Refuse what is not UTF-8 where this module reads text."""
+    """Reject text that is not UTF-8 in the fields that this module reads."""
     texts = [message.name, message.allocation_info.role, *message.set.item]
     texts += (reservation.role for reservation in message.reservations)
     for text in texts:
@@ -223,7 +231,7 @@ def _require_text(message: mesos.Resource) -> None:
 
 
 def _validate(message: mesos.Resource) -> None:
-    """Refuse what Mesos's C++ Resources would silently drop or abort on (§2.2, M6, M7)."""
+    """Reject a message that Mesos's C++ Resources would drop, or abort on (§2.2, M6, M7)."""
     name = message.name
     if not name:
         raise InvalidResource("a resource without a name")
@@ -256,6 +264,7 @@ def _validate(message: mesos.Resource) -> None:
 
 
 def _validate_reservations(message: mesos.Resource) -> None:
+    """Reject reservations that do not refine each other."""
     outer: str | None = None
     for reservation in message.reservations:
         role = reservation.role

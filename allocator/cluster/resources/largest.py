@@ -1,4 +1,4 @@
-"""The largest amount of each resource among several, as these come and go."""
+"""The maximum of each resource in a changing collection of quantities."""
 
 from collections import Counter
 
@@ -6,17 +6,21 @@ from allocator.fairness.quantities import Quantities
 
 
 class Largest:
-    """One that comes or goes costs O(resources), and O(different amounts) where it was it."""
+    """Tracks the maximum of each resource in a changing collection.
+
+    Adding or removing an element costs O(resources). Removing a maximum also costs O(different
+    amounts) of the resource.
+    """
 
     def __init__(self) -> None:
         self._amounts: dict[str, Counter[int]] = {}
         self.of: dict[str, int] = {}
-        """By resource, in thousandths; nothing of what nobody has."""
+        """resource → maximum in thousandths; without resources that no element has"""
         self.version = 0
-        """Changes when any of these does."""
+        """Changes when a maximum changes."""
 
     def put(self, quantities: Quantities) -> None:
-        """Take one in."""
+        """Add an element."""
         for name, amount in quantities.items():
             if name not in self._amounts:
                 self._amounts[name] = Counter()
@@ -26,7 +30,7 @@ class Largest:
                 self.version += 1
 
     def discard(self, quantities: Quantities) -> None:
-        """Leave one out that was taken in."""
+        """Remove an element that has been added."""
         for name, amount in quantities.items():
             amounts = self._amounts[name]
             amounts[amount] -= 1

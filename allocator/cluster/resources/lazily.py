@@ -1,4 +1,4 @@
-"""Properties that are worked out once."""
+"""Properties that are computed once."""
 
 from collections.abc import Callable
 from typing import Any, Generic, TypeVar
@@ -7,9 +7,10 @@ T = TypeVar("T")
 
 
 class lazily(Generic[T]):  # noqa: N801 - a decorator, named as one
-    """What `functools.cached_property` does, but for the lock that it takes before Python 3.12.
+    """`functools.cached_property` without the lock that it takes before Python 3.12.
 
-    Bags of resources are made and asked several times an event.
+    Bags of resources are created and read several times for each event, so the lock would be
+    costly.
     """
 
     def __init__(self, work_out: Callable[[Any], T]) -> None:
@@ -19,5 +20,5 @@ class lazily(Generic[T]):  # noqa: N801 - a decorator, named as one
 
     def __get__(self, instance: Any, _owner: type) -> T:  # noqa: ANN401 - of any class
         worked_out: T = self._work_out(instance)
-        setattr(instance, self._name, worked_out)  # which Python finds from then on
+        setattr(instance, self._name, worked_out)  # found by Python from now on
         return worked_out

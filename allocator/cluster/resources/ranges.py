@@ -8,10 +8,10 @@ Ranges: TypeAlias = tuple[tuple[int, int], ...]
 
 
 def coalesced(intervals: Iterable[tuple[int, int]]) -> Ranges:
-    """Sort intervals that do not overlap and join those that touch (1-2, 3-4 → 1-4).
+    """Sort intervals that do not overlap, and join adjacent intervals (1-2, 3-4 → 1-4).
 
     Raises:
-        ValueError: an interval ends before it begins, or two overlap.
+        ValueError: An interval ends before it begins, or two intervals overlap.
     """
     ordered = sorted(intervals)
     for begin, end in ordered:
@@ -24,13 +24,13 @@ def coalesced(intervals: Iterable[tuple[int, int]]) -> Ranges:
 
 
 def union(a: Ranges, b: Ranges) -> Ranges:
-    """Return all integers of either; O(n log n) in the number of intervals."""
+    """Return the union of two sets; O(n log n) in the number of intervals."""
     return _joined(sorted(a + b))
 
 
 def difference(a: Ranges, b: Ranges) -> Ranges:
     """Return the integers of `a` that are not in `b`; O(len(a) + len(b))."""
-    left: list[tuple[int, int]] = []
+    remaining: list[tuple[int, int]] = []
     holes = iter(b)
     hole = next(holes, None)
     for begin, end in a:
@@ -38,18 +38,18 @@ def difference(a: Ranges, b: Ranges) -> Ranges:
         while hole is not None and hole[0] <= end:
             if hole[1] >= start:
                 if hole[0] > start:
-                    left.append((start, hole[0] - 1))
+                    remaining.append((start, hole[0] - 1))
                 start = hole[1] + 1
             if hole[1] > end:
                 break  # it may reach into the next interval, too
             hole = next(holes, None)
         if start <= end:
-            left.append((start, end))
-    return tuple(left)
+            remaining.append((start, end))
+    return tuple(remaining)
 
 
 def first(a: Ranges, count: int) -> Ranges:
-    """Return the lowest integers, so many or all that there are."""
+    """Return the `count` lowest integers, or all if there are fewer."""
     taken: list[tuple[int, int]] = []
     for begin, end in a:
         if count <= 0:
@@ -60,7 +60,7 @@ def first(a: Ranges, count: int) -> Ranges:
 
 
 def size(a: Ranges) -> int:
-    """Return how many integers there are."""
+    """Return the number of integers."""
     return sum(end - begin + 1 for begin, end in a)
 
 

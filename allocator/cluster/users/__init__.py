@@ -1,7 +1,7 @@
-"""The users among whom fairness is kept: a tree where users are roles, else a plain list.
+"""Users that share the cluster: a tree if users are roles, otherwise a flat list.
 
-Siblings are ranked level by level, by what their subtrees hold and owe. A role that has both
-frameworks of its own and sub-roles competes with these through a *virtual leaf*, `ROLE/.`.
+Siblings are ranked by the allocation and the commitments of their subtrees. A role with both
+frameworks of its own and sub-roles competes with its sub-roles through a *virtual leaf*, `ROLE/.`.
 """
 
 from allocator.cluster.users.commitments import FADED

@@ -12,67 +12,74 @@ from allocator.fairness.pool import Pool
 from allocator.fairness.standing import Standing
 
 FADED = 1e-3
-"""A dominant commitment below this does not keep a user known."""
+"""A user whose dominant commitment is below this fraction of the capacity may be forgotten."""
 
 
 class AbsentUsers:
-    """Virtual leaves that are not there (yet), and what they owe."""
+    """Commitments of virtual leaves that do not exist (yet)."""
 
-    def __init__(self, levels: RolePools) -> None:
-        self._levels = levels
-        self._since: dict[str, tuple[float, Remembered]] = {}
+    def __init__(self, pools: RolePools) -> None:
+        self._pools = pools
+        self._stored: dict[str, tuple[float, Remembered]] = {}
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._since)
+        return iter(self._stored)
 
     def __contains__(self, name: object) -> bool:
-        return name in self._since
+        return name in self._stored
 
-    def put(self, name: str, owed: Mapping[str, float], others: float) -> None:
-        """Note what one owes now."""
-        self._since[name] = self._levels.now, Remembered(owed, others=others)
+    def put(self, name: str, commitments: Mapping[str, float], rest: float) -> None:
+        """Store the current commitments of an absent leaf.
+
+        Args:
+            name: The virtual leaf.
+            commitments: Commitments by resource.
+            rest: Commitment of every other resource.
+        """
+        self._stored[name] = self._pools.now, Remembered(commitments, others=rest)
 
     def discard(self, name: str) -> None:
-        """Forget one, as it is there now."""
-        self._since.pop(name, None)
+        """Forget a leaf, which exists now."""
+        self._stored.pop(name, None)
 
-    def owes(self, name: str) -> tuple[dict[str, float], float]:
-        """Return what one owes now, by resource and of all others."""
-        since, remembered = self._since.get(name, (self._levels.now, Remembered()))
-        return settled(remembered, {}, self._levels.now - since, self._levels.tau)
+    def commitments_of(self, name: str) -> tuple[dict[str, float], float]:
+        """Return a leaf's current commitments by resource, and that of every other resource."""
+        since, remembered = self._stored.get(name, (self._pools.now, Remembered()))
+        return commitments_after(remembered, {}, self._pools.now - since, self._pools.tau)
 
-    def course(self, name: str) -> StoredTrajectory:
-        """Return how it goes on with one."""
-        since, remembered = self._since[name]
-        return StoredTrajectory(since, self._levels.tau, remembered)
+    def trajectory(self, name: str) -> StoredTrajectory:
+        """Return the commitment trajectory of a leaf."""
+        since, remembered = self._stored[name]
+        return StoredTrajectory(since, self._pools.tau, remembered)
 
     def forget_faded(self) -> bool:
-        """Forget those that owe nothing any more; return whether there were some."""
-        faded = [name for name in self if not matters(*self.owes(name))]
+        """Forget leaves whose commitments have decayed; return whether there were any."""
+        faded = [name for name in self if not matters(*self.commitments_of(name))]
         for name in faded:
-            del self._since[name]
+            del self._stored[name]
         return bool(faded)
 
 
-def matters(owed: Mapping[str, float], others: float = 0.0) -> bool:
-    """Whether who owes that much is to stay known."""
-    return max(owed.values(), default=others) >= FADED
+def matters(commitments: Mapping[str, float], rest: float = 0.0) -> bool:
+    """Whether a user with these commitments must stay known."""
+    return max(commitments.values(), default=rest) >= FADED
 
 
-def settled(
+def commitments_after(
     remembered: Remembered, overuse: Mapping[str, float], elapsed: float, tau: float | None
 ) -> tuple[dict[str, float], float]:
-    """Return what is owed after some time, by resource and of all others.
+    """Return commitments after some time: by resource, and of every other resource.
 
     Args:
-        remembered: What was owed then.
-        overuse: What is held in excess now; what was so then, too, was so in between.
-        elapsed: Seconds since then.
-        tau: Time constant in seconds; None: debts do not fade.
+        remembered: The commitments at the beginning.
+        overuse: Current over-use by resource. Over-use at both ends of the time is assumed to have
+            lasted all that time.
+        elapsed: Seconds since the beginning.
+        tau: Time constant of decay in seconds; None: commitments do not decay.
     """
     if tau is None:
         return _bounded(remembered.commitments), min(remembered.others, LARGEST_COMMITMENT)
-    owed = {
+    commitments = {
         name: decayed(
             commitment,
             min(remembered.overuse.get(name, 0.0), overuse.get(name, 0.0)),
@@ -81,64 +88,68 @@ def settled(
         )
         for name, commitment in remembered.commitments.items()
     }
-    others = decayed(remembered.others, 0.0, elapsed, tau)
-    return _bounded(owed), min(others, LARGEST_COMMITMENT)
+    rest = decayed(remembered.others, 0.0, elapsed, tau)
+    return _bounded(commitments), min(rest, LARGEST_COMMITMENT)
 
 
-def _bounded(owed: Mapping[str, float]) -> dict[str, float]:
-    return {name: min(commitment, LARGEST_COMMITMENT) for name, commitment in owed.items()}
+def _bounded(commitments: Mapping[str, float]) -> dict[str, float]:
+    return {name: min(commitment, LARGEST_COMMITMENT) for name, commitment in commitments.items()}
 
 
 class MemoryExport:
-    """Looks at the users for those who keep it; changes nothing of them."""
+    """Exports the users' memory for the store, without changing the users."""
 
-    def __init__(self, levels: RolePools, away: AbsentUsers, weights: Weights) -> None:
-        self._levels = levels
-        self._away = away
+    def __init__(self, pools: RolePools, absent: AbsentUsers, weights: Weights) -> None:
+        self._pools = pools
+        self._absent = absent
         self._weights = weights
-        self._anew = True
+        self._all_changed = True
 
-    def begin_anew(self) -> None:
-        """Have all be told when changes are next asked for, as somebody is no longer there."""
-        self._anew = True
+    def mark_all_changed(self) -> None:
+        """Have the next `changes` return all users, because a user has been removed."""
+        self._all_changed = True
 
     def steps(self) -> Cooperative[Memory]:
-        """Return what users owe now, and what was ordered; nothing may change meanwhile."""
-        debts = {name: self._away.owes(name) for name in self._away}
-        users = {name: Remembered(owed, others=others) for name, (owed, others) in debts.items()}
-        for pool in self._levels:
-            still, standings = pool.still(), list[Standing[str]]()
-            for standing in still.standings_at(still.now):
+        """Return the users' commitments and orders. Generator for cooperative steps.
+
+        Users must not change until the generator is exhausted.
+        """
+        absent = {name: self._absent.commitments_of(name) for name in self._absent}
+        users = {name: Remembered(named, others=rest) for name, (named, rest) in absent.items()}
+        for pool in self._pools:
+            snapshot, standings = pool.still(), list[Standing[str]]()
+            for standing in snapshot.standings_at(snapshot.now):
                 standings.append(standing)
                 yield
-            for standing in sorted(standings, key=lambda one: (one.priority, one.user)):
+            for standing in sorted(standings, key=lambda item: (item.priority, item.user)):
                 users[standing.user] = Remembered(
                     commitments=standing.commitments,
                     overuse=standing.overuse,
                     others=standing.inherited,
                     weight=self._weights.ordered(standing.user),
                     boost=self._weights.boost(standing.user),
-                    mean_use=still.accounts[standing.user].mean_use,
+                    mean_use=snapshot.accounts[standing.user].mean_use,
                 )
-        return Memory(time=self._levels.now, tau=self._levels.tau, users=users)
+        return Memory(time=self._pools.now, tau=self._pools.tau, users=users)
 
     def changes(self) -> MemoryChanges:
-        """Return who goes on otherwise than when this was last asked; at first everybody."""
-        pools = list(self._levels)
+        """Return the users whose trajectory or orders changed since the last call; at first all."""
+        pools = list(self._pools)
         changed = [pool.take_diverted() for pool in pools]
-        complete = self._anew or None in changed
-        self._anew = False
-        courses = {
-            user: self._course(pool, user)
+        complete = self._all_changed or None in changed
+        self._all_changed = False
+        trajectories = {
+            user: self._trajectory(pool, user)
             for pool, users in zip(pools, changed, strict=True)
             for user in (pool.users() if complete or users is None else users)
         }
         if complete:
-            courses |= {name: self._away.course(name) for name in self._away}
-        return MemoryChanges(self._levels.now, courses, complete)
+            trajectories |= {name: self._absent.trajectory(name) for name in self._absent}
+        return MemoryChanges(self._pools.now, trajectories, complete)
 
-    def _course(self, pool: Pool[str], user: str) -> StoredTrajectory:
+    def _trajectory(self, pool: Pool[str], user: str) -> StoredTrajectory:
+        """Return the commitment trajectory of a member of a pool, with the operators' orders."""
         since, commitments, overuse, inherited = pool.course(user)
         weight, boost = self._weights.ordered(user), self._weights.boost(user)
         remembered = Remembered(commitments, overuse, inherited, weight, boost)
-        return StoredTrajectory(since, self._levels.tau, remembered)
+        return StoredTrajectory(since, self._pools.tau, remembered)

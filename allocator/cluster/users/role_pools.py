@@ -14,13 +14,13 @@ from allocator.fairness.pool import Pool
 from allocator.fairness.quantities import Quantities
 
 LOOK = 5.0
-"""Seconds between two looks at what users use, so that n follows it."""
-_NOTICED = 0.01
-"""By which part n must differ from what use says before a look changes it."""
+"""Seconds between two samples of the users' use, from which counted weights are computed."""
+_THRESHOLD = 0.01
+"""Relative difference below which a sample leaves the counted weight of a pool unchanged."""
 
 
 class RolePools:
-    """All pools, and what holds for each of them: time, capacity, machines, how debts fade."""
+    """All pools of the role tree, with their common time, capacity, machines and decay."""
 
     def __init__(self, settings: EngineSettings, now: float, excluded: tuple[str, ...]) -> None:
         self._policy = settings.policy
@@ -30,122 +30,135 @@ class RolePools:
         self._charging = True
         self._meter: Meter | None = None
         self._counts_for = math.inf if settings.counts_for is None else settings.counts_for
-        self._looked = -math.inf
-        """Number of the period in which it was looked last at what users use."""
-        self._miscounted = False
-        """Whether users are to be counted anew before anything else."""
-        self._uneven = False
-        """Whether levels do not know yet what part of the cluster is theirs."""
+        self._sampled_period = -math.inf
+        """Number of the `LOOK` period in which use was sampled last."""
+        self._recount_due = False
+        """True if counted weights must be recomputed before anything else."""
+        self._outdated = False
+        """True if entitlements of the pools below the top must be updated."""
         self.now = now
         """The users' time in seconds."""
         self.tau = settings.policy.tau
-        """With which debts fade: the policy's, or, if it makes none, that of the one before."""
+        """Time constant of decay in seconds: the policy's, or, if the policy has no commitments,
+        the last one's."""
         self.machines: Machines[str] = Machines()
         self.top: Pool[str] = self._new_pool()
-        """The users at the top."""
-        self._branches: dict[User, Pool[str]] = {}
-        """What is below users with sub-users, those above first."""
+        """The pool of the top-level users."""
+        self._sub_pools: dict[User, Pool[str]] = {}
+        """user → pool of its sub-users, ancestors first"""
 
     def __iter__(self) -> Iterator[Pool[str]]:
+        """Iterate over all pools, the top-level pool first."""
         yield self.top
-        yield from self._branches.values()
+        yield from self._sub_pools.values()
 
     def begin(self, user: User) -> Pool[str]:
-        """Have a level below a user that has none."""
-        user.below = self._branches[user] = self._new_pool()
+        """Create the pool of sub-users for a user that has none."""
+        user.below = self._sub_pools[user] = self._new_pool()
         return user.below
 
     def end(self, user: User) -> None:
-        """Have none below a user again."""
+        """Remove the pool of a user's sub-users."""
         user.below = None
-        del self._branches[user]
+        del self._sub_pools[user]
         self.machines.restrict(user.leaf, None)
 
-    def share_out(self) -> None:
-        """Have every level told its part; once for all that changes at one instant."""
-        self._uneven = True
+    def mark_outdated(self) -> None:
+        """Mark entitlements as outdated, to be updated once for all changes of one instant."""
+        self._outdated = True
 
-    def settle(self) -> None:
-        """Tell every level what part of the cluster its members are entitled to together.
+    def update_entitlements(self) -> None:
+        """Update the entitlement of every pool below the top.
 
-        To be called after each event: it costs O(users with sub-users) if there are others now, or
-        weights have changed, and an event may bring hundreds.
+        To be called after each event, which may bring hundreds of changes. Costs O(users with
+        sub-users) if users or weights have changed, otherwise O(1).
         """
-        if self._miscounted:
+        if self._recount_due:
             self._count_users(0.0)
-        if self._uneven:
-            self._uneven = False
-            for user, below in self._branches.items():
+        if self._outdated:
+            self._outdated = False
+            for user, below in self._sub_pools.items():
                 below.set_part(user.siblings.entitlement(user.name))
 
     def miscount(self) -> None:
-        """Have users counted anew, once for all that changes at one instant."""
-        self._miscounted = self._counts_for < math.inf
+        """Mark counted weights as outdated.
+
+        They are recomputed once for all changes of one instant.
+        """
+        self._recount_due = self._counts_for < math.inf
 
     @property
     def look_is_due(self) -> bool:
-        """Whether n depends on use, and it is time to look at it again."""
-        return self._counts_for < math.inf and self.now // LOOK != self._looked
+        """Whether counted weights depend on use, and use must be sampled again."""
+        return self._counts_for < math.inf and self.now // LOOK != self._sampled_period
 
     def look(self, used: Mapping[str, Quantities] | None) -> None:
-        """Let n follow what users use; None: what they hold. O(users)."""
-        self._looked = self.now // LOOK
-        for pool in self:
-            pool.look(used)
-        self._count_users(_NOTICED)
-
-    def _count_users(self, noticed: float) -> None:
-        """Count users by what they use at every level, those above first.
+        """Sample the users' use, and update counted weights; O(users).
 
         Args:
-            noticed: By which part n must differ to be changed.
+            used: Used resources by user and virtual leaf; None: allocations count as used.
         """
-        self._miscounted = self._uneven = False
-        for user, pool in ((None, self.top), *self._branches.items()):
+        self._sampled_period = self.now // LOOK
+        for pool in self:
+            pool.look(used)
+        self._count_users(_THRESHOLD)
+
+    def _count_users(self, threshold: float) -> None:
+        """Recompute the counted weights in every pool, ancestors first.
+
+        Args:
+            threshold: Relative difference below which a pool's counted weight stays unchanged.
+        """
+        self._recount_due = self._outdated = False
+        for user, pool in ((None, self.top), *self._sub_pools.items()):
             if user is not None:
                 pool.set_part(user.siblings.entitlement(user.name))
-            pool.count_users(noticed)
+            pool.count_users(threshold)
 
     def advance(self, now: float) -> None:
-        """Move to a later instant."""
+        """Move to a later time, in seconds."""
         self.now = max(self.now, now)
         for pool in self:
             pool.advance(now)
 
     def set_capacity(self, capacity: Quantities) -> None:
-        """Change the total of all agents."""
+        """Set the total resources of all agents."""
         self.count_capacity()
         self._capacity = capacity
         for pool in self:
             pool.set_capacity(capacity)
 
     def set_charging(self, *, charging: bool) -> None:
-        """Say whether over-use makes debts; while it does not, debts still fade."""
+        """Set whether over-use increases commitments; existing commitments decay in any case."""
         if charging != self._charging:
             self._charging = charging
             for pool in self:
                 pool.set_charging(charging=charging)
 
     def set_fading(self, tau: float | None) -> None:
-        """Have debts fade with a time constant, in seconds, under a policy that makes none."""
+        """Set the decay of inherited commitments under a policy without commitments.
+
+        Args:
+            tau: Time constant in seconds; None: commitments do not decay.
+        """
         self.tau = tau
         for pool in self:
             pool.set_fading(tau)
 
     def attach(self, meter: Meter) -> None:
-        """Have counted from now on what users hold and owe, in the place of users before."""
+        """Meter the users' allocations and commitments from now on, in place of earlier users."""
         self._meter = meter
         meter.begin_anew(self.now, self.tau, self._excluded)
         for pool in self:
             pool.attach(meter)
 
     def count_capacity(self) -> None:
-        """Have counted what the cluster has had until now."""
+        """Accrue the cluster's capacity until now."""
         if self._meter is not None:
             self._meter.count_capacity(self._capacity, self.now)
 
     def put_agent(self, agent: str, total: Quantities) -> None:
-        """Make an agent known, or say anew what it has; the capacity is set apart from this."""
+        """Add an agent or replace its total resources; `set_capacity` is a separate call."""
         self.machines.put(agent, total)
         self._machines_changed()
 
@@ -155,12 +168,12 @@ class RolePools:
         self._machines_changed()
 
     def clients_of(self, user: User) -> FrameworkSorter[Client]:
-        """Return a user's own clients, ranked by the capacity there is now."""
-        user.clients.set_capacity(self._capacity)  # where it is looked at is early enough
+        """Return the framework sorter of a user's own clients, at the current capacity."""
+        user.clients.set_capacity(self._capacity)  # updated lazily, on access
         return user.clients
 
     def new_clients(self) -> FrameworkSorter[Client]:
-        """Return the place for the clients of a user that has none yet."""
+        """Return an empty framework sorter for a new user."""
         return FrameworkSorter(self._capacity, self._excluded)
 
     def _machines_changed(self) -> None:
@@ -185,18 +198,18 @@ class RolePools:
 
 
 class RoleDemands:
-    """Follows clients' tasks for their users, and all above, if the policy counts tasks."""
+    """Aggregates the demands of clients' tasks by user, if the policy counts tasks."""
 
-    def __init__(self, settings: EngineSettings, levels: RolePools) -> None:
+    def __init__(self, settings: EngineSettings, pools: RolePools) -> None:
         self._counts = settings.policy.counts_tasks
-        self._machines = levels.machines
+        self._machines = pools.machines
 
     def put(self, user: User, client: Client, task: UserTask) -> bool:
-        """Say what a client's tasks need, and where they may run; return whether that is new.
+        """Set the demand and eligible agents of a client's tasks; return whether they changed.
 
-        A user's tasks may run wherever one of its clients' may, or one of its sub-users', and need
-        as much of each resource as the greediest of them. Costs O(resources) at each level, and
-        O(agents) where a constraint is new there.
+        The tasks of a user may run on any agent eligible for one of its clients or sub-users. The
+        demand of a user is the largest demand of them in each resource. Costs O(resources) for each
+        level of the tree, and O(agents) where a constraint is new at that level.
         """
         before = user.tasks.get(client)
         if before == task:
@@ -206,58 +219,58 @@ class RoleDemands:
         return True
 
     def discard(self, user: User, client: Client) -> None:
-        """Forget what is known of a client's tasks."""
+        """Forget the tasks of a client."""
         before = user.tasks.pop(client, None)
         if before is not None:
             self._replace(user, before, None)
 
     def begin_leaf(self, user: User) -> None:
-        """Have the tasks of a user's own be those of its virtual leaf, which is new."""
+        """Copy the demands of a user's own clients to its new virtual leaf."""
         if self._counts:
             assert user.below is not None
             for task in user.tasks.values():
                 self._machines.admit(user.leaf, task.may_use)
-            user.below.set_demand(user.leaf, _needed(user.own))
+            user.below.set_demand(user.leaf, _largest_demand(user.own))
 
     def _replace(self, user: User, before: UserTask | None, after: UserTask | None) -> None:
-        """Follow a change of a task of a user's own; None: it is not there."""
+        """Replace a task of a user's own client, for the user and its ancestors; None: no task."""
         if not self._counts:
             return
         if user.below is not None and user.leaf in user.below:
-            self._follow(user.below, user.leaf, user.own, before, after)
+            self._update_member(user.below, user.leaf, user.own, before, after)
         else:
-            _renew(user.own, before, after)
-        level = user
-        while level.parent is not None:
-            self._follow(level.siblings, level.name, level.all, before, after)
-            level = level.parent
+            _replace_demand(user.own, before, after)
+        node = user
+        while node.parent is not None:
+            self._update_member(node.siblings, node.name, node.all, before, after)
+            node = node.parent
 
-    def _follow(
+    def _update_member(
         self,
         pool: Pool[str],
         name: str,
-        needs: Largest,
+        largest: Largest,
         before: UserTask | None,
         after: UserTask | None,
     ) -> None:
-        """Follow it for a user, or a virtual leaf, that has it among its tasks."""
-        version = needs.version
-        _renew(needs, before, after)
-        moves = before is None or after is None or before.may_use != after.may_use
-        if moves and after is not None:
+        """Replace a task in the demands of one member of a pool: a user or virtual leaf."""
+        version = largest.version
+        _replace_demand(largest, before, after)
+        agents_changed = before is None or after is None or before.may_use != after.may_use
+        if agents_changed and after is not None:
             self._machines.admit(name, after.may_use)
-        if moves and before is not None:
+        if agents_changed and before is not None:
             self._machines.withdraw(name, before.may_use)
-        if moves or needs.version != version:
-            pool.set_demand(name, _needed(needs))
+        if agents_changed or largest.version != version:
+            pool.set_demand(name, _largest_demand(largest))
 
 
-def _renew(needs: Largest, before: UserTask | None, after: UserTask | None) -> None:
+def _replace_demand(largest: Largest, before: UserTask | None, after: UserTask | None) -> None:
     if after is not None and after.demand is not None:
-        needs.put(after.demand)
+        largest.put(after.demand)
     if before is not None and before.demand is not None:
-        needs.discard(before.demand)
+        largest.discard(before.demand)
 
 
-def _needed(needs: Largest) -> Quantities | None:
-    return Quantities(dict(needs.of)) if needs.of else None
+def _largest_demand(largest: Largest) -> Quantities | None:
+    return Quantities(dict(largest.of)) if largest.of else None

@@ -1,7 +1,7 @@
-"""Resources in use by tasks, by which users count in n; offered resources do not count.
+"""Used resources by user, from which counted weights are computed; offers do not count.
 
-Users of one pool that use a shared volume count for equal parts of it. So what they use together
-is never more than what is there, however many hold it.
+Users of one pool that use a shared volume count for equal parts of the volume. Their sum therefore
+never exceeds the size of the volume.
 """
 
 from allocator.cluster.agents.shared_volumes import Volume, sizes
@@ -11,24 +11,24 @@ from allocator.fairness.quantities import Quantities
 
 
 def update_usage(cluster: Cluster) -> None:
-    """Have users counted by what they use now. O(clients) that use something, if a master tells."""
+    """Sample the users' use now. O(clients with used resources), if the master reports usage."""
     cluster.ledger.clients.users.look(_used(cluster))
 
 
 def _used(cluster: Cluster) -> dict[str, Quantities]:
-    """Return what is used, by user and virtual leaf: what tasks use, if a master tells that."""
+    """Return used resources by user and virtual leaf; allocations, if usage is unknown."""
     ledger = cluster.ledger
-    tells = cluster.tells_running or ledger.presumed is not None
+    reported = cluster.tells_running or ledger.presumed is not None
     used: dict[str, Quantities] = {}
     sharing: dict[tuple[int, Volume], dict[str, None]] = {}
-    """pool and volume → users that use it"""
-    for client in ledger.running if tells else ledger.clients:
+    """pool and volume → users that use the volume"""
+    for client in ledger.running if reported else ledger.clients:
         if client not in ledger.clients:
-            continue  # its framework is not known yet
-        use = ledger.running.of(client) if tells else ledger.clients.held(client)
+            continue  # the client's framework is not known yet
+        use = ledger.running.of(client) if reported else ledger.clients.held(client)
         if not use:
             continue
-        shared = _shared(cluster, client, tells=tells)
+        shared = _shared(cluster, client, tells=reported)
         own = use - sizes(shared) if shared else use
         for pool, name in ledger.clients.node(client).places():
             used[name] = used.get(name, Quantities()) + own
@@ -42,11 +42,11 @@ def _used(cluster: Cluster) -> dict[str, Quantities]:
     return used
 
 
-def _shared(cluster: Cluster, client: Client, *, tells: bool) -> list[Volume]:
+def _shared(cluster: Cluster, client: Client, *, reported: bool) -> list[Volume]:
     """Return the shared volumes that a client uses."""
     ledger = cluster.ledger
     return [
         (agent, kind)
         for agent, kind in ledger.clients.users.volumes.of(client)
-        if not tells or kind in ledger.running.on(agent, client)
+        if not reported or kind in ledger.running.on(agent, client)
     ]

@@ -1,4 +1,4 @@
-"""One user: a node of the tree, its own clients, and what is known of their tasks."""
+"""One user: a node of the user tree, with its own clients and the demands of their tasks."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -13,33 +13,35 @@ from allocator.fairness.quantities import Quantities
 
 @dataclass(frozen=True, slots=True)
 class UserTask:
-    """What is known of the tasks of a client."""
+    """The demand and the eligible agents of a client's tasks."""
 
     demand: Quantities | None = None
-    """What one needs; None: nobody knows."""
+    """Resources of one task; None if unknown."""
     may_use: MayUse | None = None
-    """On which agents, by id, they may run; None: on all."""
+    """Predicate over agent IDs: may the tasks run there? None: on all agents."""
 
 
 @dataclass(slots=True, eq=False)
 class User:
-    """One node of the tree: its own clients, and its sub-users if it has any."""
+    """One node of the user tree: its own clients, and its sub-users, if any."""
 
     name: str
     parent: "User | None"
+    """The user above; None for the root."""
     clients: FrameworkSorter[Client]
-    """Its own clients, in DRF order."""
+    """The user's own clients, in DRF order."""
     below: Pool[str] | None = None
-    """Its sub-users and its virtual leaf, in the order of the policy; None: it has none."""
+    """Pool of the sub-users and the virtual leaf, in the policy's order; None without sub-users."""
     children: dict[str, "User"] = field(default_factory=dict)
+    """Sub-users by name."""
     tasks: dict[Client, "UserTask"] = field(default_factory=dict)
-    """Of those of its own clients of which something is known."""
+    """Own client → what is known of its tasks."""
     own: Largest = field(default_factory=Largest)
-    """Of what its tasks need."""
+    """Largest demands of the tasks of the user's own clients."""
     all: Largest = field(default_factory=Largest)
-    """Likewise, with those of all below it."""
+    """Largest demands of the tasks of the user and its descendants."""
     line: tuple[str, ...] = ()
-    """Its name, and those of all above it; the root has none."""
+    """Names of the user and its ancestors, the user first; empty for the root."""
 
     def __post_init__(self) -> None:
         if self.parent is not None:
@@ -47,19 +49,19 @@ class User:
 
     @property
     def shown(self) -> tuple[str, ...]:
-        """All names under which what it itself holds is shown, its own first."""
+        """Names under which allocations of the user's own clients are displayed, its own first."""
         if self.below is None:
             return self.line
         return (self.name, self.leaf, *self.line[1:])
 
     @property
     def leaf(self) -> str:
-        """Name of its virtual leaf."""
+        """Name of the user's virtual leaf."""
         return f"{self.name}/."
 
     @property
     def names(self) -> Iterator[str]:
-        """Its name, that of its virtual leaf, and those of all above it."""
+        """Names of the user, its virtual leaf, and its ancestors."""
         yield self.leaf
         user = self
         while user.parent is not None:
@@ -68,13 +70,13 @@ class User:
 
     @property
     def siblings(self) -> Pool[str]:
-        """The pool in which it competes."""
+        """The pool in which the user competes."""
         assert self.parent is not None
         assert self.parent.below is not None
         return self.parent.below
 
     def places(self) -> "Iterator[tuple[Pool[str], str]]":
-        """Go through where what its own clients hold counts: pools, and as whose in each."""
+        """Iterate over pools whose allocations include the own clients', with the member's name."""
         if self.below is not None:
             yield self.below, self.leaf
         user = self
@@ -84,11 +86,15 @@ class User:
 
     @property
     def wants(self) -> bool:
-        """Whether somebody in its subtree is to get offers."""
+        """Whether a client in the subtree wants offers."""
         return self.clients.active > 0 or (self.below is not None and self.below.active > 0)
 
     def member(self, client: Client) -> str | None:
-        """Return as whose a client's holdings count in the pool below it; None: in nobody's."""
+        """Return the member of the pool below whose allocation includes the client's.
+
+        Returns the name of a child or of the virtual leaf; None if the client is not in the
+        subtree.
+        """
         if client in self.clients:
             return self.leaf
         for name, child in self.children.items():

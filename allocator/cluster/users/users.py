@@ -1,4 +1,4 @@
-"""All users: who there is, what they hold and owe, and the order in which they are served."""
+"""All users: their allocations, commitments and weights, and the order in which they are served."""
 
 import math
 from collections.abc import Iterator, Mapping
@@ -8,7 +8,13 @@ from allocator.cluster.cooperative import Cooperative, run_to_completion
 from allocator.cluster.frameworks.framework import Client
 from allocator.cluster.memory import Boost, Memory, MemoryChanges, Remembered
 from allocator.cluster.settings import EngineSettings
-from allocator.cluster.users.commitments import FADED, AbsentUsers, MemoryExport, matters, settled
+from allocator.cluster.users.commitments import (
+    FADED,
+    AbsentUsers,
+    MemoryExport,
+    commitments_after,
+    matters,
+)
 from allocator.cluster.users.role_pools import RoleDemands, RolePools
 from allocator.cluster.users.user import User, UserTask
 from allocator.cluster.users.weights import Weights
@@ -22,23 +28,24 @@ from allocator.fairness.standing import Standing
 
 
 class Users:
-    """The tree of users, and what of each is asked for and said."""
+    """The tree of users, with their weights, task demands and commitments."""
 
     def __init__(self, settings: EngineSettings, now: float, excluded: tuple[str, ...]) -> None:
         self._settings = settings
-        self._levels = RolePools(settings, now, excluded)
-        self._needs = RoleDemands(settings, self._levels)
-        self._away = AbsentUsers(self._levels)
+        self._pools = RolePools(settings, now, excluded)
+        self._demands = RoleDemands(settings, self._pools)
+        self._absent = AbsentUsers(self._pools)
         self._weights = Weights(settings)
-        self._remembering = MemoryExport(self._levels, self._away, self._weights)
+        self._export = MemoryExport(self._pools, self._absent, self._weights)
         self.volumes = SharedVolumes()
-        """Empty if a shared volume counts for each client that holds it."""
+        """Holders of shared volumes; empty if a shared volume counts for each client that holds
+        it."""
         self._known: dict[str, User] = {}
         self._idle_since: dict[str, float] = {}
         self._declared = {declared.name: declared for declared in settings.users}
-        self.pool: Pool[str] = self._levels.top
-        """The users at the top."""
-        self._root = User("", None, self._levels.new_clients(), below=self.pool)
+        self.pool: Pool[str] = self._pools.top
+        """The pool of the top-level users."""
+        self._root = User("", None, self._pools.new_clients(), below=self.pool)
         for declared in settings.users:
             self.get(declared.name)
 
@@ -46,14 +53,14 @@ class Users:
         return name in self._known
 
     def get(self, name: str) -> User:
-        """Return a user, which becomes known with those above it."""
+        """Return a user; add the user and its ancestors if unknown."""
         user = self._known.get(name)
         if user is None:
-            above, slash, _ = name.rpartition("/")
+            parent_name, slash, _ = name.rpartition("/")
             tree = slash and self._settings.user_key == "role"
-            parent = self.get(above) if tree else self._root
-            user = User(name, parent, self._levels.new_clients())
-            below = self._branch(parent)
+            parent = self.get(parent_name) if tree else self._root
+            user = User(name, parent, self._pools.new_clients())
+            below = self._sub_pool(parent)
             declared = self._declared.get(name)
             below.add(
                 name,
@@ -62,83 +69,89 @@ class Users:
             )
             parent.children[name] = self._known[name] = user
             if self._weights.by(name):
-                self._follow_named(user)
+                self._update_named(user)
             self._idle_since.pop(parent.name, None)
             self._idle_since[name] = self.now
-            self._levels.share_out()
+            self._pools.mark_outdated()
         return user
 
     def settle(self) -> None:
-        """Tell every level its part, to be called after each event (`RolePools.settle`)."""
-        self._levels.settle()
+        """Update the entitlement of every pool; to be called after each event.
+
+        See `RolePools.update_entitlements`.
+        """
+        self._pools.update_entitlements()
 
     def advance(self, now: float) -> None:
-        """Move to a later instant; boosts that are over by then end when they are."""
+        """Move to a later time, in seconds; end boosts at the instants at which they expire."""
         self.settle()
         while (end := self._weights.next_end) <= now:
-            self._levels.advance(end)
-            over = self._weights.ended(end)
-            self._reweigh(over)
-            for name in over:
+            self._pools.advance(end)
+            ended = self._weights.ended(end)
+            self._reweigh(ended)
+            for name in ended:
                 self._note_idle(self._known[name])
             self.settle()
-        self._levels.advance(now)
+        self._pools.advance(now)
 
     def set_capacity(self, capacity: Quantities) -> None:
-        """Change the total of all agents."""
-        self._levels.set_capacity(capacity)
+        """Set the total resources of all agents."""
+        self._pools.set_capacity(capacity)
 
     def set_charging(self, *, charging: bool) -> None:
-        """Say whether over-use makes debts; while it does not, debts still fade."""
-        self._levels.set_charging(charging=charging)
+        """Set whether over-use increases commitments; existing commitments decay in any case."""
+        self._pools.set_charging(charging=charging)
 
     def attach(self, meter: Meter) -> None:
-        """Have counted from now on what users hold and owe, in the place of users before."""
-        self._levels.attach(meter)
+        """Meter the users' allocations and commitments from now on, in place of earlier users."""
+        self._pools.attach(meter)
 
     def count(self, name: str) -> AccountCheckpoint | None:
-        """Have counted what a user or a virtual leaf has had until now; None: it is not known."""
+        """Accrue the usage of a user or virtual leaf until now; return its account checkpoint.
+
+        Returns None if the name is unknown.
+        """
         self.settle()
         pool = self._pool_of(name)
         return None if pool is None else pool.count(name)
 
     def count_capacity(self) -> None:
-        """Have counted what the cluster has had until now."""
-        self._levels.count_capacity()
+        """Accrue the cluster's capacity until now."""
+        self._pools.count_capacity()
 
     def put_agent(self, agent: str, total: Quantities) -> None:
-        """Make an agent known, or say anew what it has; the capacity is set apart from this."""
-        self._levels.put_agent(agent, total)
+        """Add an agent or replace its total resources; `set_capacity` is a separate call."""
+        self._pools.put_agent(agent, total)
 
     def discard_agent(self, agent: str) -> None:
         """Forget an agent."""
-        self._levels.discard_agent(agent)
+        self._pools.discard_agent(agent)
 
     def set_task(self, user: User, client: Client, task: UserTask) -> bool:
-        """Say what a client's tasks need, and where they may run; return whether that is new."""
-        return self._needs.put(user, client, task)
+        """Set the demand and eligible agents of a client's tasks; return whether they changed."""
+        return self._demands.put(user, client, task)
 
     def add(self, user: User, client: Client) -> None:
-        """Make a client of a user known; it gets no offers yet."""
+        """Add a client to a user; the client gets no offers yet."""
         self._idle_since.pop(user.name, None)
         self._idle_since.pop(user.leaf, None)
         user.clients.add(client)
         if user.below is not None and user.leaf not in user.below:
             user.below.add(user.leaf)
-            owed, others = self._away.owes(user.leaf)
-            user.below.set_commitment(user.leaf, owed, others=others)
-            self._away.discard(user.leaf)
-            self._levels.share_out()
+            commitments, rest = self._absent.commitments_of(user.leaf)
+            user.below.set_commitment(user.leaf, commitments, others=rest)
+            self._absent.discard(user.leaf)
+            self._pools.mark_outdated()
 
     def remove(self, user: User, client: Client) -> None:
-        """Forget a client that holds nothing."""
+        """Forget a client that holds no resources."""
         self.set_wanting(user, client, wanting=False)
         user.clients.remove(client)
-        self._needs.discard(user, client)
+        self._demands.discard(user, client)
         self._note_idle(user)
 
     def set_wanting(self, user: User, client: Client, *, wanting: bool) -> None:
-        """Say whether a client is to get offers."""
+        """Set whether a client wants offers."""
         user.clients.set_active(client, wanting)
         if user.below is not None and user.leaf in user.below:
             user.below.set_active(user.leaf, user.clients.active > 0)
@@ -149,136 +162,142 @@ class Users:
     def allocate(
         self, user: User, client: Client, quantities: Quantities, repeats: Repeats = NO_REPEATS
     ) -> None:
-        """Count scalars as held by a client, its user, and all above.
+        """Add scalar quantities to the allocation of a client, its user, and the user's ancestors.
 
         Args:
-            user: The user of the client.
-            client: The holder.
-            quantities: All that it gets.
-            repeats: Quantities, by user, that other clients of that user hold as well.
+            user: The client's user.
+            client: The client that is allocated the resources.
+            quantities: All quantities, including shared volumes.
+            repeats: Changes of repeated shared volumes, by user; see `SharedVolumes.change`.
         """
-        before, gifts = user.clients.holding(client)
+        before, count = user.clients.holding(client)
         after = before + quantities
-        user.clients.hold(client, after, gifts + 1)
+        user.clients.hold(client, after, count + 1)
         for pool, name in user.places():
-            held, gifts = pool.holding(name)  # the very same where it is the user's only client
+            held, count = pool.holding(name)  # the same object for a user with one client
             if name in repeats:
                 repeated, single = repeats[name]
                 total = held + quantities + single - repeated
             else:
                 total = after if held is before else held + quantities
-            pool.hold(name, total, gifts + 1)
+            pool.hold(name, total, count + 1)
 
     def release(
         self, user: User, client: Client, quantities: Quantities, repeats: Repeats = NO_REPEATS
     ) -> None:
-        """Count scalars as no longer held; `repeats` as in `allocate`.
+        """Subtract scalar quantities from the allocations that `allocate` adds to.
+
+        Args:
+            user: The client's user.
+            client: The client that releases the resources.
+            quantities: All quantities, including shared volumes.
+            repeats: As in `allocate`.
 
         Raises:
-            ValueError: the client does not hold that much; nothing has changed.
+            ValueError: The client holds less; nothing has changed.
         """
-        before, gifts = user.clients.holding(client)
+        before, count = user.clients.holding(client)
         after = before - quantities
-        user.clients.hold(client, after, gifts)
+        user.clients.hold(client, after, count)
         for pool, name in user.places():
-            held, gifts = pool.holding(name)  # the very same where it is the user's only client
+            held, count = pool.holding(name)  # the same object for a user with one client
             if name in repeats:
                 repeated, single = repeats[name]
                 remaining = held + single - quantities - repeated
             else:
                 remaining = after if held is before else held - quantities
-            pool.hold(name, remaining, gifts)
+            pool.hold(name, remaining, count)
 
     @property
     def now(self) -> float:
         """The users' time in seconds."""
-        return self._levels.now
+        return self._pools.now
 
     @property
     def root(self) -> User:
-        """What is above the users at the top; it has no clients."""
+        """The root of the tree, above the top-level users; without clients."""
         return self._root
 
     def clients_of(self, user: User) -> FrameworkSorter[Client]:
-        """Return a user's own clients, ranked by the capacity there is now."""
-        return self._levels.clients_of(user)
+        """Return the framework sorter of a user's own clients, at the current capacity."""
+        return self._pools.clients_of(user)
 
     @property
     def counts_tasks(self) -> bool:
-        """Whether the policy asks how many tasks the machines could run."""
+        """Whether the policy depends on the number of tasks that the machines could run."""
         return self._settings.policy.counts_tasks
 
     @property
     def per_machine(self) -> bool:
-        """Whether the order depends on what is held on an agent."""
+        """Whether the policy's order depends on the allocations on one agent."""
         return self._settings.policy.per_machine
 
     def standings(self) -> list[Standing[str]]:
-        """Return how all users stand now, each level in order of priority, sub-users after."""
+        """Return the standings of all users, pool by pool: each pool in order of priority."""
         self.settle()
-        return [standing for below in self._levels for standing in below.standings()]
+        return [standing for below in self._pools for standing in below.standings()]
 
     def names(self) -> list[str]:
-        """Return who competes anywhere: users and virtual leaves, those at the top first."""
-        return [user for pool in self._levels for user in pool.users()]
+        """Return the names of all users and virtual leaves, top-level users first."""
+        return [user for pool in self._pools for user in pool.users()]
 
     def standing(self, name: str) -> Standing[str] | None:
-        """Return how a user or a virtual leaf stands now, O(resources); None: it is not known."""
+        """Return the standing of a user or virtual leaf; None if unknown. O(resources)."""
         self.settle()
         pool = self._pool_of(name)
         return None if pool is None else pool.standing(name)
 
     @property
     def weights(self) -> Weights:
-        """Whose word the users' weights are."""
+        """The users' weights, and where each comes from."""
         return self._weights
 
     def twin(self, name: str) -> Pool[str] | None:
-        """Return a copy of the pool in which a user competes; None: it is not known."""
+        """Return a copy of the pool in which a user competes; None if the user is unknown."""
         self.settle()
         pool = self._pool_of(name)
         return None if pool is None else pool.twin()
 
     def path(self, name: str) -> list[tuple[Pool[str], str]]:
-        """Return where a user competes, and as which member of each pool, the top first."""
+        """Return the pools that count the user's allocation, and its member in each; top first."""
         self.settle()
         user = self._known.get(name)
         if user is None:
             pool = self._pool_of(name)
             return [] if pool is None else [*self.path(name.removesuffix("/.")), (pool, name)]
-        places = []
+        memberships = []
         while user.parent is not None:
-            places.append((user.siblings, user.name))
+            memberships.append((user.siblings, user.name))
             user = user.parent
-        return places[::-1]
+        return memberships[::-1]
 
     def pools(self) -> Iterator[Pool[str]]:
-        """Go through the pools of all levels, the top first."""
-        yield from self._levels
+        """Iterate over all pools, the top-level pool first."""
+        yield from self._pools
 
     def clients(self, name: str) -> Iterator[Client]:
-        """Go through the clients of a user, and of those below it; leaves no trace."""
+        """Iterate over the clients of a user and of its descendants, without changing any cache."""
         user = self._known[name]
         yield from user.tasks
         for child in user.children:
             yield from self.clients(child)
 
     def set_weights(self, weights: Mapping[str, float]) -> None:
-        """Take over weights of roles; roles that are not named keep theirs."""
+        """Set weights of roles, as the master sends them; other roles keep their weights."""
         self._weights.take_over(weights)
         if self._settings.user_key == "role":
             self._reweigh(weights)
 
     def order_weight(self, name: str, weight: float | None, seconds: float | None = None) -> None:
-        """Set a user's weight as an operator wants it; None: as it would be without.
+        """Set or remove a user's weight by an operator's order.
 
         Args:
             name: A known user.
-            weight: A positive number.
-            seconds: For how long; None: for good.
+            weight: A positive number; None: remove the ordered weight.
+            seconds: Duration of a boost, in seconds; None: permanent.
 
         Raises:
-            ValueError: it is not a positive number.
+            ValueError: The weight is not positive.
         """
         if weight is not None:
             self._known[name].siblings.set_weight(name, weight)
@@ -289,18 +308,18 @@ class Users:
             self._note_idle(self._known[name])
         self._reweigh([name])
 
-    def owe(self, name: str, commitments: Mapping[str, float], others: float) -> None:
-        """Say what a user owes; what those below it owe stays.
+    def owe(self, name: str, commitments: Mapping[str, float], unnamed: float) -> None:
+        """Set a user's commitments; the commitments of its descendants are unchanged.
 
         Args:
             name: A known user.
-            commitments: By resource.
-            others: Of resources that are not named.
+            commitments: Commitments by resource, as fractions of the capacity.
+            unnamed: Commitment of every resource that `commitments` does not name.
         """
-        self._known[name].siblings.set_commitment(name, commitments, others=others)
+        self._known[name].siblings.set_commitment(name, commitments, others=unnamed)
 
     def forgive(self, name: str) -> None:
-        """Reset what a user and those below it owe."""
+        """Reset the commitments of a user and its descendants to zero."""
         user = self._known[name]
         user.siblings.set_commitment(name, 0.0)
         if user.below is not None and user.leaf in user.below:
@@ -309,7 +328,7 @@ class Users:
             self.forgive(child)
 
     def kept_by(self, name: str) -> str | None:
-        """Return why a user cannot be forgotten, it or one below it; None: it can be.
+        """Return why a user or a descendant cannot be forgotten; None if they can be.
 
         Args:
             name: A known user.
@@ -325,140 +344,157 @@ class Users:
         return next(filter(None, map(self.kept_by, user.children)), None)
 
     def forget(self, name: str) -> None:
-        """Forget a user without frameworks, all below it, and what was ordered for them.
+        """Forget a user without frameworks, its descendants, and the operators' orders for them.
 
         Args:
-            name: A known user that `kept_by` says nothing of.
+            name: A known user for which `kept_by` returns None.
         """
         user = self._known[name]
         for child in list(user.children):
             self.forget(child)
         self._weights.order(name, None)
-        self._away.discard(user.leaf)
+        self._absent.discard(user.leaf)
         self._idle_since[name] = self.now
         self._remove(user)
-        self._levels.miscount()
+        self._pools.miscount()
 
     def forgive_all(self) -> None:
-        """Reset what everybody owes."""
+        """Reset the commitments of all users to zero."""
         for name in self._root.children:
             self.forgive(name)
 
     def memory(self) -> Memory:
-        """Return what users owe now, and what was ordered for them."""
+        """Return the users' current commitments and the operators' orders."""
         return run_to_completion(self.remembering())
 
     def remembering(self) -> Cooperative[Memory]:
-        """Do so step by step; nothing may change meanwhile."""
-        self.settle()
-        return (yield from self._remembering.steps())
+        """Return the memory, as `memory` does. Generator for cooperative steps.
 
-    def changes(self) -> MemoryChanges:
-        """Return who goes on otherwise than when this was last asked; at first everybody.
-
-        O(resources) for each; for everybody after a change that concerns everybody.
+        Users must not change until the generator is exhausted.
         """
         self.settle()
-        return self._remembering.changes()
+        return (yield from self._export.steps())
+
+    def changes(self) -> MemoryChanges:
+        """Return users whose commitment trajectory, weight or boost changed since the last call.
+
+        The first call returns all users. Costs O(resources) for each returned user; a change that
+        concerns all users, such as a new capacity, returns all.
+        """
+        self.settle()
+        return self._export.changes()
 
     def inherit(self, memory: Memory) -> None:
-        """Take over what users owe, settled for the time that has passed since.
+        """Restore commitments and orders from a memory, after the decay of the elapsed time.
 
-        What a user held in excess both then and now, it is taken to have held in between: exact
-        if nothing changed meanwhile, else in its favour.
+        Over-use at both ends of the elapsed time is assumed to have lasted all that time. The
+        result is exact if nothing changed in between; otherwise the commitments are too small, in
+        the users' favour.
         """
         run_to_completion(self.inheriting(memory))
 
     def inheriting(self, memory: Memory) -> Cooperative[None]:
-        """Do so step by step; nobody may look meanwhile."""
+        """Restore a memory, as `inherit` does. Generator for cooperative steps.
+
+        Users must not be read until the generator is exhausted.
+        """
         self.settle()
         elapsed = max(self.now - memory.time, 0.0) if memory.time else 0.0
         present = {
             user: dict(account.overuse)
-            for pool in self._levels
+            for pool in self._pools
             for user, account in pool.still().accounts.items()
         }
         if self._settings.policy.tau is None:
-            self._levels.set_fading(memory.tau)
-        tau = self._levels.tau if memory.tau is None else memory.tau
-        for name, remembered in self._possible(memory.users):
+            self._pools.set_fading(memory.tau)
+        tau = self._pools.tau if memory.tau is None else memory.tau
+        for name, remembered in self._valid(memory.users):
             yield
-            owed, others = settled(remembered, present.get(name, {}), elapsed, tau)
+            commitments, rest = commitments_after(remembered, present.get(name, {}), elapsed, tau)
             mean_use = remembered.mean_use
             if tau is not None:
                 mean_use = decayed(mean_use, 0.0, elapsed, tau)
             if name.endswith("/.") and name not in self._known:
-                branch = self._known.get(name[:-2])
-                if branch is not None and branch.below is not None and name in branch.below:
-                    branch.below.set_commitment(name, owed, others=others)
-                    branch.below.set_mean_use(name, mean_use)
-                elif matters(owed, others):
-                    self._away.put(name, owed, others)
+                role = self._known.get(name[:-2])
+                if role is not None and role.below is not None and name in role.below:
+                    role.below.set_commitment(name, commitments, others=rest)
+                    role.below.set_mean_use(name, mean_use)
+                elif matters(commitments, rest):
+                    self._absent.put(name, commitments, rest)
                 continue
             if name not in self._known:
-                told = remembered.weight is not None or self._lasts(remembered.boost)
-                if not told and not matters(owed, others) and mean_use < FADED:
+                ordered = remembered.weight is not None or self._is_current(remembered.boost)
+                if not ordered and not matters(commitments, rest) and mean_use < FADED:
                     continue
             siblings = self.get(name).siblings
-            siblings.set_commitment(name, owed, others=others)
+            siblings.set_commitment(name, commitments, others=rest)
             siblings.set_mean_use(name, mean_use)
-            self._obey_again(name, remembered)
+            self._restore_orders(name, remembered)
 
     @property
     def look_is_due(self) -> bool:
-        """Whether n depends on use, and it is time to look at it again."""
-        return self._levels.look_is_due
+        """Whether counted weights depend on use, and use must be sampled again."""
+        return self._pools.look_is_due
 
     def look(self, used: Mapping[str, Quantities] | None) -> None:
-        """Let n follow what users use.
+        """Sample the users' use, and update the weights that they count for.
 
         Args:
-            used: By user and virtual leaf; None: what they hold.
+            used: Used resources by user and virtual leaf; None: allocations count as used.
         """
-        self._levels.look(used)
+        self._pools.look(used)
 
     def forget_idle(self) -> None:
-        """Forget undeclared users that have been gone, and owe nothing, for long enough."""
-        if self._away.forget_faded():
-            self._remembering.begin_anew()
+        """Forget undeclared users that have been idle for `forget_after` seconds.
+
+        Users with commitments are kept. If more users than `limits.idle_users` are idle, the
+        surplus is forgotten earlier.
+        """
+        if self._absent.forget_faded():
+            self._export.mark_all_changed()
         latest = self.now - self._settings.forget_after
         idle = [name for name, since in self._idle_since.items() if since <= latest]
-        most = self._settings.limits.idle_users
-        if len(self._idle_since) - len(idle) > most:
-            order = sorted(self._idle_since, key=lambda name: self._expendable(name, latest))
-            idle = order[: len(order) - most]
-        kept = {name for name in idle if self._weights.keeps(name)}  # something was said of them
+        limit = self._settings.limits.idle_users
+        if len(self._idle_since) - len(idle) > limit:
+            order = sorted(self._idle_since, key=lambda name: self._idle_key(name, latest))
+            idle = order[: len(order) - limit]
+        kept = {name for name in idle if self._weights.keeps(name)}  # named users
         for name in kept:
             del self._idle_since[name]
-        # What they owe is asked before the first goes: after it, it would be worked out anew.
-        going = [name for name in idle if name not in kept and self._owes_nothing(name)]
-        for name in going:
+        # All commitments are read before the first removal, which would have them recomputed.
+        removable = [name for name in idle if name not in kept and self._is_decayed(name)]
+        for name in removable:
             if name not in self._idle_since:
-                continue  # with the last that was below the same user
+                continue  # removed with the last sub-user of the same role
             user = self._known.get(name)
             if user is None:
                 self._forget_leaf(self._known[name[:-2]])
             else:
                 self._remove(user)
 
-    def _expendable(self, name: str, latest: float) -> tuple[bool, float, float]:
-        """Return what orders idle users if there are too many: those to be forgotten first.
+    def _idle_key(self, name: str, latest: float) -> tuple[bool, float, float]:
+        """Return the sort key of an idle user or leaf; small keys are forgotten first.
 
-        Users that have used less on average come first. So names without use never have the
-        service forget a user with a claim, and all that have more than one are few.
+        Users that have been idle long enough come first, then users with the smallest mean use.
+        Invented names without use therefore never displace a user with a claim.
+
+        Args:
+            name: The idle user or virtual leaf.
+            latest: Latest start of idleness, in seconds, for users that are due in any case.
         """
         since = self._idle_since[name]
         pool = self._pool_of(name)
         assert pool is not None
         return since > latest, pool.mean_use(name), since
 
-    def _owes_nothing(self, name: str) -> bool:
+    def _is_decayed(self, name: str) -> bool:
+        """Whether the commitments of a user or leaf have decayed to almost zero."""
         pool = self._pool_of(name)
         assert pool is not None
         return not matters(pool.standing(name).commitments)
 
-    def _possible(self, users: Mapping[str, Remembered]) -> Iterator[tuple[str, Remembered]]:
-        """Leave out roles that nobody can have any more."""
+    def _valid(self, users: Mapping[str, Remembered]) -> Iterator[tuple[str, Remembered]]:
+        """Iterate over remembered users, except roles that are deeper than the present limit."""
         deepest = (
             self._settings.limits.role_depth if self._settings.user_key == "role" else math.inf
         )
@@ -469,7 +505,13 @@ class Users:
     def held_below(
         self, user: User, held: Mapping[Client, Quantities], agent: str = ""
     ) -> dict[str, Quantities]:
-        """Return what the members of a user's pool hold on an agent, of what clients hold there."""
+        """Return the allocation on one agent of each member of a user's pool.
+
+        Args:
+            user: A user with sub-users.
+            held: Allocations on the agent, by client.
+            agent: The agent's ID.
+        """
         sums: dict[str, Quantities] = {}
         for client, quantities in held.items():
             name = user.member(client)
@@ -478,7 +520,7 @@ class Users:
         return {name: total - self.volumes.repeated(name, agent) for name, total in sums.items()}
 
     def _pool_of(self, name: str) -> Pool[str] | None:
-        """Return the pool in which a user or a virtual leaf competes; None: it is not known."""
+        """Return the pool in which a user or virtual leaf competes; None if unknown."""
         user = self._known.get(name)
         if user is not None:
             return user.siblings
@@ -486,30 +528,32 @@ class Users:
         below = branch.below if branch is not None else None
         return below if below is not None and name in below else None
 
-    def _branch(self, user: User) -> Pool[str]:
-        """Return the pool of a user's sub-users; it begins with what its own clients hold.
+    def _sub_pool(self, user: User) -> Pool[str]:
+        """Return the pool of a user's sub-users; create the pool if there is none.
 
-        All that the user owes so far is their doing, too.
+        A new pool starts with the virtual leaf of the user's own clients. The leaf inherits all
+        commitments of the user, as only these clients can have caused them.
         """
         if user.below is not None:
             return user.below
-        below = self._levels.begin(user)
+        below = self._pools.begin(user)
         if len(user.clients):
-            owed, others = user.siblings.debts(user.name)
-            if user.leaf in self._away:
-                owed, others = self._away.owes(user.leaf)
+            commitments, rest = user.siblings.debts(user.name)
+            if user.leaf in self._absent:
+                commitments, rest = self._absent.commitments_of(user.leaf)
             below.add(user.leaf)
-            below.set_commitment(user.leaf, owed, others=others)
+            below.set_commitment(user.leaf, commitments, others=rest)
             below.set_mean_use(user.leaf, user.siblings.mean_use(user.name))
-            self._needs.begin_leaf(user)
-            self._away.discard(user.leaf)
+            self._demands.begin_leaf(user)
+            self._absent.discard(user.leaf)
             held = user.clients.held() - self.volumes.repeated(user.leaf)
             below.allocate(user.leaf, held, times=0)
             below.set_active(user.leaf, user.clients.active > 0)
         return below
 
     def _remove(self, user: User) -> None:
-        self._remembering.begin_anew()
+        """Remove a user without clients and sub-users from the tree."""
+        self._export.mark_all_changed()
         del self._idle_since[user.name]
         del self._known[user.name]
         parent = user.parent
@@ -517,20 +561,22 @@ class Users:
         user.siblings.remove(user.name)
         del parent.children[user.name]
         if self._weights.by(user.name) and parent is not self._root:
-            self._follow_named(parent)
+            self._update_named(parent)
         if parent is not self._root and not parent.children:
-            self._levels.end(parent)
+            self._pools.end(parent)
             self._idle_since.pop(parent.leaf, None)
             self._note_idle(parent)
-        self._levels.share_out()
+        self._pools.mark_outdated()
 
     def _forget_leaf(self, user: User) -> None:
+        """Remove the virtual leaf of a user without clients."""
         assert user.below is not None
         del self._idle_since[user.leaf]
         user.below.remove(user.leaf)
-        self._levels.share_out()
+        self._pools.mark_outdated()
 
     def _note_idle(self, user: User) -> None:
+        """Record the start of idleness of a user or leaf that has no clients any more."""
         if len(user.clients):
             return
         if not user.children:
@@ -538,27 +584,31 @@ class Users:
         elif user.below is not None and user.leaf in user.below:
             self._idle_since[user.leaf] = self.now
 
-    def _lasts(self, boost: Boost | None) -> bool:
+    def _is_current(self, boost: Boost | None) -> bool:
         return boost is not None and boost.until > self.now
 
-    def _obey_again(self, name: str, remembered: Remembered) -> None:
-        """Follow what an operator has ordered for a user, as it was remembered."""
+    def _restore_orders(self, name: str, remembered: Remembered) -> None:
+        """Apply an operator's remembered weight and boost of a user."""
         if remembered.weight is not None:
             self.order_weight(name, in_range(remembered.weight))
         boost = remembered.boost
-        if boost is not None and self._lasts(boost):
+        if boost is not None and self._is_current(boost):
             self._weights.order_boost(name, Boost(in_range(boost.weight), boost.until))
             self._reweigh([name])
 
     def _reweigh(self, names: "Mapping[str, float] | list[str]") -> None:
+        """Apply the current weights of users to their pools."""
         for name in names:
             if name in self._known:
                 self._known[name].siblings.set_weight(name, self._weights.of(name))
-                self._follow_named(self._known[name])
-        self._levels.share_out()
+                self._update_named(self._known[name])
+        self._pools.mark_outdated()
 
-    def _follow_named(self, user: User) -> None:
-        """Have a user counted whole if an operator has named it, or one below it."""
+    def _update_named(self, user: User) -> None:
+        """Mark a user and its ancestors as named if an operator named the user or a descendant.
+
+        Named users count with their full weight, regardless of their use.
+        """
         named = False
         while user.parent is not None:
             below = {} if user.below is None else user.below.accounts()
@@ -569,9 +619,9 @@ class Users:
             )
             user.siblings.set_named(user.name, named)
             user = user.parent
-        self._levels.miscount()
+        self._pools.miscount()
 
 
 def in_range(weight: float) -> float:
-    """Return the weight that is counted for one that is positive."""
+    """Return a positive weight, clipped to the supported range."""
     return min(max(weight, LEAST_WEIGHT), LARGEST_WEIGHT)
