@@ -239,7 +239,7 @@ def test_over_a_snapshot_what_is_held_before_and_after_counts(
     for role, core in (("ops", 2000), ("gone", 1000)):
         meter.note(role, begun, Quantities({"cpus": core}))
     held = {"ops": Quantities({"cpus": 3000}), "new": Quantities({"cpus": 1000})}
-    run_to_completion(meter.resuming(begun, begun + seconds, held, anew=False))
+    run_to_completion(meter.resuming(begun, begun + seconds, held, reset=False))
     taken, formers = run_to_completion(meter.taking(begun + seconds))
     assert sums(taken) == {"ops": 2 * counted}
     assert set(formers) == {"ops", "new"}
@@ -253,7 +253,7 @@ def test_who_counted_others_before_begins_with_those_that_are_there() -> None:
     for role in ("gone", "new"):
         meter.note(role, begun, Quantities({"cpus": 1000}))
     run_to_completion(
-        meter.resuming(begun, begun + 5.0, {"new": Quantities({"cpus": 1000})}, anew=True)
+        meter.resuming(begun, begun + 5.0, {"new": Quantities({"cpus": 1000})}, reset=True)
     )
     assert meter.beginning is not None
     assert {role: former.at for role, former in meter.beginning.items()} == {"new": begun + 5.0}

@@ -46,7 +46,7 @@ class Site(MasterSide):
         """Return what each user and each virtual leaf holds, as the order sees it."""
         users = self.engine._cluster.ledger.clients.users
         return {
-            name: dict(pool.held(name).items()) for pool in users._levels for name in pool.users()
+            name: dict(pool.held(name).items()) for pool in users._pools for name in pool.users()
         }
 
     def expected(self) -> dict[str, dict[str, int]]:
@@ -159,4 +159,4 @@ def test_an_agent_that_goes_takes_its_volumes_from_all() -> None:
     assert set(map(str, site.held().values())) == {"{}"}
     volumes = site.engine._cluster.ledger.clients.users.volumes
     assert not volumes._holders
-    assert not volumes._of
+    assert not volumes._by_client

@@ -223,7 +223,7 @@ def _release(cluster: Cluster, client: Client, agent_id: str, resources: Resourc
     return agent
 
 
-def refuse(  # noqa: PLR0913, PLR0917 - what is refused, by whom, where, and for how long from when
+def refuse(  # noqa: PLR0913, PLR0917 - all arguments describe one filter
     cluster: Cluster,
     client: Client,
     agent: Agent,
@@ -236,8 +236,9 @@ def refuse(  # noqa: PLR0913, PLR0917 - what is refused, by whom, where, and for
     """Add an offer filter; with a refusal of zero, a filter that ends before the next tick.
 
     Mesos makes offers in batches, so that a declining framework waits for the next batch even
-    without a filter. Where freed resources are offered at once, a short filter takes the place of
-    that wait. Otherwise framework and allocator would exchange the same offer endlessly.
+    without a filter. With `at_once`, freed resources are offered before the next batch, so a short
+    filter takes the place of that wait. Otherwise framework and allocator would exchange the same
+    offer endlessly.
 
     A framework that has left the role gets no offers in it, and therefore no filter.
 

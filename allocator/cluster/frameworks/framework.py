@@ -51,7 +51,7 @@ class Framework:
     capabilities: frozenset[int] = field(init=False)
     """Values of `FrameworkInfo.Capability.Type`."""
     min_allocatable: dict[str, Alternatives] = field(init=False)
-    """role → minimum allocatable resources, in place of the master's"""
+    """role → minimum allocatable resources, in place of the master's minimum"""
     demand: Quantities | None = field(init=False)
     """Resources of one task, as stated by a label or, later, by a request; None if unknown."""
     constraint: Constraint = field(init=False)

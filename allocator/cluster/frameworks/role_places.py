@@ -33,6 +33,7 @@ class Wish(NamedTuple):
 
     framework: str
     principal: str
+    """The framework's principal; empty without a principal."""
     places: int
     """Number of its roles and their ancestors."""
 

@@ -56,7 +56,7 @@ class Subscription:
     capabilities: frozenset[int] = frozenset()
     """Values of `FrameworkInfo.Capability.Type`."""
     min_allocatable: dict[str, Alternatives] = field(default_factory=dict)
-    """role → minimum allocatable resources, in place of the master's"""
+    """role → minimum allocatable resources, in place of the master's minimum"""
     demand: Quantities | None = None
     """Resources of one task, as stated by a label; None if unknown."""
     unreadable: str = ""

@@ -18,7 +18,8 @@ Topic: TypeAlias = Literal[
 ]
 """The topic of the input; each topic is cleared separately."""
 Reason: TypeAlias = Literal["text", "limit", "malformed", "contradiction", "fault"]
-"""Not UTF-8; beyond a limit; malformed; contradicts known state; an internal error."""
+"""Why input is rejected: not UTF-8; over a limit; malformed; contradicts known state; internal
+error."""
 
 MOST = 10_000
 """Maximum number of senders with validation errors; errors of further senders are dropped."""

@@ -32,7 +32,7 @@ def passing_on(
                 held[role] = held.get(role, Quantities()) + allocation
             yield
         until = now if before is None else before.users.now
-        yield from roles.resuming(until, now, held, anew=before is None)
+        yield from roles.resuming(until, now, held, reset=before is None)
         after.roles = roles
 
 

@@ -41,7 +41,7 @@ def difference(a: Ranges, b: Ranges) -> Ranges:
                     remaining.append((start, hole[0] - 1))
                 start = hole[1] + 1
             if hole[1] > end:
-                break  # it may reach into the next interval, too
+                break  # the hole may reach into the next interval, too
             hole = next(holes, None)
         if start <= end:
             remaining.append((start, end))

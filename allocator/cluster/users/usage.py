@@ -28,7 +28,7 @@ def _used(cluster: Cluster) -> dict[str, Quantities]:
         use = ledger.running.of(client) if reported else ledger.clients.held(client)
         if not use:
             continue
-        shared = _shared(cluster, client, tells=reported)
+        shared = _shared(cluster, client, reported=reported)
         own = use - sizes(shared) if shared else use
         for pool, name in ledger.clients.node(client).places():
             used[name] = used.get(name, Quantities()) + own

@@ -408,7 +408,7 @@ class Users:
         if self._settings.policy.tau is None:
             self._pools.set_fading(memory.tau)
         tau = self._pools.tau if memory.tau is None else memory.tau
-        for name, remembered in self._valid(memory.users):
+        for name, remembered in self._within_depth(memory.users):
             yield
             commitments, rest = commitments_after(remembered, present.get(name, {}), elapsed, tau)
             mean_use = remembered.mean_use
@@ -493,7 +493,7 @@ class Users:
         assert pool is not None
         return not matters(pool.standing(name).commitments)
 
-    def _valid(self, users: Mapping[str, Remembered]) -> Iterator[tuple[str, Remembered]]:
+    def _within_depth(self, users: Mapping[str, Remembered]) -> Iterator[tuple[str, Remembered]]:
         """Iterate over remembered users, except roles that are deeper than the present limit."""
         deepest = (
             self._settings.limits.role_depth if self._settings.user_key == "role" else math.inf
