@@ -76,6 +76,7 @@ class SharedVolumes:
         )
 
     def _add(self, name: str, volumes: Iterable[Volume]) -> Quantities:
+        """Add a holder to each volume; return the size of volumes that had a holder before."""
         holders, repeated = self._holders.setdefault(name, {}), []
         for volume in volumes:
             holders[volume] = holders.get(volume, 0) + 1
@@ -84,6 +85,7 @@ class SharedVolumes:
         return sizes(repeated)
 
     def _remove(self, name: str, volumes: Iterable[Volume]) -> Quantities:
+        """Remove a holder from each volume; return the size of volumes that still have a holder."""
         holders, repeated = self._holders[name], []
         for volume in volumes:
             holders[volume] -= 1

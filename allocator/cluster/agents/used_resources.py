@@ -56,6 +56,7 @@ class UsedResources:
         return self.places.get(agent, {}).get(client, NOTHING)
 
     def _set(self, agent: str, client: Client, after: Resources) -> None:
+        """Replace the resources that a client uses on an agent."""
         before = self.on(agent, client)
         clients = self.places.setdefault(agent, {})
         if after:

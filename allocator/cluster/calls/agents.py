@@ -102,7 +102,7 @@ def update(cluster: Cluster, call: contract.UpdateAgent) -> Callable[[], None]:
 def add_resource_provider(
     cluster: Cluster, call: contract.AddResourceProvider
 ) -> Callable[[], None]:
-    """Add a resource provider's resources to an agent, and the allocated part of them."""
+    """Add a resource provider's resources to an agent, and record the allocated part."""
     agent = cluster.agent(call.agent_id)
     parser = ResourceParser(cluster.limits)
     total = agent.total + parser.total(call.total)
@@ -189,10 +189,12 @@ def get_inverse_offer_statuses(
 
 
 def _clients(excluded: contract.ExclusionList) -> set[Client]:
+    """Return the clients of a list of exclusions."""
     return {Client(exclusion.role, exclusion.framework_id) for exclusion in excluded.exclusions}
 
 
 def _begin_use(cluster: Cluster, agent: Agent, used: dict[str, dict[str, Resources]]) -> None:
+    """Mark resources on an agent as used: framework → role → resources."""
     for framework, roles in used.items():
         for role, resources in roles.items():
             cluster.ledger.running.begin(agent, Client(role, framework), resources)
@@ -201,6 +203,7 @@ def _begin_use(cluster: Cluster, agent: Agent, used: dict[str, dict[str, Resourc
 def _read_allocations(
     parser: ResourceParser, used: Iterable[contract.Allocation]
 ) -> dict[str, dict[str, Resources]]:
+    """Parse allocations of an agent: framework → role → resources."""
     allocations: dict[str, dict[str, Resources]] = {}
     for allocation in used:
         roles = allocations.setdefault(allocation.framework_id, {})

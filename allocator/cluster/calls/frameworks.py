@@ -99,7 +99,11 @@ def activate(cluster: Cluster, call: contract.ActivateFramework) -> Callable[[],
 
 
 def deactivate(cluster: Cluster, call: contract.DeactivateFramework) -> Callable[[], None]:
-    """Stop offers to a framework whose scheduler has disconnected; it keeps its resources."""
+    """Stop offers to a framework whose scheduler has disconnected.
+
+    The framework keeps its resources. Its offer filters, inverse-offer filters and outstanding
+    inverse offers are dropped (§1.4).
+    """
     framework = cluster.framework(call.framework_id)
 
     def change() -> None:
@@ -114,7 +118,11 @@ def deactivate(cluster: Cluster, call: contract.DeactivateFramework) -> Callable
 
 
 def revive(cluster: Cluster, call: contract.ReviveOffers) -> Callable[[], None]:
-    """Drop a framework's filters in the given roles (empty: in all), and allocate at once."""
+    """Resume offers to a framework in the given roles, and allocate at once (§1.4).
+
+    The framework's offer filters in these roles and all its inverse-offer filters are dropped. An
+    empty list of roles means all roles of the framework.
+    """
     framework = cluster.framework(call.framework_id)
     roles = set(call.roles) or framework.roles
 
@@ -131,7 +139,10 @@ def revive(cluster: Cluster, call: contract.ReviveOffers) -> Callable[[], None]:
 
 
 def suppress(cluster: Cluster, call: contract.SuppressOffers) -> Callable[[], None]:
-    """Stop offers to a framework in the given roles (empty: all its roles), as it asked."""
+    """Stop offers to a framework in the given roles, as the framework asked (§1.4).
+
+    An empty list of roles means all roles of the framework. Offer filters are kept.
+    """
     framework = cluster.framework(call.framework_id)
     roles = (set(call.roles) or framework.roles) & framework.roles
 
@@ -143,7 +154,7 @@ def suppress(cluster: Cluster, call: contract.SuppressOffers) -> Callable[[], No
 
 
 def request(cluster: Cluster, call: contract.RequestResources) -> Callable[[], None]:
-    """Take the framework's last request as the demand of one of its tasks.
+    """Take the last of a framework's requests as the demand of one of its tasks.
 
     Stock Mesos ignores this call.
     """
@@ -162,6 +173,7 @@ def request(cluster: Cluster, call: contract.RequestResources) -> Callable[[], N
 
 
 def _wish(framework: str, subscription: Subscription) -> Wish:
+    """Return the request for role-tree places of a subscription."""
     return Wish(framework, subscription.principal, levels(subscription.roles))
 
 

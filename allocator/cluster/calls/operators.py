@@ -15,7 +15,10 @@ from allocator.fairness.bounds import LARGEST_WEIGHT, LEAST_WEIGHT
 
 
 def tick(cluster: Cluster, _: contract.Tick) -> Callable[[], None]:
-    """Expire filters, forget idle users, and schedule allocation for all changed agents."""
+    """Start a batch: expire filters, forget idle users, and allocate on all changed agents.
+
+    The users' use is sampled, too, if a sample is due.
+    """
 
     def change() -> None:
         for agent in cluster.filters.expire(cluster.now_ns):

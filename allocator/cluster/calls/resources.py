@@ -268,6 +268,11 @@ def refuse(  # noqa: PLR0913, PLR0917 - all arguments describe one filter
 def _parse_conversion(
     parser: ResourceParser, conversion: contract.Conversion, role: str
 ) -> ResourceConversion:
+    """Parse one conversion.
+
+    Raises:
+        InvalidEvent: The conversion is for another role than the offers.
+    """
     sides = []
     for messages in (conversion.consumed, conversion.converted):
         side_role, resources = parser.allocated(messages)

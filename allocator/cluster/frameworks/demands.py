@@ -155,4 +155,5 @@ class DemandFloor(Largest):
 
 
 def _size(quantities: Quantities) -> tuple[int, int]:
+    """Return the sort key of learned quantities: CPUs, then memory."""
     return quantities["cpus"], quantities["mem"]

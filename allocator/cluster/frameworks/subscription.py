@@ -142,6 +142,11 @@ def read_request(
 
 
 def _check_names(framework_id: str, info: mesos.FrameworkInfo, limits: Limits) -> None:
+    """Check ID, name and principal.
+
+    Raises:
+        _Unacceptable: One of them is invalid or too long.
+    """
     if info.HasField("id") and info.id.value != framework_id:
         raise _Unacceptable(
             ValidationError(
@@ -158,6 +163,11 @@ def _check_names(framework_id: str, info: mesos.FrameworkInfo, limits: Limits) -
 
 
 def _check_length(field_name: str, text: str, limits: Limits) -> None:
+    """Check the length of a text field in bytes.
+
+    Raises:
+        _Unacceptable: The text is too long.
+    """
     size = len(text.encode())
     if size > limits.name:
         raise _Unacceptable(
@@ -168,6 +178,11 @@ def _check_length(field_name: str, text: str, limits: Limits) -> None:
 
 
 def _roles(info: mesos.FrameworkInfo, limits: Limits) -> frozenset[str]:
+    """Return the framework's roles.
+
+    Raises:
+        _Unacceptable: A role is invalid, or the roles exceed a limit.
+    """
     multi_role = any(capability.type == _MULTI_ROLE for capability in info.capabilities)
     roles = info.roles if multi_role else (info.role,)
     if len(roles) > limits.roles:
@@ -191,6 +206,11 @@ def _roles(info: mesos.FrameworkInfo, limits: Limits) -> frozenset[str]:
 
 
 def _min_allocatable(info: mesos.FrameworkInfo, limits: Limits) -> dict[str, Alternatives]:
+    """Return minimum allocatable resources by role.
+
+    Raises:
+        _Unacceptable: The quantities are invalid or exceed a limit.
+    """
     where = "offer_filters: min_allocatable_resources"
     by_role: dict[str, Alternatives] = {}
     for role, filters in info.offer_filters.items():

@@ -1,6 +1,6 @@
 """Quarantine: validation errors of rejected input, kept so that they can be explained.
 
-Invalid input of a framework, an agent or an operation affects only its sender. Its validation error
+Invalid input of a framework, an agent or an operation affects only its sender. The validation error
 is kept, by sender and topic, until the sender provides valid input or is removed.
 """
 

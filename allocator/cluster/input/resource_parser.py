@@ -16,7 +16,7 @@ from allocator.cluster.resources import (
 
 
 class ResourceParser:
-    """Skips invalid resources everywhere alike, so that the ledger is consistent without them.
+    """Skips invalid resources in all calls alike, so that the ledger is consistent without them.
 
     Valid resources have no extra cost.
     """

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from typing_extensions import TypeIs
 
 _LONGEST = 300
-"""Maximum length of a message in characters."""
+"""Maximum length of a displayed message in characters."""
 
 
 def is_text(value: str | bytes) -> TypeIs[str]:

@@ -192,7 +192,7 @@ class RoleMeter:
     def _follow(self, note: _Change | _Offer | _Period) -> None:
         """Add up one recorded change, offer or end of a period."""
         if isinstance(note, _Period):
-            if self._period is not None:  # its generator was abandoned
+            if self._period is not None:  # an earlier closing was abandoned
                 self.counted.add(self._period.counted)
             self._period, note.complete = note, True
             note.counted, self.counted = self.counted, note.counted
