@@ -1,1 +1,1 @@
-"""Who is next: the mathematics of fair sharing, without Mesos, I/O or clock."""
+"""The mathematics of fair sharing: it ranks users, without Mesos, I/O or a clock."""

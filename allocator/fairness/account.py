@@ -1,4 +1,4 @@
-"""What a policy may look at when it ranks a user."""
+"""Accounts: the values of one user that a policy may read to rank the user."""
 
 import math
 from collections.abc import Mapping
@@ -11,61 +11,74 @@ from allocator.fairness.quantities import Quantities
 
 @dataclass(slots=True, eq=False)
 class Account:
-    """One user's holdings and debts, as of the instant at which they were settled."""
+    """One user's allocation and commitments, accrued up to `settled_at`."""
 
     weight: float
     settled_at: float
-    """Seconds; commitments are those of this instant."""
+    """Time of the last accrual in seconds. `commitments` and `cumulative` are values at this
+    time."""
     inherited: float = 0.0
-    """Commitment for resources that the capacity does not name (yet)."""
+    """Commitment for resources that the capacity does not name (yet), as a fraction of the
+    capacity."""
     active: bool = False
     allocation: Quantities = field(default_factory=Quantities)
     count: int = 0
-    """How often something was allocated; never goes down."""
+    """Allocation count: how often resources were allocated to the user. It never decreases."""
     entitlement: float = 0.0
-    """wᵢ / Σw, of the pool's part."""
+    """wᵢ / Σw, times the pool's part of the capacity."""
     turn: int = 0
-    """Place in the queue: when it last began to want something while it held nothing."""
+    """Place in the queue. The user gets a new place when it becomes active without an
+    allocation."""
     demand: Quantities | None = None
-    """What one task needs; None: nobody knows."""
+    """Resources of one task. None: the demand is unknown."""
     monopoly: int = 0
-    """h: whole tasks that all machines could run (TSF paper, §V-A); 0: no task fits, or unknown."""
+    """h: whole tasks that all machines could run (TSF paper, §V-A). 0: no task fits, or the demand
+    is unknown."""
     constrained_monopoly: int = 0
-    """Whole tasks that the machines it may use could run."""
+    """Whole tasks that the machines that the user may use could run."""
     shares: dict[str, float] = field(default_factory=dict)
-    """o: allocation as a fraction of capacity, by resource."""
+    """o: allocation as a fraction of the capacity, by resource."""
     cumulative: float = 0.0
-    """What the policy adds up over time, up to `settled_at`: share × seconds."""
+    """The policy's integral of `rate_of_use` up to `settled_at`: share × seconds."""
     named: bool = False
-    """Whether an operator has named the user, so that it counts whole in n (`counting.py`)."""
+    """Whether an operator has named the user. A named user counts whole in n (`counting.py`)."""
     counted: float = 0.0
-    """The weight for which it counts in n, where that depends on use (`counting.py`)."""
+    """The weight that the user counts with in n, if users count by their use (`counting.py`)."""
     in_use: float = 0.0
-    """Dominant share of what it used at the latest look (`Pool.look`)."""
+    """Dominant share of the used resources at the latest `Pool.look`."""
     mean_use: float = 0.0
-    """The same on average up to then; what was used earlier fades as debts do."""
+    """Average dominant share in use up to the latest `Pool.look`. Earlier use decays as commitments
+    do."""
     rate_of_use: float = 0.0
-    """What is added to `cumulative` in a second."""
+    """Increase of `cumulative` per second."""
     measured: dict[str, float] = field(default_factory=dict)
-    """What over-use is measured of: shares, unless the policy takes something else."""
+    """Values that are compared with the entitlement: shares, unless the policy measures something
+    else."""
     overuse: dict[str, float] = field(default_factory=dict)
-    """ō: what the share exceeds the entitlement by, by resource (Eq. 7)."""
+    """ō: the excess of measured values over the entitlement, by resource (Eq. 7)."""
     commitments: dict[str, float] = field(default_factory=dict)
     """c at `settled_at`, by resource (Eq. 6)."""
     counted_until: float = math.inf
-    """Until when a meter has counted what it held; infinite: there is none."""
+    """Time in seconds up to which a meter has integrated this account. Infinite: no meter is
+    attached."""
 
     def copy(self) -> "Account":
-        """Return an account that stays as this one is."""
-        twin = Account(*_everything(self))
-        twin.commitments = dict(self.commitments)  # the one thing that is changed in place
-        return twin
+        """Return a copy that later changes of this account do not affect."""
+        duplicate = Account(*_field_values(self))
+        duplicate.commitments = dict(self.commitments)  # the only field that is mutated in place
+        return duplicate
 
     def tasks_of(self, monopoly: int) -> float | None:
-        """Return tasks held as a fraction of a monopoly, in whole numbers divided once.
+        """Return the number of tasks held, divided by a monopoly in whole numbers.
 
-        What is held amounts to as many tasks as its most used resource would do for. None:
-        the demand is not known, or no task fits.
+        The number of tasks held is the allocation divided by the demand, for the resource with the
+        largest such quotient. Integers are multiplied first and divided once.
+
+        Args:
+            monopoly: Whole tasks that the user could run alone.
+
+        Returns:
+            None if the demand is unknown or no task fits.
         """
         if self.demand is None or monopoly == 0:
             return None
@@ -76,38 +89,43 @@ class Account:
 
     @property
     def task_share(self) -> float | None:
-        """Tasks held over h (TSF paper, §V-A); None: the demand is not known, or no task fits."""
+        """Tasks held over h (TSF paper, §V-A). None: the demand is unknown, or no task fits."""
         return self.tasks_of(self.monopoly)
 
     @property
     def share(self) -> float:
-        """The dominant share: the largest."""
+        """The dominant share: the largest share."""
         return max(self.shares.values(), default=0.0)
 
     def commitments_at(self, now: float, tau: float | None) -> dict[str, float]:
-        """Return commitments at an instant not before `settled_at` (Eq. 12)."""
+        """Return the commitments at a time not before `settled_at` (Eq. 12).
+
+        Args:
+            now: The time in seconds.
+            tau: Time constant of the decay in seconds. None: commitments do not decay.
+        """
         elapsed = now - self.settled_at
         if tau is None or elapsed <= 0.0:
             return dict(self.commitments)
-        part, overuse = approached(elapsed, tau), self.overuse
-        return {  # `decayed`, of all resources together
-            name: commitment + (overuse.get(name, 0.0) - commitment) * part
+        approach, overuse = approached(elapsed, tau), self.overuse
+        return {  # the formula of `decayed`, for all resources
+            name: commitment + (overuse.get(name, 0.0) - commitment) * approach
             for name, commitment in self.commitments.items()
         }
 
     def inherited_at(self, now: float, tau: float | None) -> float:
-        """Return the commitment for resources not named, at an instant."""
+        """Return the commitment for resources without a name in the capacity, at a time."""
         elapsed = now - self.settled_at
         return self.inherited if tau is None else decayed(self.inherited, 0.0, elapsed, tau)
 
     def settled(self, now: float, tau: float | None) -> "Account":
-        """Return a copy that is settled at an instant; this one stays as it is."""
-        copy = self.copy()
-        copy.settle(now, tau)
-        return copy
+        """Return a copy that is accrued up to a time. This account does not change."""
+        duplicate = self.copy()
+        duplicate.settle(now, tau)
+        return duplicate
 
     def settle(self, now: float, tau: float | None) -> None:
-        """Bring debts and what is added up to an instant, under the rates that held until then."""
+        """Accrue commitments and `cumulative` up to a time, at the rates that held until then."""
         if now > self.settled_at:
             self.cumulative = self.cumulative_at(now)
             if tau is not None:
@@ -116,48 +134,53 @@ class Account:
         self.settled_at = now
 
     def cumulative_at(self, now: float) -> float:
-        """Return what has been added up until an instant not before `settled_at`."""
+        """Return the value of `cumulative` at a time not before `settled_at`."""
         return self.cumulative + self.rate_of_use * max(now - self.settled_at, 0.0)
 
     def owe(self, measured: dict[str, float], free: float, least: float = 0.0) -> None:
-        """Work out over-use anew; a settled account's commitments stay.
+        """Recompute over-use. Existing commitments of the account do not change.
 
         Args:
-            measured: What the policy compares with the entitlement, such as shares.
-            free: How much of it is no over-use, such as the user's part, wᵢ / Σw.
-            least: What commitments for what is held are at least from now on.
+            measured: The values that the policy compares with the entitlement, such as shares.
+            free: The amount of each value that is not over-use, such as the entitlement wᵢ / Σw.
+            least: The smallest commitment for a held resource from now on.
         """
         self.measured = measured
-        self.overuse = {  # `commitment.overuse`, of all resources together
-            name: o - free if o > free else 0.0 for name, o in measured.items()
+        self.overuse = {  # the formula of `commitment.overuse`, for all resources
+            name: value - free if value > free else 0.0 for name, value in measured.items()
         }
         commitments = self.commitments
         for name in measured:
             if name not in commitments:
                 commitments[name] = self.inherited
         if least:
-            for name, o in measured.items():
-                if o > 0.0:
+            for name, value in measured.items():
+                if value > 0.0:
                     commitments[name] = max(commitments[name], least)
 
     def set_debts(
         self, user: object, commitment: float | Mapping[str, float], others: float = 0.0
     ) -> None:
-        """Say what the user owes: of every resource, or by name, and of those not named.
+        """Replace the user's commitments.
+
+        Args:
+            user: The user's id, for error messages.
+            commitment: One number for every resource, or numbers by resource name.
+            others: The commitment for resources that `commitment` does not name.
 
         Raises:
             ValueError: a commitment is negative or not finite; nothing has changed.
         """
         named = commitment if isinstance(commitment, Mapping) else {}
-        rest = others if isinstance(commitment, Mapping) else commitment
-        for name, amount in (*named.items(), ("every resource", rest)):
-            # Over 1 is possible: of a capacity that has shrunk below what is allocated.
+        remainder = others if isinstance(commitment, Mapping) else commitment
+        for name, amount in (*named.items(), ("every resource", remainder)):
+            # A commitment may exceed 1, when the capacity has shrunk below an allocation.
             if not 0.0 <= amount < math.inf:
                 raise ValueError(
                     f"user {user!r}: commitment {amount} of {name} is not a finite number ≥ 0"
                 )
-        self.commitments, self.inherited = dict(named), rest
+        self.commitments, self.inherited = dict(named), remainder
 
 
-_everything = attrgetter(*(each.name for each in fields(Account)))
-"""Several times as fast as `dataclasses.replace`."""
+_field_values = attrgetter(*(account_field.name for account_field in fields(Account)))
+"""Returns the values of all fields; several times as fast as `dataclasses.replace`."""

@@ -1,17 +1,17 @@
-"""What weights and debts may be, so that no sum, share or priority overflows."""
+"""Ranges of weights and commitments within which no sum, share or priority overflows."""
 
 LEAST_WEIGHT = 1e-6
 LARGEST_WEIGHT = 1e6
-"""Between these no sum, share or priority overflows, with any number of users."""
+"""With weights in this range, no sum, share or priority overflows, with any number of users."""
 LARGEST_COMMITMENT = 1e9
-"""Fraction of the capacity; a debt beyond is one of numbers, not of use."""
+"""Fraction of the capacity. Real use cannot make a larger commitment."""
 
 
 def in_range(user: object, weight: float) -> float:
-    """Return a weight.
+    """Return the weight if it is in range.
 
     Raises:
-        ValueError: it is out of range.
+        ValueError: the weight is out of range.
     """
     if not LEAST_WEIGHT <= weight <= LARGEST_WEIGHT:
         raise ValueError(

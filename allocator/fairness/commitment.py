@@ -1,10 +1,11 @@
-"""Commitments: what users owe for having used more than their share (paper §3.4, §5.1)."""
+"""Commitments: the charge for having used more than the entitlement (paper §3.4, §5.1)."""
 
 import math
 
 _SHORTEST_HALF_LIFE = 1e-6
 _LONGEST_HALF_LIFE = 1e12
-"""Seconds; beyond, commitments are forgotten at once, or never build up."""
+"""Seconds. With a shorter half-life commitments vanish at once; with a longer one they never build
+up."""
 
 
 def time_constant(delta: float) -> float:
@@ -22,7 +23,7 @@ def time_constant(delta: float) -> float:
 
 
 def time_constant_of_half_life(seconds: float) -> float:
-    """Return τ in seconds for commitments that halve in so many seconds.
+    """Return τ in seconds for commitments with a half-life in seconds.
 
     Raises:
         ValueError: the half-life is not from a microsecond to 10¹² seconds.
@@ -37,7 +38,7 @@ def time_constant_of_half_life(seconds: float) -> float:
 
 
 def overuse(share: float, entitlement: float) -> float:
-    """Return how far a share is beyond what its user is entitled to: ō (Eq. 7)."""
+    """Return the excess of a share over its user's entitlement: ō (Eq. 7)."""
     return max(share - entitlement, 0.0)
 
 
@@ -54,5 +55,10 @@ def decayed(commitment: float, towards: float, elapsed: float, tau: float) -> fl
 
 
 def approached(elapsed: float, tau: float) -> float:
-    """Return what part of the way to its over-use a commitment goes in a time: 1 − δ (Eq. 12)."""
+    """Return the fraction of its distance to ō that a commitment moves in a time: 1 − δ (Eq. 12).
+
+    Args:
+        elapsed: Seconds, not negative.
+        tau: Time constant in seconds.
+    """
     return -math.expm1(-elapsed / tau)

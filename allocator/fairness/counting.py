@@ -1,8 +1,8 @@
-"""The weight that all users of a pool count for together: n of Eq. 7, by what they really use.
+"""The total weight that the users of a pool count with: n of Eq. 7, by their real use.
 
-With the papers' rule every known user counts with its whole weight, so names that were never used
-dilute the entitlement of everybody else. Here a user counts with its whole weight only once it
-uses a part of its entitlement, and with less weight below.
+With the papers' rule every known user counts with its whole weight. So names without any use dilute
+the entitlement of all other users. Here a user counts with its whole weight only once it uses a
+fraction of its entitlement, and with less weight below.
 """
 
 import math
@@ -11,29 +11,35 @@ from typing import NamedTuple
 
 
 class CountedUser(NamedTuple):
-    """One user, as it counts."""
+    """One user of the count."""
 
     weight: float
     use: float
-    """Dominant share that it holds, or has held on average, as a part of the pool's part."""
+    """Dominant share that the user holds, or has held on average, as a fraction of the pool's
+    part."""
     named: bool
-    """Whether an operator has named it: then it counts whole, whatever it uses."""
+    """Whether an operator has named the user. A named user counts whole, whatever it uses."""
 
     def weight_of(self, total: float, times: float) -> float:
-        """Return the weight for which the user counts where all count for a total."""
+        """Return the weight that the user counts with, given the total of all users.
+
+        Args:
+            total: The weight that all users count with together.
+            times: A user counts for at most this multiple of its use.
+        """
         return self.weight if self.named else min(self.weight, times * self.use * total)
 
 
 def counted_weight(users: Iterable[CountedUser], times: float) -> float:
     """Return the largest W with W = Σ min(w, times · use · W), named users counting w.
 
-    So a user's part of W is never more than `times` its use. Users that use s together take at
+    So a user's fraction of W is never more than `times` its use. Users that use s together take at
     most times · s of W from all other users. The result is 0 if no user is named and all users
     together use less than 1 / times of the pool's part. O(n log n).
 
     Args:
-        users: All that are known.
-        times: How many times its use a user counts for at most.
+        users: All known users.
+        times: A user counts for at most this multiple of its use.
     """
     whole: list[float] = []
     partly: list[tuple[float, float, float]] = []
@@ -43,7 +49,7 @@ def counted_weight(users: Iterable[CountedUser], times: float) -> float:
         elif use > 0.0:
             slope = times * use
             partly.append((weight / slope, weight, slope))
-    # A user counts whole from W = weight / slope on. Those that do so first are looked at first.
+    # A user counts whole from W = weight / slope on. Users are visited in order of this W.
     partly.sort()
     slopes = [slope for _, _, slope in partly]
     remaining = math.fsum(slopes)

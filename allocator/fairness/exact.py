@@ -1,9 +1,10 @@
-"""Values of lines without rounding: sums of floats, which sort as the exact values do.
+"""Values of lines without rounding: sums of floats that sort as the exact values do.
 
-A value A + M·s of floats is a sum of at most three floats. Taken greedily (the float nearest to it,
-the float nearest to what is left, the rest) they compare like the values themselves, and the first
-is what rounding would give. That costs a tenth of what rational arithmetic does (T. J. Dekker, "A
-floating-point technique for extending the available precision", 1971, has the exact product).
+A value A + M·s of floats is a sum of at most three floats. The sum is built greedily: the float
+nearest to the value, the float nearest to the remainder, and the final remainder. Such sums compare
+like the exact values, and the first float is the rounded value. This costs a tenth of rational
+arithmetic (exact product: T. J. Dekker, "A floating-point technique for extending the available
+precision", 1971).
 """
 
 import math
@@ -11,11 +12,11 @@ from fractions import Fraction
 from typing import TypeAlias
 
 Exact: TypeAlias = tuple[float, float, float | Fraction]
-"""What it is rounded to, and what is left of it in two parts. Sorts as the values do."""
+"""The rounded value and its remainder in two parts. Tuples sort as the exact values do."""
 
 _SPLITTER = 2.0**27 + 1.0
 _LARGE, _SMALL = 2.0**900, 2.0**-900
-"""Factors and products between these lose nothing to overflow or underflow."""
+"""Factors and products between these bounds lose nothing to overflow or underflow."""
 
 
 def value(level: float, slope: float, s: float) -> Exact:
@@ -33,15 +34,15 @@ def value(level: float, slope: float, s: float) -> Exact:
     lower = s - upper
     error = ((high * upper - product) + high * lower + low * upper) + low * lower
     rounded = math.fsum((level, product, error))
-    rest = math.fsum((level, product, error, -rounded))
-    if rest == 0.0:
+    remainder = math.fsum((level, product, error, -rounded))
+    if remainder == 0.0:
         return rounded, 0.0, 0.0
-    return rounded, rest, math.fsum((level, product, error, -rounded, -rest))
+    return rounded, remainder, math.fsum((level, product, error, -rounded, -remainder))
 
 
 def _rational(level: float, slope: float, s: float) -> Exact:
     exact = Fraction(level) + Fraction(slope) * Fraction(s)
     rounded = float(exact)
-    rest = exact - Fraction(rounded)
-    nearest = float(rest)
-    return rounded, nearest, rest - Fraction(nearest)
+    remainder = exact - Fraction(rounded)
+    nearest = float(remainder)
+    return rounded, nearest, remainder - Fraction(nearest)

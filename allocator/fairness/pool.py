@@ -1,4 +1,4 @@
-"""The users who share one pool of resources: what each holds, what it owes, who is next."""
+"""The pool: users that share resources, their allocations, commitments and order."""
 
 import math
 from collections import deque
@@ -20,36 +20,39 @@ from allocator.fairness.rank_preview import RankPreview
 from allocator.fairness.ranking import Ranking
 from allocator.fairness.standing import CommitmentTrajectory, PoolSnapshot, Standing, standing
 
-_CROWD = 16
-"""So many different priorities that are near each other cost too much to be sorted at each look."""
+_MANY_NEAR = 16
+"""If more than this number of users have nearly equal but different priorities, sorting these users
+at each read costs too much."""
 User = TypeVar("User", bound=Hashable)
 Watch: TypeAlias = Callable[[Ranking[Any, Any]], Ranking[Any, Any]]
 Deed: TypeAlias = tuple[float, Callable[..., None], tuple[Any, ...]]
-"""What was done to a pool: at which instant of its, by which method, and with what."""
+"""One journal entry: the pool's time in seconds, the method of `Pool` that was called, and the
+arguments."""
 
 
 class Pool(Generic[User]):
-    """Users ranked by a policy, at a time of the pool's own that only moves forward.
+    """Users ranked by a policy. The pool has a time of its own, which only moves forward.
 
-    All known users count in n (Eq. 7), with `counts_for` by what they use; only active ones are
-    ranked (Algorithm 1's set A).
-    Methods `allocate` and `release` cost O(m) in m resources. The next read ranks each user again
-    whose allocation changed, in O(m + log n) of n users. A change of n, of a weight or of the
-    capacity concerns all users. The next read ranks them in O(n·m + n log n), once for all changes
-    at one instant.
+    All known users count in n (Eq. 7); with `counts_for` they count by their use. Only active users
+    are ranked (set A of Algorithm 1).
+
+    `allocate` and `release` cost O(m) in m resources. The next read ranks each user whose
+    allocation changed, in O(m + log n) of n users. A change of n, of a weight or of the capacity
+    concerns all users. The next read ranks all users in O(n·m + n log n), once for all changes at
+    one instant.
 
     Args:
         policy: Ranks the users.
-        now: Seconds; any origin.
-        capacity: What is shared.
-        excluded: Resources that do not count in shares.
-        machines: Of which the capacity is the sum; for policies that count tasks.
-        watch: Given each new ranking, returns the one to be used in its place, for those who
-            want to know what keeping order takes. Each change is ranked at once then.
-        exact_ties: Whether priorities that only rounding tells apart are different, as in event
-            logs of 1.0; rounding then decides which of these users is first.
-        counts_for: How many times its use a user counts for in n at most, by what `look` has
-            seen; infinite: it counts whole, as in the papers.
+        now: The pool's first time in seconds, from any origin.
+        capacity: The resources that are shared.
+        excluded: Names of resources that do not count in shares.
+        machines: The machines that make up the capacity; for policies that count tasks.
+        watch: Takes each new ranking and returns the ranking to use in its place, for measurements
+            of the work that keeps the order. With a watch, each change is ranked at once.
+        exact_ties: If true, rounding errors decide between priorities that are equal except for
+            rounding, as in event logs of version 1.0.
+        counts_for: A user counts in n for at most this multiple of its use, as `look` has seen the
+            use. Infinite: each user counts with its whole weight, as in the papers.
     """
 
     def __init__(  # noqa: PLR0913 - all but the first are optional, and go by name
@@ -72,34 +75,36 @@ class Pool(Generic[User]):
         self._rebased_after = policy.rebased_after
         self._now = now
         self._base = now
-        self._terms: PoolParameters[User] = PoolParameters(
+        self._parameters: PoolParameters[User] = PoolParameters(
             policy,
             Quantities() if capacity is None else capacity,
             excluded,
             Machines() if machines is None else machines,
             counts_for,
         )
-        self._turns = 0
+        self._last_queue_place = 0
         self._accounts: dict[User, Account] = {}
         self._watch = watch
         self._ranking = self._new_ranking(self._phase())
         self._events = 0
-        """Of rankings that have been replaced."""
+        """Position changes processed by rankings that have since been replaced."""
         self._active = 0
         self._unrated = self._unranked = False
-        """Whether the values for all have changed since everybody was rated, or ranked."""
-        self._looked = now
-        """When it was looked last at what users use."""
-        self._settled = now
-        """When everybody was settled last."""
+        """Whether parameters of the whole pool have changed since all users were last rated, or
+        ranked."""
+        self._sampled_at = now
+        """The time of the latest `look`, in seconds."""
+        self._accrued_at = now
+        """The time at which all accounts were last accrued, in seconds."""
         self._changed: dict[User, Account] = {}
-        """Those that hold something else than when they were last rated and ranked."""
-        self._diverted: set[User] = set()
-        """Those that hold something else than when somebody asked how it goes on."""
-        self._all_diverted = True
-        """Whether everybody's course may be another one since then."""
-        self._crowd: list[User] = []
-        """Users that were near each other at the latest look, if they were many."""
+        """Accounts whose allocation has changed since they were last rated and ranked."""
+        self._new_trajectories: set[User] = set()
+        """Users whose allocation has changed since the last call of `take_diverted`."""
+        self._all_trajectories_new = True
+        """Whether the commitment trajectory of any user may have changed since then."""
+        self._near_users: list[User] = []
+        """Users with nearly equal priorities at the latest read, if there were more than
+        `_MANY_NEAR`."""
         self._journal: deque[Deed] | None = None
         self._meter: Meter | None = None
 
@@ -110,155 +115,165 @@ class Pool(Generic[User]):
 
     @property
     def capacity(self) -> Quantities:
-        """What is shared."""
-        return self._terms.capacity
+        """The resources that are shared."""
+        return self._parameters.capacity
 
     @property
     def active(self) -> int:
-        """How many users are active."""
+        """The number of active users."""
         return self._active
 
     @property
     def events(self) -> int:
-        """How many position changes have been looked at because time passed."""
+        """The number of position changes processed because time passed."""
         return self._events + self._ranking.events
 
     def advance(self, now: float) -> None:
-        """Move to a later instant; an earlier one is read as the latest seen."""
-        if not now > self._now:  # also where it is no number
+        """Move the pool's time forward. A time before the present one has no effect.
+
+        Args:
+            now: The new time in seconds.
+        """
+        if not now > self._now:  # also if `now` is NaN
             return
         watched = self._watch is not None
-        if watched or self._terms.remembers or self._meter is not None:
-            self._rate_all()
+        if watched or self._parameters.remembers or self._meter is not None:
+            self._rate_if_needed()
         if watched:
-            self._rank_all()
+            self._rank_if_needed()
         self._now = now
         if now - self._base > self._rebased_after:
-            self._unsettle()
+            self._accrue_all()
             self._base = now
 
     def set_capacity(self, capacity: Quantities) -> None:
-        """Change what is shared."""
-        if capacity is not self._terms.capacity and capacity != self._terms.capacity:
-            self._write_down(Pool.set_capacity, capacity)
-            self._unsettle()
-            self._terms.capacity = capacity
+        """Change the resources that are shared."""
+        if capacity is not self._parameters.capacity and capacity != self._parameters.capacity:
+            self._record(Pool.set_capacity, capacity)
+            self._accrue_all()
+            self._parameters.capacity = capacity
 
     def attach(self, meter: Meter) -> None:
-        """Have counted from now on what users hold and owe."""
+        """Attach a meter, which integrates the allocations and commitments of users from now on."""
         self._meter = meter
         for account in self._accounts.values():
             account.counted_until = max(self._now, meter.since)
 
     def count(self, user: User) -> AccountCheckpoint:
-        """Have counted what a user has had until now, if a meter is attached; return how it stands.
+        """Meter a user's account up to now, if a meter is attached. Return its checkpoint.
 
         Raises:
             KeyError: the user is not known.
         """
-        self._catch_up()
+        self._update_order()
         account = self._account(user)
-        self._count(user, account)
+        self._meter_span(user, account)
         return AccountCheckpoint(
             self._now if self._meter is None else account.counted_until,
             AccountState(
                 account.allocation,
                 account.entitlement,
-                account.commitments_at(self._now, self._terms.tau),
+                account.commitments_at(self._now, self._parameters.tau),
                 account.overuse,
                 account.active,
             ),
         )
 
     def set_fading(self, tau: float | None) -> None:
-        """Say how debts fade that another policy has made, where this one makes none.
+        """Set the decay of commitments from another policy, if this policy makes no commitments.
 
         Args:
-            tau: Their time constant in seconds; None: they do not fade.
+            tau: Time constant of the decay in seconds. None: commitments do not decay.
         """
-        if not self._has_memory and tau != self._terms.tau:
-            self._unsettle()
+        if not self._has_memory and tau != self._parameters.tau:
+            self._accrue_all()
             for account in self._accounts.values():
-                account.settle(self._now, self._terms.tau)  # also what has not faded until now
-            self._terms.tau = tau
+                account.settle(self._now, self._parameters.tau)  # also if nothing decayed
+            self._parameters.tau = tau
 
     def set_charging(self, *, charging: bool) -> None:
-        """Say whether over-use makes debts; while it does not, they fade as if there were none."""
-        if charging != self._terms.charging:
-            self._unsettle()
-            self._terms.charging = charging
+        """Set whether over-use makes commitments. If not, existing commitments only decay."""
+        if charging != self._parameters.charging:
+            self._accrue_all()
+            self._parameters.charging = charging
 
     def machines_changed(self) -> None:
-        """Follow a change of the machines; of one user's constraints, `set_demand` does."""
+        """Recompute task counts after a change of the machines.
+
+        After a change of one user's constraints, call `set_demand` instead.
+        """
         if self.policy.counts_tasks:
-            self._write_down(Pool.machines_changed)
-            self._unsettle()
+            self._record(Pool.machines_changed)
+            self._accrue_all()
 
     def set_part(self, part: float) -> None:
-        """Say what part of the capacity these users are entitled to together; 1 at first."""
-        if part != self._terms.part:
-            self._unsettle()
-            self._terms.part = part
+        """Set the fraction of the capacity that all users are entitled to together. Initially 1."""
+        if part != self._parameters.part:
+            self._accrue_all()
+            self._parameters.part = part
 
     @property
     def counts_for(self) -> float:
-        """How many times its use a user counts for in n at most; infinite: it counts whole."""
-        return self._terms.counts_for
+        """A user counts in n for at most this multiple of its use. Infinite: it counts whole."""
+        return self._parameters.counts_for
 
     @property
     def counted(self) -> float:
-        """The weight that all users count for together: n, where all weights are 1."""
-        return self._terms.weights
+        """The sum of the weights that users count with. This is n if all weights are 1."""
+        return self._parameters.weights
 
     def look(self, used: Mapping[User, Quantities] | None = None) -> None:
-        """Look at what users use now. O(n).
+        """Sample the users' present use. O(n).
 
-        A user is assumed to have used the smaller of its uses at the two latest looks in between.
+        Between two samples, a user is assumed to have used the smaller of the two.
 
         Args:
-            used: By user, at most what it holds; None: what users hold is what they use.
+            used: Used resources by user, at most the user's allocation. None: users use all of
+                their allocations.
         """
         self._rate_changed()
-        elapsed, tau = self._now - self._looked, self._terms.tau
-        self._looked = self._now
+        elapsed, tau = self._now - self._sampled_at, self._parameters.tau
+        self._sampled_at = self._now
         for user, account in self._accounts.items():
             if used is None:
                 in_use = account.share
-            elif (own := used.get(user)) is not None:
-                in_use = min(self._terms.dominant_share(own), account.share)
+            elif (used_by_user := used.get(user)) is not None:
+                in_use = min(self._parameters.dominant_share(used_by_user), account.share)
             elif account.in_use or account.mean_use:
                 in_use = 0.0
             else:
-                continue  # it has used nothing, as thousands of names may
+                continue  # the user has used nothing, as thousands of names may
             if tau is not None:
-                both = min(account.in_use, in_use)
-                account.mean_use = decayed(account.mean_use, both, elapsed, tau)
+                common = min(account.in_use, in_use)
+                account.mean_use = decayed(account.mean_use, common, elapsed, tau)
             account.in_use = in_use
 
     def count_users(self, noticed: float = 0.0) -> None:
-        """Entitle users by what the latest look saw that they use. O(n).
+        """Set entitlements by the use that the latest `look` sampled. O(n).
 
         Args:
-            noticed: By which part the weight that all count for must differ to be changed.
+            noticed: The smallest relative difference of the total weight that changes entitlements.
         """
-        before, (total, counted) = self.counted, self._terms.count_users(self._accounts)
-        if abs(total - before) > noticed * before or not noticed:
+        earlier_total, (total, counted) = self.counted, self._parameters.count_users(self._accounts)
+        if abs(total - earlier_total) > noticed * earlier_total or not noticed:
             self.set_counted(total, counted)
 
     def set_counted(self, total: float, counted: Mapping[User, float]) -> None:
-        """Entitle users by the weight that they count for from now on: together, and each.
+        """Set the weights that users count with from now on, and so their entitlements.
 
-        Users that are not named count for what they did.
+        Args:
+            total: The sum of the weights of all users.
+            counted: New weights by user; a user without an entry keeps its weight.
         """
-        self._write_down(Pool.set_counted, total, counted)
-        self._unsettle()
-        self._terms.weights = total
-        for user, weight in counted.items():
+        self._record(Pool.set_counted, total, counted)
+        self._accrue_all()
+        self._parameters.weights = total
+        for user, counted_weight in counted.items():
             if user in self._accounts:
-                self._accounts[user].counted = weight
+                self._accounts[user].counted = counted_weight
 
     def set_named(self, user: User, named: bool) -> None:  # noqa: FBT001 - a setter
-        """Say whether an operator has named a user, so that it counts whole whatever it uses.
+        """Set whether an operator has named a user. A named user counts whole, whatever it uses.
 
         Raises:
             KeyError: the user is not known.
@@ -266,7 +281,7 @@ class Pool(Generic[User]):
         self._account(user).named = named
 
     def mean_use(self, user: User) -> float:
-        """Return the dominant share that a user has used on average, up to the latest look.
+        """Return a user's decayed average of the dominant share in use, up to the latest `look`.
 
         Raises:
             KeyError: the user is not known.
@@ -274,7 +289,7 @@ class Pool(Generic[User]):
         return self._account(user).mean_use
 
     def set_mean_use(self, user: User, share: float) -> None:
-        """Say what a user has used on average, as a former pool knew it.
+        """Set a user's average dominant share in use, as a former pool knew it.
 
         Raises:
             KeyError: the user is not known.
@@ -284,12 +299,13 @@ class Pool(Generic[User]):
     def add(
         self, user: User, weight: float = 1.0, *, commitment: float | Mapping[str, float] = 0.0
     ) -> None:
-        """Make a user known; it is not active yet.
+        """Make a user known. The user is not active yet.
 
         Args:
             user: A new id.
-            weight: What it is entitled to, in proportion to the others.
-            commitment: What it owes from before: of every resource, or by name.
+            weight: The user's entitlement is in proportion to this weight.
+            commitment: The user's initial commitment: one number for every resource, or numbers by
+                name.
 
         Raises:
             ValueError: the user is known, or a number is out of range.
@@ -298,29 +314,29 @@ class Pool(Generic[User]):
             raise ValueError(f"user {user!r} is known already")
         account = Account(weight=in_range(user, weight), settled_at=self._now)
         account.set_debts(user, commitment)
-        self._write_down(Pool.add, user, weight)
-        self._unsettle()
+        self._record(Pool.add, user, weight)
+        self._accrue_all()
         self.policy.welcome(account, self._accounts.values())
         self._accounts[user] = account
-        self._terms.reweigh(weight, 0.0)
+        self._parameters.reweigh(weight, 0.0)
         if self._meter is not None:
             account.counted_until = max(self._now, self._meter.since)
 
     def remove(self, user: User) -> None:
-        """Forget a user and what it owes.
+        """Forget a user and its commitments.
 
         Raises:
             KeyError: the user is not known.
-            ValueError: it still holds something.
+            ValueError: the user still has an allocation.
         """
         account = self._account(user)
         if account.allocation:
             raise ValueError(f"user {user!r} still holds {account.allocation}")
         self.set_active(user, False)
-        self._write_down(Pool.remove, user)
-        self._unsettle()
+        self._record(Pool.remove, user)
+        self._accrue_all()
         del self._accounts[user]
-        self._terms.reweigh(0.0, account.weight)
+        self._parameters.reweigh(0.0, account.weight)
 
     def set_weight(self, user: User, weight: float) -> None:
         """Change a user's weight.
@@ -331,33 +347,37 @@ class Pool(Generic[User]):
         """
         account = self._account(user)
         in_range(user, weight)
-        self._write_down(Pool.set_weight, user, weight)
-        self._unsettle()
-        self._terms.reweigh(weight, account.weight)
+        self._record(Pool.set_weight, user, weight)
+        self._accrue_all()
+        self._parameters.reweigh(weight, account.weight)
         account.weight = weight
 
     def set_commitment(
         self, user: User, commitment: float | Mapping[str, float], *, others: float = 0.0
     ) -> None:
-        """Change what a user owes: of every resource, or by name.
+        """Replace a user's commitments.
 
         Args:
             user: A known user.
-            commitment: Of every resource, or by name.
-            others: Of resources that are not named.
+            commitment: One number for every resource, or numbers by resource name.
+            others: The commitment for resources that `commitment` does not name.
 
         Raises:
             KeyError: the user is not known.
             ValueError: a commitment is negative or not finite.
         """
         account = self._account(user)
-        self._unsettle()
+        self._accrue_all()
         account.set_debts(user, commitment, others)
 
     def set_demand(self, user: User, demand: Quantities | None) -> None:
-        """Say what one task of a user needs; None: nobody knows. O(classes of machines).
+        """Set the resources that one task of a user needs. O(classes of machines).
 
-        Also to be called when the machines that its tasks may run on are others now.
+        Call this method also after a change of the machines that the user's tasks may run on.
+
+        Args:
+            user: A known user.
+            demand: Resources of one task. None: the demand is unknown.
 
         Raises:
             KeyError: the user is not known.
@@ -365,15 +385,15 @@ class Pool(Generic[User]):
         account = self._account(user)
         rated = self.policy.counts_tasks and not self._unrated
         if rated:
-            self._settle(user, account)
-        account.demand = self._terms.counted(demand)
-        self._write_down(Pool.set_demand, user, account.demand)
+            self._accrue(user, account)
+        account.demand = self._parameters.counted(demand)
+        self._record(Pool.set_demand, user, account.demand)
         if rated:
-            self._terms.count_tasks(user, account)
+            self._parameters.count_tasks(user, account)
             self._note_change(user, account)
 
     def set_active(self, user: User, active: bool) -> None:  # noqa: FBT001 - a setter
-        """Say whether a user is to be ranked.
+        """Set whether a user is ranked.
 
         Raises:
             KeyError: the user is not known.
@@ -381,17 +401,17 @@ class Pool(Generic[User]):
         account = self._account(user)
         if account.active == active:
             return
-        self._count(user, account)
+        self._meter_span(user, account)
         account.active = active
-        self._write_down(Pool.set_active, user, active)
+        self._record(Pool.set_active, user, active)
         if active and not account.allocation:
-            self._turns += 1
-            account.turn = self._turns
+            self._last_queue_place += 1
+            account.turn = self._last_queue_place
         self._active += 1 if active else -1
         if self._unranked:
             return
         if self._changed.pop(user, None) is not None:
-            self._terms.rate(account)
+            self._parameters.rate(account)
         phase = self._phase()
         self._ranking.advance(phase)
         if active:
@@ -400,12 +420,12 @@ class Pool(Generic[User]):
             self._ranking.delete(user)
 
     def allocate(self, user: User, quantities: Quantities, *, times: int = 1) -> None:
-        """Give a user more.
+        """Add quantities to a user's allocation.
 
         Args:
             user: A known user.
-            quantities: What it gets.
-            times: As how many gifts this counts: of equals, who got something less often is first.
+            quantities: The resources to add.
+            times: Added to the user's allocation count. Among equal users, the lowest count is first.
 
         Raises:
             KeyError: the user is not known.
@@ -414,21 +434,21 @@ class Pool(Generic[User]):
         self._hold(user, account, account.allocation + quantities, account.count + times)
 
     def release(self, user: User, quantities: Quantities) -> None:
-        """Take back from a user.
+        """Subtract quantities from a user's allocation.
 
         Raises:
             KeyError: the user is not known.
-            ValueError: it does not hold that much; nothing has changed.
+            ValueError: the allocation is smaller than the quantities; nothing has changed.
         """
         account = self._account(user)
         try:
-            rest = account.allocation - quantities
+            remaining = account.allocation - quantities
         except ValueError as error:
             raise ValueError(f"user {user!r}: {error}") from None
-        self._hold(user, account, rest, account.count)
+        self._hold(user, account, remaining, account.count)
 
     def hold(self, user: User, quantities: Quantities, gifts: int) -> None:
-        """Say what a user holds from now on, and how often something was allocated to it.
+        """Replace a user's allocation and its allocation count.
 
         Raises:
             KeyError: the user is not known.
@@ -436,125 +456,143 @@ class Pool(Generic[User]):
         self._hold(user, self._account(user), quantities, gifts)
 
     def held(self, user: User | None = None) -> Quantities:
-        """Return what a user holds, or all users together.
+        """Return the allocation of a user, or of all users together.
 
         Raises:
             KeyError: the user is not known.
         """
         if user is not None:
             return self._account(user).allocation
-        return sum((a.allocation for a in self._accounts.values()), start=Quantities())
+        return sum((account.allocation for account in self._accounts.values()), start=Quantities())
 
     def entitlement(self, user: User) -> float:
-        """Return the part of the capacity that a user is entitled to.
+        """Return the fraction of the capacity that a user is entitled to.
 
         Raises:
             KeyError: the user is not known.
         """
-        return self._terms.entitlement(self._account(user))
+        return self._parameters.entitlement(self._account(user))
 
     def minimum(self) -> User:
-        """Return the active user that is next.
+        """Return the first active user in the order.
 
         Raises:
-            KeyError: nobody is active.
+            KeyError: no user is active.
         """
         if not self._active:
             raise KeyError("no user is active")
-        self._catch_up()
-        first: User = self._ranking.minimum()
+        self._update_order()
+        first_user: User = self._ranking.minimum()
         if self._has_levels and self._active > 1:
-            first = next(self._ranking.by_level(self._in_order))
-        return first
+            first_user = next(self._ranking.by_level(self._in_order))
+        return first_user
 
     def standing(self, user: User) -> Standing[User]:
-        """Return how a user stands now.
+        """Return a user's standing now.
 
         Raises:
             KeyError: the user is not known.
         """
-        self._catch_up()
-        return standing(self.policy, self._terms.tau, user, self._account(user), self._now)
+        self._update_order()
+        return standing(self.policy, self._parameters.tau, user, self._account(user), self._now)
 
     def standings(self) -> list[Standing[User]]:
-        """Return how all known users stand now, in order of priority."""
+        """Return the present standings of all known users, in order of priority."""
         return self.standings_at(self._now)
 
     def standings_at(self, when: float) -> list[Standing[User]]:
-        """Return how all known users will stand if nothing changes, in order of priority."""
+        """Return the standings of all known users at a later time, in order of priority.
+
+        The standings hold if nothing changes until then.
+
+        Args:
+            when: A time in seconds, not before the pool's.
+        """
         standings = self.still().standings_at(when)
         return sorted(standings, key=lambda standing: (standing.priority, standing.user))
 
     def still(self) -> "PoolSnapshot[User]":
-        """Return what it takes to say later how users stood. O(n), two microseconds for each."""
+        """Return a snapshot that can compute standings later. O(n), two microseconds a user."""
         self._rate_changed()
         accounts = {user: account.copy() for user, account in self._accounts.items()}
-        return PoolSnapshot(self.policy, self._terms.tau, self._terms.capacity, self._now, accounts)
+        return PoolSnapshot(
+            self.policy, self._parameters.tau, self._parameters.capacity, self._now, accounts
+        )
 
     def twin(self) -> "Pool[User]":
-        """Return a pool that stands as this one does, and goes its own way. O(n)."""
+        """Return an independent copy of this pool. O(n)."""
         self._rate_changed()
-        twin: Pool[User] = Pool(self.policy, now=self._now)
-        twin._has_levels, twin._rounds_keys = self._has_levels, self._rounds_keys
-        twin._forgets_held = self._forgets_held
-        twin._terms = self._terms.twin()
-        twin._base, twin._turns, twin._active = self._base, self._turns, self._active
-        twin._accounts = {user: account.copy() for user, account in self._accounts.items()}
-        twin._unsettle()
-        return twin
+        fork: Pool[User] = Pool(self.policy, now=self._now)
+        fork._has_levels, fork._rounds_keys = self._has_levels, self._rounds_keys
+        fork._forgets_held = self._forgets_held
+        fork._parameters = self._parameters.twin()
+        fork._base, fork._last_queue_place, fork._active = (
+            self._base,
+            self._last_queue_place,
+            self._active,
+        )
+        fork._accounts = {user: account.copy() for user, account in self._accounts.items()}
+        fork._accrue_all()
+        return fork
 
     def attribute(self, user: User) -> Any:  # noqa: ANN401 - the policy's own
-        """Return what a user is ranked by from now on, in phases of the policy.
+        """Return the attribute by which the ranking orders a user from now on.
+
+        The attribute is the policy's own, in the policy's phases.
 
         Raises:
             KeyError: the user is not known.
         """
-        self._catch_up()
+        self._update_order()
         return self._attribute(self._account(user), self._phase())
 
     def phase_at(self, when: float) -> float:
-        """Return the policy's time at an instant."""
+        """Return the policy's phase at a time in seconds."""
         return self.policy.phase(when - self._base)
 
     def instant(self, phase: float) -> float:
-        """Return the instant of a phase, not before now."""
+        """Return the time of a phase in seconds, not before now."""
         return max(self._base + self.policy.elapsed(phase), self._now)
 
     def take_diverted(self) -> Collection[User] | None:
-        """Return whose course may be another one than when this was last asked; None: anybody's."""
-        diverted = None if self._all_diverted else self._diverted
-        self._diverted, self._all_diverted = set(), False
+        """Return the users whose commitment trajectory may have changed since the last call.
+
+        Returns:
+            None if any user's trajectory may have changed.
+        """
+        diverted = None if self._all_trajectories_new else self._new_trajectories
+        self._new_trajectories, self._all_trajectories_new = set(), False
         return diverted
 
     @property
     def excluded(self) -> frozenset[str]:
-        """Resources that do not count in shares."""
-        return self._terms.excluded
+        """Names of resources that do not count in shares."""
+        return self._parameters.excluded
 
     @property
     def machines(self) -> Machines[User]:
-        """Of which the capacity is the sum."""
-        return self._terms.machines
+        """The machines that make up the capacity."""
+        return self._parameters.machines
 
     def keep_journal(self) -> deque[Deed]:
-        """Have written down, from now on, what is done to this pool and would concern another.
+        """Start a journal of changes and return it, for a second pool that repeats the changes.
 
-        Whoever asks may take from its begin. What concerns debts alone is not in it.
+        The caller may remove entries from the left. Changes of commitments alone are not recorded.
         """
         self._journal = deque()
         return self._journal
 
     def accounts(self) -> Mapping[User, Account]:
-        """Return all accounts, to be looked at."""
+        """Return all accounts by user, for reading only."""
         return self._accounts
 
     def course(self, user: User) -> CommitmentTrajectory:
-        """Return how it goes on with what a user owes. O(resources).
+        """Return a user's commitment trajectory. O(resources).
 
         Raises:
             KeyError: the user is not known.
         """
-        self._catch_up()
+        self._update_order()
         account = self._account(user)
         return CommitmentTrajectory(
             account.settled_at,
@@ -564,7 +602,9 @@ class Pool(Generic[User]):
         )
 
     def debts(self, user: User) -> tuple[dict[str, float], float]:
-        """Return what a user owes now, by resource and of those that are not named. O(resources).
+        """Return a user's present commitments by resource, and for resources not named.
+
+        O(resources).
 
         Raises:
             KeyError: the user is not known.
@@ -572,15 +612,16 @@ class Pool(Generic[User]):
         account = self._account(user)
         if account.settled_at < self._now:
             self._rate_changed()
-        now, tau = self._now, self._terms.tau
+        now, tau = self._now, self._parameters.tau
         return account.commitments_at(now, tau), account.inherited_at(now, tau)
 
     def crossings(self) -> Iterator[Crossing[float, User]]:
-        """Go through upcoming changes of the order, soonest first: at `when`, right passes left.
+        """Yield upcoming changes of the order, soonest first.
 
-        Only a policy with drifting priorities has any; some may turn out to be none.
+        At `when`, the user `right` passes the user `left`. Only policies with drifting priorities
+        have crossings. Some crossings turn out to change nothing.
         """
-        self._catch_up()
+        self._update_order()
         for phase, left, right in self._ranking.crossings():
             yield Crossing(self.instant(phase), left, right)
 
@@ -591,19 +632,19 @@ class Pool(Generic[User]):
         return len(self._accounts)
 
     def __iter__(self) -> Iterator[User]:
-        """Go through active users, the next one first; the pool must not change meanwhile."""
-        if self._active > 1 or self._unranked:  # one alone is first, whatever it holds
-            self._catch_up()
+        """Iterate over active users in order. The pool must not change during the iteration."""
+        if self._active > 1 or self._unranked:  # a single user is first with any allocation
+            self._update_order()
             if self._has_levels:
-                iter(self._ranking)  # a watch counts this
+                iter(self._ranking)  # a watch counts calls of `__iter__`
                 return self._ranking.by_level(self._in_order)
         return iter(self._ranking)
 
     def _in_order(self, near: list[Iterable[User]]) -> Iterable[User]:
-        """Return users who are near each other in the order of the rule for ties.
+        """Return users with nearly equal priorities in the order of the rule for ties.
 
-        A ranking orders by lines, whose values are rounded in another way for each user. So users
-        whose values are near each other are sorted by level here. O(k log k) for k such users.
+        A ranking orders by lines, and the values of lines are rounded differently for each user. So
+        this method sorts users with nearly equal values by level. O(k log k) for k such users.
         """
         accounts, now, level = self._accounts, self._now, self.policy.level
         keys = [
@@ -612,28 +653,28 @@ class Pool(Generic[User]):
             for user in part
         ]
         users = [user for *_, user in sorted(keys)]
-        if isinstance(self.policy, Sdrf) and len(near) > _CROWD:
-            self._crowd = users
+        if isinstance(self.policy, Sdrf) and len(near) > _MANY_NEAR:
+            self._near_users = users
         return users
 
-    def _merge_crowd(self) -> None:
-        """Rank users that are near each other by constants where their commitments have faded.
+    def _merge_near_users(self) -> None:
+        """Rank users with nearly equal priorities by constants once their commitments have decayed.
 
-        Users that hold the same then have one and the same line, so nothing sorts them again.
-        `Sdrf.level` takes these commitments for nothing as well, so the order stays.
+        Users with equal allocations then have the same line, so they need no more sorting.
+        `Sdrf.level` ignores such small commitments too, so the order does not change.
         """
         phase = self._phase()
-        for user in self._crowd:
+        for user in self._near_users:
             account = self._accounts.get(user)
             if account is not None and account.active and user not in self._changed:
                 attribute: Any = self._attribute(account, phase)
                 faded = attribute.faded(-phase)
                 if faded is not attribute:
                     self._ranking.replace(user, faded)
-        self._crowd = []
+        self._near_users = []
 
     def holding(self, user: User) -> tuple[Quantities, int]:
-        """Return what a user holds, and how often something was allocated to it.
+        """Return a user's allocation and its allocation count.
 
         Raises:
             KeyError: the user is not known.
@@ -642,57 +683,57 @@ class Pool(Generic[User]):
         return account.allocation, account.count
 
     def prospect(self, user: User) -> "RankPreview":
-        """Return where a user stands in order at this instant, and would if it held more.
+        """Return a user's present rank, and a function for its rank with another allocation.
 
         Raises:
             KeyError: the user is not known.
         """
         account = self._account(user)
-        self._catch_up()
-        settled = account.settled(self._now, self._terms.tau)
+        self._update_order()
+        settled = account.settled(self._now, self._parameters.tau)
         settled.count = 0
         if self._has_levels:
-            return self._prospect_of_levels(settled)
+            return self._level_preview(settled)
         phase = self._phase()
-        present = self.policy.rank(self._attribute(account, phase), phase)
-        _, priority, rest, _ = present[0]
-        still = not self.policy.moves_at_once
+        current = self.policy.rank(self._attribute(account, phase), phase)
+        _, priority, remainder, _ = current[0]
+        fixed = not self.policy.moves_at_once
 
         def rank(allocation: Quantities) -> tuple[Rank, float]:
             settled.allocation = allocation
-            self._terms.rate(settled)
-            there, blur = self.policy.rank(self._attribute(settled, phase), phase)
-            if still:  # nor does rounding, task by task
-                there = there[0], priority, rest, there[3]
-            return there, blur
+            self._parameters.rate(settled)
+            rank_then, tolerance = self.policy.rank(self._attribute(settled, phase), phase)
+            if fixed:  # and rounding must not change the rank task by task
+                rank_then = rank_then[0], priority, remainder, rank_then[3]
+            return rank_then, tolerance
 
-        likeness = self._likeness(settled)
-        return RankPreview(present, (likeness, priority, rest) if still else likeness, rank)
+        kind = self._likeness(settled)
+        return RankPreview(current, (kind, priority, remainder) if fixed else kind, rank)
 
-    def _prospect_of_levels(self, settled: Account) -> "RankPreview":
-        """Return the prospect of a user under a policy that tells levels.
+    def _level_preview(self, settled: Account) -> "RankPreview":
+        """Return the rank preview of a user under a policy with levels.
 
         Args:
-            settled: The user's account as it is now; it is changed.
+            settled: A copy of the user's account, accrued up to now. The preview changes this copy.
         """
         policy = self.policy
         moves = policy.moves_at_once
         level = policy.level(settled, self._now)
-        first, present, growth = level.key
-        blur = 4.0 * NEAR * max(abs(present), 1.0) if moves else 0.0
-        likeness = self._likeness(settled)
+        first, current, growth = level.key
+        tolerance = 4.0 * NEAR * max(abs(current), 1.0) if moves else 0.0
+        kind = self._likeness(settled)
 
         def rank(allocation: Quantities) -> tuple[Rank, float]:
             settled.allocation = allocation
-            self._terms.rate(settled)
+            self._parameters.rate(settled)
             first, value, growth = policy.level(settled, self._now).key
-            return (first, value if moves else present, (), growth), blur
+            return (first, value if moves else current, (), growth), tolerance
 
-        now = (first, present, (), growth), blur
-        return RankPreview(now, likeness if moves else (likeness, present), rank)
+        now = (first, current, (), growth), tolerance
+        return RankPreview(now, kind if moves else (kind, current), rank)
 
     def local_share(self, user: User, held: Quantities, machine: Quantities) -> float:
-        """Return what part of a machine a user holds, as policies that rank per machine see it.
+        """Return the fraction of a machine that a user holds, for policies that rank per machine.
 
         Raises:
             KeyError: the user is not known.
@@ -705,22 +746,22 @@ class Pool(Generic[User]):
         return self._accounts.keys()
 
     def order_on(self, machine: Quantities, held: Mapping[User, Quantities]) -> Iterator[User]:
-        """Go through active users, the next one on a machine first.
+        """Yield active users in their order on one machine.
 
-        The order differs from that of the pool only under a policy that ranks per machine;
-        costs O(k log k) more for the k users that hold something there.
+        The order differs from the pool's order only under a policy that ranks per machine. It costs
+        O(k log k) more for the k users that hold resources on the machine.
 
         Args:
-            machine: What the machine has.
-            held: What users hold of it; those that are not named hold nothing.
+            machine: Total resources of the machine.
+            held: Resources of the machine that users hold, by user; missing users hold nothing.
         """
         if not self.policy.per_machine:
             yield from self
             return
         holders = []
-        for place, user in enumerate(self):
+        for position, user in enumerate(self):
             if user in held:
-                holders.append((self.local_share(user, held[user], machine), place, user))
+                holders.append((self.local_share(user, held[user], machine), position, user))
             else:
                 yield user
         for _share, _place, user in sorted(holders, key=lambda holder: holder[:2]):
@@ -734,39 +775,39 @@ class Pool(Generic[User]):
 
     def _hold(self, user: User, account: Account, allocation: Quantities, count: int) -> None:
         if not self._unrated:
-            self._settle(user, account)
+            self._accrue(user, account)
         account.allocation = allocation
         account.count = count
-        if not self._all_diverted:
-            self._diverted.add(user)
-        self._write_down(Pool.hold, user, allocation, count)
+        if not self._all_trajectories_new:
+            self._new_trajectories.add(user)
+        self._record(Pool.hold, user, allocation, count)
         if not self._unrated:
             self._note_change(user, account)
 
-    def _write_down(self, do: Callable[..., None], *arguments: Any) -> None:  # noqa: ANN401 - its
-        """Have it in the journal, if one is kept, that something is done now."""
+    def _record(self, method: Callable[..., None], *arguments: Any) -> None:  # noqa: ANN401 - its
+        """Append a change to the journal, if a journal is kept."""
         if self._journal is not None:
-            self._journal.append((self._now, do, arguments))
+            self._journal.append((self._now, method, arguments))
 
-    def _settle(self, user: User, account: Account) -> None:
-        """Bring an account up to now, under what it has held since it was settled last."""
+    def _accrue(self, user: User, account: Account) -> None:
+        """Accrue an account up to now, at its allocation since the last accrual."""
         if account.counted_until < self._now:
-            self._count(user, account)
-        if self._terms.remembers and account.settled_at < self._now:
+            self._meter_span(user, account)
+        if self._parameters.remembers and account.settled_at < self._now:
             if user in self._changed:
-                self._terms.rate(account)
-            account.settle(self._now, self._terms.tau)
+                self._parameters.rate(account)
+            account.settle(self._now, self._parameters.tau)
 
-    def _count(self, user: User, account: Account) -> None:
-        """Have it counted what a user has had; this is so, at the latest, before it is stale.
+    def _meter_span(self, user: User, account: Account) -> None:
+        """Append the metering span that ends now, before a change makes the account's values stale.
 
-        What is noted stays as it is: a settled account gets commitments of its own.
+        The span keeps its values: accrual replaces an account's dictionary of commitments.
         """
         meter, now, at = self._meter, self._now, account.counted_until
         if meter is None or not at < now or self._unrated:
             return
         if user in self._changed:
-            self._terms.rate(account)
+            self._parameters.rate(account)
         account.counted_until = now
         counted = meter.counted
         counted.spans.append(
@@ -774,7 +815,7 @@ class Pool(Generic[User]):
                 str(user),
                 at,
                 now,
-                self._terms.capacity,
+                self._parameters.capacity,
                 meter.terms,
                 account.allocation,
                 account.entitlement,
@@ -789,66 +830,70 @@ class Pool(Generic[User]):
     def _note_change(self, user: User, account: Account) -> None:
         self._changed[user] = account
         if self._watch is not None:
-            self._catch_up()
+            self._update_order()
 
-    def _unsettle(self) -> None:
-        """Settle everybody under the values that held until now, which are about to change."""
-        if self._unrated and self._settled == self._now:
+    def _accrue_all(self) -> None:
+        """Accrue all accounts with the present parameters, which the caller is about to change."""
+        if self._unrated and self._accrued_at == self._now:
             return
         for account in self._changed.values():
-            self._terms.rate(account)
+            self._parameters.rate(account)
         self._changed.clear()
-        if self._terms.remembers or self._terms.tau is not None or self._meter is not None:
+        if (
+            self._parameters.remembers
+            or self._parameters.tau is not None
+            or self._meter is not None
+        ):
             for user, account in self._accounts.items():
-                self._count(user, account)
-                account.settle(self._now, self._terms.tau)
-        self._settled = self._now
-        self._unrated = self._unranked = self._all_diverted = True
-        self._diverted.clear()
+                self._meter_span(user, account)
+                account.settle(self._now, self._parameters.tau)
+        self._accrued_at = self._now
+        self._unrated = self._unranked = self._all_trajectories_new = True
+        self._new_trajectories.clear()
 
-    def _catch_up(self) -> None:
-        """Rate and rank who holds something else than at the last look, and follow time."""
-        self._rate_all()
-        self._rank_all()
+    def _update_order(self) -> None:
+        """Rate and rank users whose allocation has changed, and advance the ranking to now."""
+        self._rate_if_needed()
+        self._rank_if_needed()
         ranking, phase = self._ranking, self._phase()
         ranking.advance(phase)
-        if self._crowd:
-            self._merge_crowd()
+        if self._near_users:
+            self._merge_near_users()
         for user, account in self._changed.items():
-            self._terms.rate(account)
+            self._parameters.rate(account)
             if account.active:
                 ranking.replace(user, self._attribute(account, phase))
         self._changed.clear()
 
     def _rate_changed(self) -> None:
-        """Rate who holds something else than at the last look; the ranking stays where it is."""
-        self._rate_all()
+        """Rate users whose allocation has changed, without touching the ranking."""
+        self._rate_if_needed()
         for account in self._changed.values():
-            self._terms.rate(account)
+            self._parameters.rate(account)
 
-    def _rate_all(self) -> None:
-        """Rate everybody anew if the values for all have changed."""
+    def _rate_if_needed(self) -> None:
+        """Rate all users if parameters of the whole pool have changed."""
         if self._unrated:
             for user, account in self._accounts.items():
-                self._terms.count_tasks(user, account)
-                self._terms.rate(account)
+                self._parameters.count_tasks(user, account)
+                self._parameters.rate(account)
             self._unrated = False
 
-    def _rank_all(self) -> None:
-        """Rank everybody who is rated anew if the values for all have changed."""
+    def _rank_if_needed(self) -> None:
+        """Rank all rated users if parameters of the whole pool have changed."""
         if not self._unranked:
             return
         for account in self._changed.values():
-            self._terms.rate(account)
+            self._parameters.rate(account)
         self._changed.clear()
         phase, accounts = self._phase(), self._accounts
         self._events += self._ranking.events
-        # Few will have changed places; who watches wants to know only what order takes.
-        before = dict.fromkeys(self._ranking if self._watch is None else ())
+        # Few users will have moved, so the earlier order sorts fast. A watch counts all work.
+        earlier_order = dict.fromkeys(self._ranking if self._watch is None else ())
         self._ranking = self._new_ranking(phase)
         self._ranking.fill(
             (user, self._attribute(accounts[user], phase))
-            for user in (before | dict.fromkeys(accounts))
+            for user in (earlier_order | dict.fromkeys(accounts))
             if user in accounts and accounts[user].active
         )
         self._unranked = False
@@ -858,7 +903,7 @@ class Pool(Generic[User]):
         return ranking if self._watch is None else self._watch(ranking)
 
     def _likeness(self, account: Account) -> Hashable:
-        """Return what settled accounts have in common that rank alike where they hold alike."""
+        """Return a key that is equal for users that rank alike with equal allocations."""
         return (
             account.weight,
             account.inherited,
@@ -872,12 +917,12 @@ class Pool(Generic[User]):
 
     def _attribute(self, account: Account, phase: float) -> object:
         attribute = self.policy.attribute(account, self._base, phase)
-        if self._rounds_keys:  # shares of users with other weights are rounded in another way
+        if self._rounds_keys:  # users with other weights have other rounding errors
             return forty_bits(attribute[0]), attribute[1]
         if self._forgets_held:
             attribute.held = 0.0
         return attribute
 
     def _phase(self) -> float:
-        """Return the policy's time, in which it keeps order."""
+        """Return the policy's present phase."""
         return self.policy.phase(self._now - self._base)

@@ -1,4 +1,4 @@
-"""What holds for all users of a pool alike, and what it makes of what each of them holds."""
+"""Parameters that hold for all users of a pool, and the values that follow from them."""
 
 import math
 from collections.abc import Collection, Hashable, Mapping
@@ -16,15 +16,15 @@ User = TypeVar("User", bound=Hashable)
 
 
 class PoolParameters(Generic[User]):
-    """Rates accounts: shares, over-use, tasks; and settles them.
+    """Rates accounts: computes shares, over-use and task counts from allocations.
 
     Args:
-        policy: Says what counts.
-        capacity: What is shared.
-        excluded: Resources that do not count in shares.
-        machines: Of which the capacity is the sum; for policies that count tasks.
-        counts_for: How many times its use a user counts for at most (`counting.py`). Infinite:
-            every known user counts whole, as in the papers.
+        policy: Defines the measured values and the charge.
+        capacity: The resources that are shared.
+        excluded: Names of resources that do not count in shares.
+        machines: The machines that make up the capacity; for policies that count tasks.
+        counts_for: A user counts for at most this multiple of its use (`counting.py`). Infinite:
+            every known user counts with its whole weight, as in the papers.
     """
 
     def __init__(
@@ -43,49 +43,51 @@ class PoolParameters(Generic[User]):
         self._least = policy.least
         self._adds_up = type(policy).rate_of_use is not Policy.rate_of_use
         self.remembers = not isinstance(policy, KeyPolicy)
-        """Whether what a user held before may matter."""
+        """Whether earlier allocations of a user may matter."""
         self.tau = policy.tau
-        """With which debts fade, in seconds; None: they do not."""
+        """Time constant of the decay of commitments in seconds. None: commitments do not decay."""
         self.charging = True
-        """Whether over-use makes debts."""
+        """Whether over-use makes commitments."""
         self.part = 1.0
-        """The part of the capacity to which the users are entitled together."""
+        """The fraction of the capacity that the users are entitled to together."""
         self.weights = 0.0
-        """The sum over all users, as they count."""
+        """The sum of the weights that users count with."""
         self._weights = Fraction(0)
-        """The same without rounding, so that nothing is left of those who have gone."""
+        """The sum of all users' weights without rounding, so that users that are removed leave no
+        residue."""
         self.capacity = capacity
 
     def twin(self) -> "PoolParameters[User]":
-        """Return terms that are as these are, whatever happens to these."""
-        twin = copy(self)
+        """Return a copy that later changes of this object do not affect."""
+        duplicate = copy(self)
         if self._policy.counts_tasks:
-            twin.machines = deepcopy(self.machines)
-        return twin
+            duplicate.machines = deepcopy(self.machines)
+        return duplicate
 
     @property
     def capacity(self) -> Quantities:
-        """What is shared."""
+        """The resources that are shared."""
         return self._capacity
 
     @capacity.setter
     def capacity(self, capacity: Quantities) -> None:
         self._capacity = capacity
-        self._counted: list[tuple[str, int]] | None = None
-        """What of it counts; None: nobody has asked since it changed."""
+        self._counted_amounts: list[tuple[str, int]] | None = None
+        """Amounts of the capacity that count in shares. None: not computed since the last
+        change."""
 
     def reweigh(self, more: float, less: float) -> None:
-        """Follow that users weigh so much more, and less, together."""
+        """Add `more` to and subtract `less` from the pool's total weight."""
         self._weights += Fraction(more) - Fraction(less)
         if self.counts_for == math.inf:
             self.weights = float(self._weights)
 
     def count_users(self, accounts: Mapping[User, Account]) -> tuple[float, dict[User, float]]:
-        """Return the weight that users count for by what they use: together, and each.
+        """Return the total weight that users count with by their use, and the weights by user.
 
-        Users that count for nothing, and did so before, are left out.
+        Users whose weight is 0, before and now, are left out.
         """
-        users = {
+        counted_users = {
             user: CountedUser(
                 account.weight, max(account.in_use, account.mean_use) / self.part, account.named
             )
@@ -93,25 +95,28 @@ class PoolParameters(Generic[User]):
             if account.in_use or account.mean_use or account.named or account.counted
         }
         times = self.counts_for
-        total = counted_weight(users.values(), times)
+        total = counted_weight(counted_users.values(), times)
         return total, {
-            user: counted_user.weight_of(total, times) for user, counted_user in users.items()
+            user: counted_user.weight_of(total, times)
+            for user, counted_user in counted_users.items()
         }
 
     def dominant_share(self, quantities: Quantities) -> float:
-        """Return the largest part of the capacity that quantities are, of what counts."""
-        return max(quantities.parts_of(self._counting()).values(), default=0.0)
+        """Return the dominant share: the largest fraction of a resource that counts."""
+        return max(quantities.parts_of(self._amounts_that_count()).values(), default=0.0)
 
     def counted(self, demand: Quantities | None) -> Quantities | None:
-        """Return what counts of a task's demand; None: nothing."""
-        counted = {n: a for n, a in (demand or {}).items() if n not in self.excluded}
+        """Return the part of a task's demand that counts in shares; None if nothing counts."""
+        counted = {
+            name: amount for name, amount in (demand or {}).items() if name not in self.excluded
+        }
         return Quantities(counted) if counted else None
 
     def entitlement(self, account: Account) -> float:
-        """Return the part of the capacity that a user is entitled to.
+        """Return the fraction of the capacity that a user is entitled to.
 
-        If users count by their use, this is the entitlement of a user that counts with its whole
-        weight, while all other users count as they do now.
+        If users count by their use, this user counts with its whole weight, while all other users
+        count as they do now.
         """
         weight, weights = account.weight, self.weights
         if self.counts_for < math.inf and account.counted != weight:
@@ -119,9 +124,12 @@ class PoolParameters(Generic[User]):
         return self.part * weight / weights
 
     def rate(self, account: Account) -> None:
-        """Work out what is made of what a user holds. O(m) in m resources."""
+        """Compute an account's entitlement, shares and over-use from its allocation.
+
+        O(m) in m resources.
+        """
         account.entitlement = self.entitlement(account)
-        account.shares = account.allocation.parts_of(self._counting())
+        account.shares = account.allocation.parts_of(self._amounts_that_count())
         measured = self._policy.measure(account)
         if self._has_memory:
             free = self._policy.free_of_charge(account) if self.charging else math.inf
@@ -131,14 +139,18 @@ class PoolParameters(Generic[User]):
         if self._adds_up:
             account.rate_of_use = self._policy.rate_of_use(account)
 
-    def _counting(self) -> list[tuple[str, int]]:
-        """Return what of the capacity counts."""
-        if self._counted is None:
-            self._counted = [(n, a) for n, a in self._capacity.items() if n not in self.excluded]
-        return self._counted
+    def _amounts_that_count(self) -> list[tuple[str, int]]:
+        """Return the amounts of the capacity that count in shares."""
+        if self._counted_amounts is None:
+            self._counted_amounts = [
+                (name, amount)
+                for name, amount in self._capacity.items()
+                if name not in self.excluded
+            ]
+        return self._counted_amounts
 
     def count_tasks(self, user: User, account: Account) -> None:
-        """Work out how many tasks a user could run if it were alone, if the policy asks."""
+        """Compute how many tasks a user could run alone, if the policy counts tasks."""
         if not self._policy.counts_tasks:
             return
         demand = account.demand

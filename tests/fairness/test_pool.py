@@ -494,7 +494,7 @@ def test_thirty_thousand_operations_of_hundreds_of_users_agree_with_a_scan(
         if grow:
             held[user].append(amount)
         first = live.minimum()
-        scan._catch_up()
+        scan._update_order()
         assert isinstance(scan._ranking, ScanRanking)
         envelopes, s = scan._ranking._attributes, -scan._ranking._now
         least = min(envelope.at(s) for envelope in envelopes.values())
