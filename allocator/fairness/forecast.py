@@ -1,8 +1,8 @@
-"""What will come if nothing changes but what is asked about: who passes whom, and what it costs.
+"""Forecasts of a pool: changes of its order, and the cost of a burst, if nothing else changes.
 
-All follows from closed forms: between changes a priority is a maximum of straight lines in the
-policy's time (Eq. 13), and a commitment moves exponentially (Eq. 12). Hypotheses are tried on a
-twin of the pool, by the same operations as facts.
+All forecasts follow from closed forms. Between changes a priority is a maximum of straight lines in
+the policy's time (Eq. 13), and a commitment moves exponentially (Eq. 12). Hypothetical allocations
+are made on a copy of the pool, by the same operations as real allocations.
 """
 
 import math
@@ -16,97 +16,109 @@ from allocator.fairness.quantities import Quantities
 from allocator.fairness.standing import Standing
 
 NOTICEABLE = 0.01
-"""A difference of commitments below this, of the cluster, is none."""
+"""Fraction of the capacity; a smaller difference of commitments counts as no difference."""
 _MOST_MEETINGS = 1000
-"""Of two priorities; of maxima of m lines each there are fewer than m²."""
+"""Most meetings of two priorities. Two maxima of m lines each have fewer than m² meetings."""
 
 User = TypeVar("User", bound=Hashable)
 
 
 class Passing(NamedTuple, Generic[User]):
-    """From an instant on one user is served before another, which was not so before."""
+    """From a time on, one user is ranked before another user that was ranked before it."""
 
     when: float
-    """Seconds; the pool's time."""
+    """The pool's time in seconds."""
     passing: User
     passed: User
 
 
 class ForecastTurn(NamedTuple):
-    """When tasks that a user asks for would have their turn."""
+    """Forecast of the time at which tasks that a user asks for can be allocated."""
 
     ahead: int
-    """Users that are before it now."""
+    """Number of users that are ranked before the user now."""
     at_once: int
-    """Tasks that it is given before anybody else has a turn."""
+    """Number of tasks that the user is allocated before another user is ranked first."""
     first_after: float | None
-    """Seconds until its turn for the last one comes; None: not as far as one looks."""
+    """Seconds until the user is ranked first for the last task. None: not before the end of the
+    forecast."""
 
 
 class Cost(NamedTuple, Generic[User]):
-    """What a burst costs its user afterwards."""
+    """The later cost of a burst to its user."""
 
     after: float
-    """Dominant commitment when it is over."""
+    """Dominant commitment at the end of the burst."""
     without: float
-    """The same without it."""
+    """Dominant commitment at the same time without the burst."""
     recovered: float | None
-    """Seconds from its end until no commitment differs noticeably; None: never."""
+    """Seconds from the end of the burst until all commitments are as without it, within
+    `NOTICEABLE`. None: never."""
     overtaken: list[tuple[User, float | None]]
-    """Who is before the user because of it, and after how many seconds no more; None: not as far
-    as one looks."""
+    """Users that the burst puts before its user, and the seconds until that ends. None: not before
+    the end of the forecast."""
 
 
 def passings(pool: Pool[User], user: User, until: float) -> list[Passing[User]]:
-    """Return when a user passes others, or is passed, soonest first. O(n · m²).
+    """Return when a user passes other users or is passed by them, soonest first. O(n · m²).
 
     Args:
-        pool: As it is now; who wants nothing is not in the order.
+        pool: The pool as it is now. Inactive users are not in the order.
         user: An active user.
-        until: How far to look, in the pool's time.
+        until: End of the forecast, in the pool's time.
     """
     order = list(pool)
     if user not in order:
         return []
-    own, place = pool.attribute(user), order.index(user)
+    attribute, user_position = pool.attribute(user), order.index(user)
     span = pool.phase_at(pool.now), pool.phase_at(until)
-    found = []
-    for other_place, other in enumerate(order):
-        if other != user:
-            changes = _changes(pool.policy, (own, pool.attribute(other)), span, place < other_place)
+    passages = []
+    for position, candidate in enumerate(order):
+        if candidate != user:
+            changes = _changes(
+                pool.policy, (attribute, pool.attribute(candidate)), span, user_position < position
+            )
             for phase, ahead in changes:
-                pair = (user, other) if ahead else (other, user)
-                found.append(Passing(pool.instant(phase), *pair))
-    return sorted(found, key=lambda passing: passing.when)
+                pair = (user, candidate) if ahead else (candidate, user)
+                passages.append(Passing(pool.instant(phase), *pair))
+    return sorted(passages, key=lambda passing: passing.when)
 
 
 def below_after(standing: Standing[User], tau: float | None, level: float) -> float | None:
-    """Return in how many seconds a dominant commitment is not above a level; None: never."""
-    after = 0.0
+    """Return the seconds until a dominant commitment is not above a level; None: never.
+
+    Args:
+        standing: The user's present standing.
+        tau: Time constant of the decay in seconds. None: commitments do not decay.
+        level: A commitment, as a fraction of the capacity.
+    """
+    seconds = 0.0
     for name in standing.measured:
-        owed, towards = standing.commitments.get(name, 0.0), standing.overuse.get(name, 0.0)
-        if owed > level:
-            if tau is None or towards >= level:
+        commitment, limit = standing.commitments.get(name, 0.0), standing.overuse.get(name, 0.0)
+        if commitment > level:
+            if tau is None or limit >= level:
                 return None
-            after = max(after, tau * math.log((owed - towards) / (level - towards)))
-    for name in standing.measured:  # another may have risen above it by then
-        owed, towards = standing.commitments.get(name, 0.0), standing.overuse.get(name, 0.0)
-        if tau is not None and owed <= level < towards + (owed - towards) * math.exp(-after / tau):
+            seconds = max(seconds, tau * math.log((commitment - limit) / (level - limit)))
+    for name in standing.measured:  # another commitment may have risen above `level` by then
+        commitment, limit = standing.commitments.get(name, 0.0), standing.overuse.get(name, 0.0)
+        if tau is not None and commitment <= level < limit + (commitment - limit) * math.exp(
+            -seconds / tau
+        ):
             return None
-    return after
+    return seconds
 
 
 def turn(
     pool: Pool[User], user: User, demand: Quantities, tasks: int, until: float
 ) -> ForecastTurn:
-    """Return when further tasks of an active user have their turn, if there is room for them.
+    """Return when further tasks of an active user can be allocated, if resources are free.
 
     Args:
-        pool: As it is now; a newcomer has been added to a twin of it.
-        user: Who wants them.
-        demand: Quantities of one task.
-        tasks: How many, at least one.
-        until: How far to look, in the pool's time.
+        pool: The pool as it is now. Add a new user to a copy of the pool before.
+        user: The user that asks for tasks.
+        demand: Resources of one task.
+        tasks: Number of tasks, at least 1.
+        until: End of the forecast, in the pool's time.
     """
     return turn_below([(pool, user)], demand, tasks, until)
 
@@ -114,28 +126,29 @@ def turn(
 def turn_below(
     levels: Sequence[tuple[Pool[User], User]], demand: Quantities, tasks: int, until: float
 ) -> ForecastTurn:
-    """Return when further tasks of a user in a tree have their turn, if there is room for them.
+    """Return when further tasks of a user in a role tree can be allocated, if resources are free.
 
-    A user is first in a tree if at each level its member is the first.
+    A user is first in the tree if its member is first in the pool of each level.
 
     Args:
-        levels: Pools as they are now, the top first, each with its member: the user or one above.
-        demand: Quantities of one task.
-        tasks: How many, at least one.
-        until: How far to look, in the pools' time.
+        levels: Pools as they are now, the top first. Each pool comes with its member: the user or
+            an ancestor of the user.
+        demand: Resources of one task.
+        tasks: Number of tasks, at least 1.
+        until: End of the forecast, in the pools' time.
     """
-    ahead = sum(list(pool).index(member) for pool, member in levels)
+    users_ahead = sum(list(pool).index(member) for pool, member in levels)
     at_once = min(_at_once(pool, member, demand, tasks) for pool, member in levels)
-    later = [(pool.twin(), member) for pool, member in levels]
-    for pool, member in later:
+    after_allocation = [(pool.twin(), member) for pool, member in levels]
+    for pool, member in after_allocation:
         pool.allocate(member, demand.times(tasks - 1), times=tasks - 1)
-    return ForecastTurn(ahead, at_once, _first_after(later, until))
+    return ForecastTurn(users_ahead, at_once, _first_after(after_allocation, until))
 
 
 def _at_once(pool: Pool[User], user: User, demand: Quantities, tasks: int) -> int:
-    """Return how many of its tasks a user is given before another member of its pool is first."""
+    """Return how many tasks a user is allocated before another member of its pool is first."""
     siblings = [sibling for sibling in pool if sibling != user]
-    (held, had), prospect = pool.holding(user), pool.prospect(user)
+    (held, allocation_count), prospect = pool.holding(user), pool.prospect(user)
     low, high = 0, tasks
     if siblings:
         best: tuple[object, ...] = (
@@ -143,10 +156,10 @@ def _at_once(pool: Pool[User], user: User, demand: Quantities, tasks: int) -> in
             pool.holding(siblings[0])[1],
             siblings[0],
         )
-        while low < high:  # the first number of tasks with which it is not first any more
+        while low < high:  # find the fewest tasks after which the user is not first
             middle = (low + high) // 2
             rank = prospect.rank_of(held + demand.times(middle))[0] if middle else prospect.rank[0]
-            if (rank, had + middle, user) < best:
+            if (rank, allocation_count + middle, user) < best:
                 low = middle + 1
             else:
                 high = middle
@@ -156,67 +169,78 @@ def _at_once(pool: Pool[User], user: User, demand: Quantities, tasks: int) -> in
 def cost(
     pool: Pool[User], user: User, burst: Quantities, seconds: float, until: float
 ) -> Cost[User]:
-    """Return what it costs a user to hold more for some time, if that is free.
+    """Return the later cost to a user of a larger allocation for some time.
+
+    The forecast assumes that the resources of the burst are free.
 
     Args:
-        pool: As it is now.
-        user: Who would.
-        burst: What it would hold beyond what it holds.
-        seconds: For how long.
-        until: How far to look afterwards, in the pool's time.
+        pool: The pool as it is now.
+        user: The user of the burst.
+        burst: Resources that the user would hold beyond its present allocation.
+        seconds: Duration of the burst.
+        until: End of the forecast, in the pool's time.
     """
-    with_it, without = pool.twin(), pool.twin()
-    over = pool.now + seconds
-    with_it.allocate(user, burst)
-    with_it.advance(over)
-    with_it.release(user, burst)
-    without.advance(over)
-    then, else_ = with_it.standing(user), without.standing(user)
-    surplus = max(
-        (then.commitments.get(n, 0.0) - else_.commitments.get(n, 0.0) for n in then.measured),
+    with_burst, without = pool.twin(), pool.twin()
+    end = pool.now + seconds
+    with_burst.allocate(user, burst)
+    with_burst.advance(end)
+    with_burst.release(user, burst)
+    without.advance(end)
+    burst_standing, plain_standing = with_burst.standing(user), without.standing(user)
+    excess = max(
+        (
+            burst_standing.commitments.get(name, 0.0) - plain_standing.commitments.get(name, 0.0)
+            for name in burst_standing.measured
+        ),
         default=0.0,
     )
     recovered: float | None = 0.0
-    if surplus > NOTICEABLE:
+    if excess > NOTICEABLE:
         tau = pool.policy.tau
-        recovered = None if tau is None else tau * math.log(surplus / NOTICEABLE)
+        recovered = None if tau is None else tau * math.log(excess / NOTICEABLE)
     return Cost(
-        then.commitment,
-        else_.commitment,
+        burst_standing.commitment,
+        plain_standing.commitment,
         recovered,
-        _overtaken(with_it, without, user, until),
+        _overtaken(with_burst, without, user, until),
     )
 
 
 def _overtaken(
-    with_it: Pool[User], without: Pool[User], user: User, until: float
+    with_burst: Pool[User], without: Pool[User], user: User, until: float
 ) -> list[tuple[User, float | None]]:
-    order, other_order = list(with_it), list(without)
-    if user not in order:
+    burst_order, plain_order = list(with_burst), list(without)
+    if user not in burst_order:
         return []
-    before = set(order[: order.index(user)]) - set(other_order[: other_order.index(user)])
-    back: dict[User, float] = {}
-    for passing in passings(with_it, user, until):
-        back.setdefault(passing.passed, passing.when - with_it.now)
-    return [(other, back.get(other)) for other in order if other in before]
+    overtaking = set(burst_order[: burst_order.index(user)]) - set(
+        plain_order[: plain_order.index(user)]
+    )
+    seconds_until_passed: dict[User, float] = {}
+    for passing in passings(with_burst, user, until):
+        seconds_until_passed.setdefault(passing.passed, passing.when - with_burst.now)
+    return [
+        (overtaker, seconds_until_passed.get(overtaker))
+        for overtaker in burst_order
+        if overtaker in overtaking
+    ]
 
 
 def _first_after(levels: Sequence[tuple[Pool[User], User]], until: float) -> float | None:
-    """Return in how many seconds each member is the first of its pool; None: not until then."""
-    before = set[tuple[int, User]]()
+    """Return the seconds until each member is first in its pool; None: not before `until`."""
+    preceding_members = set[tuple[int, User]]()
     changes = list[tuple[float, int, Passing[User]]]()
     for level, (pool, member) in enumerate(levels):
         order = list(pool)
-        before.update((level, preceding) for preceding in order[: order.index(member)])
+        preceding_members.update((level, preceding) for preceding in order[: order.index(member)])
         changes += [(passing.when, level, passing) for passing in passings(pool, member, until)]
-    if not before:
+    if not preceding_members:
         return 0.0
     for when, level, passing in sorted(changes, key=lambda change: change[0]):
         if passing.passing == levels[level][1]:
-            before.discard((level, passing.passed))
+            preceding_members.discard((level, passing.passed))
         else:
-            before.add((level, passing.passing))
-        if not before:
+            preceding_members.add((level, passing.passing))
+        if not preceding_members:
             return when - levels[level][0].now
     return None
 
@@ -227,20 +251,26 @@ def _changes(
     span: tuple[float, float],
     ahead: bool,  # noqa: FBT001
 ) -> Iterator[tuple[float, bool]]:
-    """Go through phases at which the first of two passes the other (True) or is passed (False)."""
+    """Yield phases where the first of two users passes the second (True), or is passed (False)."""
     begin, end = span
     for meeting, following in pairwise([*_meetings(policy, pair, begin, end), end]):
         middle = (meeting + following) / 2
-        (own, blur), (other, its_blur) = policy.rank(pair[0], middle), policy.rank(pair[1], middle)
-        if own[0] == other[0] and abs(own[1] - other[1]) <= blur + its_blur:
-            continue  # they have not parted yet, whatever rounding says
-        if (own < other) != ahead:
-            ahead = own < other
+        (first_rank, first_tolerance), (second_rank, second_tolerance) = (
+            policy.rank(pair[0], middle),
+            policy.rank(pair[1], middle),
+        )
+        if (
+            first_rank[0] == second_rank[0]
+            and abs(first_rank[1] - second_rank[1]) <= first_tolerance + second_tolerance
+        ):
+            continue  # still equal, except for rounding
+        if (first_rank < second_rank) != ahead:
+            ahead = first_rank < second_rank
             yield meeting, ahead
 
 
 def _meetings(policy: Policy, pair: tuple[Any, Any], begin: float, end: float) -> Iterator[float]:
-    """Go through phases after which the order of two may be another one, strictly rising."""
+    """Yield phases, strictly rising, after which the order of two users may have changed."""
     phase = begin
     for _ in range(_MOST_MEETINGS):
         meeting = policy.crossing(*pair, phase)

@@ -1,4 +1,4 @@
-"""Who shares what one user gets: ranked by dominant share, without weights, debts or time."""
+"""The framework sorter: orders frameworks by dominant share, without weights, memory or time."""
 
 import heapq
 from bisect import bisect_left, insort
@@ -10,15 +10,15 @@ from allocator.fairness.quantities import Quantities
 from allocator.fairness.rank_preview import RankPreview
 
 User = TypeVar("User", bound=Hashable)
-_Holding: TypeAlias = frozenset[tuple[str, int]]
+_Allocation: TypeAlias = frozenset[tuple[str, int]]
 
-_SAFE = 1.0 - 2.0**-40
-"""Far more than rounding does to a product of a few numbers."""
-_DRIFT = 1.05
-"""How much more one resource may have grown than another before all are sorted anew."""
+_ROUNDING_MARGIN = 1.0 - 2.0**-40
+"""Far below the relative error that rounding makes in a product of a few numbers."""
+_RESORT_RATIO = 1.05
+"""If one resource grows by more than this factor against another, all users are sorted again."""
 
 
-class _Peer:
+class _FrameworkState:
     __slots__ = ("active", "allocation", "count")
 
     def __init__(self) -> None:
@@ -27,199 +27,201 @@ class _Peer:
         self.active = False
 
 
-class _Alike(Generic[User]):
-    """Active peers that hold the same: they are in order whatever the capacity is."""
+class _Group(Generic[User]):
+    """Active users with equal allocations. Their order does not depend on the capacity."""
 
     __slots__ = ("members", "now", "share")
 
     def __init__(self) -> None:
         self.members: list[tuple[int, User]] = []
-        """(count, user), sorted"""
+        """Pairs of allocation count and user, sorted."""
         self.share = 0.0
         self.now = -1
-        """Which capacity that is the share of."""
+        """The capacity version that `share` was computed for."""
 
 
 class FrameworkSorter(Generic[User]):
-    """Users of equal weight in the order of DRF: dominant share, then who got something less often.
+    """Users of equal weight in DRF order: by dominant share, then by allocation count.
 
-    A gift costs O(1) until somebody looks, then O(log n) for each who got something; a change of
-    the capacity costs O(1). Those who hold the same are ranked as one, and one alone is not ranked.
-    To go through peers costs O(log n) for each, and a look at those whose place is in doubt
-    because the capacity has changed in some resources more than in others.
+    An allocation costs O(1). The next read costs O(log n) for each user whose allocation changed. A
+    change of the capacity costs O(1). Users with equal allocations are ranked as a group, and a
+    single user is not ranked at all.
+
+    An iteration costs O(log n) a user. It also examines users whose rank is uncertain because the
+    capacity has changed in some resources more than in others.
 
     Args:
-        capacity: What is shared.
-        excluded: Resources that do not count in shares.
+        capacity: The resources that are shared.
+        excluded: Names of resources that do not count in shares.
     """
 
     def __init__(self, capacity: Quantities, excluded: Collection[str] = ()) -> None:
         self._capacity = self._sorted_by = capacity
         self._version = 0
-        self._slowest = _SAFE
-        """At least so much of a share is left of what it was when all were sorted."""
+        self._least_ratio = _ROUNDING_MARGIN
+        """Lower bound of a present share divided by the share at the last full sort."""
         self._excluded = frozenset(excluded)
-        self._peers: dict[User, _Peer] = {}
+        self._states: dict[User, _FrameworkState] = {}
         self._active = 0
-        self._late: dict[User, None] = {}
-        """Active users who have no place in the order until somebody looks."""
-        self._alike: dict[_Holding, _Alike[User]] = {}
-        self._order: list[tuple[float, int, _Alike[User]]] = []
-        """By share of the capacity by which all are sorted; the number only tells equals apart."""
+        self._unsorted: dict[User, None] = {}
+        """Active users that the next read must put into the order."""
+        self._groups: dict[_Allocation, _Group[User]] = {}
+        self._order: list[tuple[float, int, _Group[User]]] = []
+        """Groups by their share at the last full sort; the number in the middle breaks ties."""
 
     def __contains__(self, user: object) -> bool:
-        return user in self._peers
+        return user in self._states
 
     def __len__(self) -> int:
-        return len(self._peers)
+        return len(self._states)
 
     @property
     def active(self) -> int:
-        """How many are active."""
+        """The number of active users."""
         return self._active
 
     def set_capacity(self, capacity: Quantities) -> None:
-        """Change what is shared."""
+        """Change the resources that are shared."""
         if capacity == self._capacity:
             return
         self._capacity = capacity
         self._version += 1
-        before = self._sorted_by
-        ratios = [before[name] / amount for name, amount in capacity.items()]
+        sorted_by = self._sorted_by
+        ratios = [sorted_by[name] / amount for name, amount in capacity.items()]
         slowest = min(ratios, default=0.0)
-        if before.keys() == capacity.keys() and max(ratios) < _DRIFT * slowest:
-            self._slowest = slowest * _SAFE
+        if sorted_by.keys() == capacity.keys() and max(ratios) < _RESORT_RATIO * slowest:
+            self._least_ratio = slowest * _ROUNDING_MARGIN
         else:
-            self._sorted_by, self._slowest = capacity, _SAFE
+            self._sorted_by, self._least_ratio = capacity, _ROUNDING_MARGIN
             self._order = sorted(
-                (self._share(dict(holding)), id(alike), alike)
-                for holding, alike in self._alike.items()
+                (self._share(dict(holding)), id(group), group)
+                for holding, group in self._groups.items()
             )
 
     def add(self, user: User) -> None:
-        """Make a user known; it is not active yet."""
-        self._peers[user] = _Peer()
+        """Make a user known. The user is not active yet."""
+        self._states[user] = _FrameworkState()
 
     def remove(self, user: User) -> None:
         """Forget a user.
 
         Raises:
             KeyError: the user is not known.
-            ValueError: it still holds something.
+            ValueError: the user still has an allocation.
         """
-        if self._peers[user].allocation:
-            raise ValueError(f"user {user!r} still holds {self._peers[user].allocation}")
+        if self._states[user].allocation:
+            raise ValueError(f"user {user!r} still holds {self._states[user].allocation}")
         self.set_active(user, False)
-        del self._peers[user]
+        del self._states[user]
 
     def set_active(self, user: User, active: bool) -> None:  # noqa: FBT001 - a setter
-        """Say whether a user is to be ranked."""
-        peer = self._peers[user]
-        if peer.active == active:
+        """Set whether a user is ranked."""
+        state = self._states[user]
+        if state.active == active:
             return
         if active:
-            self._late[user] = None
+            self._unsorted[user] = None
         else:
-            self._leave(user, peer)
-            del self._late[user]
-        peer.active = active
+            self._remove_from_order(user, state)
+            del self._unsorted[user]
+        state.active = active
         self._active += 1 if active else -1
 
     def allocate(self, user: User, quantities: Quantities, *, times: int = 1) -> None:
-        """Give a user more, which counts as so many gifts."""
-        peer = self._peers[user]
-        self._hold(user, peer, peer.allocation + quantities, peer.count + times)
+        """Add quantities to a user's allocation, and `times` to its allocation count."""
+        state = self._states[user]
+        self._hold(user, state, state.allocation + quantities, state.count + times)
 
     def release(self, user: User, quantities: Quantities) -> None:
-        """Take back from a user.
+        """Subtract quantities from a user's allocation.
 
         Raises:
-            ValueError: it does not hold that much; nothing has changed.
+            ValueError: the allocation is smaller than the quantities; nothing has changed.
         """
-        peer = self._peers[user]
-        self._hold(user, peer, peer.allocation - quantities, peer.count)
+        state = self._states[user]
+        self._hold(user, state, state.allocation - quantities, state.count)
 
     def hold(self, user: User, quantities: Quantities, gifts: int) -> None:
-        """Say what a user holds from now on, and how often something was allocated to it."""
-        self._hold(user, self._peers[user], quantities, gifts)
+        """Replace a user's allocation and its allocation count."""
+        self._hold(user, self._states[user], quantities, gifts)
 
     def held(self, user: User | None = None) -> Quantities:
-        """Return what a user holds, or all users together."""
+        """Return the allocation of a user, or of all users together."""
         if user is not None:
-            return self._peers[user].allocation
-        return sum((peer.allocation for peer in self._peers.values()), start=Quantities())
+            return self._states[user].allocation
+        return sum((state.allocation for state in self._states.values()), start=Quantities())
 
     def holding(self, user: User) -> tuple[Quantities, int]:
-        """Return what a user holds, and how often something was allocated to it."""
-        peer = self._peers[user]
-        return peer.allocation, peer.count
+        """Return a user's allocation and its allocation count."""
+        state = self._states[user]
+        return state.allocation, state.count
 
     def prospect(self, user: User) -> RankPreview:
-        """Return where a user stands in order, and would if it held more."""
-        return RankPreview(self._rank(self._peers[user].allocation), (), self._rank)
+        """Return a user's present rank, and a function for its rank with another allocation."""
+        return RankPreview(self._rank(self._states[user].allocation), (), self._rank)
 
     def __iter__(self) -> Iterator[User]:
-        """Go through active users, the next one first; nothing must change meanwhile."""
-        if self._active == len(self._late) == 1:
-            yield from self._late
+        """Iterate over active users in order. The sorter must not change during the iteration."""
+        if self._active == len(self._unsorted) == 1:
+            yield from self._unsorted
             return
-        for user in self._late:
-            self._join(user, self._peers[user])
-        self._late.clear()
-        heap: list[tuple[float, tuple[int, Any], int, int, _Alike[User]]] = []
-        order, number = self._order, 0
+        for user in self._unsorted:
+            self._insert_into_order(user, self._states[user])
+        self._unsorted.clear()
+        heap: list[tuple[float, tuple[int, Any], int, int, _Group[User]]] = []
+        order, next_group = self._order, 0
         while True:
-            while number < len(order) and (
-                not heap or order[number][0] * self._slowest <= heap[0][0]
+            while next_group < len(order) and (
+                not heap or order[next_group][0] * self._least_ratio <= heap[0][0]
             ):
-                alike = order[number][2]
-                share = self._present_share(alike)
-                heapq.heappush(heap, (share, alike.members[0], 0, number, alike))
-                number += 1
+                group = order[next_group][2]
+                share = self._present_share(group)
+                heapq.heappush(heap, (share, group.members[0], 0, next_group, group))
+                next_group += 1
             if not heap:
                 return
-            share, member, place, serial, alike = heap[0]
+            share, member, index, group_number, group = heap[0]
             yield member[1]
-            if place + 1 < len(alike.members):
-                following = alike.members[place + 1]
-                heapq.heapreplace(heap, (share, following, place + 1, serial, alike))
+            if index + 1 < len(group.members):
+                successor = group.members[index + 1]
+                heapq.heapreplace(heap, (share, successor, index + 1, group_number, group))
             else:
                 heapq.heappop(heap)
 
-    def _hold(self, user: User, peer: _Peer, allocation: Quantities, count: int) -> None:
-        if peer.active:
-            self._leave(user, peer)
-        peer.allocation, peer.count = allocation, count
+    def _hold(self, user: User, state: _FrameworkState, allocation: Quantities, count: int) -> None:
+        if state.active:
+            self._remove_from_order(user, state)
+        state.allocation, state.count = allocation, count
 
-    def _join(self, user: User, peer: _Peer) -> None:
-        holding = frozenset(peer.allocation.items())
-        alike = self._alike.get(holding)
-        if alike is None:
-            alike = self._alike[holding] = _Alike()
-            insort(self._order, (self._share(peer.allocation), id(alike), alike))
-        insort(alike.members, (peer.count, user))
+    def _insert_into_order(self, user: User, state: _FrameworkState) -> None:
+        holding = frozenset(state.allocation.items())
+        group = self._groups.get(holding)
+        if group is None:
+            group = self._groups[holding] = _Group()
+            insort(self._order, (self._share(state.allocation), id(group), group))
+        insort(group.members, (state.count, user))
 
-    def _leave(self, user: User, peer: _Peer) -> None:
-        """Take a user out of the order, if it has a place there."""
-        if user in self._late:
+    def _remove_from_order(self, user: User, state: _FrameworkState) -> None:
+        """Remove a user from the order, if the user is in the order."""
+        if user in self._unsorted:
             return
-        self._late[user] = None
-        holding = frozenset(peer.allocation.items())
-        alike = self._alike[holding]
-        del alike.members[bisect_left(alike.members, (peer.count, user))]
-        if not alike.members:
-            del self._alike[holding]
-            place = (self._share(peer.allocation), id(alike), alike)
-            del self._order[bisect_left(self._order, place)]
+        self._unsorted[user] = None
+        holding = frozenset(state.allocation.items())
+        group = self._groups[holding]
+        del group.members[bisect_left(group.members, (state.count, user))]
+        if not group.members:
+            del self._groups[holding]
+            entry = (self._share(state.allocation), id(group), group)
+            del self._order[bisect_left(self._order, entry)]
 
-    def _present_share(self, alike: _Alike[User]) -> float:
-        if alike.now != self._version:
-            alike.share = self._rank(self._peers[alike.members[0][1]].allocation)[0][1]
-            alike.now = self._version
-        return alike.share
+    def _present_share(self, group: _Group[User]) -> float:
+        if group.now != self._version:
+            group.share = self._rank(self._states[group.members[0][1]].allocation)[0][1]
+            group.now = self._version
+        return group.share
 
     def _share(self, allocation: "Quantities | dict[str, int]") -> float:
-        """Return the dominant share of the capacity by which all are sorted."""
+        """Return the dominant share of the capacity at the last full sort."""
         return _dominant(allocation, self._sorted_by, self._excluded)
 
     def _rank(self, allocation: Quantities) -> tuple[Rank, float]:

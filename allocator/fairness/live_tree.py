@@ -1,9 +1,9 @@
-"""Live Tree: elements kept in order while their priorities drift with time.
+"""Live Tree: keeps elements in order while their priorities drift with time.
 
 After §5.3 of "Stateful DRF: Considering the Past in a Multi-Resource Allocation" (Sadok,
 Campista and Costa; "the paper"). The paper's two red-black trees are a list of blocks and a heap
-here. `sortedcontainers` does not fit: it compares elements by a key that is fixed when they are
-added, and cannot insert at a position that a search at another instant has found.
+here. `sortedcontainers` does not fit: a SortedList compares elements by a fixed key, and the order
+here changes with time.
 """
 
 import heapq
@@ -21,42 +21,45 @@ T = TypeVar("T")
 
 
 class Priorities(ABC, Generic[K, T]):
-    """A family of priority functions: how two of its members order, now and next.
+    """A family of priority functions, and the present and future order of its members.
 
-    `T` is time, or any monotone function of it.
+    `T` is time, or any monotone function of time.
     """
 
     @abstractmethod
     def compare(self, a: K, b: K, now: T) -> int:
-        """Order two attributes as they are just after `now`.
+        """Compare two attributes by their order just after `now`.
 
-        That is by their values at `now` and, where these are equal, by which grows slower
-        (§5.3, ≺ₜ). Return a negative number when `a` comes first, a positive one when `b`
-        does, and 0 only when they stay equal until they next cross.
+        The order is by value at `now`. Equal values are ordered by growth, the slower first (§5.3,
+        ≺ₜ).
+
+        Returns:
+            A negative number if `a` comes first, a positive number if `b` comes first. The result
+            is 0 only if both stay equal until they next cross.
         """
 
     @abstractmethod
     def crossing(self, a: K, b: K, now: T) -> T | None:
-        """Return when, after `now`, the order of two attributes may change; None: never.
+        """Return the time after `now` at which two attributes may change their order; None: never.
 
-        The answer may be early, even `now` itself, but must not be late (Eq. 15).
+        The result may be too early, even `now` itself, but never too late (Eq. 15).
         """
 
     def same_line(self, a: K, b: K) -> bool:
-        """Whether two attributes are the same function, whatever breaks ties."""
+        """Return whether two attributes are the same function of time, apart from tie-breakers."""
         return a == b
 
     def near(self, a: K, b: K, now: T) -> bool:
-        """Whether `b`, which comes after `a`, may equal it but for rounding.
+        """Return whether `b`, which comes after `a`, may equal `a` except for rounding.
 
-        Only families of policies that set `has_levels` are asked.
+        This method is called only for policies that set `has_levels`.
         """
         raise NotImplementedError
 
     def position(self, nodes: "Sequence[Node[Id, K, T]]", node: "Node[Id, K, T]", now: T) -> int:
-        """Return how many of some nodes in order come before one. O(log n) comparisons.
+        """Return how many of the sorted nodes come before a node. O(log n) comparisons.
 
-        Families that can evaluate an attribute override this, and evaluate that of `node` once.
+        Families that can evaluate an attribute override this method and evaluate `node` once.
         """
         low, high = 0, len(nodes)
         while low < high:
@@ -68,7 +71,7 @@ class Priorities(ABC, Generic[K, T]):
         return low
 
     def precedes(self, a: "Node[Id, K, T]", b: "Node[Id, K, T]", now: T) -> bool:
-        """Whether a node comes before another; where attributes tie, the lesser id does."""
+        """Return whether node `a` comes before node `b`. Equal attributes are ordered by id."""
         order = self.compare(a.attribute, b.attribute, now)
         return order < 0 or (order == 0 and a.id < b.id)  # type: ignore[operator]  # ids are ordered
 
@@ -82,19 +85,20 @@ class Node(Generic[Id, K, T]):
         self.id = element
         self.attribute = attribute
         self.event: tuple[T, int, Node[Id, K, T]] | None = None
-        """With the successor, if they may change places: when, and which was booked first."""
+        """The position-change event with the successor: time, serial number, this node. None: no
+        event."""
         self.before = self.after = self
-        """The neighbours in the order."""
+        """The neighbours in the order; at the ends, the tree's sentinel."""
         self.block: list[Node[Id, K, T]] = []
         """The block of the order that contains this node."""
 
 
 _id = attrgetter("id")
 _NEAR = 3
-"""Places behind a guess that are tried before a search."""
+"""Positions after a guess that are tried before a binary search."""
 _LONGEST_BLOCK = 64
-"""Nodes of a block, which a longer one is divided into two of. To find a node in a block by
-comparing objects costs less than to find it by comparing priorities."""
+"""Nodes of one block at most; a longer block is divided. In such a block, comparing objects finds a
+node faster than comparing priorities."""
 
 
 def _has_other_line(same_line: Callable[[K, K], bool], line: K, node: Node[Id, K, T]) -> bool:
@@ -102,7 +106,7 @@ def _has_other_line(same_line: Callable[[K, K], bool], line: K, node: Node[Id, K
 
 
 class Crossing(NamedTuple, Generic[T, Id]):
-    """Two neighbours that may change places at an instant."""
+    """Two neighbours that may change places at a time."""
 
     when: T
     left: Id
@@ -110,23 +114,23 @@ class Crossing(NamedTuple, Generic[T, Id]):
 
 
 class LiveTree(Generic[Id, K, T]):
-    """Elements in order of priority, at a time of its own that only moves forward.
+    """Elements in order of priority. The tree has a time of its own, which only moves forward.
 
-    Methods for changing the tree:
+    Methods that change the tree:
 
     * :func:`LiveTree.insert`, :func:`LiveTree.fill`
     * :func:`LiveTree.delete`
     * :func:`LiveTree.replace`
     * :func:`LiveTree.update`
 
-    Methods for looking:
+    Methods that read the tree:
 
     * :func:`LiveTree.minimum`, :func:`LiveTree.maximum`
     * :func:`LiveTree.__iter__`, :func:`LiveTree.__reversed__`
     * :func:`LiveTree.__getitem__`, :func:`LiveTree.__contains__`, :func:`LiveTree.__len__`
     * :func:`LiveTree.crossings`
 
-    Ids must be hashable, and orderable where attributes tie.
+    Ids must be hashable. Ids of elements with equal attributes must be orderable.
 
     >>> from allocator.fairness.priorities import PriorityLine, StraightLines
     >>> tree = LiveTree(StraightLines(), now=0)
@@ -144,20 +148,20 @@ class LiveTree(Generic[Id, K, T]):
         self._now = now
         self._nodes: dict[Id, Node[Id, K, T]] = {}
         self._blocks: list[list[Node[Id, K, T]]] = [[]]
-        """All nodes in order, in blocks; only the block of an empty tree is empty."""
+        """All nodes in order, in blocks. Only the block of an empty tree is empty."""
         self._heads: list[Node[Id, K, T]] = []
         """The first node of each block."""
         self._ends: Node[Id, K, T] = Node(None, None)  # type: ignore[arg-type]  # in no block
-        """Before the first node, and after the last."""
+        """The sentinel before the first node and after the last node."""
         self._events: list[tuple[T, int, Node[Id, K, T]]] = []
-        """A heap; those that are not their node's event any more are passed over."""
+        """A heap of events. Events that are no longer their node's event are skipped."""
         self._serial = count()
         self.events = 0
-        """Position-change events processed so far, false ones included."""
+        """Number of position-change events processed so far, false events included."""
 
     @property
     def now(self) -> T:
-        """The instant for which elements are in order."""
+        """The time for which the elements are in order."""
         return self._now
 
     def insert(self, element: Id, attribute: K) -> None:
@@ -171,7 +175,7 @@ class LiveTree(Generic[Id, K, T]):
         ['a', 'b']
 
         Raises:
-            KeyError: there is one of this id already.
+            KeyError: the tree has an element with this id.
         """
         if element in self._nodes:
             raise KeyError(f"{element!r} is in the tree already; replace() changes its attribute")
@@ -181,7 +185,7 @@ class LiveTree(Generic[Id, K, T]):
         self._update_events(node.before, node)
 
     def fill(self, elements: Iterable[tuple[Id, K]]) -> None:
-        """Add elements to an empty tree: O(n log n) comparisons, O(n) if they come in order.
+        """Add elements to an empty tree: O(n log n) comparisons, O(n) if sorted.
 
         >>> from allocator.fairness.priorities import PriorityLine, StraightLines
         >>> tree = LiveTree(StraightLines(), now=0)
@@ -191,7 +195,7 @@ class LiveTree(Generic[Id, K, T]):
         ['a', 'b']
 
         Raises:
-            KeyError: it is not empty.
+            KeyError: the tree is not empty.
         """
         if self._nodes:
             raise KeyError("the tree is not empty; insert() adds to it")
@@ -222,14 +226,14 @@ class LiveTree(Generic[Id, K, T]):
         0
 
         Raises:
-            KeyError: there is none of this id.
+            KeyError: the tree has no element with this id.
         """
         node = self._node(element)
         del self._nodes[element]
         self._update_events(self._take_out(node))
 
     def replace(self, element: Id, attribute: K) -> None:
-        """Give an element another attribute. O(log n).
+        """Replace an element's attribute. O(log n).
 
         >>> from allocator.fairness.priorities import PriorityLine, StraightLines
         >>> tree = LiveTree(StraightLines(), now=0)
@@ -239,7 +243,7 @@ class LiveTree(Generic[Id, K, T]):
         PriorityLine(value=5, slope=0)
 
         Raises:
-            KeyError: there is none of this id.
+            KeyError: the tree has no element with this id.
         """
         node = self._node(element)
         before = self._take_out(node)
@@ -250,13 +254,13 @@ class LiveTree(Generic[Id, K, T]):
         self._update_events(node.before, node)
 
     def update(self, now: T) -> None:
-        """Move to a later time (the paper's UPDATE); an earlier one is passed over.
+        """Move to a later time (the paper's UPDATE). An earlier time has no effect.
 
-        O(1) when no event is due; O(log n) for each pair that is. Elements of due events are
-        taken out while the tree still stands at the old time, for which its order holds and
-        search works, and go back in at the new one. Pairs that become neighbours meanwhile
-        are asked for their crossing from the old time on, so nothing is overlooked however
-        many crossings lie in between.
+        O(1) when no event is due, else O(log n) for each pair with a due event. Elements of due
+        events are removed while the tree still has the old time, because search works only in the
+        order of that time. They are inserted again at the new time. Pairs that become neighbours
+        meanwhile are asked for their crossing from the old time on. So no crossing is missed,
+        however many crossings lie between the two times.
 
         >>> from allocator.fairness.priorities import PriorityLine, StraightLines
         >>> tree = LiveTree(StraightLines(), now=0)
@@ -314,9 +318,9 @@ class LiveTree(Generic[Id, K, T]):
         return self._end(-1)
 
     def crossings(self) -> Iterator[Crossing[T, Id]]:
-        """Go through upcoming position changes of neighbours, soonest first. O(log n) each.
+        """Yield upcoming position changes of neighbours, soonest first. O(log n) each.
 
-        Early ones may turn out to be none.
+        An event may be too early, and then changes nothing.
 
         >>> from allocator.fairness.priorities import PriorityLine, StraightLines
         >>> tree = LiveTree(StraightLines(), now=0)
@@ -333,14 +337,14 @@ class LiveTree(Generic[Id, K, T]):
                 yield Crossing(when, left.id, left.after.id)
 
     def by_level(self, in_order: Callable[[list[Iterable[Id]]], Iterable[Id]]) -> Iterator[Id]:
-        """Go through all elements, first to last, if rounding is not to tell priorities apart.
+        """Iterate over all elements in order, and sort nearly equal priorities by a callback.
 
-        The tree must not change meanwhile. Costs O(log n) for each element, or for many
-        elements with one and the same line.
+        Only rounding separates such priorities. The tree must not change during the iteration. It
+        costs O(log n) for each element, or for each group of elements with the same line.
 
         Args:
-            in_order: Sorts elements that are near each other; those of each part have one and the
-                same line, and are in order.
+            in_order: Sorts elements with nearly equal priorities. The argument is a list of parts;
+                the elements of one part have the same line and are in order.
         """
         near, now, ends = self._priorities.near, self._now, self._ends
         node = ends.after
@@ -354,9 +358,9 @@ class LiveTree(Generic[Id, K, T]):
                 yield from parts[0] if len(parts) == 1 else in_order(parts)
 
     def _near(self, node: "Node[Id, K, T]") -> "tuple[list[Iterable[Id]], Node[Id, K, T]]":
-        """Return elements from a node on that are near each other, and the first node after them.
+        """Return elements with nearly equal priorities, from a node on, and the next node.
 
-        Elements with one and the same line are a part.
+        Elements with the same line form one part.
         """
         near, parts, now = self._priorities.near, list[Iterable[Id]](), self._now
         while True:
@@ -367,9 +371,9 @@ class LiveTree(Generic[Id, K, T]):
             node = after
 
     def _part(self, node: "Node[Id, K, T]") -> "tuple[Iterable[Node[Id, K, T]], Node[Id, K, T]]":
-        """Return the nodes from one on with its line, and the first node after them.
+        """Return the nodes with the same line, from a node on, and the next node.
 
-        Costs O(log n), and O(1) for each block that they fill.
+        O(log n), and O(1) for each block that consists of such nodes.
         """
         line, same_line, block = node.attribute, self._priorities.same_line, node.block
         begin = 0 if node is block[0] else block.index(node)
@@ -392,7 +396,7 @@ class LiveTree(Generic[Id, K, T]):
         return self._node(element).attribute
 
     def __contains__(self, element: object) -> bool:
-        """Whether there is an element of this id. O(1)."""
+        """Return whether the tree has an element with this id. O(1)."""
         return element in self._nodes
 
     def __len__(self) -> int:
@@ -400,11 +404,11 @@ class LiveTree(Generic[Id, K, T]):
         return len(self._nodes)
 
     def __iter__(self) -> Iterator[Id]:
-        """Go through all elements, first to last; the tree must not change meanwhile."""
+        """Iterate over all elements, first to last. The tree must not change meanwhile."""
         return map(_id, chain.from_iterable(self._blocks))
 
     def __reversed__(self) -> Iterator[Id]:
-        """Go through all elements, last to first; the tree must not change meanwhile."""
+        """Iterate over all elements, last to first. The tree must not change meanwhile."""
         return map(_id, chain.from_iterable(map(reversed, reversed(self._blocks))))
 
     def _node(self, element: Id) -> "Node[Id, K, T]":
@@ -419,7 +423,10 @@ class LiveTree(Generic[Id, K, T]):
         return self._blocks[position][position].id
 
     def _put(self, node: "Node[Id, K, T]", guess: "Node[Id, K, T] | None" = None) -> None:
-        """Put a node where it belongs now. O(log n) comparisons, O(1) close behind the guess."""
+        """Insert a node at its position for the present time.
+
+        O(log n) comparisons, O(1) if the position is close after the guess.
+        """
         before = None if guess is None else self._close_behind(guess, node)
         if before is None:
             position, blocks, now = self._priorities.position, self._blocks, self._now
@@ -442,9 +449,9 @@ class LiveTree(Generic[Id, K, T]):
     def _close_behind(
         self, guess: "Node[Id, K, T]", node: "Node[Id, K, T]"
     ) -> "Node[Id, K, T] | None":
-        """Return the node after which a node belongs, if that is the guess or soon follows it."""
+        """Return the predecessor for a node, if it is the guess or follows soon after; else None."""
         if not guess.block or not self._priorities.precedes(guess, node, self._now):
-            return None  # the guess has been taken out, or comes later
+            return None  # the guess was removed, or comes after the node
         before = guess
         for _ in range(_NEAR):
             after = before.after
@@ -454,7 +461,7 @@ class LiveTree(Generic[Id, K, T]):
         return None
 
     def _divide(self, block: "list[Node[Id, K, T]]") -> None:
-        """Make two blocks of one."""
+        """Divide a block into two."""
         rest = block[_LONGEST_BLOCK // 2 :]
         del block[_LONGEST_BLOCK // 2 :]
         number = self._heads.index(block[0]) + 1
@@ -464,7 +471,7 @@ class LiveTree(Generic[Id, K, T]):
             node.block = rest
 
     def _behead(self, block: "list[Node[Id, K, T]]") -> None:
-        """Remove the first node of a block, and the block if that was its last."""
+        """Remove the first node of a block, and the block if it becomes empty."""
         number = self._heads.index(block[0])
         del block[0]
         self._heads[number : number + 1] = block[:1]
@@ -472,7 +479,7 @@ class LiveTree(Generic[Id, K, T]):
             del self._blocks[number]
 
     def _take_out(self, node: "Node[Id, K, T]") -> "Node[Id, K, T]":
-        """Remove a node from the order, with its event; return the node before it."""
+        """Remove a node and its event from the order; return its predecessor."""
         block, before, after = node.block, node.before, node.after
         if block[0] is node:
             self._behead(block)
@@ -498,17 +505,17 @@ class LiveTree(Generic[Id, K, T]):
             heapq.heapify(self._events)
 
     def _due(self, now: T) -> "Node[Id, K, T] | None":
-        """Return the node whose event is the first, if that is due at an instant."""
+        """Return the node with the earliest event, if that event is due at a time; else None."""
         events = self._events
         while events and not now < events[0][0]:  # type: ignore[operator]  # T is ordered
-            left = events[0][2]
-            if left.event is events[0]:
-                return left
+            node = events[0][2]
+            if node.event is events[0]:
+                return node
             heapq.heappop(events)
         return None
 
     def _check(self) -> None:
-        """Assert every invariant; on failure show the insides."""
+        """Assert all invariants. After a failure, print the nodes and their events."""
         try:
             nodes, precedes = list(chain.from_iterable(self._blocks)), self._priorities.precedes
             assert all(self._blocks) or self._blocks == [[]], "a block is empty"
@@ -525,21 +532,21 @@ class LiveTree(Generic[Id, K, T]):
                 assert not precedes(right, left, self._now), "the order contradicts itself"
                 when = self._priorities.crossing(left.attribute, right.attribute, self._now)
                 if when is None:
-                    assert left.event is None or not self._now < left.event[0]  # type: ignore[operator]
+                    assert leading.event is None or not self._now < leading.event[0]  # type: ignore[operator]
                 else:
-                    assert left.event is not None, f"{left.id!r} misses its event at {when}"
-                    assert left.event[0] <= when, f"the event of {left.id!r} is late"  # type: ignore[operator]
+                    assert leading.event is not None, f"{leading.id!r} misses its event at {when}"
+                    assert leading.event[0] <= when, f"the event of {leading.id!r} is late"  # type: ignore[operator]
             if nodes:
                 assert nodes[-1].event is None, "the last element cannot be overtaken"
-            for place, node in enumerate(nodes):
-                assert self._priorities.position(nodes, node, self._now) == place
+            for index, node in enumerate(nodes):
+                assert self._priorities.position(nodes, node, self._now) == index
             booked = {node.event[1] for node in nodes if node.event is not None}
-            assert booked <= {event[1] for event in self._events}, "an event is not booked"
+            assert booked <= {event[1] for event in self._events}, "an event is not in the heap"
             assert all(event[2].event is event for event in self._events if event[1] in booked)
             assert all(
-                not event < self._events[(place - 1) // 2]
-                for place, event in enumerate(self._events[1:], 1)
-            ), "the heap is none"
+                not event < self._events[(index - 1) // 2]
+                for index, event in enumerate(self._events[1:], 1)
+            ), "the events are not a heap"
         except AssertionError:
             print("now:", self._now)  # noqa: T201 - for whoever reads the failing test
             for node in chain.from_iterable(self._blocks):

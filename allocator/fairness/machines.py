@@ -1,4 +1,4 @@
-"""The machines of a cluster, by class: how many tasks a user could run if it were alone."""
+"""The machines of a cluster, by class: counts how many tasks a user could run alone."""
 
 from collections import Counter
 from collections.abc import Callable, Hashable
@@ -9,84 +9,89 @@ from allocator.fairness.quantities import Quantities
 User = TypeVar("User", bound=Hashable)
 Machine: TypeAlias = str
 MayUse: TypeAlias = Callable[[Machine], bool]
-"""Whether a user's tasks may run on a machine, by the machine's name. What is equal admits the
-same; it is asked when a machine is put, and when a user is first restricted to it."""
+"""Returns whether a user's tasks may run on a machine, by the machine's name. Equal functions must
+admit the same machines. The function is called when a machine is added and when a user is first
+restricted to it."""
 
 _Class: TypeAlias = frozenset[tuple[str, int]]
-"""What machines of one class have, or a task needs: (resource, thousandths)."""
+"""Amounts of a machine class or of a task: pairs of resource name and thousandths."""
 
-_REMEMBERED = 1000
-"""Demands of which it is remembered how many tasks fit, as many users have tasks alike."""
+_MOST_CACHED = 1000
+"""Most demands whose task counts are cached. Many users have equal tasks."""
 
 
 class Machines(Generic[User]):
-    """Machines grouped by what they have, and which of them each user may use.
+    """Machines grouped by their resources, and the machines that each user may use.
 
-    A machine's coming or going costs a question to each different constraint, and as much as that
-    for each user with several kinds of tasks under such a constraint. A monopoly costs O(1) where
-    it has been asked about, else O(classes), however many machines there are.
+    Adding or removing a machine costs one evaluation of each different constraint. It costs the
+    same again for each user that has several kinds of tasks under the constraint. A monopoly costs
+    O(1) if it is cached, else O(classes), for any number of machines.
     """
 
     def __init__(self) -> None:
         self._machines: dict[Machine, _Class] = {}
         self._all = _Group()
-        self._meeting: dict[MayUse, _Meeting] = {}
-        self._allowed: dict[User, _Allowed] = {}
+        self._groups: dict[MayUse, _ConstraintGroup] = {}
+        self._allowed: dict[User, _AllowedMachines] = {}
 
     def put(self, machine: Machine, capacity: Quantities) -> None:
-        """Make a machine known, or say anew what it has."""
+        """Add a machine, or replace the resources of a known machine."""
         self.discard(machine)
         kind = frozenset(capacity.items())
         self._machines[machine] = kind
         self._all.add(kind)
-        for may_use, meeting in self._meeting.items():
+        for may_use, group in self._groups.items():
             if may_use(machine):
-                meeting.put(machine, kind)
+                group.put(machine, kind)
 
     def discard(self, machine: Machine) -> None:
         """Forget a machine, if it is known."""
         kind = self._machines.pop(machine, None)
         if kind is not None:
             self._all.take(kind)
-            for meeting in self._meeting.values():
-                meeting.discard(machine)
+            for group in self._groups.values():
+                group.discard(machine)
 
     def restrict(self, user: User, may_use: MayUse | None) -> None:
-        """Say on which machines all of a user's tasks may run; None: on all. O(machines)."""
-        allowed = self._allowed.pop(user, _Allowed())
-        for each in allowed.kinds:
-            if each is not None:
-                self._leave(allowed, each)
+        """Set the machines that a user's tasks may run on; None: all machines. O(machines)."""
+        allowed = self._allowed.pop(user, _AllowedMachines())
+        for constraint in allowed.kinds:
+            if constraint is not None:
+                self._drop_constraint(allowed, constraint)
         if may_use is not None:
             self.admit(user, may_use)
 
     def admit(self, user: User, may_use: MayUse | None) -> None:
-        """Say that a user has one more kind of tasks, and where they may run; None: on all.
+        """Add one kind of tasks to a user, with the machines that these tasks may run on.
 
-        O(machines) where it has none like that, else O(1). A user of whom nothing is said may use
-        all.
+        O(machines) if the constraint is new for the user, else O(1). A user without any kinds may
+        use all machines.
+
+        Args:
+            user: Any user.
+            may_use: The constraint of these tasks. None: these tasks may run on all machines.
         """
-        allowed = self._allowed.setdefault(user, _Allowed())
+        allowed = self._allowed.setdefault(user, _AllowedMachines())
         allowed.kinds[may_use] += 1
         if may_use is not None and allowed.kinds[may_use] == 1:
-            meeting = self._meeting.get(may_use)
-            if meeting is None:
-                meeting = self._meeting[may_use] = _Meeting()
+            group = self._groups.get(may_use)
+            if group is None:
+                group = self._groups[may_use] = _ConstraintGroup()
                 for machine, kind in self._machines.items():
                     if may_use(machine):
-                        meeting.put(machine, kind)
-            allowed.join(meeting)
+                        group.put(machine, kind)
+            allowed.join(group)
 
     def withdraw(self, user: User, may_use: MayUse | None) -> None:
-        """Say that a user has one kind of tasks less, of those that were admitted.
+        """Remove one kind of tasks from a user, which `admit` added before.
 
         Raises:
-            KeyError: none like that was.
+            KeyError: the user has no kind of tasks with this constraint.
         """
         allowed = self._allowed[user]
-        _take(allowed.kinds, may_use)
+        _subtract_one(allowed.kinds, may_use)
         if may_use is not None and may_use not in allowed.kinds:
-            self._leave(allowed, may_use)
+            self._drop_constraint(allowed, may_use)
         if not allowed.kinds:
             del self._allowed[user]
 
@@ -101,58 +106,58 @@ class Machines(Generic[User]):
             return self._all.fit(demand)
         return allowed.group.fit(demand)
 
-    def _leave(self, allowed: "_Allowed", may_use: MayUse) -> None:
-        meeting = self._meeting[may_use]
-        allowed.leave(meeting)
-        if not meeting.used_by:
-            del self._meeting[may_use]
+    def _drop_constraint(self, allowed: "_AllowedMachines", may_use: MayUse) -> None:
+        group = self._groups[may_use]
+        allowed.leave(group)
+        if not group.used_by:
+            del self._groups[may_use]
 
 
 class _Group:
-    """Machines by class."""
+    """Machines counted by class, with a cache of task counts."""
 
     def __init__(self) -> None:
         self._classes: Counter[_Class] = Counter()
-        self._fitting: dict[_Class, int] = {}
+        self._task_counts: dict[_Class, int] = {}
 
     def add(self, kind: _Class) -> None:
-        """Have one more of a class."""
+        """Add one machine of a class."""
         self._classes[kind] += 1
-        self._follow(kind, 1)
+        self._update_cache(kind, 1)
 
     def take(self, kind: _Class) -> None:
-        """Have one less."""
-        _take(self._classes, kind)
-        self._follow(kind, -1)
+        """Remove one machine of a class."""
+        _subtract_one(self._classes, kind)
+        self._update_cache(kind, -1)
 
-    def _follow(self, kind: _Class, more: int) -> None:
-        """Follow in what is remembered, unless it is less work to count it when somebody asks."""
-        if len(self._fitting) > len(self._classes):
-            self._fitting.clear()
-        has = dict(kind)
-        for needs in self._fitting:
-            self._fitting[needs] += more * _tasks(has, needs)
+    def _update_cache(self, kind: _Class, change: int) -> None:
+        """Update the cached task counts, or clear the cache if recounting is cheaper."""
+        if len(self._task_counts) > len(self._classes):
+            self._task_counts.clear()
+        amounts = dict(kind)
+        for needs in self._task_counts:
+            self._task_counts[needs] += change * _whole_tasks(amounts, needs)
 
     def fit(self, demand: Quantities) -> int:
-        """Return how many whole tasks fit."""
+        """Return how many whole tasks fit on the machines."""
         needs = frozenset(demand.items())
-        known = self._fitting.get(needs)
-        if known is None:
-            if len(self._fitting) >= _REMEMBERED:
-                self._fitting.clear()
-            known = self._fitting[needs] = sum(
-                count * _tasks(dict(kind), needs) for kind, count in self._classes.items()
+        tasks = self._task_counts.get(needs)
+        if tasks is None:
+            if len(self._task_counts) >= _MOST_CACHED:
+                self._task_counts.clear()
+            tasks = self._task_counts[needs] = sum(
+                count * _whole_tasks(dict(kind), needs) for kind, count in self._classes.items()
             )
-        return known
+        return tasks
 
 
-class _Meeting(_Group):
-    """The machines that meet one constraint, whosever it is."""
+class _ConstraintGroup(_Group):
+    """The machines that meet one constraint, shared by all users with this constraint."""
 
     def __init__(self) -> None:
         super().__init__()
         self.machines: dict[Machine, _Class] = {}
-        self.used_by: dict[_Allowed, None] = {}
+        self.used_by: dict[_AllowedMachines, None] = {}
 
     def put(self, machine: Machine, kind: _Class) -> None:
         self.machines[machine] = kind
@@ -168,66 +173,67 @@ class _Meeting(_Group):
                 allowed.discard(machine, kind)
 
 
-class _Allowed:
-    """What one user may use: machines that meet some constraint of its tasks.
+class _AllowedMachines:
+    """The machines that one user may use: they meet at least one constraint of its tasks.
 
-    While there is one constraint alone, its machines are these; else they are counted.
+    With a single constraint, this is the constraint's own group of machines. With several
+    constraints, the machines are counted here.
     """
 
     def __init__(self) -> None:
         self.kinds: Counter[MayUse | None] = Counter()
-        self._meetings: dict[_Meeting, None] = {}
-        self._number: Counter[Machine] = Counter()
-        """Of constraints that a machine meets, where there are several."""
-        self._several = _Group()
+        self._groups: dict[_ConstraintGroup, None] = {}
+        self._constraints_met: Counter[Machine] = Counter()
+        """With several constraints: the number of constraints that each machine meets."""
+        self._union = _Group()
 
     @property
     def group(self) -> _Group:
         """The machines by class."""
-        return next(iter(self._meetings)) if len(self._meetings) == 1 else self._several
+        return next(iter(self._groups)) if len(self._groups) == 1 else self._union
 
-    def join(self, meeting: _Meeting) -> None:
-        """May use what meets one more constraint."""
-        meeting.used_by[self] = None
-        self._meetings[meeting] = None
-        for each in self._meetings if len(self._meetings) == 2 else (meeting,):
-            for machine, kind in each.machines.items():
+    def join(self, group: _ConstraintGroup) -> None:
+        """Add the machines that meet one more constraint."""
+        group.used_by[self] = None
+        self._groups[group] = None
+        for counted in self._groups if len(self._groups) == 2 else (group,):
+            for machine, kind in counted.machines.items():
                 self.put(machine, kind)
 
-    def leave(self, meeting: _Meeting) -> None:
-        """May use what meets one less."""
-        del meeting.used_by[self]
-        for machine, kind in meeting.machines.items():
+    def leave(self, group: _ConstraintGroup) -> None:
+        """Remove the machines that meet only this constraint."""
+        del group.used_by[self]
+        for machine, kind in group.machines.items():
             self.discard(machine, kind)
-        del self._meetings[meeting]
-        if len(self._meetings) == 1:
-            self._number, self._several = Counter(), _Group()
+        del self._groups[group]
+        if len(self._groups) == 1:
+            self._constraints_met, self._union = Counter(), _Group()
 
     def put(self, machine: Machine, kind: _Class) -> None:
-        """Have a machine meet one more of several constraints."""
-        if len(self._meetings) > 1:
-            self._number[machine] += 1
-            if self._number[machine] == 1:
-                self._several.add(kind)
+        """Count a machine that meets one more of several constraints."""
+        if len(self._groups) > 1:
+            self._constraints_met[machine] += 1
+            if self._constraints_met[machine] == 1:
+                self._union.add(kind)
 
     def discard(self, machine: Machine, kind: _Class) -> None:
-        """Have it meet one less."""
-        if len(self._meetings) > 1:
-            _take(self._number, machine)
-            if machine not in self._number:
-                self._several.take(kind)
+        """Count a machine that meets one less of several constraints."""
+        if len(self._groups) > 1:
+            _subtract_one(self._constraints_met, machine)
+            if machine not in self._constraints_met:
+                self._union.take(kind)
 
 
-def _tasks(has: dict[str, int], needs: _Class) -> int:
-    return min((has.get(name, 0) // amount for name, amount in needs), default=0)
+def _whole_tasks(amounts: dict[str, int], needs: _Class) -> int:
+    return min((amounts.get(name, 0) // amount for name, amount in needs), default=0)
 
 
 Counted = TypeVar("Counted", bound=Hashable)
 
 
-def _take(counts: "Counter[Counted]", one: Counted) -> None:
-    if one not in counts:
-        raise KeyError(one)
-    counts[one] -= 1
-    if not counts[one]:
-        del counts[one]
+def _subtract_one(counts: "Counter[Counted]", key: Counted) -> None:
+    if key not in counts:
+        raise KeyError(key)
+    counts[key] -= 1
+    if not counts[key]:
+        del counts[key]

@@ -1,7 +1,7 @@
-"""How much users hold, over-use and owe over time: integrals, exact, by hour.
+"""Metering: exact integrals of users' allocations, over-use and commitments, by hour.
 
-Between two changes what a user holds is constant, and what it owes a known function of time
-(Eq. 12): so both have integrals in closed form, and only changes cost something.
+Between two changes a user's allocation is constant, and its commitment is a known function of time
+(Eq. 12). So both integrals have closed forms, and only changes cost time.
 """
 
 import math
@@ -14,32 +14,32 @@ from allocator.fairness.commitment import approached, decayed
 from allocator.fairness.quantities import Quantities
 
 HOUR = 3600
-"""Seconds; hours begin at multiples of it, counted from the Unix epoch."""
+"""Seconds. Hours begin at multiples of this number, counted from the Unix epoch."""
 LONGEST_GAP = 7200.0
-"""Seconds in which nobody told what is held, of which something may still be said."""
+"""Seconds. Longer gaps without information about allocations are not metered."""
 MOST_WAITING = 20_000
-"""Spans that wait to be added up; some twenty megabytes."""
-_AT_ONCE = 16
-"""Of what waits, added up in one step: some fifty microseconds."""
-_TASKS = "tasks"
-"""What policies that count tasks measure instead of resources, as a fraction of 1."""
+"""Most spans that wait to be integrated; about twenty megabytes."""
+_STEP_SIZE = 16
+"""Waiting entries that are integrated in one step, in about fifty microseconds."""
+_TASKS_NAME = "tasks"
+"""The measured value of policies that count tasks, as a fraction of 1, in place of resources."""
 _ONE = 1000
 """Thousandths."""
 
 
 @dataclass(slots=True)
 class Integrals:
-    """Of one user and one resource: thousandths × seconds."""
+    """Integrals of one user and one resource, in thousandths × seconds."""
 
     held: float = 0.0
     overused: float = 0.0
-    """Held beyond the entitlement."""
+    """Integral of the allocation beyond the entitlement."""
     owed: float = 0.0
-    """The commitment, as that part of the capacity."""
+    """Integral of the commitment, times the capacity."""
     entitled: float = 0.0
 
     def add(self, other: "Integrals") -> None:
-        """Add what another has counted."""
+        """Add the integrals of another meter."""
         self.held += other.held
         self.overused += other.overused
         self.owed += other.owed
@@ -48,20 +48,20 @@ class Integrals:
 
 @dataclass(slots=True)
 class HourlyUsage:
-    """What has been counted of one user in one hour."""
+    """Usage of one user in one hour."""
 
     resources: dict[str, Integrals] = field(default_factory=dict)
     wanted: float = 0.0
-    """Seconds in which it wanted offers."""
+    """Seconds in which the user wanted offers."""
     waited: float = 0.0
-    """Of these, seconds in which its dominant share was below its entitlement."""
+    """Seconds of `wanted` in which the user's dominant share was below its entitlement."""
     offers: int = 0
-    """Made to it."""
+    """Number of offers made to the user."""
     refused: int = 0
-    """Answers by which it gave offers back, as a whole or in part, with a filter."""
+    """Number of answers that declined an offer, or part of an offer, with a filter."""
 
     def add(self, other: "HourlyUsage") -> None:
-        """Add what has been counted apart."""
+        """Add usage that was metered separately."""
         for name, integrals in other.resources.items():
             self.resources.setdefault(name, Integrals()).add(integrals)
         self.wanted += other.wanted
@@ -71,7 +71,8 @@ class HourlyUsage:
 
 
 Terms: TypeAlias = tuple[Collection[str], float | None]
-"""Resources that do not count in shares; the time constant of commitments, None: they stay."""
+"""Names of resources that do not count in shares, and the time constant of commitments in seconds.
+None: commitments do not decay."""
 Span: TypeAlias = tuple[
     str,
     float,
@@ -85,139 +86,146 @@ Span: TypeAlias = tuple[
     Mapping[str, float],
     bool,
 ]
-"""A time in which a user stood so, and all that its integrals depend on: who; from when to when,
-in seconds since the epoch; the capacity; terms; then as in `AccountState`, but that commitments are
-those of an instant of their own, not after the begin, which comes before them."""
+"""A time span in which a user's state did not change, with the inputs of its integrals: user; begin
+and end in seconds since the epoch; capacity; terms; allocation; entitlement; time of the
+commitments, not after the begin; commitments at that time; over-use; whether the user was
+active."""
 Act: TypeAlias = tuple[tuple[str, ...], float, bool]
-"""Under which names an offer counts, when, and whether it was given back."""
+"""One offer event: the users that it counts for, its time in seconds since the epoch, and whether
+the offer was declined."""
 
 
 @dataclass(slots=True)
 class UsageAccumulator:
-    """All that has been counted since it was last taken, by hour (since the epoch).
+    """Usage since the last `Meter.take`, by hour since the epoch.
 
-    What is noted is added up by `settling`, soon: memory that is used again at once costs little.
+    Spans and offer events wait in queues until `settling` adds them up. It should run soon, because
+    memory that is reused at once costs little.
     """
 
     users: dict[int, dict[str, HourlyUsage]] = field(default_factory=dict)
     capacity: dict[int, dict[str, float]] = field(default_factory=dict)
-    """Thousandths × seconds, by resource."""
+    """Integrals of the capacity in thousandths × seconds, by hour and resource."""
     spans: deque[Span] = field(default_factory=deque)
-    """That wait to be added up."""
+    """Spans that wait to be integrated."""
     acts: deque[Act] = field(default_factory=deque)
-    """Likewise."""
+    """Offer events that wait to be counted."""
     until: float = 0.0
-    """The latest instant that has been added up."""
+    """End of the latest span that has been integrated, in seconds since the epoch."""
     closed: Mapping[str, "AccountCheckpoint"] = field(default_factory=dict)
-    """How users stood when their accounts were closed, which is done one by one."""
+    """Checkpoints of the accounts that have been closed so far. Accounts are closed one by one."""
     next: "UsageAccumulator | None" = None
-    """What they have had since then, and the cluster; None: no accounts are being closed."""
+    """Usage after the checkpoints, and the capacity. None: accounts are not being closed."""
 
     @property
     def since(self) -> float:
-        """The latest instant that anything was counted until."""
+        """End of the latest span, integrated or waiting, in seconds since the epoch."""
         return max(self.until, self.spans[-1][2]) if self.spans else self.until
 
     def tally(self, hour: int, user: str) -> HourlyUsage:
-        """Return the tally of a user in an hour, which may be new."""
-        tallies = self.users.get(hour)
-        if tallies is None:
-            tallies = self.users[hour] = {}
-        tally = tallies.get(user)
+        """Return the usage record of a user in an hour; create the record if necessary."""
+        users = self.users.get(hour)
+        if users is None:
+            users = self.users[hour] = {}
+        tally = users.get(user)
         if tally is None:
-            tally = tallies[user] = HourlyUsage()
+            tally = users[user] = HourlyUsage()
         return tally
 
     def settling(self) -> Generator[None, None, None]:
-        """Add up what waits for that, bit by bit; meanwhile more may be noted, and added up."""
+        """Generator form of `settle`: yields between steps. More entries may be added meanwhile."""
         spans, acts = self.spans, self.acts
         while spans or acts:
-            for _ in range(min(len(spans), _AT_ONCE)):
+            for _ in range(min(len(spans), _STEP_SIZE)):
                 self._integrate(spans.popleft())
-            for _ in range(min(len(acts), _AT_ONCE)):
+            for _ in range(min(len(acts), _STEP_SIZE)):
                 self.add_act(acts.popleft())
             yield
 
     def settle(self) -> None:
-        """Add up all that waits for that."""
+        """Add up all waiting spans and offer events."""
         for _ in self.settling():
             pass
 
     def bound(self) -> None:
-        """Where too much waits to be added up, add up the earliest now."""
+        """Add up the earliest entry of each queue that is too long."""
         if len(self.spans) > MOST_WAITING:
             self._integrate(self.spans.popleft())
         if len(self.acts) > MOST_WAITING:
             self.add_act(self.acts.popleft())
 
     def add_act(self, act: Act) -> None:
-        """Add up an offer that was made, or given back."""
+        """Count an offer that was made or declined."""
         names, now, refused = act
         hour = math.floor(now / HOUR)
         for name in names:
-            tally = self.tally(hour, name)
+            usage = self.tally(hour, name)
             if refused:
-                tally.refused += 1
+                usage.refused += 1
             else:
-                tally.offers += 1
+                usage.offers += 1
 
     def add(self, other: "UsageAccumulator") -> None:
-        """Add what has been counted apart."""
+        """Add usage that was metered separately."""
         other.settle()
-        for hour, tallies in other.users.items():
-            for user, tally in tallies.items():
-                self.tally(hour, user).add(tally)
+        for hour, users in other.users.items():
+            for user, usage in users.items():
+                self.tally(hour, user).add(usage)
         for hour, amounts in other.capacity.items():
             sums = self.capacity.setdefault(hour, {})
             for name, amount in amounts.items():
                 sums[name] = sums.get(name, 0.0) + amount
 
     def _integrate(self, span: Span) -> None:
-        user, begin, end, capacity, (excluded, tau), held, entitlement, at, owes, over, wants = span
+        user, begin, end, capacity, (excluded, tau), held, entitled, at, owed, over, active = span
         closed = self.closed.get(user)
         if closed is not None and self.next is not None and begin >= closed.at:
             self.next._integrate(span)  # noqa: SLF001 - its own kind
             return
-        settled = AccountState(held, entitlement, owes, over, wants)
-        stood = settled if at >= begin or not _moves(settled) else _later(settled, begin - at, tau)
+        noted = AccountState(held, entitled, owed, over, active)
+        state = noted if at >= begin or not _is_moving(noted) else _advanced(noted, begin - at, tau)
         self.until = max(self.until, end)
         for since, until in by_hours(begin, end):
-            tally = self.tally(math.floor(since / HOUR), user)
-            _add(tally, until - since, capacity, excluded, stood, tau)
+            usage = self.tally(math.floor(since / HOUR), user)
+            _add_integrals(usage, until - since, capacity, excluded, state, tau)
             if until < end:
-                stood = _later(stood, until - since, tau)
+                state = _advanced(state, until - since, tau)
 
 
 class AccountState(NamedTuple):
-    """How a user stands for a time in which nothing changes but its commitments."""
+    """State of a user's account in a time span in which only its commitments change."""
 
     allocation: Quantities
     entitlement: float
-    """Part of the capacity."""
+    """Fraction of the capacity."""
     commitments: Mapping[str, float]
-    """At the begin, as parts of the capacity."""
+    """Commitments at the begin of the span, as fractions of the capacity."""
     overuse: Mapping[str, float]
-    """What they move towards (Eq. 7)."""
+    """The values that commitments approach (Eq. 7)."""
     active: bool
-    """Whether it wants offers."""
+    """Whether the user wants offers."""
 
     def least(self, later: "AccountState") -> "AccountState":
-        """Return what is certain to have been in between, where nobody told: in the user's favour.
+        """Return a lower bound of the use between two states, in the user's favour.
 
-        It held what it held both before and after; over-use likewise; it owed what it owed before.
+        The allocation and the over-use are the smaller of both states, and the entitlement is the
+        larger. The commitments are the earlier state's.
+
+        Args:
+            later: The user's state at the end of a gap without information.
         """
         held = later.allocation
         return AccountState(
-            Quantities({n: min(amount, held[n]) for n, amount in self.allocation.items()}),
+            Quantities({name: min(amount, held[name]) for name, amount in self.allocation.items()}),
             max(self.entitlement, later.entitlement),
             self.commitments,
-            {n: min(rate, later.overuse.get(n, 0.0)) for n, rate in self.overuse.items()},
+            {name: min(rate, later.overuse.get(name, 0.0)) for name, rate in self.overuse.items()},
             self.active and later.active,
         )
 
 
 class AccountCheckpoint(NamedTuple):
-    """How a user stood when it was last counted."""
+    """A user's state when its account was last metered."""
 
     at: float
     """Seconds since the epoch."""
@@ -225,56 +233,56 @@ class AccountCheckpoint(NamedTuple):
 
 
 class Meter:
-    """Counts what users have, at whatever level they compete.
+    """Integrates the usage of users, at any level of the role tree.
 
-    It looks, and touches nothing that decisions depend on. No instant is counted twice for a user,
-    also if a clock goes back: each account says until when it has been counted. Each change of what
-    a user holds is noted, O(1), and added up later, in O(resources).
+    A meter only reads accounts and changes nothing that decisions depend on. No time is counted
+    twice for a user, even if a clock goes back: each account has the time up to which it was
+    metered. Each change of an allocation is recorded in O(1), and integrated later in O(resources).
     """
 
     def __init__(self) -> None:
         self.counted = UsageAccumulator()
-        """Since this was last taken."""
+        """Usage since the last `take`."""
         self.terms: Terms = ((), None)
         self.beginning: dict[str, AccountCheckpoint] | None = None
-        """How users stood when this began to count, until it is taken from here."""
+        """Checkpoints at the begin of metering, until a caller takes them from here."""
         self._since = 0.0
-        """Of what was taken, as below."""
+        """`since` at the last `take`."""
         self._capacity_at = 0.0
 
     @property
     def since(self) -> float:
-        """The latest instant that anything was counted until: nothing before is counted again."""
+        """The latest metered time in seconds since the epoch. No earlier time is metered."""
         return max(self._since, self.counted.since)
 
     @property
     def tau(self) -> float | None:
-        """With which commitments are made and fade; None: they stay."""
+        """Time constant of commitments in seconds. None: commitments do not decay."""
         return self.terms[1]
 
     def begin_anew(self, now: float, tau: float | None, excluded: Collection[str]) -> None:
-        """Count others from now on.
+        """Start metering other pools.
 
         Args:
             now: Seconds since the epoch.
-            tau: Time constant of commitments in seconds; None: they stay.
-            excluded: Resources that do not count in shares.
+            tau: Time constant of commitments in seconds. None: commitments do not decay.
+            excluded: Names of resources that do not count in shares.
         """
         self._capacity_at = max(now, self.since)
         self.terms = excluded, tau
 
     def count_capacity(self, capacity: Quantities, now: float) -> None:
-        """Count what the cluster has had until now."""
-        at, self._capacity_at = self._capacity_at, max(now, self._capacity_at)
-        if at > 0.0:
-            self._add_capacity(capacity, at, now)
+        """Integrate the cluster's capacity up to now."""
+        begin, self._capacity_at = self._capacity_at, max(now, self._capacity_at)
+        if begin > 0.0:
+            self._add_capacity(capacity, begin, now)
 
     def offered(self, users: tuple[str, ...], now: float) -> None:
-        """Count an offer made to a user, and to those above it."""
+        """Count an offer made to a user, for the user and for its ancestors."""
         self.counted.acts.append((users, now, False))
 
     def refused(self, users: tuple[str, ...], now: float) -> None:
-        """Count an offer that a user has given back."""
+        """Count an offer that a user has declined."""
         self.counted.acts.append((users, now, True))
 
     def bridge(
@@ -284,50 +292,52 @@ class Meter:
         capacity: Quantities,
         tau: float | None = None,
     ) -> None:
-        """Count a time in which nobody told what is held, as far as that is certain.
+        """Meter a gap without information about allocations, by a lower bound.
 
-        It is left out where it is longer than `LONGEST_GAP`, or ends before it begins.
+        A gap is left out if it is longer than `LONGEST_GAP` or ends before it begins.
 
         Args:
-            before: How users stood when it began.
-            after: How they stand now that it is over.
-            capacity: What there is now.
-            tau: Time constant of commitments in the meantime; None: the present one.
+            before: Checkpoints at the begin of the gap, by user.
+            after: Checkpoints at the end of the gap, by user.
+            capacity: The present capacity.
+            tau: Time constant of commitments during the gap in seconds. None: the present time
+                constant.
         """
         terms = self.terms if tau is None else (self.terms[0], tau)
         spans = set()
-        for user, former in before.items():
+        for user, earlier in before.items():
             later = after.get(user)
-            if later is None or not 0.0 < later.at - former.at <= LONGEST_GAP:
+            if later is None or not 0.0 < later.at - earlier.at <= LONGEST_GAP:
                 continue
-            spans.add((former.at, later.at))
-            held, entitlement, owes, over, wants = former.stretch.least(later.stretch)
-            begin, end = former.at, later.at
-            span = (user, begin, end, capacity, terms, held, entitlement, begin, owes, over, wants)
-            self.counted.spans.appendleft(span)  # as it is of before
-        if spans:  # the capacity, since the first account was closed
+            spans.add((earlier.at, later.at))
+            held, entitlement, owed, over, active = earlier.stretch.least(later.stretch)
+            begin, end = earlier.at, later.at
+            span = (user, begin, end, capacity, terms, held, entitlement, begin, owed, over, active)
+            self.counted.spans.appendleft(span)  # all others are later
+        if spans:  # integrate the capacity since the first account was closed
             end = max(span[1] for span in spans)
-            ats = (former.at for former in before.values())
+            ats = (earlier.at for earlier in before.values())
             begin = min(at for at in ats if 0.0 < end - at <= LONGEST_GAP)
             self._add_capacity(capacity, begin, end)
 
     def close(self) -> dict[str, AccountCheckpoint]:
-        """Begin to close accounts, the cluster's first; return where to note how each user stood.
+        """Begin to close accounts, and return the dictionary for the users' checkpoints.
 
-        What a user has from then on belongs to what is taken the next time. So whoever goes on from
-        how users stood counts no instant again, however long closing takes.
+        The capacity is closed at once. Usage after a user's checkpoint belongs to the next `take`.
+        So a reader that continues from the checkpoints counts no time twice, however long closing
+        takes.
         """
-        counted, formers = self.counted, dict[str, AccountCheckpoint]()
-        if counted.next is not None:  # it was begun before, and is begun anew
-            begun, counted.next = counted.next, None
-            counted.add(begun)
-        counted.closed, counted.next = formers, UsageAccumulator()
-        return formers
+        counted, checkpoints = self.counted, dict[str, AccountCheckpoint]()
+        if counted.next is not None:  # an earlier closing was not finished
+            unfinished, counted.next = counted.next, None
+            counted.add(unfinished)
+        counted.closed, counted.next = checkpoints, UsageAccumulator()
+        return checkpoints
 
     def take(self) -> UsageAccumulator:
-        """Return what has been counted since this was last called, to be added up elsewhere.
+        """Return the usage since the last call, for addition elsewhere.
 
-        Of accounts that have been closed, until then.
+        For closed accounts, the usage ends at their checkpoints.
         """
         self._since = self.since
         taken = self.counted
@@ -343,39 +353,39 @@ class Meter:
 
 
 def by_hours(begin: float, end: float) -> Iterable[tuple[float, float]]:
-    """Cut a time where an hour is full; nothing, if it ends before it begins."""
+    """Split a time span at full hours; yield nothing if the span ends before it begins."""
     while begin < end:
         full = (math.floor(begin / HOUR) + 1.0) * HOUR
         yield begin, min(full, end)
         begin = full
 
 
-def _moves(stood: AccountState) -> bool:
-    """Whether it owes anything, or begins to."""
-    return any(stood.commitments.values()) or any(stood.overuse.values())
+def _is_moving(state: AccountState) -> bool:
+    """Return whether any commitment is above 0 or about to grow."""
+    return any(state.commitments.values()) or any(state.overuse.values())
 
 
-def _later(stood: AccountState, elapsed: float, tau: float | None) -> AccountState:
+def _advanced(state: AccountState, elapsed: float, tau: float | None) -> AccountState:
     if tau is None:
-        return stood
+        return state
     commitments = {
-        name: decayed(commitment, stood.overuse.get(name, 0.0), elapsed, tau)
-        for name, commitment in stood.commitments.items()
+        name: decayed(commitment, state.overuse.get(name, 0.0), elapsed, tau)
+        for name, commitment in state.commitments.items()
     }
-    return stood._replace(commitments=commitments)
+    return state._replace(commitments=commitments)
 
 
-def _add(  # noqa: PLR0913, PLR0917 - what is added to, for how long, and all that it depends on
-    tally: HourlyUsage,
+def _add_integrals(  # noqa: PLR0913, PLR0917 - what is added to, for how long, and all that it depends on
+    usage: HourlyUsage,
     elapsed: float,
     capacity: Quantities,
     excluded: Collection[str],
-    stood: AccountState,
+    state: AccountState,
     tau: float | None,
 ) -> None:
-    """Add integrals over a time within one hour."""
-    allocation, entitlement = stood.allocation, stood.entitlement
-    resources = tally.resources
+    """Add the integrals over a time span within one hour."""
+    allocation, entitlement = state.allocation, state.entitlement
+    resources = usage.resources
     below = True
     for name, total in capacity.items():
         integrals = resources.get(name)
@@ -389,24 +399,26 @@ def _add(  # noqa: PLR0913, PLR0917 - what is added to, for how long, and all th
             if held >= entitled:
                 integrals.overused += (held - entitled) * elapsed
                 below = False
-    if stood.active:
-        tally.wanted += elapsed
+    if state.active:
+        usage.wanted += elapsed
         if below:
-            tally.waited += elapsed
-    if _moves(stood):
-        for name, owed in _owed(stood, elapsed, tau).items():
-            total = capacity[name] or (_ONE if name == _TASKS else 0)
+            usage.waited += elapsed
+    if _is_moving(state):
+        for name, owed in _commitment_integrals(state, elapsed, tau).items():
+            total = capacity[name] or (_ONE if name == _TASKS_NAME else 0)
             if total:
                 resources.setdefault(name, Integrals()).owed += owed * total
 
 
-def _owed(stood: AccountState, elapsed: float, tau: float | None) -> dict[str, float]:
+def _commitment_integrals(
+    state: AccountState, elapsed: float, tau: float | None
+) -> dict[str, float]:
     """Return ∫c dt = ō·T + (c₀ − ō)·τ·(1 − δ), the integral of Eq. 12, by resource."""
     if tau is None:
-        return {name: commitment * elapsed for name, commitment in stood.commitments.items()}
-    overuse, part = stood.overuse, tau * approached(elapsed, tau)
+        return {name: commitment * elapsed for name, commitment in state.commitments.items()}
+    overuse, part = state.overuse, tau * approached(elapsed, tau)
     owed = {}
-    for name, commitment in stood.commitments.items():
+    for name, commitment in state.commitments.items():
         rate = overuse.get(name, 0.0)
         owed[name] = rate * elapsed + (commitment - rate) * part
     return owed

@@ -425,7 +425,7 @@ class Pool(Generic[User]):
         Args:
             user: A known user.
             quantities: The resources to add.
-            times: Added to the user's allocation count. Among equal users, the lowest count is first.
+            times: Added to the user's allocation count. Equal users are ranked by this count.
 
         Raises:
             KeyError: the user is not known.
