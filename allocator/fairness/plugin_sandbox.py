@@ -1,8 +1,9 @@
-"""Policies that others have written, contained: what goes wrong in one costs a user its place.
+"""The plugin sandbox contains failures of external policies: a failure costs a user its rank.
 
-Where a policy fails for a user, or says what is no priority, that user comes after all for whom
-it does not, and those in DRF's order. So a policy that always fails is `drf`; no state is kept,
-and the same accounts give the same order.
+If a policy fails for a user, or returns an invalid priority, the user is ranked after all users for
+which the policy works. Users with failures are ranked in DRF order among themselves. So a policy
+that always fails behaves like `drf`. The sandbox keeps no state, so the same accounts give the same
+order.
 """
 
 from collections.abc import Callable, Iterator
@@ -17,15 +18,15 @@ from allocator.fairness.policies.policy import Faults, KeyPolicy, Origin, Policy
 from allocator.fairness.policies.sdrf import Sdrf
 
 LARGEST = 1e12
-"""Of what a policy from outside may say, up or down."""
+"""Largest absolute value that an external policy may return."""
 _AFTER_ALL = 1e15
-"""Far beyond what lines of such numbers reach in a year."""
+"""A priority far beyond the values that lines of such numbers reach in a year."""
 
 Value = TypeVar("Value")
 
 
 class PolicyFailedError(ValueError):
-    """A policy from outside failed in a study, so the study has no result.
+    """An external policy failed in a study, so the study has no result.
 
     Args:
         policy: The policy's name.
@@ -44,13 +45,13 @@ class PolicyFailedError(ValueError):
         return f"policy {self.policy!r} failed, so there is no result: {self.latest}"
 
     def summary(self) -> dict[str, object]:
-        """Return what a study prints as JSON in place of a result."""
+        """Return the JSON object that a study prints in place of a result."""
         failed = {"policy": self.policy, "times": self.times, "latest": self.latest}
         return {"failed": failed}
 
 
 def require_success(policy: Policy) -> None:
-    """Refuse the results of a policy that has failed: the order of users was not the policy's.
+    """Reject the results of a policy that has failed: its failures changed the order of users.
 
     Raises:
         PolicyFailedError: The policy failed at least once.
@@ -61,17 +62,18 @@ def require_success(policy: Policy) -> None:
 
 
 def adopted(kind: type[Policy], origin: Origin) -> type[Policy]:
-    """Return a policy's class whose mistakes are contained.
+    """Return a subclass of a policy's class that contains the policy's failures.
 
     Args:
-        kind: A class with a name.
-        origin: Where it is from.
+        kind: A policy class with a name.
+        origin: The file or package that defines the class.
 
     Raises:
-        ValueError: it cannot be asked what its users' priorities are; the message says what would
-            do.
+        ValueError: the class cannot compute priorities; the message says how to mend it.
     """
-    containing = next((each for base, each in _CONTAINING if issubclass(kind, base)), None)
+    containing = next(
+        (container for base, container in _CONTAINING if issubclass(kind, base)), None
+    )
     if containing is None:
         raise ValueError(
             f"class {kind.__name__}: a policy is a KeyPolicy, a LinePolicy or an Sdrf; derive it "
@@ -84,55 +86,55 @@ def adopted(kind: type[Policy], origin: Origin) -> type[Policy]:
         "__module__": kind.__module__,
         "origin": origin,
     }
-    if issubclass(kind, KeyPolicy) and not _says(kind, "goes_by_shares"):
+    if issubclass(kind, KeyPolicy) and not _defines(kind, "goes_by_shares"):
         described["goes_by_shares"] = False
     return new_class(kind.__name__, bases, exec_body=lambda body: body.update(described))
 
 
 class _Contained(Policy):
-    """What all kinds have in common."""
+    """Contained methods of all kinds of policies."""
 
     @override
     def measure(self, account: Account) -> dict[str, float]:
-        return _contained(self.faults, super().measure, account, _measures, account.shares.copy)
+        return _contained(self.faults, super().measure, account, _as_measures, account.shares.copy)
 
     @override
     def rate_of_use(self, account: Account) -> float:
         return _contained(
-            self.faults, super().rate_of_use, account, _not_negative, lambda: account.share
+            self.faults, super().rate_of_use, account, _as_nonnegative, lambda: account.share
         )
 
 
 class _ContainedKey(_Contained, KeyPolicy):
-    SAYS: ClassVar[tuple[str, ...]] = ("key", "measure")
+    METHODS: ClassVar[tuple[str, ...]] = ("key", "measure")
 
     @override
     def key(self, account: Account) -> float:
         return _contained(
             self.faults,
-            super().key,  # type: ignore[safe-super]  # of the class that is contained
+            super().key,  # type: ignore[safe-super]  # defined by the external class
             account,
-            _number,
+            _as_number,
             lambda: _after_all(account),
         )
 
 
 class _ContainedLine(_Contained, LinePolicy):
-    SAYS: ClassVar[tuple[str, ...]] = ("line", "rate_of_use", "measure")
+    METHODS: ClassVar[tuple[str, ...]] = ("line", "rate_of_use", "measure")
 
     @override
     def line(self, account: Account) -> tuple[float, float]:
         return _contained(
             self.faults,
-            super().line,  # type: ignore[safe-super]  # likewise
+            super().line,  # type: ignore[safe-super]  # defined by the external class
             account,
-            _line,
+            _as_line,
             lambda: (_after_all(account), 0.0),
         )
 
 
 class _ContainedSdrf(_Contained, Sdrf):
-    SAYS: ClassVar[tuple[str, ...]] = ("measure",)
+    METHODS: ClassVar[tuple[str, ...]] = ("measure",)
 
 
 _CONTAINING: tuple[tuple[type[Policy], type[Any]], ...] = (
@@ -146,32 +148,32 @@ def _require_sound(kind: type[Policy], containing: type[Any]) -> None:
     missing = sorted(kind.__abstractmethods__)
     if missing:
         raise ValueError(f"class {kind.__name__}: it lacks {' and '.join(missing)}(self, account)")
-    says: tuple[str, ...] = containing.SAYS
-    for each in _theirs(kind):
-        for name in vars(each):
-            if name in _FLAGS and type(vars(each)[name]) is not bool:
+    allowed: tuple[str, ...] = containing.METHODS
+    for base in _external_classes(kind):
+        for name in vars(base):
+            if name in _FLAG_NAMES and type(vars(base)[name]) is not bool:
                 raise ValueError(f"class {kind.__name__}: {name} is True or False")
-            if name in _OURS - set(says):
+            if name in _RESERVED - set(allowed):
                 raise ValueError(
                     f"class {kind.__name__}: Longshare itself does what {name!r} does; write "
-                    f"{' or '.join(says)} instead"
+                    f"{' or '.join(allowed)} instead"
                 )
 
 
-def _says(kind: type[Policy], name: str) -> bool:
-    return any(name in vars(each) for each in _theirs(kind))
+def _defines(kind: type[Policy], name: str) -> bool:
+    return any(name in vars(base) for base in _external_classes(kind))
 
 
-def _theirs(kind: type[Policy]) -> Iterator[type[Any]]:
-    """Go through the classes that a policy is made of, up to the first of ours."""
-    for each in kind.__mro__:
-        if each.__module__.partition(".")[0] == "allocator":
+def _external_classes(kind: type[Policy]) -> Iterator[type[Any]]:
+    """Yield the classes that a policy is made of, up to the first class of Longshare."""
+    for base in kind.__mro__:
+        if base.__module__.partition(".")[0] == "allocator":
             return
-        yield each
+        yield base
 
 
-_FLAGS = {"counts_tasks", "goes_by_shares", "moves_at_once", "queues", "per_machine"}
-_OURS = {
+_FLAG_NAMES = {"counts_tasks", "goes_by_shares", "moves_at_once", "queues", "per_machine"}
+_RESERVED = {
     *(
         "attribute",
         "crossing",
@@ -186,36 +188,36 @@ _OURS = {
     *("new_ranking", "origin", "phase", "priority", "rank", "rate_of_use", "rebased_after"),
     *("tau", "welcome"),
 }
-"""What a class from outside may not say, but for what its kind is there for."""
+"""Attributes that an external class must not define, except the methods of its kind."""
 
 
 def _contained(
     faults: Faults,
-    ask: Callable[[Account], Value],
+    method: Callable[[Account], Value],
     account: Account,
-    sound: Callable[[Value], Value],
-    instead: Callable[[], Value],
+    validate: Callable[[Value], Value],
+    fallback: Callable[[], Value],
 ) -> Value:
     try:
-        return sound(ask(account))
-    except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever others' code does
+        return validate(method(account))
+    except (Exception, SystemExit) as error:  # noqa: BLE001 - external code may raise anything
         faults.count += 1
-        faults.latest = _described(error)
-        return instead()
+        faults.latest = _error_text(error)
+        return fallback()
 
 
 def _after_all(account: Account) -> float:
-    """Return a priority that is beyond all others', and ordered as by DRF."""
+    """Return a priority after all valid priorities; such priorities are in DRF order."""
     share = account.share / account.weight
     return _AFTER_ALL * (1.0 + share / (1.0 + share))
 
 
-def _number(value: float) -> float:
-    """Accept a number that priorities can be.
+def _as_number(value: float) -> float:
+    """Return the value as a float if it is a valid priority.
 
     Raises:
-        TypeError: it is no number.
-        ValueError: it is too large, infinite, or not a number after all.
+        TypeError: the value is not a number.
+        ValueError: the value is too large, infinite or NaN.
     """
     if isinstance(value, bool) or not isinstance(value, float | int):
         raise TypeError(f"{value!r} is not a number")
@@ -224,33 +226,33 @@ def _number(value: float) -> float:
     return float(value)
 
 
-def _not_negative(value: float) -> float:
-    if _number(value) < 0:
+def _as_nonnegative(value: float) -> float:
+    if _as_number(value) < 0:
         raise ValueError(f"{value} is less than 0")
     return float(value)
 
 
-def _line(value: tuple[float, float]) -> tuple[float, float]:
+def _as_line(value: tuple[float, float]) -> tuple[float, float]:
     if not isinstance(value, tuple) or len(value) != 2:
         raise TypeError(f"{value!r} is not a pair of a priority and its growth in a second")
-    return _number(value[0]), _number(value[1])
+    return _as_number(value[0]), _as_number(value[1])
 
 
-def _measures(value: dict[str, float]) -> dict[str, float]:
+def _as_measures(value: dict[str, float]) -> dict[str, float]:
     if not isinstance(value, dict) or not all(isinstance(name, str) for name in value):
         raise TypeError(f"{value!r} is not a dictionary of fractions by name")
-    return {name: _not_negative(part) for name, part in value.items()}
+    return {name: _as_nonnegative(part) for name, part in value.items()}
 
 
-def _described(error: BaseException) -> str:
-    """Return what went wrong, and where in the policy's file."""
-    step: TracebackType | None = error.__traceback__
+def _error_text(error: BaseException) -> str:
+    """Return an error's message with the file and line of the policy."""
+    traceback: TracebackType | None = error.__traceback__
     file, line = "", 0
-    while step is not None:
-        module = str(step.tb_frame.f_globals.get("__name__", ""))
-        within = step.tb_frame.f_code.co_filename
+    while traceback is not None:
+        module = str(traceback.tb_frame.f_globals.get("__name__", ""))
+        within = traceback.tb_frame.f_code.co_filename
         if file in {"", within} and module.partition(".")[0] != "allocator":
-            file, line = within, step.tb_lineno
-        step = step.tb_next
-    where = f" ({file}, line {line})" if file else ""
-    return f"{type(error).__name__}: {str(error)[:200]}{where}"
+            file, line = within, traceback.tb_lineno
+        traceback = traceback.tb_next
+    location = f" ({file}, line {line})" if file else ""
+    return f"{type(error).__name__}: {str(error)[:200]}{location}"

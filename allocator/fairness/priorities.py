@@ -1,8 +1,8 @@
-"""Priority functions of time, compared exactly, and when two of them next cross.
+"""Priorities as functions of time: exact comparison, and the next crossing of two priorities.
 
-Coefficients and times are floats, that is, exact rationals. Two priorities are told apart in
-floating point where the difference is beyond any rounding, and in rational arithmetic where
-it is not. So the order of the Live Tree and that of a plain scan are the same to the last tie.
+Coefficients and times are floats, and therefore exact rationals. Two priorities are compared in
+floating point if their difference exceeds any rounding error, else in rational arithmetic. So the
+Live Tree and a plain scan give the same order to the last tie.
 """
 
 import math
@@ -19,9 +19,9 @@ from allocator.fairness.live_tree import Node, Priorities
 
 _ULP = 2.0**-53
 _DOUBT = 8 * _ULP
-"""Two priorities that differ by less than this, times the operands, are told apart exactly."""
+"""Two priorities that differ by less than this number, times the operands, are compared exactly."""
 _EARLY, _LATE = 1.0 + 8 * _ULP, 1.0 - 8 * _ULP
-"""A crossing is two rounded differences and a rounded quotient away from its operands."""
+"""Bounds for the rounding error of a crossing: two rounded differences and a rounded quotient."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,13 +37,13 @@ class StraightLines(Priorities[PriorityLine, int | Fraction]):
 
     @override
     def compare(self, a: PriorityLine, b: PriorityLine, now: int | Fraction) -> int:
-        """Order by value at `now`, then by slope."""
+        """Compare by value at `now`, then by slope."""
         ahead = (a.value - b.value) + (a.slope - b.slope) * now or a.slope - b.slope
         return (ahead > 0) - (ahead < 0)
 
     @override
     def crossing(self, a: PriorityLine, b: PriorityLine, now: int | Fraction) -> Fraction | None:
-        """Return when the lines meet after `now`; None: never."""
+        """Return the time after `now` at which the lines meet; None: never."""
         if a.slope == b.slope:
             return None
         when = Fraction(b.value - a.value) / Fraction(a.slope - b.slope)
@@ -54,39 +54,40 @@ Segment: TypeAlias = tuple[float, float]
 """(A, M): the line A + M·s."""
 
 Rank: TypeAlias = tuple[int, float, tuple[float | Fraction, ...], float]
-"""Sorts priorities at one instant: class, value rounded, what is left of it, how it goes on."""
+"""Sort key of a priority at one time: class, rounded value, remainder of the value, growth."""
 
-_STILL = 2.0**-42
-"""A quarter of a step of `in_steps`: a priority that moves by no more is constant."""
-_BLUR = 2.0**-40
-"""Of the operands: far more than rounding can do to what should be the same priority."""
+_CONSTANT_BELOW = 2.0**-42
+"""A quarter of a step of `in_steps`. A priority that moves by at most this amount is constant."""
+_TOLERANCE = 2.0**-40
+"""Relative tolerance: far more than the rounding error of equal priorities, times the operands."""
 
 
-@dataclass(slots=True)  # not frozen, which takes three times as long to make; nobody changes one
+@dataclass(slots=True)  # frozen takes three times as long to construct; not mutated
 class Envelope:
     """A priority under SDRF: the maximum of straight lines in s = e^(−t/τ).
 
-    Between two changes of allocation each commitment moves exponentially towards its over-use
-    (Eq. 12), so o + c = A + M·s with A = o + ō and M = c − ō, and the maximum over resources
-    is an upper envelope (Eq. 13).
+    Between two changes of allocation each commitment moves exponentially towards its over-use (Eq.
+    12). So o + c = A + M·s with A = o + ō and M = c − ō, and the maximum over resources is an upper
+    envelope (Eq. 13).
     """
 
     lines: tuple[Segment, ...]
-    """At least one, the highest at s = 0 first; those that can never be the maximum for s > 0 are
+    """At least one line, the highest at s = 0 first. Lines that are never the maximum for s > 0 are
     left out."""
     count: int = 0
     """Breaks ties: fewer allocations first."""
     held: float = 0.0
-    """Breaks ties before the count, where lines do not tell what a user holds: less first."""
+    """Breaks ties before the count, if lines do not depend on the allocation: the smaller
+    allocation first."""
 
     def faded(self, s: float) -> "Envelope":
-        """Return this envelope, or a constant if it moves by almost nothing from s on."""
-        if any(abs(slope * s) > _STILL for _, slope in self.lines):
+        """Return this envelope, or a constant if the priority hardly moves from s on."""
+        if any(abs(slope * s) > _CONSTANT_BELOW for _, slope in self.lines):
             return self
         return Envelope(((self.lines[0][0], 0.0),), self.count, self.held)
 
     def at(self, s: float) -> float:
-        """Return the priority, rounded."""
+        """Return the priority at s, rounded."""
         if len(self.lines) == 1:
             ((a, m),) = self.lines
             return a + m * s
@@ -94,13 +95,13 @@ class Envelope:
 
 
 def envelope(lines: list[Segment], s: float, count: int = 0) -> Envelope:
-    """Build an envelope for (0, s]: drop lines that another is above of at both ends."""
+    """Return an envelope for (0, s], without lines that are below another line at both ends."""
     if lines.count(lines[0]) == len(lines):
         return Envelope((lines[0],), count)
     kept: list[Segment] = []
     for line in sorted(set(lines), reverse=True):
-        for other in kept:
-            if other[1] >= line[1] or _above(other, line, s):
+        for upper_line in kept:
+            if upper_line[1] >= line[1] or _above(upper_line, line, s):
                 break
         else:
             kept.append(line)
@@ -108,23 +109,23 @@ def envelope(lines: list[Segment], s: float, count: int = 0) -> Envelope:
 
 
 def _above(upper: Segment, lower: Segment, s: float) -> bool:
-    """Whether a line is above another at s, beyond any rounding, that of s included."""
+    """Return whether a line is above another at s, beyond any rounding, including that of s."""
     (a, m), (b, n) = upper, lower
-    rise, other = m * s, n * s
-    # Operands, not sums: these may be far smaller, and their errors are not.
-    size = abs(a) + abs(rise) + abs(b) + abs(other)
-    return (a + rise) - (b + other) > 16 * _ULP * size
+    upper_rise, lower_rise = m * s, n * s
+    # The error follows the operands: their sums may be far smaller.
+    size = abs(a) + abs(upper_rise) + abs(b) + abs(lower_rise)
+    return (a + upper_rise) - (b + lower_rise) > 16 * _ULP * size
 
 
 class Envelopes(Priorities[Envelope, float]):
-    """The family of SDRF's priorities; its time is −s, which grows from −1 towards 0."""
+    """The family of SDRF priorities. Its time is −s, which grows from −1 towards 0."""
 
     @override
     def compare(self, a: Envelope, b: Envelope, now: float) -> int:
-        """Order by value, then by who grows slower just after, then by count.
+        """Compare by value, then by growth just after `now`, then by allocation count.
 
-        As s falls, A + M·s grows by −M; of several lines that meet at a maximum the one with
-        the least M takes over.
+        As s falls, A + M·s grows by −M. If several lines meet at a maximum, the line with the least
+        M is the maximum afterwards.
         """
         ahead = 0.0
         if a.lines != b.lines:
@@ -147,14 +148,15 @@ class Envelopes(Priorities[Envelope, float]):
         return later - value <= NEAR * (size + later_size + 1.0)
 
     def rank(self, a: Envelope, now: float) -> tuple[Rank, float]:
-        """Return what sorts as `compare` does at `now`, counts aside, and how blurred it is.
+        """Return a sort key for `now` and its tolerance.
 
-        The blur is beyond any difference that rounding makes to one and the same priority.
+        The key orders as `compare` does, without counts. The tolerance exceeds any difference that
+        rounding makes between equal priorities.
         """
         s = -now
-        value, *rest = _exact(a, s)
+        value, *remainder = _exact(a, s)
         size = max([abs(level) + abs(slope * s) for level, slope in a.lines])
-        return (0, value, tuple(rest), -_slope_after(a, s)), _BLUR * size
+        return (0, value, tuple(remainder), -_slope_after(a, s)), _TOLERANCE * size
 
     @override
     def position(
@@ -165,25 +167,25 @@ class Envelopes(Priorities[Envelope, float]):
     ) -> int:
         s, attribute = -now, node.attribute
         value, size = _value(attribute, s)
-        place = bisect_left(
+        index = bisect_left(
             nodes,
             (value, attribute.held, attribute.count, node.id),
             key=lambda n: (n.attribute.at(s), n.attribute.held, n.attribute.count, n.id),
         )
-        # Each neighbour was compared with the node: if that was safe, all that came of it was.
-        for neighbour in nodes[max(place - 1, 0) : place + 1]:
-            other, other_size = _value(neighbour.attribute, s)
-            close = abs(other - value) <= _DOUBT * (size + other_size)
-            if close and neighbour.attribute.lines != attribute.lines:
+        # The search compared both neighbours with the node. If this was safe, the index is right.
+        for neighbour in nodes[max(index - 1, 0) : index + 1]:
+            neighbour_value, neighbour_size = _value(neighbour.attribute, s)
+            uncertain = abs(neighbour_value - value) <= _DOUBT * (size + neighbour_size)
+            if uncertain and neighbour.attribute.lines != attribute.lines:
                 return super().position(nodes, node, now)
-        return place
+        return index
 
     @override
     def crossing(self, a: Envelope, b: Envelope, now: float) -> float | None:
-        """Return the first meeting of the two envelopes after `now` (Eq. 14, 15).
+        """Return the first meeting of the two envelopes after `now` (Eq. 14, 15); None: never.
 
-        Rounded towards `now`. Meetings of lines that are below either envelope are left out;
-        one where the envelopes only touch may be returned.
+        The result is rounded towards `now`. Meetings of lines below either envelope are left out. A
+        meeting where the envelopes only touch may be returned.
         """
         if a.lines == b.lines:
             return None
@@ -191,33 +193,33 @@ class Envelopes(Priorities[Envelope, float]):
             return _meeting(a.lines[0], b.lines[0], now)
         first: float | None = None
         for line in a.lines:
-            for other in b.lines:
-                when = _meeting(line, other, now)
+            for second in b.lines:
+                when = _meeting(line, second, now)
                 if when is None or (first is not None and when >= first):
                     continue
-                s = (other[0] - line[0]) / (line[1] - other[1])
-                if not (_hidden(line, s, a) or _hidden(other, s, b)):
+                s = (second[0] - line[0]) / (line[1] - second[1])
+                if not (_hidden(line, s, a) or _hidden(second, s, b)):
                     first = when
         return first
 
 
 def _meeting(a: Segment, b: Segment, now: float) -> float | None:
-    """Return when, after `now`, two lines meet, rounded towards it; None: never."""
-    (value, slope), (other, tilt) = a, b
-    if slope == tilt:
+    """Return when two lines meet after `now`, rounded towards `now`; None: never."""
+    (value, slope), (second, second_slope) = a, b
+    if slope == second_slope:
         return None
-    s, s_now = (other - value) / (slope - tilt), -now
+    s, s_now = (second - value) / (slope - second_slope), -now
     if s <= 0 or s * _LATE >= s_now:
         return None
     early = s * _EARLY
     if early >= s_now:
-        meeting = (Fraction(other) - Fraction(value)) / (Fraction(slope) - Fraction(tilt))
+        meeting = (Fraction(second) - Fraction(value)) / (Fraction(slope) - Fraction(second_slope))
         return None if meeting >= s_now else now
     return -early
 
 
 def _value(envelope: Envelope, s: float) -> tuple[float, float]:
-    """Return the value at s, rounded, and the size of what went into it."""
+    """Return the rounded value at s, and the size of its operands."""
     if len(envelope.lines) == 1:
         ((level, slope),) = envelope.lines
         moved = slope * s
@@ -231,23 +233,23 @@ def _value(envelope: Envelope, s: float) -> tuple[float, float]:
 
 
 def _difference(a: Envelope, b: Envelope, s: float) -> float:
-    """Return a − b at s with the right sign: rounded where that is safe, else exact."""
+    """Return a − b at s with the right sign: rounded if rounding is safe, else exact."""
     if len(a.lines) == len(b.lines) == 1:
-        ((value, slope),), ((other, tilt),) = a.lines, b.lines
-        moved, shifted = slope * s, tilt * s
-        ahead = (value + moved) - (other + shifted)
-        size = abs(value) + abs(moved) + abs(other) + abs(shifted)
-        return ahead if abs(ahead) > _DOUBT * size else _apart(a, b, s)
+        ((value, slope),), ((second, second_slope),) = a.lines, b.lines
+        moved, shifted = slope * s, second_slope * s
+        ahead = (value + moved) - (second + shifted)
+        size = abs(value) + abs(moved) + abs(second) + abs(shifted)
+        return ahead if abs(ahead) > _DOUBT * size else _exact_sign(a, b, s)
     high_a, size_a = _value(a, s)
     high_b, size_b = _value(b, s)
     ahead = high_a - high_b
-    return ahead if abs(ahead) > _DOUBT * max(size_a, size_b) else _apart(a, b, s)
+    return ahead if abs(ahead) > _DOUBT * max(size_a, size_b) else _exact_sign(a, b, s)
 
 
-def _apart(a: Envelope, b: Envelope, s: float) -> int:
-    """Return the sign of a − b at s."""
-    one, other = _exact(a, s), _exact(b, s)
-    return (one > other) - (one < other)
+def _exact_sign(a: Envelope, b: Envelope, s: float) -> int:
+    """Return the sign of a − b at s, in exact arithmetic."""
+    exact_a, exact_b = _exact(a, s), _exact(b, s)
+    return (exact_a > exact_b) - (exact_a < exact_b)
 
 
 def _exact(envelope: Envelope, s: float) -> exact.Exact:
@@ -266,27 +268,27 @@ def _slope_after(envelope: Envelope, s: float) -> float:
 
 
 def _hidden(line: Segment, s: float, inside: Envelope) -> bool:
-    """Whether the line is below its envelope at s, beyond any rounding."""
-    return any(_above(other, line, s) for other in inside.lines)
+    """Return whether the line is below its envelope at s, beyond any rounding."""
+    return any(_above(candidate, line, s) for candidate in inside.lines)
 
 
 NEAR = 2.0**-39
-"""Two priorities that differ by less than this, times their size if that is above 1, are equal but
-for rounding; a step of `Level.key` is half as long."""
+"""Two priorities are equal except for rounding if they differ by less than this number, times their
+size if the size exceeds 1. A step of `Level.key` is half as long."""
 _STEPS = 6144.0
 """Floats near this number are 2^-40 apart."""
 
 
 class Level(NamedTuple):
-    """Priority of a user at an instant, to compare users who may be equal but for rounding."""
+    """Priority of a user at a time, for comparing users that may be equal except for rounding."""
 
     rank: int
     """Class of the priority; the lowest is first."""
     value: float
     """Priority within the class."""
     growth: float
-    """Decides between equal priorities: the lowest is first. It says how the priority grows, by
-    itself or by what the user holds."""
+    """Orders equal priorities, the lowest growth first. It is the growth of the priority over time,
+    or with the allocation."""
 
     @property
     def key(self) -> tuple[int, float, float]:
@@ -298,48 +300,48 @@ class Level(NamedTuple):
 
 
 def in_steps(value: float) -> float:
-    """Return a number in steps of 2^-40 if it is below 1, or with 40 bits."""
+    """Return a number in steps of 2^-40 if the number is below 1, else with 40 bits."""
     return (value + _STEPS) - _STEPS if abs(value) < 1.0 else forty_bits(value)
 
 
 def forty_bits(value: float) -> float:
-    """Return a number without the last bits, which rounding makes different."""
+    """Return a number with 40 bits, without the last bits that rounding errors change."""
     mantissa, exponent = math.frexp(value)
     return math.ldexp(round(math.ldexp(mantissa, 40)), exponent - 40)
 
 
 @dataclass(slots=True)
 class Drift:
-    """A priority that is a straight line in time, unless a guarantee puts it first."""
+    """A priority that is a straight line in time, unless a guarantee puts its user first."""
 
     guaranteed: bool
-    """Comes before all that are not."""
+    """Guaranteed users come before all others."""
     value: float
-    """At time 0."""
+    """Priority at time 0."""
     slope: float
-    """In a second."""
+    """Growth per second."""
     count: int = 0
     """Breaks ties: fewer allocations first."""
 
 
 class Drifts(Priorities[Drift, float]):
-    """The family of priorities that add up what was allocated; its time is in seconds, from 0."""
+    """The family of priorities that accumulate allocations. Its time is in seconds from 0."""
 
     @override
     def compare(self, a: Drift, b: Drift, now: float) -> int:
-        """Order by guarantee, then by value, then by who grows slower, then by count."""
+        """Compare by guarantee, then by value, then by slope, then by allocation count."""
         if a.guaranteed != b.guaranteed:
             return -1 if a.guaranteed else 1
         if a.value == b.value and a.slope == b.slope:
             return (a.count > b.count) - (a.count < b.count)
-        rise, other = a.slope * now, b.slope * now
-        rounded = (a.value + rise) - (b.value + other)
-        size = abs(a.value) + abs(rise) + abs(b.value) + abs(other)
+        rise_a, rise_b = a.slope * now, b.slope * now
+        rounded = (a.value + rise_a) - (b.value + rise_b)
+        size = abs(a.value) + abs(rise_a) + abs(b.value) + abs(rise_b)
         ahead: float = rounded
         if abs(rounded) <= _DOUBT * size:
-            one = exact.value(a.value, a.slope, now)
-            two = exact.value(b.value, b.slope, now)
-            ahead = float((one > two) - (one < two))
+            exact_a = exact.value(a.value, a.slope, now)
+            exact_b = exact.value(b.value, b.slope, now)
+            ahead = float((exact_a > exact_b) - (exact_a < exact_b))
         ahead = ahead or a.slope - b.slope
         return (ahead > 0) - (ahead < 0)
 
@@ -355,10 +357,10 @@ class Drifts(Priorities[Drift, float]):
         return a.guaranteed == b.guaranteed and ahead <= NEAR * (size + 1.0)
 
     def rank(self, a: Drift, now: float) -> tuple[Rank, float]:
-        """Return what sorts as `compare` does at `now`, counts aside, and how blurred it is."""
-        value, *rest = exact.value(a.value, a.slope, now)
-        rank = (0 if a.guaranteed else 1, value, tuple(rest), a.slope)
-        return rank, _BLUR * (abs(a.value) + abs(a.slope * now))
+        """Return a sort key for `now`, as `compare` orders without counts, and its tolerance."""
+        value, *remainder = exact.value(a.value, a.slope, now)
+        rank = (0 if a.guaranteed else 1, value, tuple(remainder), a.slope)
+        return rank, _TOLERANCE * (abs(a.value) + abs(a.slope * now))
 
     @override
     def position(
@@ -370,15 +372,15 @@ class Drifts(Priorities[Drift, float]):
         low, high = 0, len(nodes)
         while low < high:
             middle = (low + high) // 2
-            other = nodes[middle].attribute
-            rise = other.slope * now
-            ahead = other.value + rise - value
-            doubt = _DOUBT * (size + abs(other.value) + abs(rise))
-            if other.guaranteed == guaranteed and abs(ahead) > doubt:
-                before = ahead < 0
+            attribute = nodes[middle].attribute
+            rise = attribute.slope * now
+            ahead = attribute.value + rise - value
+            doubt = _DOUBT * (size + abs(attribute.value) + abs(rise))
+            if attribute.guaranteed == guaranteed and abs(ahead) > doubt:
+                precedes = ahead < 0
             else:
-                before = self.precedes(nodes[middle], node, now)
-            if before:
+                precedes = self.precedes(nodes[middle], node, now)
+            if precedes:
                 low = middle + 1
             else:
                 high = middle
@@ -386,7 +388,7 @@ class Drifts(Priorities[Drift, float]):
 
     @override
     def crossing(self, a: Drift, b: Drift, now: float) -> float | None:
-        """Return when the lines meet after `now`, rounded towards it; None: never."""
+        """Return when the lines meet after `now`, rounded towards `now`; None: never."""
         if a.guaranteed != b.guaranteed or a.slope == b.slope:
             return None
         when = (b.value - a.value) / (a.slope - b.slope)

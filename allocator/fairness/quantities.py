@@ -23,7 +23,7 @@ def to_milli(value: float) -> int:
 
 
 class Quantities(Mapping[str, int]):
-    """Amounts of resources by name, in integer thousandths; what is absent is 0.
+    """Amounts of resources by name, in integer thousandths. Missing names have the amount 0.
 
     Immutable. Operations cost O(names). Arithmetic is exact.
 
@@ -40,14 +40,14 @@ class Quantities(Mapping[str, int]):
 
     @classmethod
     def _of(cls, milli: dict[str, int]) -> "Quantities":
-        """Wrap amounts none of which is 0, without copying them."""
-        made = Quantities.__new__(cls)
-        made._milli = milli  # noqa: SLF001 - of one that has just been made
-        return made
+        """Wrap a dictionary of nonzero amounts without copying it."""
+        quantities = Quantities.__new__(cls)
+        quantities._milli = milli  # noqa: SLF001 - of a new object
+        return quantities
 
     @classmethod
     def from_doubles(cls, amounts: Mapping[str, float]) -> "Quantities":
-        """Convert from units.
+        """Convert amounts in units, such as 1.5 CPUs.
 
         Raises:
             ValueError: an amount is negative or not a finite number.
@@ -64,10 +64,10 @@ class Quantities(Mapping[str, int]):
 
     @classmethod
     def parse(cls, text: str) -> "Quantities":
-        """Read Mesos's flag syntax for scalars: `cpus:4;mem:6144`.
+        """Parse Mesos's flag syntax for scalars: `cpus:4;mem:6144`.
 
         Raises:
-            ValueError: the text does not have that form; the message shows where.
+            ValueError: the text does not have this form; the message shows the wrong entry.
         """
         amounts: dict[str, float] = {}
         for entry in filter(None, map(str.strip, text.split(";"))):
@@ -99,7 +99,7 @@ class Quantities(Mapping[str, int]):
 
     @override
     def items(self) -> ItemsView[str, int]:
-        return self._milli.items()  # the inherited view looks every name up again
+        return self._milli.items()  # the inherited view does another look-up per name
 
     def __contains__(self, name: object) -> bool:
         return name in self._milli
@@ -107,7 +107,7 @@ class Quantities(Mapping[str, int]):
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Quantities) and self._milli == other._milli
 
-    __hash__ = None  # type: ignore[assignment]  # compared by value, but never a key
+    __hash__ = None  # type: ignore[assignment]  # compared by value, and never a dictionary key
 
     def __add__(self, other: "Quantities") -> "Quantities":
         if not self._milli:
@@ -120,17 +120,17 @@ class Quantities(Mapping[str, int]):
         return self._of(milli)
 
     def __sub__(self, other: "Quantities") -> "Quantities":
-        """Take away.
+        """Subtract.
 
         Raises:
-            ValueError: there is less than that of a resource.
+            ValueError: an amount is smaller than the amount to subtract.
         """
         milli = dict(self._milli)
         for name, amount in other._milli.items():
-            rest = milli.get(name, 0) - amount
-            if rest > 0:
-                milli[name] = rest
-            elif rest == 0:
+            remaining = milli.get(name, 0) - amount
+            if remaining > 0:
+                milli[name] = remaining
+            elif remaining == 0:
                 del milli[name]
             else:
                 raise ValueError(
@@ -139,7 +139,7 @@ class Quantities(Mapping[str, int]):
         return self._of(milli)
 
     def exchanged(self, old: "Quantities", new: "Quantities") -> "Quantities":
-        """Return this with something new for something old, which is part of it."""
+        """Return a copy in which `new` replaces `old`, which must be contained in it."""
         milli = dict(self._milli)
         for name, amount in new.items():
             milli[name] = milli.get(name, 0) + amount
@@ -150,28 +150,28 @@ class Quantities(Mapping[str, int]):
         return self._of(milli)
 
     def times(self, number: int) -> "Quantities":
-        """Return so many times this."""
+        """Return a multiple of the quantities."""
         if number == 1:
             return self
         return Quantities({name: number * amount for name, amount in self._milli.items()})
 
     def contains(self, other: "Quantities") -> bool:
-        """Whether there is at least as much of everything."""
+        """Return whether every amount is at least as large as in the argument."""
         milli = self._milli
-        for name, amount in other.items():  # noqa: SIM110 - all() is slow, and this is at the heart
+        for name, amount in other.items():  # noqa: SIM110 - all() is slow, and this method is hot
             if milli.get(name, 0) < amount:
                 return False
         return True
 
     def shares(self, capacity: "Quantities") -> dict[str, float]:
-        """Return what fraction of the capacity this is, by name of the capacity's resources.
+        """Return the fractions of the capacity, by name of the capacity's resources.
 
         Integers are divided, so equal fractions are equal numbers.
         """
         return self.parts_of(capacity.items())
 
     def parts_of(self, totals: Iterable[tuple[str, int]]) -> dict[str, float]:
-        """Return what fraction this is of each of some totals."""
+        """Return the fraction of each of the given totals, by name."""
         milli = self._milli
         return {name: milli.get(name, 0) / total for name, total in totals}
 

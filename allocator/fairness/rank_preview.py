@@ -1,4 +1,4 @@
-"""Where a user would stand in order if it held something else."""
+"""Rank previews: the rank of a user with another allocation."""
 
 from collections.abc import Callable, Hashable
 from typing import NamedTuple
@@ -8,11 +8,11 @@ from allocator.fairness.quantities import Quantities
 
 
 class RankPreview(NamedTuple):
-    """Where a user stands in order at an instant, and would if it held something else."""
+    """A user's present rank, and a function for its rank with another allocation."""
 
     rank: tuple[Rank, float]
-    """With its blur; of equal ranks who got gifts less often comes first."""
+    """The present rank and its tolerance. Of equal ranks, the lower allocation count is first."""
     likeness: Hashable
-    """Users of equal likeness rank alike where they hold alike."""
+    """Users with equal keys rank alike with equal allocations."""
     rank_of: Callable[[Quantities], tuple[Rank, float]]
-    """What the rank would be if the user held so much from now on. O(m)."""
+    """Returns the rank and its tolerance for another allocation. O(m)."""

@@ -1,4 +1,4 @@
-"""Three ways to keep elements in order of priority, behind one interface."""
+"""Rankings: three ways to keep elements in order of priority, behind one interface."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Iterable, Iterator
@@ -16,63 +16,63 @@ K = TypeVar("K")
 
 
 class Ranking(ABC, Generic[Id, K]):
-    """Elements with an attribute each, in order of what a policy makes of it.
+    """Elements with one attribute each, in the order that a policy defines on attributes.
 
     Ids are unique, hashable and orderable.
     """
 
     @abstractmethod
     def insert(self, element: Id, attribute: K) -> None:
-        """Add an element that is not there."""
+        """Add an element. Its id must be new."""
 
     @abstractmethod
     def delete(self, element: Id) -> None:
-        """Remove an element that is there."""
+        """Remove an element. Its id must be present."""
 
     def fill(self, elements: Iterable[tuple[Id, K]]) -> None:
-        """Add elements while there are none; quicker where they come almost in order."""
+        """Add elements to an empty ranking; faster if the elements are almost in order."""
         for element, attribute in elements:
             self.insert(element, attribute)
 
     @abstractmethod
     def __iter__(self) -> Iterator[Id]:
-        """Go through the elements, lowest priority value first."""
+        """Iterate over the elements, lowest priority value first."""
 
     @abstractmethod
     def __len__(self) -> int:
         """Return the number of elements."""
 
     def minimum(self) -> Id:
-        """Return the first element; there must be one."""
+        """Return the first element. The ranking must not be empty."""
         return next(iter(self))
 
     def by_level(self, in_order: Callable[[list[Iterable[Id]]], Iterable[Id]]) -> Iterator[Id]:
-        """Go through the elements as `LiveTree.by_level` does.
+        """Iterate over the elements as `LiveTree.by_level` does.
 
-        Only rankings of policies that set `has_levels` are asked.
+        This method is called only for policies that set `has_levels`.
         """
         raise NotImplementedError
 
     def replace(self, element: Id, attribute: K) -> None:
-        """Change an element's attribute."""
+        """Replace an element's attribute."""
         self.delete(element)
         self.insert(element, attribute)
 
     def advance(self, now: float) -> None:
-        """Move to a later instant of the policy's time; a static order does not care."""
+        """Move to a later phase of the policy. Static rankings ignore the phase."""
 
     @property
     def events(self) -> int:
-        """How many position changes of neighbours have been looked at."""
+        """The number of position changes of neighbours processed so far."""
         return 0
 
     def crossings(self) -> Iterator[Crossing[float, Id]]:
-        """Go through the upcoming position changes that are known, soonest first."""
+        """Yield the known upcoming position changes, soonest first."""
         return iter(())
 
 
 class KeyRanking(Ranking[Id, K]):
-    """Order by a key that time does not change. Changes O(log n) comparisons, least O(1)."""
+    """Order by a key that does not change with time. Changes cost O(log n), the minimum O(1)."""
 
     def __init__(self) -> None:
         self._order: SortedList[tuple[K, Id]] = SortedList()
@@ -155,9 +155,9 @@ class LiveRanking(Ranking[Id, K]):
 
 
 class ScanRanking(Ranking[Id, K]):
-    """Order by priorities that drift, worked out anew at each look; the plain reference.
+    """Order by priorities that drift, computed at each read; the plain reference.
 
-    Changes O(1), the least O(n), all in order O(n log n).
+    Changes cost O(1), the minimum O(n), and all elements in order O(n log n).
     """
 
     def __init__(self, priorities: Priorities[K, float], now: float) -> None:

@@ -1,7 +1,8 @@
-"""The order of a pool at one instant while users get more and more, without moving any of them.
+"""A sorter snapshot: the order of a pool during one allocation cycle, without changing the pool.
 
-A run of the allocator gives thousands of times at one instant. The pool itself follows once, when
-the run is over; meanwhile a front says who is next, and who would be after any number of gifts.
+An allocation cycle makes thousands of allocations at one time. The pool is updated once, at the end
+of the cycle. Meanwhile the snapshot keeps the order, and computes the rank of a user after any
+number of allocations.
 """
 
 from bisect import bisect_left, insort
@@ -15,238 +16,263 @@ from allocator.fairness.quantities import Quantities
 
 User = TypeVar("User", bound=Hashable)
 Position: TypeAlias = tuple[object, ...]
-"""Sorts the users of a pool at an instant: rank, count, user."""
+"""Sorts the users of a pool at a time: rank, allocation count, user."""
 
 
 class SortKey(NamedTuple):
-    """Where a user stands, or would stand after some gifts."""
+    """Sort key of a user, now or after some allocations."""
 
     position: Position
     blur: float
-    """How far rounding may shift what should be the same priority, and far more."""
+    """Tolerance: more than rounding can move equal priorities apart."""
 
     @property
     def priority(self) -> float:
-        """The number by which it is compared with others of its class."""
+        """The number that is compared with the priorities of other users of the same class."""
         return cast("float", self.position[1])
 
     def to(self, other: "SortKey") -> float | None:
-        """Return how far it is to another place of the same class; None: it is of another."""
+        """Return the priority difference to another key of the same class; None: another class."""
         if self.position[0] != other.position[0]:
             return None
         return other.priority - self.priority
 
     def surely_before(self, other: "SortKey") -> bool:
-        """Whether this comes first, however arithmetic rounds."""
-        blur = self.blur + other.blur
-        if not blur:
+        """Return whether this key comes first, with any rounding errors."""
+        tolerance = self.blur + other.blur
+        if not tolerance:
             return self.position < other.position
-        mine, others = self.position, other.position
-        return (mine[0], mine[1] + blur) < (others[0], others[1])  # type: ignore[operator]
+        mine, theirs = self.position, other.position
+        return (mine[0], mine[1] + tolerance) < (theirs[0], theirs[1])  # type: ignore[operator]
 
 
-class _Held:
-    """What users of one kind may hold, where they rank then, and what they hold with more.
+class _RankedAllocation:
+    """One possible allocation of the users of one rank_class, its rank, and its successors.
 
-    Gifts are few different objects, so where a gift leads is known by what it is.
+    Added quantities are few different objects, so successors are cached by object identity.
     """
 
-    __slots__ = ("_kind", "_next", "blur", "quantities", "rank")
+    __slots__ = ("_rank_class", "_successors", "blur", "quantities", "rank")
 
     def __init__(
-        self, kind: "_Kind", quantities: Quantities, rank: tuple[Rank, float] | None
+        self, rank_class: "_RankClass", quantities: Quantities, rank: tuple[Rank, float] | None
     ) -> None:
-        self._kind = kind
+        self._rank_class = rank_class
         self.quantities = quantities
-        self.rank, self.blur = rank if rank is not None else kind.rank_of(quantities)
-        self._next: dict[int, tuple[Quantities, _Held]] = {}
+        self.rank, self.blur = rank if rank is not None else rank_class.rank_of(quantities)
+        self._successors: dict[int, tuple[Quantities, _RankedAllocation]] = {}
 
-    def plus(self, more: Quantities) -> "_Held":
-        if not more:
-            return self._kind.held(self.quantities)
-        found = self._next.get(id(more))
-        if found is None:
-            held = self._kind.held(self.quantities + more)
-            found = self._next[id(more)] = more, held  # so that the id stays its own
-        return found[1]
+    def plus(self, added: Quantities) -> "_RankedAllocation":
+        if not added:
+            return self._rank_class.held(self.quantities)
+        successor = self._successors.get(id(added))
+        if successor is None:
+            held = self._rank_class.held(self.quantities + added)
+            successor = self._successors[id(added)] = added, held  # keeps the id unique
+        return successor[1]
 
 
-class _Kind:
-    """Users who rank alike where they hold alike."""
+class _RankClass:
+    """Users that rank alike with equal allocations."""
 
     __slots__ = ("_held", "rank_of")
 
     def __init__(self, rank_of: Callable[[Quantities], tuple[Rank, float]]) -> None:
         self.rank_of = rank_of
-        self._held: dict[frozenset[tuple[str, int]], _Held] = {}
+        self._held: dict[frozenset[tuple[str, int]], _RankedAllocation] = {}
 
-    def held(self, quantities: Quantities) -> _Held:
+    def held(self, quantities: Quantities) -> _RankedAllocation:
         key = frozenset(quantities.items())
         held = self._held.get(key)
         if held is None:
-            held = self._held[key] = _Held(self, quantities, None)
+            held = self._held[key] = _RankedAllocation(self, quantities, None)
         return held
 
 
-class _Spot(Generic[User]):
-    """A user that the front has had to look at."""
+class _UserState(Generic[User]):
+    """State of a user that the snapshot had to rank."""
 
-    kind: _Kind | None = None
-    held: _Held | None = None
-    """Where what it holds ranks it; None: nobody has asked since that changed."""
-    place: SortKey | None = None
-    """Where it stood when that was last worked out."""
-    late = False
-    """Whether it has got something and has not been sorted in since."""
+    rank_class: _RankClass | None = None
+    held: _RankedAllocation | None = None
+    """The user's allocation with its rank. None: not computed since the last change."""
+    key: SortKey | None = None
+    """The sort key when it was last computed."""
+    unsorted = False
+    """Whether the user has a new allocation and has not been sorted in since."""
     sorted = False
 
-    def __init__(self, user: User, total: Quantities, gifts: int) -> None:
+    def __init__(self, user: User, total: Quantities, count: int) -> None:
         self.user = user
         self.total = total
-        """What it holds now."""
-        self.gifts = gifts
+        """The present allocation."""
+        self.count = count
 
 
 class SorterSnapshot(Generic[User]):
-    """Active users of a pool in order; the pool must not change before what they hold is told it.
+    """Active users of a pool in order. The pool must not change until it gets the new allocations.
 
-    A gift costs O(m + log n) in m resources and n users that have got something. What a user's
-    rank would be is worked out once for all users who stand alike.
+    An allocation costs O(m + log n) in m resources and n users with allocations of this cycle.
+    Ranks are computed once for all users of the same rank class.
     """
 
-    __slots__ = ("_changed", "_coming", "_kinds", "_late", "_moved", "_pool", "_spots", "_still")
+    __slots__ = (
+        "_changed",
+        "_pool",
+        "_rank_classes",
+        "_remaining",
+        "_sorted_positions",
+        "_states",
+        "_unmoved",
+        "_unsorted",
+    )
 
     def __init__(self, pool: Pool[User] | FrameworkSorter[User]) -> None:
         self._pool = pool
-        self._coming: Iterator[User] | None = None
-        self._still: list[User] = []
-        """Those who have got nothing, in order, as far as anybody has looked."""
-        self._moved: list[Position] = []
-        """Those who have got something, sorted."""
-        self._changed: dict[User, _Spot[User]] = {}
-        """Those who have got something, sorted or not."""
-        self._late: list[_Spot[User]] = []
-        self._spots: dict[User, _Spot[User]] = {}
-        self._kinds: dict[Hashable, _Kind] = {}
+        self._remaining: Iterator[User] | None = None
+        self._unmoved: list[User] = []
+        """Users without an allocation in this cycle, in order, as far as they have been read."""
+        self._sorted_positions: list[Position] = []
+        """Sorted positions of users with an allocation in this cycle."""
+        self._changed: dict[User, _UserState[User]] = {}
+        """All users with an allocation in this cycle, sorted or not."""
+        self._unsorted: list[_UserState[User]] = []
+        self._states: dict[User, _UserState[User]] = {}
+        self._rank_classes: dict[Hashable, _RankClass] = {}
 
     def __iter__(self) -> Iterator[User]:
-        """Go through active users, the next one first; nobody must get anything meanwhile."""
+        """Iterate over active users in order. No allocation may change during the iteration."""
         if self._pool.active == 1:
             yield from self._pool
             return
         self._sort()
-        number = 0
-        for position in self._moved:
-            while (user := self._at(number)) is not None and self._before(user, position):
+        index = 0
+        for position in self._sorted_positions:
+            while (user := self._unmoved_user(index)) is not None and self._before(user, position):
                 yield user
-                number += 1
-            yield position[-1]  # type: ignore[misc]  # it is the user
-        while (user := self._at(number)) is not None:
+                index += 1
+            yield position[-1]  # type: ignore[misc]  # the last element is the user
+        while (user := self._unmoved_user(index)) is not None:
             yield user
-            number += 1
+            index += 1
 
     def place(self, user: User) -> SortKey:
-        """Return where a user stands now."""
+        """Return a user's present sort key."""
         self._sort()
-        spot = self._spot(user)
-        if spot.place is None:
-            spot.place = self._placed(spot)
-        return spot.place
+        state = self._state(user)
+        if state.key is None:
+            state.key = self._compute_key(state)
+        return state.key
 
     def after(self, user: User, more: Quantities, times: int) -> SortKey:
-        """Return where a user would stand after some gifts that amount to this."""
-        spot = self._spot(user)
-        held = self._held(spot).plus(more)
-        return self._led(spot, held.rank, held.blur, times)
+        """Return a user's sort key after allocations that add up to `more`.
+
+        Args:
+            user: A user of the pool.
+            more: The resources to add.
+            times: The number to add to the allocation count.
+        """
+        state = self._state(user)
+        held = self._held(state).plus(more)
+        return self._key_after(state, held.rank, held.blur, times)
 
     def holding(self, user: User, total: Quantities, times: int) -> SortKey:
-        """Return where a user would stand if it held so much, after so many gifts more.
+        """Return a user's sort key with another allocation.
 
-        Unlike `after` it remembers nothing: it is for amounts that nobody else will hold.
+        This method caches nothing, unlike `after`: it is for amounts that no other user will hold.
+
+        Args:
+            user: A user of the pool.
+            total: The user's whole allocation.
+            times: The number to add to the allocation count.
         """
-        spot = self._spot(user)
-        rank, blur = self._kind(spot).rank_of(total)
-        return self._led(spot, rank, blur, times)
+        state = self._state(user)
+        rank, blur = self._rank_class(state).rank_of(total)
+        return self._key_after(state, rank, blur, times)
 
     def held(self, user: User) -> Quantities:
-        """Return what a user holds now."""
-        return self._spot(user).total
+        """Return a user's present allocation."""
+        return self._state(user).total
 
     def hold(self, user: User, quantities: Quantities, times: int) -> None:
-        """Say what a user holds now, after so many gifts more."""
-        spot = self._spot(user)
-        spot.total, spot.held = quantities, None
-        spot.gifts += times
+        """Replace a user's allocation, and add `times` to its allocation count."""
+        state = self._state(user)
+        state.total, state.held = quantities, None
+        state.count += times
         if user not in self._changed:
-            self._changed[user] = spot
-            if user in self._still:  # as a rule among the first
-                self._still.remove(user)
-        if not spot.late:
-            spot.late = True
-            self._late.append(spot)
+            self._changed[user] = state
+            if user in self._unmoved:  # most often near the begin
+                self._unmoved.remove(user)
+        if not state.unsorted:
+            state.unsorted = True
+            self._unsorted.append(state)
 
     def changed(self) -> Iterator[tuple[User, Quantities, int]]:
-        """Go through those to whom something was given: what they hold, and how many gifts had."""
-        for user, spot in self._changed.items():
-            yield user, spot.total, spot.gifts
+        """Yield users with allocations in this cycle, their allocations and allocation counts."""
+        for user, state in self._changed.items():
+            yield user, state.total, state.count
 
-    def _spot(self, user: User) -> _Spot[User]:
-        spot = self._spots.get(user)
-        if spot is None:
-            spot = self._spots[user] = _Spot(user, *self._pool.holding(user))
-        return spot
+    def _state(self, user: User) -> _UserState[User]:
+        state = self._states.get(user)
+        if state is None:
+            state = self._states[user] = _UserState(user, *self._pool.holding(user))
+        return state
 
-    def _held(self, spot: _Spot[User]) -> _Held:
-        if spot.held is None:
-            kind = self._kind(spot)  # where that is new, so is what is held
-            if spot.held is None:
-                spot.held = kind.held(spot.total)
-        return spot.held
+    def _held(self, state: _UserState[User]) -> _RankedAllocation:
+        if state.held is None:
+            rank_class = self._rank_class(state)  # may set `state.held`, too
+            if state.held is None:
+                state.held = rank_class.held(state.total)
+        return state.held
 
-    def _kind(self, spot: _Spot[User]) -> _Kind:
-        if spot.kind is None:
-            prospect = self._pool.prospect(spot.user)
-            spot.kind = self._kinds.get(prospect.likeness)
-            if spot.kind is None:
-                spot.kind = self._kinds[prospect.likeness] = _Kind(prospect.rank_of)
-            if spot.user not in self._changed:
-                spot.held = _Held(spot.kind, spot.total, prospect.rank)
-        return spot.kind
+    def _rank_class(self, state: _UserState[User]) -> _RankClass:
+        if state.rank_class is None:
+            preview = self._pool.prospect(state.user)
+            state.rank_class = self._rank_classes.get(preview.likeness)
+            if state.rank_class is None:
+                state.rank_class = self._rank_classes[preview.likeness] = _RankClass(
+                    preview.rank_of
+                )
+            if state.user not in self._changed:
+                state.held = _RankedAllocation(state.rank_class, state.total, preview.rank)
+        return state.rank_class
 
-    def _placed(self, spot: _Spot[User]) -> SortKey:
-        held = self._held(spot)
-        return SortKey((*held.rank, spot.gifts, spot.user), held.blur)
+    def _compute_key(self, state: _UserState[User]) -> SortKey:
+        held = self._held(state)
+        return SortKey((*held.rank, state.count, state.user), held.blur)
 
-    def _led(self, spot: _Spot[User], rank: Rank, blur: float, times: int) -> SortKey:
-        """Return where gifts lead; where they do not move a priority, nor does rounding."""
+    def _key_after(self, state: _UserState[User], rank: Rank, blur: float, times: int) -> SortKey:
+        """Return the sort key after allocations.
+
+        If the allocations do not change the priority, rounding errors do not either.
+        """
         if blur:
-            present = self._held(spot).rank
+            present = self._held(state).rank
             if rank[1] == present[1] and rank[2] == present[2]:
                 blur = 0.0
-        return SortKey((*rank, spot.gifts + times, spot.user), blur)
+        return SortKey((*rank, state.count + times, state.user), blur)
 
-    def _at(self, number: int) -> User | None:
-        """Return one of those who have got nothing, by its place among them."""
-        if self._coming is None:
-            self._coming = iter(self._pool)
-        while number >= len(self._still):
-            user = next(self._coming, None)
+    def _unmoved_user(self, index: int) -> User | None:
+        """Return a user without an allocation in this cycle, by its position among these users."""
+        if self._remaining is None:
+            self._remaining = iter(self._pool)
+        while index >= len(self._unmoved):
+            user = next(self._remaining, None)
             if user is None:
                 return None
             if user not in self._changed:
-                self._still.append(user)
-        return self._still[number]
+                self._unmoved.append(user)
+        return self._unmoved[index]
 
     def _before(self, user: User, position: Position) -> bool:
         return self.place(user).position < position
 
     def _sort(self) -> None:
-        """Put those in their places who have got something since somebody looked."""
-        for spot in self._late:
-            if spot.sorted:
-                assert spot.place is not None
-                del self._moved[bisect_left(self._moved, spot.place.position)]
-            spot.place = self._placed(spot)
-            insort(self._moved, spot.place.position)
-            spot.sorted, spot.late = True, False
-        self._late.clear()
+        """Insert the users whose allocation has changed since the last read."""
+        for state in self._unsorted:
+            if state.sorted:
+                assert state.key is not None
+                del self._sorted_positions[bisect_left(self._sorted_positions, state.key.position)]
+            state.key = self._compute_key(state)
+            insort(self._sorted_positions, state.key.position)
+            state.sorted, state.unsorted = True, False
+        self._unsorted.clear()

@@ -1,4 +1,4 @@
-"""How users stand, as it is told to people and remembered: now, or later if nothing changes."""
+"""Standings of users, for people and for records: at present, or later if nothing changes."""
 
 from collections.abc import Hashable, Iterator
 from dataclasses import dataclass
@@ -13,28 +13,29 @@ User = TypeVar("User", bound=Hashable)
 
 @dataclass(frozen=True)
 class Standing(Generic[User]):
-    """How a user stands at an instant. Shares and commitments are fractions of capacity."""
+    """A user's standing at a time. Shares and commitments are fractions of the capacity."""
 
     user: User
     weight: float
     entitlement: float
-    """wᵢ / Σw, of the pool's part"""
+    """wᵢ / Σw, times the pool's part of the capacity"""
     active: bool
     allocation: Quantities
     shares: dict[str, float]
     share: float
     """Dominant share"""
     measured: dict[str, float]
-    """What the policy goes by: shares, or the task share under the name `tasks`"""
+    """Values that the policy ranks by: shares, or the task share under the name `tasks`"""
     task_share: float | None
-    """Tasks held over those it could run alone without constraints; None: the policy does not
-    ask, the demand is not known, or no task fits"""
+    """Tasks held over the tasks that the user could run alone without constraints. None: the policy
+    does not count tasks, the demand is unknown, or no task fits"""
     commitments: dict[str, float]
-    """Also of resources that do not count, or that the capacity has lost"""
+    """Commitments by resource, including resources that do not count or are gone from the
+    capacity"""
     inherited: float
     """Commitment for resources that the capacity has not had yet"""
     overuse: dict[str, float]
-    """What commitments move towards (Eq. 7); of resources that count"""
+    """Values that commitments approach (Eq. 7), by resource that counts"""
     commitment: float
     """Dominant commitment (Eq. 9), of resources that count"""
     priority: float
@@ -42,10 +43,10 @@ class Standing(Generic[User]):
 
 
 class CommitmentTrajectory(NamedTuple):
-    """What it takes to say what a user will owe, until something changes (Eq. 12)."""
+    """Parameters of a user's future commitments, until something changes (Eq. 12)."""
 
     since: float
-    """Seconds; commitments are those of this instant"""
+    """Time of the commitments in seconds"""
     commitments: dict[str, float]
     overuse: dict[str, float]
     inherited: float
@@ -53,7 +54,7 @@ class CommitmentTrajectory(NamedTuple):
 
 @dataclass(frozen=True)
 class PoolSnapshot(Generic[User]):
-    """Users as they were at an instant, whatever happens to their pool later."""
+    """Accounts of a pool at a time, which later changes of the pool do not affect."""
 
     policy: Policy
     tau: float | None
@@ -62,7 +63,7 @@ class PoolSnapshot(Generic[User]):
     accounts: dict[User, Account]
 
     def standings_at(self, when: float) -> Iterator[Standing[User]]:
-        """Go through how all users stand at an instant if nothing changes, in no order."""
+        """Yield the standings of all users at a time, in no order, if nothing changes."""
         when = max(when, self.now)
         for user, account in self.accounts.items():
             yield standing(self.policy, self.tau, user, account, when)
@@ -71,7 +72,15 @@ class PoolSnapshot(Generic[User]):
 def standing(
     policy: Policy, tau: float | None, user: User, account: Account, when: float
 ) -> Standing[User]:
-    """Return how the user of an account that is rated stands at an instant."""
+    """Return the standing of a user with a rated account.
+
+    Args:
+        policy: The pool's policy.
+        tau: Time constant of the decay in seconds. None: commitments do not decay.
+        user: The user's id.
+        account: The user's account, rated.
+        when: The time in seconds.
+    """
     commitments = account.commitments_at(when, tau)
     return Standing(
         user=user,

@@ -1,4 +1,4 @@
-"""Turns: the one that has been longest without something is first."""
+"""Turns: a queue in which the member that has waited longest is first."""
 
 from collections.abc import Hashable, Iterable
 from typing import Generic, TypeVar
@@ -7,10 +7,10 @@ T = TypeVar("T", bound=Hashable)
 
 
 class Turns(Generic[T]):
-    """A queue for something scarce, in which each place is kept until its turn has come.
+    """A queue for a scarce resource, in which each member keeps its place until its turn.
 
-    A member gets its place when it is first seen, and a place behind all others when it has had its
-    turn. So while a member waits, each other one has at most one turn before it.
+    A new member gets a place when it is first seen, and a place at the end after its turn. So while
+    a member waits, every other member has at most one turn before it.
     """
 
     def __init__(self) -> None:
@@ -18,10 +18,10 @@ class Turns(Generic[T]):
         self._place: dict[T, int] = {}
 
     def order(self, members: Iterable[T]) -> list[T]:
-        """Return members in order of their turns; those that are equal stay in the order given.
+        """Return members in order of their turns. Members with equal places keep the given order.
 
-        A member that is new is placed before the one that has had its turn last, since it may have
-        come while that turn lasted.
+        A new member is placed before the member that had its turn last. It may have arrived during
+        that turn.
         """
         waiting = list(members)
         for member in waiting:
@@ -29,16 +29,16 @@ class Turns(Generic[T]):
         return sorted(waiting, key=self._place.__getitem__)
 
     def end(self, member: T) -> None:
-        """Place a member that has had its turn behind all others."""
+        """Move a member that has had its turn to the end."""
         self._last += 2
         self._place[member] = self._last
 
     def defer(self, members: Iterable[T]) -> None:
-        """Place members that have no use for their turns now behind all others."""
+        """Move members that cannot use their turns now to the end."""
         self._last += 2
         for member in members:
             self._place[member] = self._last - 1
 
     def forget(self, member: T) -> None:
-        """Forget a member that is gone."""
+        """Forget a member."""
         self._place.pop(member, None)
