@@ -1,4 +1,4 @@
-"""How any client of the service proves who it is, and knows whom it talks to."""
+"""TLS credentials of the service's clients."""
 
 import os
 from dataclasses import dataclass
@@ -9,21 +9,21 @@ import grpc
 from allocator.files import read_plain
 
 AUTHORITY, CERTIFICATE, KEY = "LONGSHARE_CA", "LONGSHARE_CERTIFICATE", "LONGSHARE_KEY"
-"""Environment variables that name a client's files."""
+"""Environment variables with the paths of a client's TLS files."""
 
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """A client's TLS files in PEM format; without any, the channel is not encrypted."""
+    """A client's TLS files in PEM format. Without files, the channel is not encrypted."""
 
     authority: Path | None = None
-    """That has signed the service's certificate."""
+    """Certificate of the authority that signed the service's certificate."""
     certificate: Path | None = None
     key: Path | None = None
 
     @classmethod
     def of_environment(cls) -> "Identity":
-        """Return the identity that the environment names."""
+        """Return the identity that the environment variables name."""
         authority, certificate, key = (
             Path(os.environ[name]) if os.environ.get(name) else None
             for name in (AUTHORITY, CERTIFICATE, KEY)
@@ -31,7 +31,7 @@ class Identity:
         return cls(authority, certificate, key)
 
     def credentials(self) -> grpc.ChannelCredentials | None:
-        """Read the files; None: there are none.
+        """Read the files and return channel credentials; None: no files are named.
 
         Raises:
             OSError: a file cannot be read.

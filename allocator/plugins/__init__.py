@@ -1,6 +1,6 @@
-"""Policies from outside: a file that somebody names, or a package that is installed.
+"""External policies: from a file that is named, or from an installed package.
 
-What is loaded is code, and runs with all rights of whoever loads it.
+Loaded policies are code. They run with all rights of the user that runs Longshare.
 """
 
 from collections.abc import Mapping
@@ -15,44 +15,46 @@ __all__ = ["PolicyError", "create", "is_known", "load", "load_trusted", "provide
 
 
 def create(name: str, parameters: Mapping[str, object]) -> policies.Policy:
-    """Make a policy that is ours, of a file that has been loaded, or of an installed package.
+    """Create a policy of Longshare, of a loaded file or of an installed package.
 
     Raises:
-        ValueError: there is no such policy, a package's cannot be used, or a parameter is not one
-            of it; the message says which, why, and what would do.
+        ValueError: no policy has this name, the package's policy cannot be used, or a parameter is
+            invalid. The message says which parameter, why, and how to mend it.
     """
     if name not in policies.names() and not load_installed(name):
-        others = f", and installed: {', '.join(found)}" if (found := installed()) else ""
+        installed_text = (
+            f", and installed: {', '.join(offered)}" if (offered := installed()) else ""
+        )
         raise ValueError(
-            f"policy {name!r} is unknown; there are: {', '.join(policies.names())}{others}"
+            f"policy {name!r} is unknown; there are: {', '.join(policies.names())}{installed_text}"
         )
     return policies.create(name, parameters)
 
 
 def is_known(name: str) -> bool:
-    """Whether there is a policy of this name, ours or from outside."""
+    """Return whether a policy of Longshare or an external policy has this name."""
     return name in policies.names() or name in installed()
 
 
 def provide(name: str, file: str, sha256: str) -> None:
-    """Make a policy known in another process, as it was in the one that asks.
+    """Load a policy in another process, in the same version as in the calling process.
 
     Args:
-        name: The policy's.
-        file: Where it is defined.
-        sha256: Of that file.
+        name: The policy's name.
+        file: Path of the file that defines the policy.
+        sha256: SHA-256 of the file's content, in hexadecimal.
 
     Raises:
-        PolicyError: it cannot be used, or is another one by now.
+        PolicyError: the policy cannot be used, or the file has changed.
     """
     if name not in policies.names():
         load_installed(name)
-    if not _is(name, sha256):
+    if not _has_content(name, sha256):
         load(Path(file))
-    if not _is(name, sha256):
+    if not _has_content(name, sha256):
         raise PolicyError(f"{file} has changed meanwhile; start anew")
 
 
-def _is(name: str, sha256: str) -> bool:
+def _has_content(name: str, sha256: str) -> bool:
     origin = policies.find(name).origin if name in policies.names() else None
     return origin is not None and origin.sha256 == sha256

@@ -1,4 +1,4 @@
-"""Which policies a module defines, and what makes them known."""
+"""Adoption: finds the policies that a module defines and registers them."""
 
 import hashlib
 import re
@@ -15,7 +15,7 @@ _NAME = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*")
 
 
 def origin_of(file: str, content: bytes) -> Origin:
-    """Return what is remembered of a file with policies."""
+    """Return the origin record of a file with policies."""
     return Origin(
         file=file,
         sha256=hashlib.sha256(content).hexdigest(),
@@ -24,17 +24,17 @@ def origin_of(file: str, content: bytes) -> Origin:
 
 
 def known(origin: Origin) -> list[str]:
-    """Return the names of policies that are known already from a file of this content."""
+    """Return the names of registered policies from the same file with the same content."""
     return [
         name
         for name in policies.names()
-        if (other := policies.find(name).origin) is not None
-        and (other.file, other.sha256) == (origin.file, origin.sha256)
+        if (existing := policies.find(name).origin) is not None
+        and (existing.file, existing.sha256) == (origin.file, origin.sha256)
     ]
 
 
 def defined(module: ModuleType) -> list[type[Policy]]:
-    """Return the policies that a module defines itself, in its order; those without a name not."""
+    """Return the policies that a module defines itself, in its order, except unnamed classes."""
     return [
         kind
         for kind in vars(module).values()
@@ -46,15 +46,15 @@ def defined(module: ModuleType) -> list[type[Policy]]:
 
 
 def adopt(kinds: Iterable[type[Policy]], origin: Origin) -> list[str]:
-    """Make policies known, all or none; return their names.
+    """Register all policies, or no policy if one cannot be used. Return their names.
 
     Raises:
-        PolicyError: one of them cannot be used.
+        PolicyError: a policy cannot be used.
     """
     ready: dict[str, type[Policy]] = {}
     for kind in kinds:
         try:
-            ready[_name(kind, ready)] = adopted(kind, origin)
+            ready[_validated_name(kind, ready)] = adopted(kind, origin)
         except ValueError as error:
             raise PolicyError(f"{origin.file}: {error}") from error
     for kind in ready.values():
@@ -62,7 +62,7 @@ def adopt(kinds: Iterable[type[Policy]], origin: Origin) -> list[str]:
     return list(ready)
 
 
-def _name(kind: type[Policy], taken: Collection[str]) -> str:
+def _validated_name(kind: type[Policy], taken: Collection[str]) -> str:
     if "name" in kind.model_fields:
         raise ValueError(
             f"class {kind.__name__}: its name is none of its parameters; write it without a type, "

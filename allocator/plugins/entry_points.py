@@ -1,4 +1,4 @@
-"""Policies of packages that are installed: the entry points of the group `longshare.policies`."""
+"""Policies of installed packages: the entry points of the group `longshare.policies`."""
 
 import inspect
 from importlib.metadata import EntryPoint, entry_points
@@ -12,15 +12,15 @@ GROUP = "longshare.policies"
 
 
 def installed() -> list[str]:
-    """Return the names of policies that installed packages offer; none of them is imported."""
+    """Return the names of policies that installed packages offer, without importing any package."""
     return sorted({point.name for point in entry_points(group=GROUP)})
 
 
 def load_installed(name: str) -> bool:
-    """Make an installed package's policy known; return whether there is one of this name.
+    """Register an installed package's policy. Return whether a package offers this name.
 
     Raises:
-        PolicyError: two packages offer it, or it cannot be used.
+        PolicyError: two packages offer the name, or the policy cannot be used.
     """
     points = list(entry_points(group=GROUP, name=name))
     if not points:
@@ -33,16 +33,16 @@ def load_installed(name: str) -> bool:
 
 
 def _adopt(point: EntryPoint) -> None:
-    where = f"entry point {point.name} = {point.value} of {GROUP}"
+    label = f"entry point {point.name} = {point.value} of {GROUP}"
     try:
         kind = point.load()
         file = inspect.getsourcefile(kind) if isinstance(kind, type) else None
         content = b"" if file is None else Path(file).read_bytes()
     except (Exception, SystemExit) as error:
-        raise PolicyError(f"{where}: {type(error).__name__}: {error}") from error
+        raise PolicyError(f"{label}: {type(error).__name__}: {error}") from error
     if not isinstance(kind, type) or not issubclass(kind, Policy):
-        raise PolicyError(f"{where}: {kind!r} is no policy; it must name a class")
-    called = getattr(kind, "name", None)
-    if called != point.name:
-        raise PolicyError(f"{where}: the class calls itself {called!r}; both must be the same")
+        raise PolicyError(f"{label}: {kind!r} is no policy; it must name a class")
+    policy_name = getattr(kind, "name", None)
+    if policy_name != point.name:
+        raise PolicyError(f"{label}: the class calls itself {policy_name!r}; both must be the same")
     adopt([kind], origin_of(file or point.value, content))

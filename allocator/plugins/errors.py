@@ -1,5 +1,5 @@
-"""What is wrong with a policy from outside."""
+"""Errors of external policies."""
 
 
 class PolicyError(ValueError):
-    """It cannot be used; the message names the file, the line if there is one, and what to do."""
+    """A policy cannot be used. The message names the file, the line if known, and the remedy."""

@@ -1,6 +1,6 @@
-"""Policies by name. A new one is a file of its own in this package, and nothing else.
+"""Policies by name. A module of this package that defines a named policy registers it.
 
-Those that others have written are told by `allocator.plugins`.
+External policies are registered by `allocator.plugins`.
 """
 
 import pkgutil
@@ -15,32 +15,32 @@ from allocator.fairness.policies.policy import Policy
 __all__ = ["Policy", "create", "find", "names", "ours", "register"]
 
 
-def _found() -> Iterator[type[Policy]]:
-    """Go through the classes of this package's modules that have a policy's name."""
+def _policy_classes() -> Iterator[type[Policy]]:
+    """Yield the classes of this package's modules that have a policy's name."""
     for module in pkgutil.walk_packages(__path__, f"{__name__}."):
         for kind in vars(import_module(module.name)).values():
             if isinstance(kind, type) and issubclass(kind, Policy) and "name" in vars(kind):
                 yield kind
 
 
-_POLICIES: dict[str, type[Policy]] = {policy.name: policy for policy in _found()}
+_POLICIES: dict[str, type[Policy]] = {policy.name: policy for policy in _policy_classes()}
 
 
 def names() -> list[str]:
-    """Return the names of all policies that are known."""
+    """Return the names of all registered policies."""
     return sorted(_POLICIES)
 
 
 def ours() -> list[str]:
-    """Return the names of those that come with Longshare."""
+    """Return the names of the policies that come with Longshare."""
     return [name for name in names() if _POLICIES[name].origin is None]
 
 
 def register(kind: type[Policy]) -> None:
-    """Make a policy known that does not come with Longshare; one of its name is replaced.
+    """Register an external policy; it replaces an external policy of the same name.
 
     Raises:
-        ValueError: it has the name of one that does.
+        ValueError: a policy of Longshare has this name.
     """
     known = _POLICIES.get(kind.name)
     if known is not None and known.origin is None:
@@ -52,7 +52,7 @@ def find(name: str) -> type[Policy]:
     """Return a policy's class.
 
     Raises:
-        ValueError: there is no such policy; the message says which there are.
+        ValueError: no policy has this name; the message lists the policies.
     """
     try:
         return _POLICIES[name]
@@ -61,19 +61,19 @@ def find(name: str) -> type[Policy]:
 
 
 def create(name: str, parameters: Mapping[str, object]) -> Policy:
-    """Make a policy from its name and parameters.
+    """Create a policy from its name and parameters.
 
     Raises:
-        ValueError: there is no such policy, or a parameter is not one of it or has a value
-            that it cannot have; the message says which, why, and what would do.
+        ValueError: no policy has this name, or a parameter is unknown or has an invalid value. The
+            message names the parameter, the reason and valid values.
     """
     policy = find(name)
     try:
         return policy.model_validate(dict(parameters))
     except ValidationError as error:
-        found = "; ".join(complaints(error, policy))
+        problems = "; ".join(complaints(error, policy))
         known = ", ".join(policy.model_fields) or "none"
-        raise ValueError(f"policy {name!r}: {found} (parameters: {known})") from None
+        raise ValueError(f"policy {name!r}: {problems} (parameters: {known})") from None
     except Exception as error:
         if policy.origin is None:
             raise

@@ -1,4 +1,4 @@
-"""Constrained CDRF: least work slowdown first, measured against the machines a user may use."""
+"""Constrained CDRF: least work slowdown first, relative to the machines that a user may use."""
 
 from typing import ClassVar
 
@@ -11,8 +11,9 @@ from allocator.fairness.policies.policy import KeyPolicy
 class Cdrf(KeyPolicy):
     """CDRF (TSF paper, §IV-3): the priority is nᵢ / (gᵢ·wᵢ).
 
-    n is how many tasks a user runs, g how many it could run alone on the machines that it may
-    use. Where there is no such ratio it is the dominant share.
+    n is the number of tasks that a user runs. g is the number of tasks that the user could run
+    alone on the machines that it may use. If this ratio is unknown, the priority is the dominant
+    share over the weight.
     """
 
     name: ClassVar[str] = "cdrf"

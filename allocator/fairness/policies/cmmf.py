@@ -1,4 +1,4 @@
-"""Constrained max-min fairness on one resource, as Choosy does it."""
+"""Constrained max-min fairness on one resource, as in Choosy."""
 
 from typing import Annotated, ClassVar
 
@@ -15,7 +15,7 @@ class Cmmf(KeyPolicy):
     name: ClassVar[str] = "cmmf"
 
     resource: Annotated[str, Field(min_length=1)] = "cpus"
-    """The resource that is shared; the others follow as they may."""
+    """The resource that is shared fairly; other resources do not count."""
 
     @override
     def measure(self, account: Account) -> dict[str, float]:

@@ -9,7 +9,7 @@ from allocator.fairness.policies.policy import KeyPolicy
 
 
 class Drf(KeyPolicy):
-    """DRF (Ghodsi et al., NSDI 2011) with weights, ordered as Mesos orders it.
+    """DRF (Ghodsi et al., NSDI 2011) with weights, in Mesos's order.
 
     The priority is max_r oᵣ / w.
     """

@@ -11,9 +11,9 @@ from allocator.fairness.policies.policy import KeyPolicy
 class Drfh(KeyPolicy):
     """DRFH (TSF paper, §IV-2): the priority is the global dominant share of tasks, over w.
 
-    The dominant resource is the one of which a task needs the largest part of the cluster's
-    total. What is held without the task's needing it does not count, unlike under `drf`. A
-    user whose demand is not known is ranked by its dominant share.
+    A task's dominant resource is the resource of which it needs the largest fraction of the
+    cluster's total. Held resources that the task does not need do not count, unlike under `drf`. A
+    user with an unknown demand is ranked by its dominant share.
     """
 
     name: ClassVar[str] = "drfh"

@@ -1,4 +1,4 @@
-"""Durations among the parameters of policies."""
+"""Durations as parameters of policies."""
 
 from typing import Annotated, TypeAlias
 
@@ -8,7 +8,7 @@ from allocator.fairness.durations import read
 
 
 def seconds(value: object) -> object:
-    """Read a duration such as 600 or '10m'; what is no text is left to others to check.
+    """Convert a duration such as '10m' to seconds; return values that are not text unchanged.
 
     Raises:
         ValueError: the text is not a duration.
@@ -24,4 +24,4 @@ def seconds(value: object) -> object:
 
 
 Duration: TypeAlias = Annotated[float, BeforeValidator(seconds)]
-"""Seconds, or such as '90s', '10m', '1h', '2d'."""
+"""Seconds, or text such as '90s', '10m', '1h', '2d'."""

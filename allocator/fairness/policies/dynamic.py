@@ -1,4 +1,4 @@
-"""What policies have in common that add up over all time what users were allocated."""
+"""Base class of policies that accumulate allocations over all time."""
 
 from typing import Annotated
 
@@ -11,12 +11,12 @@ from allocator.fairness.priorities import Drift, Level
 
 
 class DynamicPolicy(LinePolicy):
-    """Priorities are what was added up over the weight; not a policy by itself, without a name."""
+    """The priority is the accumulated use over the weight. This base class has no name."""
 
     moves_at_once = False
 
     alpha: Annotated[float, Field(ge=0.0, le=1.0)] = 0.0
-    """Part of its entitlement that a user is guaranteed whatever it had before."""
+    """Fraction of its entitlement that a user is guaranteed, whatever it has used before."""
 
     @override
     def line(self, account: Account) -> tuple[float, float]:
@@ -35,13 +35,13 @@ class DynamicPolicy(LinePolicy):
 
     @override
     def level(self, account: Account, now: float) -> Level:
-        value = account.cumulative_at(now) / account.weight  # rounds as settling does
+        value = account.cumulative_at(now) / account.weight  # rounds as accrual does
         slope = account.rate_of_use / account.weight
         return Level(0 if self._guaranteed(account) else 1, value, slope)
 
     @override
     def priority(self, account: Account, commitments: dict[str, float], when: float) -> float:
-        """Return what was added up over the weight; below 0 for who lacks its guarantee."""
+        """Return the accumulated use over the weight; below 0 for users below their guarantee."""
         value = super().priority(account, commitments, when)
         return -1.0 / (1.0 + value) if self._guaranteed(account) else value
 

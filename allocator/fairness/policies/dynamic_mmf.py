@@ -1,4 +1,4 @@
-"""Dynamic MMF: least use of one resource added up over all time first, above a guarantee."""
+"""Dynamic MMF: least accumulated use of one resource first, above a guarantee."""
 
 from typing import Annotated, ClassVar
 
@@ -12,14 +12,14 @@ from allocator.fairness.policies.dynamic import DynamicPolicy
 class DynamicMmf(DynamicPolicy):
     """Dynamic MMF (incentives paper, §3; with weights, §5.1) in continuous time.
 
-    The priority is R(t) / w with R(t) = ∫ oᵣ dt of one resource r; users that hold less of it
-    than alpha times their entitlement come before all others.
+    The priority is R(t) / w with R(t) = ∫ oᵣ dt of one resource r. Users that hold less of this
+    resource than alpha times their entitlement come before all others.
     """
 
     name: ClassVar[str] = "dynamic-mmf"
 
     resource: Annotated[str, Field(min_length=1)] = "cpus"
-    """The resource that is shared; the others follow as they may."""
+    """The resource that is shared fairly; other resources do not count."""
 
     @override
     def measure(self, account: Account) -> dict[str, float]:

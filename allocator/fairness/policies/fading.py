@@ -1,4 +1,4 @@
-"""What policies have in common whose priorities are straight lines in s = e^(−t/τ)."""
+"""Base class of policies whose priorities are straight lines in s = e^(−t/τ)."""
 
 import math
 from abc import abstractmethod
@@ -13,11 +13,11 @@ from allocator.fairness.ranking import LiveRanking, Ranking, ScanRanking
 
 _ENVELOPES = Envelopes()
 _REBASE = 300.0
-"""Time constants after which phases begin anew; e^±300 is far from what a double can hold."""
+"""Time constants after which phases begin again; e^±300 is far within the range of a double."""
 
 
 class FadingPolicy(Policy):
-    """Priorities are maxima of straight lines in s; not a policy by itself, for it has no name."""
+    """Priorities are maxima of straight lines in s. This base class has no name."""
 
     ranking: Literal["live-tree", "scan"] = "live-tree"
     """`"scan"` is the slow reference that gives the same order."""
@@ -26,7 +26,7 @@ class FadingPolicy(Policy):
     @abstractmethod
     @override
     def tau(self) -> float:
-        """Time constant with which what is owed fades, in seconds."""
+        """Time constant of the decay of commitments in seconds."""
 
     @override
     def new_ranking(self, phase: float) -> Ranking[Any, Envelope]:
@@ -57,5 +57,10 @@ class FadingPolicy(Policy):
         return Envelopes().crossing(a, b, phase)
 
     def stretch(self, settled_at: float, base: float) -> float:
-        """Return what s at an account's instant is, over 1, in phases that begin at `base`."""
+        """Return 1 / s at an account's last accrual, for phases that begin at `base`.
+
+        Args:
+            settled_at: Time of the account's last accrual in seconds.
+            base: Time at which phases begin, in seconds.
+        """
         return math.exp((settled_at - base) / self.tau)

@@ -1,4 +1,4 @@
-"""First in, first out: who came first gets all it wants."""
+"""First in, first out: the user that came first gets all that it wants."""
 
 from typing import ClassVar
 
@@ -11,8 +11,7 @@ from allocator.fairness.policies.policy import KeyPolicy
 class Fifo(KeyPolicy):
     """FIFO: the priority is the place in the queue.
 
-    A user joins the queue when it begins to want offers while it holds nothing. Weights do not
-    matter.
+    A user joins the queue when it becomes active without an allocation. Weights do not matter.
     """
 
     name: ClassVar[str] = "fifo"

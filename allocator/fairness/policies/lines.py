@@ -1,4 +1,4 @@
-"""Policies whose priorities drift: straight lines in time, kept in order by a Live Tree."""
+"""Base class of policies whose priorities are straight lines in time, ordered by a Live Tree."""
 
 from abc import abstractmethod
 from functools import cached_property
@@ -12,14 +12,14 @@ from allocator.fairness.priorities import Drift, Drifts, Level, Rank
 from allocator.fairness.ranking import LiveRanking, Ranking, ScanRanking
 
 _REBASE = 86400.0
-"""Seconds; lines that begin near their time are exact to far below a task's share of a second."""
+"""Seconds. Lines that begin near the present are exact to far below a task's share × seconds."""
 
 
 class LinePolicy(Policy):
-    """A policy whose priorities grow or fall at constant rates until something changes.
+    """A policy whose priorities change at constant rates until an allocation or parameter changes.
 
-    The least priority is first; of equals the one that grows slower, then the one that was
-    allocated something less often. Priorities that only rounding tells apart are equal.
+    The lowest priority is first. Equal priorities are ordered by growth, the slowest first, then by
+    allocation count, the lowest first. Priorities that differ only by rounding are equal.
     """
 
     goes_by_shares: ClassVar[bool] = False
@@ -30,10 +30,10 @@ class LinePolicy(Policy):
 
     @abstractmethod
     def line(self, account: Account) -> tuple[float, float]:
-        """Return the priority of a rated account, and by how much it grows in a second.
+        """Return the priority of a rated account and its growth per second.
 
-        The priority is that at `account.settled_at`. What has been added up of `rate_of_use`
-        until then is `account.cumulative`.
+        The priority is the value at `account.settled_at`. `account.cumulative` is the integral of
+        `rate_of_use` up to that time.
         """
 
     @cached_property

@@ -9,10 +9,11 @@ from allocator.fairness.policies.policy import KeyPolicy
 
 
 class PerMachineDrf(KeyPolicy):
-    """DRF on each machine apart (TSF paper, §IV-1): the priority is max_r oᵢₘᵣ / w on machine m.
+    """DRF on each machine (TSF paper, §IV-1): the priority is max_r oᵢₘᵣ / w on machine m.
 
-    Users that hold nothing of a machine come first on it, and equals everywhere, in the order of
-    DRF on the whole cluster; so the priority that is shown is that of `drf`.
+    Users that hold nothing on a machine come first there. These users, and users with equal
+    priorities, are in the order of DRF on the whole cluster. The displayed priority is that of
+    `drf`.
     """
 
     name: ClassVar[str] = "per-machine-drf"

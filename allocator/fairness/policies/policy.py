@@ -1,4 +1,4 @@
-"""What every policy has to answer."""
+"""The interface of all policies."""
 
 import math
 from abc import ABC, abstractmethod
@@ -20,139 +20,146 @@ Id = TypeVar("Id", bound=Hashable)
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """Where a policy is from that does not come with Longshare."""
+    """The source of an external policy."""
 
     file: str
-    """Its path, for people."""
+    """Its path, for messages to people."""
     sha256: str
-    """Of the file's content."""
+    """SHA-256 of the file's content, in hexadecimal."""
     source: str
     """The file's content."""
 
 
 @dataclass(slots=True)
 class Faults:
-    """What went wrong in a policy, as `allocator.fairness.plugin_sandbox` has it."""
+    """Failures of a policy that `allocator.fairness.plugin_sandbox` has contained."""
 
     count: int = 0
     latest: str = ""
-    """What, and where in its file."""
+    """The latest error, with its file and line."""
 
 
 class Policy(BaseModel, ABC):
-    """How users are ranked. The fields of a policy are its validated parameters."""
+    """A rule that ranks users. The fields of a policy are its validated parameters."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
 
     name: ClassVar[str]
     counts_tasks: ClassVar[bool] = False
-    """Whether it asks for tasks and monopolies: `demand`, `monopoly`, `constrained_monopoly`."""
+    """Whether the policy reads task counts of accounts: `demand`, `monopoly`,
+    `constrained_monopoly`."""
     goes_by_shares: ClassVar[bool] = True
-    """Whether a priority is what is measured and what is owed, over the weight."""
+    """Whether a priority depends only on measured values and commitments, over the weight."""
     queues: ClassVar[bool] = False
-    """Whether it asks for the place in the queue: `turn`."""
+    """Whether the policy reads the place in the queue: `turn`."""
     per_machine: ClassVar[bool] = False
-    """Whether the order on a machine is of what users hold there."""
+    """Whether the order on a machine depends on the resources that users hold there."""
     moves_at_once: ClassVar[bool] = True
-    """Whether what a user is given changes its priority at that instant; else only how it goes
-    on."""
+    """Whether an allocation changes the user's priority at that time. If not, it only changes the
+    priority's growth."""
     has_levels: ClassVar[bool] = False
-    """Whether `level` says which users are equal but for rounding."""
+    """Whether `level` identifies users that are equal except for rounding."""
     origin: ClassVar[Origin | None] = None
-    """Where it is from; None: it comes with Longshare."""
+    """Source of an external policy. None: the policy comes with Longshare."""
 
     @cached_property
     def faults(self) -> Faults:
-        """What went wrong in it so far; no decision depends on this."""
+        """Contained failures so far. No decision depends on them."""
         return Faults()
 
     @cached_property
     def tau(self) -> float | None:
-        """Time constant of commitments in seconds; None: the policy has no memory."""
+        """Time constant of commitments in seconds. None: the policy has no memory."""
         return None
 
     @cached_property
     def least(self) -> float:
-        """What a commitment is raised to, if it is less, when its user holds something."""
+        """The smallest commitment of a user for a resource that the user holds."""
         return 0.0
 
     @cached_property
     def rebased_after(self) -> float:
-        """Seconds after which phases begin anew."""
+        """Seconds after which phases begin again."""
         return math.inf
 
     def phase(self, elapsed: float) -> float:
-        """Return the time that the ranking counts in; it grows with the seconds elapsed."""
+        """Return the ranking's phase for seconds elapsed. Phases grow with time."""
         return elapsed
 
     def elapsed(self, phase: float) -> float:
-        """Return the seconds that belong to a phase."""
+        """Return the seconds elapsed at a phase."""
         return phase
 
     def measure(self, account: Account) -> dict[str, float]:
-        """Return what is compared with the user's entitlement: fractions by name."""
+        """Return the values that are compared with the user's entitlement: fractions by name."""
         return account.shares
 
     def free_of_charge(self, account: Account) -> float:
-        """Return how much of what is measured makes no debts: the entitlement (Eq. 7)."""
+        """Return the amount of measured values without a charge: the entitlement (Eq. 7)."""
         return account.entitlement
 
     def welcome(self, account: Account, others: Collection[Account]) -> None:
-        """Say what a user begins with, beside settled others; by default nothing."""
+        """Initialise the account of a new user; by default the account does not change.
 
-    def rate_of_use(self, account: Account) -> float:  # noqa: ARG002 - for others
-        """Return what is added to the account's `cumulative` in a second."""
+        Args:
+            account: The new user's account.
+            others: Accounts of all other users, accrued up to now.
+        """
+
+    def rate_of_use(self, account: Account) -> float:  # noqa: ARG002 - overridden
+        """Return the increase of the account's `cumulative` per second."""
         return 0.0
 
     @abstractmethod
     def new_ranking(self, phase: float) -> Ranking[Any, Any]:
-        """Return an empty ranking that stands at a phase."""
+        """Return an empty ranking at a phase."""
 
     @abstractmethod
-    def attribute(self, account: Account, base: float, phase: float) -> Any:  # noqa: ANN401 - its own
-        """Return what the ranking orders a settled and rated account by.
+    def attribute(self, account: Account, base: float, phase: float) -> Any:  # noqa: ANN401 - policy-specific
+        """Return the attribute by which the ranking orders an accrued and rated account.
 
         Args:
             account: The user's account.
-            base: Instant at which phases begin, in seconds.
+            base: Time at which phases begin, in seconds.
             phase: The present phase.
         """
 
     @abstractmethod
-    def rank(self, attribute: Any, phase: float) -> tuple[Rank, float]:  # noqa: ANN401 - its own
-        """Return what sorts attributes at a phase as the ranking does, and how blurred it is.
+    def rank(self, attribute: Any, phase: float) -> tuple[Rank, float]:  # noqa: ANN401 - policy-specific
+        """Return an attribute's sort key at a phase, in the ranking's order, and its tolerance.
 
-        Counts are left out: of equal ranks the lower count comes first. What a user holds more
-        never ranks it lower, but for rounding; the blur is far beyond that. 0: there is none.
+        Counts are left out: of equal ranks, the lower count comes first. A larger allocation never
+        ranks a user earlier, except by rounding. The tolerance is far above such rounding.
+        Tolerance 0: no rounding occurs.
         """
 
-    def crossing(self, a: Any, b: Any, phase: float) -> float | None:  # noqa: ANN401, ARG002 - for others
-        """Return a phase not before this one at which two attributes may meet next; None: never."""
+    def crossing(self, a: Any, b: Any, phase: float) -> float | None:  # noqa: ANN401, ARG002 - policy-specific
+        """Return the next phase, not before `phase`, at which two attributes may meet, or None."""
         return None
 
     def level(self, account: Account, now: float) -> Level:
-        """Return the priority of a rated account at an instant not before `settled_at`.
+        """Return the priority of a rated account at a time not before `settled_at`.
 
-        Accounts that were settled at other instants get the same value as if they were settled now.
-        Only policies that set `has_levels` are asked.
+        The value does not depend on the time at which an account was accrued. This method is called
+        only for policies that set `has_levels`.
         """
         raise NotImplementedError
 
     @abstractmethod
     def priority(self, account: Account, commitments: dict[str, float], when: float) -> float:
-        """Return the priority value at an instant; the lowest is served first.
+        """Return the priority value at a time; the lowest is served first.
 
         Args:
             account: The user's account.
-            commitments: Those of the instant, by resource.
-            when: The instant in seconds.
+            commitments: Commitments at that time, by resource.
+            when: The time in seconds.
         """
 
 
 class KeyPolicy(Policy):
-    """A policy whose priorities time does not change.
+    """A policy whose priorities do not change with time.
 
-    The least key is first; of equals the one that was allocated something less often.
+    The lowest key is first. Equal keys are ordered by allocation count, the lowest first.
     """
 
     @abstractmethod
@@ -177,7 +184,16 @@ class KeyPolicy(Policy):
 
 
 def local_share(account: Account, held: Quantities, machine: Quantities) -> float:
-    """Return the weighted dominant share of what a user holds of one machine's resources."""
+    """Return the weighted dominant share of a user's allocation on one machine.
+
+    Args:
+        account: The user's account.
+        held: Resources that the user holds on the machine.
+        machine: Total resources of the machine.
+    """
     names = account.shares
     shares = held.shares(machine)
-    return max((o for name, o in shares.items() if name in names), default=0.0) / account.weight
+    return (
+        max((share for name, share in shares.items() if name in names), default=0.0)
+        / account.weight
+    )

@@ -1,4 +1,4 @@
-"""Stateful DRF: who used more than its share in the past comes later now."""
+"""Stateful DRF: users that used more than their share in the past are ranked later now."""
 
 from functools import cached_property
 from typing import ClassVar, Literal, Self
@@ -16,26 +16,28 @@ from allocator.fairness.priorities import Envelope, Level, envelope, in_steps
 class Sdrf(FadingPolicy):
     """SDRF (Sadok, Campista and Costa; journal paper Algorithm 1, line 5).
 
-    The priority is (max_r oᵣ + max_r cᵣ) / w in the journal's form, max_r (oᵣ + cᵣ) / w in
-    the thesis's; of equals the one that grows slower is first, then the one that was
-    allocated something less often. Priorities that only rounding tells apart are equal.
+    The priority is (max_r oᵣ + max_r cᵣ) / w in the journal's form, max_r (oᵣ + cᵣ) / w in the
+    thesis's. Equal priorities are ordered by growth, the slowest first, then by allocation count,
+    the lowest first. Priorities that differ only by rounding are equal.
     """
 
     name: ClassVar[str] = "sdrf"
     has_levels: ClassVar[bool] = True
 
     delta: float | None = None
-    """Discount factor of commitments per second, between 0 and 1; it or `half_life` is needed."""
+    """Discount factor of commitments per second, between 0 and 1. Give either `delta` or
+    `half_life`."""
     half_life: Duration | None = None
-    """Time in which a commitment halves: seconds, or such as `"90s"`, `"10m"`, `"1h"`, `"2d"`."""
+    """Time in which a commitment halves: seconds, or text such as `"90s"`, `"10m"`, `"1h"`,
+    `"2d"`."""
     form: Literal["journal", "thesis"] = "journal"
-    """What is ranked by: max o + max c, or max (o + c)."""
+    """Formula of the priority: max o + max c (journal), or max (o + c) (thesis)."""
 
     @model_validator(mode="after")
     def _one_time_constant(self) -> Self:
         if (self.delta is None) == (self.half_life is None):
             raise ValueError("give either 'delta' (per second) or 'half_life'")
-        _ = self.tau  # refuses values that switch fairness off
+        _ = self.tau  # rejects values that switch fairness off
         return self
 
     @cached_property
@@ -49,17 +51,17 @@ class Sdrf(FadingPolicy):
     @override
     def attribute(self, account: Account, base: float, phase: float) -> Envelope:
         """Return the priority as lines in s = e^(−(t − base)/τ) (Eq. 13)."""
-        weight, measured, owed = account.weight, account.measured, account.commitments
+        weight, measured, commitments = account.weight, account.measured, account.commitments
         stretch = self.stretch(account.settled_at, base) / weight
         if self.form == "journal":
-            most = max(measured.values(), default=0.0)
+            dominant = max(measured.values(), default=0.0)
             lines = [
-                ((most + rate) / weight, (owed[name] - rate) * stretch)
+                ((dominant + rate) / weight, (commitments[name] - rate) * stretch)
                 for name, rate in account.overuse.items()
             ]
         else:
             lines = [
-                ((measured[name] + rate) / weight, (owed[name] - rate) * stretch)
+                ((measured[name] + rate) / weight, (commitments[name] - rate) * stretch)
                 for name, rate in account.overuse.items()
             ]
         return envelope(lines or [(0.0, 0.0)], -phase, account.count)
@@ -69,7 +71,7 @@ class Sdrf(FadingPolicy):
         lines = self.attribute(account, now, -1.0).faded(1.0).lines  # the phase at `now` is −1
         if len(lines) == 1:
             ((begin, slope),) = lines
-        else:  # of equal lines the one that grows most, as in `Envelopes.compare`
+        else:  # of equal lines, the fastest-growing, as in `Envelopes.compare`
             begin, slope = max(lines, key=lambda line: (in_steps(line[0] + line[1]), -line[1]))
         return Level(0, begin + slope, in_steps(-slope))
 
@@ -77,8 +79,8 @@ class Sdrf(FadingPolicy):
     def priority(self, account: Account, commitments: dict[str, float], when: float) -> float:
         measured = account.measured
         if self.form == "journal":
-            most = max(measured.values(), default=0.0)
-            value = most + max((commitments[name] for name in measured), default=0.0)
+            dominant = max(measured.values(), default=0.0)
+            value = dominant + max((commitments[name] for name in measured), default=0.0)
         else:
-            value = max((o + commitments[name] for name, o in measured.items()), default=0.0)
+            value = max((part + commitments[name] for name, part in measured.items()), default=0.0)
         return value / account.weight

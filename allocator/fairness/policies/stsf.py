@@ -1,4 +1,4 @@
-"""Stateful Task Share Fairness: history and placement constraints honoured together."""
+"""Stateful Task Share Fairness: combines commitments with placement constraints."""
 
 from typing import ClassVar
 
@@ -10,11 +10,12 @@ from allocator.fairness.policies.tsf import task_share
 
 
 class Stsf(Sdrf):
-    """STSF, ours: the priority is (Tᵢ + cᵢ) / wᵢ with the task share Tᵢ = nᵢ / hᵢ.
+    """STSF, new in Longshare: the priority is (Tᵢ + cᵢ) / wᵢ with the task share Tᵢ = nᵢ / hᵢ.
 
-    The commitment is in units of task share, and moves as SDRF's does (Eq. 6, 7, 12):
-    dc/dt = (ō − c) / τ with ō = max(Tᵢ − wᵢ/Σw, 0). Without debts it is `tsf`; where task
-    shares are dominant shares it is `sdrf`. Who has no task share is treated as under `sdrf`.
+    The commitment is in units of task share and moves as SDRF's does (Eq. 6, 7, 12): dc/dt = (ō −
+    c) / τ with ō = max(Tᵢ − wᵢ/Σw, 0). Without commitments the policy is `tsf`. If task shares
+    equal dominant shares, the policy is `sdrf`. A user without a task share is ranked as under
+    `sdrf`.
     """
 
     name: ClassVar[str] = "stsf"

@@ -11,9 +11,10 @@ from allocator.fairness.policies.policy import KeyPolicy
 class Tsf(KeyPolicy):
     """TSF (TSF paper, Definition 7 and §V-D): the priority is nᵢ / (hᵢ·wᵢ).
 
-    n is how many tasks a user runs, h how many it could run on all machines if it were alone
-    and had no constraints, in whole tasks. A user whose demand is not known, or whose task
-    fits on no machine, is ranked by its dominant share instead: on one big machine, the same.
+    n is the number of tasks that a user runs. h is the number of whole tasks that the user could
+    run on all machines, alone and without constraints. If the demand is unknown or no task fits on
+    any machine, the user is ranked by its dominant share. On one large machine, both shares are
+    equal.
     """
 
     name: ClassVar[str] = "tsf"
@@ -29,6 +30,6 @@ class Tsf(KeyPolicy):
 
 
 def task_share(account: Account) -> dict[str, float]:
-    """Return the task share under the name `tasks`; shares of resources where there is none."""
+    """Return the task share under the name `tasks`, or the shares of resources if it is unknown."""
     share = account.task_share
     return account.shares if share is None else {"tasks": share}

@@ -1,5 +1,5 @@
-"""How other systems that sites run share over time, as exact rankings of a live pool.
+"""Long-term sharing policies of other systems, as exact rankings of a live pool.
 
-Each is what its original would do if it looked at every instant. In what they do differently
-because they look now and then, they are imitated by `allocator/simulation/originals`.
+Each policy does what its original would do if it sampled continuously.
+`allocator/simulation/originals` emulates the effects of the originals' sampling intervals.
 """

@@ -1,4 +1,4 @@
-"""What policies have in common that go by what was used lately, and by nothing else."""
+"""Base class of policies that rank users only by recent use."""
 
 import math
 from functools import cached_property
@@ -14,14 +14,14 @@ from allocator.fairness.policies.fading import FadingPolicy
 from allocator.fairness.priorities import Envelope, Level, envelope, forty_bits
 
 USE = "use"
-"""What decayed use is called among commitments."""
+"""The name of decayed use among commitments."""
 
 
 def resource_weights(text: str) -> dict[str, float]:
-    """Read weights of resources: `cpus=1,mem=0.25`.
+    """Parse weights of resources: `cpus=1,mem=0.25`.
 
     Raises:
-        ValueError: the text does not have that form, or all weights are 0.
+        ValueError: the text does not have this form, or all weights are 0.
     """
     weights: dict[str, float] = {}
     for entry in text.split(","):
@@ -43,26 +43,26 @@ def _checked(text: str) -> str:
 
 
 ResourceWeights = Annotated[str, AfterValidator(_checked)]
-"""Weights of resources as text, checked."""
+"""Weights of resources as validated text."""
 
 
 def _half_life(seconds: float) -> float:
-    time_constant_of_half_life(seconds)  # refuses what would forget at once, or never
+    time_constant_of_half_life(seconds)  # rejects extreme half-lives
     return seconds
 
 
 HalfLife = Annotated[Duration, AfterValidator(_half_life)]
-"""A duration that is positive and finite."""
+"""A positive, finite duration."""
 
 
 class DecayedUse(FadingPolicy):
-    """The priority is what was used, forgotten by half every half-life, over the weight.
+    """The priority is decayed use over the weight. Past use halves every half-life.
 
-    With ρ what is held now and U what was, dU/dt = (ρ − U) / τ: the same as a commitment (Eq. 6)
-    that has no part free of charge, so that is what U is kept as. Between changes of ρ it is a
-    straight line in s = e^(−t/τ): ρ + (U₀ − ρ)·s. Of equals the one that holds less for its
-    weight is first, then the one that was allocated something less often. Priorities that only
-    rounding tells apart are equal.
+    With the measured allocation ρ and the decayed use U, dU/dt = (ρ − U) / τ. This equals a
+    commitment (Eq. 6) without an amount free of charge, so U is stored as a commitment. Between
+    changes of ρ, U is a straight line in s = e^(−t/τ): ρ + (U₀ − ρ)·s. Equal priorities are ordered
+    by allocation over weight, then by allocation count, the lowest first. Priorities that differ
+    only by rounding are equal.
     """
 
     goes_by_shares = False
@@ -70,7 +70,7 @@ class DecayedUse(FadingPolicy):
     has_levels: ClassVar[bool] = True
 
     half_life: HalfLife
-    """Time in which what was used counts half: seconds, or such as `"4h"`, `"7d"`."""
+    """Time in which the weight of past use halves: seconds, or text such as `"4h"`, `"7d"`."""
 
     @cached_property
     @override
@@ -83,13 +83,13 @@ class DecayedUse(FadingPolicy):
 
     @override
     def attribute(self, account: Account, base: float, phase: float) -> Envelope:
-        held, owed, least = account.measured[USE], account.commitments[USE], self.least
+        held, use, least = account.measured[USE], account.commitments[USE], self.least
         stretch = self.stretch(account.settled_at, base)
         lines = []
-        # it goes from what is owed to what is held, so one line may be all there is from now on
-        if max(held, owed) > least:
-            lines.append((held / account.weight, (owed - held) * stretch / account.weight))
-        if min(held, owed) < least or not lines:
+        # Use moves from `owed` to `held`, so a single line may suffice from now on.
+        if max(held, use) > least:
+            lines.append((held / account.weight, (use - held) * stretch / account.weight))
+        if min(held, use) < least or not lines:
             lines.append((least / account.weight, 0.0))
         attribute = envelope(lines, -phase, account.count)
         if least:
@@ -98,8 +98,8 @@ class DecayedUse(FadingPolicy):
 
     @override
     def level(self, account: Account, now: float) -> Level:
-        held, owed, weight = account.measured[USE], account.commitments[USE], account.weight
-        use = decayed(owed, held, now - account.settled_at, self.tau)
+        held, earlier_use, weight = account.measured[USE], account.commitments[USE], account.weight
+        use = decayed(earlier_use, held, now - account.settled_at, self.tau)
         return Level(0, max(use, self.least) / weight, held / weight)
 
     @override

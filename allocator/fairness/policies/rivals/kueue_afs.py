@@ -1,4 +1,4 @@
-"""Kueue's admission fair sharing: least decayed use of all resources for its weight first."""
+"""Kueue's admission fair sharing: least decayed use of all resources over the weight first."""
 
 from functools import cached_property
 from typing import ClassVar
@@ -18,26 +18,27 @@ from allocator.fairness.policies.rivals.decayed_use import (
 class KueueAfs(DecayedUse):
     """Admission fair sharing (Kueue, KEP-4136; `admission_fair_sharing.go`).
 
-    The priority is Σ_r ω_r A_r / w with A ← (1−α)A + αU at each sample, α = 1 − 0.5^(Δ/h), made
-    continuous: dA/dt = (U − A) / τ. Kueue adds up what resources amount to in their units, and a
-    penalty at admission because the next sample may be minutes away; here resources are parts of
-    the cluster at that time, and what is admitted counts from that instant on without a penalty.
+    The priority is Σ_r ω_r A_r / w. Kueue updates A ← (1−α)A + αU at each sample, with α = 1 −
+    0.5^(Δ/h). In continuous time this is dA/dt = (U − A) / τ. Kueue sums amounts in the units of
+    each resource. Here resources are fractions of the cluster at that time. Kueue adds a penalty at
+    admission, because its next sample may be minutes later. Here an allocation counts at once,
+    without a penalty.
     """
 
     name: ClassVar[str] = "kueue-afs"
 
     half_life: HalfLife = 604800.0
-    """Time in which what was used counts half: seconds, or such as `"4h"`, `"7d"`."""
+    """Time in which the weight of past use halves: seconds, or text such as `"4h"`, `"7d"`."""
     resource_weights: ResourceWeights | None = None
-    """What counts: `RESOURCE=WEIGHT,...`, weights of the cluster's whole resource; others count
-    once, as all do if absent."""
+    """Weights of resources: `RESOURCE=WEIGHT,...`, each for the cluster's whole resource. Resources
+    without a weight have weight 1."""
 
     @cached_property
     def weighed(self) -> dict[str, float]:
-        """Weights by resource; those that are missing are 1."""
+        """Weights by resource. Missing resources have weight 1."""
         return {} if self.resource_weights is None else resource_weights(self.resource_weights)
 
     @override
     def measure(self, account: Account) -> dict[str, float]:
         weights = self.weighed
-        return {USE: sum(weights.get(name, 1.0) * o for name, o in account.shares.items())}
+        return {USE: sum(weights.get(name, 1.0) * share for name, share in account.shares.items())}

@@ -1,4 +1,4 @@
-"""Slurm's Fair Tree: among siblings, least decayed use for its shares first."""
+"""Slurm's Fair Tree: among siblings, least decayed use over their shares first."""
 
 from functools import cached_property
 from typing import ClassVar
@@ -18,20 +18,20 @@ from allocator.fairness.policies.rivals.decayed_use import (
 class SlurmFairTree(DecayedUse):
     """Fair Tree (Slurm, `doc/html/fair_tree.shtml`; `priority/multifactor/fair_tree.c`).
 
-    Level fairshare is (Sᵢ / ΣS) / (Uᵢ / ΣU) among siblings, the highest first. S are weights here,
-    and siblings are the users of a pool, which in a tree of roles are those of one parent; so the
-    order is that of Uᵢ / wᵢ. U is what is billed, Σ_r ω_r o_r, decayed by half every
-    `PriorityDecayHalfLife`. Slurm bills CPUs unless `TRESBillingWeights` says something else; its
-    weights are of a unit of a resource, these of the whole cluster's at that time. So the order may
-    be another one after the capacity has changed.
+    Level fairshare is (Sᵢ / ΣS) / (Uᵢ / ΣU) among siblings, the highest first. Here S are weights,
+    and siblings are the users of a pool. In a role tree these are the children of one role. So the
+    order is that of Uᵢ / wᵢ. U is the billed use Σ_r ω_r o_r, decayed by half every
+    `PriorityDecayHalfLife`. Slurm bills CPUs unless `TRESBillingWeights` sets other weights.
+    Slurm's weights are for one unit of a resource; the weights here are for the cluster's whole
+    resource at that time. So the order may differ after a change of the capacity.
     """
 
     name: ClassVar[str] = "slurm-fair-tree"
 
     half_life: HalfLife = 604800.0
-    """Time in which what was used counts half: seconds, or such as `"4h"`, `"7d"`."""
+    """Time in which the weight of past use halves: seconds, or text such as `"4h"`, `"7d"`."""
     billing: ResourceWeights = "cpus=1"
-    """What is billed: `RESOURCE=WEIGHT,...`, weights of the cluster's whole resource."""
+    """Billing weights: `RESOURCE=WEIGHT,...`, each for the cluster's whole resource."""
 
     @cached_property
     def billed(self) -> dict[str, float]:

@@ -12,18 +12,19 @@ from allocator.fairness.policies.rivals.decayed_use import USE, DecayedUse, Half
 class Volcano(DecayedUse):
     """The plugin `fairshare` (Volcano 1.16, pull request 5161; `plugins/fairshare/fairshare.go`).
 
-    The priority is U / w with U ← U·2^(−Δ/h) + use·Δ each cycle, of one resource r. In
-    Volcano all weights are 1. It takes uses that differ by less than a resource-second for equal,
-    and of equals who holds less now comes first; here uses are equal only within rounding. Use is
-    a part of the capacity at that time here, and resource-seconds there.
+    The priority is U / w. Volcano updates U ← U·2^(−Δ/h) + use·Δ each cycle, for one resource r. In
+    Volcano all weights are 1. Volcano treats uses that differ by less than a resource-second as
+    equal, and ranks equal users by present allocation, the smallest first. Here uses are equal only
+    within rounding. Here use is a fraction of the present capacity; in Volcano it is in
+    resource-seconds.
     """
 
     name: ClassVar[str] = "volcano"
 
     half_life: HalfLife = 14400.0
-    """Time in which what was used counts half: seconds, or such as `"4h"`, `"7d"`."""
+    """Time in which the weight of past use halves: seconds, or text such as `"4h"`, `"7d"`."""
     resource: Annotated[str, Field(min_length=1)] = "cpus"
-    """The resource that is shared; the others follow as they may."""
+    """The resource that is shared fairly; other resources do not count."""
 
     @override
     def measure(self, account: Account) -> dict[str, float]:

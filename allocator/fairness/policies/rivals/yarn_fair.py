@@ -1,4 +1,4 @@
-"""YARN's fair scheduler: who lacks its minimum first, then least use for its weight."""
+"""YARN's fair scheduler: users below their minimum first, then least use over the weight."""
 
 from typing import Annotated, ClassVar
 
@@ -12,18 +12,18 @@ from allocator.fairness.policies.policy import KeyPolicy
 class YarnFair(KeyPolicy):
     """`FairSharePolicy` (Apache Hadoop YARN, `FairSharePolicy.java`), of one resource r.
 
-    Who holds less than its minimum comes first, in order of oᵣ / minimum; then everybody in order
-    of oᵣ / w. The priority that is shown is oᵣ / minimum − 1 for the former. YARN compares memory,
-    gives each queue a minimum of its own and takes the smaller of it and of what is wanted; here
-    it is the same part of everybody's entitlement.
+    Users that hold less than their minimum come first, in order of oᵣ / minimum. All other users
+    follow in order of oᵣ / w. The displayed priority of a user below its minimum is oᵣ / minimum −
+    1. YARN compares memory and gives each queue a minimum of its own, limited to the queue's
+    demand. Here the minimum is the same fraction of each user's entitlement.
     """
 
     name: ClassVar[str] = "yarn-fair"
 
     resource: Annotated[str, Field(min_length=1)] = "mem"
-    """The resource that is compared; the others follow as they may."""
+    """The resource that is compared; other resources do not count."""
     minimum: Annotated[float, Field(ge=0.0, le=1.0)] = 0.0
-    """Part of its entitlement below which a user comes before all who have theirs."""
+    """The minimum, as a fraction of the user's entitlement. Users below it are first."""
 
     @override
     def measure(self, account: Account) -> dict[str, float]:
