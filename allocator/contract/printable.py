@@ -31,6 +31,7 @@ def printable(text: str) -> str:
 
 
 def _escaped(text: str) -> list[str]:
+    """Return the characters of a text, each as it is or as an escape."""
     characters = list[str]()
     marks = _MAX_MARKS  # a mark needs a letter before it
     for character in text:

@@ -41,6 +41,7 @@ def value(level: float, slope: float, s: float) -> Exact:
 
 
 def _rational(level: float, slope: float, s: float) -> Exact:
+    """Return level + slope · s, computed with rational numbers."""
     exact = Fraction(level) + Fraction(slope) * Fraction(s)
     rounded = float(exact)
     remainder = exact - Fraction(rounded)

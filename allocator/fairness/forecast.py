@@ -148,7 +148,7 @@ def turn_below(
 def _at_once(pool: Pool[User], user: User, demand: Quantities, tasks: int) -> int:
     """Return how many tasks a user is allocated before another member of its pool is first."""
     siblings = [sibling for sibling in pool if sibling != user]
-    (held, allocation_count), prospect = pool.holding(user), pool.prospect(user)
+    (held, allocation_count), preview = pool.holding(user), pool.prospect(user)
     low, high = 0, tasks
     if siblings:
         best: tuple[object, ...] = (
@@ -158,7 +158,7 @@ def _at_once(pool: Pool[User], user: User, demand: Quantities, tasks: int) -> in
         )
         while low < high:  # find the fewest tasks after which the user is not first
             middle = (low + high) // 2
-            rank = prospect.rank_of(held + demand.times(middle))[0] if middle else prospect.rank[0]
+            rank = preview.rank_of(held + demand.times(middle))[0] if middle else preview.rank[0]
             if (rank, allocation_count + middle, user) < best:
                 low = middle + 1
             else:
@@ -209,6 +209,14 @@ def cost(
 def _overtaken(
     with_burst: Pool[User], without: Pool[User], user: User, until: float
 ) -> list[tuple[User, float | None]]:
+    """Return the users that only the burst puts before its user, and the seconds until that ends.
+
+    Args:
+        with_burst: The pool after the burst.
+        without: The pool at the same time without the burst.
+        user: The user of the burst.
+        until: End of the forecast, in the pools' time.
+    """
     burst_order, plain_order = list(with_burst), list(without)
     if user not in burst_order:
         return []

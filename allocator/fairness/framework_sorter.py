@@ -13,12 +13,14 @@ User = TypeVar("User", bound=Hashable)
 _Allocation: TypeAlias = frozenset[tuple[str, int]]
 
 _ROUNDING_MARGIN = 1.0 - 2.0**-40
-"""Far below the relative error that rounding makes in a product of a few numbers."""
+"""A factor below 1 by far more than the rounding error of a product of a few numbers."""
 _RESORT_RATIO = 1.05
 """If one resource grows by more than this factor against another, all users are sorted again."""
 
 
 class _FrameworkState:
+    """Allocation, allocation count and activity of one framework."""
+
     __slots__ = ("active", "allocation", "count")
 
     def __init__(self) -> None:
@@ -30,13 +32,13 @@ class _FrameworkState:
 class _Group(Generic[User]):
     """Active users with equal allocations. Their order does not depend on the capacity."""
 
-    __slots__ = ("members", "now", "share")
+    __slots__ = ("members", "share", "version")
 
     def __init__(self) -> None:
         self.members: list[tuple[int, User]] = []
         """Pairs of allocation count and user, sorted."""
         self.share = 0.0
-        self.now = -1
+        self.version = -1
         """The capacity version that `share` was computed for."""
 
 
@@ -88,9 +90,9 @@ class FrameworkSorter(Generic[User]):
         self._version += 1
         sorted_by = self._sorted_by
         ratios = [sorted_by[name] / amount for name, amount in capacity.items()]
-        slowest = min(ratios, default=0.0)
-        if sorted_by.keys() == capacity.keys() and max(ratios) < _RESORT_RATIO * slowest:
-            self._least_ratio = slowest * _ROUNDING_MARGIN
+        smallest = min(ratios, default=0.0)
+        if sorted_by.keys() == capacity.keys() and max(ratios) < _RESORT_RATIO * smallest:
+            self._least_ratio = smallest * _ROUNDING_MARGIN
         else:
             self._sorted_by, self._least_ratio = capacity, _ROUNDING_MARGIN
             self._order = sorted(
@@ -189,11 +191,13 @@ class FrameworkSorter(Generic[User]):
                 heapq.heappop(heap)
 
     def _hold(self, user: User, state: _FrameworkState, allocation: Quantities, count: int) -> None:
+        """Replace a user's allocation and allocation count, outside the order."""
         if state.active:
             self._remove_from_order(user, state)
         state.allocation, state.count = allocation, count
 
     def _insert_into_order(self, user: User, state: _FrameworkState) -> None:
+        """Add a user to the group of its allocation."""
         holding = frozenset(state.allocation.items())
         group = self._groups.get(holding)
         if group is None:
@@ -215,9 +219,10 @@ class FrameworkSorter(Generic[User]):
             del self._order[bisect_left(self._order, entry)]
 
     def _present_share(self, group: _Group[User]) -> float:
-        if group.now != self._version:
+        """Return a group's dominant share of the present capacity, computed once a capacity."""
+        if group.version != self._version:
             group.share = self._rank(self._states[group.members[0][1]].allocation)[0][1]
-            group.now = self._version
+            group.version = self._version
         return group.share
 
     def _share(self, allocation: "Quantities | dict[str, int]") -> float:
@@ -225,12 +230,14 @@ class FrameworkSorter(Generic[User]):
         return _dominant(allocation, self._sorted_by, self._excluded)
 
     def _rank(self, allocation: Quantities) -> tuple[Rank, float]:
+        """Return the rank of an allocation and its tolerance, which is 0."""
         return (0, _dominant(allocation, self._capacity, self._excluded), (), 0.0), 0.0
 
 
 def _dominant(
     allocation: "Quantities | dict[str, int]", capacity: Quantities, excluded: Collection[str]
 ) -> float:
+    """Return the dominant share of an allocation."""
     largest = 0.0
     for name, amount in allocation.items():
         total = capacity[name]

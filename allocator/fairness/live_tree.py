@@ -412,6 +412,11 @@ class LiveTree(Generic[Id, K, T]):
         return map(_id, chain.from_iterable(map(reversed, reversed(self._blocks))))
 
     def _node(self, element: Id) -> "Node[Id, K, T]":
+        """Return the node of an element.
+
+        Raises:
+            KeyError: the tree has no element with this id.
+        """
         try:
             return self._nodes[element]
         except KeyError:
@@ -449,7 +454,7 @@ class LiveTree(Generic[Id, K, T]):
     def _close_behind(
         self, guess: "Node[Id, K, T]", node: "Node[Id, K, T]"
     ) -> "Node[Id, K, T] | None":
-        """Return the predecessor for a node, if it is the guess or follows soon after; else None."""
+        """Return the predecessor for a node if the guess or one of the next nodes is it."""
         if not guess.block or not self._priorities.precedes(guess, node, self._now):
             return None  # the guess was removed, or comes after the node
         before = guess
@@ -532,10 +537,10 @@ class LiveTree(Generic[Id, K, T]):
                 assert not precedes(right, left, self._now), "the order contradicts itself"
                 when = self._priorities.crossing(left.attribute, right.attribute, self._now)
                 if when is None:
-                    assert leading.event is None or not self._now < leading.event[0]  # type: ignore[operator]
+                    assert left.event is None or not self._now < left.event[0]  # type: ignore[operator]
                 else:
-                    assert leading.event is not None, f"{leading.id!r} misses its event at {when}"
-                    assert leading.event[0] <= when, f"the event of {leading.id!r} is late"  # type: ignore[operator]
+                    assert left.event is not None, f"{left.id!r} misses its event at {when}"
+                    assert left.event[0] <= when, f"the event of {left.id!r} is late"  # type: ignore[operator]
             if nodes:
                 assert nodes[-1].event is None, "the last element cannot be overtaken"
             for index, node in enumerate(nodes):

@@ -107,6 +107,7 @@ class Machines(Generic[User]):
         return allowed.group.fit(demand)
 
     def _drop_constraint(self, allowed: "_AllowedMachines", may_use: MayUse) -> None:
+        """Remove a constraint from a user, and the constraint's group if it was the last user."""
         group = self._groups[may_use]
         allowed.leave(group)
         if not group.used_by:
@@ -225,6 +226,7 @@ class _AllowedMachines:
 
 
 def _whole_tasks(amounts: dict[str, int], needs: _Class) -> int:
+    """Return how many whole tasks with these needs fit into the amounts."""
     return min((amounts.get(name, 0) // amount for name, amount in needs), default=0)
 
 
@@ -232,6 +234,11 @@ Counted = TypeVar("Counted", bound=Hashable)
 
 
 def _subtract_one(counts: "Counter[Counted]", key: Counted) -> None:
+    """Subtract 1 from a count, and delete the key at 0.
+
+    Raises:
+        KeyError: the count is 0.
+    """
     if key not in counts:
         raise KeyError(key)
     counts[key] -= 1

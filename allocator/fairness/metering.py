@@ -177,6 +177,7 @@ class UsageAccumulator:
                 sums[name] = sums.get(name, 0.0) + amount
 
     def _integrate(self, span: Span) -> None:
+        """Add the integrals of a span to the usage of its hours."""
         user, begin, end, capacity, (excluded, tau), held, entitled, at, owed, over, active = span
         closed = self.closed.get(user)
         if closed is not None and self.next is not None and begin >= closed.at:
@@ -345,6 +346,7 @@ class Meter:
         return taken
 
     def _add_capacity(self, capacity: Quantities, begin: float, end: float) -> None:
+        """Add the integrals of the capacity over a time span."""
         counted = self.counted if self.counted.next is None else self.counted.next
         for since, until in by_hours(begin, end):
             sums = counted.capacity.setdefault(math.floor(since / HOUR), {})
@@ -366,6 +368,7 @@ def _is_moving(state: AccountState) -> bool:
 
 
 def _advanced(state: AccountState, elapsed: float, tau: float | None) -> AccountState:
+    """Return the state after a time in seconds: only its commitments change."""
     if tau is None:
         return state
     commitments = {

@@ -145,6 +145,11 @@ _CONTAINING: tuple[tuple[type[Policy], type[Any]], ...] = (
 
 
 def _require_sound(kind: type[Policy], containing: type[Any]) -> None:
+    """Check that a class defines only the attributes that its kind may define.
+
+    Raises:
+        ValueError: a method is missing, or an attribute is reserved or has a wrong type.
+    """
     missing = sorted(kind.__abstractmethods__)
     if missing:
         raise ValueError(f"class {kind.__name__}: it lacks {' and '.join(missing)}(self, account)")
@@ -161,6 +166,7 @@ def _require_sound(kind: type[Policy], containing: type[Any]) -> None:
 
 
 def _defines(kind: type[Policy], name: str) -> bool:
+    """Return whether an external class defines an attribute."""
     return any(name in vars(base) for base in _external_classes(kind))
 
 
@@ -198,6 +204,15 @@ def _contained(
     validate: Callable[[Value], Value],
     fallback: Callable[[], Value],
 ) -> Value:
+    """Return a validated result of a policy's method, or a fallback and record the failure.
+
+    Args:
+        faults: Counts failures.
+        method: The external method.
+        account: Its argument.
+        validate: Returns the result if the result is valid, else raises an error.
+        fallback: Returns the value to use after a failure.
+    """
     try:
         return validate(method(account))
     except (Exception, SystemExit) as error:  # noqa: BLE001 - external code may raise anything
@@ -227,18 +242,21 @@ def _as_number(value: float) -> float:
 
 
 def _as_nonnegative(value: float) -> float:
+    """Return the value as a float if it is a valid number and not negative."""
     if _as_number(value) < 0:
         raise ValueError(f"{value} is less than 0")
     return float(value)
 
 
 def _as_line(value: tuple[float, float]) -> tuple[float, float]:
+    """Return the value if it is a pair of a priority and its growth per second."""
     if not isinstance(value, tuple) or len(value) != 2:
         raise TypeError(f"{value!r} is not a pair of a priority and its growth in a second")
     return _as_number(value[0]), _as_number(value[1])
 
 
 def _as_measures(value: dict[str, float]) -> dict[str, float]:
+    """Return the value if it is a dictionary of nonnegative fractions by name."""
     if not isinstance(value, dict) or not all(isinstance(name, str) for name in value):
         raise TypeError(f"{value!r} is not a dictionary of fractions by name")
     return {name: _as_nonnegative(part) for name, part in value.items()}

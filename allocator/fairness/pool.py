@@ -22,7 +22,7 @@ from allocator.fairness.standing import CommitmentTrajectory, PoolSnapshot, Stan
 
 _MANY_NEAR = 16
 """If more than this number of users have nearly equal but different priorities, sorting these users
-at each read costs too much."""
+at each read costs too much. The pool then ranks them by constants."""
 User = TypeVar("User", bound=Hashable)
 Watch: TypeAlias = Callable[[Ranking[Any, Any]], Ranking[Any, Any]]
 Deed: TypeAlias = tuple[float, Callable[..., None], tuple[Any, ...]]
@@ -39,7 +39,10 @@ class Pool(Generic[User]):
     `allocate` and `release` cost O(m) in m resources. The next read ranks each user whose
     allocation changed, in O(m + log n) of n users. A change of n, of a weight or of the capacity
     concerns all users. The next read ranks all users in O(n·m + n log n), once for all changes at
-    one instant.
+    the same time.
+
+    *Rating* an account computes its shares and over-use from its allocation. *Accruing* an account
+    moves its commitments forward to the present time.
 
     Args:
         policy: Ranks the users.
@@ -55,7 +58,7 @@ class Pool(Generic[User]):
             use. Infinite: each user counts with its whole weight, as in the papers.
     """
 
-    def __init__(  # noqa: PLR0913 - all but the first are optional, and go by name
+    def __init__(  # noqa: PLR0913 - all but the first are optional keywords
         self,
         policy: Policy,
         *,
@@ -75,6 +78,7 @@ class Pool(Generic[User]):
         self._rebased_after = policy.rebased_after
         self._now = now
         self._base = now
+        """The time at which the policy's phases begin, in seconds."""
         self._parameters: PoolParameters[User] = PoolParameters(
             policy,
             Quantities() if capacity is None else capacity,
@@ -668,9 +672,9 @@ class Pool(Generic[User]):
             account = self._accounts.get(user)
             if account is not None and account.active and user not in self._changed:
                 attribute: Any = self._attribute(account, phase)
-                faded = attribute.faded(-phase)
-                if faded is not attribute:
-                    self._ranking.replace(user, faded)
+                constant = attribute.faded(-phase)
+                if constant is not attribute:
+                    self._ranking.replace(user, constant)
         self._near_users = []
 
     def holding(self, user: User) -> tuple[Quantities, int]:
@@ -690,43 +694,43 @@ class Pool(Generic[User]):
         """
         account = self._account(user)
         self._update_order()
-        settled = account.settled(self._now, self._parameters.tau)
-        settled.count = 0
+        accrued = account.settled(self._now, self._parameters.tau)
+        accrued.count = 0
         if self._has_levels:
-            return self._level_preview(settled)
+            return self._level_preview(accrued)
         phase = self._phase()
         current = self.policy.rank(self._attribute(account, phase), phase)
         _, priority, remainder, _ = current[0]
         fixed = not self.policy.moves_at_once
 
         def rank(allocation: Quantities) -> tuple[Rank, float]:
-            settled.allocation = allocation
-            self._parameters.rate(settled)
-            rank_then, tolerance = self.policy.rank(self._attribute(settled, phase), phase)
+            accrued.allocation = allocation
+            self._parameters.rate(accrued)
+            rank_then, tolerance = self.policy.rank(self._attribute(accrued, phase), phase)
             if fixed:  # and rounding must not change the rank task by task
                 rank_then = rank_then[0], priority, remainder, rank_then[3]
             return rank_then, tolerance
 
-        kind = self._likeness(settled)
+        kind = self._likeness(accrued)
         return RankPreview(current, (kind, priority, remainder) if fixed else kind, rank)
 
-    def _level_preview(self, settled: Account) -> "RankPreview":
+    def _level_preview(self, accrued: Account) -> "RankPreview":
         """Return the rank preview of a user under a policy with levels.
 
         Args:
-            settled: A copy of the user's account, accrued up to now. The preview changes this copy.
+            accrued: A copy of the user's account, accrued up to now. The preview changes this copy.
         """
         policy = self.policy
         moves = policy.moves_at_once
-        level = policy.level(settled, self._now)
+        level = policy.level(accrued, self._now)
         first, current, growth = level.key
         tolerance = 4.0 * NEAR * max(abs(current), 1.0) if moves else 0.0
-        kind = self._likeness(settled)
+        kind = self._likeness(accrued)
 
         def rank(allocation: Quantities) -> tuple[Rank, float]:
-            settled.allocation = allocation
-            self._parameters.rate(settled)
-            first, value, growth = policy.level(settled, self._now).key
+            accrued.allocation = allocation
+            self._parameters.rate(accrued)
+            first, value, growth = policy.level(accrued, self._now).key
             return (first, value if moves else current, (), growth), tolerance
 
         now = (first, current, (), growth), tolerance
@@ -768,12 +772,18 @@ class Pool(Generic[User]):
             yield user
 
     def _account(self, user: User) -> Account:
+        """Return a user's account.
+
+        Raises:
+            KeyError: the user is not known.
+        """
         try:
             return self._accounts[user]
         except KeyError:
             raise KeyError(f"user {user!r} is not known") from None
 
     def _hold(self, user: User, account: Account, allocation: Quantities, count: int) -> None:
+        """Accrue an account, and replace its allocation and allocation count."""
         if not self._unrated:
             self._accrue(user, account)
         account.allocation = allocation
@@ -828,6 +838,7 @@ class Pool(Generic[User]):
         counted.bound()
 
     def _note_change(self, user: User, account: Account) -> None:
+        """Mark an account as changed; with a watch, rank its user at once."""
         self._changed[user] = account
         if self._watch is not None:
             self._update_order()
@@ -899,6 +910,7 @@ class Pool(Generic[User]):
         self._unranked = False
 
     def _new_ranking(self, phase: float) -> Ranking[Any, Any]:
+        """Return an empty ranking, or the watch's ranking in its place."""
         ranking = self.policy.new_ranking(phase)
         return ranking if self._watch is None else self._watch(ranking)
 
@@ -916,6 +928,7 @@ class Pool(Generic[User]):
         )
 
     def _attribute(self, account: Account, phase: float) -> object:
+        """Return the policy's attribute of an account, rounded if the policy is a `KeyPolicy`."""
         attribute = self.policy.attribute(account, self._base, phase)
         if self._rounds_keys:  # users with other weights have other rounding errors
             return forty_bits(attribute[0]), attribute[1]

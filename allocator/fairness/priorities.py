@@ -253,6 +253,7 @@ def _exact_sign(a: Envelope, b: Envelope, s: float) -> int:
 
 
 def _exact(envelope: Envelope, s: float) -> exact.Exact:
+    """Return the value at s without rounding."""
     if len(envelope.lines) == 1:
         return exact.value(*envelope.lines[0], s)
     return max([exact.value(level, slope, s) for level, slope in envelope.lines])

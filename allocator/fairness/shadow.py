@@ -19,7 +19,7 @@ MOST_PARTS = 64
 a part stands for several of them."""
 MOST_OTHERS = 64
 """Most claimants by name for one user's allocation: those with the largest claims. The accrued
-claim of any other claimant is kept, but not its future claim."""
+claim of any other claimant is claims, but not its future claim."""
 _LEAST_SCALE = 1e-6
 """Below this scale, accrued claims move to the totals, and the rest is dropped."""
 
@@ -35,13 +35,14 @@ class _UserClaims(Generic[User]):
     """Remaining fraction of each claim; it falls as the user's allocation is released."""
     area: float = 0.0
     """∫ scale dt"""
-    parts: dict[User, tuple[float, float]] = field(default_factory=dict)
+    named: dict[User, tuple[float, float]] = field(default_factory=dict)
     """Claimant → share of the cluster at scale 1, and this share × the area at the time of
     allocation."""
-    rest: tuple[float, float] = (0.0, 0.0)
+    unnamed: tuple[float, float] = (0.0, 0.0)
     """The same two sums for all claimants without a name here."""
 
     def advance(self, now: float) -> None:
+        """Accrue the claims up to a time in seconds."""
         self.area += self.scale * max(now - self.at, 0.0)
         self.at = max(now, self.at)
 
@@ -51,9 +52,9 @@ class _UserClaims(Generic[User]):
         The claimant None stands for all claimants without a name.
         """
         area = self.area + self.scale * max(now - self.at, 0.0)
-        for user, (share, earlier) in self.parts.items():
+        for user, (share, earlier) in self.named.items():
             yield user, share * area - earlier
-        share, earlier = self.rest
+        share, earlier = self.unnamed
         yield None, share * area - earlier
 
     def unname(self, user: User) -> float:
@@ -62,9 +63,9 @@ class _UserClaims(Generic[User]):
         Returns:
             The claimant's claim up to `at`, in share × seconds; it no longer counts here.
         """
-        share, earlier = self.parts.pop(user)
-        unnamed, unnamed_earlier = self.rest
-        self.rest = unnamed + share, unnamed_earlier + share * self.area
+        share, earlier = self.named.pop(user)
+        unnamed_share, unnamed_earlier = self.unnamed
+        self.unnamed = unnamed_share + share, unnamed_earlier + share * self.area
         return share * self.area - earlier
 
 
@@ -89,24 +90,26 @@ class Claims(Generic[User]):
             share: Fraction of the cluster.
             now: The time in seconds.
         """
-        kept = self._claims_by_user.setdefault(user, _UserClaims(now))
-        kept.advance(now)
-        claimed, area = kept.parts.get(other, (0.0, 0.0))
-        claim = share / kept.scale
-        kept.parts[other] = claimed + claim, area + claim * kept.area
-        if len(kept.parts) >= 2 * MOST_OTHERS:
-            for claimant in sorted(kept.parts, key=lambda name: -kept.parts[name][0])[MOST_OTHERS:]:
-                _add_claims(self._seconds, user, [(claimant, kept.unname(claimant))])
+        claims = self._claims_by_user.setdefault(user, _UserClaims(now))
+        claims.advance(now)
+        claimed, area = claims.named.get(other, (0.0, 0.0))
+        claim = share / claims.scale
+        claims.named[other] = claimed + claim, area + claim * claims.area
+        if len(claims.named) >= 2 * MOST_OTHERS:
+            for claimant in sorted(claims.named, key=lambda name: -claims.named[name][0])[
+                MOST_OTHERS:
+            ]:
+                _add_claims(self._seconds, user, [(claimant, claims.unname(claimant))])
 
     def keep(self, user: User, fraction: float, now: float) -> None:
         """Record that a user keeps only a fraction of its allocation."""
-        kept = self._claims_by_user.get(user)
-        if kept is None:
+        claims = self._claims_by_user.get(user)
+        if claims is None:
             return
-        kept.advance(now)
-        kept.scale *= fraction
-        if kept.scale < _LEAST_SCALE:
-            _add_claims(self._seconds, user, kept.seconds(now))
+        claims.advance(now)
+        claims.scale *= fraction
+        if claims.scale < _LEAST_SCALE:
+            _add_claims(self._seconds, user, claims.seconds(now))
             del self._claims_by_user[user]
 
     def gaining(self, now: Callable[[], float]) -> Generator[None, None, dict[User, float]]:
@@ -116,8 +119,10 @@ class Claims(Generic[User]):
         read at once, up to the time of that step.
         """
         sums = dict(self._seconds)
-        for user, kept in list(self._claims_by_user.items()):  # includes entries removed meanwhile
-            _add_claims(sums, user, kept.seconds(now()))
+        for user, claims in list(
+            self._claims_by_user.items()
+        ):  # includes entries removed meanwhile
+            _add_claims(sums, user, claims.seconds(now()))
             yield
         return sums
 
@@ -125,15 +130,18 @@ class Claims(Generic[User]):
         """Forget users that have been removed. O(users)."""
         for user in gone:
             self.keep(user, 0.0, now)
-        for user, kept in self._claims_by_user.items():
-            for claimant in kept.parts.keys() & gone:
-                _add_claims(self._seconds, user, [(claimant, kept.unname(claimant))])
+        for user, claims in self._claims_by_user.items():
+            for claimant in claims.named.keys() & gone:
+                _add_claims(self._seconds, user, [(claimant, claims.unname(claimant))])
         for user in gone:
             self._seconds.pop(user, None)
 
 
 class Shadow(Generic[User]):
     """Keeps the users of a pool in the order of another policy.
+
+    For each allocation cycle, the shadow also computes which users this policy would have served.
+    The differences from the real allocations are recorded as claims.
 
     To follow an allocation cycle costs the ranking of each allocation under the policy, at most
     `MOST_PARTS` times. Any other change costs as much as it cost the pool. The result does not
@@ -266,6 +274,7 @@ class Shadow(Generic[User]):
             self._claims.keep(user, present_share / earlier_share, self._pool.now)
 
     def _share(self, quantities: Quantities) -> float:
+        """Return the dominant share of quantities."""
         parts = quantities.shares(self._pool.capacity)
         for name in self._pool.excluded:
             parts.pop(name, None)

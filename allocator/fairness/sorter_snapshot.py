@@ -52,17 +52,18 @@ class _RankedAllocation:
     Added quantities are few different objects, so successors are cached by object identity.
     """
 
-    __slots__ = ("_rank_class", "_successors", "blur", "quantities", "rank")
+    __slots__ = ("_rank_class", "_successors", "quantities", "rank", "tolerance")
 
     def __init__(
         self, rank_class: "_RankClass", quantities: Quantities, rank: tuple[Rank, float] | None
     ) -> None:
         self._rank_class = rank_class
         self.quantities = quantities
-        self.rank, self.blur = rank if rank is not None else rank_class.rank_of(quantities)
+        self.rank, self.tolerance = rank if rank is not None else rank_class.rank_of(quantities)
         self._successors: dict[int, tuple[Quantities, _RankedAllocation]] = {}
 
     def plus(self, added: Quantities) -> "_RankedAllocation":
+        """Return the allocation after adding quantities."""
         if not added:
             return self._rank_class.held(self.quantities)
         successor = self._successors.get(id(added))
@@ -82,6 +83,7 @@ class _RankClass:
         self._held: dict[frozenset[tuple[str, int]], _RankedAllocation] = {}
 
     def held(self, quantities: Quantities) -> _RankedAllocation:
+        """Return an allocation with its rank, computed once."""
         key = frozenset(quantities.items())
         held = self._held.get(key)
         if held is None:
@@ -90,7 +92,7 @@ class _RankClass:
 
 
 class _UserState(Generic[User]):
-    """State of a user that the snapshot had to rank."""
+    """State of a user that the snapshot has ranked."""
 
     rank_class: _RankClass | None = None
     held: _RankedAllocation | None = None
@@ -173,7 +175,7 @@ class SorterSnapshot(Generic[User]):
         """
         state = self._state(user)
         held = self._held(state).plus(more)
-        return self._key_after(state, held.rank, held.blur, times)
+        return self._key_after(state, held.rank, held.tolerance, times)
 
     def holding(self, user: User, total: Quantities, times: int) -> SortKey:
         """Return a user's sort key with another allocation.
@@ -186,8 +188,8 @@ class SorterSnapshot(Generic[User]):
             times: The number to add to the allocation count.
         """
         state = self._state(user)
-        rank, blur = self._rank_class(state).rank_of(total)
-        return self._key_after(state, rank, blur, times)
+        rank, tolerance = self._rank_class(state).rank_of(total)
+        return self._key_after(state, rank, tolerance, times)
 
     def held(self, user: User) -> Quantities:
         """Return a user's present allocation."""
@@ -212,12 +214,14 @@ class SorterSnapshot(Generic[User]):
             yield user, state.total, state.count
 
     def _state(self, user: User) -> _UserState[User]:
+        """Return a user's state; create the state from the pool if necessary."""
         state = self._states.get(user)
         if state is None:
             state = self._states[user] = _UserState(user, *self._pool.holding(user))
         return state
 
     def _held(self, state: _UserState[User]) -> _RankedAllocation:
+        """Return a user's present allocation with its rank."""
         if state.held is None:
             rank_class = self._rank_class(state)  # may set `state.held`, too
             if state.held is None:
@@ -225,6 +229,7 @@ class SorterSnapshot(Generic[User]):
         return state.held
 
     def _rank_class(self, state: _UserState[User]) -> _RankClass:
+        """Return the class of users that rank as this user with equal allocations."""
         if state.rank_class is None:
             preview = self._pool.prospect(state.user)
             state.rank_class = self._rank_classes.get(preview.likeness)
@@ -237,19 +242,22 @@ class SorterSnapshot(Generic[User]):
         return state.rank_class
 
     def _compute_key(self, state: _UserState[User]) -> SortKey:
+        """Return a user's sort key for its present allocation."""
         held = self._held(state)
-        return SortKey((*held.rank, state.count, state.user), held.blur)
+        return SortKey((*held.rank, state.count, state.user), held.tolerance)
 
-    def _key_after(self, state: _UserState[User], rank: Rank, blur: float, times: int) -> SortKey:
+    def _key_after(
+        self, state: _UserState[User], rank: Rank, tolerance: float, times: int
+    ) -> SortKey:
         """Return the sort key after allocations.
 
         If the allocations do not change the priority, rounding errors do not either.
         """
-        if blur:
+        if tolerance:
             present = self._held(state).rank
             if rank[1] == present[1] and rank[2] == present[2]:
-                blur = 0.0
-        return SortKey((*rank, state.count + times, state.user), blur)
+                tolerance = 0.0
+        return SortKey((*rank, state.count + times, state.user), tolerance)
 
     def _unmoved_user(self, index: int) -> User | None:
         """Return a user without an allocation in this cycle, by its position among these users."""
@@ -264,6 +272,7 @@ class SorterSnapshot(Generic[User]):
         return self._unmoved[index]
 
     def _before(self, user: User, position: Position) -> bool:
+        """Return whether a user comes before a position."""
         return self.place(user).position < position
 
     def _sort(self) -> None:

@@ -52,9 +52,10 @@ def provide(name: str, file: str, sha256: str) -> None:
     if not _has_content(name, sha256):
         load(Path(file))
     if not _has_content(name, sha256):
-        raise PolicyError(f"{file} has changed meanwhile; start anew")
+        raise PolicyError(f"{file} has changed meanwhile; start the command again")
 
 
 def _has_content(name: str, sha256: str) -> bool:
+    """Return whether a registered policy comes from a file with this SHA-256."""
     origin = policies.find(name).origin if name in policies.names() else None
     return origin is not None and origin.sha256 == sha256

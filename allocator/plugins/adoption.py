@@ -63,15 +63,20 @@ def adopt(kinds: Iterable[type[Policy]], origin: Origin) -> list[str]:
 
 
 def _validated_name(kind: type[Policy], taken: Collection[str]) -> str:
+    """Return a policy's name.
+
+    Raises:
+        ValueError: the name is malformed, taken, or a parameter of the policy.
+    """
     if "name" in kind.model_fields:
         raise ValueError(
-            f"class {kind.__name__}: its name is none of its parameters; write it without a type, "
+            f"class {kind.__name__}: the name is not a parameter; write it without a type, "
             'as name = "mine"'
         )
     name = kind.name
     if not isinstance(name, str) or _NAME.fullmatch(name) is None:
         raise ValueError(
-            f"class {kind.__name__}: the name {name!r} is not of small letters, digits and dashes"
+            f"class {kind.__name__}: {name!r} is not a name of small letters, digits and dashes"
         )
     if name in taken:
         raise ValueError(f"two classes have the name {name!r}")

@@ -33,6 +33,11 @@ def load_installed(name: str) -> bool:
 
 
 def _adopt(point: EntryPoint) -> None:
+    """Import the class of an entry point and register it as a policy.
+
+    Raises:
+        PolicyError: the import fails, or the class cannot be used.
+    """
     label = f"entry point {point.name} = {point.value} of {GROUP}"
     try:
         kind = point.load()
@@ -41,7 +46,7 @@ def _adopt(point: EntryPoint) -> None:
     except (Exception, SystemExit) as error:
         raise PolicyError(f"{label}: {type(error).__name__}: {error}") from error
     if not isinstance(kind, type) or not issubclass(kind, Policy):
-        raise PolicyError(f"{label}: {kind!r} is no policy; it must name a class")
+        raise PolicyError(f"{label}: {kind!r} is not a policy; the entry point must name a class")
     policy_name = getattr(kind, "name", None)
     if policy_name != point.name:
         raise PolicyError(f"{label}: the class calls itself {policy_name!r}; both must be the same")

@@ -42,17 +42,23 @@ def load_trusted(path: Path) -> list[str]:
         PolicyError: as `load`, or another user could have written the file.
     """
     if not path.is_absolute():
-        raise PolicyError(f"{path}: a service's policy is named by its absolute path")
+        raise PolicyError(f"{path}: give the absolute path of a service's policy file")
     try:
         resolved = path.resolve(strict=True)
         if resolved != path:
-            raise PolicyError(f"{path} leads elsewhere; name the file by where it lies: {resolved}")
+            raise PolicyError(f"{path} is not the file's real path; give the real path: {resolved}")
         return _run(path, _read_trusted(path))
     except OSError as error:
         raise PolicyError(f"{path}: {error.strerror}") from error
 
 
 def _read_trusted(path: Path) -> bytes:
+    """Return the content of a file, after checking the owner and mode of each path component.
+
+    Raises:
+        PolicyError: another user could have written the file.
+        OSError: a component cannot be opened.
+    """
     folder = os.open("/", _FOLDER)
     try:
         _require_trusted_owner(Path("/"), os.fstat(folder))
@@ -72,17 +78,28 @@ def _read_trusted(path: Path) -> bytes:
 
 
 def _open_within(folder: int, component: Path, flags: int) -> int:
+    """Return a descriptor of a path component, opened relative to the folder above.
+
+    Raises:
+        PolicyError: the component is a symbolic link.
+        OSError: the component cannot be opened.
+    """
     try:
         return os.open(component.name, flags | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder)
     except OSError as error:
         if error.errno in {errno.ELOOP, errno.ENOTDIR}:
             raise PolicyError(
-                f"{component} leads elsewhere; name the file by where it lies"
+                f"{component} is a symbolic link; give the file's real path"
             ) from error
         raise
 
 
 def _require_trusted_owner(path: Path, status: os.stat_result) -> None:
+    """Check that only root and the user of this process may write to a file or folder.
+
+    Raises:
+        PolicyError: another user may write to it.
+    """
     if status.st_uid not in {0, os.geteuid()}:
         raise PolicyError(
             f"{path} belongs to user {status.st_uid}, who could write what the service runs; it "
@@ -98,6 +115,11 @@ def _require_trusted_owner(path: Path, status: os.stat_result) -> None:
 
 
 def _run(path: Path, content: bytes) -> list[str]:
+    """Execute a policy file unless its policies are registered, and register its policies.
+
+    Raises:
+        PolicyError: the file cannot be run, or defines no usable policy.
+    """
     origin = origin_of(str(path), content)
     names = known(origin)
     if names:
@@ -131,5 +153,5 @@ def _error_text(path: Path, error: BaseException) -> str:
     description = f"{type(error).__name__}: {first}" if first else type(error).__name__
     advice = ""
     if isinstance(error, ModuleNotFoundError):
-        advice = f"; install {error.name} beside Longshare, or do without"
+        advice = f"; install {error.name} beside Longshare, or remove the import"
     return f"{path}{location}: {description}{advice}"

@@ -230,7 +230,9 @@ def test_a_pool_in_place_of_the_former_is_followed_with_the_debts_there_were() -
 
 def names_in(claims: Claims[str]) -> int:
     """How many names claims remember, counted each time."""
-    return len(claims._seconds) + sum(1 + len(kept.parts) for kept in claims._kept.values())
+    return len(claims._seconds) + sum(
+        1 + len(kept.named) for kept in claims._claims_by_user.values()
+    )
 
 
 def test_of_what_one_holds_most_others_have_no_name_and_its_loss_is_exact() -> None:
@@ -238,7 +240,7 @@ def test_of_what_one_holds_most_others_have_no_name_and_its_loss_is_exact() -> N
     shares = {f"u{number}": 1e-6 * (1 + number * 7919 % 1000) for number in range(1000)}
     for user, share in shares.items():
         claims.give("a", user, share, 0.0)
-        assert len(claims._kept["a"].parts) < 2 * MOST_OTHERS
+        assert len(claims._claims_by_user["a"].named) < 2 * MOST_OTHERS
     gains = run_to_completion(claims.gaining(lambda: 100.0))
     assert gains["a"] == pytest.approx(-100.0 * sum(shares.values()))
     largest = sorted(shares, key=lambda user: -shares[user])[:MOST_OTHERS]
@@ -246,7 +248,7 @@ def test_of_what_one_holds_most_others_have_no_name_and_its_loss_is_exact() -> N
         {user: 100.0 * shares[user] for user in largest}
     )
     # What those have gained who lose their name is theirs; what would come is nobody's.
-    first = {user: gains[user] for user in claims._kept["a"].parts}
+    first = {user: gains[user] for user in claims._claims_by_user["a"].named}
     for number in range(2 * MOST_OTHERS):
         claims.give("a", f"larger{number}", 0.1, 100.0)
     gains = run_to_completion(claims.gaining(lambda: 200.0))

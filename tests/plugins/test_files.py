@@ -138,7 +138,7 @@ class TestTrust:
         path = file(tmp_path.resolve(), NORM)
         link = tmp_path.resolve() / "link.py"
         link.symlink_to(path)
-        with pytest.raises(plugins.PolicyError, match=f"name the file by where it lies: {path}"):
+        with pytest.raises(plugins.PolicyError, match=f"give the real path: {path}"):
             plugins.load_trusted(link)
         with pytest.raises(plugins.PolicyError, match="absolute path"):
             plugins.load_trusted(Path("mine.py"))

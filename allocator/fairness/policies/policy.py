@@ -40,7 +40,12 @@ class Faults:
 
 
 class Policy(BaseModel, ABC):
-    """A rule that ranks users. The fields of a policy are its validated parameters."""
+    """A rule that ranks users. The fields of a policy are its validated parameters.
+
+    A *phase* is the policy's own time, in which its priorities are straight lines. An *attribute*
+    is a user's priority as a function of the phase, for the ranking. A *level* is a user's priority
+    at one time, for users that are equal except for rounding.
+    """
 
     model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
 
@@ -193,7 +198,4 @@ def local_share(account: Account, held: Quantities, machine: Quantities) -> floa
     """
     names = account.shares
     shares = held.shares(machine)
-    return (
-        max((share for name, share in shares.items() if name in names), default=0.0)
-        / account.weight
-    )
+    return max((o for name, o in shares.items() if name in names), default=0.0) / account.weight

@@ -86,7 +86,7 @@ class DecayedUse(FadingPolicy):
         held, use, least = account.measured[USE], account.commitments[USE], self.least
         stretch = self.stretch(account.settled_at, base)
         lines = []
-        # Use moves from `owed` to `held`, so a single line may suffice from now on.
+        # The use moves from `use` to `held`, so a single line may suffice from now on.
         if max(held, use) > least:
             lines.append((held / account.weight, (use - held) * stretch / account.weight))
         if min(held, use) < least or not lines:
