@@ -1,15 +1,15 @@
-"""Escapes text from other systems before it is displayed: the only place that does this.
+"""Escapes text from other systems before display. No other module does this.
 
-Names come from frameworks, and reasons from peers. No such text may control a terminal or forge a
-line.
+Names come from frameworks, and reasons from peers. They must not control a terminal or
+forge a line.
 """
 
 import re
 import unicodedata
 
 _MAX_MARKS = 4
-"""Most combining marks on one letter that are displayed. No script needs more, and each mark takes
-height."""
+"""Maximum number of combining marks on one letter that are displayed. No script needs more, and
+each mark takes height."""
 _INVISIBLE = re.compile(
     "[\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u202a-\u202e"
     "\u2060-\u206f\u2800\u3164\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufff8"
@@ -22,8 +22,8 @@ empty Braille pattern and the null notehead."""
 def printable(text: str) -> str:
     r"""Return the text with unprintable characters as escapes, such as `\x1b`.
 
-    Invisible characters are escaped, too, such as `\u3164`. So are combining marks without a letter
-    before them, or more marks than a letter can carry.
+    Invisible characters are escaped, too, such as `\u3164`. Combining marks are escaped if they
+    follow no letter, or if they exceed the maximum on one letter.
     """
     if text.isascii() and text.isprintable():
         return text

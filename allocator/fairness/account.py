@@ -25,17 +25,17 @@ class Account:
     count: int = 0
     """Allocation count: how often resources were allocated to the user. It never decreases."""
     entitlement: float = 0.0
-    """wᵢ / Σw, times the pool's part of the capacity."""
+    """wᵢ / Σw, times the fraction of the capacity that the pool's users share."""
     turn: int = 0
     """Place in the queue. The user gets a new place when it becomes active without an
     allocation."""
     demand: Quantities | None = None
     """Resources of one task. None: the demand is unknown."""
     monopoly: int = 0
-    """h: whole tasks that all machines could run (TSF paper, §V-A). 0: no task fits, or the demand
-    is unknown."""
+    """h: whole tasks that the user could run alone on all machines (TSF paper, §V-A). 0: no task
+    fits, or the demand is unknown."""
     constrained_monopoly: int = 0
-    """Whole tasks that the machines that the user may use could run."""
+    """Whole tasks that the user could run alone on the machines that it may use."""
     shares: dict[str, float] = field(default_factory=dict)
     """o: allocation as a fraction of the capacity, by resource."""
     cumulative: float = 0.0

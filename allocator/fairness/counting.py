@@ -11,11 +11,11 @@ from typing import NamedTuple
 
 
 class CountedUser(NamedTuple):
-    """One user of the count."""
+    """A user as input of `counted_weight`."""
 
     weight: float
     use: float
-    """Dominant share that the user holds, or has held on average, as a fraction of the pool's
+    """Dominant share that the user holds, or its average if larger, as a fraction of the pool's
     part."""
     named: bool
     """Whether an operator has named the user. A named user counts whole, whatever it uses."""
@@ -25,7 +25,7 @@ class CountedUser(NamedTuple):
 
         Args:
             total: The weight that all users count with together.
-            times: A user counts for at most this multiple of its use.
+            times: The user's fraction of the total is at most this multiple of its use.
         """
         return self.weight if self.named else min(self.weight, times * self.use * total)
 
@@ -33,13 +33,13 @@ class CountedUser(NamedTuple):
 def counted_weight(users: Iterable[CountedUser], times: float) -> float:
     """Return the largest W with W = Σ min(w, times · use · W), named users counting w.
 
-    So a user's fraction of W is never more than `times` its use. Users that use s together take at
-    most times · s of W from all other users. The result is 0 if no user is named and all users
-    together use less than 1 / times of the pool's part. O(n log n).
+    So a user's fraction of W is at most `times` its use. Users that use s together take at most
+    times · s of W from all other users. The result is 0 if no user is named and all users together
+    use less than 1 / times of the pool's part. O(n log n).
 
     Args:
         users: All known users.
-        times: A user counts for at most this multiple of its use.
+        times: A user's fraction of W is at most this multiple of its use.
     """
     whole: list[float] = []
     partly: list[tuple[float, float, float]] = []

@@ -18,13 +18,14 @@ from allocator.fairness.standing import Standing
 NOTICEABLE = 0.01
 """Fraction of the capacity; a smaller difference of commitments counts as no difference."""
 _MOST_MEETINGS = 1000
-"""Most meetings of two priorities. Two maxima of m lines each have fewer than m² meetings."""
+"""Maximum number of meetings of two priorities. Two maxima of m lines each have fewer than m²
+meetings."""
 
 User = TypeVar("User", bound=Hashable)
 
 
 class Passing(NamedTuple, Generic[User]):
-    """From a time on, one user is ranked before another user that was ranked before it."""
+    """A change of the order: from a time on, user `passing` is ranked before user `passed`."""
 
     when: float
     """The pool's time in seconds."""
@@ -114,7 +115,7 @@ def turn(
     """Return when further tasks of an active user can be allocated, if resources are free.
 
     Args:
-        pool: The pool as it is now. Add a new user to a copy of the pool before.
+        pool: The pool as it is now. For a new user, pass a copy of the pool with this user.
         user: The user that asks for tasks.
         demand: Resources of one task.
         tasks: Number of tasks, at least 1.

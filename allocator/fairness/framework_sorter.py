@@ -219,7 +219,7 @@ class FrameworkSorter(Generic[User]):
             del self._order[bisect_left(self._order, entry)]
 
     def _present_share(self, group: _Group[User]) -> float:
-        """Return a group's dominant share of the present capacity, computed once a capacity."""
+        """Return a group's dominant share of the present capacity, cached for each capacity."""
         if group.version != self._version:
             group.share = self._rank(self._states[group.members[0][1]].allocation)[0][1]
             group.version = self._version

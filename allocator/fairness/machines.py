@@ -17,7 +17,7 @@ _Class: TypeAlias = frozenset[tuple[str, int]]
 """Amounts of a machine class or of a task: pairs of resource name and thousandths."""
 
 _MOST_CACHED = 1000
-"""Most demands whose task counts are cached. Many users have equal tasks."""
+"""Maximum number of demands with a cached task count. Many users have equal demands."""
 
 
 class Machines(Generic[User]):
@@ -140,7 +140,7 @@ class _Group:
             self._task_counts[needs] += change * _whole_tasks(amounts, needs)
 
     def fit(self, demand: Quantities) -> int:
-        """Return how many whole tasks fit on the machines."""
+        """Return how many whole tasks with this demand fit on the machines."""
         needs = frozenset(demand.items())
         tasks = self._task_counts.get(needs)
         if tasks is None:

@@ -18,9 +18,9 @@ HOUR = 3600
 LONGEST_GAP = 7200.0
 """Seconds. Longer gaps without information about allocations are not metered."""
 MOST_WAITING = 20_000
-"""Most spans that wait to be integrated; about twenty megabytes."""
+"""Maximum number of spans that wait to be integrated; about twenty megabytes."""
 _STEP_SIZE = 16
-"""Waiting entries that are integrated in one step, in about fifty microseconds."""
+"""Number of waiting entries that one step adds up, in about fifty microseconds."""
 _TASKS_NAME = "tasks"
 """The measured value of policies that count tasks, as a fraction of 1, in place of resources."""
 _ONE = 1000
@@ -38,12 +38,12 @@ class Integrals:
     """Integral of the commitment, times the capacity."""
     entitled: float = 0.0
 
-    def add(self, other: "Integrals") -> None:
+    def add(self, integrals: "Integrals") -> None:
         """Add the integrals of another meter."""
-        self.held += other.held
-        self.overused += other.overused
-        self.owed += other.owed
-        self.entitled += other.entitled
+        self.held += integrals.held
+        self.overused += integrals.overused
+        self.owed += integrals.owed
+        self.entitled += integrals.entitled
 
 
 @dataclass(slots=True)
@@ -60,14 +60,14 @@ class HourlyUsage:
     refused: int = 0
     """Number of answers that declined an offer, or part of an offer, with a filter."""
 
-    def add(self, other: "HourlyUsage") -> None:
+    def add(self, usage: "HourlyUsage") -> None:
         """Add usage that was metered separately."""
-        for name, integrals in other.resources.items():
+        for name, integrals in usage.resources.items():
             self.resources.setdefault(name, Integrals()).add(integrals)
-        self.wanted += other.wanted
-        self.waited += other.waited
-        self.offers += other.offers
-        self.refused += other.refused
+        self.wanted += usage.wanted
+        self.waited += usage.waited
+        self.offers += usage.offers
+        self.refused += usage.refused
 
 
 Terms: TypeAlias = tuple[Collection[str], float | None]
@@ -99,8 +99,8 @@ the offer was declined."""
 class UsageAccumulator:
     """Usage since the last `Meter.take`, by hour since the epoch.
 
-    Spans and offer events wait in queues until `settling` adds them up. It should run soon, because
-    memory that is reused at once costs little.
+    Spans and offer events wait in queues until `settling` adds them up. The caller should do so
+    soon, because memory that is reused at once costs little.
     """
 
     users: dict[int, dict[str, HourlyUsage]] = field(default_factory=dict)
@@ -165,13 +165,13 @@ class UsageAccumulator:
             else:
                 usage.offers += 1
 
-    def add(self, other: "UsageAccumulator") -> None:
+    def add(self, accumulator: "UsageAccumulator") -> None:
         """Add usage that was metered separately."""
-        other.settle()
-        for hour, users in other.users.items():
+        accumulator.settle()
+        for hour, users in accumulator.users.items():
             for user, usage in users.items():
                 self.tally(hour, user).add(usage)
-        for hour, amounts in other.capacity.items():
+        for hour, amounts in accumulator.capacity.items():
             sums = self.capacity.setdefault(hour, {})
             for name, amount in amounts.items():
                 sums[name] = sums.get(name, 0.0) + amount

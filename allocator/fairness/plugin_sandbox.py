@@ -20,7 +20,7 @@ from allocator.fairness.policies.sdrf import Sdrf
 LARGEST = 1e12
 """Largest absolute value that an external policy may return."""
 _AFTER_ALL = 1e15
-"""A priority far beyond the values that lines of such numbers reach in a year."""
+"""A priority far beyond the values that lines within `LARGEST` reach in a year."""
 
 Value = TypeVar("Value")
 
@@ -92,7 +92,7 @@ def adopted(kind: type[Policy], origin: Origin) -> type[Policy]:
 
 
 class _Contained(Policy):
-    """Contained methods of all kinds of policies."""
+    """Methods that all kinds of policies have, with their failures contained."""
 
     @override
     def measure(self, account: Account) -> dict[str, float]:

@@ -54,8 +54,8 @@ class Pool(Generic[User]):
             of the work that keeps the order. With a watch, each change is ranked at once.
         exact_ties: If true, rounding errors decide between priorities that are equal except for
             rounding, as in event logs of version 1.0.
-        counts_for: A user counts in n for at most this multiple of its use, as `look` has seen the
-            use. Infinite: each user counts with its whole weight, as in the papers.
+        counts_for: A user's fraction of n is at most this multiple of its use, as sampled by
+            `look`. Infinite: each user counts with its whole weight, as in the papers.
     """
 
     def __init__(  # noqa: PLR0913 - all but the first are optional keywords
@@ -218,7 +218,7 @@ class Pool(Generic[User]):
 
     @property
     def counts_for(self) -> float:
-        """A user counts in n for at most this multiple of its use. Infinite: it counts whole."""
+        """A user's fraction of n is at most this multiple of its use. Infinite: no limit."""
         return self._parameters.counts_for
 
     @property
@@ -626,8 +626,8 @@ class Pool(Generic[User]):
         have crossings. Some crossings turn out to change nothing.
         """
         self._update_order()
-        for phase, left, right in self._ranking.crossings():
-            yield Crossing(self.instant(phase), left, right)
+        for phase, passed, passing in self._ranking.crossings():
+            yield Crossing(self.instant(phase), passed, passing)
 
     def __contains__(self, user: object) -> bool:
         return user in self._accounts

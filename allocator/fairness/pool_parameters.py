@@ -23,8 +23,8 @@ class PoolParameters(Generic[User]):
         capacity: The resources that are shared.
         excluded: Names of resources that do not count in shares.
         machines: The machines that make up the capacity; for policies that count tasks.
-        counts_for: A user counts for at most this multiple of its use (`counting.py`). Infinite:
-            every known user counts with its whole weight, as in the papers.
+        counts_for: A user's fraction of n is at most this multiple of its use (`counting.py`).
+            Infinite: every known user counts with its whole weight, as in the papers.
     """
 
     def __init__(
@@ -43,7 +43,7 @@ class PoolParameters(Generic[User]):
         self._least = policy.least
         self._adds_up = type(policy).rate_of_use is not Policy.rate_of_use
         self.remembers = not isinstance(policy, KeyPolicy)
-        """Whether earlier allocations of a user may matter."""
+        """Whether priorities may depend on earlier allocations."""
         self.tau = policy.tau
         """Time constant of the decay of commitments in seconds. None: commitments do not decay."""
         self.charging = True
@@ -76,9 +76,9 @@ class PoolParameters(Generic[User]):
         """Amounts of the capacity that count in shares. None: not computed since the last
         change."""
 
-    def reweigh(self, more: float, less: float) -> None:
-        """Add `more` to and subtract `less` from the pool's total weight."""
-        self._weights += Fraction(more) - Fraction(less)
+    def reweigh(self, added: float, removed: float) -> None:
+        """Add `added` to and subtract `removed` from the total weight of all users."""
+        self._weights += Fraction(added) - Fraction(removed)
         if self.counts_for == math.inf:
             self.weights = float(self._weights)
 

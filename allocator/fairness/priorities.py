@@ -219,7 +219,7 @@ def _meeting(a: Segment, b: Segment, now: float) -> float | None:
 
 
 def _value(envelope: Envelope, s: float) -> tuple[float, float]:
-    """Return the rounded value at s, and the size of its operands."""
+    """Return the envelope's rounded value at s, and the size of its operands."""
     if len(envelope.lines) == 1:
         ((level, slope),) = envelope.lines
         moved = slope * s
@@ -316,7 +316,7 @@ class Drift:
     """A priority that is a straight line in time, unless a guarantee puts its user first."""
 
     guaranteed: bool
-    """Guaranteed users come before all others."""
+    """Whether the user is below its guarantee. Such users come before all others."""
     value: float
     """Priority at time 0."""
     slope: float

@@ -11,7 +11,7 @@ class RankPreview(NamedTuple):
     """A user's present rank, and a function for its rank with another allocation."""
 
     rank: tuple[Rank, float]
-    """The present rank and its tolerance. Of equal ranks, the lower allocation count is first."""
+    """The present rank and its tolerance. Equal ranks are ordered by allocation count."""
     likeness: Hashable
     """Users with equal keys rank alike with equal allocations."""
     rank_of: Callable[[Quantities], tuple[Rank, float]]

@@ -15,11 +15,11 @@ from allocator.fairness.pool import Deed, Pool
 from allocator.fairness.quantities import Quantities
 
 MOST_PARTS = 64
-"""The allocations of one cycle are repeated in at most this number of parts. With more allocations,
+"""Maximum number of parts in which the allocations of a cycle are repeated. With more allocations,
 a part stands for several of them."""
 MOST_OTHERS = 64
-"""Most claimants by name for one user's allocation: those with the largest claims. The accrued
-claim of any other claimant is claims, but not its future claim."""
+"""Number of claimants that are kept by name for one user's allocation: those with the largest
+claims. The accrued claim of any other claimant is kept, but not its future claim."""
 _LEAST_SCALE = 1e-6
 """Below this scale, accrued claims move to the totals, and the rest is dropped."""
 

@@ -31,18 +31,18 @@ class SortKey(NamedTuple):
         """The number that is compared with the priorities of other users of the same class."""
         return cast("float", self.position[1])
 
-    def to(self, other: "SortKey") -> float | None:
+    def to(self, key: "SortKey") -> float | None:
         """Return the priority difference to another key of the same class; None: another class."""
-        if self.position[0] != other.position[0]:
+        if self.position[0] != key.position[0]:
             return None
-        return other.priority - self.priority
+        return key.priority - self.priority
 
-    def surely_before(self, other: "SortKey") -> bool:
+    def surely_before(self, key: "SortKey") -> bool:
         """Return whether this key comes first, with any rounding errors."""
-        tolerance = self.blur + other.blur
+        tolerance = self.blur + key.blur
         if not tolerance:
-            return self.position < other.position
-        mine, theirs = self.position, other.position
+            return self.position < key.position
+        mine, theirs = self.position, key.position
         return (mine[0], mine[1] + tolerance) < (theirs[0], theirs[1])  # type: ignore[operator]
 
 
@@ -165,16 +165,16 @@ class SorterSnapshot(Generic[User]):
             state.key = self._compute_key(state)
         return state.key
 
-    def after(self, user: User, more: Quantities, times: int) -> SortKey:
-        """Return a user's sort key after allocations that add up to `more`.
+    def after(self, user: User, added: Quantities, times: int) -> SortKey:
+        """Return a user's sort key after allocations that add up to `added`.
 
         Args:
             user: A user of the pool.
-            more: The resources to add.
+            added: The resources to add.
             times: The number to add to the allocation count.
         """
         state = self._state(user)
-        held = self._held(state).plus(more)
+        held = self._held(state).plus(added)
         return self._key_after(state, held.rank, held.tolerance, times)
 
     def holding(self, user: User, total: Quantities, times: int) -> SortKey:

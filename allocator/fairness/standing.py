@@ -18,7 +18,7 @@ class Standing(Generic[User]):
     user: User
     weight: float
     entitlement: float
-    """wᵢ / Σw, times the pool's part of the capacity"""
+    """wᵢ / Σw, times the fraction of the capacity that the pool's users share"""
     active: bool
     allocation: Quantities
     shares: dict[str, float]
@@ -33,7 +33,7 @@ class Standing(Generic[User]):
     """Commitments by resource, including resources that do not count or are gone from the
     capacity"""
     inherited: float
-    """Commitment for resources that the capacity has not had yet"""
+    """Commitment for resources that have not been part of the capacity yet"""
     overuse: dict[str, float]
     """Values that commitments approach (Eq. 7), by resource that counts"""
     commitment: float

@@ -16,7 +16,7 @@ class DynamicPolicy(LinePolicy):
     moves_at_once = False
 
     alpha: Annotated[float, Field(ge=0.0, le=1.0)] = 0.0
-    """Fraction of its entitlement that a user is guaranteed, whatever it has used before."""
+    """Guaranteed fraction of a user's entitlement, whatever the user has used before."""
 
     @override
     def line(self, account: Account) -> tuple[float, float]:

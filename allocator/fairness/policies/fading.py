@@ -20,7 +20,7 @@ class FadingPolicy(Policy):
     """Priorities are maxima of straight lines in s. This base class has no name."""
 
     ranking: Literal["live-tree", "scan"] = "live-tree"
-    """`"scan"` is the slow reference that gives the same order."""
+    """Data structure that keeps the order. `"scan"` is a slow reference with the same order."""
 
     @cached_property
     @abstractmethod

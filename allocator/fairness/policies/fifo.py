@@ -1,4 +1,4 @@
-"""First in, first out: the user that came first gets all that it wants."""
+"""First in, first out: the first user gets all the resources it wants."""
 
 from typing import ClassVar
 

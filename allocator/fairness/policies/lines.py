@@ -26,7 +26,7 @@ class LinePolicy(Policy):
     has_levels: ClassVar[bool] = True
 
     ranking: Literal["live-tree", "scan"] = "live-tree"
-    """`"scan"` is the slow reference that gives the same order."""
+    """Data structure that keeps the order. `"scan"` is a slow reference with the same order."""
 
     @abstractmethod
     def line(self, account: Account) -> tuple[float, float]:

@@ -70,7 +70,7 @@ class DecayedUse(FadingPolicy):
     has_levels: ClassVar[bool] = True
 
     half_life: HalfLife
-    """Time in which the weight of past use halves: seconds, or text such as `"4h"`, `"7d"`."""
+    """Time after which past use counts half: seconds, or text such as `"4h"`, `"7d"`."""
 
     @cached_property
     @override

@@ -26,7 +26,7 @@ class HtCondor(DecayedUse):
     name: ClassVar[str] = "htcondor"
 
     half_life: HalfLife = 86400.0
-    """Time in which the weight of past use halves: seconds, or text such as `"4h"`, `"7d"`."""
+    """Time after which past use counts half: seconds, or text such as `"4h"`, `"7d"`."""
     resource: Annotated[str, Field(min_length=1)] = "cpus"
     """The resource that is shared fairly; other resources do not count."""
     slots: Annotated[float, Field(gt=0.0, allow_inf_nan=False)] = 1000.0

@@ -26,8 +26,8 @@ class Karma(DynamicMmf):
     name: ClassVar[str] = "karma"
 
     alpha: Annotated[float, Field(ge=0.0, le=1.0)] = 0.5
-    """Fraction of its fair share that a user is guaranteed, whatever it has used before. The
-    published code calls the rest of the share public."""
+    """Guaranteed fraction of a user's fair share, whatever the user has used before. The published
+    code calls the rest of the share public."""
 
     @override
     def welcome(self, account: Account, others: Collection[Account]) -> None:

@@ -28,7 +28,7 @@ class KueueAfs(DecayedUse):
     name: ClassVar[str] = "kueue-afs"
 
     half_life: HalfLife = 604800.0
-    """Time in which the weight of past use halves: seconds, or text such as `"4h"`, `"7d"`."""
+    """Time after which past use counts half: seconds, or text such as `"4h"`, `"7d"`."""
     resource_weights: ResourceWeights | None = None
     """Weights of resources: `RESOURCE=WEIGHT,...`, each for the cluster's whole resource. Resources
     without a weight have weight 1."""

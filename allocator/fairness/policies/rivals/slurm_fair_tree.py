@@ -29,7 +29,7 @@ class SlurmFairTree(DecayedUse):
     name: ClassVar[str] = "slurm-fair-tree"
 
     half_life: HalfLife = 604800.0
-    """Time in which the weight of past use halves: seconds, or text such as `"4h"`, `"7d"`."""
+    """Time after which past use counts half: seconds, or text such as `"4h"`, `"7d"`."""
     billing: ResourceWeights = "cpus=1"
     """Billing weights: `RESOURCE=WEIGHT,...`, each for the cluster's whole resource."""
 

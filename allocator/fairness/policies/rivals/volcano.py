@@ -22,7 +22,7 @@ class Volcano(DecayedUse):
     name: ClassVar[str] = "volcano"
 
     half_life: HalfLife = 14400.0
-    """Time in which the weight of past use halves: seconds, or text such as `"4h"`, `"7d"`."""
+    """Time after which past use counts half: seconds, or text such as `"4h"`, `"7d"`."""
     resource: Annotated[str, Field(min_length=1)] = "cpus"
     """The resource that is shared fairly; other resources do not count."""
 
