@@ -1,7 +1,6 @@
 """Escapes text from other systems before display. No other module does this.
 
-Names come from frameworks, and reasons from peers. They must not control a terminal or
-forge a line.
+Frameworks choose names and peers choose reasons. Neither may control a terminal or forge a line.
 """
 
 import re

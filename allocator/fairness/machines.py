@@ -107,7 +107,7 @@ class Machines(Generic[User]):
         return allowed.group.fit(demand)
 
     def _drop_constraint(self, allowed: "_AllowedMachines", may_use: MayUse) -> None:
-        """Remove a constraint from a user, and the constraint's group if it was the last user."""
+        """Remove a constraint from a user; delete its group after the last user."""
         group = self._groups[may_use]
         allowed.leave(group)
         if not group.used_by:

@@ -283,7 +283,7 @@ class Meter:
         self.counted.acts.append((users, now, False))
 
     def refused(self, users: tuple[str, ...], now: float) -> None:
-        """Count an offer that a user has declined."""
+        """Count an offer that a user has declined, for the user and for its ancestors."""
         self.counted.acts.append((users, now, True))
 
     def bridge(

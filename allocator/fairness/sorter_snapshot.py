@@ -134,7 +134,7 @@ class SorterSnapshot(Generic[User]):
         self._unmoved: list[User] = []
         """Users without an allocation in this cycle, in order, as far as they have been read."""
         self._sorted_positions: list[Position] = []
-        """Sorted positions of users with an allocation in this cycle."""
+        """Positions of users with an allocation in this cycle, sorted."""
         self._changed: dict[User, _UserState[User]] = {}
         """All users with an allocation in this cycle, sorted or not."""
         self._unsorted: list[_UserState[User]] = []
