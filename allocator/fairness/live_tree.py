@@ -423,6 +423,11 @@ class LiveTree(Generic[Id, K, T]):
             raise KeyError(f"{element!r} is not in the tree") from None
 
     def _end(self, position: int) -> Id:
+        """Return the first element (position 0) or the last (position −1).
+
+        Raises:
+            KeyError: the tree is empty.
+        """
         if not self._nodes:
             raise KeyError("the tree is empty")
         return self._blocks[position][position].id
