@@ -1,4 +1,4 @@
-"""Which memory serves a workload best: SDRF at many half-lives, held against DRF."""
+"""Search for the half-life that suits a workload best: SDRF at many half-lives against DRF."""
 
 import math
 from collections.abc import Callable
@@ -14,13 +14,15 @@ from allocator.simulation.summary import UserSummary, users_of
 from allocator.simulation.trace import MICROSECONDS, Trace
 
 SHORTEST = 60.0
-"""Seconds: the shortest half-life that is tried; less is hardly different from DRF."""
+"""Shortest half-life tried, in seconds. A shorter half-life hardly differs from DRF."""
 LONGEST = 4.0
-"""Times the trace's length: what is forgotten even more slowly is not forgotten at all."""
+"""Longest half-life tried, in lengths of the trace. With a longer half-life, commitments hardly
+decay.
+"""
 FLAT = 0.9
-"""Of the best reduction: half-lives that reach so much are as good as the best."""
+"""Fraction of the best reduction. Half-lives that reach this fraction are as good as the best."""
 _DRAWS = 1000
-"""How often users are drawn anew."""
+"""Number of bootstrap samples of users."""
 _SEED = 1
 _GOLDEN = (math.sqrt(5.0) - 1.0) / 2.0
 
@@ -28,25 +30,25 @@ Simulate = Callable[[Trace, Setting], Outcome]
 
 
 class AdviceError(ValueError):
-    """There is nothing to give advice on; the message says why."""
+    """No advice is possible; the message gives the reason."""
 
 
 @dataclass(frozen=True)
 class Trial:
-    """SDRF at one half-life.
+    """Results of SDRF with one half-life.
 
     Args:
-        half_life_s: Seconds in which a debt halves.
-        delta: What is left of a debt after a second.
+        half_life_s: Seconds in which a commitment halves.
+        delta: Fraction of a commitment that remains after a second.
         mean_user_wait_s: Mean of users' mean waits, seconds.
-        reduction: By which fraction of DRF's it is lower.
-        light: Likewise of the half of users with the lowest usage.
-        heavy: Likewise of the other half.
-        waits_less: Users that wait less on average than under DRF.
-        waits_longer: Users that wait longer.
-        low: Of the reduction where users are drawn anew from those there are: 5 in 100 are lower …
-        high: … and 5 in 100 higher.
-        better: In how many of 100 it is above 0.
+        reduction: Relative reduction of `mean_user_wait_s` compared with DRF.
+        light: The same reduction for the half of users with the lowest usage.
+        heavy: The same reduction for the other half.
+        waits_less: Number of users with a shorter mean wait than under DRF.
+        waits_longer: Number of users with a longer mean wait than under DRF.
+        low: The reduction's 5th percentile over bootstrap samples of the users.
+        high: The reduction's 95th percentile over bootstrap samples of the users.
+        better: Percentage of bootstrap samples in which the reduction is above 0.
     """
 
     half_life_s: float
@@ -64,15 +66,16 @@ class Trial:
 
 @dataclass(frozen=True)
 class Advice:
-    """What was found.
+    """Result of the search.
 
     Args:
         drf_wait_s: Mean of users' mean waits under DRF, seconds.
-        trials: In order of half-lives.
-        best: The one with the least wait.
-        flat_from_s: Half-lives from here …
-        flat_to_s: … to here, next to the best, have at least nine tenths of its reduction.
-        interior: Whether the best is neither the shortest nor the longest that was tried.
+        trials: All trials in order of half-lives.
+        best: The trial with the shortest wait.
+        flat_from_s: Shortest half-life, in seconds, of the range of nearly best half-lives.
+        flat_to_s: Longest half-life of that range. All half-lives tried in the range, which
+            contains the best, reach at least nine tenths of the best reduction.
+        interior: True if the best half-life is neither the shortest nor the longest tried.
     """
 
     drf_wait_s: float
@@ -84,11 +87,11 @@ class Advice:
 
     @property
     def helps(self) -> bool:
-        """Whether SDRF is better than DRF at all."""
+        """Whether SDRF waits are shorter than DRF waits at the best half-life."""
         return self.best.reduction > 0.0
 
 
-def advise(  # noqa: PLR0913 - what is simulated, and how closely
+def advise(  # noqa: PLR0913 - options of the search
     trace: Trace,
     drf: Setting,
     simulate: Simulate,
@@ -97,20 +100,20 @@ def advise(  # noqa: PLR0913 - what is simulated, and how closely
     fine: int = 6,
     on_trial: Callable[[], None] = lambda: None,
 ) -> Advice:
-    """Try half-lives from a minute to four times the trace's length, then closer to the best.
+    """Try half-lives from a minute to four times the trace's length, then more near the best.
 
-    Waits are no smooth function of the half-life, so the answer is the best that was seen.
+    Waits are not a smooth function of the half-life, so the answer is the best half-life tried.
 
     Args:
         trace: The workload.
-        drf: The setting under DRF; SDRF is tried in the same.
-        simulate: What simulates.
-        coarse: Half-lives in equal ratios, at least 3.
-        fine: Steps of a golden-section search between the best one's neighbours.
-        on_trial: Called after each simulation: one under DRF, then `coarse` + `fine`.
+        drf: The setting under DRF. SDRF is tried with the same setting.
+        simulate: The simulator.
+        coarse: Number of half-lives in equal ratios, at least 3.
+        fine: Steps of a golden-section search between the neighbours of the best half-life.
+        on_trial: Called after each simulation: one under DRF, then `coarse` + `fine` under SDRF.
 
     Raises:
-        AdviceError: Nobody waits under DRF, so memory can change nothing.
+        AdviceError: No user waits under DRF, so memory can change nothing.
     """
     length = int((trace.submitted + trace.runtime).max() - trace.submitted[0]) if len(trace) else 0
     seconds = length / MICROSECONDS
@@ -121,7 +124,7 @@ def advise(  # noqa: PLR0913 - what is simulated, and how closely
         raise AdviceError("nobody waits under DRF, so memory can change nothing; lower the load")
     trials: dict[float, Trial] = {}
 
-    def tried(log_half_life: float) -> float:
+    def mean_wait(log_half_life: float) -> float:
         half_life = math.exp(log_half_life)
         if half_life not in trials:
             setting = _with_memory(drf, half_life)
@@ -131,23 +134,23 @@ def advise(  # noqa: PLR0913 - what is simulated, and how closely
 
     first, last = math.log(SHORTEST), math.log(max(LONGEST * seconds, 4.0 * SHORTEST))
     grid = [first + (last - first) * step / (coarse - 1) for step in range(coarse)]
-    best = min(range(coarse), key=lambda step: tried(grid[step]))
-    _narrow(tried, grid[max(best - 1, 0)], grid[min(best + 1, coarse - 1)], fine)
+    best = min(range(coarse), key=lambda step: mean_wait(grid[step]))
+    _narrow(mean_wait, grid[max(best - 1, 0)], grid[min(best + 1, coarse - 1)], fine)
     return _advice(wait, sorted(trials.values(), key=lambda trial: trial.half_life_s))
 
 
-def _narrow(tried: Callable[[float], float], low: float, high: float, steps: int) -> None:
-    """Do golden-section search for the least; each step is one trial."""
-    left, right = high - _GOLDEN * (high - low), low + _GOLDEN * (high - low)
+def _narrow(mean_wait: Callable[[float], float], low: float, high: float, steps: int) -> None:
+    """Run a golden-section search for the minimum; each step is one trial."""
+    lower, upper = high - _GOLDEN * (high - low), low + _GOLDEN * (high - low)
     for step in range(steps):
         if step == 0:
-            tried(left)
-        elif tried(left) <= tried(right):
-            high, right = right, left
-            left = high - _GOLDEN * (high - low)
+            mean_wait(lower)
+        elif mean_wait(lower) <= mean_wait(upper):
+            high, upper = upper, lower
+            lower = high - _GOLDEN * (high - low)
         else:
-            low, left = left, right
-            right = low + _GOLDEN * (high - low)
+            low, lower = lower, upper
+            upper = low + _GOLDEN * (high - low)
 
 
 def _with_memory(drf: Setting, half_life: float) -> Setting:
@@ -172,24 +175,24 @@ def _trial(half_life: float, before: UserSummary, after: UserSummary) -> Trial:
 
 
 def _resampled(before: NDArray[np.float64], after: NDArray[np.float64]) -> dict[str, float]:
-    """Return how sure a reduction is: had other users come, alike in kind, what would it be?
+    """Return the confidence of a reduction: how much it would vary with other, similar users.
 
-    Users are drawn from those there are, with replacement (the bootstrap), by the same chance for
-    every trial. A trace of few users, or one that a single user decides, gives a wide interval.
+    Users are drawn with replacement (bootstrap), with the same random numbers for every trial. A
+    trace with few users, or one dominated by a single user, gives a wide interval.
     """
     known = ~np.isnan(before) & ~np.isnan(after)
     users = int(known.sum())
     if not users:
         return {"low": 0.0, "high": 0.0, "better": 0.0}
-    chance = np.random.default_rng(_SEED)
+    random = np.random.default_rng(_SEED)
     reductions = np.empty(_DRAWS)
     for draw in range(_DRAWS):
-        drawn = chance.integers(0, users, users)
+        drawn = random.integers(0, users, users)
         waited = before[known][drawn].mean()
         reductions[draw] = 1.0 - after[known][drawn].mean() / waited if waited > 0.0 else 0.0
-    if users == 1:  # one user does not tell how others would differ
-        only = float(reductions[0])
-        return {"low": min(only, 0.0), "high": max(only, 0.0), "better": 0.0}
+    if users == 1:  # a single user gives no variation
+        reduction = float(reductions[0])
+        return {"low": min(reduction, 0.0), "high": max(reduction, 0.0), "better": 0.0}
     low, high = resampled_ends(reductions, users)
     return {
         "low": low,
@@ -199,10 +202,10 @@ def _resampled(before: NDArray[np.float64], after: NDArray[np.float64]) -> dict[
 
 
 def _advice(wait: float, trials: list[Trial]) -> Advice:
-    place = min(range(len(trials)), key=lambda i: trials[i].mean_user_wait_s)
-    best = trials[place]
+    best_index = min(range(len(trials)), key=lambda index: trials[index].mean_user_wait_s)
+    best = trials[best_index]
     enough = FLAT * best.reduction
-    low = high = place
+    low = high = best_index
     while low > 0 and trials[low - 1].reduction >= enough:
         low -= 1
     while high < len(trials) - 1 and trials[high + 1].reduction >= enough:
@@ -213,7 +216,7 @@ def _advice(wait: float, trials: list[Trial]) -> Advice:
         best=best,
         flat_from_s=trials[low].half_life_s,
         flat_to_s=trials[high].half_life_s,
-        interior=0 < place < len(trials) - 1,
+        interior=0 < best_index < len(trials) - 1,
     )
 
 

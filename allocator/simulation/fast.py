@@ -1,4 +1,4 @@
-"""The fast path: the decisions of the reference simulator from compiled kernels."""
+"""The fast path: the decisions of the reference simulator, made by compiled kernels."""
 
 import math
 from collections.abc import Callable
@@ -48,7 +48,7 @@ _CHUNK = 1 << 18
 
 
 def supports(setting: Setting) -> bool:
-    """Whether there are kernels for a setting."""
+    """Whether the compiled kernels support a setting."""
     return (
         setting.sampled is None
         and setting.blocking in {"head-of-line", "skip"}
@@ -64,34 +64,35 @@ def simulate(
     events: bool = True,
     series: Series | None = None,
 ) -> Outcome:
-    """Start the tasks of a trace as allocator.simulation.reference does, only faster.
+    """Simulate a trace with the same starts as allocator.simulation.reference, but faster.
 
-    A task costs O(log n) in n users and O(log m) in m machines.
+    A task costs O(log n) for n users and O(log m) for m machines.
 
     Args:
-        trace: At most 2³¹ − 1 tasks.
-        setting: One that is supported.
-        progress: Is told now and then how many tasks have started; at the end, of all tasks.
-        events: Whether operations are counted, for policies whose priorities drift with the
-            events of a Live Tree, which takes longer. If not, `operations` is empty.
-        series: Is told how users stand now and then.
+        trace: A trace of at most 2³¹ − 1 tasks.
+        setting: A supported setting.
+        progress: Called now and then with the number of started tasks; at the end, with the number
+            of all tasks.
+        events: Whether to count operations and, under policies with drifting priorities, the events
+            of a Live Tree. Counting events takes longer. If False, `operations` is empty.
+        series: Receives the users' shares and commitments at regular instants.
 
     Raises:
         SettingError: The setting does not fit the trace.
-        ValueError: There are no kernels for the setting.
+        ValueError: The kernels do not support the setting.
     """
     if not supports(setting):
         raise ValueError(f"there is no fast path for {setting}; use the reference simulator")
     machines = setting.machines(trace)
     parts = Parts.of(trace, machines)
-    room = _room(trace, setting, parts)
+    free_capacity = _room(trace, setting, parts)
     rule = _rule(trace, setting, parts, parts.whole(machines).sum(axis=0), events=events)
-    state = _new_state(trace, rule, room, sharers(trace, setting))
+    state = _new_state(trace, rule, free_capacity, sharers(trace, setting))
     while True:
-        ended = kernels.run(state, rule, _CHUNK, _NEVER if series is None else series.due)
-        if ended == kernels.DONE:
+        reason = kernels.run(state, rule, _CHUNK, _NEVER if series is None else series.due)
+        if reason == kernels.DONE:
             break
-        if ended == kernels.DUE and series is not None:
+        if reason == kernels.DUE and series is not None:
             series.take(*_standings(state, rule, series.due))
         elif progress is not None:
             progress(int(state.counters[kernels.STARTS]))
@@ -104,8 +105,8 @@ def simulate(
 
 
 def compile_kernels() -> bool:
-    """Do what the first run would: compile kernels, or read those that have been; say which."""
-    nothing = Trace(
+    """Compile the kernels or load them from the cache. Return whether they were compiled."""
+    empty = Trace(
         resources=("cpus",),
         users=("nobody",),
         submitted=np.empty(0, np.int64),
@@ -115,7 +116,7 @@ def compile_kernels() -> bool:
         demand=np.empty((0, 1)),
         constraint=np.empty(0, np.int32),
     )
-    simulate(nothing, Setting("drf", capacity=(1.0,)))
+    simulate(empty, Setting("drf", capacity=(1.0,)))
     compiled: Any = kernels.run
     return bool(compiled.stats.cache_misses)
 
@@ -123,7 +124,13 @@ def compile_kernels() -> bool:
 def _standings(
     state: kernels.State, rule: kernels.Rule, instant: int
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return users' dominant shares and commitments at an instant before the next event."""
+    """Return the users' dominant shares and commitments at an instant before the next event.
+
+    Args:
+        state: State of the simulation after the last event.
+        rule: Constants of the simulation.
+        instant: Microseconds.
+    """
     users, clock = state.users, state.clock
     held = users.allocation
     shares = held[:, rule.shared] / rule.capacity[rule.shared]
@@ -131,7 +138,7 @@ def _standings(
     if rule.tau == math.inf:
         return dominant, np.full(len(dominant), math.nan)
     if not len(rule.shared):
-        return dominant, dominant  # of nothing, nobody has had too much
+        return dominant, dominant  # without shared resources there is no overuse
     if rule.kind == kernels.STSF:
         with np.errstate(divide="ignore", invalid="ignore"):
             tasks = np.where(users.need > 0, held / (users.need * users.monopoly[:, None]), 0.0)
@@ -140,9 +147,9 @@ def _standings(
         measured = shares
     entitlement = users.weight / clock[kernels.WEIGHTS] if users.known.any() else users.weight
     overuse = np.maximum(measured - entitlement[:, None], 0.0)
-    gone = -np.expm1(-(instant / 1e6 - users.settled_at) / rule.tau)
-    owed = users.commitment + (overuse - users.commitment) * gone[:, None]
-    return dominant, np.where(users.known, owed.max(axis=1, initial=0.0), 0.0)
+    decayed = -np.expm1(-(instant / 1e6 - users.settled_at) / rule.tau)
+    commitments = users.commitment + (overuse - users.commitment) * decayed[:, None]
+    return dominant, np.where(users.known, commitments.max(axis=1, initial=0.0), 0.0)
 
 
 def _operations(state: kernels.State) -> Operations:
@@ -152,7 +159,7 @@ def _operations(state: kernels.State) -> Operations:
         "minimum": kernels.MINIMA,
         "order": kernels.ORDERS,
     }
-    count = {name: int(state.counters[place]) for name, place in counted.items()}
+    count = {name: int(state.counters[counter]) for name, counter in counted.items()}
     return Operations(
         count={name: number for name, number in count.items() if number},
         events=int(state.live.numbers[EVENTS]),
@@ -178,8 +185,8 @@ def _rule(
         kind = kernels.SDRF_THESIS
     resource = -1
     if isinstance(policy, Cmmf) and policy.resource in trace.resources:
-        place = trace.resources.index(policy.resource)
-        resource = place if capacity[place] else -1
+        index = trace.resources.index(policy.resource)
+        resource = index if capacity[index] else -1
     return kernels.Rule(
         kind=kind,
         tau=math.inf if policy.tau is None else policy.tau,
@@ -197,37 +204,37 @@ def _rule(
 
 
 def _new_state(
-    trace: Trace, rule: kernels.Rule, room: FreeCapacityArrays, who: Sharers
+    trace: Trace, rule: kernels.Rule, free_capacity: FreeCapacityArrays, all_sharers: Sharers
 ) -> kernels.State:
     tasks, resources = trace.demand.shape
-    users = len(who)
+    users = len(all_sharers)
     by_resource = rule.kind in (kernels.SDRF, kernels.SDRF_THESIS)
     lines = max(len(rule.shared), 1) if by_resource else 1
     tree = new_tournament(users)
     clock = np.zeros(kernels.CLOCK)
     clock[kernels.S] = 1.0
-    weights = _weights(who)
+    weights = _weights(all_sharers)
     clock[kernels.WEIGHTS] = weights[0]
     return kernels.State(
         tasks=kernels.TaskArrays(
             submitted=_read_only(trace.submitted),
             runtime=_read_only(trace.runtime),
-            user=_read_only(who.number),
+            user=_read_only(all_sharers.number),
             demand=_read_only(trace.demand),
             constraint=_read_only(trace.constraint),
             started=np.full(tasks, NEVER, np.int64),
-            machine=np.full(tasks if len(room.kind) > 1 else 0, NEVER, np.int32),
+            machine=np.full(tasks if len(free_capacity.kind) > 1 else 0, NEVER, np.int32),
             following=np.empty(tasks, np.int32),
         ),
         users=kernels.UserArrays(
             allocation=np.zeros((users, resources), np.int64),
             shares=np.zeros((users, resources)),
             overuse=np.zeros((users, lines)),
-            commitment=_owed(who, rule, lines),
+            commitment=_initial_commitments(all_sharers, rule, lines),
             lines=np.zeros((users, lines, 2)),
             settled_at=np.zeros(users),
-            weight=who.weights,
-            known=who.known.copy(),
+            weight=all_sharers.weights,
+            known=all_sharers.known.copy(),
             active=np.zeros(users, np.bool_),
             turn=np.zeros(users, np.int64),
             head=np.full(users, kernels.NOTHING, np.int32),
@@ -242,7 +249,7 @@ def _new_state(
         running=new_finishes(tasks, resources),
         tree=tree,
         live=new_live_tree(users if rule.counts_events else 0, lines),
-        room=room,
+        room=free_capacity,
         stuck=new_stuck(tree, resources),
         counters=np.zeros(kernels.COUNTERS, np.int64),
         clock=clock,
@@ -251,42 +258,54 @@ def _new_state(
     )
 
 
-def _weights(who: Sharers) -> NDArray[np.float64]:
-    """Return the weight of all that are known, when so many have become so.
+def _weights(all_sharers: Sharers) -> NDArray[np.float64]:
+    """Return total weights of the known users: entry k is the total after k users have appeared.
 
-    Exact sums, rounded once, as a pool has them (`allocator.fairness.pool_parameters`).
+    The sums are exact and rounded once, as in a pool (`allocator.fairness.pool_parameters`).
     """
-    ratios = [weight.as_integer_ratio() for weight in who.weights.tolist()]
-    unit = max((least for _, least in ratios), default=1)  # a power of two, as all of them
-    whole = [amount * (unit // least) for amount, least in ratios]
-    known = sum(whole[user] for user in np.flatnonzero(who.known).tolist())
-    coming = (whole[user] for user in _newcomers(who))
-    return np.array([total / unit for total in accumulate(coming, initial=known)])
+    ratios = [weight.as_integer_ratio() for weight in all_sharers.weights.tolist()]
+    unit = max(
+        (denominator for _, denominator in ratios), default=1
+    )  # denominators of doubles are powers of two
+    units = [numerator * (unit // denominator) for numerator, denominator in ratios]
+    known = sum(units[user] for user in np.flatnonzero(all_sharers.known).tolist())
+    newcomers = (units[user] for user in _newcomers(all_sharers))
+    return np.array([total / unit for total in accumulate(newcomers, initial=known)])
 
 
-def _newcomers(who: Sharers) -> list[int]:
-    """Return who is not known from the start, in order of first submission."""
-    if who.known.all():  # as mostly; else it costs a look at each task
+def _newcomers(all_sharers: Sharers) -> list[int]:
+    """Return the users that are not known from the start, in order of first submission."""
+    if all_sharers.known.all():  # the usual case; otherwise each task must be read
         return []
-    first = np.full(len(who), len(who.number), np.int64)
-    first[who.number[::-1]] = np.arange(len(who.number) - 1, -1, -1)  # what is written last stays
+    first = np.full(len(all_sharers), len(all_sharers.number), np.int64)
+    first[all_sharers.number[::-1]] = np.arange(
+        len(all_sharers.number) - 1, -1, -1
+    )  # the last write to an index remains
     order = np.argsort(first)
-    newcomers: list[int] = order[~who.known[order]].tolist()
+    newcomers: list[int] = order[~all_sharers.known[order]].tolist()
     return newcomers
 
 
-def _owed(who: Sharers, rule: kernels.Rule, lines: int) -> NDArray[np.float64]:
-    """Return what is owed by line: of each resource that is shared, or of tasks the largest."""
+def _initial_commitments(
+    all_sharers: Sharers, rule: kernels.Rule, lines: int
+) -> NDArray[np.float64]:
+    """Return initial commitments, one column per line.
+
+    A line is a shared resource under SDRF. Otherwise all lines have the largest commitment of any
+    resource.
+    """
     if rule.kind in (kernels.SDRF, kernels.SDRF_THESIS):
-        owed = np.zeros((len(who), lines))
-        owed[:, : len(rule.shared)] = who.debts[:, rule.shared]
-        return owed
-    there = who.debts[:, rule.shared]  # nobody owes of what the cluster has none of
-    return np.repeat(there.max(axis=1, initial=0.0)[:, np.newaxis], lines, axis=1)
+        commitments = np.zeros((len(all_sharers), lines))
+        commitments[:, : len(rule.shared)] = all_sharers.debts[:, rule.shared]
+        return commitments
+    shared = all_sharers.debts[
+        :, rule.shared
+    ]  # no commitments for resources that the cluster does not have
+    return np.repeat(shared.max(axis=1, initial=0.0)[:, np.newaxis], lines, axis=1)
 
 
 def _read_only(column: NDArray[T]) -> NDArray[T]:
-    """Return a view such that kernels are compiled for one kind of array only."""
+    """Return a read-only view, so that kernels are compiled for one kind of array only."""
     view = np.ascontiguousarray(column).view()
     view.flags.writeable = False
     return view

@@ -1,4 +1,4 @@
-"""Makes a film of a simulation while it runs, as of a cluster that was recorded."""
+"""Makes a film of a simulation while it runs, in the format of films of recorded clusters."""
 
 import math
 from collections import Counter
@@ -15,7 +15,9 @@ from allocator.simulation.series import Series
 from allocator.simulation.setting import Setting
 from allocator.simulation.trace import MICROSECONDS, Trace
 
-_NO_DEBTS = "What users owe is not shown: the original's own books are kept, in units of their own."
+_NO_COMMITMENTS = (
+    "Commitments are not shown: the original keeps its own accounts, in units of its own."
+)
 
 
 def film(
@@ -25,17 +27,17 @@ def film(
     progress: Progress | None = None,
     series: Series | None = None,
 ) -> tuple[Outcome, bytes]:
-    """Simulate, and return what came of it and a file for a browser that plays it.
+    """Simulate a trace. Return the outcome and an HTML page that plays the film.
 
-    The plain simulator is used: the same starts as on the fast path. A picture costs O(users +
-    running tasks + machines).
+    The reference simulator is used; it gives the same starts as the fast path. A frame costs
+    O(users + running tasks + machines).
 
     Args:
-        trace: What is submitted.
-        setting: How it is dealt with.
-        source: What the film is of, in words.
-        progress: Told how far it is.
-        series: Is told how users stand now and then.
+        trace: The submitted tasks.
+        setting: The policy and the options of the simulation.
+        source: A description of the film's source for the page.
+        progress: Called with the number of processed tasks.
+        series: Receives the users' shares and commitments at regular instants.
 
     Raises:
         SettingError: The setting does not fit the trace.
@@ -78,7 +80,7 @@ class _Filming:
             version=__version__,
             every=self._camera.every,
             clock="elapsed",
-            notes=("It was simulated.", *(() if exact else (_NO_DEBTS,))),
+            notes=("It was simulated.", *(() if exact else (_NO_COMMITMENTS,))),
         )
         return page(pack(self._camera.reel, about))
 
@@ -87,7 +89,10 @@ class _Filming:
         self._camera.take(now, self._users(users), self._agents(machines))
 
     def _held(self) -> tuple[dict[int, Counter[str]], list[dict[str, Counter[str]]]]:
-        """Return what users hold, and what on each machine, in thousandths of the trace's units."""
+        """Return the amounts that each user holds, overall and on each machine.
+
+        Amounts are in thousandths of the trace's units.
+        """
         users: dict[int, Counter[str]] = {}
         machines: list[dict[str, Counter[str]]] = [{} for _ in self._machines]
         for user, task, machine in self._simulation.running():
@@ -99,7 +104,7 @@ class _Filming:
     def _users(self, held: Mapping[int, Mapping[str, int]]) -> Iterator[UserNow]:
         simulation = self._simulation
         turns = {user: turn for turn, user in enumerate(self._pool, start=1)}
-        for user, share, commitment, entitlement in self._stand(held):
+        for user, share, commitment, entitlement in self._standings(held):
             turn = turns.get(user, 0)
             yield UserNow(
                 self._name(user),
@@ -108,24 +113,24 @@ class _Filming:
                 commitment,
                 entitlement,
                 turn,
-                _waits(turn, len(simulation.waiting[user]) if turn else 0),
+                _waiting_text(turn, len(simulation.waiting[user]) if turn else 0),
                 held.get(user, {}),
             )
 
-    def _stand(
+    def _standings(
         self, held: Mapping[int, Mapping[str, int]]
     ) -> Iterator[tuple[int, float, float, float]]:
-        """Go through users with their share, commitment, and what they are entitled to."""
+        """Iterate over users: (user, share, commitment, entitlement)."""
         if isinstance(self._pool, Exact):
             for standing in self._pool.standings():
                 yield standing.user, standing.share, standing.commitment, standing.entitlement
             return
         weights = self._pool.weights
-        together = math.fsum(weights.values())
+        total_weight = math.fsum(weights.values())
         for user, weight in weights.items():
             amounts = held.get(user, {}).items()
             share = max((amount / self._capacity[name] for name, amount in amounts), default=0.0)
-            yield user, share, 0.0, weight / together
+            yield user, share, 0.0, weight / total_weight
 
     def _agents(self, held: list[dict[str, Counter[str]]]) -> Iterator[AgentNow]:
         for (name, total), holders in zip(self._machines.items(), held, strict=True):
@@ -145,9 +150,18 @@ def _names(trace: Trace, setting: Setting) -> list[str]:
     return [f"{kind.name}-{number}" for kind in trace.machines for number in range(kind.count)]
 
 
-def _waits(turn: int, tasks: int) -> str:
-    """Say what a user that has a turn waits for; after each event all that fits has started."""
+def _waiting_text(turn: int, tasks: int) -> str:
+    """Return the text that says why a user's tasks wait, or "" without a turn.
+
+    After each event, all tasks that can start have started.
+
+    Args:
+        turn: The user's position in the order, from 1; 0 for a user without waiting tasks.
+        tasks: Number of the user's waiting tasks.
+    """
     if not turn:
         return ""
-    many = f"{tasks:,} task{'' if tasks == 1 else 's'} of its {'waits' if tasks == 1 else 'wait'}"
-    return f"{many}; the next does not fit now" if turn == 1 else f"{many}; its turn comes"
+    waiting = (
+        f"{tasks:,} task{'' if tasks == 1 else 's'} of its {'waits' if tasks == 1 else 'wait'}"
+    )
+    return f"{waiting}; the next does not fit now" if turn == 1 else f"{waiting}; its turn comes"

@@ -1,4 +1,4 @@
-"""The machines of a simulated cluster: what tasks need, where they may run, and what is free."""
+"""Free capacity of a simulated cluster's machines, tasks' demands, and placement constraints."""
 
 from collections.abc import Sequence
 
@@ -12,11 +12,11 @@ from allocator.simulation.trace import UNCONSTRAINED, Trace
 
 
 class FreeCapacity:
-    """Machines by number, and what tasks leave of them. A pool is one machine, open to all.
+    """Machines by number, with their free capacity. A pool is one machine that every task may use.
 
     Args:
-        trace: Whose tasks are placed.
-        setting: Says whether on the trace's machines or in one pool.
+        trace: The tasks to place, and the machines.
+        setting: Determines whether tasks run on the trace's machines or in one pool.
 
     Raises:
         SettingError: The setting does not fit the trace.
@@ -26,37 +26,42 @@ class FreeCapacity:
         machines = setting.machines(trace)
         parts = Parts.of(trace, machines)
         self._free = parts.whole(machines)
-        """What is left, one row per machine"""
+        """Free amounts in parts, one row per machine."""
         self.capacities = tuple(_quantities(trace.resources, row) for row in self._free.tolist())
         self._needs = parts.whole(trace.demand)
-        alike: dict[tuple[int, ...], Quantities] = {}
+        distinct: dict[tuple[int, ...], Quantities] = {}
         self._demands = [
-            alike.setdefault(row, _quantities(trace.resources, row))
+            distinct.setdefault(row, _quantities(trace.resources, row))
             for row in map(tuple, self._needs.tolist())
         ]
         self._constraints: list[int] = trace.constraint.tolist()
         if setting.capacity is not None:
             self._constraints = [UNCONSTRAINED] * len(trace)
-        kinds = np.repeat(np.arange(len(trace.machines)), [m.count for m in trace.machines])
+        class_of_machine = np.repeat(
+            np.arange(len(trace.machines)), [m.count for m in trace.machines]
+        )
         self._allowed = {
             UNCONSTRAINED: np.ones(len(machines), np.bool_),
-            **{place: np.isin(kinds, of) for place, of in enumerate(trace.constraints)},
+            **{
+                number: np.isin(class_of_machine, classes)
+                for number, classes in enumerate(trace.constraints)
+            },
         }
-        """By constraint, which machines it allows"""
+        """By constraint: a mask of the machines that the constraint allows."""
         self._ever: dict[tuple[int, int], bool] = {}
         self._empty = self._free.copy()
 
     @property
     def capacity(self) -> Quantities:
-        """What all machines have together."""
+        """Total capacity of all machines."""
         return sum(self.capacities, start=Quantities())
 
     def demand(self, task: int) -> Quantities:
-        """Return what a task needs; tasks that need the same share one object."""
+        """Return a task's demand. Tasks with equal demands share one object."""
         return self._demands[task]
 
     def constraint(self, task: int) -> int:
-        """Return the number of a task's constraint; in a pool there are none."""
+        """Return the number of a task's constraint. In a pool, all tasks are unconstrained."""
         return self._constraints[task]
 
     def allows(self, constraint: int, machine: int) -> bool:
@@ -64,64 +69,70 @@ class FreeCapacity:
         return bool(self._allowed[constraint][machine])
 
     def could_ever_hold(self, task: int) -> bool:
-        """Whether a task would fit on an empty machine that it may use."""
+        """Whether a task would fit on an empty machine that its constraint allows."""
         key = id(self._demands[task]), self._constraints[task]
         if key not in self._ever:
-            self._ever[key] = bool(self._which(task, self._empty).any())
+            self._ever[key] = bool(self._fitting(task, self._empty).any())
         return self._ever[key]
 
     def fits(self, task: int, machine: int) -> bool:
-        """Whether a task may and can run on a machine now."""
+        """Whether a task fits on a machine now and its constraint allows the machine."""
         return self.allows(self._constraints[task], machine) and bool(
             (self._free[machine] >= self._needs[task]).all()
         )
 
     def first_fit(self, task: int, but: Sequence[int] = ()) -> int | None:
-        """Return the first machine by number that a task may and can run on. O(machines).
+        """Return the lowest-numbered allowed machine on which a task fits, or None. O(machines).
 
         Args:
-            task: Its number.
-            but: Machines that are left out.
+            task: The task's number.
+            but: Numbers of excluded machines.
         """
-        fitting = self._which(task, self._free)
+        fitting = self._fitting(task, self._free)
         if but:
             fitting[but] = False
         machine = int(fitting.argmax())
         return machine if fitting[machine] else None
 
     def empty_for(self, task: int) -> list[int]:
-        """Return the machines that a task may run on and would fit on if they were empty."""
-        machines: list[int] = np.flatnonzero(self._which(task, self._empty)).tolist()
+        """Return the allowed machines on which a task would fit if the machines were empty."""
+        machines: list[int] = np.flatnonzero(self._fitting(task, self._empty)).tolist()
         return machines
 
     def free_for(self, task: int, machine: int, ends: Sequence[tuple[int, int]]) -> int:
-        """Return when a machine that would hold a task if it were empty will have room for it.
+        """Return when a machine will have enough free capacity for a task, in microseconds.
 
         Args:
-            task: Its number; it does not fit now.
-            machine: Its number.
-            ends: When what runs there ends, in order of time, and the numbers of these tasks.
+            task: The task's number. The task does not fit now, but would fit on the empty machine.
+            machine: The machine's number.
+            ends: (finish time, task number) of each task that runs on the machine, in order of
+                time.
         """
         free = self._free[machine].copy()
-        for when, running in ends:
+        for finish, running in ends:
             free += self._needs[running]
             if (free >= self._needs[task]).all():
-                return when
+                return finish
         raise AssertionError(f"task {task} would not fit on machine {machine} if it were empty")
 
     def take(self, task: int, machine: int) -> None:
-        """Put a task on a machine that it fits on."""
+        """Subtract a task's demand from a machine's free capacity. The task must fit."""
         self._free[machine] -= self._needs[task]
 
     def give_back(self, task: int, machine: int) -> None:
-        """Take a task off the machine that it is on."""
+        """Add a task's demand back to the free capacity of the machine on which the task ran."""
         self._free[machine] += self._needs[task]
 
-    def _which(self, task: int, amounts: Amounts) -> NDArray[np.bool_]:
-        """Return of which machines a task may and can run on with such amounts."""
-        fitting: NDArray[np.bool_] = (amounts >= self._needs[task]).all(axis=1)
-        fitting &= self._allowed[self._constraints[task]]
-        return fitting
+    def _fitting(self, task: int, amounts: Amounts) -> NDArray[np.bool_]:
+        """Return a mask of the machines that a task may use and on which it fits.
+
+        Args:
+            task: The task's number.
+            amounts: Free amounts in parts, one row per machine.
+        """
+        mask: NDArray[np.bool_] = (amounts >= self._needs[task]).all(axis=1)
+        mask &= self._allowed[self._constraints[task]]
+        return mask
 
 
 def _quantities(resources: Sequence[str], row: Sequence[int]) -> Quantities:

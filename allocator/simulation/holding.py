@@ -1,9 +1,10 @@
-"""Machines held for users whose next task fits nowhere, so that no big task waits for ever.
+"""Holds: machines kept for users with a next task that fits nowhere.
 
-Where users are skipped, small tasks take whatever becomes free, and a task that needs a whole
-machine never finds one. So one is held for it: the machine that will be free for it first, as far
-as is known when it is chosen. Until then only tasks run there that will have ended by then (EASY
-backfilling; run times are the trace's).
+Holds prevent that a large task waits forever. If the policy skips users, small tasks occupy all
+capacity that becomes free. A task that needs a whole machine then never finds free capacity, so a
+machine is held for its user. The held machine is the machine that will be free for the task first,
+by the finish times known when the hold begins. Until then only tasks that finish before that time
+start on the held machine (EASY backfilling). Run times are those of the trace.
 """
 
 from collections.abc import Iterable, Iterator
@@ -14,10 +15,12 @@ from typing import Literal, TypeAlias
 from allocator.fairness.turns import Turns
 
 Blocking: TypeAlias = Literal["head-of-line", "skip", "hold", "hold-all"]
-"""What happens when the next task of the user that is next fits nowhere.
+"""The rule for a next task that does not fit on any machine.
 
-"head-of-line": nothing starts until it does (Stateful DRF, Algorithm 1); "skip": the next user is
-looked at; "hold": likewise, but a machine is held for the first such user; "hold-all": for each.
+* "head-of-line": no task starts until the next task fits (Stateful DRF, Algorithm 1).
+* "skip": the next user in the order is considered.
+* "hold": as "skip", but a machine is held for the first user whose next task does not fit.
+* "hold-all": as "skip", but a machine is held for each user whose next task does not fit.
 """
 
 
@@ -28,61 +31,73 @@ class Hold:
     user: int
     machine: int
     ready: int
-    """When it will be free for the user's next task, in microseconds."""
+    """Microseconds at which the machine will be free for the user's next task."""
 
 
 class Holds:
-    """Which machines are held for whom; at most one for a user.
+    """The current holds: at most one per user and at most one per machine.
 
-    The user that has been longest without one is first. Let n users submit tasks that run for R at
-    most. A user's next task that fits on an empty machine then waits at most n·R. This holds under
-    any policy, for any tasks of other users (docs/simulation.md proves it).
+    The user that has been without a hold for the longest time is first. Let n users submit tasks
+    that run for at most R. A user's next task that fits on an empty machine then waits at most n·R.
+    The bound holds under any policy and for any tasks of other users (proof: docs/simulation.md).
 
     Args:
-        blocking: Says for how many users at a time.
+        blocking: Determines how many users may have a hold at a time.
     """
 
     def __init__(self, blocking: Blocking) -> None:
-        self._most = {"hold": 1, "hold-all": None}.get(blocking, 0)
-        self._of: dict[int, Hold] = {}
-        self._on: dict[int, Hold] = {}
+        self._limit = {"hold": 1, "hold-all": None}.get(blocking, 0)
+        self._by_user: dict[int, Hold] = {}
+        self._by_machine: dict[int, Hold] = {}
         self._turns = Turns[int]()
 
     @property
     def full(self) -> bool:
-        """Whether nobody else may have one now."""
-        return self._most is not None and len(self._of) >= self._most
+        """Whether the maximum number of holds is reached."""
+        return self._limit is not None and len(self._by_user) >= self._limit
 
     def in_turn(self, users: Iterable[int]) -> Iterator[int]:
-        """Go through users for whom a machine may be held now, in order of their turns.
+        """Iterate over users for which a machine may be held now, in order of their turns.
 
         Args:
-            users: In the policy's order, which decides between users that come at one time.
+            users: Users in the policy's order, which decides between users that start to wait
+                together.
         """
-        waiting = [] if self.full else [user for user in users if user not in self._of]
+        waiting = [] if self.full else [user for user in users if user not in self._by_user]
         yield from takewhile(lambda _user: not self.full, self._turns.order(waiting))
 
     def begin(self, hold: Hold) -> None:
-        """Hold a machine that nobody holds."""
-        self._of[hold.user] = self._on[hold.machine] = hold
+        """Hold a machine that is not held yet."""
+        self._by_user[hold.user] = self._by_machine[hold.machine] = hold
 
     def end(self, user: int) -> bool:
-        """Hold nothing for a user any longer; return whether anything was."""
-        hold = self._of.pop(user, None)
+        """Remove a user's hold. Return whether the user had a hold."""
+        hold = self._by_user.pop(user, None)
         if hold is not None:
-            del self._on[hold.machine]
+            del self._by_machine[hold.machine]
             self._turns.end(user)
         return hold is not None
 
     def on(self, machine: int) -> bool:
         """Whether a machine is held."""
-        return machine in self._on
+        return machine in self._by_machine
 
     def bars(self, user: int, machine: int, finish: int) -> bool:
-        """Whether a task of a user that would end then is kept off a machine."""
-        hold = self._on.get(machine)
+        """Whether a hold keeps a user's task off a machine.
+
+        Args:
+            user: The user of the task.
+            machine: The machine's number.
+            finish: Microseconds at which the task would finish.
+        """
+        hold = self._by_machine.get(machine)
         return hold is not None and hold.user != user and finish > hold.ready
 
     def barred(self, user: int, finish: int) -> list[int]:
-        """Return all machines that such a task is kept off."""
-        return [machine for machine in self._on if self.bars(user, machine, finish)]
+        """Return all machines that holds keep a user's task off.
+
+        Args:
+            user: The user of the task.
+            finish: Microseconds at which the task would finish.
+        """
+        return [machine for machine in self._by_machine if self.bars(user, machine, finish)]

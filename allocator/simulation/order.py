@@ -1,4 +1,4 @@
-"""Who is next in a simulation: by a live pool, or as a system that looks at users now and then."""
+"""Two kinds of sorter for simulations: a live pool, and a system that samples usage."""
 
 from collections.abc import Iterator
 
@@ -9,29 +9,40 @@ from allocator.simulation.originals.original import Key, Original
 
 
 class Exact(Pool[int]):
-    """A live pool, told of tasks."""
+    """A live pool that is informed of each task's start and end."""
 
     def started(self, user: int, demand: Quantities) -> None:
-        """Note that a task of a user has started; of equals, the lower number is next."""
+        """Record that a task of a user has started. Ties between users go to the lower user number.
+
+        Args:
+            user: The user's number.
+            demand: Resources of the task.
+        """
         self.allocate(user, demand, times=0)
 
-    def ended(self, user: int, demand: Quantities, since: float) -> None:  # noqa: ARG002 - others ask
-        """Note that a task is over which had started then, in seconds."""
+    def ended(self, user: int, demand: Quantities, since: float) -> None:  # noqa: ARG002 - as in Sampled
+        """Record that a task has ended.
+
+        Args:
+            user: The user's number.
+            demand: Resources of the task.
+            since: Seconds at which the task started.
+        """
         self.release(user, demand)
 
     def join(self, user: int, weight: float, owed: dict[str, float]) -> None:
-        """Make a user known with what it owes, by resource."""
+        """Add a user with its initial commitments, by resource."""
         self.add(user, weight=weight)
-        # Debts in tasks, of policies that count those, are the largest of any resource.
+        # Policies that count tasks take the largest commitment of any resource.
         self.set_commitment(user, owed, others=max(owed.values(), default=0.0))
 
 
 class Sampled:
-    """Users in the order of an original's keys; of equals, the lower number is next.
+    """Users in the order of an emulated scheduler's keys. Ties go to the lower user number.
 
     Args:
-        original: Keeps their accounts.
-        watch: Sees what keeping order takes.
+        original: The emulated scheduler, which keeps the users' accounts.
+        watch: Counts and times the operations of the ranking.
     """
 
     def __init__(self, original: Original, watch: Watch) -> None:
@@ -39,31 +50,31 @@ class Sampled:
         self._watch = watch
         self._now = 0.0
         self.weights: dict[int, float] = {}
-        """Of users who are known."""
+        """Weights of the users that have joined."""
         self._active: set[int] = set()
         self._changed: set[int] = set()
-        """Active users whose keys may be others than they are ranked by."""
+        """Active users whose keys may differ from the keys in the ranking."""
         self._stale = False
-        """Whether all of them may be."""
+        """True if the keys of all active users may differ from the keys in the ranking."""
         self._ranking = self._new_ranking()
 
     @property
     def active(self) -> int:
-        """How many users have a task that waits."""
+        """Number of users that have a waiting task."""
         return len(self._active)
 
     @property
     def events(self) -> int:
-        """Position changes that a Live Tree has looked at: there is none."""
+        """Position changes that a Live Tree has processed: always 0, as there is no Live Tree."""
         return 0
 
     def join(self, user: int, weight: float, owed: dict[str, float]) -> None:
-        """Make a user known with what it owes, by resource; one number stands for all."""
+        """Add a user with its initial commitments; only the largest of them counts."""
         self.weights[user] = weight
         self._original.join(user, weight, max(owed.values(), default=0.0))
 
-    def set_active(self, user: int, active: bool) -> None:  # noqa: FBT001 - as a pool has it
-        """Say whether a user has a task that waits."""
+    def set_active(self, user: int, active: bool) -> None:  # noqa: FBT001 - same signature as Pool
+        """Record whether a user has a waiting task."""
         self._catch_up()
         if active:
             self._active.add(user)
@@ -74,7 +85,7 @@ class Sampled:
         self._original.wants(user, more=active)
 
     def advance(self, now: float) -> None:
-        """Move to a later instant, in seconds."""
+        """Advance the clock to a later instant, in seconds."""
         self._now = now
         changed = self._original.renewed(now)
         if changed is None:
@@ -83,17 +94,23 @@ class Sampled:
             self._changed.update(self._active.intersection(changed))
 
     def started(self, user: int, demand: Quantities) -> None:
-        """Note that a task of a user has started."""
+        """Record that a task of a user has started."""
         self._original.started(user, demand, self._now)
         self._changed.update(self._active & {user})
 
     def ended(self, user: int, demand: Quantities, since: float) -> None:
-        """Note that a task is over which had started then, in seconds."""
+        """Record that a task has ended.
+
+        Args:
+            user: The user's number.
+            demand: Resources of the task.
+            since: Seconds at which the task started.
+        """
         self._original.ended(user, demand, since, self._now)
         self._changed.update(self._active & {user})
 
     def minimum(self) -> int:
-        """Return the active user that is next; there must be one."""
+        """Return the next user in the order. At least one user must be active."""
         self._catch_up()
         return self._ranking.minimum()
 
@@ -101,7 +118,7 @@ class Sampled:
         return user in self.weights
 
     def __iter__(self) -> Iterator[int]:
-        """Go through active users, the next one first."""
+        """Iterate over active users, the next user first."""
         self._catch_up()
         return iter(self._ranking)
 

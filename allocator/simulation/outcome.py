@@ -1,4 +1,4 @@
-"""What a simulation decided: when, and on what, every task of a trace started."""
+"""Result of a simulation: the start time and the machine of every task of a trace."""
 
 from dataclasses import dataclass, field
 
@@ -13,12 +13,12 @@ NEVER = -1
 
 @dataclass(frozen=True)
 class Operations:
-    """What keeping users in order took, by operation (Stateful DRF, Table 1).
+    """Operations on the ranking of users (Stateful DRF, Table 1).
 
     Args:
-        count: How often each operation was done.
-        seconds: Processor time spent in it; empty where it was not measured.
-        events: Position changes that the Live Tree looked at.
+        count: Number of calls of each operation.
+        seconds: Processor time of each operation; empty if time was not measured.
+        events: Position changes that the Live Tree processed.
     """
 
     count: dict[str, int] = field(default_factory=dict)
@@ -31,11 +31,12 @@ class Outcome:
     """The starts of a trace's tasks under a policy.
 
     Args:
-        trace: What was simulated.
-        started: Microseconds, or NEVER, int64, one per task.
-        machine: The machine's number, int32, one per task: machines are counted through their
-            classes in the trace's order; NEVER for a task that never started, 0 in one pool.
-        operations: What it took.
+        trace: The simulated trace.
+        started: Start times in microseconds, or NEVER; int64, one entry per task.
+        machine: Machine numbers, int32, one entry per task. Machines are numbered class by class,
+            in the trace's order; the only machine of a pool is 0. NEVER for a task that never
+            started.
+        operations: Operations on the ranking of users.
     """
 
     trace: Trace
@@ -45,11 +46,11 @@ class Outcome:
 
     @property
     def finished(self) -> NDArray[np.int64]:
-        """Microseconds, or NEVER."""
+        """Finish times in microseconds, or NEVER."""
         return np.where(self.started == NEVER, NEVER, self.started + self.trace.runtime)
 
     @property
     def wait(self) -> NDArray[np.float64]:
-        """Seconds from submission to start; not a number for a task that never started."""
+        """Seconds from submission to start; NaN for a task that never started."""
         waited = (self.started - self.trace.submitted) / 1e6
         return np.where(self.started == NEVER, np.nan, waited)

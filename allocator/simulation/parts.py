@@ -1,4 +1,4 @@
-"""Amounts as whole numbers, so that nothing is lost when tasks come and go."""
+"""Resource amounts as whole numbers, which prevents rounding errors as tasks start and end."""
 
 import math
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from allocator.simulation.trace import Trace
 
 _EXACT = 2**53
-"""Up to here every whole number is a double."""
+"""Every whole number up to this limit is exact as a double."""
 _DECIMAL = (1e3, 1e6, 1e9)
 _LARGEST = 2.0**62
 
@@ -19,19 +19,25 @@ Amounts: TypeAlias = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Parts:
-    """How many parts of each resource make one unit.
+    """Number of parts per unit, for each resource.
 
-    Of each resource these are thousandths, as Mesos counts, or millionths or billionths,
-    if all demands and capacities are whole numbers of them. If not, so many that the
-    capacity is a whole number between 2⁵² and 2⁵³; demands are rounded down to parts, but
-    never to none. Whole capacities are below 2⁵³ either way, hence exact as doubles as well.
+    A part is a thousandth of a unit (as in Mesos), a millionth or a billionth, if all demands and
+    capacities of the resource are whole numbers of parts. Otherwise the number of parts per unit is
+    a power of two such that the total capacity lies between 2⁵² and 2⁵³ parts. Demands are then
+    rounded down, but a positive demand never to 0. In both cases the total capacity is below 2⁵³
+    parts, so amounts are exact as doubles too.
     """
 
     per_unit: tuple[float, ...]
 
     @classmethod
     def of(cls, trace: Trace, machines: NDArray[np.float64]) -> "Parts":
-        """Choose parts for a trace's demands on machines, one row of capacities each."""
+        """Choose parts for a trace's demands on machines.
+
+        Args:
+            trace: The tasks.
+            machines: Capacities, one row per machine.
+        """
         return cls(
             tuple(
                 _per_unit(demands, capacities)
@@ -41,21 +47,21 @@ class Parts:
 
     @property
     def rounded(self) -> tuple[bool, ...]:
-        """Of each resource, whether amounts are rounded to the nearest part, and not down."""
+        """By resource: True if amounts are rounded to the nearest part, False if rounded down."""
         return tuple(per_unit in _DECIMAL for per_unit in self.per_unit)
 
     def whole(self, amounts: NDArray[np.float64]) -> Amounts:
-        """Return amounts, one row each, in parts; what is too large for them as 2⁶²."""
+        """Return amounts in parts, one row each. Amounts above 2⁶² parts become 2⁶²."""
         whole = np.empty(amounts.shape, np.int64)
-        for place, (per_unit, rounded) in enumerate(zip(self.per_unit, self.rounded, strict=True)):
+        for index, (per_unit, rounded) in enumerate(zip(self.per_unit, self.rounded, strict=True)):
             with np.errstate(over="ignore"):
-                scaled = amounts[:, place] * per_unit
+                scaled = amounts[:, index] * per_unit
             if rounded:
                 np.rint(scaled, out=scaled)
             np.floor(scaled, out=scaled)
             np.minimum(scaled, _LARGEST, out=scaled)
-            scaled[(scaled == 0.0) & (amounts[:, place] > 0.0)] = 1.0
-            whole[:, place] = scaled
+            scaled[(scaled == 0.0) & (amounts[:, index] > 0.0)] = 1.0
+            whole[:, index] = scaled
         return whole
 
 
@@ -73,9 +79,9 @@ def _per_unit(demands: NDArray[np.float64], capacities: NDArray[np.float64]) -> 
 
 
 def _are_whole(values: NDArray[np.float64], per_unit: float) -> bool:
-    """Whether all values are what a decimal number of so many digits is read as."""
+    """Whether each value equals a whole number of parts divided by `per_unit`."""
     with np.errstate(over="ignore"):
         return all(
-            bool((np.rint(some * per_unit) / per_unit == some).all())
-            for some in (values[:1000], values[1000:])  # the first mostly tell
+            bool((np.rint(chunk * per_unit) / per_unit == chunk).all())
+            for chunk in (values[:1000], values[1000:])  # the first chunk usually decides
         )

@@ -1,4 +1,4 @@
-"""What a simulation leaves on disk: a row per task and per user, users over time, a summary."""
+"""Result files of a simulation: a row per task, a row per user, a time series, and a summary."""
 
 import csv
 import json
@@ -50,8 +50,15 @@ def write(
 ) -> None:
     """Write tasks.parquet, users.csv, series.parquet and summary.json.
 
-    The folder is made if there is none, and series.parquet only if there is a series. Files that
-    are there already are replaced once the new one is complete, the summary last.
+    The folder is created if missing, and series.parquet is written only if there is a series.
+    Existing files are replaced once the new file is complete; the summary is written last.
+
+    Args:
+        outcome: The simulated outcome.
+        users: The summary of each user.
+        summary: The content of summary.json.
+        folder: The folder for the files.
+        series: Shares and commitments over time, if recorded.
 
     Raises:
         OSError: A file cannot be written.
@@ -70,14 +77,14 @@ def write(
 
 
 def tasks_table(outcome: Outcome) -> Any:  # noqa: ANN401 - pyarrow has no types
-    """Return a row per task of the trace, as tasks.parquet has them."""
+    """Return one row per task of the trace, as in tasks.parquet."""
     return pa.Table.from_batches(
         [batch for table in _tables(outcome) for batch in table.to_batches()], _SCHEMA
     )
 
 
-def users_table(outcome: Outcome, users: UserSummary) -> Any:  # noqa: ANN401 - likewise
-    """Return a row per user, as users.csv has them; a mean of no task is not a number."""
+def users_table(outcome: Outcome, users: UserSummary) -> Any:  # noqa: ANN401 - pyarrow has no types
+    """Return one row per user, as in users.csv. A mean over no task is NaN."""
     return pa.table(_columns(outcome, users))
 
 
@@ -107,20 +114,20 @@ def _tables(outcome: Outcome) -> Iterator[Any]:
         )
 
 
-def series_table(outcome: Outcome, series: Series) -> Any:  # noqa: ANN401 - likewise
-    """Return a row for each instant and user, as series.parquet has them."""
+def series_table(outcome: Outcome, series: Series) -> Any:  # noqa: ANN401 - pyarrow has no types
+    """Return one row for each instant and user, as in series.parquet."""
     trace, times = outcome.trace, series.times
     count = len(trace.users)
     running, waiting = running_and_waiting(outcome, times)
     names = pa.array(trace.users, pa.string())
     numbers = pa.array(np.tile(np.arange(count, dtype=np.int32), len(times)))
-    owed = series.commitments.ravel()
+    commitments = series.commitments.ravel()
     return pa.Table.from_arrays(
         [
             pa.array(np.repeat(times, count)),
             pa.DictionaryArray.from_arrays(numbers, names),
             pa.array(series.shares.ravel()),
-            pa.array(owed, mask=np.isnan(owed)),
+            pa.array(commitments, mask=np.isnan(commitments)),
             pa.array(running.ravel()),
             pa.array(waiting.ravel()),
         ],
@@ -131,14 +138,14 @@ def series_table(outcome: Outcome, series: Series) -> Any:  # noqa: ANN401 - lik
 def running_and_waiting(
     outcome: Outcome, times: NDArray[np.int64]
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return how many tasks of each user run, and how many wait, once all of an instant happened.
+    """Return each user's numbers of running and waiting tasks after all events of each instant.
 
     Args:
-        outcome: What was simulated.
+        outcome: The simulated outcome.
         times: Instants in microseconds.
 
     Returns:
-        Twice shape (times, users).
+        Two arrays of shape (times, users): running tasks and waiting tasks.
     """
     trace = outcome.trace
     shape = len(times), len(trace.users)
@@ -146,21 +153,21 @@ def running_and_waiting(
     order = np.argsort(trace.user, kind="stable")
     ends = np.cumsum(np.bincount(trace.user, minlength=shape[1]))
     for user, (begin, end) in enumerate(zip(ends - np.diff(ends, prepend=0), ends, strict=True)):
-        mine = order[begin:end]
-        ran = mine[outcome.started[mine] != NEVER]
-        began, ended, came = (
+        own = order[begin:end]
+        ran = own[outcome.started[own] != NEVER]
+        began, ended, submitted = (
             np.searchsorted(np.sort(column), times, side="right")
-            for column in (outcome.started[ran], outcome.finished[ran], trace.submitted[mine])
+            for column in (outcome.started[ran], outcome.finished[ran], trace.submitted[own])
         )
         running[:, user] = began - ended
-        waiting[:, user] = came - began
+        waiting[:, user] = submitted - began
     return running, waiting
 
 
 def _columns(outcome: Outcome, users: UserSummary) -> dict[str, Any]:
     user, count = outcome.trace.user, len(users.names)
     waits = quantiles_of(outcome.wait, user, count)
-    slow = quantiles_of(slowdowns(outcome), user, count)
+    slowdown = quantiles_of(slowdowns(outcome), user, count)
     return {
         "user": users.names,
         "tasks": users.tasks,
@@ -170,8 +177,8 @@ def _columns(outcome: Outcome, users: UserSummary) -> dict[str, Any]:
         "mean_wait_s": users.mean_wait_s,
         "mean_slowdown": users.mean_slowdown,
         "usage": users.usage,
-        **{f"wait_{name}_s": waits[:, place] for place, name in enumerate(QUANTILES)},
-        **{f"slowdown_{name}": slow[:, place] for place, name in enumerate(QUANTILES)},
+        **{f"wait_{name}_s": waits[:, column] for column, name in enumerate(QUANTILES)},
+        **{f"slowdown_{name}": slowdown[:, column] for column, name in enumerate(QUANTILES)},
     }
 
 

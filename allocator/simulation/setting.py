@@ -1,4 +1,4 @@
-"""What is to be simulated: a policy, the cluster, and who counts as a user."""
+"""Settings of a simulation: the policy, the cluster's capacity, and the meaning of a user."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -14,36 +14,39 @@ from allocator.simulation.originals.kai import Kai
 from allocator.simulation.trace import Trace
 
 LEAST_LOAD, LARGEST_LOAD = 1e-6, 1e6
-"""Bounds of a load: the capacity as a multiple of the average use of a trace."""
+"""Bounds of a load: a pool's capacity divided by the average use of the trace."""
 _LARGEST_CAPACITY = 1e18
-"""Largest capacity of a pool, in a trace's units: beyond any cluster, also with memory in bytes."""
+"""Largest capacity of a pool, in the trace's units. No cluster exceeds it, even with memory in
+bytes.
+"""
 
 
 class SettingError(ValueError):
-    """A setting contradicts itself or the trace; the message says how."""
+    """A setting contradicts itself or the trace; the message names the contradiction."""
 
 
 @dataclass(frozen=True)
 class Setting:
-    """How a trace is simulated.
+    """Options of one simulation run.
 
     Args:
-        policy: Its name.
-        parameters: Those of the policy, as the live cluster takes them.
-        capacity: Of one pool, in the order and units of the trace's resources. None: the
-            trace's machines, with its constraints.
-        blocking: What happens when the next task of the user that is next does not fit.
-        users: Who counts in n: "known", all users of the trace from the start; "appearing",
-            each from its first submission on.
-        per: Who is a user to the policy; in TSF's evaluation each job is one.
-        weights: Of users by name; of those not named, what the trace says.
-        owes: Commitments at the start by name, of every resource; likewise.
-        sampled: Keep account as the policy's original does, which looks every so many seconds, or
-            so often ("5m"), or as often as it does itself ("original"). None: exactly, at every
-            instant.
+        policy: The policy's name.
+        parameters: Policy parameters, as the live cluster accepts them.
+        capacity: Capacity of a single pool, in the order and units of the trace's resources. None:
+            the simulation uses the trace's machines and constraints.
+        blocking: The rule for a next task that does not fit on any machine.
+        users: Users that count in n: "known", all users of the trace from the start; "appearing",
+            each user from its first submission on.
+        per: The entity that the policy treats as a user. In TSF's evaluation, each job is a user.
+        weights: Weights by user name. Every other user has its weight from the trace.
+        owes: Initial commitments by user name; one value applies to every resource. Every other
+            user has its commitment from the trace.
+        sampled: How the simulation keeps the users' accounts. A number of seconds or a duration
+            ("5m"): like the original system, which samples usage once per period. "original": like
+            the original system, with the original's own period. None: exactly, at every instant.
 
     Raises:
-        SettingError: The policy is unknown or a value is not one that it can have.
+        SettingError: The policy is unknown or a value is invalid.
     """
 
     policy: str
@@ -79,24 +82,23 @@ class Setting:
                 raise SettingError(str(error)) from error
         elif isinstance(policy, Kai):
             raise SettingError(
-                "kai divides the cluster anew in each cycle; set sampled: 'original'"
+                "kai divides the cluster again in each cycle; set sampled: 'original'"
             )
         if policy.per_machine and self.capacity is None and self.blocking == "head-of-line":
             raise SettingError(
-                f"under {self.policy} there is nobody who is next on all machines; "
-                "set blocking to 'skip'"
+                f"under {self.policy} no user is next on all machines; set blocking to 'skip'"
             )
         if policy.per_machine and self.blocking in {"hold", "hold-all"}:
             raise SettingError(
-                f"under {self.policy} nobody is next on all machines, so none can be held for "
-                "anybody; set blocking to 'skip'"
+                f"under {self.policy} no user is next on all machines, so none can be held for "
+                "a user; set blocking to 'skip'"
             )
 
     def new_policy(self) -> Policy:
-        """Return the policy.
+        """Return a new instance of the policy.
 
         Raises:
-            SettingError: There is none of that name, or it does not take the parameters.
+            SettingError: No policy has this name, or the policy rejects the parameters.
         """
         try:
             return create_policy(self.policy, self.parameters)
@@ -104,10 +106,10 @@ class Setting:
             raise SettingError(str(error)) from error
 
     def check(self, trace: Trace) -> None:
-        """Hold the setting against a trace.
+        """Check that the setting fits a trace.
 
         Raises:
-            SettingError: They do not fit together.
+            SettingError: The setting and the trace do not fit together.
         """
         if self.capacity is None:
             if not trace.machines:
@@ -119,9 +121,10 @@ class Setting:
             )
 
     def machines(self, trace: Trace) -> NDArray[np.float64]:
-        """Return what each machine has, one row each, in order of their numbers.
+        """Return each machine's capacity, one row per machine, in order of machine numbers.
 
-        Machines are numbered through their classes in the trace's order; a pool is one.
+        Machines are numbered class by class, in the trace's order of classes. A pool is one
+        machine.
 
         Raises:
             SettingError: The setting does not fit the trace.
@@ -144,22 +147,26 @@ def pool_of(trace: Trace, capacity: Mapping[str, float]) -> tuple[float, ...]:
         capacity: Amounts by the names of all of the trace's resources.
 
     Raises:
-        SettingError: There is none of a resource that tasks need.
+        SettingError: The capacity of a resource is 0, but tasks need that resource.
     """
-    for name, tasks in zip(trace.resources, (trace.demand > 0.0).sum(axis=0), strict=True):
-        if not capacity[name] and tasks:
+    for name, count in zip(trace.resources, (trace.demand > 0.0).sum(axis=0), strict=True):
+        if not capacity[name] and count:
             raise SettingError(
-                f"the capacity has 0 {name}, and {tasks:,} tasks of the trace need some; give a "
+                f"the capacity has 0 {name}, and {count:,} tasks of the trace need some; give a "
                 "positive amount"
             )
     return tuple(capacity[name] for name in trace.resources)
 
 
 def capacity_at(trace: Trace, load: float) -> tuple[float, ...]:
-    """Return a fraction of what a trace uses on average, as the capacity of one pool.
+    """Return a multiple of the trace's average use, as the capacity of one pool.
+
+    Args:
+        trace: The tasks for the pool.
+        load: The factor by which the average use is multiplied.
 
     Raises:
-        SettingError: The load is not from a millionth to a million, or the trace uses nothing.
+        SettingError: The load is not between 10⁻⁶ and 10⁶, or the trace uses nothing.
     """
     if not LEAST_LOAD <= load <= LARGEST_LOAD:
         raise SettingError(

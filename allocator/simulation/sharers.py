@@ -1,4 +1,4 @@
-"""Who shares in a simulation, users or jobs: what each is entitled to, and owes at the start."""
+"""Sharers of a simulated cluster (users or jobs), with their weights and initial commitments."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -13,13 +13,13 @@ from allocator.simulation.trace import Trace
 
 @dataclass(frozen=True)
 class Sharers:
-    """Those whom a policy ranks, numbered in order of first submission.
+    """The entities that a policy ranks, numbered in order of first submission.
 
     Args:
-        number: Of each task's sharer, int32, one per task.
-        weights: One per sharer.
-        debts: Commitments at the start, shape (sharers, resources): fractions of the capacity.
-        known: Who counts from the start, one per sharer.
+        number: Number of each task's sharer, int32, one entry per task.
+        weights: One weight per sharer.
+        debts: Initial commitments, shape (sharers, resources): fractions of the capacity.
+        known: True for each sharer that counts in n from the start.
     """
 
     number: NDArray[np.int32]
@@ -32,47 +32,51 @@ class Sharers:
 
 
 def sharers(trace: Trace, setting: Setting) -> Sharers:
-    """Return who shares a trace's cluster.
+    """Return the sharers of a trace's cluster.
 
-    A job has the weight of its user and owes nothing. Who owes something at the start is known
-    from then on, also where users appear with their first submission.
+    A job has its user's weight and no initial commitment. A user with an initial commitment counts
+    from the start, even if users appear with their first submission.
 
     Raises:
-        SettingError: The setting names users that the trace does not have, or numbers that none
-            can have.
+        SettingError: The setting names a user that the trace does not have, or a weight or
+            commitment outside its bounds.
     """
-    weights, debts = trace.weight(), trace.owed()
-    places = {user: place for place, user in enumerate(trace.users)}
-    _check(setting.weights, "weight", LEAST_WEIGHT, LARGEST_WEIGHT, places)
+    weights, commitments = trace.weight(), trace.owed()
+    indices = {user: index for index, user in enumerate(trace.users)}
+    _check(setting.weights, "weight", LEAST_WEIGHT, LARGEST_WEIGHT, indices)
     for user, weight in setting.weights.items():
-        weights[places[user]] = weight
-    _check(setting.owes, "commitment", 0.0, LARGEST_COMMITMENT, places)
+        weights[indices[user]] = weight
+    _check(setting.owes, "commitment", 0.0, LARGEST_COMMITMENT, indices)
     for user, commitment in setting.owes.items():
-        debts[places[user]] = commitment
+        commitments[indices[user]] = commitment
     number = trace.user
     if setting.per == "job":
         number, users = _jobs(trace)
-        weights, debts = weights[users], np.zeros((len(users), len(trace.resources)))
-    known: NDArray[np.bool_] = np.any(debts > 0.0, axis=1)
+        weights, commitments = weights[users], np.zeros((len(users), len(trace.resources)))
+    known: NDArray[np.bool_] = np.any(commitments > 0.0, axis=1)
     if setting.users == "known":
         known[:] = True
-    return Sharers(number, weights, debts, known)
+    return Sharers(number, weights, commitments, known)
 
 
 def _check(
-    given: Mapping[str, float], what: str, least: float, most: float, known: Mapping[str, int]
+    given: Mapping[str, float],
+    name: str,
+    least: float,
+    most: float,
+    known: Mapping[str, int],
 ) -> None:
     for user, amount in given.items():
         if user not in known:
-            raise SettingError(f"there is no user {user!r} in the trace to have a {what}")
+            raise SettingError(f"there is no user {user!r} in the trace to have a {name}")
         if not least <= amount <= most:
             raise SettingError(
-                f"user {user!r}: the {what} {amount:g} is not a number from {least:g} to {most:g}"
+                f"user {user!r}: the {name} {amount:g} is not a number from {least:g} to {most:g}"
             )
 
 
 def _jobs(trace: Trace) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
-    """Number jobs in order of first submission: each task's job, and each job's user."""
+    """Number jobs in order of first submission. Return each task's job and each job's user."""
     _jobs, first, job = np.unique(trace.job, return_index=True, return_inverse=True)
     order = np.argsort(first)
     number = np.empty(len(first), np.int32)

@@ -1,4 +1,4 @@
-"""What a trace is like, in numbers."""
+"""Descriptive statistics of a trace."""
 
 from dataclasses import dataclass
 
@@ -12,28 +12,31 @@ _QUANTILES = {"p10": 0.1, "p50": 0.5, "p90": 0.9, "p99": 0.99, "max": 1.0}
 
 @dataclass(frozen=True)
 class Statistics:
-    """Of a trace that has tasks; distributions are mean, p10, p50, p90, p99 and max.
+    """Statistics of a trace with at least one task.
+
+    A distribution has mean, p10, p50, p90, p99 and max.
 
     Args:
-        tasks: How many.
-        users: How many submitted something.
-        jobs: How many.
+        tasks: Number of tasks.
+        users: Number of users that submitted a task.
+        jobs: Number of jobs.
         first_s: Seconds of the first submission.
         last_s: Seconds of the last submission.
-        finished_s: Seconds of the last finish, were every task to start when it is submitted.
-        mean_use: Of each resource, Σ run time × demand over first_s to finished_s.
-        at_once: Of each resource that is used, how many tasks that mean use is of: it is divided by
-            what a task asks for in the mean, each weighted by its use.
+        finished_s: Seconds of the last finish if every task started when submitted.
+        mean_use: For each resource, Σ run time × demand divided by the time from first_s to
+            finished_s.
+        at_once: For each used resource, the mean number of tasks at once: mean use divided by the
+            mean demand of a task, weighted by use.
         runtime_s: Distribution over tasks, seconds.
         demand: For each resource, distribution over tasks.
         tasks_of_job: Distribution over jobs.
         tasks_of_user: Distribution over users.
-        use_of_heaviest: The part of all use (of the resource that it is most of) that is due to
-            the tenth of users that use most.
-        peak_hour: Submissions of the busiest hour of the day over those of a mean hour.
-        constrained: The part of tasks that may not run on every machine.
-        machines: How many.
-        capacity: Of all machines together, for each resource.
+        use_of_heaviest: Fraction of the users' total dominant use that the heaviest tenth of users
+            accounts for.
+        peak_hour: Submissions in the busiest hour of the day divided by submissions in a mean hour.
+        constrained: Fraction of tasks that may not run on every machine.
+        machines: Number of machines.
+        capacity: Total capacity of all machines, for each resource.
     """
 
     tasks: int
@@ -56,10 +59,10 @@ class Statistics:
 
 
 def statistics(trace: Trace) -> Statistics:
-    """Return a trace's statistics; n log n in its tasks.
+    """Return a trace's statistics. O(n log n) for n tasks.
 
     Raises:
-        ValueError: It has no tasks.
+        ValueError: The trace has no tasks.
     """
     if not len(trace):
         raise ValueError("a trace without tasks has no statistics")
@@ -76,8 +79,8 @@ def statistics(trace: Trace) -> Statistics:
         at_once=_at_once(trace),
         runtime_s=distribution(trace.runtime / MICROSECONDS),
         demand={
-            resource: distribution(trace.demand[:, place])
-            for place, resource in enumerate(trace.resources)
+            resource: distribution(trace.demand[:, index])
+            for index, resource in enumerate(trace.resources)
         },
         tasks_of_job=distribution(tasks_of_job),
         tasks_of_user=distribution(tasks_of_user[tasks_of_user > 0]),
@@ -98,44 +101,44 @@ def distribution(values: NDArray[np.number]) -> dict[str, float]:
 
 
 def heaviest_tenth(amounts: NDArray[np.number]) -> float:
-    """Return the part of all that the tenth of entries that are largest make up; 0 of nothing."""
+    """Return the fraction of the total in the largest tenth of entries; 0 if the total is 0."""
     falling = np.sort(amounts)[::-1]
     total = falling.sum()
     return float(falling[: -(-len(falling) // 10)].sum() / total) if total else 0.0
 
 
 def peak_hour(submitted: NDArray[np.int64]) -> float:
-    """Return how many come in the busiest hour of the day over those of a mean hour.
+    """Return submissions in the busiest hour of the day divided by submissions in a mean hour.
 
     Args:
-        submitted: Microseconds, of at least one.
+        submitted: Submission times in microseconds, at least one.
     """
     hour = submitted // (3600 * MICROSECONDS) % 24
     return float(np.bincount(hour, minlength=24).max() / (len(submitted) / 24))
 
 
 def dominant_use(trace: Trace) -> NDArray[np.float64]:
-    """Return each user's use, Σ run time × demand, as a part of all users', shape (users,).
+    """Return each user's dominant use as a fraction of all users' use, shape (users,).
 
-    Of each user's resources the one that it is most of counts.
+    Use of a resource is Σ run time × demand. The resource with the user's largest fraction counts.
     """
     use = np.zeros(len(trace.users))
-    for place in range(len(trace.resources)):
-        of_one = np.bincount(
-            trace.user, trace.runtime * trace.demand[:, place], minlength=len(trace.users)
+    for index in range(len(trace.resources)):
+        used = np.bincount(
+            trace.user, trace.runtime * trace.demand[:, index], minlength=len(trace.users)
         )
-        if total := of_one.sum():
-            np.maximum(use, of_one / total, out=use)
+        if total := used.sum():
+            np.maximum(use, used / total, out=use)
     return use
 
 
 def _at_once(trace: Trace) -> dict[str, float]:
-    found = {}
-    for place, (name, use) in enumerate(
+    counts = {}
+    for index, (name, use) in enumerate(
         zip(trace.resources, trace.mean_use().tolist(), strict=True)
     ):
-        demand = trace.demand[:, place]
+        demand = trace.demand[:, index]
         work = trace.runtime * demand
         if weighted := float(work @ demand):
-            found[name] = use * float(work.sum()) / weighted
-    return found
+            counts[name] = use * float(work.sum()) / weighted
+    return counts

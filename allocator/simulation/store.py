@@ -1,7 +1,7 @@
-"""Traces on disk: one Parquet file each, tasks in columns, everything else in its metadata.
+"""Trace files: one Parquet file per trace, with tasks in columns and all other data in metadata.
 
-There may be a copy to share as well: plain columns, which all processes on a machine that read
-them have in memory once.
+Optionally there is also a shared copy: plain columns that are mapped into memory. All processes on
+a machine that read the copy share the same memory.
 """
 
 import json
@@ -20,19 +20,19 @@ from allocator.files import whole
 from allocator.simulation.trace import MachineClass, Trace, TraceError
 
 FORMAT: Final = 1
-"""Version of the format; a reader refuses any other."""
+"""Version of the format; a reader rejects any other version."""
 
 ROW_GROUP = 1 << 20
-"""Tasks that are encoded at a time: what a file costs in memory beyond the trace itself."""
+"""Tasks encoded at a time. A row group is the memory that writing a file needs beyond the trace."""
 
 _COLUMNS = ("submitted", "runtime", "user", "job", "demand", "constraint")
-"""Of a copy to share, each in a file of NumPy's."""
+"""Columns of a shared copy, each in a NumPy file."""
 _KEY = b"longshare"
 _DEMAND = "demand_"
 
 
 class _About(BaseModel):
-    """What the metadata holds, see docs/traces.md."""
+    """Content of the metadata; see docs/traces.md."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -46,11 +46,11 @@ class _About(BaseModel):
 
 
 _LATER = ("weights", "commitments")
-"""Fields that are left out where they say nothing, for readers that do not know them."""
+"""Fields that are omitted if empty, for readers that do not know them."""
 
 
 def write(trace: Trace, path: Path) -> None:
-    """Write a trace; a file that is there already is replaced once the new one is complete.
+    """Write a trace. An existing file is replaced once the new file is complete.
 
     Raises:
         OSError: The file cannot be written.
@@ -63,8 +63,8 @@ def write(trace: Trace, path: Path) -> None:
         weights=trace.weights,
         commitments=trace.commitments,
     )
-    unsaid = {field for field in _LATER if not getattr(about, field)}
-    text = about.model_dump_json(exclude=unsaid)
+    omitted = {field for field in _LATER if not getattr(about, field)}
+    text = about.model_dump_json(exclude=omitted)
     schema = _schema(trace.resources).with_metadata({_KEY: text.encode()})
     with whole(path) as part, pq.ParquetWriter(part, schema, compression="zstd") as writer:
         for table in _tables(trace, schema):
@@ -72,13 +72,14 @@ def write(trace: Trace, path: Path) -> None:
 
 
 def read(path: Path, count: int | None = None) -> Trace:
-    """Read a trace, or the first so many tasks of it.
+    """Read a trace, or only its first `count` tasks.
 
-    Memory beyond the trace's own is that of one row group.
+    Reading needs the memory of one row group beyond the trace.
 
     Raises:
         OSError: The file cannot be read.
-        TraceError: It is no trace, or one that contradicts itself; the message says where.
+        TraceError: The file is not a trace, or the trace contradicts itself; the message names the
+            place.
     """
     try:
         with pq.ParquetFile(path, read_dictionary=["user"]) as file:
@@ -93,15 +94,15 @@ def read(path: Path, count: int | None = None) -> Trace:
 
 
 def share(path: Path, folder: Path) -> None:
-    """Lay a trace out in a folder, at 32 bytes a task and 8 for each resource.
+    """Write a shared copy of a trace: 32 bytes a task, plus 8 bytes per task and resource.
 
     Args:
-        path: The trace.
-        folder: Is made.
+        path: The trace file.
+        folder: The folder to create for the copy.
 
     Raises:
-        OSError: a file cannot be read or written.
-        TraceError: It is no trace.
+        OSError: A file cannot be read or written.
+        TraceError: The file is not a trace.
     """
     trace = read(path)
     folder.mkdir(parents=True)
@@ -110,15 +111,21 @@ def share(path: Path, folder: Path) -> None:
 
 
 def shared(path: Path, folder: Path) -> Trace:
-    """Return a trace whose columns are those that `share` has laid out, mapped into memory.
+    """Return a trace whose columns are mapped into memory from a shared copy.
+
+    Args:
+        path: The trace file, which has the metadata.
+        folder: The folder that `share` wrote.
 
     Raises:
-        OSError: a file cannot be read.
-        TraceError: It is no trace.
+        OSError: A file cannot be read.
+        TraceError: The file is not a trace.
     """
     with pq.ParquetFile(path) as file:
         about = _about(file.schema_arrow)
-        mode: Literal["r"] | None = "r" if file.metadata.num_rows else None  # nothing is no map
+        mode: Literal["r"] | None = (
+            "r" if file.metadata.num_rows else None
+        )  # an empty file cannot be mapped
     columns = {
         name: np.asarray(np.load(folder / f"{name}.npy", mmap_mode=mode)) for name in _COLUMNS
     }
@@ -179,12 +186,12 @@ def _about(schema: Any) -> _About:  # noqa: ANN401
     except (ValidationError, AttributeError, json.JSONDecodeError) as error:
         raise TraceError(f"its metadata cannot be used: {error}") from error
     for field in _schema(about.resources):
-        place = schema.get_field_index(field.name)
-        if place < 0:
+        index = schema.get_field_index(field.name)
+        if index < 0:
             raise TraceError(f"it has no column {field.name}")
-        if field.name != "user" and schema.field(place).type != field.type:
+        if field.name != "user" and schema.field(index).type != field.type:
             raise TraceError(
-                f"column {field.name} is of type {schema.field(place).type}, not {field.type}"
+                f"column {field.name} is of type {schema.field(index).type}, not {field.type}"
             )
     return about
 
@@ -210,8 +217,8 @@ def _filled(file: Any, about: _About, count: int | None) -> Trace:  # noqa: ANN4
         user[rows] = _users(batch, numbers)
         job[rows] = _column(batch, "job")
         constraint[rows] = _column(batch, "constraint")
-        for place, resource in enumerate(about.resources):
-            demand[rows, place] = _column(batch, _DEMAND + resource)
+        for index, resource in enumerate(about.resources):
+            demand[rows, index] = _column(batch, _DEMAND + resource)
     return Trace(
         resources=about.resources,
         users=about.users,
@@ -237,7 +244,7 @@ def _column(batch: Any, name: str) -> NDArray[Any]:  # noqa: ANN401
 
 
 def _users(batch: Any, names: Any) -> NDArray[np.int32]:  # noqa: ANN401
-    """Return user numbers: each row group has a dictionary of its own, in an order of its own."""
+    """Return user numbers. Each row group has a dictionary of its own, in an order of its own."""
     column = batch.column("user")
     if column.null_count:
         raise TraceError("column user has empty entries")

@@ -1,4 +1,4 @@
-"""What an outcome comes to: waits, completion ratios and slowdowns, of all and of each user."""
+"""Summary of an outcome: waits, completion ratios and slowdowns, overall and per user."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -12,27 +12,28 @@ from allocator.simulation.statistics import distribution, dominant_use
 from allocator.simulation.trace import MICROSECONDS, Trace
 
 QUANTILES = {"p50": 0.5, "p90": 0.9, "p99": 0.99, "max": 1.0}
-"""Of what a user's tasks met with."""
+"""Quantiles of a user's waits and slowdowns over its tasks."""
 _LEAST_RUN = 10.0
-"""Seconds; shorter tasks do not count as shorter in bounded slowdowns (Feitelson)."""
+"""Shortest run time in seconds for bounded slowdowns: shorter tasks count as this long (Feitelson).
+"""
 
 
 @dataclass(frozen=True)
 class UserSummary:
-    """How users fared; all arrays have one entry per user of the trace.
+    """Results of each user; all arrays have one entry per user of the trace.
 
-    Users without a task, or of whom none started, have not-a-number for means.
+    Means are NaN for users without a task and for users whose tasks never started.
 
     Args:
-        names: Of the users.
-        tasks: Submitted, int64.
-        started: int64.
-        completed: Finished by the end of the trace, int64.
-        completion_ratio: Completed over submitted.
-        mean_wait_s: Mean of seconds from submission to start.
+        names: Names of the users.
+        tasks: Submitted tasks, int64.
+        started: Started tasks, int64.
+        completed: Tasks finished by the end of the trace, int64.
+        completion_ratio: Completed tasks divided by submitted tasks.
+        mean_wait_s: Mean seconds from submission to start.
         mean_slowdown: Mean of bounded slowdowns.
-        usage: Dominant use: the largest, over resources, of Σ run time × demand as a fraction
-            of that of all users.
+        usage: Dominant use: the largest fraction, over resources, of all users' Σ run time ×
+            demand.
     """
 
     names: tuple[str, ...]
@@ -46,27 +47,27 @@ class UserSummary:
 
 
 def end_of(trace: Trace) -> int:
-    """Return when the last task would finish if each started when submitted; microseconds."""
+    """Return microseconds of the last finish if each task started when submitted."""
     return int((trace.submitted + trace.runtime).max()) if len(trace) else 0
 
 
 def slowdowns(outcome: Outcome) -> NDArray[np.float64]:
-    """Return of each task how many times as long it took as alone, bounded.
+    """Return each task's bounded slowdown.
 
-    That is (wait + run) / max(run, 10 s), but at least 1; not a number for a task that never
-    started.
+    The slowdown is (wait + run) / max(run, 10 s), but at least 1. For a task that never started, it
+    is NaN.
     """
     run = outcome.trace.runtime / MICROSECONDS
     return np.maximum((outcome.wait + run) / np.maximum(run, _LEAST_RUN), 1.0)
 
 
 def users_of(outcome: Outcome) -> UserSummary:
-    """Add up an outcome by user."""
+    """Summarize an outcome per user."""
     trace = outcome.trace
     count = len(trace.users)
 
-    def counted(which: NDArray[np.bool_]) -> NDArray[np.int64]:
-        return np.bincount(trace.user[which], minlength=count).astype(np.int64)
+    def counted(mask: NDArray[np.bool_]) -> NDArray[np.int64]:
+        return np.bincount(trace.user[mask], minlength=count).astype(np.int64)
 
     def mean(values: NDArray[np.float64]) -> NDArray[np.float64]:
         total = np.bincount(trace.user[ran], values[ran], minlength=count)
@@ -94,36 +95,38 @@ def users_of(outcome: Outcome) -> UserSummary:
 def quantiles_of(
     values: NDArray[np.float64], user: NDArray[np.int32], users: int
 ) -> NDArray[np.float64]:
-    """Return quantiles of each user's values, shape (users, QUANTILES). n log n.
+    """Return quantiles of each user's values, shape (users, QUANTILES). O(n log n) for n values.
 
     Args:
-        values: One per task; those that are not numbers do not count.
-        user: Whose.
-        users: How many there are.
+        values: One value per task; NaN values are ignored.
+        user: The user number of each task.
+        users: Number of users.
     """
     known = ~np.isnan(values)
     order = np.lexsort((values[known], user[known]))
     ranked, count = values[known][order], np.bincount(user[known], minlength=users)
     begin = np.cumsum(count) - count
-    found = np.full((users, len(QUANTILES)), np.nan)
-    some = count > 0
-    for place, part in enumerate(QUANTILES.values()):
-        at = begin[some] + part * (count[some] - 1)
-        below = np.floor(at).astype(np.int64)
-        above = np.minimum(below + 1, begin[some] + count[some] - 1)
-        found[some, place] = ranked[below] + (at - below) * (ranked[above] - ranked[below])
-    return found
+    quantiles = np.full((users, len(QUANTILES)), np.nan)
+    present = count > 0
+    for column, quantile in enumerate(QUANTILES.values()):
+        position = begin[present] + quantile * (count[present] - 1)
+        below = np.floor(position).astype(np.int64)
+        above = np.minimum(below + 1, begin[present] + count[present] - 1)
+        quantiles[present, column] = ranked[below] + (position - below) * (
+            ranked[above] - ranked[below]
+        )
+    return quantiles
 
 
 def completion_s(outcome: Outcome) -> NDArray[np.float64]:
     """Return each job's seconds from its first submission to the finish of its last task.
 
-    In ascending order of the jobs' numbers; not a number for a job of which a task never ran.
+    Jobs are in ascending order of their numbers. A job with a task that never started has NaN.
     """
     trace = outcome.trace
     if not len(trace):
         return np.zeros(0)
-    order = np.argsort(trace.job, kind="stable")  # which is quick if they are nearly in order
+    order = np.argsort(trace.job, kind="stable")  # quick for nearly sorted jobs
     job = trace.job[order]
     first = np.flatnonzero(np.concatenate(([True], job[1:] != job[:-1])))
     finished = np.maximum.reduceat(outcome.finished[order], first)
@@ -132,13 +135,13 @@ def completion_s(outcome: Outcome) -> NDArray[np.float64]:
 
 
 def summary(outcome: Outcome, users: UserSummary, setting: Setting) -> dict[str, Any]:
-    """Return what an outcome comes to, for JSON; docs/simulation.md has the fields.
+    """Return the summary of an outcome, for JSON. Fields: docs/simulation.md.
 
-    Means and quantiles are none where there is nothing to take them of.
+    Means and quantiles over no values are None.
 
     Args:
-        outcome: What was simulated.
-        users: How the outcome's users fared.
+        outcome: The simulated outcome.
+        users: Results of the outcome's users.
         setting: Has the capacity.
     """
     trace = outcome.trace
@@ -169,15 +172,21 @@ def summary(outcome: Outcome, users: UserSummary, setting: Setting) -> dict[str,
 
 
 def _utilization(outcome: Outcome, setting: Setting, last: int) -> dict[str, float | None]:
-    """Return by resource what was used of the capacity, from the first submission to the end."""
+    """Return the used fraction of each resource's capacity, up to the last finish.
+
+    Args:
+        outcome: The simulated outcome.
+        setting: Has the capacity.
+        last: Microseconds of the last finish.
+    """
     trace = outcome.trace
     ran = outcome.started != NEVER
     work = (trace.runtime * ran).astype(np.float64) @ trace.demand
     span = last - int(trace.submitted[0]) if len(trace) else 0
     capacity = setting.machines(trace).sum(axis=0)
     return {
-        name: float(of_one / (total * span)) if total * span else None
-        for name, of_one, total in zip(trace.resources, work, capacity, strict=True)
+        name: float(used / (total * span)) if total * span else None
+        for name, used, total in zip(trace.resources, work, capacity, strict=True)
     }
 
 

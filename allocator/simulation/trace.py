@@ -1,4 +1,4 @@
-"""A trace: every task that was ever submitted, in columns, and where it may run."""
+"""A trace: the submitted tasks in columns, the machines, and placement constraints."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -9,28 +9,28 @@ from numpy.typing import NDArray
 from allocator.fairness.bounds import LARGEST_COMMITMENT, LARGEST_WEIGHT, LEAST_WEIGHT
 
 MICROSECONDS = 1_000_000
-"""In a second; traces count time in whole microseconds."""
+"""Microseconds per second. Traces count time in whole microseconds."""
 
 UNCONSTRAINED = -1
 """The constraint of a task that may run on every machine."""
 
 _CHECKED = 1 << 20
-"""Tasks that are looked at together."""
+"""Tasks that are checked together."""
 
 
 class TraceError(ValueError):
-    """A trace contradicts itself; the message says where."""
+    """A trace contradicts itself; the message names the place."""
 
 
 @dataclass(frozen=True)
 class MachineClass:
-    """Machines that are alike in all that a task can ask for.
+    """Identical machines: no task can ask for a difference between them.
 
     Args:
-        name: Unique in the trace.
-        count: How many there are.
-        capacity: Of one machine, in the order of the trace's resources.
-        attributes: What constraints were resolved against; kept for the reader.
+        name: A name that is unique in the trace.
+        count: Number of machines.
+        capacity: Capacity of one machine, in the order of the trace's resources.
+        attributes: Attributes against which constraints were resolved; for information only.
     """
 
     name: str
@@ -45,21 +45,21 @@ class Trace:
 
     Args:
         resources: Names of the m resources.
-        users: Names; a user's number is its place here, in order of first submission.
+        users: Names of the users in order of first submission. A user's number is its index here.
         submitted: Microseconds since the trace's origin, int64, ascending.
         runtime: Microseconds, int64, at least 0.
         user: User numbers, int32.
-        job: Numbers of the jobs that tasks belong to, int64; a job has one user.
-        demand: Shape (n, m), float64, in the trace's own units; none negative, not all zero.
-        machines: Empty for a trace of one pool.
-        constraints: For each constraint the places in `machines` of the classes it allows.
-        constraint: Places in `constraints`, or UNCONSTRAINED, int32.
-        weights: One per user; empty: all are 1.
-        commitments: What each user owes at the origin, by resource: fractions of the capacity;
-            empty: nobody owes anything.
+        job: Numbers of the tasks' jobs, int64. All tasks of a job have the same user.
+        demand: Shape (n, m), float64, in the trace's own units; no entry negative, no row all zero.
+        machines: Machine classes; empty for a trace of one pool.
+        constraints: For each constraint, the indices in `machines` of the allowed classes.
+        constraint: Indices in `constraints`, or UNCONSTRAINED, int32.
+        weights: One weight per user; empty if all weights are 1.
+        commitments: Each user's commitments at the origin, by resource, as fractions of the
+            capacity; empty if all are 0.
 
     Raises:
-        TraceError: Something does not fit together.
+        TraceError: The trace contradicts itself.
     """
 
     resources: tuple[str, ...]
@@ -89,7 +89,7 @@ class Trace:
         for first in range(0, tasks, _CHECKED):
             self._check(first, slice(first, first + _CHECKED))
         for number, allowed in enumerate(self.constraints):
-            if not all(0 <= place < len(self.machines) for place in allowed):
+            if not all(0 <= index < len(self.machines) for index in allowed):
                 raise TraceError(
                     f"constraint {number} allows {allowed} of {len(self.machines)} classes"
                 )
@@ -117,10 +117,15 @@ class Trace:
                 )
 
     def _check(self, first: int, rows: slice) -> None:
-        """Look at some tasks; a trace may be nearly as big as the memory."""
+        """Check a range of tasks. Checking in ranges saves memory, as traces may nearly fill it.
+
+        Args:
+            first: Number of the first task.
+            rows: The range of tasks.
+        """
         submitted, demand, user = self.submitted[rows], self.demand[rows], self.user[rows]
         before = self.submitted[first - 1] if first else np.int64(0)
-        for wrong, what in (
+        for wrong, problem in (
             (np.diff(submitted, prepend=before) < 0, "submitted before the last"),
             (self.runtime[rows] < 0, "a negative run time"),
             ((user < 0) | (user >= len(self.users)), "an unknown user"),
@@ -134,7 +139,7 @@ class Trace:
             ),
         ):
             if wrong.any():
-                raise TraceError(f"task {first + int(wrong.argmax())}: {what}")
+                raise TraceError(f"task {first + int(wrong.argmax())}: {problem}")
 
     def __len__(self) -> int:
         return len(self.submitted)
@@ -144,15 +149,15 @@ class Trace:
         return np.array(self.weights or [1.0] * len(self.users))
 
     def owed(self) -> NDArray[np.float64]:
-        """Return what each user owes at the origin, shape (users, m)."""
+        """Return each user's commitments at the origin, shape (users, m)."""
         shape = (len(self.users), len(self.resources))
         return np.array(self.commitments).reshape(shape) if self.commitments else np.zeros(shape)
 
     def mean_use(self) -> NDArray[np.float64]:
-        """Return what is used on average, shape (m,).
+        """Return the average use of each resource, shape (m,).
 
-        That is Σ run time × demand over the time from the first submission to the last finish of
-        a task that starts when it is submitted; a trace that takes no time uses nothing.
+        Average use is Σ run time × demand, divided by the time from the first submission to the
+        last finish, if every task started when submitted. A trace of zero length uses nothing.
         """
         if not len(self):
             return np.zeros(len(self.resources))
@@ -161,7 +166,7 @@ class Trace:
         return work / span if span else np.zeros(len(self.resources))
 
     def capacity(self) -> NDArray[np.float64]:
-        """Return what all machines have together, shape (m,)."""
+        """Return the total capacity of all machines, shape (m,)."""
         total = np.zeros(len(self.resources))
         for machine in self.machines:
             total += machine.count * np.asarray(machine.capacity)
@@ -169,7 +174,7 @@ class Trace:
 
 
 def numbered(names: Sequence[str]) -> tuple[tuple[str, ...], NDArray[np.int32]]:
-    """Number names in order of first appearance: all names, and one number per entry."""
+    """Number names in order of first appearance. Return distinct names and a number per entry."""
     numbers: dict[str, int] = {}
     column = np.fromiter(
         (numbers.setdefault(name, len(numbers)) for name in names), np.int32, len(names)
@@ -178,9 +183,13 @@ def numbered(names: Sequence[str]) -> tuple[tuple[str, ...], NDArray[np.int32]]:
 
 
 def by_appearance(numbers: NDArray[np.integer]) -> tuple[NDArray[np.integer], NDArray[np.int32]]:
-    """Return what numbers ≥ 0 there are in order of first appearance, and by number its place."""
+    """Return the distinct numbers in order of first appearance, and the index of each number.
+
+    Args:
+        numbers: Numbers of at least 0.
+    """
     present, first = np.unique(numbers, return_index=True)
     appearance = present[np.argsort(first)]
-    place = np.zeros(int(present.max(initial=-1)) + 1, np.int32)
-    place[appearance] = np.arange(len(appearance))
-    return appearance, place
+    index = np.zeros(int(present.max(initial=-1)) + 1, np.int32)
+    index[appearance] = np.arange(len(appearance))
+    return appearance, index

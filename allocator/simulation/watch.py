@@ -1,4 +1,4 @@
-"""What keeping users in order takes, by operation, as in Table 1 of the Stateful DRF paper."""
+"""Counts and times of ranking operations, as in Table 1 of the Stateful DRF paper."""
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable, Iterable, Iterator
@@ -19,16 +19,20 @@ class Watch:
         self.seconds: defaultdict[str, float] = defaultdict(float)
 
     def __call__(self, ranking: Ranking[Any, Any]) -> Ranking[Any, Any]:
-        """Return a ranking that does what the given one does, watched."""
+        """Return a wrapper that counts and times the operations of a ranking."""
         return _Watched(ranking, self)
 
     def operations(self, events: int) -> Operations:
-        """Return all that was done, with the number of position changes."""
+        """Return all counts and times.
+
+        Args:
+            events: Position changes that the Live Tree processed.
+        """
         return Operations(dict(self.count), dict(self.seconds), events)
 
 
 class _Watched(Ranking[Hashable, Any]):
-    """A ranking and its clock. The time to bring it up to date counts for what needs it."""
+    """A ranking with a clock. Time spent in `advance` is added to the operation that follows."""
 
     def __init__(self, ranking: Ranking[Any, Any], watch: Watch) -> None:
         self._ranking = ranking
@@ -69,11 +73,13 @@ class _Watched(Ranking[Hashable, Any]):
     def by_level(
         self, in_order: Callable[[list[Iterable[Hashable]]], Iterable[Hashable]]
     ) -> Iterator[Hashable]:
-        return self._ranking.by_level(in_order)  # counted as what asks: the minimum or the order
+        return self._ranking.by_level(in_order)  # counted as the operation that calls it
 
     @override
     def __iter__(self) -> Iterator[Hashable]:
-        self._watch.count["order"] += 1  # how far somebody goes through it takes no fixed time
+        self._watch.count["order"] += (
+            1  # not timed: the time depends on how far the caller iterates
+        )
         return iter(self._ranking)
 
     @override
