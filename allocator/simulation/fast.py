@@ -19,7 +19,7 @@ from allocator.fairness.policies.stsf import Stsf
 from allocator.fairness.policies.tsf import Tsf
 from allocator.simulation.kernels import simulation as kernels
 from allocator.simulation.kernels.finishes import new_finishes
-from allocator.simulation.kernels.free_capacity import FreeCapacityArrays, new_room
+from allocator.simulation.kernels.free_capacity import FreeCapacityArrays, new_free_capacity
 from allocator.simulation.kernels.live_tree import EVENTS, new_live_tree
 from allocator.simulation.kernels.stuck import new_stuck
 from allocator.simulation.kernels.tournament import new_tournament
@@ -147,7 +147,7 @@ def _standings(
         measured = shares
     entitlement = users.weight / clock[kernels.WEIGHTS] if users.known.any() else users.weight
     overuse = np.maximum(measured - entitlement[:, None], 0.0)
-    decayed = -np.expm1(-(instant / 1e6 - users.settled_at) / rule.tau)
+    decayed = -np.expm1(-(instant / 1e6 - users.accrued_at) / rule.tau)
     commitments = users.commitment + (overuse - users.commitment) * decayed[:, None]
     return dominant, np.where(users.known, commitments.max(axis=1, initial=0.0), 0.0)
 
@@ -168,8 +168,8 @@ def _operations(state: kernels.State) -> Operations:
 
 def _room(trace: Trace, setting: Setting, parts: Parts) -> FreeCapacityArrays:
     if setting.capacity is not None:
-        return new_room(parts.whole(np.array([setting.capacity])), [1], [])
-    return new_room(
+        return new_free_capacity(parts.whole(np.array([setting.capacity])), [1], [])
+    return new_free_capacity(
         parts.whole(np.array([kind.capacity for kind in trace.machines])),
         [kind.count for kind in trace.machines],
         [sorted(allowed) for allowed in trace.constraints],
@@ -232,7 +232,7 @@ def _new_state(
             overuse=np.zeros((users, lines)),
             commitment=_initial_commitments(all_sharers, rule, lines),
             lines=np.zeros((users, lines, 2)),
-            settled_at=np.zeros(users),
+            accrued_at=np.zeros(users),
             weight=all_sharers.weights,
             known=all_sharers.known.copy(),
             active=np.zeros(users, np.bool_),
@@ -249,7 +249,7 @@ def _new_state(
         running=new_finishes(tasks, resources),
         tree=tree,
         live=new_live_tree(users if rule.counts_events else 0, lines),
-        room=free_capacity,
+        free_capacity=free_capacity,
         stuck=new_stuck(tree, resources),
         counters=np.zeros(kernels.COUNTERS, np.int64),
         clock=clock,

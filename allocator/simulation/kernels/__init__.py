@@ -1,1 +1,1 @@
-"""Compiled inner loops of the fast path; nothing here knows files, names or settings."""
+"""Compiled inner loops of the fast path; kernels have no access to files, names or settings."""

@@ -1,4 +1,4 @@
-"""How kernels are compiled, and where what was compiled is kept."""
+"""Compilation of kernels, and the cache of compiled kernels."""
 
 import hashlib
 import os
@@ -18,32 +18,33 @@ R = TypeVar("R")
 
 _HERE = Path(__file__).parent
 _OPTIONS: dict[str, Any] = {"_nrt": False, "error_model": "numpy"}
-"""Kernels own no arrays, so nothing counts references to those they are given; that would take
-most of the time."""
+"""Numba options. Reference counting is switched off, because kernels own no arrays. Counting would
+take most of the time.
+"""
 
 
 _INNER: dict[str, Any] = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True, **_OPTIONS}
-"""What only kernels call needs no entrance for others, which would take long to compile."""
+"""Options of functions that only kernels call: no Python wrapper, which is slow to compile."""
 
 
-wide: Callable[[int], int] = np.int64  # type: ignore[assignment]  # it is one, to a kernel
-"""Makes a number one of 64 bits; a kernel is compiled for each type that it is called with."""
+wide: Callable[[int], int] = np.int64  # type: ignore[assignment]  # Numba treats it as a function of an int
+"""Converts a number to 64 bits. Numba compiles a kernel once for each type of its arguments."""
 
 
 def kernel(function: Callable[P, R]) -> Callable[P, R]:
-    """Compile a function when a kernel that is compiled calls it."""
+    """Compile a function for kernels. Numba compiles it with the first kernel that calls it."""
     compiled: Callable[P, R] = numba.njit(function, **_INNER)
     return compiled
 
 
 def part(function: Callable[P, R]) -> Callable[P, R]:
-    """Compile a function as if it were written where it is called."""
+    """Compile a function and inline it at each call."""
     compiled: Callable[P, R] = numba.njit(function, inline="always", **_INNER)
     return compiled
 
 
 _Untyped: TypeAlias = Any
-"""What Numba has no types for."""
+"""Objects for which Numba has no types."""
 
 
 def _prefetch(_context: _Untyped, array: _Untyped, _place: _Untyped) -> _Untyped:
@@ -55,11 +56,11 @@ def _prefetch(_context: _Untyped, array: _Untyped, _place: _Untyped) -> _Untyped
     ) -> _Untyped:
         kind = signature.args[0]
         entries = context.make_array(kind)(context, builder, arguments[0])
-        places = [arguments[1], *[ir.Constant(ir.IntType(64), 0)] * (kind.ndim - 1)]
-        entry = get_pointer(context, builder, kind, entries, places)
+        indices = [arguments[1], *[ir.Constant(ir.IntType(64), 0)] * (kind.ndim - 1)]
+        entry = get_pointer(context, builder, kind, entries, indices)
         pointer, number = ir.IntType(8).as_pointer(), ir.IntType(32)
-        asks = ir.FunctionType(ir.VoidType(), [pointer, number, number, number])
-        function = get_function(builder.module, asks, "llvm.prefetch.p0i8")
+        signature_of_prefetch = ir.FunctionType(ir.VoidType(), [pointer, number, number, number])
+        function = get_function(builder.module, signature_of_prefetch, "llvm.prefetch.p0i8")
         to_read, all_caches, data = (ir.Constant(number, choice) for choice in (0, 3, 1))
         builder.call(function, [builder.bitcast(entry, pointer), to_read, all_caches, data])
         return context.get_dummy_value()
@@ -68,33 +69,33 @@ def _prefetch(_context: _Untyped, array: _Untyped, _place: _Untyped) -> _Untyped
 
 
 prefetch: _Untyped = intrinsic(_prefetch)
-"""Asks for an entry, or a row, of an array, so that it is there when it is read later."""
+"""Prefetches an entry, or a row, of an array into the processor's cache for a later read."""
 
 
 def entry(function: Callable[P, R]) -> Callable[P, R]:
-    """Compile a kernel that Python calls, at its first call, and keep the result for later runs.
+    """Compile a kernel that Python calls, at its first call, and cache the result for later runs.
 
-    It is kept where Python keeps its own compiled modules, so that it is as trustworthy as they
-    are, under a hash of all kernels: Numba alone would not notice that one which is called by
-    another has changed. Where that folder cannot be written to, each process compiles anew.
+    The cache is in Python's own folder for compiled modules, so it is as trustworthy as they are.
+    The cache's name contains a hash of all kernels, because Numba alone would not notice a change
+    in a called kernel. If the folder is not writable, each process compiles the kernels itself.
     """
     folder = _HERE / "__pycache__" / f"kernels-{_version()}"
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError:
-        return _anew(function)
+        return _uncached(function)
     if not os.access(folder, os.W_OK):
-        return _anew(function)
+        return _uncached(function)
     config: Any = numba.config
-    before, config.CACHE_DIR = config.CACHE_DIR, str(folder)
+    previous, config.CACHE_DIR = config.CACHE_DIR, str(folder)
     try:
         compiled: Callable[P, R] = numba.njit(function, cache=True, **_OPTIONS)
     finally:
-        config.CACHE_DIR = before
+        config.CACHE_DIR = previous
     return compiled
 
 
-def _anew(function: Callable[P, R]) -> Callable[P, R]:
+def _uncached(function: Callable[P, R]) -> Callable[P, R]:
     compiled: Callable[P, R] = numba.njit(function, **_OPTIONS)
     return compiled
 

@@ -1,4 +1,4 @@
-"""Two straight lines compared at a point, without any rounding error in the answer."""
+"""Exact comparison of two straight lines at a point."""
 
 from typing import TypeAlias
 
@@ -14,19 +14,19 @@ _Six: TypeAlias = tuple[float, float, float, float, float, float]
 def order(a: float, m: float, b: float, n: float, s: float) -> int:
     """Return the sign of (a + m·s) − (b + n·s) for s > 0.
 
-    Floats are exact rationals here, as in allocator.fairness.priorities: where the rounded
-    difference is within its error, the sum is worked out exactly (J. R. Shewchuk, Adaptive
-    Precision Floating-Point Arithmetic, 1997). Products must not be below 10⁻²⁹⁰ unless nothing
-    but their sign matters.
+    Floats count as exact rationals, as in allocator.fairness.priorities. If the rounded difference
+    is within its error bound, the sum is computed exactly (J. R. Shewchuk, Adaptive Precision
+    Floating-Point Arithmetic, 1997). Products must be at least 10⁻²⁹⁰, unless only their sign
+    matters.
     """
     if m == n:
         return (a > b) - (a < b)
     if a == b:
         return (m > n) - (m < n)
     moved, shifted = m * s, n * s
-    ahead = (a + moved) - (b + shifted)
-    if abs(ahead) > 8 * ULP * (abs(a) + abs(moved) + abs(b) + abs(shifted)):
-        return 1 if ahead > 0 else -1
+    difference = (a + moved) - (b + shifted)
+    if abs(difference) > 8 * ULP * (abs(a) + abs(moved) + abs(b) + abs(shifted)):
+        return 1 if difference > 0 else -1
     return _sign_of_sum(
         (a, -b, moved, _error_of_product(m, s, moved), -shifted, -_error_of_product(n, s, shifted))
     )
@@ -34,17 +34,17 @@ def order(a: float, m: float, b: float, n: float, s: float) -> int:
 
 @kernel
 def _error_of_product(x: float, y: float, product: float) -> float:
-    """Return x·y − product, which is a float (Dekker, Veltkamp)."""
+    """Return x·y − product, which is exactly a float (Dekker, Veltkamp)."""
     t = _SPLITTER * x
     x_high = t - (t - x)
     x_low = x - x_high
     t = _SPLITTER * y
     y_high = t - (t - y)
     y_low = y - y_high
-    rest = product - x_high * y_high
-    rest -= x_low * y_high
-    rest -= x_high * y_low
-    return x_low * y_low - rest
+    remainder = product - x_high * y_high
+    remainder -= x_low * y_high
+    remainder -= x_high * y_low
+    return x_low * y_low - remainder
 
 
 @kernel
@@ -65,7 +65,7 @@ def _sign_of_sum(terms: _Six) -> int:
     q, e2 = _two_sum(q, e2)
     q, e3 = _two_sum(q, e3)
     e5, e4 = _two_sum(q, e4)
-    for e in (e5, e4, e3, e2, e1, e0):  # each is larger than all after it together
+    for e in (e5, e4, e3, e2, e1, e0):  # each component exceeds the sum of all later components
         if e != 0.0:
             return 1 if e > 0.0 else -1
     return 0

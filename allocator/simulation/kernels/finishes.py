@@ -1,4 +1,4 @@
-"""Running tasks, the next one to finish first: a binary heap in arrays."""
+"""Running tasks in order of their finish: a binary heap in arrays."""
 
 from typing import NamedTuple
 
@@ -9,58 +9,63 @@ from allocator.simulation.kernels.compiled import kernel
 
 
 class Finishes(NamedTuple):
-    """A heap by (finish, serial) of slots, in which tasks that run keep what they hold.
+    """A heap of slots, ordered by (finish, serial). A slot holds the data of one running task.
 
-    Only as much of the arrays is ever touched as tasks run at a time.
+    Only as many array entries are touched as tasks run at the same time.
     """
 
-    when: NDArray[np.int64]
+    finish: NDArray[np.int64]
     serial: NDArray[np.int64]
-    """Of equal finishes the task that was started first is first."""
+    """Serial number of the start. Among equal finishes, the task that started first is first."""
     slot: NDArray[np.int64]
-    """From the heap's size on: free slots."""
+    """Slots in heap order; beyond the heap's size: free slots."""
     user: NDArray[np.int64]
-    """By slot."""
+    """User numbers, by slot."""
     machine: NDArray[np.int64]
-    """By slot."""
+    """Machine numbers, by slot."""
     held: NDArray[np.int64]
-    """By slot, shape (slots, resources)."""
+    """Resources of the tasks, by slot; shape (slots, resources)."""
 
 
-def new_finishes(most: int, resources: int) -> Finishes:
-    """Return an empty heap for at most so many tasks."""
+def new_finishes(capacity: int, resources: int) -> Finishes:
+    """Return an empty heap.
+
+    Args:
+        capacity: Maximum number of tasks.
+        resources: Number of resources.
+    """
     return Finishes(
-        when=np.empty(most, np.int64),
-        serial=np.empty(most, np.int64),
-        slot=np.empty(most, np.int64),
-        user=np.empty(most, np.int64),
-        machine=np.empty(most, np.int64),
-        held=np.empty((most, resources), np.int64),
+        finish=np.empty(capacity, np.int64),
+        serial=np.empty(capacity, np.int64),
+        slot=np.empty(capacity, np.int64),
+        user=np.empty(capacity, np.int64),
+        machine=np.empty(capacity, np.int64),
+        held=np.empty((capacity, resources), np.int64),
     )
 
 
 @kernel
-def push(heap: Finishes, size: int, used: int, when: int, serial: int) -> int:
-    """Add a task to a heap of a size; return its slot.
+def push(heap: Finishes, size: int, used: int, finish: int, serial: int) -> int:
+    """Add a task to the heap. Return its slot.
 
     Args:
         heap: The heap.
-        size: How many tasks run.
-        used: How many slots have ever been used; from there on they are not in `slot` yet.
-        when: Its finish.
-        serial: Which start it is.
+        size: Number of running tasks.
+        used: Number of slots that have ever been used. Higher slots are not listed in `slot` yet.
+        finish: The task's finish in microseconds.
+        serial: The serial number of the task's start.
     """
     slot = heap.slot[size] if size < used else size
     i = size
     while i > 0:
         parent = (i - 1) // 2
-        if heap.when[parent] <= when:  # it is the latest start, so behind its equals
+        if heap.finish[parent] <= finish:  # the latest start comes after equal finishes
             break
-        heap.when[i] = heap.when[parent]
+        heap.finish[i] = heap.finish[parent]
         heap.serial[i] = heap.serial[parent]
         heap.slot[i] = heap.slot[parent]
         i = parent
-    heap.when[i] = when
+    heap.finish[i] = finish
     heap.serial[i] = serial
     heap.slot[i] = slot
     return slot
@@ -68,28 +73,33 @@ def push(heap: Finishes, size: int, used: int, when: int, serial: int) -> int:
 
 @kernel
 def pop(heap: Finishes, size: int) -> int:
-    """Take the first task out of a heap of a size above 0; return its slot, which is free now."""
+    """Remove the first task from a heap of a size above 0. Return its slot, which is now free."""
     first: int = heap.slot[0]
     last = size - 1
-    when, serial, slot = heap.when[last], heap.serial[last], heap.slot[last]
+    finish, serial, slot = heap.finish[last], heap.serial[last], heap.slot[last]
     i = 0
     while True:
         child = 2 * i + 1
         if child >= last:
             break
-        other = child + 1
-        if other < last and (
-            heap.when[other] < heap.when[child]
-            or (heap.when[other] == heap.when[child] and heap.serial[other] < heap.serial[child])
+        sibling = child + 1
+        if sibling < last and (
+            heap.finish[sibling] < heap.finish[child]
+            or (
+                heap.finish[sibling] == heap.finish[child]
+                and heap.serial[sibling] < heap.serial[child]
+            )
         ):
-            child = other
-        if when < heap.when[child] or (when == heap.when[child] and serial < heap.serial[child]):
+            child = sibling
+        if finish < heap.finish[child] or (
+            finish == heap.finish[child] and serial < heap.serial[child]
+        ):
             break
-        heap.when[i] = heap.when[child]
+        heap.finish[i] = heap.finish[child]
         heap.serial[i] = heap.serial[child]
         heap.slot[i] = heap.slot[child]
         i = child
-    heap.when[i] = when
+    heap.finish[i] = finish
     heap.serial[i] = serial
     heap.slot[i] = slot
     heap.slot[last] = first

@@ -1,4 +1,4 @@
-"""What is free on machines, and the first one that a task fits on: a tree of maxima in arrays."""
+"""Free capacity of machines in arrays: a tree of maxima finds the first machine for a task."""
 
 from typing import NamedTuple
 
@@ -8,37 +8,40 @@ from numpy.typing import NDArray
 from allocator.simulation.kernels.compiled import kernel
 
 NOWHERE = -1
-"""No machine."""
+"""Number that stands for no machine."""
 _BITS = 63
 
 
 class FreeCapacityArrays(NamedTuple):
-    """Machines, numbered through their classes. A pool is one machine."""
+    """Machines, numbered class by class. A pool is one machine."""
 
     free: NDArray[np.int64]
-    """Shape (nodes, resources): of machine i at leaf L + i; of node k < L the maxima of its
-    children 2k and 2k + 1."""
+    """Free amounts, shape (nodes, resources).
+
+    Machine i is leaf L + i. Node k < L has the maxima of its children 2k and 2k + 1.
+    """
     kind: NDArray[np.int64]
     """Class of each machine."""
     first: NDArray[np.int64]
-    """By class, its first machine; at the end, how many machines there are."""
+    """First machine of each class, followed by the number of machines."""
     capacity: NDArray[np.int64]
-    """By class, shape (classes, resources)."""
+    """Capacity of one machine of each class, shape (classes, resources)."""
     allowed: NDArray[np.int64]
-    """Classes that constraints allow, in order, one constraint after the other."""
+    """Allowed classes of each constraint in ascending order, one constraint after the other."""
     begin: NDArray[np.int64]
-    """By constraint, where its classes begin; the last constraint allows all."""
+    """Index in `allowed` at which each constraint begins. The last constraint allows all classes.
+    """
 
 
-def new_room(
+def new_free_capacity(
     capacity: NDArray[np.int64], counts: list[int], constraints: list[list[int]]
 ) -> FreeCapacityArrays:
-    """Return empty machines.
+    """Return machines without tasks.
 
     Args:
-        capacity: Of a machine of each class, shape (classes, resources).
-        counts: Machines in each class.
-        constraints: The classes that each allows; one more is added, which allows all.
+        capacity: Capacity of one machine of each class, shape (classes, resources).
+        counts: Number of machines in each class.
+        constraints: Allowed classes of each constraint. A constraint that allows all is appended.
     """
     kind = np.repeat(np.arange(len(counts), dtype=np.int64), counts)
     leaves = 1
@@ -48,20 +51,20 @@ def new_room(
     free[leaves : leaves + len(kind)] = capacity[kind]
     for k in range(leaves - 1, 0, -1):
         free[k] = np.maximum(free[2 * k], free[2 * k + 1])
-    every = [*map(sorted, constraints), list(range(len(counts)))]
+    all_constraints = [*map(sorted, constraints), list(range(len(counts)))]
     return FreeCapacityArrays(
         free=free,
         kind=kind,
         first=np.cumsum([0, *counts]),
         capacity=capacity,
-        allowed=np.array([c for classes in every for c in classes], np.int64),
-        begin=np.cumsum([0, *map(len, every)]),
+        allowed=np.array([c for classes in all_constraints for c in classes], np.int64),
+        begin=np.cumsum([0, *map(len, all_constraints)]),
     )
 
 
 @kernel
 def fits(need: NDArray[np.int64], free: NDArray[np.int64]) -> bool:
-    """Whether there is as much of everything."""
+    """Whether a demand is at most the free amount of each resource."""
     enough = True
     for r in range(len(need)):
         enough &= need[r] <= free[r]
@@ -69,21 +72,23 @@ def fits(need: NDArray[np.int64], free: NDArray[np.int64]) -> bool:
 
 
 @kernel
-def first_fit(room: FreeCapacityArrays, need: NDArray[np.int64], constraint: int) -> int:
-    """Return the first machine that is allowed and has room, or NOWHERE.
+def first_fit(machines: FreeCapacityArrays, need: NDArray[np.int64], constraint: int) -> int:
+    """Return the first allowed machine on which a demand fits, or NOWHERE.
 
-    O(log n) in n machines, if the maxima do not mislead.
+    The search costs O(log n) for n machines, unless maxima of different machines mislead it.
     """
-    if len(room.kind) == 1 and room.begin[constraint + 1] > room.begin[constraint]:
-        return 0 if fits(need, room.free[1]) else NOWHERE
-    i, end = room.begin[constraint], room.begin[constraint + 1]
+    if len(machines.kind) == 1 and machines.begin[constraint + 1] > machines.begin[constraint]:
+        return 0 if fits(need, machines.free[1]) else NOWHERE
+    i, end = machines.begin[constraint], machines.begin[constraint + 1]
     while i < end:
-        first = last = room.allowed[i]
+        first = last = machines.allowed[i]
         i += 1
-        while i < end and room.allowed[i] == last + 1:  # classes in a row are one search
+        while i < end and machines.allowed[i] == last + 1:  # search successive classes together
             last += 1
             i += 1
-        machine = _first_in_range(room.free, need, room.first[first], room.first[last + 1])
+        machine = _first_in_range(
+            machines.free, need, machines.first[first], machines.first[last + 1]
+        )
         if machine != NOWHERE:
             return machine
     return NOWHERE
@@ -100,7 +105,7 @@ def _first_in_range(free: NDArray[np.int64], need: NDArray[np.int64], low: int, 
             k *= 2
             below -= 1
             continue
-        while k % 2 == 1:  # nothing here: on to what is right of it
+        while k % 2 == 1:  # no fit in this subtree: continue to its right
             k //= 2
             below += 1
         if k == 0:
@@ -110,25 +115,25 @@ def _first_in_range(free: NDArray[np.int64], need: NDArray[np.int64], low: int, 
 
 
 @kernel
-def take(room: FreeCapacityArrays, machine: int, amounts: NDArray[np.int64]) -> None:
-    """Take from what is free on a machine. O(log n)."""
-    k = len(room.free) // 2 + machine
+def take(machines: FreeCapacityArrays, machine: int, amounts: NDArray[np.int64]) -> None:
+    """Subtract amounts from a machine's free capacity. O(log n)."""
+    k = len(machines.free) // 2 + machine
     for r in range(len(amounts)):
-        room.free[k, r] -= amounts[r]
-    _renew_maxima(room.free, k)
+        machines.free[k, r] -= amounts[r]
+    _update_maxima(machines.free, k)
 
 
 @kernel
-def give_back(room: FreeCapacityArrays, machine: int, amounts: NDArray[np.int64]) -> None:
-    """Add to what is free on a machine. O(log n)."""
-    k = len(room.free) // 2 + machine
+def give_back(machines: FreeCapacityArrays, machine: int, amounts: NDArray[np.int64]) -> None:
+    """Add amounts to a machine's free capacity. O(log n)."""
+    k = len(machines.free) // 2 + machine
     for r in range(len(amounts)):
-        room.free[k, r] += amounts[r]
-    _renew_maxima(room.free, k)
+        machines.free[k, r] += amounts[r]
+    _update_maxima(machines.free, k)
 
 
 @kernel
-def _renew_maxima(free: NDArray[np.int64], leaf: int) -> None:
+def _update_maxima(free: NDArray[np.int64], leaf: int) -> None:
     k = leaf // 2
     while k > 0:
         for r in range(free.shape[1]):
@@ -137,46 +142,48 @@ def _renew_maxima(free: NDArray[np.int64], leaf: int) -> None:
 
 
 @kernel
-def could_ever_fit(room: FreeCapacityArrays, need: NDArray[np.int64], constraint: int) -> bool:
-    """Whether an empty machine that is allowed has room."""
-    could = False
-    for kind in room.allowed[room.begin[constraint] : room.begin[constraint + 1]]:
-        could |= room.first[kind] < room.first[kind + 1] and fits(need, room.capacity[kind])
-    return could
+def could_ever_fit(machines: FreeCapacityArrays, need: NDArray[np.int64], constraint: int) -> bool:
+    """Whether a demand fits on an allowed machine without tasks."""
+    fitting = False
+    for kind in machines.allowed[machines.begin[constraint] : machines.begin[constraint + 1]]:
+        fitting |= machines.first[kind] < machines.first[kind + 1] and fits(
+            need, machines.capacity[kind]
+        )
+    return fitting
 
 
 @kernel
-def monopoly(room: FreeCapacityArrays, need: NDArray[np.int64], constraint: int) -> int:
-    """Return how many whole tasks fit on all machines that are allowed, if they are empty."""
+def monopoly(machines: FreeCapacityArrays, need: NDArray[np.int64], constraint: int) -> int:
+    """Return the number of whole tasks that fit on all allowed machines without other tasks."""
     total = 0
-    for kind in room.allowed[room.begin[constraint] : room.begin[constraint + 1]]:
-        each = np.iinfo(np.int64).max
+    for kind in machines.allowed[machines.begin[constraint] : machines.begin[constraint + 1]]:
+        tasks = np.iinfo(np.int64).max
         for r in range(len(need)):
             if need[r] > 0:
-                each = min(each, room.capacity[kind, r] // need[r])
-        total += each * (room.first[kind + 1] - room.first[kind])
+                tasks = min(tasks, machines.capacity[kind, r] // need[r])
+        total += tasks * (machines.first[kind + 1] - machines.first[kind])
     return total
 
 
 @kernel
-def allows(room: FreeCapacityArrays, constraint: int, machine: int) -> bool:
+def allows(machines: FreeCapacityArrays, constraint: int, machine: int) -> bool:
     """Whether tasks with a constraint may run on a machine."""
-    may = False
-    for kind in room.allowed[room.begin[constraint] : room.begin[constraint + 1]]:
-        may |= kind == room.kind[machine]
-    return may
+    allowed = False
+    for kind in machines.allowed[machines.begin[constraint] : machines.begin[constraint + 1]]:
+        allowed |= kind == machines.kind[machine]
+    return allowed
 
 
 @kernel
 def bit(kind: int) -> int:
-    """Return the bit of a class in a mask; classes beyond the 63rd share bits."""
+    """Return the bit of a class in a mask. Classes beyond the 63rd share bits."""
     return 1 << (kind % _BITS)
 
 
 @kernel
-def mask(room: FreeCapacityArrays, constraint: int) -> int:
+def mask(machines: FreeCapacityArrays, constraint: int) -> int:
     """Return the bits of all classes that a constraint allows."""
     bits = 0
-    for kind in room.allowed[room.begin[constraint] : room.begin[constraint + 1]]:
+    for kind in machines.allowed[machines.begin[constraint] : machines.begin[constraint + 1]]:
         bits |= bit(kind)
     return bits

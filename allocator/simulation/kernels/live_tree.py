@@ -1,8 +1,8 @@
-"""The Live Tree in arrays, to count its events, and to say who is first where it is kept anyway.
+"""The Live Tree in arrays. It counts events and, when kept anyway, gives the first user.
 
-The steps of allocator.fairness.live_tree on the envelopes of allocator.fairness.priorities, to the
-last bit of every crossing: of crossings it is only their order that counts, but that has ties.
-Its time is s, which falls.
+Each step repeats allocator.fairness.live_tree on the envelopes of allocator.fairness.priorities.
+Crossings agree to the last bit, because the order of crossings decides ties. Its time is s, which
+falls.
 """
 
 from typing import NamedTuple
@@ -18,38 +18,48 @@ _EARLY, _LATE = 1.0 + 8 * ULP, 1.0 - 8 * ULP
 _NEVER = -1.0
 _NONE = -1
 
-SIZE, BOOKED, SERIAL, EVENTS = range(4)
-"""Places in `LiveTreeArrays.numbers`: users in the tree, events to come, events ever booked,
-and events processed."""
+SIZE, PENDING, SERIAL, EVENTS = range(4)
+"""Indices in `LiveTreeArrays.numbers`: users in the tree, pending events, events ever scheduled,
+and processed events.
+"""
 
 
 class LiveTreeArrays(NamedTuple):
-    """Users in order, and for each the event with its successor, if there is to be one."""
+    """Users in order of priority. Each user may have an event: its crossing with its successor."""
 
     users: NDArray[np.int64]
-    """In order of priority at s."""
+    """Users in order of priority at s."""
     envelope: NDArray[np.float64]
-    """By user, shape (users, lines, 2): value and slope of the lines that can be the maximum when
-    it was put in; the rest repeats the first."""
+    """Value and slope of lines by user, shape (users, lines, 2).
+
+    A user has the lines that could be its maximum when it was inserted. Unused entries repeat the
+    first line.
+    """
     straight: NDArray[np.bool_]
-    """By user, whether there is one such line only."""
+    """By user: True if the envelope has only one line."""
     heap: NDArray[np.int64]
-    """Users with an event, that with the largest s first."""
+    """Users with an event; the event with the largest s is first."""
     place: NDArray[np.int64]
-    """By user, the place in the heap or −1."""
+    """By user: index in the heap, or −1."""
     when: NDArray[np.float64]
-    """By user, the event's s."""
+    """By user: s of the event."""
     serial: NDArray[np.int64]
-    """By user; of events at the same s that which was booked first is first."""
+    """By user: serial number of the event. Among events at the same s, the lowest number is first.
+    """
     moved: NDArray[np.int64]
-    """Scratch."""
+    """Scratch space."""
     numbers: NDArray[np.int64]
     s: NDArray[np.float64]
-    """One entry: the present."""
+    """One entry: the current s."""
 
 
 def new_live_tree(users: int, lines: int) -> LiveTreeArrays:
-    """Return an empty tree for so many users, with room for so many lines each."""
+    """Return an empty tree.
+
+    Args:
+        users: Maximum number of users.
+        lines: Maximum number of lines of each user.
+    """
     return LiveTreeArrays(
         users=np.empty(users, np.int64),
         envelope=np.empty((users, lines, 2)),
@@ -66,28 +76,28 @@ def new_live_tree(users: int, lines: int) -> LiveTreeArrays:
 
 @kernel
 def clear(tree: LiveTreeArrays, s: float) -> None:
-    """Begin anew with an empty tree."""
-    tree.numbers[SIZE] = tree.numbers[BOOKED] = 0
+    """Remove all users and events, and set the current s."""
+    tree.numbers[SIZE] = tree.numbers[PENDING] = 0
     tree.place[:] = _NONE
     tree.s[0] = s
 
 
 @part
 def update(tree: LiveTreeArrays, s: float) -> None:
-    """LiveTree.update."""
+    """Process all events down to s, as LiveTree.update."""
     if s < tree.s[0]:
-        if tree.numbers[BOOKED] > 0 and tree.when[tree.heap[0]] >= s:
+        if tree.numbers[PENDING] > 0 and tree.when[tree.heap[0]] >= s:
             _pass_events(tree, s)
         tree.s[0] = s
 
 
 @kernel
 def _pass_events(tree: LiveTreeArrays, s: float) -> None:
-    """Move to a later s, before which there is at least one event."""
+    """Move to a lower s, with at least one event before it."""
     if _swap(tree, s):
         return
     moved = 0
-    while tree.numbers[BOOKED] > 0 and tree.when[tree.heap[0]] >= s:
+    while tree.numbers[PENDING] > 0 and tree.when[tree.heap[0]] >= s:
         position = _position(tree, tree.heap[0])
         tree.moved[moved] = tree.users[position]
         tree.moved[moved + 1] = tree.users[position + 1]
@@ -101,51 +111,51 @@ def _pass_events(tree: LiveTreeArrays, s: float) -> None:
 
 @part
 def _swap(tree: LiveTreeArrays, s: float) -> bool:
-    """Process the first event where it stands, if it is the only one until s; return whether it is.
+    """Process the first event in place if no other event is due until s. Return whether it was.
 
-    Taken out and put in again, its two users would come between the same neighbours, and their
-    events be booked in the order in which they are booked here.
+    The general method removes both users and inserts them again. Here it would put them between the
+    same neighbours, and schedule their events in the same order.
     """
-    for i in range(1, min(3, tree.numbers[BOOKED])):
+    for i in range(1, min(3, tree.numbers[PENDING])):
         if tree.when[tree.heap[i]] >= s:
             return False
     users, envelope = tree.users, tree.envelope
     first = _position(tree, tree.heap[0])
     u, v = users[first], users[first + 1]
-    turned = precedes(envelope, v, u, s)
-    front, back = (v, u) if turned else (u, v)
-    left, right = first > 0, first + 2 < tree.numbers[SIZE]
-    if left and not precedes(envelope, users[first - 1], front, s):
+    swapped = precedes(envelope, v, u, s)
+    front, back = (v, u) if swapped else (u, v)
+    has_left, has_right = first > 0, first + 2 < tree.numbers[SIZE]
+    if has_left and not precedes(envelope, users[first - 1], front, s):
         return False
-    if right and not precedes(envelope, back, users[first + 2], s):
+    if has_right and not precedes(envelope, back, users[first + 2], s):
         return False
-    if left and right and _meet(tree, users[first - 1], users[first + 2]) >= s:
+    if has_left and has_right and _meet(tree, users[first - 1], users[first + 2]) >= s:
         return False
     tree.numbers[EVENTS] += 1
     tree.s[0] = s
     users[first], users[first + 1] = front, back
-    places = (first + 1, first - 1, first) if turned else (first - 1, first, first + 1)
-    for i in places:
-        _renew_at(tree, i)
+    positions = (first + 1, first - 1, first) if swapped else (first - 1, first, first + 1)
+    for i in positions:
+        _update_event(tree, i)
     return True
 
 
 @kernel
 def insert(tree: LiveTreeArrays, lines: NDArray[np.float64], u: int) -> None:
-    """LiveTree.insert, of a user with the lines that it has now."""
+    """Insert a user with its current lines, as LiveTree.insert."""
     _prune(tree, lines, u, tree.s[0])
     _put(tree, u)
 
 
 @kernel
 def delete(tree: LiveTreeArrays, u: int) -> None:
-    """LiveTree.delete."""
+    """Remove a user, as LiveTree.delete."""
     _take_out(tree, _position(tree, u), 1)
 
 
 @part
 def replace(tree: LiveTreeArrays, lines: NDArray[np.float64], u: int) -> None:
-    """LiveTree.replace, of a user by itself with the lines that it has now."""
+    """Move a user to its new position after its lines changed, as LiveTree.replace."""
     users, size = tree.users, tree.numbers[SIZE]
     before = _position(tree, u)
     _prune(tree, lines, u, tree.s[0])
@@ -159,7 +169,7 @@ def replace(tree: LiveTreeArrays, lines: NDArray[np.float64], u: int) -> None:
         gap = before - 1 if after > before else _NONE
     users[after] = u
     for i in (gap, after - 1, after):
-        _renew_at(tree, i)
+        _update_event(tree, i)
 
 
 @kernel
@@ -169,22 +179,22 @@ def _put(tree: LiveTreeArrays, u: int) -> None:
     tree.numbers[SIZE] += 1
     _shift_right(users[position : tree.numbers[SIZE]])
     users[position] = u
-    _renew(tree, position - 1, position + 1)
+    _update_events(tree, position - 1, position + 1)
 
 
 @kernel
 def _take_out(tree: LiveTreeArrays, position: int, number: int) -> None:
-    """LiveTree._take_out, of so many successive users."""
+    """Remove `number` successive users."""
     for i in range(position, position + number):
         _cancel(tree, tree.users[i])
     _shift_left(tree.users[position : tree.numbers[SIZE]], number)
     tree.numbers[SIZE] -= number
-    _renew(tree, position - 1, position)
+    _update_events(tree, position - 1, position)
 
 
 @part
 def _shift_left(window: NDArray[np.int64], number: int) -> None:
-    """Move a window's users to its begin; a window of its own, so that no place is below 0."""
+    """Move a window's users to its beginning. As a slice, the window has no negative indices."""
     for i in range(len(window) - number):
         window[i] = window[i + number]
 
@@ -197,46 +207,50 @@ def _shift_right(window: NDArray[np.int64]) -> None:
 
 @part
 def _prune(tree: LiveTreeArrays, lines: NDArray[np.float64], u: int, s: float) -> None:
-    """priorities.envelope."""
-    kept = tree.envelope[u]
-    size = len(kept)
-    for i in range(size):  # sorted, the highest value and then slope first
+    """Store the user's lines that can be the maximum from s on, as priorities.envelope."""
+    envelope = tree.envelope[u]
+    size = len(envelope)
+    for i in range(size):  # sort by value, then slope, highest first
         value, slope = lines[u, i, 0], lines[u, i, 1]
         j = i
         while j > 0 and (
-            kept[j - 1, 0] < value or (kept[j - 1, 0] == value and kept[j - 1, 1] < slope)
+            envelope[j - 1, 0] < value
+            or (envelope[j - 1, 0] == value and envelope[j - 1, 1] < slope)
         ):
-            kept[j, 0], kept[j, 1] = kept[j - 1, 0], kept[j - 1, 1]
+            envelope[j, 0], envelope[j, 1] = envelope[j - 1, 0], envelope[j - 1, 1]
             j -= 1
-        kept[j, 0], kept[j, 1] = value, slope
+        envelope[j, 0], envelope[j, 1] = value, slope
     count = 0
     for i in range(size):
-        value, slope = kept[i, 0], kept[i, 1]
+        value, slope = envelope[i, 0], envelope[i, 1]
         needed = True
         for j in range(count):
             needed &= not (
-                kept[j, 0] >= value
-                and (kept[j, 1] >= slope or _above(kept[j, 0], kept[j, 1], value, slope, s))
+                envelope[j, 0] >= value
+                and (
+                    envelope[j, 1] >= slope
+                    or _above(envelope[j, 0], envelope[j, 1], value, slope, s)
+                )
             )
         if needed:
-            kept[count, 0], kept[count, 1] = value, slope
+            envelope[count, 0], envelope[count, 1] = value, slope
             count += 1
     for i in range(count, size):
-        kept[i, 0], kept[i, 1] = kept[0, 0], kept[0, 1]
+        envelope[i, 0], envelope[i, 1] = envelope[0, 0], envelope[0, 1]
     tree.straight[u] = count == 1
 
 
 @kernel
 def _above(a: float, m: float, b: float, n: float, s: float) -> bool:
-    """priorities._above: a + m·s over b + n·s beyond any rounding."""
-    rise, other = m * s, n * s
-    size = abs(a) + abs(rise) + abs(b) + abs(other)
-    return (a + rise) - (b + other) > 16 * ULP * size
+    """Whether a + m·s exceeds b + n·s by more than the rounding error, as in priorities."""
+    rise, other_rise = m * s, n * s
+    size = abs(a) + abs(rise) + abs(b) + abs(other_rise)
+    return (a + rise) - (b + other_rise) > 16 * ULP * size
 
 
 @part
 def _position(tree: LiveTreeArrays, u: int) -> int:
-    """Return where a user of the tree is; mostly it is the first that has changed. O(log n)."""
+    """Return a user's position in the tree. O(log n); O(1) for the first user, the usual case."""
     if tree.users[0] == u:
         return 0
     return _place(tree.users, tree.envelope, tree.s[0], u, 0, tree.numbers[SIZE])
@@ -251,25 +265,25 @@ def _place(
     low: int,
     high: int,
 ) -> int:
-    """Envelopes.position: the first of successive places whose user does not precede one.
+    """Return the first position whose user does not precede user u, as Envelopes.position.
 
     Args:
-        users: Those of the tree.
-        envelope: Theirs.
-        s: The present.
-        u: A user, with the lines that it has now.
-        low: The first place.
-        high: The place after the last.
+        users: Users in order of priority.
+        envelope: Envelopes by user.
+        s: The current s.
+        u: The user to place, with its current lines.
+        low: First position of the search.
+        high: Position after the last.
     """
     own, own_size = _value(envelope[u], s)
     while low < high:
         middle = (low + high) // 2
         v = users[middle]
-        other, size = _value(envelope[v], s)
+        other_value, size = _value(envelope[v], s)
         doubt = 16 * ULP * (own_size + size)
-        if other - own > doubt:
+        if other_value - own > doubt:
             high = middle
-        elif own - other > doubt or (v != u and precedes(envelope, v, u, s)):
+        elif own - other_value > doubt or (v != u and precedes(envelope, v, u, s)):
             low = middle + 1
         else:
             high = middle
@@ -278,7 +292,7 @@ def _place(
 
 @part
 def _value(envelope: NDArray[np.float64], s: float) -> tuple[float, float]:
-    """priorities._value."""
+    """Return an envelope's value at s, and a bound on the size of its terms, as in priorities."""
     value, size = -np.inf, 0.0
     for r in range(len(envelope)):
         moved = envelope[r, 1] * s
@@ -288,58 +302,58 @@ def _value(envelope: NDArray[np.float64], s: float) -> tuple[float, float]:
 
 
 @kernel
-def _renew(tree: LiveTreeArrays, first: int, end: int) -> None:
-    """Follow new successors of users at successive places."""
+def _update_events(tree: LiveTreeArrays, first: int, end: int) -> None:
+    """Update the events of the users at positions from `first` to `end` − 1."""
     for i in range(first, end):
-        _renew_at(tree, i)
+        _update_event(tree, i)
 
 
 @part
-def _renew_at(tree: LiveTreeArrays, i: int) -> None:
-    """LiveTree._update_event, of the user at a place, if there is such a place."""
+def _update_event(tree: LiveTreeArrays, i: int) -> None:
+    """Update the event of the user at a position, as LiveTree does; ignore a negative position."""
     if i >= 0:
-        left = tree.users[i]
+        user = tree.users[i]
         when = _NEVER
         if i + 1 < tree.numbers[SIZE]:
-            when = _meet(tree, left, tree.users[i + 1])
+            when = _meet(tree, user, tree.users[i + 1])
         if when == _NEVER:
-            _cancel(tree, left)
+            _cancel(tree, user)
         else:
-            tree.when[left] = when
-            tree.serial[left] = tree.numbers[SERIAL]
+            tree.when[user] = when
+            tree.serial[user] = tree.numbers[SERIAL]
             tree.numbers[SERIAL] += 1
-            if tree.place[left] == _NONE:
-                tree.place[left] = tree.numbers[BOOKED]
-                tree.numbers[BOOKED] += 1
-            _sift(tree, left, tree.place[left])
+            if tree.place[user] == _NONE:
+                tree.place[user] = tree.numbers[PENDING]
+                tree.numbers[PENDING] += 1
+            _sift(tree, user, tree.place[user])
 
 
 @part
-def _meet(tree: LiveTreeArrays, left: int, right: int) -> float:
-    """Return the s at which a user falls behind one that comes after it, or never."""
-    a, b = tree.envelope[left], tree.envelope[right]
-    if tree.straight[left] and tree.straight[right]:
+def _meet(tree: LiveTreeArrays, u: int, v: int) -> float:
+    """Return the s at which user u falls behind its successor v, or _NEVER."""
+    a, b = tree.envelope[u], tree.envelope[v]
+    if tree.straight[u] and tree.straight[v]:
         return _meeting(a[0, 0], a[0, 1], b[0, 0], b[0, 1], tree.s[0])
     return _crossing(a, b, tree.s[0])
 
 
 @kernel
 def _cancel(tree: LiveTreeArrays, u: int) -> None:
-    """LiveTree._cancel_event."""
+    """Remove a user's event from the heap, if it has an event."""
     gap = tree.place[u]
     if gap == _NONE:
         return
     tree.place[u] = _NONE
-    tree.numbers[BOOKED] -= 1
-    last = tree.numbers[BOOKED]
+    tree.numbers[PENDING] -= 1
+    last = tree.numbers[PENDING]
     if gap != last:
         _sift(tree, tree.heap[last], gap)
 
 
 @kernel
 def _sift(tree: LiveTreeArrays, u: int, gap: int) -> None:
-    """Put a user into a gap in the heap, or where it belongs from there."""
-    i, size = gap, tree.numbers[BOOKED]
+    """Put a user into a gap in the heap, then move it to its correct place."""
+    i, size = gap, tree.numbers[PENDING]
     while i > 0 and _sooner(tree, u, tree.heap[(i - 1) // 2]):
         tree.heap[i] = tree.heap[(i - 1) // 2]
         tree.place[tree.heap[i]] = i
@@ -366,7 +380,7 @@ def _sooner(tree: LiveTreeArrays, u: int, v: int) -> bool:
 
 @part
 def _crossing(a: NDArray[np.float64], b: NDArray[np.float64], now: float) -> float:
-    """Envelopes.crossing."""
+    """Return the first s at which two envelopes cross, or _NEVER, as Envelopes.crossing."""
     first = _NEVER
     same = True
     for i in range(len(a)):
@@ -385,8 +399,11 @@ def _crossing(a: NDArray[np.float64], b: NDArray[np.float64], now: float) -> flo
 
 @kernel
 def _meeting(a: float, m: float, b: float, n: float, now: float) -> float:
-    """Return the s at which a + m·s and b + n·s meet after `now`, rounded towards it; or never."""
-    if m == n or a == b or (a < b) != (n < m):  # also before s = 0
+    """Return the s below `now` at which a + m·s and b + n·s meet, or _NEVER.
+
+    The s is rounded towards `now`.
+    """
+    if m == n or a == b or (a < b) != (n < m):  # parallel, or meeting at s ≤ 0
         return _NEVER
     s = (b - a) / (m - n)
     early = s * _EARLY
@@ -394,7 +411,7 @@ def _meeting(a: float, m: float, b: float, n: float, now: float) -> float:
         return _NEVER
     if early >= now:
         ahead = order(a, m, b, n, now)
-        if (ahead if m < n else -ahead) >= 0:  # they have met already
+        if (ahead if m < n else -ahead) >= 0:  # they have already met
             return _NEVER
         return now
     return early
@@ -402,10 +419,10 @@ def _meeting(a: float, m: float, b: float, n: float, now: float) -> float:
 
 @part
 def _hidden(envelope: NDArray[np.float64], line: int, s: float) -> bool:
-    """priorities._hidden."""
+    """Whether another line of the envelope is above a line at s, as in priorities."""
     hidden = False
-    for other in range(len(envelope)):
+    for index in range(len(envelope)):
         hidden |= _above(
-            envelope[other, 0], envelope[other, 1], envelope[line, 0], envelope[line, 1], s
+            envelope[index, 0], envelope[index, 1], envelope[line, 0], envelope[line, 1], s
         )
     return hidden

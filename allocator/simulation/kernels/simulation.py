@@ -1,7 +1,7 @@
-"""A whole simulation: the steps of the reference and of allocator.fairness, without their objects.
+"""The compiled simulation: the reference simulator and allocator.fairness in arrays.
 
-Every number is worked out by the same operations in the same order as there, so it is the same
-number to the last bit; docstrings name the counterparts.
+The operations and their order are the same as there, so each number is the same to the last bit.
+Docstrings name the counterparts.
 """
 
 import math
@@ -40,76 +40,83 @@ from allocator.simulation.kernels.tournament import (
 )
 
 FIFO, ONE_RESOURCE, DRF, DRFH, TSF, CDRF, SDRF, SDRF_THESIS, STSF = range(9)
-"""How lines come from what a user holds and owes."""
+"""Policies: how lines are computed from a user's allocation and commitments."""
 
 NOTHING = -1
-"""No task."""
+"""Number that stands for no task."""
 
 NEXT, RUNNING, SLOTS, STARTS, TURNS, ACTIVE, FRESH, STALE, NEWCOMERS = range(9)
-"""Places in `State.counters`: the next task to be submitted, how many run, how many slots have
-been used, how many tasks have started, turns given, users active, users in `UserArrays.fresh`,
-whether all accounts are settled but not rated, and how many users have become known."""
+"""Indices in `State.counters`.
+
+NEXT: the next task to submit. RUNNING: running tasks. SLOTS: used slots. STARTS: started tasks.
+TURNS: turns given. ACTIVE: active users. FRESH: users in `UserArrays.fresh`. STALE: 1 if all
+accounts are accrued but not rated. NEWCOMERS: users that have appeared.
+"""
 INSERTS, DELETES, MINIMA, ORDERS, COUNTERS = range(9, 14)
-"""Further places: what a ranking is asked to do in the reference; then how many places."""
+"""More indices: ranking operations of the reference simulator; the last is the number of counters.
+"""
 NOW, BASE, S, WEIGHTS, CLOCK = range(5)
-"""Places in `State.clock`: seconds, seconds, e^(−(now − base)/τ), and the weights of all users that
-are known; then how many places."""
+"""Indices in `State.clock`, and last the length of the clock.
+
+Times are in seconds. NOW: current time. BASE: base time. S: e^(−(now − base)/τ). WEIGHTS: total
+weight of known users.
+"""
 
 
 class Rule(NamedTuple):
-    """What is simulated."""
+    """Constants of a simulation."""
 
     kind: int
     tau: float
-    """Seconds; infinite for policies that do not remember."""
+    """Time constant in seconds; infinite for policies without memory."""
     rebased_after: float
-    """Seconds."""
+    """Seconds after which the base time is moved."""
     resource: int
-    """Place of the one that counts, under ONE_RESOURCE; below 0: it is not shared."""
+    """Under ONE_RESOURCE: index of the resource that counts; below 0: it is not shared."""
     shared: NDArray[np.int64]
-    """Places of resources of which there is a capacity."""
+    """Indices of the resources with a capacity above 0."""
     capacity: NDArray[np.int64]
-    """Of all machines together."""
+    """Total capacity of all machines."""
     scale: NDArray[np.float64]
-    """Parts in a unit of each resource."""
+    """Parts per unit of each resource."""
     rounded: NDArray[np.bool_]
-    """Whether amounts are rounded to the nearest part, and not down."""
+    """By resource: True if amounts are rounded to the nearest part, False if rounded down."""
     skip: bool
     constrained: bool
-    """Whether constraints count; in one pool there are none."""
+    """Whether constraints count; in a single pool all tasks are unconstrained."""
     counts_events: bool
     """Whether to count the events of a Live Tree."""
     by_live_tree: bool
-    """Whether the Live Tree says who is first as well, and there is no tournament."""
+    """Whether the Live Tree also gives the first user, without a tournament."""
 
 
 class TaskArrays(NamedTuple):
-    """Columns of the trace, and where the decisions go."""
+    """Columns of the trace, and the decisions."""
 
     submitted: NDArray[np.int64]
     runtime: NDArray[np.int64]
     user: NDArray[np.int32]
-    """Who the policy ranks: the user, or the job."""
+    """Number of the task's sharer: a user or a job."""
     demand: NDArray[np.float64]
     constraint: NDArray[np.int32]
     started: NDArray[np.int64]
     machine: NDArray[np.int32]
-    """Empty where there is one machine only."""
+    """Machine numbers; empty if there is only one machine."""
     following: NDArray[np.int32]
-    """The user's next task, once that is submitted."""
+    """The same user's next task, once submitted."""
 
 
 class UserArrays(NamedTuple):
-    """One entry per user: its account, and its queue."""
+    """Accounts and queues of the users, one entry per user."""
 
     allocation: NDArray[np.int64]
     shares: NDArray[np.float64]
     overuse: NDArray[np.float64]
-    """By line."""
+    """Overuse, by line."""
     commitment: NDArray[np.float64]
-    """By line."""
+    """Commitments, by line."""
     lines: NDArray[np.float64]
-    settled_at: NDArray[np.float64]
+    accrued_at: NDArray[np.float64]
     weight: NDArray[np.float64]
     known: NDArray[np.bool_]
     active: NDArray[np.bool_]
@@ -117,52 +124,68 @@ class UserArrays(NamedTuple):
     head: NDArray[np.int32]
     tail: NDArray[np.int32]
     runtime: NDArray[np.int64]
-    """The head's; tasks lie far apart, so all that is asked of one is read at once."""
+    """Run time of the head, which is the user's next task.
+
+    The head's data is copied, so that one read suffices: tasks are far apart in memory.
+    """
     following: NDArray[np.int32]
-    """The head's likewise."""
+    """The task after the head, also copied."""
     need: NDArray[np.int64]
-    """What the head needs; if there is none, what the last one needed: the account's demand."""
+    """Demand of the head, or of the last head if no task waits: the account's demand."""
     constraint: NDArray[np.int64]
-    """Likewise."""
+    """Constraint of the head, or of the last head."""
     monopoly: NDArray[np.int64]
-    """Of such tasks; only for policies that ask. 0: there was none yet."""
+    """Number of such tasks that all machines could run; only for policies that count tasks. 0: not
+    computed yet.
+    """
     fresh: NDArray[np.int64]
-    """Users of whom it is not known whether their head fits somewhere; only when skipping."""
+    """Users whose head has not been tried on machines yet; used only if users are skipped."""
 
 
 class State(NamedTuple):
-    """All that changes."""
+    """All data that changes during a simulation."""
 
     tasks: TaskArrays
     users: UserArrays
     running: Finishes
     tree: Tournament
     live: LiveTreeArrays
-    """Empty, unless its events are counted."""
-    room: FreeCapacityArrays
+    """Empty unless its events are counted."""
+    free_capacity: FreeCapacityArrays
     stuck: Stuck
     counters: NDArray[np.int64]
     clock: NDArray[np.float64]
     weights: NDArray[np.float64]
-    """Of all users that are known, when so many have become so."""
+    """Entry k: total weight of the known users after k users have appeared."""
     scratch: NDArray[np.int64]
 
 
 DONE, PAUSED, DUE = range(3)
-"""Why `run` has returned: nothing is left, so many events are over, or the next comes later."""
+"""Return codes of `run`.
+
+DONE: all events are processed. PAUSED: the event limit is reached. DUE: the next event comes after
+`until`.
+"""
 
 
 @entry
 def run(state: State, rule: Rule, events: int, until: int) -> int:
-    """Go through so many submissions and finishes, if they are no later than that."""
+    """Process submissions and finishes in order of time. Return DONE, PAUSED or DUE.
+
+    Args:
+        state: State of the simulation.
+        rule: Constants of the simulation.
+        events: Maximum number of submissions and finishes.
+        until: Microseconds of the latest event to process.
+    """
     counters, tasks, users, running = state.counters, state.tasks, state.users, state.running
     for _ in range(events):
         task, freed = counters[NEXT], wide(NOWHERE)
         leave = enter = False
         if counters[RUNNING] > 0 and (
-            task == len(tasks.submitted) or running.when[0] <= tasks.submitted[task]
+            task == len(tasks.submitted) or running.finish[0] <= tasks.submitted[task]
         ):
-            now = running.when[0]
+            now = running.finish[0]
             if now > until:
                 return DUE
             _set_time(state, rule, now)
@@ -178,90 +201,96 @@ def run(state: State, rule: Rule, events: int, until: int) -> int:
             counters[NEXT] += 1
         else:
             return DONE
-        _go_through(state, rule, now, user, freed, leave, enter)
+        _process(state, rule, now, user, freed, leave, enter)
     return PAUSED
 
 
 @part
-def _go_through(
+def _process(
     state: State, rule: Rule, now: int, user: int, freed: int, leave: bool, enter: bool
 ) -> None:
-    """Follow what has happened to a user, and start what can be started.
+    """Update a user's ranking after an event, and start every task that can start.
 
     Args:
-        state: All.
-        rule: What is simulated.
-        now: Microseconds.
-        user: Whom something has happened to, or NOBODY.
-        freed: Where something has finished, or NOWHERE.
-        leave: Whether a ranking would lose the user at its old place.
-        enter: Whether it would get the user at a new place.
+        state: State of the simulation.
+        rule: Constants of the simulation.
+        now: Current time in microseconds.
+        user: The user that the event concerns, or NOBODY.
+        freed: The machine on which a task has finished, or NOWHERE.
+        leave: Whether a ranking would remove the user from its old position.
+        enter: Whether a ranking would insert the user at a new position.
     """
     users = state.users
     if state.counters[STALE]:
         user = NOBODY
-        if _asks(state, rule, freed):
+        if _may_start(state, rule, freed):
             _refresh(state, rule)
     elif not rule.by_live_tree:
         advance(state.tree, users.lines, state.clock[S])
-    rate, begun = True, False
+    rate, started = True, False
     while True:
         if user != NOBODY:
             if rate:
                 _rate(state, rule, user)
             _rerank(state, rule, user, leave, enter)
-            if begun:
-                begun = False
-                leave, enter = _go_on(state, rule, user)
+            if started:
+                started = False
+                leave, enter = _advance_queue(state, rule, user)
                 rate = enter
                 continue
             _compete(state, rule, user)
-        if not _asks(state, rule, freed):
+        if not _may_start(state, rule, freed):
             break
         user, machine = _choose(state, rule, freed)
         if user == NOBODY:
             break
         _start(state, rule, user, machine, now)
-        begun = rate = leave = enter = True
+        started = rate = leave = enter = True
 
 
 @part
 def _compete(state: State, rule: Rule, u: int) -> None:
-    """Play the matches of a user again, if there is a tournament."""
+    """Replay the matches of a user, unless the Live Tree replaces the tournament."""
     if not rule.by_live_tree:
         change(state.tree, state.users.lines, u, state.users.active[u], state.clock[S])
 
 
 @part
 def _finish(state: State, rule: Rule) -> tuple[int, int]:
-    """Simulation._finish, and Pool.release; return the machine and the user."""
+    """Finish the next running task. Return the machine and the user.
+
+    Counterparts: ReferenceSimulation._finish and Pool.release.
+    """
     slot = pop(state.running, state.counters[RUNNING])
     state.counters[RUNNING] -= 1
     u, machine = state.running.user[slot], state.running.machine[slot]
-    _settle(state, rule, u)
+    _accrue(state, rule, u)
     held = state.running.held[slot]
     for r in range(len(held)):
         state.users.allocation[u, r] -= held[r]
-    give_back(state.room, machine, held)
+    give_back(state.free_capacity, machine, held)
     return machine, u
 
 
 @part
 def _submit(state: State, rule: Rule, task: int) -> int:
-    """Simulation._submit; return the user if it has become active, or NOBODY."""
+    """Submit a task. Return the user if it has become active, or NOBODY.
+
+    Counterpart: ReferenceSimulation._submit.
+    """
     users, counters = state.users, state.counters
     u = wide(state.tasks.user[task])
     if not users.known[u]:  # Pool.add
-        _unsettle(state, rule)
+        _accrue_all(state, rule)
         users.known[u] = True
-        users.settled_at[u] = state.clock[NOW]
+        users.accrued_at[u] = state.clock[NOW]
         counters[NEWCOMERS] += 1
         state.clock[WEIGHTS] = state.weights[counters[NEWCOMERS]]
     state.tasks.following[task] = NOTHING
     need = state.scratch
     for r in range(len(need)):
         need[r] = _whole(state.tasks.demand[task, r], rule.scale[r], rule.rounded[r])
-    if not could_ever_fit(state.room, need, _constraint(state, rule, task)):
+    if not could_ever_fit(state.free_capacity, need, _constraint(state, rule, task)):
         return NOBODY
     if users.active[u]:
         state.tasks.following[users.tail[u]] = task
@@ -273,10 +302,10 @@ def _submit(state: State, rule: Rule, task: int) -> int:
     _set_head(state, rule, u, task)
     users.active[u] = True  # Pool.set_active
     counters[ACTIVE] += 1
-    nothing = True
+    idle = True
     for amount in users.allocation[u]:
-        nothing &= amount == 0
-    if nothing:
+        idle &= amount == 0
+    if idle:
         counters[TURNS] += 1
         users.turn[u] = counters[TURNS]
     return u
@@ -284,7 +313,10 @@ def _submit(state: State, rule: Rule, task: int) -> int:
 
 @part
 def _start(state: State, rule: Rule, u: int, machine: int, now: int) -> None:
-    """Simulation._start, and Pool.allocate."""
+    """Start a user's head on a machine.
+
+    Counterparts: ReferenceSimulation._start and Pool.allocate.
+    """
     users, counters, tasks, running = state.users, state.counters, state.tasks, state.running
     task = users.head[u]
     slot = push(
@@ -302,17 +334,21 @@ def _start(state: State, rule: Rule, u: int, machine: int, now: int) -> None:
     tasks.started[task] = now
     if len(tasks.machine) > 0:
         tasks.machine[task] = machine
-    _settle(state, rule, u)
+    _accrue(state, rule, u)
     need = users.need[u]
     for r in range(len(need)):
         running.held[slot, r] = need[r]
         users.allocation[u, r] += need[r]
-    take(state.room, machine, need)
+    take(state.free_capacity, machine, need)
 
 
 @part
-def _go_on(state: State, rule: Rule, u: int) -> tuple[bool, bool]:
-    """Turn to a user's next task; return whether it leaves its place, and gets one."""
+def _advance_queue(state: State, rule: Rule, u: int) -> tuple[bool, bool]:
+    """Make the next waiting task the user's head, or deactivate the user.
+
+    Return whether a ranking would remove the user from its position, and whether it would insert
+    the user.
+    """
     users = state.users
     if rule.skip:
         take_back(state.stuck, u)
@@ -328,9 +364,9 @@ def _go_on(state: State, rule: Rule, u: int) -> tuple[bool, bool]:
 
 @part
 def _set_head(state: State, rule: Rule, u: int, task: int) -> bool:
-    """Say which task of a user is next; return whether that changes what it is rated by.
+    """Set a user's next task. Return whether the data that determines the user's priority changed.
 
-    Simulation._declare, Pool.set_demand.
+    Counterparts: ReferenceSimulation._declare and Pool.set_demand.
     """
     users = state.users
     users.head[u] = task
@@ -352,25 +388,25 @@ def _set_head(state: State, rule: Rule, u: int, task: int) -> bool:
         state.counters[FRESH] += 1
     if rule.kind not in (DRFH, TSF, CDRF, STSF) or (same and users.monopoly[u] > 0):
         return False
-    _settle(state, rule, u)
-    everywhere = len(state.room.begin) - 2
+    _accrue(state, rule, u)
+    everywhere = len(state.free_capacity.begin) - 2
     users.monopoly[u] = monopoly(
-        state.room, users.need[u], constraint if rule.kind == CDRF else everywhere
+        state.free_capacity, users.need[u], constraint if rule.kind == CDRF else everywhere
     )
     return True
 
 
 @part
 def _constraint(state: State, rule: Rule, task: int) -> int:
-    """Return the number of a task's constraint; the last one allows everything."""
+    """Return the number of a task's constraint; the last number allows all machines."""
     if rule.constrained and state.tasks.constraint[task] >= 0:
         return wide(state.tasks.constraint[task])
-    return len(state.room.begin) - 2
+    return len(state.free_capacity.begin) - 2
 
 
 @part
 def _whole(amount: float, scale: float, rounded: bool) -> int:
-    """Parts.whole."""
+    """Return an amount in parts. Counterpart: Parts.whole."""
     scaled = amount * scale
     scaled = np.rint(scaled) if rounded else np.floor(scaled)
     if scaled == 0.0 and amount > 0.0:
@@ -379,8 +415,8 @@ def _whole(amount: float, scale: float, rounded: bool) -> int:
 
 
 @part
-def _asks(state: State, rule: Rule, freed: int) -> bool:
-    """Whether anybody is to be looked at; when skipping, only who may have got room."""
+def _may_start(state: State, rule: Rule, freed: int) -> bool:
+    """Whether a task might start. If users are skipped, that needs a fresh head or a freed machine."""
     if rule.skip and freed == NOWHERE and state.counters[FRESH] == 0:
         return False
     return state.counters[ACTIVE] > 0  # type: ignore[no-any-return]
@@ -388,42 +424,45 @@ def _asks(state: State, rule: Rule, freed: int) -> bool:
 
 @part
 def _choose(state: State, rule: Rule, freed: int) -> tuple[int, int]:
-    """Return whose next task is to be started, and where; NOBODY: nobody's.
+    """Return the user whose next task starts now and its machine, or NOBODY and NOWHERE.
 
-    Simulation._next: Algorithm 1 of Stateful DRF, or the first user whose next task fits.
+    Counterpart: ReferenceSimulation._next. The choice follows Algorithm 1 of Stateful DRF, or takes
+    the first user whose next task fits.
 
     Args:
-        state: All.
-        rule: What is simulated.
-        freed: Machine on which something has just finished, or NOWHERE.
+        state: State of the simulation.
+        rule: Constants of the simulation.
+        freed: The machine on which a task has just finished, or NOWHERE.
     """
-    users, room, tree, s = state.users, state.room, state.tree, state.clock[S]
+    users, free_capacity, tree, s = state.users, state.free_capacity, state.tree, state.clock[S]
     if rule.counts_events:
         update(state.live, s)
     if not rule.skip:
         state.counters[MINIMA] += 1
         u = state.live.users[0] if rule.by_live_tree else tree.winner[1]
-        machine = first_fit(room, users.need[u], users.constraint[u])
+        machine = first_fit(free_capacity, users.need[u], users.constraint[u])
         return (NOBODY, NOWHERE) if machine == NOWHERE else (u, machine)
     state.counters[ORDERS] += 1
-    best, place = wide(NOBODY), wide(NOWHERE)
+    best, best_machine = wide(NOBODY), wide(NOWHERE)
     i = 0
     while i < state.counters[FRESH]:
         u = users.fresh[i]
-        machine = first_fit(room, users.need[u], users.constraint[u])
+        machine = first_fit(free_capacity, users.need[u], users.constraint[u])
         if machine == NOWHERE:
             state.counters[FRESH] -= 1
             users.fresh[i] = users.fresh[state.counters[FRESH]]
-            set_aside(state.stuck, room, u, users.need[u], users.constraint[u])
+            set_aside(state.stuck, free_capacity, u, users.need[u], users.constraint[u])
             continue
         if best == NOBODY or precedes(users.lines, u, best, s):
-            best, place = u, machine
+            best, best_machine = u, machine
         i += 1
     if freed != NOWHERE:
-        u = first_unstuck(state.stuck, tree, users.lines, room, users.constraint, freed, best, s)
+        u = first_unstuck(
+            state.stuck, tree, users.lines, free_capacity, users.constraint, freed, best, s
+        )
         if u != NOBODY:
-            best, place = u, freed
-    return best, place
+            best, best_machine = u, freed
+    return best, best_machine
 
 
 @part
@@ -437,7 +476,7 @@ def _forget_fresh(state: State, u: int) -> None:
 
 @part
 def _set_time(state: State, rule: Rule, microseconds: int) -> None:
-    """Pool.advance."""
+    """Move to a later instant. Counterpart: Pool.advance."""
     clock = state.clock
     now = microseconds / 1e6
     if not now > clock[NOW]:
@@ -447,39 +486,39 @@ def _set_time(state: State, rule: Rule, microseconds: int) -> None:
     clock[NOW] = now
     if rule.tau < np.inf:
         if now - clock[BASE] > rule.rebased_after:
-            _unsettle(state, rule)
+            _accrue_all(state, rule)
             clock[BASE] = now
         clock[S] = math.exp(-(now - clock[BASE]) / rule.tau)
 
 
 @part
-def _settle(state: State, rule: Rule, u: int) -> None:
-    """Account.settle."""
+def _accrue(state: State, rule: Rule, u: int) -> None:
+    """Accrue a user's commitments up to now. Counterpart: Account.settle."""
     users, now = state.users, state.clock[NOW]
-    elapsed = now - users.settled_at[u]
+    elapsed = now - users.accrued_at[u]
     if rule.tau == np.inf or not elapsed > 0.0:
         return
-    part = -math.expm1(-elapsed / rule.tau)
+    decayed = -math.expm1(-elapsed / rule.tau)
     for line in range(users.lines.shape[1]):
-        owed = users.commitment[u, line]
-        users.commitment[u, line] = owed + (users.overuse[u, line] - owed) * part
-    users.settled_at[u] = now
+        commitment = users.commitment[u, line]
+        users.commitment[u, line] = commitment + (users.overuse[u, line] - commitment) * decayed
+    users.accrued_at[u] = now
 
 
 @part
-def _unsettle(state: State, rule: Rule) -> None:
-    """Pool._unsettle."""
+def _accrue_all(state: State, rule: Rule) -> None:
+    """Accrue all known users' commitments, and mark their ratings as stale."""
     if state.counters[STALE]:
         return
     for u in range(len(state.users.known)):
         if state.users.known[u]:
-            _settle(state, rule, u)
+            _accrue(state, rule, u)
     state.counters[STALE] = 1
 
 
 @kernel
 def _refresh(state: State, rule: Rule) -> None:
-    """Pool._refresh."""
+    """Rate all known users and rank the active users again, as a Pool does."""
     users = state.users
     for u in range(len(users.known)):
         if users.known[u]:
@@ -498,7 +537,7 @@ def _refresh(state: State, rule: Rule) -> None:
 
 @part
 def _rerank(state: State, rule: Rule, u: int, leave: bool, enter: bool) -> None:
-    """Count what a ranking would have to do, and do it where its events are counted."""
+    """Count the operations of a ranking, and perform them if its events are counted."""
     users, counters = state.users, state.counters
     counters[DELETES] += leave
     counters[INSERTS] += enter
@@ -514,7 +553,7 @@ def _rerank(state: State, rule: Rule, u: int, leave: bool, enter: bool) -> None:
 
 @part
 def _rate(state: State, rule: Rule, u: int) -> None:
-    """Pool._rate, and the policies' keys and attributes."""
+    """Compute a user's lines, as a Pool with the policy's key or attribute does."""
     users, kind = state.users, rule.kind
     if kind == FIFO:
         users.lines[u, 0, 0] = users.turn[u]
@@ -524,37 +563,37 @@ def _rate(state: State, rule: Rule, u: int) -> None:
         if r >= 0:
             users.lines[u, 0, 0] = users.allocation[u, r] / rule.capacity[r] / users.weight[u]
         return
-    most = _measure(state, rule, u)
+    dominant = _measure(state, rule, u)
     if rule.tau == np.inf:
-        users.lines[u, 0, 0] = most / users.weight[u]
+        users.lines[u, 0, 0] = dominant / users.weight[u]
         return
     weight = users.weight[u]
     entitlement = weight / state.clock[WEIGHTS]
-    stretch = math.exp((users.settled_at[u] - state.clock[BASE]) / rule.tau) / weight
+    factor = math.exp((users.accrued_at[u] - state.clock[BASE]) / rule.tau) / weight
     for line in range(users.lines.shape[1]):  # Account.owe, Sdrf.attribute
         share = users.shares[u, line]
         rate = max(share - entitlement, 0.0)
         users.overuse[u, line] = rate
-        held = share if kind == SDRF_THESIS else most
+        held = share if kind == SDRF_THESIS else dominant
         users.lines[u, line, 0] = (held + rate) / weight
-        users.lines[u, line, 1] = (users.commitment[u, line] - rate) * stretch
+        users.lines[u, line, 1] = (users.commitment[u, line] - rate) * factor
 
 
 @part
 def _measure(state: State, rule: Rule, u: int) -> float:
-    """Work out shares as the policy measures them; return the dominant one."""
+    """Compute a user's shares as the policy measures them. Return the dominant share."""
     users = state.users
-    most = 0.0
+    dominant = 0.0
     if rule.kind in (TSF, CDRF, STSF):  # Account.tasks_of
         for r in range(len(rule.scale)):
-            alone = users.need[u, r] * users.monopoly[u]
-            if alone > 0:
-                most = max(most, users.allocation[u, r] / alone)
-        users.shares[u, 0] = most
-        return most
+            monopoly_amount = users.need[u, r] * users.monopoly[u]
+            if monopoly_amount > 0:
+                dominant = max(dominant, users.allocation[u, r] / monopoly_amount)
+        users.shares[u, 0] = dominant
+        return dominant
     for line, r in enumerate(rule.shared):
         share = users.allocation[u, r] / rule.capacity[r]
         users.shares[u, line] = share
         if rule.kind != DRFH or users.need[u, r] > 0:
-            most = max(most, share)
-    return most
+            dominant = max(dominant, share)
+    return dominant

@@ -1,4 +1,4 @@
-"""Users whose next task fits nowhere, and the first of them for whom a machine has room again."""
+"""Users whose next task fits nowhere ("stuck"), and a search for the first whose task fits again."""
 
 from typing import NamedTuple
 
@@ -13,18 +13,18 @@ _TOO_MUCH = np.iinfo(np.int64).max
 
 
 class Stuck(NamedTuple):
-    """Beside a tournament's matches what its stuck users need, to pass over whole subtrees."""
+    """Demands of stuck users, for each match of a tournament. The search skips whole subtrees."""
 
     least: NDArray[np.int64]
-    """Shape (nodes, resources): the least that any stuck user below needs."""
+    """Shape (nodes, resources): the smallest amount that any stuck user below the node needs."""
     kinds: NDArray[np.int64]
-    """By node, classes of machines that any of them may use, as bits."""
+    """By node: bits of the machine classes that any stuck user below may use."""
     stack: NDArray[np.int64]
-    """Scratch."""
+    """Scratch space."""
 
 
 def new_stuck(tree: Tournament, resources: int) -> Stuck:
-    """Return nobody."""
+    """Return the data of a tournament without stuck users."""
     nodes = len(tree.winner)
     return Stuck(
         np.full((nodes, resources), _TOO_MUCH), np.zeros(nodes, np.int64), np.empty(nodes, np.int64)
@@ -33,28 +33,28 @@ def new_stuck(tree: Tournament, resources: int) -> Stuck:
 
 @kernel
 def set_aside(
-    stuck: Stuck, room: FreeCapacityArrays, user: int, need: NDArray[np.int64], constraint: int
+    stuck: Stuck, machines: FreeCapacityArrays, user: int, need: NDArray[np.int64], constraint: int
 ) -> None:
-    """Say that a user is stuck. O(log n)."""
+    """Mark a user as stuck. O(log n)."""
     k = len(stuck.least) // 2 + user
     for r in range(len(need)):
         stuck.least[k, r] = need[r]
-    stuck.kinds[k] = mask(room, constraint)
-    _renew_minima(stuck, k)
+    stuck.kinds[k] = mask(machines, constraint)
+    _update_minima(stuck, k)
 
 
 @kernel
 def take_back(stuck: Stuck, user: int) -> None:
-    """Say that a user is not stuck, or no longer. O(log n)."""
+    """Mark a user as not stuck. O(log n)."""
     k = len(stuck.least) // 2 + user
     if stuck.kinds[k] != 0:
         stuck.least[k, :] = _TOO_MUCH
         stuck.kinds[k] = 0
-        _renew_minima(stuck, k)
+        _update_minima(stuck, k)
 
 
 @kernel
-def _renew_minima(stuck: Stuck, leaf: int) -> None:
+def _update_minima(stuck: Stuck, leaf: int) -> None:
     k = leaf // 2
     while k > 0:
         kinds = stuck.kinds[2 * k] | stuck.kinds[2 * k + 1]
@@ -74,28 +74,28 @@ def first_unstuck(
     stuck: Stuck,
     tree: Tournament,
     lines: NDArray[np.float64],
-    room: FreeCapacityArrays,
+    machines: FreeCapacityArrays,
     constraint: NDArray[np.int64],
     machine: int,
     before: int,
     s: float,
 ) -> int:
-    """Return the first stuck user who could run on a machine, if it precedes a user, or NOBODY.
+    """Return the first stuck user whose next task fits on a machine, or NOBODY.
 
     Args:
-        stuck: Who is stuck.
-        tree: Must stand at s.
+        stuck: The stuck users.
+        tree: The tournament; must be up to date at s.
         lines: Priorities.
-        room: Machines.
-        constraint: By user, that of the next task.
-        machine: Where something has become free.
-        before: A user, or NOBODY.
-        s: The present.
+        machines: The machines.
+        constraint: Constraint of each user's next task.
+        machine: The machine with new free capacity.
+        before: Only users that precede this user count; NOBODY: all users count.
+        s: The current s.
     """
     leaves = len(tree.winner) // 2
-    free = room.free[len(room.free) // 2 + machine]
-    kind = bit(room.kind[machine])
-    best, found = before, wide(NOBODY)
+    free = machines.free[len(machines.free) // 2 + machine]
+    kind = bit(machines.kind[machine])
+    best, result = before, wide(NOBODY)
     stuck.stack[0] = 1
     depth = 1
     while depth > 0:
@@ -110,11 +110,11 @@ def first_unstuck(
         if (
             stuck.kinds[leaf] & kind != 0
             and fits(stuck.least[leaf], free)
-            and allows(room, constraint[first], machine)
+            and allows(machines, constraint[first], machine)
         ):
-            best = found = first
+            best = result = first
         elif k < leaves:
             stuck.stack[depth] = 2 * k + 1
             stuck.stack[depth + 1] = 2 * k
             depth += 2
-    return found
+    return result

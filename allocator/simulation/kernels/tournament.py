@@ -1,11 +1,11 @@
-"""Who is first among users whose priorities drift: a tournament whose results have an expiry.
+"""The first user among users with drifting priorities: a tournament whose results expire.
 
-A Live Tree keeps all users in order, and follows every change of places. To know the first one
-less is enough: a tree of matches, in which the winner of each stays until the two could change
-places. Matches are decided exactly, so the first user is that of the Live Tree and of a scan.
+A Live Tree keeps all users in order and processes every position change. Finding only the first
+user takes less work: a tree of matches, each with a winner until the two users could change places.
+Matches are decided exactly, so the first user is the same as with a Live Tree or a scan.
 
-A priority is the maximum of lines value + slope·s, s > 0, where s falls as time passes; without
-drift there is one line, of slope 0.
+A priority is the maximum of lines value + slope·s, s > 0, and s falls as time passes. Without drift
+there is one line with slope 0.
 """
 
 from typing import NamedTuple
@@ -18,25 +18,25 @@ from allocator.simulation.kernels.exact import ULP, order
 
 NOBODY = -1
 NO_EXPIRY = -1.0
-"""An s that never comes."""
+"""A value of s that is never reached."""
 
 
 class Tournament(NamedTuple):
-    """A binary tree in arrays: the children of match k are 2k and 2k + 1; leaves are users."""
+    """A binary tree in arrays. Match k has the children 2k and 2k + 1; leaves are users."""
 
     winner: NDArray[np.int64]
     match_until: NDArray[np.float64]
-    """s down to which the match's own result surely holds."""
+    """Lowest s down to which the match's own result is certain."""
     until: NDArray[np.float64]
-    """s down to which all results below hold as well: the maximum of theirs."""
+    """Lowest s down to which the results of the match and of all matches below it are certain."""
     due: NDArray[np.int64]
-    """Scratch."""
+    """Scratch space."""
     replayed: NDArray[np.int64]
-    """One entry: how many matches were played again because time passed."""
+    """One entry: the number of matches played again because time passed."""
 
 
 def new_tournament(users: int) -> Tournament:
-    """Return a tournament in which nobody takes part."""
+    """Return a tournament without participants."""
     leaves = 1
     while leaves < users:
         leaves *= 2
@@ -54,13 +54,13 @@ def new_tournament(users: int) -> Tournament:
 def precedes(lines: NDArray[np.float64], u: int, v: int, s: float) -> bool:
     """Whether user u comes before user v just after s.
 
-    By value, then by who grows slower, then by number.
+    Users are compared by value, then by growth (slower growth first), then by number.
 
     Args:
         lines: Shape (users, lines, 2): value and slope.
-        u: A user.
-        v: Another.
-        s: Where they are compared.
+        u: The first user.
+        v: The second user.
+        s: The s at which the users are compared.
     """
     high_u = high_v = -np.inf
     size = 0.0
@@ -71,19 +71,19 @@ def precedes(lines: NDArray[np.float64], u: int, v: int, s: float) -> bool:
         moved = lines[v, r, 1] * s
         high_v = max(high_v, lines[v, r, 0] + moved)
         size = max(size, abs(lines[v, r, 0]) + abs(moved))
-    ahead = high_u - high_v
-    if abs(ahead) > 16 * ULP * size:
-        return ahead < 0.0
+    difference = high_u - high_v
+    if abs(difference) > 16 * ULP * size:
+        return difference < 0.0
     sign = _order_exactly(lines, u, v, s)
     return u < v if sign == 0 else sign < 0
 
 
 @kernel
 def _order_exactly(lines: NDArray[np.float64], u: int, v: int, s: float) -> int:
-    alike = True
+    same = True
     for r in range(lines.shape[1]):
-        alike &= lines[u, r, 0] == lines[v, r, 0] and lines[u, r, 1] == lines[v, r, 1]
-    if alike:
+        same &= lines[u, r, 0] == lines[v, r, 0] and lines[u, r, 1] == lines[v, r, 1]
+    if same:
         return 0
     i, j = _highest(lines, u, s), _highest(lines, v, s)
     sign = order(lines[u, i, 0], lines[u, i, 1], lines[v, j, 0], lines[v, j, 1], s)
@@ -95,7 +95,7 @@ def _order_exactly(lines: NDArray[np.float64], u: int, v: int, s: float) -> int:
 
 @kernel
 def _highest(lines: NDArray[np.float64], u: int, s: float) -> int:
-    """Return the line that is the maximum just after s."""
+    """Return the index of the line that is the maximum just after s."""
     best = 0
     for r in range(1, lines.shape[1]):
         sign = order(lines[u, r, 0], lines[u, r, 1], lines[u, best, 0], lines[u, best, 1], s)
@@ -106,10 +106,10 @@ def _highest(lines: NDArray[np.float64], u: int, s: float) -> int:
 
 @kernel
 def holds_until(lines: NDArray[np.float64], winner: int, loser: int, s: float) -> float:
-    """Return down to which s the winner at s surely stays first; may be early, never late.
+    """Return an s down to which the winner at s certainly stays first. It may be early, never late.
 
-    The winner falls behind where one of its lines rises over all of the loser's, so not before
-    that line rises over the one that is the loser's maximum at s.
+    The winner falls behind when one of its lines rises above all of the loser's lines. Before that,
+    the line must rise above the line that is the loser's maximum at s.
     """
     best = 0
     high = lines[loser, 0, 0] + lines[loser, 0, 1] * s
@@ -147,7 +147,7 @@ def _play(tree: Tournament, lines: NDArray[np.float64], k: int, s: float) -> Non
 
 @kernel
 def _earliest(tree: Tournament, k: int) -> float:
-    """Return the s, as it falls, at which the first result at or below a match expires."""
+    """Return the highest s at which a result at or below a match expires."""
     until: float = max(tree.match_until[k], tree.until[2 * k], tree.until[2 * k + 1])
     return until
 
@@ -159,7 +159,7 @@ def play_all(
     active: NDArray[np.bool_],
     s: float,
 ) -> None:
-    """Let all active users, and nobody else, take part. O(n)."""
+    """Restart the tournament with the active users as participants. O(n)."""
     leaves = len(tree.winner) // 2
     for u in range(len(active)):
         tree.winner[leaves + u] = u if active[u] else NOBODY
@@ -169,21 +169,21 @@ def play_all(
 
 @kernel
 def advance(tree: Tournament, lines: NDArray[np.float64], s: float) -> None:
-    """Move to a later s. O(1) if nothing is due, else O(log n) for each match that is."""
+    """Move to a lower s. O(1) if no result has expired, else O(log n) for each expired result."""
     if tree.until[1] < s:
         return
     leaves = len(tree.winner) // 2
     tree.due[0] = 1
-    found, looked = 1, 0
-    while looked < found:
+    count, looked = 1, 0
+    while looked < count:
         k = tree.due[looked]
         looked += 1
         for child in (2 * k, 2 * k + 1):
             if child < leaves and tree.until[child] >= s:
-                tree.due[found] = child
-                found += 1
-    tree.replayed[0] += found
-    for i in range(found - 1, -1, -1):  # children before parents
+                tree.due[count] = child
+                count += 1
+    tree.replayed[0] += count
+    for i in range(count - 1, -1, -1):  # children before parents
         _play(tree, lines, tree.due[i], s)
 
 
@@ -195,9 +195,9 @@ def change(
     active: bool,
     s: float,
 ) -> None:
-    """Follow a user whose lines have changed, who comes or who goes. O(log n).
+    """Replay a user's matches after its lines or its activity changed. O(log n).
 
-    The tournament must have been moved to s.
+    The tournament must be up to date at s.
     """
     leaves = len(tree.winner) // 2
     k = leaves + user
