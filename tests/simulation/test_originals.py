@@ -276,11 +276,11 @@ def test_a_user_between_two_looks_has_all_that_is_free_under_slurm() -> None:
 @pytest.mark.parametrize(
     ("policy", "sampled", "complaint"),
     [
-        ("kai", None, "kai divides the cluster anew in each cycle"),
-        ("drf", "original", "drf is not sampled by anybody; say how often"),
-        ("tsf", "5m", "under tsf priorities are not only of users"),
+        ("kai", None, "kai divides the cluster again in each cycle"),
+        ("drf", "original", "drf has no original; give a sampling period"),
+        ("tsf", "5m", "under tsf priorities do not depend on users alone"),
         ("volcano", "often", "'often' is not a duration"),
-        ("volcano", 0.0, "0.0 is no time from one look to the next"),
+        ("volcano", 0.0, "0.0 is not a sampling period"),
     ],
 )
 def test_what_cannot_be_sampled_is_refused(

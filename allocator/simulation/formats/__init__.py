@@ -1,1 +1,1 @@
-"""Foreign forms of traces, each read by a module of its own."""
+"""Converters from other trace formats, one module per format."""

@@ -1,4 +1,4 @@
-"""What converting a trace leaves behind: the trace, and every row that is not in it."""
+"""Result of a conversion: the trace, and the input rows that are not in the trace."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -22,44 +22,52 @@ Text: TypeAlias = Any
 
 
 _NAMED = 3
-"""Rows that are named for each reason."""
+"""Maximum number of rows that are named for each reason."""
 
 
 @dataclass
 class LeftOut:
-    """Rows by reason, 8 bytes each: those left out, or those converted under an assumption.
+    """Rows by reason, 8 bytes each: skipped rows, or rows converted under an assumption.
 
     Args:
-        rows_read: Rows of all files, whatever became of them; headers and comments do not count.
+        rows_read: Total rows of all files, including skipped rows. Headers and comments do not
+            count.
     """
 
     rows_read: int = 0
     _lines: dict[str, list[tuple[str, NDArray[np.int64]]]] = field(default_factory=dict)
 
     def add(self, reason: str, file: str, lines: NDArray[np.int64]) -> None:
-        """Leave out lines of a file, counted from 1."""
+        """Add rows for a reason.
+
+        Args:
+            reason: Why the rows were skipped.
+            file: The file's name.
+            lines: Line numbers in the file, from 1.
+        """
         if len(lines):
             self._lines.setdefault(reason, []).append((file, lines))
 
     def counts(self) -> dict[str, int]:
-        """Return how many rows were left out for each reason, most first."""
+        """Return the number of rows for each reason, highest number first."""
         counts = {
-            reason: sum(len(lines) for _, lines in places) for reason, places in self._lines.items()
+            reason: sum(len(lines) for _, lines in entries)
+            for reason, entries in self._lines.items()
         }
         return dict(sorted(counts.items(), key=lambda count: (-count[1], count[0])))
 
     def first(self, reason: str) -> list[str]:
-        """Return the first rows that were left out for a reason, each as FILE:LINE."""
-        places = islice(self._of(reason), _NAMED)
-        return [f"{file}:{line}" for file, line in places]
+        """Return the first rows for a reason, each as FILE:LINE."""
+        rows = islice(self._rows(reason), _NAMED)
+        return [f"{file}:{line}" for file, line in rows]
 
     def __iter__(self) -> Iterator[tuple[str, str, int]]:
-        """Go through all rows that were left out: reason, file, line."""
+        """Iterate over all rows: (reason, file, line)."""
         for reason in self.counts():
-            for file, line in self._of(reason):
+            for file, line in self._rows(reason):
                 yield reason, file, line
 
-    def _of(self, reason: str) -> Iterator[tuple[str, int]]:
+    def _rows(self, reason: str) -> Iterator[tuple[str, int]]:
         for file, lines in self._lines[reason]:
             for line in lines:
                 yield file, int(line)
@@ -67,16 +75,16 @@ class LeftOut:
 
 @dataclass(frozen=True)
 class TotalCheck:
-    """A total that the file gives in a second way, beside the total of the conversion.
+    """A total that the file also gives in another column or header, compared with the trace.
 
     Args:
         figure: The column or header of the file that gives the total.
         unit: Unit of both totals.
-        rows: How many rows have both figures.
-        in_file: The total by that column or header.
-        in_trace: The total of the same rows by the conversion.
-        tolerance: The part by which the totals may differ and agree all the same.
-        differing: Rows whose two figures differ.
+        rows: Number of rows that have both figures.
+        in_file: The total by the column or header.
+        in_trace: The total of the same rows in the trace.
+        tolerance: Largest relative difference of the totals that still counts as agreement.
+        differing: Rows with two different figures.
     """
 
     figure: str
@@ -90,19 +98,19 @@ class TotalCheck:
     @property
     def agrees(self) -> bool:
         """True if the totals differ by no more than the tolerance."""
-        most = max(self.in_file, self.in_trace)
-        return abs(self.in_file - self.in_trace) <= self.tolerance * most
+        larger = max(self.in_file, self.in_trace)
+        return abs(self.in_file - self.in_trace) <= self.tolerance * larger
 
 
 @dataclass(frozen=True)
 class Conversion:
-    """A trace, and the figures by which a person can check it.
+    """A trace, and figures for checking the conversion.
 
     Args:
         trace: The tasks.
-        left_out: The rows that became no task, and how many rows were read.
-        assumed: The rows converted under an assumption, because a field was not understood.
-        ignored: The names of the columns that the converter does not read.
+        left_out: Rows that became no task, and the number of rows read.
+        assumed: Rows converted under an assumption, because a field was not understood.
+        ignored: Names of the columns that the converter does not read.
         checks: Totals that the file gives in a second way.
     """
 
@@ -119,8 +127,8 @@ def resource_hours(trace: Trace) -> dict[str, float]:
     return dict(zip(trace.resources, totals.tolist(), strict=True))
 
 
-class Sieve:
-    """The rows of one batch that have had nothing wrong with them so far."""
+class RowFilter:
+    """Validity of the rows of one batch: valid rows, and skipped rows with their reasons."""
 
     def __init__(self, left_out: LeftOut, file: str, lines: NDArray[np.int64]) -> None:
         self._left_out = left_out
@@ -129,22 +137,27 @@ class Sieve:
         self.kept = np.ones(len(lines), np.bool_)
 
     def drop(self, reason: str, wrong: NDArray[np.bool_]) -> None:
-        """Leave out rows; one that is out already keeps its first reason."""
+        """Skip invalid rows. An already skipped row keeps its first reason.
+
+        Args:
+            reason: Why the rows are invalid.
+            wrong: A mask of the invalid rows.
+        """
         self._left_out.add(reason, self._file, self._lines[self.kept & wrong])
         self.kept &= ~wrong
 
 
 @dataclass(frozen=True)
 class TaskRows:
-    """Tasks as a batch of rows has them, one entry per row; see Trace.
+    """Tasks of a batch of rows, one entry per row; see Trace.
 
     Args:
         submitted: Microseconds.
         runtime: Microseconds.
-        user: Names.
-        job: Numbers.
+        user: Names of the users.
+        job: Job numbers.
         demand: Shape (rows, resources).
-        constraint: None: all may run on every machine.
+        constraint: As in a trace. None: every task may run on every machine.
     """
 
     submitted: NDArray[np.int64]
@@ -155,8 +168,8 @@ class TaskRows:
     constraint: NDArray[np.int32] | None = None
 
 
-class Gathering:
-    """Tasks as they are read, batch by batch in any order, until they are a trace."""
+class TraceBuilder:
+    """Builds a trace from batches of tasks in any order."""
 
     def __init__(self, resources: tuple[str, ...]) -> None:
         self._resources = resources
@@ -171,16 +184,21 @@ class Gathering:
         }
 
     def add(self, tasks: TaskRows, kept: NDArray[np.bool_]) -> None:
-        """Take in those tasks of a batch that are kept."""
+        """Add tasks of a batch.
+
+        Args:
+            tasks: The batch.
+            kept: A mask of the tasks to add.
+        """
         encoded = tasks.user.filter(pa.array(kept)).dictionary_encode()
         names = encoded.dictionary.to_pylist()
         numbers = [self._users.setdefault(name, len(self._users)) for name in names]
-        places = encoded.indices.to_numpy(zero_copy_only=False)
-        self._columns["user"].append(np.array(numbers, np.int32)[places])
+        indices = encoded.indices.to_numpy(zero_copy_only=False)
+        self._columns["user"].append(np.array(numbers, np.int32)[indices])
         for name in ("submitted", "runtime", "job", "demand"):
             self._columns[name].append(getattr(tasks, name)[kept])
         self._columns["constraint"].append(
-            np.full(len(places), UNCONSTRAINED, np.int32)
+            np.full(len(indices), UNCONSTRAINED, np.int32)
             if tasks.constraint is None
             else tasks.constraint[kept]
         )
@@ -190,12 +208,13 @@ class Gathering:
         machines: tuple[MachineClass, ...] = (),
         constraints: tuple[tuple[int, ...], ...] = (),
     ) -> Trace:
-        """Return all tasks in order of submission, simultaneous ones as they were read.
+        """Return all tasks in order of submission; simultaneous tasks keep their input order.
 
-        Each column is put together and let go in turn, so that the peak is little over one trace.
+        Columns are concatenated and released one by one, so peak memory is little more than one
+        trace.
         """
         submitted = self._column("submitted")
-        order: NDArray[np.intp] | slice = slice(None)  # most traces are in order, and copies cost
+        order: NDArray[np.intp] | slice = slice(None)  # most traces are in order; avoid a copy
         if (submitted[1:] < submitted[:-1]).any():
             order = np.argsort(submitted, kind="stable")
         user = self._column("user")[order]

@@ -1,4 +1,4 @@
-"""What may lie beside a comma-separated trace: who its users are, and the machines."""
+"""Optional companion files of a comma-separated trace: users and machines."""
 
 import csv
 import io
@@ -18,10 +18,11 @@ _OWES = "owes"
 
 
 def with_users(trace: Trace, path: Path) -> Trace:
-    """Return a trace whose users have the weights and debts of a file.
+    """Return a trace whose users have the weights and commitments of a file.
 
-    Its columns are `user`, and of `weight`, `owes` (of every resource) and `owes_RESOURCE` any.
-    An empty field says nothing. Who is in the file only counts as a user that submitted nothing.
+    The file has a column `user`, and optionally `weight`, `owes` (a commitment of every resource)
+    and `owes_RESOURCE`. An empty field keeps the default. A user that is only in the file counts as
+    a user without tasks.
 
     Raises:
         OSError: The file cannot be read.
@@ -29,34 +30,38 @@ def with_users(trace: Trace, path: Path) -> Trace:
     """
     allowed = ["user", "weight", _OWES, *(f"{_OWES}_{name}" for name in trace.resources)]
     users = list(trace.users)
-    places = {user: place for place, user in enumerate(users)}
+    indices = {user: index for index, user in enumerate(users)}
     weights = trace.weight().tolist()
-    owed = trace.owed().tolist()
+    commitments = trace.owed().tolist()
     seen: set[str] = set()
     for where, row in _rows(path, ["user"], allowed):
         user = row["user"]
         if user in seen:
             raise TraceError(f"{where}: user {user!r} stands there twice")
         seen.add(user)
-        if user not in places:
-            places[user] = len(users)
+        if user not in indices:
+            indices[user] = len(users)
             users.append(user)
             weights.append(1.0)
-            owed.append([0.0] * len(trace.resources))
-        place = places[user]
-        weights[place] = _number(where, row, "weight", weights[place])
-        every = _number(where, row, _OWES, 0.0)
-        owed[place] = [_number(where, row, f"{_OWES}_{name}", every) for name in trace.resources]
+            commitments.append([0.0] * len(trace.resources))
+        index = indices[user]
+        weights[index] = _number(where, row, "weight", weights[index])
+        default = _number(where, row, _OWES, 0.0)
+        commitments[index] = [
+            _number(where, row, f"{_OWES}_{name}", default) for name in trace.resources
+        ]
     return replace(
         trace,
         users=tuple(users),
         weights=tuple(weights) if any(weight != 1.0 for weight in weights) else (),
-        commitments=tuple(map(tuple, owed)) if any(map(any, owed)) else (),
+        commitments=tuple(map(tuple, commitments)) if any(map(any, commitments)) else (),
     )
 
 
 def read_machines(path: Path, resources: Sequence[str]) -> tuple[MachineClass, ...]:
-    """Read classes of machines: `machine`, perhaps `count`, the resources; the rest are attributes.
+    """Read classes of machines.
+
+    Columns are `machine`, optionally `count`, and the resources; all other columns are attributes.
 
     Raises:
         OSError: The file cannot be read.
@@ -82,10 +87,10 @@ def read_machines(path: Path, resources: Sequence[str]) -> tuple[MachineClass, .
 
 
 class Constraints:
-    """What tasks say about machines, told apart: `big`, `disk=ssd`, `disk=ssd&rack=1|big`.
+    """Numbers the distinct constraints of tasks, such as `big`, `disk=ssd`, `disk=ssd&rack=1|big`.
 
-    `|` stands between alternatives, `&` between what must hold together; each term is a class's
-    name or an attribute's value. Nothing said: every machine will do.
+    `|` separates alternatives and `&` separates conditions that must hold together. Each condition
+    is a class's name or an attribute's value. An empty constraint allows every machine.
     """
 
     def __init__(self, machines: Sequence[MachineClass]) -> None:
@@ -93,40 +98,46 @@ class Constraints:
         self._names = {machine.name for machine in machines}
         self._keys = {key for machine in machines for key in machine.attributes}
         self._numbers: dict[tuple[int, ...], int] = {}
-        self._of_text: dict[str, int | None] = {"": UNCONSTRAINED}
+        self._by_text: dict[str, int | None] = {"": UNCONSTRAINED}
 
     @property
     def allowed(self) -> tuple[tuple[int, ...], ...]:
-        """The different constraints so far, each with the places of the classes it allows."""
+        """The distinct constraints so far, each with the indices of the classes it allows."""
         return tuple(self._numbers)
 
     def column(self, text: Text) -> tuple[NDArray[np.int32], NDArray[np.bool_], NDArray[np.bool_]]:
-        """Return each task's constraint, and where it names what no machine is or has.
+        """Return the constraints of a column of tasks.
 
-        The third result is where all names are known, but no machine meets the constraint.
+        Returns:
+            Each task's constraint number; a mask of tasks with an unknown name; a mask of tasks
+            with known names but no matching machine.
         """
         encoded = text.dictionary_encode()
-        found = [self._number(entry) for entry in encoded.dictionary.to_pylist()]
-        places = encoded.indices.to_numpy(zero_copy_only=False)
-        wrong = np.array([number is None for number in found], np.bool_)
-        numbers = np.array([UNCONSTRAINED if n is None else n for n in found], np.int32)
+        numbers_of_texts = [self._number(entry) for entry in encoded.dictionary.to_pylist()]
+        indices = encoded.indices.to_numpy(zero_copy_only=False)
+        wrong = np.array([number is None for number in numbers_of_texts], np.bool_)
+        numbers = np.array([UNCONSTRAINED if n is None else n for n in numbers_of_texts], np.int32)
         nowhere = numbers == self._numbers.get((), UNCONSTRAINED - 1)
-        return numbers[places], wrong[places], nowhere[places]
+        return numbers[indices], wrong[indices], nowhere[indices]
 
     def _number(self, text: str) -> int | None:
-        if text not in self._of_text:
-            self._of_text[text] = self._resolved(text)
-        return self._of_text[text]
+        if text not in self._by_text:
+            self._by_text[text] = self._resolved(text)
+        return self._by_text[text]
 
     def _resolved(self, text: str) -> int | None:
-        alternatives = [[term.strip() for term in one.split("&")] for one in text.split("|")]
-        for term in (term for one in alternatives for term in one):
+        alternatives = [
+            [term.strip() for term in alternative.split("&")] for alternative in text.split("|")
+        ]
+        for term in (term for alternative in alternatives for term in alternative):
             if term not in self._names and term.partition("=")[0].strip() not in self._keys:
                 return None
         allowed = tuple(
-            place
-            for place, machine in enumerate(self._machines)
-            if any(all(_meets(machine, term) for term in one) for one in alternatives)
+            index
+            for index, machine in enumerate(self._machines)
+            if any(
+                all(_meets(machine, term) for term in alternative) for alternative in alternatives
+            )
         )
         return self._numbers.setdefault(allowed, len(self._numbers))
 
@@ -141,7 +152,7 @@ def _meets(machine: MachineClass, term: str) -> bool:
 def _rows(
     path: Path, needed: Sequence[str], allowed: Sequence[str] | None
 ) -> Iterator[tuple[str, dict[str, str]]]:
-    """Go through a small file with a header: where each line is, and its fields, trimmed."""
+    """Iterate over the lines of a small file with a header: (FILE:LINE, trimmed fields by name)."""
     with opened(path) as file:
         text = io.TextIOWrapper(io.BytesIO(file.read()), "utf-8-sig", "backslashreplace", "")
     reader = csv.reader(text, delimiter=delimiter(path))
@@ -149,11 +160,15 @@ def _rows(
     absent = [name for name in needed if name not in names]
     if absent:
         raise TraceError(f"{path} has no column {', '.join(absent)} in its first line")
-    odd = [name for name in names if allowed is not None and name not in allowed]
-    if odd or len(set(names)) < len(names) or "" in names:
-        what = f"a column {odd[0]!r}" if odd else "columns without a name or of the same name"
+    unexpected = [name for name in names if allowed is not None and name not in allowed]
+    if unexpected or len(set(names)) < len(names) or "" in names:
+        problem = (
+            f"a column {unexpected[0]!r}"
+            if unexpected
+            else "columns without a name or of the same name"
+        )
         raise TraceError(
-            f"{path} has {what} in its first line"
+            f"{path} has {problem} in its first line"
             + (f"; there may be {', '.join(allowed)}" if allowed is not None else "")
         )
     for row in reader:
@@ -165,10 +180,10 @@ def _rows(
         yield where, {name: field.strip() for name, field in zip(names, row, strict=True)}
 
 
-def _number(where: str, row: Mapping[str, str], name: str, unsaid: float) -> float:
-    """Return a number ≥ 0."""
+def _number(where: str, row: Mapping[str, str], name: str, default: float) -> float:
+    """Return a field as a number ≥ 0, or the default for an empty field."""
     if not row.get(name):
-        return unsaid
+        return default
     try:
         number = float(row[name])
     except ValueError:

@@ -1,4 +1,4 @@
-"""Google's cluster trace of 2011: events of tasks, paired into attempts to run them."""
+"""Google's cluster trace of 2011: task events, paired into attempts to run tasks."""
 
 import re
 from collections.abc import Iterator
@@ -12,11 +12,11 @@ from numpy.typing import NDArray
 
 from allocator.simulation.formats.conversion import (
     Conversion,
-    Gathering,
     LeftOut,
-    Sieve,
+    RowFilter,
     TaskRows,
     TotalCheck,
+    TraceBuilder,
 )
 from allocator.simulation.formats.google_machines import NOWHERE, Placement, files, placement
 from allocator.simulation.formats.text import (
@@ -30,12 +30,12 @@ from allocator.simulation.formats.text import (
 from allocator.simulation.trace import UNCONSTRAINED, TraceError
 
 RESOURCES = ("cpus", "mem")
-"""Parts of the biggest machine, as published."""
+"""Amounts are fractions of the largest machine, as published."""
 
 BEFORE = 0
-"""The time of what happened before the trace began."""
+"""Time of events before the trace began."""
 AFTER = 2**63 - 1
-"""The time of what happened after the trace ended."""
+"""Time of events after the trace ended."""
 
 _TASK_EVENTS = (
     "time",
@@ -59,7 +59,7 @@ _OF_FILES = re.compile(r"^part-\d+-of-(\d+)\.csv")
 
 
 class Event(IntEnum):
-    """What happened to a task."""
+    """Type of a task event."""
 
     SUBMIT = 0
     SCHEDULE = 1
@@ -88,20 +88,20 @@ class _Events:
     file: NDArray[np.int32]
     line: NDArray[np.int64]
 
-    def __getitem__(self, which: NDArray[np.bool_] | NDArray[np.intp]) -> "_Events":
-        return _Events(*(getattr(self, field.name)[which] for field in fields(self)))
+    def __getitem__(self, selection: NDArray[np.bool_] | NDArray[np.intp]) -> "_Events":
+        return _Events(*(getattr(self, field.name)[selection] for field in fields(self)))
 
-    def then(self, others: "_Events") -> "_Events":
+    def then(self, later: "_Events") -> "_Events":
         return _Events(
             *(
-                np.concatenate((getattr(self, field.name), getattr(others, field.name)))
+                np.concatenate((getattr(self, field.name), getattr(later, field.name)))
                 for field in fields(self)
             )
         )
 
 
 class DemandAt(StrEnum):
-    """When what a task asks for is read."""
+    """The event from which a task's demand is read."""
 
     SCHEDULE = "schedule"
     SUBMIT = "submit"
@@ -110,22 +110,22 @@ class DemandAt(StrEnum):
 def convert(source: Path, demand_at: DemandAt = DemandAt.SCHEDULE) -> Conversion:
     """Read a folder of the trace, or one file of its `task_events`.
 
-    Every attempt to run a task, from its submission to its end, is a task of its own, submitted
-    when the attempt was and running from when it was last scheduled to its end. As in Stateful
-    DRF, §7.2, attempts that were evicted or killed and those with a demand of 0 are left out,
-    and failed ones are kept.
+    Every attempt to run a task is a task of its own. It is submitted when the attempt was
+    submitted. It runs from the attempt's last scheduling to its end. As in Stateful DRF, §7.2,
+    evicted and killed attempts and attempts with a demand of 0 are skipped, and failed attempts are
+    kept.
 
     A folder with `machine_events` gives machines as well, and constraints if it has
     `machine_attributes` and `task_constraints`.
 
-    Memory beyond the trace is that of the attempts that run at one time, and of 16 MB of text.
+    Memory beyond the trace holds the attempts that run at one time, and 16 MB of text.
 
     Args:
         source: The folder or file.
-        demand_at: "schedule", as SDRF's authors do: the demand is that of the last SCHEDULE, and an
-            attempt that asks for no CPU or for no memory is left out. "submit": the demand is
-            that of SUBMIT, and only what asks for neither is left out. A demand that is missing in
-            one event is that of the other.
+        demand_at: "schedule", as SDRF's authors do: the demand is read from the last SCHEDULE
+            event, and attempts without CPU or without memory are skipped. "submit": the demand is
+            read from the SUBMIT event, and only attempts without both are skipped. A demand that is
+            missing in one event is read from the other event.
 
     Raises:
         OSError: A file cannot be read.
@@ -134,20 +134,20 @@ def convert(source: Path, demand_at: DemandAt = DemandAt.SCHEDULE) -> Conversion
     left_out = LeftOut()
     paths = files(source, "task_events") if source.is_dir() else [source]
     if not paths:
-        later = next(source.glob("instance_events*"), None)
+        newer = next(source.glob("instance_events*"), None)
         raise TraceError(
             f"{source} has no folder task_events with files part-*.csv or .csv.gz"
-            + (f"; {later.name} is of the trace of 2019, which is not read" if later else "")
+            + (f"; {newer.name} is of the trace of 2019, which is not read" if newer else "")
         )
-    where = placement(source, left_out) if (source / "machine_events").is_dir() else None
-    attempts = _Attempts(paths, left_out, where, demand_at)
-    for place, path in enumerate(paths):
+    places = placement(source, left_out) if (source / "machine_events").is_dir() else None
+    attempts = _Attempts(paths, left_out, places, demand_at)
+    for index, path in enumerate(paths):
         for batch in separated(path, _TASK_EVENTS, left_out):
-            attempts.add(place, batch)
-    gathering = attempts.finish()
-    machines, constraints = ((), ()) if where is None else (where.machines, where.constraints)
+            attempts.add(index, batch)
+    builder = attempts.finish()
+    machines, constraints = ((), ()) if places is None else (places.machines, places.constraints)
     return Conversion(
-        gathering.trace(machines, constraints),
+        builder.trace(machines, constraints),
         left_out,
         attempts.assumed,
         _IGNORED,
@@ -156,14 +156,14 @@ def convert(source: Path, demand_at: DemandAt = DemandAt.SCHEDULE) -> Conversion
 
 
 def _files_check(paths: list[Path]) -> Iterator[TotalCheck]:
-    """Compare the files with how many there are by their names, `part-00003-of-00500.csv.gz`."""
+    """Compare the number of files with the number in their names, `part-00003-of-00500.csv.gz`."""
     named = [int(match[1]) for path in paths if (match := _OF_FILES.search(path.name))]
     if named:
         yield TotalCheck("names of task_events", "files", len(named), max(named), len(paths), 0.0)
 
 
 class _Attempts:
-    """Pairs events, batch by batch, and keeps those of attempts that have not ended yet."""
+    """Pairs events, batch by batch, and keeps the events of attempts that have not ended yet."""
 
     def __init__(
         self,
@@ -174,7 +174,7 @@ class _Attempts:
     ) -> None:
         self._paths = paths
         self._left_out = left_out
-        self._gathering = Gathering(RESOURCES)
+        self._builder = TraceBuilder(RESOURCES)
         self._users: dict[str, int] = {}
         self._placement = placement
         self._demand_at = demand_at
@@ -182,43 +182,50 @@ class _Attempts:
         self.assumed = LeftOut()
 
     def add(self, file: int, rows: Rows) -> None:
-        """Take in the next rows."""
+        """Add the next rows.
+
+        Args:
+            file: Index of the file.
+            rows: The rows.
+        """
         events = self._events(file, rows)
         if self._open is not None:
             events = self._open.then(events)
-        order = np.lexsort((events.index, events.job))  # stable: in a task, as they happened
+        order = np.lexsort(
+            (events.index, events.job)
+        )  # a stable sort: events of a task stay in order
         events = events[order]
         self._open = self._pair(events)
 
-    def finish(self) -> Gathering:
-        """Leave out what has not ended, and return the tasks."""
+    def finish(self) -> TraceBuilder:
+        """Skip attempts that have not ended. Return the builder with all tasks."""
         if self._open is not None and len(self._open.time):
-            rest = self._open
-            submitted = rest.event == Event.SUBMIT
-            self._drop("never ended", rest, submitted)
-            task = np.cumsum(_begins(rest)) - 1
-            of_task = np.bincount(task, submitted)
-            self._drop("scheduled without having been submitted", rest, of_task[task] == 0)
-        return self._gathering
+            remaining = self._open
+            submitted = remaining.event == Event.SUBMIT
+            self._drop("never ended", remaining, submitted)
+            task = np.cumsum(_begins(remaining)) - 1
+            submissions = np.bincount(task, submitted)
+            self._drop("scheduled without having been submitted", remaining, submissions[task] == 0)
+        return self._builder
 
     def _events(self, file: int, rows: Rows) -> _Events:
-        sieve = Sieve(self._left_out, self._paths[file].name, rows.lines)
-        whole = {}
+        checked = RowFilter(self._left_out, self._paths[file].name, rows.lines)
+        integer_columns = {}
         for name in ("time", "job", "index", "event"):
-            whole[name], unreadable = integers(rows.columns[name])
-            sieve.drop(f"{name} is no whole number", unreadable)
-        sieve.drop("time is negative", whole["time"] < 0)
-        sieve.drop("index is not from 0 to 2^31", whole["index"] >> 31 != 0)
-        sieve.drop("event is of no known type", ~np.isin(whole["event"], list(Event)))
+            integer_columns[name], unreadable = integers(rows.columns[name])
+            checked.drop(f"{name} is no whole number", unreadable)
+        checked.drop("time is negative", integer_columns["time"] < 0)
+        checked.drop("index is not from 0 to 2^31", integer_columns["index"] >> 31 != 0)
+        checked.drop("event is of no known type", ~np.isin(integer_columns["event"], list(Event)))
         demand = np.empty((len(rows), len(RESOURCES)))
-        for place, name in enumerate(RESOURCES):
-            demand[:, place], unreadable = numbers(rows.columns[name])
+        for index, name in enumerate(RESOURCES):
+            demand[:, index], unreadable = numbers(rows.columns[name])
             empty = missing(rows.columns[name])
-            sieve.drop(f"demand of {name} is no number", unreadable & ~empty)
-            demand[empty, place] = np.nan
-        counted = sieve.kept & (whole["event"] < Event.UPDATE_PENDING)
+            checked.drop(f"demand of {name} is no number", unreadable & ~empty)
+            demand[empty, index] = np.nan
+        counted = checked.kept & (integer_columns["event"] < Event.UPDATE_PENDING)
         for reason, rows_of in (
-            ("updates a demand: not read", sieve.kept & ~counted),
+            ("updates a demand: not read", checked.kept & ~counted),
             (
                 "was made up by Google for a missing event",
                 counted & ~missing(rows.columns["missing"]),
@@ -230,30 +237,34 @@ class _Attempts:
             self._users.setdefault(name, len(self._users)) for name in users.dictionary.to_pylist()
         ]
         user = np.array(codes, np.int32)[users.indices.to_numpy(zero_copy_only=False)]
-        here = np.full(len(rows), file, np.int32)
-        return _Events(**whole, user=user, demand=demand, file=here, line=rows.lines)[counted]
+        file_index = np.full(len(rows), file, np.int32)
+        return _Events(
+            **integer_columns, user=user, demand=demand, file=file_index, line=rows.lines
+        )[counted]
 
     def _pair(self, events: _Events) -> _Events:
-        """Find the attempts that have ended, and return the events of the others.
+        """Add the attempts that have ended. Return the events of all other attempts.
 
-        Events come task by task. An attempt is what a task has between two ends.
+        Events are grouped by task. An attempt consists of a task's events between two ends.
         """
-        place = np.arange(len(events.time))
+        index = np.arange(len(events.time))
         begins = _begins(events)
         ended = (events.event >= Event.EVICT) & (events.event <= Event.LOST)
 
-        def latest(which: NDArray[np.bool_]) -> NDArray[np.intp]:
-            return np.maximum.accumulate(np.where(which, place, -1))
+        def latest(mask: NDArray[np.bool_]) -> NDArray[np.intp]:
+            return np.maximum.accumulate(np.where(mask, index, -1))
 
         earlier_end = np.concatenate(([-1], latest(ended)[:-1]))
-        first = np.maximum(earlier_end + 1, latest(begins))  # of the attempt at each place
+        first = np.maximum(
+            earlier_end + 1, latest(begins)
+        )  # first event of the attempt at each index
         submission = latest(events.event == Event.SUBMIT)
         schedule = latest(events.event == Event.SCHEDULE)
 
         before = np.concatenate(([-1], submission[:-1]))
-        again = (events.event == Event.SUBMIT) & (before >= first)
-        superseded = np.zeros(len(place), np.bool_)
-        superseded[before[again]] = True
+        resubmitted = (events.event == Event.SUBMIT) & (before >= first)
+        superseded = np.zeros(len(index), np.bool_)
+        superseded[before[resubmitted]] = True
         self._drop("submitted again before it ended", events, superseded)
 
         ends = np.flatnonzero(ended)
@@ -263,9 +274,11 @@ class _Attempts:
             np.where(submission[ends] >= first[ends], submission[ends], -1),
             np.where(schedule[ends] >= first[ends], schedule[ends], -1),
         )
-        last = np.flatnonzero(np.append(begins[1:], True)) if len(place) else place  # of each task
+        last = (
+            np.flatnonzero(np.append(begins[1:], True)) if len(index) else index
+        )  # last event of each task
         task = np.cumsum(begins) - 1
-        return events[(place > latest(ended)[last][task]) & ~superseded]
+        return events[(index > latest(ended)[last][task]) & ~superseded]
 
     def _end(
         self,
@@ -274,12 +287,19 @@ class _Attempts:
         submissions: NDArray[np.intp],
         schedules: NDArray[np.intp],
     ) -> None:
-        """Take in attempts that have ended, each given by its events' places, -1 for none."""
+        """Add attempts that have ended.
+
+        Args:
+            events: All events.
+            ends: Index of each attempt's end.
+            submissions: Index of each attempt's submission, or −1.
+            schedules: Index of each attempt's last scheduling, or −1.
+        """
         end, submission, schedule = events[ends], events[submissions], events[schedules]
         named = events[np.where(submissions >= 0, submissions, ends)]
         scheduled = self._demand_at is DemandAt.SCHEDULE
-        read, other = (schedule, submission) if scheduled else (submission, schedule)
-        demand = np.where(np.isnan(read.demand), other.demand, read.demand)
+        read, fallback = (schedule, submission) if scheduled else (submission, schedule)
+        demand = np.where(np.isnan(read.demand), fallback.demand, read.demand)
         wanting = (demand > 0).all(axis=1) if scheduled else (demand > 0).any(axis=1)
         constraint = (
             np.full(len(ends), UNCONSTRAINED, np.int32)
@@ -304,7 +324,7 @@ class _Attempts:
         ):
             self._drop(reason, named, kept & wrong)
             kept &= ~wrong
-        self._gathering.add(
+        self._builder.add(
             TaskRows(
                 submitted=submission.time,
                 runtime=end.time - schedule.time,
@@ -325,7 +345,7 @@ class _Attempts:
 
 
 def _begins(events: _Events) -> NDArray[np.bool_]:
-    """Return where the next task's events begin, of events that come task by task."""
+    """Return a mask of each task's first event. Events must be grouped by task."""
     begins = np.ones(len(events.time), np.bool_)
     begins[1:] = (np.diff(events.job) != 0) | (np.diff(events.index) != 0)
     return begins

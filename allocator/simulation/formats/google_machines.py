@@ -1,4 +1,4 @@
-"""Google's cluster trace of 2011: its machines, and which of them a task's constraints allow."""
+"""Google's cluster trace of 2011: machines, and the machines that a task's constraints allow."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -6,12 +6,12 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from allocator.simulation.formats.conversion import LeftOut, Sieve
+from allocator.simulation.formats.conversion import LeftOut, RowFilter
 from allocator.simulation.formats.text import Rows, integers, missing, numbers, separated
 from allocator.simulation.trace import UNCONSTRAINED, MachineClass, TraceError
 
 NOWHERE = -2
-"""The constraint of a task that no machine may run."""
+"""The constraint of a task that may not run on any machine."""
 
 _MACHINE_EVENTS = ("time", "machine", "event", "platform", "cpus", "mem")
 _MACHINE_ATTRIBUTES = ("time", "machine", "attribute", "value", "deleted")
@@ -27,11 +27,12 @@ _Requirement = tuple[int, str, str]
 
 @dataclass(frozen=True)
 class _Tasks:
-    """Tasks by job and index, numbered in that order; both kinds of numbers are compared whole.
+    """Tasks by job and index, numbered in ascending order. Job and index are compared exactly.
 
     Args:
-        jobs: Ascending.
-        tasks: Ascending; each is the place of its job, times 2³², plus its index.
+        jobs: Job numbers, ascending.
+        tasks: Keys of the tasks, ascending: index of the job in `jobs`, times 2³², plus the task's
+            index.
     """
 
     jobs: NDArray[np.int64]
@@ -41,23 +42,23 @@ class _Tasks:
     def numbered(
         cls, job: NDArray[np.int64], index: NDArray[np.int64]
     ) -> tuple["_Tasks", NDArray[np.intp]]:
-        """Return all different tasks, and which of them each entry is."""
-        jobs, place = np.unique(job, return_inverse=True)
-        tasks, number = np.unique((place << 32) | index, return_inverse=True)
+        """Return the distinct tasks, and each entry's task number."""
+        jobs, job_index = np.unique(job, return_inverse=True)
+        tasks, number = np.unique((job_index << 32) | index, return_inverse=True)
         return cls(jobs, tasks), number
 
     def find(
         self, job: NDArray[np.int64], index: NDArray[np.int64]
     ) -> tuple[NDArray[np.intp], NDArray[np.bool_]]:
-        """Return the numbers of tasks, and which of them there are."""
-        place, known = _find(self.jobs, job)
-        number, there = _find(self.tasks, (place << 32) | index)
-        return number, known & there
+        """Return the numbers of tasks, and a mask of the known tasks."""
+        job_index, known = _find(self.jobs, job)
+        number, present = _find(self.tasks, (job_index << 32) | index)
+        return number, known & present
 
 
 @dataclass(frozen=True)
 class Placement:
-    """Where tasks may run.
+    """Machines and constraints of the trace.
 
     Args:
         machines: As in a trace.
@@ -70,19 +71,19 @@ class Placement:
     _constraint_of_task: NDArray[np.int32]
 
     def of(self, job: NDArray[np.int64], index: NDArray[np.int64]) -> NDArray[np.int32]:
-        """Return tasks' constraints, UNCONSTRAINED or NOWHERE; log n each."""
-        found = np.full(len(job), UNCONSTRAINED, np.int32)
-        number, there = self._tasks.find(job, index)
-        found[there] = self._constraint_of_task[number[there]]
-        return found
+        """Return tasks' constraints, UNCONSTRAINED or NOWHERE. O(log n) per task."""
+        constraints = np.full(len(job), UNCONSTRAINED, np.int32)
+        number, present = self._tasks.find(job, index)
+        constraints[present] = self._constraint_of_task[number[present]]
+        return constraints
 
 
 def placement(folder: Path, left_out: LeftOut) -> Placement:
-    """Read `machine_events` and, where they are, `machine_attributes` and `task_constraints`.
+    """Read `machine_events` and, if present, `machine_attributes` and `task_constraints`.
 
-    The machines are all that were ever added, as they were last known. A class is of those that
-    have the same platform, capacity and attributes, as far as tasks mention these. A task's
-    constraints are those that it gave last.
+    All machines that were ever added count, with their last known properties. A class contains the
+    machines with equal platform, capacity and attributes; only attributes that constraints mention
+    count. A task's latest constraints count.
 
     Raises:
         OSError: A file cannot be read.
@@ -103,34 +104,36 @@ def placement(folder: Path, left_out: LeftOut) -> Placement:
         for number, (((platform, capacity), having), count) in enumerate(counts.items(), 1)
     )
     numbered: dict[tuple[int, ...], int] = {}
-    of_set = np.empty(len(sets), np.int32)
-    for place, requirements in enumerate(sets):
+    constraint_of_set = np.empty(len(sets), np.int32)
+    for index, requirements in enumerate(sets):
         allowed = tuple(
             number
             for number, (_, having) in enumerate(counts)
             if all(_meets(dict(having), requirement) for requirement in requirements)
         )
-        of_set[place] = numbered.setdefault(allowed, len(numbered)) if allowed else NOWHERE
-    return Placement(classes, tuple(numbered), tasks, of_set[set_of_task])
+        constraint_of_set[index] = (
+            numbered.setdefault(allowed, len(numbered)) if allowed else NOWHERE
+        )
+    return Placement(classes, tuple(numbered), tasks, constraint_of_set[set_of_task])
 
 
 def _machines(folder: Path, left_out: LeftOut) -> dict[int, _Machine]:
     machines: dict[int, _Machine] = {}
     for path in files(folder, "machine_events"):
         for rows in separated(path, _MACHINE_EVENTS, left_out):
-            sieve = Sieve(left_out, path.name, rows.lines)
+            checked = RowFilter(left_out, path.name, rows.lines)
             name, unreadable = integers(rows.columns["machine"])
-            sieve.drop("machine is no whole number", unreadable)
+            checked.drop("machine is no whole number", unreadable)
             event, unreadable = integers(rows.columns["event"])
             unknown = (event < _ADDED) | (event > _UPDATED)
-            sieve.drop("machine event is of no known type", unreadable | unknown)
+            checked.drop("machine event is of no known type", unreadable | unknown)
             cpus, unreadable = numbers(rows.columns["cpus"])
             counts = event != _REMOVED
-            sieve.drop("machine has no cpus", counts & (unreadable | (cpus < 0)))
+            checked.drop("machine has no cpus", counts & (unreadable | (cpus < 0)))
             mem, unreadable = numbers(rows.columns["mem"])
-            sieve.drop("machine has no mem", counts & (unreadable | (mem < 0)))
+            checked.drop("machine has no mem", counts & (unreadable | (mem < 0)))
             platform = rows.columns["platform"].to_pylist()
-            for row in np.flatnonzero(sieve.kept & counts).tolist():
+            for row in np.flatnonzero(checked.kept & counts).tolist():
                 machines[int(name[row])] = (platform[row], (float(cpus[row]), float(mem[row])))
     return machines
 
@@ -141,14 +144,14 @@ def _attributes(folder: Path, mentioned: set[str], left_out: LeftOut) -> dict[in
         return attributes
     for path in files(folder, "machine_attributes"):
         for rows in separated(path, _MACHINE_ATTRIBUTES, left_out):
-            sieve = Sieve(left_out, path.name, rows.lines)
+            checked = RowFilter(left_out, path.name, rows.lines)
             machine, unreadable = integers(rows.columns["machine"])
-            sieve.drop("machine is no whole number", unreadable)
+            checked.drop("machine is no whole number", unreadable)
             deleted, unreadable = integers(rows.columns["deleted"])
-            sieve.drop("deleted is neither 0 nor 1", unreadable | (deleted < 0) | (deleted > 1))
+            checked.drop("deleted is neither 0 nor 1", unreadable | (deleted < 0) | (deleted > 1))
             attribute = rows.columns["attribute"].to_pylist()
             value = rows.columns["value"].to_pylist()
-            for row in np.flatnonzero(sieve.kept).tolist():
+            for row in np.flatnonzero(checked.kept).tolist():
                 if attribute[row] not in mentioned:
                     continue
                 having = attributes.setdefault(int(machine[row]), {})
@@ -162,51 +165,62 @@ def _attributes(folder: Path, mentioned: set[str], left_out: LeftOut) -> dict[in
 def _requirements(
     folder: Path, left_out: LeftOut
 ) -> tuple[_Tasks, NDArray[np.int32], list[tuple[_Requirement, ...]]]:
-    """Return tasks that have any, the place of each one's set, and all sets."""
+    """Return the tasks with requirements, the index of each task's set, and all sets."""
     codes: dict[_Requirement, int] = {}
     read = [np.empty((0, 4), np.int64)]
     for path in files(folder, "task_constraints"):
         for rows in separated(path, _TASK_CONSTRAINTS, left_out):
-            sieve = Sieve(left_out, path.name, rows.lines)
-            whole = {}
+            checked = RowFilter(left_out, path.name, rows.lines)
+            integer_columns = {}
             for name in ("time", "job", "index", "operator"):
-                whole[name], unreadable = integers(rows.columns[name])
-                sieve.drop(f"{name} of a constraint is no whole number", unreadable)
-            sieve.drop("index is not from 0 to 2^31", whole["index"] >> 31 != 0)
-            operator = whole["operator"]
+                integer_columns[name], unreadable = integers(rows.columns[name])
+                checked.drop(f"{name} of a constraint is no whole number", unreadable)
+            checked.drop("index is not from 0 to 2^31", integer_columns["index"] >> 31 != 0)
+            operator = integer_columns["operator"]
             unknown = (operator < _EQUAL) | (operator > _GREATER)
-            sieve.drop("constraint has no known operator", unknown)
-            sieve.drop("constraint has no attribute", missing(rows.columns["attribute"]))
+            checked.drop("constraint has no known operator", unknown)
+            checked.drop("constraint has no attribute", missing(rows.columns["attribute"]))
             code = _codes(rows, operator, codes)
-            columns = (whole["job"], whole["index"], whole["time"], code)
-            read.append(np.column_stack(columns)[sieve.kept])
-    rows_of = np.concatenate(read)
-    tasks, row = _Tasks.numbered(rows_of[:, 0], rows_of[:, 1])
+            columns = (
+                integer_columns["job"],
+                integer_columns["index"],
+                integer_columns["time"],
+                code,
+            )
+            read.append(np.column_stack(columns)[checked.kept])
+    table = np.concatenate(read)
+    tasks, row = _Tasks.numbered(table[:, 0], table[:, 1])
     last = np.full(len(tasks.tasks), -1)
-    np.maximum.at(last, row, rows_of[:, 2])
-    given_last = rows_of[:, 2] == last[row]
-    pairs = np.unique(np.column_stack((row, rows_of[:, 3]))[given_last], axis=0)
+    np.maximum.at(last, row, table[:, 2])
+    given_last = table[:, 2] == last[row]
+    pairs = np.unique(np.column_stack((row, table[:, 3]))[given_last], axis=0)
     return tasks, *_sets(pairs, len(tasks.tasks), list(codes))
 
 
 def _sets(
     pairs: NDArray[np.int64], tasks: int, requirements: list[_Requirement]
 ) -> tuple[NDArray[np.int32], list[tuple[_Requirement, ...]]]:
-    """Number the sets of requirements; pairs are of task and requirement, ascending.
+    """Number the sets of requirements.
 
-    A set is built up one requirement at a time: set and next requirement name the greater set.
+    A set is built one requirement at a time: a set's number and a further requirement identify the
+    larger set.
+
+    Args:
+        pairs: (task, requirement), ascending.
+        tasks: Number of tasks.
+        requirements: Requirements by number.
     """
-    of_task = np.zeros(tasks, np.int64)
+    set_of_task = np.zeros(tasks, np.int64)
     sets: list[tuple[_Requirement, ...]] = [()]
     begins = np.searchsorted(pairs[:, 0], np.arange(tasks))
     size = np.bincount(pairs[:, 0], minlength=tasks)
     for step in range(int(size.max(initial=0))):
         longer = np.flatnonzero(size > step)
-        more = np.column_stack((of_task[longer], pairs[begins[longer] + step, 1]))
-        kinds, kind = np.unique(more, axis=0, return_inverse=True)
-        of_task[longer] = len(sets) + kind.ravel()
+        extended = np.column_stack((set_of_task[longer], pairs[begins[longer] + step, 1]))
+        kinds, kind = np.unique(extended, axis=0, return_inverse=True)
+        set_of_task[longer] = len(sets) + kind.ravel()
         sets += [(*sets[smaller], requirements[code]) for smaller, code in kinds.tolist()]
-    return of_task.astype(np.int32), sets
+    return set_of_task.astype(np.int32), sets
 
 
 def _codes(
@@ -222,22 +236,22 @@ def _codes(
     kinds, kind = np.unique(np.column_stack(columns), axis=0, return_inverse=True)
     names, texts = attributes.dictionary.to_pylist(), values.dictionary.to_pylist()
     numbered = [
-        codes.setdefault((how, names[name], texts[text]), len(codes))
-        for how, name, text in kinds.tolist()
+        codes.setdefault((operator_code, names[name], texts[text]), len(codes))
+        for operator_code, name, text in kinds.tolist()
     ]
     return np.array(numbered, np.int64)[kind.ravel()]
 
 
 def _meets(having: dict[str, str], requirement: _Requirement) -> bool:
-    """Tell whether a machine meets a requirement; what it lacks is equal to nothing at all."""
+    """Return whether a machine meets a requirement. A missing attribute counts as empty."""
     operator, attribute, value = requirement
-    has = having.get(attribute, "")
+    actual = having.get(attribute, "")
     if operator == _EQUAL:
-        return has == value
+        return actual == value
     if operator == _NOT_EQUAL:
-        return has != value
+        return actual != value
     try:
-        return int(has) < int(value) if operator == _LESS else int(has) > int(value)
+        return int(actual) < int(value) if operator == _LESS else int(actual) > int(value)
     except ValueError:
         return False
 
@@ -247,10 +261,10 @@ def _find(
 ) -> tuple[NDArray[np.intp], NDArray[np.bool_]]:
     if not len(sorted_values):
         return np.zeros(len(values), np.intp), np.zeros(len(values), np.bool_)
-    place = np.minimum(np.searchsorted(sorted_values, values), len(sorted_values) - 1)
-    return place, sorted_values[place] == values
+    index = np.minimum(np.searchsorted(sorted_values, values), len(sorted_values) - 1)
+    return index, sorted_values[index] == values
 
 
 def files(folder: Path, table: str) -> list[Path]:
-    """Return the files of a table in their order."""
+    """Return the files of a table in order."""
     return sorted((folder / table).glob("part-*.csv*"))

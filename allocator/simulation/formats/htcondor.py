@@ -1,4 +1,4 @@
-"""HTCondor's history of jobs, as `condor_history -json` or `-jsonl` prints it."""
+"""HTCondor's job history, as `condor_history -json` or `-jsonl` prints it."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -25,23 +25,23 @@ _READ |= {"gpusprovisioned", "requestgpus", "cumulativeslottime"}
 
 
 def convert(*paths: Path) -> Conversion:
-    """Read jobs as tasks: docs/traces.md has the command that prints them.
+    """Read jobs as tasks. Command that prints them: docs/traces.md.
 
-    A task is submitted when its job was queued, and runs for as long as the job ran in all, however
-    often it began anew, for the history has one record of a job. Jobs of a cluster are one job.
+    A task is submitted when its job was queued. It runs for the job's total run time over all
+    starts, because the history has one record per job. Jobs of a cluster are one job.
 
     Args:
-        paths: Each has arrays of jobs, or jobs, one after another. "Lines" are places of jobs in
+        paths: Files with arrays of jobs, or with successive jobs. A "line" is a job's position in
             the file, from 1.
 
     Raises:
         OSError: A file cannot be read.
-        TraceError: It is no such file.
+        TraceError: A file has another format.
     """
     records = Records()
     seen: set[object] = set()
     for path in paths:
-        place = 0
+        position = 0
         for array, value in enumerate(json_values(path, "condor_history -json")):
             if not isinstance(value, list | dict) or value == {}:
                 raise TraceError(
@@ -50,8 +50,8 @@ def convert(*paths: Path) -> Conversion:
                 )
             in_array = isinstance(value, list)
             for job in value if in_array else [value]:
-                place += 1
-                records.begin(path.name, place)
+                position += 1
+                records.begin(path.name, position)
                 try:
                     _add(records, job, f"{path}:{array if in_array else ''}", seen)
                 except UnusableError as error:
@@ -95,7 +95,7 @@ def _add(records: Records, job_ad: object, source: str, seen: set[object]) -> No
 
 
 def _schedd(job: Mapping[str, Any], seen: set[object], records: Records) -> str | None:
-    """Return the schedd's name, if it is known: each schedd numbers its jobs independently.
+    """Return the schedd's name, if known. Each schedd numbers its jobs independently.
 
     Raises:
         UnusableError: The job was read before.
@@ -117,7 +117,7 @@ def _schedd(job: Mapping[str, Any], seen: set[object], records: Records) -> str 
 
 
 def _run_time(records: Records, job: Mapping[str, Any]) -> float:
-    """Return for how many seconds a job ran in all its starts."""
+    """Return a job's run time in seconds over all its starts."""
     status = _number(job, "jobstatus")
     if status is not None and status not in _ENDED:
         raise UnusableError("had not ended")
@@ -150,7 +150,14 @@ def _run_time(records: Records, job: Mapping[str, Any]) -> float:
 def _amount(
     records: Records, job: Mapping[str, Any], names: tuple[str, str], unknown: float
 ) -> float:
-    """Return the first amount that is a number, else the amount for an unknown request."""
+    """Return the first amount that is a number, else the amount for an unknown request.
+
+    Args:
+        records: Collects assumptions.
+        job: The job's attributes.
+        names: Attributes of the provisioned and of the requested amount.
+        unknown: The amount if no attribute is a number.
+    """
     for name in names:
         number = _number(job, name.lower())
         if number is not None:

@@ -5,7 +5,13 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from allocator.simulation.formats.conversion import Conversion, Gathering, LeftOut, Sieve, TaskRows
+from allocator.simulation.formats.conversion import (
+    Conversion,
+    LeftOut,
+    RowFilter,
+    TaskRows,
+    TraceBuilder,
+)
 from allocator.simulation.formats.text import (
     header,
     microseconds,
@@ -36,10 +42,10 @@ RESOURCES = ("cpus", "mem", "gpus")
 def convert(pods: Path, nodes: Path) -> Conversion:
     """Read pods as tasks and nodes as machines.
 
-    A pod is submitted when it is created and runs from when it was scheduled to when it was
-    deleted; one that was never scheduled never ran and is left out. Pods name no user: the user
-    is the pod's quality-of-service class, and each pod is a job of its own. Nodes of one capacity
-    and GPU model are a class; `gpu_spec` allows the classes of the models that it names.
+    A pod is submitted when it is created. It runs from its scheduling to its deletion. A pod that
+    was never scheduled is skipped. Pods name no user, so the pod's quality-of-service class is the
+    user, and each pod is a job of its own. Nodes with the same capacity and GPU model are a class.
+    `gpu_spec` allows the classes of the named models.
 
     Raises:
         OSError: A file cannot be read.
@@ -50,24 +56,24 @@ def convert(pods: Path, nodes: Path) -> Conversion:
             raise TraceError(f"{path} does not begin with the columns {','.join(names)}")
     left_out, assumed = LeftOut(), LeftOut()
     machines = _machines(nodes, left_out)
-    gathering = Gathering(RESOURCES)
+    builder = TraceBuilder(RESOURCES)
     constraints: dict[tuple[int, ...], int] = {}
     for batch in separated(pods, _PODS, left_out, headed=True):
-        sieve = Sieve(left_out, pods.name, batch.lines)
+        rows = RowFilter(left_out, pods.name, batch.lines)
         values = {}
         times = {}
-        sieve.drop("never scheduled", missing(batch.columns["scheduled_time"]))
+        rows.drop("never scheduled", missing(batch.columns["scheduled_time"]))
         for name in ("cpu_milli", "memory_mib", "num_gpu", "gpu_milli"):
             values[name], unreadable = numbers(batch.columns[name])
-            sieve.drop(f"{name} is no number", unreadable)
-            sieve.drop(f"{name} is negative", values[name] < 0)
+            rows.drop(f"{name} is no number", unreadable)
+            rows.drop(f"{name} is negative", values[name] < 0)
         for name in ("creation_time", "scheduled_time", "deletion_time"):
             seconds, unreadable = numbers(batch.columns[name])
-            times[name], far = microseconds(seconds)
-            sieve.drop(f"{name} is no time", unreadable | far | (seconds < 0))
-        sieve.drop("scheduled before created", times["scheduled_time"] < times["creation_time"])
-        sieve.drop("deleted before scheduled", times["deletion_time"] < times["scheduled_time"])
-        sieve.drop("no qos", missing(batch.columns["qos"]))
+            times[name], too_large = microseconds(seconds)
+            rows.drop(f"{name} is no time", unreadable | too_large | (seconds < 0))
+        rows.drop("scheduled before created", times["scheduled_time"] < times["creation_time"])
+        rows.drop("deleted before scheduled", times["deletion_time"] < times["scheduled_time"])
+        rows.drop("no qos", missing(batch.columns["qos"]))
         demand = np.column_stack(
             (
                 values["cpu_milli"] / 1000,
@@ -75,7 +81,7 @@ def convert(pods: Path, nodes: Path) -> Conversion:
                 values["num_gpu"] * values["gpu_milli"] / 1000,
             )
         )
-        sieve.drop("demand is nothing", ~np.any(demand > 0, axis=1))
+        rows.drop("demand is nothing", ~np.any(demand > 0, axis=1))
         encoded = batch.columns["gpu_spec"].dictionary_encode()
         allowed = [_allowed(spec, machines) for spec in encoded.dictionary.to_pylist()]
         numbered = np.array(
@@ -87,28 +93,28 @@ def convert(pods: Path, nodes: Path) -> Conversion:
             ],
             np.int32,
         )
-        places = encoded.indices.to_numpy(zero_copy_only=False)
-        nowhere = np.array([classes == () for classes in allowed], np.bool_)
-        sieve.drop("no machine has a model of its gpu_spec", nowhere[places])
-        gathering.add(
+        indices = encoded.indices.to_numpy(zero_copy_only=False)
+        no_machine = np.array([classes == () for classes in allowed], np.bool_)
+        rows.drop("no machine has a model of its gpu_spec", no_machine[indices])
+        builder.add(
             TaskRows(
                 submitted=times["creation_time"],
                 runtime=times["deletion_time"] - times["scheduled_time"],
                 user=batch.columns["qos"],
                 job=batch.lines,
                 demand=demand,
-                constraint=numbered[places],
+                constraint=numbered[indices],
             ),
-            sieve.kept,
+            rows.kept,
         )
-        one_is_zero = (values["num_gpu"] > 0) != (values["gpu_milli"] > 0)
+        inconsistent = (values["num_gpu"] > 0) != (values["gpu_milli"] > 0)
         assumed.add(
             "one of num_gpu and gpu_milli is 0: 0 GPUs",
             pods.name,
-            batch.lines[sieve.kept & one_is_zero],
+            batch.lines[rows.kept & inconsistent],
         )
     return Conversion(
-        gathering.trace(machines, tuple(constraints)), left_out, assumed, ("name", "pod_phase")
+        builder.trace(machines, tuple(constraints)), left_out, assumed, ("name", "pod_phase")
     )
 
 
@@ -116,21 +122,21 @@ def _allowed(spec: str, machines: tuple[MachineClass, ...]) -> tuple[int, ...] |
     if not spec:
         return None
     models = spec.split("|")
-    return tuple(place for place, kind in enumerate(machines) if kind.attributes["model"] in models)
+    return tuple(index for index, kind in enumerate(machines) if kind.attributes["model"] in models)
 
 
 def _machines(nodes: Path, left_out: LeftOut) -> tuple[MachineClass, ...]:
     counts: dict[tuple[str, tuple[float, ...]], int] = {}
     for batch in separated(nodes, _NODES, left_out, headed=True):
-        sieve = Sieve(left_out, nodes.name, batch.lines)
+        rows = RowFilter(left_out, nodes.name, batch.lines)
         columns = []
         for name, unit in (("cpu_milli", 1000), ("memory_mib", 1), ("gpu", 1)):
             values, unreadable = numbers(batch.columns[name])
-            sieve.drop(f"{name} is no number", unreadable)
-            sieve.drop(f"{name} is negative", values < 0)
+            rows.drop(f"{name} is no number", unreadable)
+            rows.drop(f"{name} is negative", values < 0)
             columns.append(values / unit)
-        models = batch.columns["model"].filter(pa.array(sieve.kept)).to_pylist()
-        for model, capacity in zip(models, np.column_stack(columns)[sieve.kept], strict=True):
+        models = batch.columns["model"].filter(pa.array(rows.kept)).to_pylist()
+        for model, capacity in zip(models, np.column_stack(columns)[rows.kept], strict=True):
             key = (model, tuple(capacity.tolist()))
             counts[key] = counts.get(key, 0) + 1
     if not counts:

@@ -1,4 +1,4 @@
-"""Jobs of a site's own accounting, one by one, until they are a trace."""
+"""Builds a trace from a site's own job accounting, one record at a time."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -8,25 +8,25 @@ import pyarrow as pa
 
 from allocator.simulation.formats.conversion import (
     Conversion,
-    Gathering,
     LeftOut,
     TaskRows,
     TotalCheck,
+    TraceBuilder,
 )
 from allocator.simulation.formats.text import LONGEST
 from allocator.simulation.trace import MICROSECONDS
 
 RESOURCES = ("cpus", "mem", "gpus")
-"""Cores, MiB and whole GPUs; a record may have other resources, too."""
+"""Cores, MiB and whole GPUs. A record may have further resources."""
 _DAY = 86400
 _TOLERANCE = 1e-3
-"""Part by which two figures may differ, for Slurm rounds to whole seconds."""
+"""Relative tolerance between two figures, because Slurm rounds to whole seconds."""
 _FRESH_JOB = 2**53
-"""Job numbers from here on are given to jobs whose own number another job has."""
+"""First number for jobs with a number that another job already has."""
 
 
 class UnusableError(ValueError):
-    """A record becomes no task; the message is the reason, the same for all like it."""
+    """A record becomes no task. The message is the reason, equal for all similar records."""
 
 
 @dataclass
@@ -40,7 +40,7 @@ class _Totals:
 
 
 class Records:
-    """Tasks with times in seconds since 1970, and those records that became none."""
+    """Collects tasks, with times in seconds since 1970, and the records that became no task."""
 
     def __init__(self) -> None:
         self._place = ("", 0)
@@ -57,7 +57,12 @@ class Records:
         self._demands: list[Mapping[str, float]] = []
 
     def begin(self, file: str, line: int) -> None:
-        """Begin with the next record, which is at this line of this file."""
+        """Start with the next record.
+
+        Args:
+            file: The file's name.
+            line: The record's line in the file.
+        """
         self._place = (file, line)
         self._rows_read += 1
         self._assumptions = []
@@ -70,17 +75,17 @@ class Records:
         demand: Mapping[str, float],
         core_seconds: Mapping[str, float | None],
     ) -> None:
-        """Take in the record as a task.
+        """Add the current record as a task.
 
         Args:
-            user: Whose it is.
+            user: The task's user.
             job: The cluster or schedd, and the number of the job there.
-            times: When it was submitted, and for how long it ran.
-            demand: By resource.
-            core_seconds: The use that the file gives in other ways, by column; None: not told.
+            times: Submission in seconds since 1970, and run time in seconds.
+            demand: Demand by resource.
+            core_seconds: Use as given by other columns, by column. None: not given.
 
         Raises:
-            UnusableError: It asks for nothing, or a time is none.
+            UnusableError: The demand is empty, or a time is invalid.
         """
         if not any(demand.values()):
             raise UnusableError("asks for no resource that is read")
@@ -106,20 +111,23 @@ class Records:
                     totals.differing.setdefault((column, file), []).append(line)
 
     def assume(self, reason: str) -> None:
-        """Note that the record, should it become a task, rests on an assumption."""
+        """Record an assumption that is needed to convert the current record."""
         self._assumptions.append(reason)
 
     def ignore(self, columns: Iterable[str]) -> None:
-        """Note columns that are not read."""
+        """Record columns that are not read."""
         self._ignored.update(dict.fromkeys(columns))
 
     def leave_out(self, reason: str) -> None:
-        """Note that the record became no task."""
+        """Record that the current record became no task."""
         file, line = self._place
         self._left_out.setdefault((reason, file), []).append(line)
 
     def conversion(self) -> Conversion:
-        """Return the trace: from midnight, UTC, before the first; with resources that are used."""
+        """Return the conversion. The trace begins at midnight (UTC) before the first submission.
+
+        The trace has only the resources that tasks use.
+        """
         times = np.array(self._times, np.int64).reshape(-1, 3)
         other_resources = {name for demand in self._demands for name in demand} - {*RESOURCES}
         names = (*RESOURCES, *sorted(other_resources))
@@ -127,15 +135,15 @@ class Records:
             [[demand.get(name, 0.0) for name in names] for demand in self._demands], np.float64
         ).reshape(-1, len(names))
         used = demand.any(axis=0)
-        gathering = Gathering(tuple(np.array(names)[used].tolist()) or RESOURCES)
+        builder = TraceBuilder(tuple(np.array(names)[used].tolist()) or RESOURCES)
         if len(times):
             day = _DAY * MICROSECONDS
             submitted = times[:, 0] - times[:, 0].min() // day * day
             users = pa.array(self._users, pa.string())
             tasks = TaskRows(submitted, times[:, 1], users, times[:, 2], demand[:, used])
-            gathering.add(tasks, np.ones(len(times), np.bool_))
+            builder.add(tasks, np.ones(len(times), np.bool_))
         return Conversion(
-            gathering.trace(),
+            builder.trace(),
             _rows(self._left_out, self._rows_read),
             _rows(self._assumed),
             tuple(self._ignored),
@@ -143,18 +151,18 @@ class Records:
         )
 
     def _job(self, user: str, scope: str, number: int) -> int:
-        """Return a number that no other job has: clusters number their jobs independently."""
+        """Return a unique job number. Clusters number their jobs independently."""
         key = (scope, user, number)
         if key not in self._jobs:
-            taken = number in self._job_numbers
-            self._jobs[key] = _FRESH_JOB + len(self._jobs) if taken else number
+            is_taken = number in self._job_numbers
+            self._jobs[key] = _FRESH_JOB + len(self._jobs) if is_taken else number
             self._job_numbers.add(number)
         return self._jobs[key]
 
 
-def _rows(places: Mapping[tuple[str, str], list[int]], rows_read: int = 0) -> LeftOut:
+def _rows(lines_by_reason: Mapping[tuple[str, str], list[int]], rows_read: int = 0) -> LeftOut:
     rows = LeftOut(rows_read)
-    for (reason, file), lines in places.items():
+    for (reason, file), lines in lines_by_reason.items():
         rows.add(reason, file, np.array(lines, np.int64))
     return rows
 

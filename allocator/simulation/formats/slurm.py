@@ -18,9 +18,9 @@ from allocator.simulation.trace import TraceError
 
 _NEEDED = ("User", "Submit", "Start", "End")
 _JOBS = ("JobID", "JobIDRaw")
-"""At least one of these tells which job it is; the former also which array."""
+"""Columns that identify the job; at least one is needed. JobID also identifies the array."""
 _SIZES = ("AllocTRES", "AllocCPUS", "ReqCPUS", "NCPUS", "ReqTRES")
-"""At least one of these says what a job had."""
+"""Columns that give a job's resources; at least one is needed."""
 _READ = (
     *_NEEDED,
     *_JOBS,
@@ -43,12 +43,12 @@ _DELIMITERS = "|;\t,"
 _NEVER = ("", "None", "Unknown", "N/A", "NONE", "UNKNOWN", "INVALID", "0")
 _WAITING = {"PENDING", "CONFIGURING", "REQUEUE_HOLD", "REQUEUE_FED", "SPECIAL_EXIT"}
 _WAITING |= {"RESV_DEL_HOLD", "REVOKED"}
-"""States of jobs that hold no resources; of the last, another cluster of the federation ran it."""
+"""States of jobs that hold no resources. A revoked job ran on another cluster of a federation."""
 _RUNNING = {"RUNNING", "SUSPENDED", "STOPPED", "SIGNALING"}
 _ENDED = {"COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "NODE_FAIL", "PREEMPTED", "DEADLINE"}
 _ENDED |= {"BOOT_FAIL", "OUT_OF_MEMORY", "LAUNCH_FAILED", "RECONFIG_FAIL", "COMPLETING"}
 _ENDED |= {"STAGE_OUT", "REQUEUED", "RESIZING"}
-"""States of records with an end; the last two are of an attempt, and of a size, before the next."""
+"""States of records with an end. REQUEUED ends an attempt, RESIZING an allocation's size."""
 _SHORT_STATES = {
     "PD": "PENDING", "CF": "CONFIGURING", "R": "RUNNING", "S": "SUSPENDED", "ST": "STOPPED",
     "CD": "COMPLETED", "F": "FAILED", "CA": "CANCELLED", "TO": "TIMEOUT", "NF": "NODE_FAIL",
@@ -56,28 +56,29 @@ _SHORT_STATES = {
     "CG": "COMPLETING", "RQ": "REQUEUED", "RS": "RESIZING", "RV": "REVOKED", "SO": "STAGE_OUT",
 }  # fmt: skip
 _NO_DEMAND = {"billing", "node", "energy"}
-"""Trackable resources that are derived from others, or measured."""
+"""Trackable resources that are derived from other resources, or measured."""
 _MIB = {"": 1.0, "K": 2.0**-10, "M": 1.0, "G": 2.0**10, "T": 2.0**20, "P": 2.0**30}
 _COUNT = {"": 1.0, "K": 2.0**10, "M": 2.0**20, "G": 2.0**30, "T": 2.0**40, "P": 2.0**50}
-"""Slurm prints 2048 as 2K, counts of CPUs, nodes and generic resources too."""
+"""Factors of suffixes. Slurm prints 2048 as 2K, also for CPUs, nodes and generic resources."""
 _AMOUNT = re.compile(r"(\d+\.?\d*|\.\d+)([KMGTP]?)")
 _DURATION = re.compile(r"(?:(\d+)-)?(?:(\d+):)?(\d+):(\d+(?:\.\d*)?)")
 
 
 def convert(path: Path, timezone: str = "UTC") -> Conversion:
-    """Read allocations as tasks: docs/traces.md has the command that prints them.
+    """Read allocations as tasks. Command that prints them: docs/traces.md.
 
-    Each attempt to run a job, and each task of an array, is a task; those of an array are one job.
-    It is submitted when it became eligible, and runs for its elapsed time, however it ended.
+    Each attempt to run a job is a task, and so is each task of an array; tasks of an array are one
+    job. A task is submitted when the job became eligible. It runs for the job's elapsed time,
+    however the job ended.
 
     Args:
-        path: A header, then a row for each record, fields between bars; or the JSON of
-            `sacct --json`, in which "lines" are places of jobs, from 1.
-        timezone: In which times are that are no seconds since 1970; an IANA name.
+        path: A header, then a row per record, with bars between fields; or the output of `sacct
+            --json`. In JSON, a "line" is a job's position, from 1.
+        timezone: Time zone of times that are not seconds since 1970; an IANA name.
 
     Raises:
         OSError: The file cannot be read.
-        TraceError: It has other columns, or there is no such time zone.
+        TraceError: The file has other columns, or the time zone does not exist.
     """
     try:
         zone = ZoneInfo(timezone)
@@ -94,8 +95,8 @@ def convert(path: Path, timezone: str = "UTC") -> Conversion:
 
 
 def _read_json(records: Records, path: Path, zone: ZoneInfo) -> None:
-    for place, job in enumerate(slurm_json.jobs(path), 1):
-        records.begin(path.name, place)
+    for position, job in enumerate(slurm_json.jobs(path), 1):
+        records.begin(path.name, position)
         try:
             _add(records, slurm_json.row(job, records), zone)
         except UnusableError as error:
@@ -186,7 +187,7 @@ def _job(row: Mapping[str, str]) -> int:
 
 
 def _times(row: Mapping[str, str], zone: ZoneInfo) -> tuple[float, float]:
-    """Return when a job was submitted, and the seconds from its start to its end."""
+    """Return a job's submission in seconds since 1970, and the seconds from start to end."""
     submitted = _time(row["Submit"], zone, "submission")
     eligible = row.get("Eligible", "")
     if eligible not in _NEVER:
@@ -196,13 +197,13 @@ def _times(row: Mapping[str, str], zone: ZoneInfo) -> tuple[float, float]:
         ended = _time(row["End"], zone, "end", fold=1)
     if ended < started:
         raise UnusableError("ended before it started")
-    # What runs although it is not eligible yet was let through by somebody: it did not wait.
+    # A job that starts before it is eligible was released by an operator: it did not wait.
     return min(submitted, started), ended - started
 
 
 @lru_cache(4096)
 def _state(text: str) -> str:
-    """Return the state without what follows it: `CANCELLED by 1000`, or a `+` where it is cut."""
+    """Return the state without a suffix: `CANCELLED by 1000`, or `+` where sacct cut it off."""
     state = text.split(" ", maxsplit=1)[0].upper()
     if state.endswith("+"):
         whole = [name for name in (*_WAITING, *_RUNNING, *_ENDED) if name.startswith(state[:-1])]
@@ -213,9 +214,15 @@ def _state(text: str) -> str:
 def _elapsed(
     records: Records, row: Mapping[str, str], span: float, cpus: float
 ) -> tuple[float, dict[str, float | None]]:
-    """Return for how many seconds a job ran, and its core-seconds as the file gives them.
+    """Return a job's run time in seconds, and its core-seconds as given by the file.
 
     The span from start to end also contains the time for which the job was suspended.
+
+    Args:
+        records: Collects assumptions.
+        row: The record.
+        span: Seconds from start to end.
+        cpus: Allocated cores.
     """
     elapsed = _duration(row, "ElapsedRaw")
     if elapsed is None:
@@ -224,10 +231,10 @@ def _elapsed(
     if cpu_time is None:
         cpu_time = _duration(row, "CPUTime")
     suspended = _duration(row, "Suspended")
-    in_other_ways = {"CPUTimeRAW": cpu_time}
+    other_figures = {"CPUTimeRAW": cpu_time}
     if elapsed is not None:
-        # A file has the suspended time, or the difference cannot tell it from a wrong clock.
-        in_other_ways["End - Start - Suspended"] = (
+        # Without the suspended time, a difference may be a suspension or a wrong clock.
+        other_figures["End - Start - Suspended"] = (
             None if suspended is None else cpus * max(span - suspended, 0.0)
         )
         ran = elapsed
@@ -244,11 +251,11 @@ def _elapsed(
             "elapsed time is not End - Start, as after a suspension: the task runs for the "
             "elapsed time, without a break"
         )
-    return ran, in_other_ways
+    return ran, other_figures
 
 
 def _duration(row: Mapping[str, str], name: str) -> float | None:
-    """Return seconds of such as 3600, 02:03, 01:02:03 or 1-02:03:04; None: not told."""
+    """Return seconds of a duration such as 3600, 02:03, 01:02:03 or 1-02:03:04. None: no value."""
     text = row.get(name, "")
     if text in _NEVER and text != "0":
         return None
@@ -261,40 +268,47 @@ def _duration(row: Mapping[str, str], name: str) -> float | None:
     return (int(days or 0) * 24 + int(hours or 0)) * 3600.0 + int(minutes) * 60 + float(seconds)
 
 
-def _time(text: str, zone: ZoneInfo, what: str, fold: int = 0) -> float:
-    """Return seconds since 1970."""
+def _time(text: str, zone: ZoneInfo, name: str, fold: int = 0) -> float:
+    """Return seconds since 1970.
+
+    Args:
+        text: The field.
+        zone: Time zone of a time without one.
+        name: Name of the field for error messages.
+        fold: 1 for the second occurrence of an ambiguous local time.
+    """
     if text.isdecimal():
         return float(text)
     try:
-        told = datetime.fromisoformat(text)
+        instant = datetime.fromisoformat(text)
     except ValueError:
-        raise UnusableError(f"{what} is no time") from None
-    if told.tzinfo is None:
-        told = told.replace(tzinfo=zone, fold=fold)
-    return told.astimezone(UTC).timestamp()
+        raise UnusableError(f"{name} is no time") from None
+    if instant.tzinfo is None:
+        instant = instant.replace(tzinfo=zone, fold=fold)
+    return instant.astimezone(UTC).timestamp()
 
 
 def _demand(records: Records, row: Mapping[str, str]) -> dict[str, float]:
-    """Return cores, MiB, GPUs and other generic resources: allocated, or if not told requested."""
+    """Return cores, MiB, GPUs and other generic resources: allocated if given, else requested."""
     allocated, requested = (_resources(row.get(name, "")) for name in ("AllocTRES", "ReqTRES"))
-    had = allocated or requested
+    resources = allocated or requested
     if requested and not allocated and "AllocTRES" in row:
         records.assume("AllocTRES is empty: ReqTRES stands for it")
-    if not any(name.startswith("gres/") for name in had):
-        had = {**had, **_former_generic(records, row)}
-    cpus = _number(had.get("cpu", "0"), "cpus")
+    if not any(name.startswith("gres/") for name in resources):
+        resources = {**resources, **_former_generic(records, row)}
+    cpus = _number(resources.get("cpu", "0"), "cpus")
     for name in ("AllocCPUS", "NCPUS", "ReqCPUS"):
         cpus = cpus or _number(row.get(name) or "0", "cpus")
     if not cpus:
         records.assume("CPUs are not told: 0 cores")
-    if "mem" in had:
-        mem = _mib(had["mem"])
+    if "mem" in resources:
+        mem = _mib(resources["mem"])
     else:
-        nodes = _number(had.get("node") or row.get("NNodes") or "1", "nodes")
+        nodes = _number(resources.get("node") or row.get("NNodes") or "1", "nodes")
         mem = _requested_mib(row.get("ReqMem", ""), cpus, nodes)
     if not mem:
         records.assume("memory is not told, or all of the node: 0 MiB")
-    return {"cpus": cpus, "mem": mem, **_generic(records, had)}
+    return {"cpus": cpus, "mem": mem, **_generic(records, resources)}
 
 
 @lru_cache(4096)
@@ -313,9 +327,9 @@ def _resources(text: str) -> Mapping[str, str]:
 
 
 def _former_generic(records: Records, row: Mapping[str, str]) -> dict[str, str]:
-    """Return generic resources of the columns that Slurm had before 20.11, if a job has any.
+    """Return generic resources from the columns of Slurm before 20.11, if the job has any.
 
-    They look like `hbm:0,gpu:p100:2(IDX:0,3)`.
+    The columns look like `hbm:0,gpu:p100:2(IDX:0,3)`.
     """
     for column in ("AllocGRES", "ReqGRES"):
         text = re.sub(r"\([^)]*\)", "", row.get(column, ""))
@@ -326,20 +340,20 @@ def _former_generic(records: Records, row: Mapping[str, str]) -> dict[str, str]:
 
 
 def _counted(entry: str) -> tuple[str, str]:
-    """Return the name and the count of such as `gpu:p100:2`, or of one as `gpu:p100`."""
+    """Return name and count of an entry such as `gpu:p100:2`; without a count (`gpu:p100`), 1."""
     name, _colon, count = entry.rpartition(":")
     return (name, count) if _AMOUNT.fullmatch(count) else (entry, "1")
 
 
-def _generic(records: Records, had: Mapping[str, str]) -> dict[str, float]:
-    """Return the GPUs and other generic resources; name all else that is not read.
+def _generic(records: Records, resources: Mapping[str, str]) -> dict[str, float]:
+    """Return GPUs and other generic resources. Record all other resources as not read.
 
-    A list may have the GPUs of all kinds together, those of each kind (`gres/gpu:a100`, also parts
+    A list may have the total of all kinds of GPU, amounts of each kind (`gres/gpu:a100`, or parts
     of a GPU such as `gres/gpu:1g.5gb`), or both.
     """
-    together: dict[str, float] = {}
-    of_kinds: dict[str, float] = {}
-    for name, amount in had.items():
+    totals: dict[str, float] = {}
+    totals_of_kinds: dict[str, float] = {}
+    for name, amount in resources.items():
         if not name.startswith("gres/"):
             if name in _NO_DEMAND:
                 records.ignore([f"{name} of AllocTRES"])
@@ -349,26 +363,26 @@ def _generic(records: Records, had: Mapping[str, str]) -> dict[str, float]:
         generic, colon, _kind = name.partition(":")
         count = _number(amount, name)
         if colon:
-            of_kinds[generic] = of_kinds.get(generic, 0.0) + count
+            totals_of_kinds[generic] = totals_of_kinds.get(generic, 0.0) + count
             if count:
                 counted_in = "gpus" if generic == "gres/gpu" else generic
                 records.assume(f"{name} counts in {counted_in}")
         else:
-            together[generic] = count
+            totals[generic] = count
     return {
         "gpus" if name == "gres/gpu" else name: max(
-            together.get(name, 0.0), of_kinds.get(name, 0.0)
+            totals.get(name, 0.0), totals_of_kinds.get(name, 0.0)
         )
-        for name in (*together, *of_kinds)
+        for name in (*totals, *totals_of_kinds)
     }
 
 
 @lru_cache(4096)
-def _number(text: str, what: str) -> float:
+def _number(text: str, name: str) -> float:
     match = _AMOUNT.fullmatch(text)
     number = float(match[1]) * _COUNT[match[2]] if match else -1.0
     if not 0.0 <= number < 2.0**53:
-        raise UnusableError(f"{what} are no number")
+        raise UnusableError(f"{name} are no number")
     return number
 
 
@@ -382,8 +396,8 @@ def _mib(text: str) -> float:
 
 
 def _requested_mib(text: str, cpus: float, nodes: float) -> float:
-    """Return MiB of such as 4000Mc (of each core), 2Gn (of each node), 16G or 1.5T."""
+    """Return MiB of a request such as 4000Mc (per core), 2Gn (per node), 16G or 1.5T."""
     if text.rstrip("?") in _NEVER:
         return 0.0
-    of_each = {"c": cpus, "n": nodes}.get(text[-1])
-    return _mib(text) if of_each is None else _mib(text[:-1]) * of_each
+    factor = {"c": cpus, "n": nodes}.get(text[-1])
+    return _mib(text) if factor is None else _mib(text[:-1]) * factor

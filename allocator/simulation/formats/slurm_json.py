@@ -1,7 +1,7 @@
 """The jobs of `sacct --json`, in the columns of `sacct --parsable2`.
 
-Slurm's versions differ: a number is plain, or an object {set, infinite, number}; a state is a
-string, or a list of them.
+Slurm's versions differ. A number is plain, or an object {set, infinite, number}. A state is a
+string, or a list of strings.
 """
 
 from collections.abc import Mapping
@@ -17,7 +17,7 @@ _READ |= {"allocation_nodes", "required"}
 
 
 def is_json(path: Path) -> bool:
-    """Return whether a file begins as an object of JSON does."""
+    """Return whether a file begins like a JSON object."""
     with opened(path) as file:
         return file.read(4096).removeprefix(b"\xef\xbb\xbf").lstrip().startswith(b"{")
 
@@ -27,7 +27,7 @@ def jobs(path: Path) -> list[Any]:
 
     Raises:
         OSError: The file cannot be read.
-        TraceError: It has no jobs as `sacct --json` prints them.
+        TraceError: The file has no jobs as `sacct --json` prints them.
     """
     all_jobs: list[Any] = []
     for answer in json_values(path, "sacct --json"):
@@ -42,10 +42,10 @@ def jobs(path: Path) -> list[Any]:
 
 
 def row(job: object, records: Records) -> dict[str, str]:
-    """Return a job's columns; the records are told of the keys that are not read.
+    """Return a job's columns. Record unread keys in `records`.
 
     Raises:
-        UnusableError: It is no job.
+        UnusableError: The value is not a job.
     """
     if not isinstance(job, dict):
         raise UnusableError("is no object")
@@ -88,7 +88,13 @@ def _object(parent: Mapping[str, Any], name: str) -> Mapping[str, Any]:
 
 
 def _text(parent: Mapping[str, Any], name: str, zero: str = "") -> str:
-    """Return a number, plain or an object, as text; empty if it is not set."""
+    """Return a number, plain or an object, as text; empty if it is not set.
+
+    Args:
+        parent: The object that has the number.
+        name: The number's key.
+        zero: Text for 0.
+    """
     value = parent.get(name)
     if isinstance(value, dict):
         value = value.get("number") if value.get("set", True) else None
@@ -114,8 +120,8 @@ def _resources(listed: object) -> str:
 
 
 def _requested_memory(required: Mapping[str, Any]) -> str:
-    of_core = _text(required, "memory_per_cpu")
-    of_node = _text(required, "memory_per_node")
-    if of_core:
-        return f"{of_core}Mc"
-    return f"{of_node}Mn" if of_node else _text(required, "memory")
+    per_core = _text(required, "memory_per_cpu")
+    per_node = _text(required, "memory_per_node")
+    if per_core:
+        return f"{per_core}Mc"
+    return f"{per_node}Mn" if per_node else _text(required, "memory")

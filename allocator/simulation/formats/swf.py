@@ -12,12 +12,12 @@ from numpy.typing import NDArray
 
 from allocator.simulation.formats.conversion import (
     Conversion,
-    Gathering,
     LeftOut,
-    Sieve,
+    RowFilter,
     TaskRows,
     Text,
     TotalCheck,
+    TraceBuilder,
 )
 from allocator.simulation.formats.text import integers, microseconds, numbers, opened, spaced
 
@@ -53,59 +53,59 @@ _READ = (
     "user",
 )
 _PARTS = (2, 3, 4)
-"""Statuses of lines that are one part of a job's execution: to be continued, or the last."""
+"""Statuses of lines for a part of a job's execution: a continued part, or the last part."""
 _STATUSES = (-1, 0, 1, *_PARTS, 5)
 _HEADER = re.compile(r"\s*;\s*MaxRecords\s*:\s*(\d+)\s*$", re.IGNORECASE)
 
 
 def convert(path: Path) -> Conversion:
-    """Read jobs: each is one task that takes all its processors at once, resource `cpus`.
+    """Read jobs. Each job is one task that uses all its processors at once, resource `cpus`.
 
-    Processors are those that were allocated or, where that is unknown, requested. Memory is not
-    read: most logs lack it, and a demand that only some tasks have would favour the others.
+    Processors are the allocated processors or, if unknown, the requested processors. Memory is not
+    read: most logs lack it, and a demand of only some tasks would favour the other tasks.
 
-    A log may have a line for a whole job and one for each part of its execution. The whole line
-    counts. If a job has only parts, they are one task with the core-seconds of all.
+    A log may have a line for a whole job and a line for each part of its execution. The whole line
+    counts. If a job has only parts, they are one task with the core-seconds of all parts.
 
     Raises:
         OSError: The file cannot be read.
-        TraceError: It is packed in a way that cannot be unpacked.
+        TraceError: The file cannot be unpacked.
     """
     left_out, assumed = LeftOut(), LeftOut()
-    gathering = Gathering(("cpus",))
+    builder = TraceBuilder(("cpus",))
     whole_jobs = [np.empty(0, np.int64)]
     parts: list[_Parts] = []
     for batch in spaced(path, _FIELDS, b";", left_out):
-        sieve = Sieve(left_out, path.name, batch.lines)
+        rows = RowFilter(left_out, path.name, batch.lines)
         job, unreadable = integers(batch.columns["job"])
-        sieve.drop("job is no number", unreadable)
+        rows.drop("job is no number", unreadable)
         values = {}
         for name in _READ[1:]:
             values[name], unreadable = numbers(batch.columns[name])
-            sieve.drop(f"{name.replace('_', ' ')} is no number", unreadable)
+            rows.drop(f"{name.replace('_', ' ')} is no number", unreadable)
         part = np.isin(values["status"], _PARTS)
-        submitted, far_submission = microseconds(values["submitted"])
-        runtime, far_runtime = microseconds(values["runtime"])
-        sieve.drop("submission time is unknown", (submitted < 0) & ~part)
-        sieve.drop("run time is unknown or none", runtime <= 0)
-        sieve.drop("a time is beyond 285 years", far_submission | far_runtime)
+        submitted, late_submission = microseconds(values["submitted"])
+        runtime, long_runtime = microseconds(values["runtime"])
+        rows.drop("submission time is unknown", (submitted < 0) & ~part)
+        rows.drop("run time is unknown or none", runtime <= 0)
+        rows.drop("a time is beyond 285 years", late_submission | long_runtime)
         allocated = values["processors"]
         processors = np.where(allocated > 0, allocated, values["requested_processors"])
-        sieve.drop("processors are unknown or none", processors <= 0)
-        sieve.drop("user is unknown", values["user"] < 0)
-        whole = sieve.kept & ~part
+        rows.drop("processors are unknown or none", processors <= 0)
+        rows.drop("user is unknown", values["user"] < 0)
+        whole = rows.kept & ~part
         unknown = whole & ~np.isin(values["status"], _STATUSES)
         assumed.add("status is unknown: the job is whole", path.name, batch.lines[unknown])
-        requested = sieve.kept & (allocated <= 0)
+        requested = rows.kept & (allocated <= 0)
         assumed.add("processors are those requested", path.name, batch.lines[requested])
         demand = processors[:, np.newaxis]
         tasks = TaskRows(submitted, runtime, batch.columns["user"], job, demand)
-        gathering.add(tasks, whole)
+        builder.add(tasks, whole)
         whole_jobs.append(job[whole])
-        parts.append(_Parts.of(tasks, batch.lines, sieve.kept & part))
-    _add_parts(gathering, parts, np.concatenate(whole_jobs), left_out, path.name)
+        parts.append(_Parts.of(tasks, batch.lines, rows.kept & part))
+    _add_parts(builder, parts, np.concatenate(whole_jobs), left_out, path.name)
     return Conversion(
-        gathering.trace(),
+        builder.trace(),
         left_out,
         assumed,
         tuple(name.replace("_", " ") for name in _FIELDS if name not in _READ),
@@ -115,7 +115,7 @@ def convert(path: Path) -> Conversion:
 
 @dataclass(frozen=True)
 class _Parts:
-    """Lines of parts, one entry each; see Tasks."""
+    """Lines of parts, one entry each; see TaskRows."""
 
     submitted: NDArray[np.int64]
     runtime: NDArray[np.int64]
@@ -138,13 +138,13 @@ class _Parts:
 
 
 def _add_parts(
-    gathering: Gathering,
+    builder: TraceBuilder,
     batches: list[_Parts],
     whole_jobs: NDArray[np.int64],
     left_out: LeftOut,
     file: str,
 ) -> None:
-    """Make one task of the parts of each job that has no whole line."""
+    """Add one task for the parts of each job that has no whole line."""
     if not batches:
         return
     job = np.concatenate([batch.job for batch in batches])
@@ -153,23 +153,25 @@ def _add_parts(
     processors = np.concatenate([batch.processors for batch in batches])
     lines = np.concatenate([batch.lines for batch in batches])
     users = pa.chunked_array([batch.user for batch in batches], pa.string()).combine_chunks()
-    sieve = Sieve(left_out, file, lines)
-    sieve.drop("is a part of a job whose whole line is read", np.isin(job, whole_jobs))
-    _, first, of_job = np.unique(job, return_index=True, return_inverse=True)
+    rows = RowFilter(left_out, file, lines)
+    rows.drop("is a part of a job whose whole line is read", np.isin(job, whole_jobs))
+    _, first, job_index = np.unique(job, return_index=True, return_inverse=True)
     further = np.ones(len(job), np.bool_)
     further[first] = False
-    sieve.drop("submission time is unknown", (submitted < 0)[first][of_job])
-    sieve.drop("is a further part of a job: it lengthens the task of the first part", further)
-    most = np.zeros(len(first))
-    np.maximum.at(most, of_job, processors)
-    core_microseconds = np.bincount(of_job, runtime * processors, len(first))
-    ran = np.rint(core_microseconds / np.maximum(most, 1)).astype(np.int64)
-    tasks = TaskRows(submitted, ran[of_job], users, job, most[of_job][:, np.newaxis])
-    gathering.add(tasks, sieve.kept)
+    rows.drop("submission time is unknown", (submitted < 0)[first][job_index])
+    rows.drop("is a further part of a job: it lengthens the task of the first part", further)
+    processors_of_job = np.zeros(len(first))
+    np.maximum.at(processors_of_job, job_index, processors)
+    core_microseconds = np.bincount(job_index, runtime * processors, len(first))
+    ran = np.rint(core_microseconds / np.maximum(processors_of_job, 1)).astype(np.int64)
+    tasks = TaskRows(
+        submitted, ran[job_index], users, job, processors_of_job[job_index][:, np.newaxis]
+    )
+    builder.add(tasks, rows.kept)
 
 
 def _checks(path: Path, rows_read: int) -> Iterator[TotalCheck]:
-    """Compare the rows with how many the file's header names."""
+    """Compare the number of rows with the number in the file's header."""
     with opened(path) as file:
         for line in io.TextIOWrapper(file, "utf-8", "backslashreplace"):
             if not line.lstrip().startswith(";"):

@@ -1,4 +1,4 @@
-"""Reading rows of text in batches: every row with its line, every field checked, none lost."""
+"""Reading rows of text in batches, with line numbers, field checks and counts of skipped rows."""
 
 import csv
 import json
@@ -19,10 +19,10 @@ from allocator.simulation.formats.conversion import LeftOut, Text
 from allocator.simulation.trace import MICROSECONDS, TraceError
 
 LONGEST = 2**53
-"""Microseconds, 285 years: up to here a float64 of seconds still tells them apart."""
+"""Microseconds, 285 years. Up to this limit a float64 of seconds distinguishes microseconds."""
 
 _BLOCK = 1 << 24
-"""Bytes of text that are looked at at a time."""
+"""Bytes of text that are read at a time."""
 
 _NUMBER = r"^-?(\d+\.?\d*|\.\d+)([eE][-+]?\d{1,3})?$"
 _INTEGER = r"^-?\d{1,18}$"
@@ -34,8 +34,8 @@ class Rows:
     """A batch of rows that have the right number of fields.
 
     Args:
-        lines: Their lines in the file, from 1.
-        columns: By name; trimmed.
+        lines: Line numbers in the file, from 1.
+        columns: Columns by name, without surrounding white space.
     """
 
     lines: NDArray[np.int64]
@@ -47,11 +47,11 @@ class Rows:
 
 @contextmanager
 def opened(path: Path) -> Iterator[IO[bytes]]:
-    """Open a file, unpacking it if its name ends in .gz, .bz2, .zst or (one file in it) .zip.
+    """Open a file. Unpack it if its name ends in .gz, .bz2, .zst or .zip (with one file in it).
 
     Raises:
-        OSError: It cannot be read.
-        TraceError: It cannot be unpacked, or it is a .zip of several files.
+        OSError: The file cannot be read.
+        TraceError: The file cannot be unpacked, or it is a .zip of several files.
     """
     try:
         if path.suffix != ".zip":
@@ -71,42 +71,42 @@ def opened(path: Path) -> Iterator[IO[bytes]]:
 
 
 def json_values(path: Path, printed_by: str) -> Iterator[Any]:
-    """Go through the values of JSON in a file, which stand one after another.
+    """Iterate over the successive JSON values in a file.
 
     Args:
-        path: The file, may be packed.
-        printed_by: The command that prints such a file, for people.
+        path: The file; may be packed.
+        printed_by: The command that prints such a file, for error messages.
 
     Raises:
         OSError: The file cannot be read.
-        TraceError: It cannot be unpacked, or a value is not JSON.
+        TraceError: The file cannot be unpacked, or a value is not JSON.
     """
     with opened(path) as file:
         content = file.read()
     try:
         text = content.decode(json.detect_encoding(content)).removeprefix("\ufeff")
         decoder = json.JSONDecoder()
-        place = _next_value(text, 0)
-        while place < len(text):
-            value, place = decoder.raw_decode(text, place)
+        position = _next_value(text, 0)
+        while position < len(text):
+            value, position = decoder.raw_decode(text, position)
             yield value
-            place = _next_value(text, place)
+            position = _next_value(text, position)
     except (ValueError, RecursionError) as error:
         raise TraceError(f"{path} is not JSON, as {printed_by} prints it: {error}") from None
 
 
-def _next_value(text: str, place: int) -> int:
-    while place < len(text) and text[place].isspace():
-        place += 1
-    return place
+def _next_value(text: str, position: int) -> int:
+    while position < len(text) and text[position].isspace():
+        position += 1
+    return position
 
 
 def header(path: Path) -> tuple[str, ...]:
-    """Return the names in the first line of a file, between commas, semicolons or tabs.
+    """Return the names in the first line of a file, separated by commas, semicolons or tabs.
 
     Raises:
         OSError: The file cannot be read.
-        TraceError: It is packed in a way that cannot be unpacked.
+        TraceError: The file cannot be unpacked.
     """
     line = _first_line(path)
     names = next(csv.reader([line], delimiter=_delimiter(line)), [])
@@ -114,11 +114,11 @@ def header(path: Path) -> tuple[str, ...]:
 
 
 def delimiter(path: Path) -> str:
-    """Return what stands between the names in the first line: a comma, semicolon or tab.
+    """Return the separator of the names in the first line: a comma, semicolon or tab.
 
     Raises:
         OSError: The file cannot be read.
-        TraceError: It is packed in a way that cannot be unpacked.
+        TraceError: The file cannot be unpacked.
     """
     return _delimiter(_first_line(path))
 
@@ -143,36 +143,36 @@ def separated(
     headed: bool = False,
     delimiter: str = ",",
 ) -> Iterator[Rows]:
-    """Read separated rows; those with more or fewer fields than names are left out.
+    """Read separated rows in batches. Rows with a wrong number of fields are skipped.
 
     Args:
-        path: The file, may be packed.
-        names: Of the columns, in order.
-        left_out: Is told of rows that cannot be read.
+        path: The file; may be packed.
+        names: Names of the columns, in order.
+        left_out: Collects the rows that cannot be read.
         headed: Whether to skip the first line.
-        delimiter: What stands between fields.
+        delimiter: The separator between fields.
 
     Raises:
         OSError: The file cannot be read.
-        TraceError: It is not text in columns.
+        TraceError: The file is not text in columns.
     """
-    odd: list[int] = []
+    invalid: list[int] = []
 
     def leave_out(row: Any) -> Literal["skip"]:  # noqa: ANN401 - pyarrow has no types
-        odd.append(row.number)
+        invalid.append(row.number)
         return "skip"
 
     with opened(path) as file:
         if not file.read(1):
             return
-    known = 0
+    reported = 0
     read = 0
     with opened(path) as file:
         try:
             reader = pyarrow.csv.open_csv(
                 file,
                 pyarrow.csv.ReadOptions(
-                    use_threads=False,  # else odd rows come without a number
+                    use_threads=False,  # otherwise invalid rows have no number
                     block_size=_BLOCK,
                     column_names=list(names),
                     skip_rows=int(headed),
@@ -185,25 +185,35 @@ def separated(
                 ),
             )
             for batch in reader:
-                before = np.array(odd) - 1 - np.arange(len(odd)) - headed
-                places = np.arange(read, read + len(batch))
-                lines = places + 1 + headed + np.searchsorted(before, places, side="right")
+                odd_positions = np.array(invalid) - 1 - np.arange(len(invalid)) - headed
+                positions = np.arange(read, read + len(batch))
+                lines = (
+                    positions + 1 + headed + np.searchsorted(odd_positions, positions, side="right")
+                )
                 read += len(batch)
                 yield Rows(lines, {name: _text(batch.column(name)) for name in names})
-                left_out.add(f"not {len(names)} fields", path.name, np.array(odd[known:], np.int64))
-                known = len(odd)
+                left_out.add(
+                    f"not {len(names)} fields", path.name, np.array(invalid[reported:], np.int64)
+                )
+                reported = len(invalid)
         except pa.ArrowInvalid as error:
             raise TraceError(f"{path}, after {read} rows: {error}") from error
-    left_out.rows_read += read + len(odd)
-    left_out.add(f"not {len(names)} fields", path.name, np.array(odd[known:], np.int64))
+    left_out.rows_read += read + len(invalid)
+    left_out.add(f"not {len(names)} fields", path.name, np.array(invalid[reported:], np.int64))
 
 
 def spaced(path: Path, names: Sequence[str], comment: bytes, left_out: LeftOut) -> Iterator[Rows]:
-    """Read rows with white space between fields; empty lines and comments are no rows.
+    """Read rows with white space between fields. Empty lines and comments do not count as rows.
+
+    Args:
+        path: The file; may be packed.
+        names: Names of the columns, in order.
+        comment: Prefix of comment lines.
+        left_out: Collects the rows that cannot be read.
 
     Raises:
         OSError: The file cannot be read.
-        TraceError: It is packed in a way that cannot be unpacked.
+        TraceError: The file cannot be unpacked.
     """
     with opened(path) as file:
         for first, raw in _whole_lines(file):
@@ -215,75 +225,75 @@ def spaced(path: Path, names: Sequence[str], comment: bytes, left_out: LeftOut) 
                 ],
                 np.int64,
             )
-            rows = pa.array([raw[place] for place in (lines - first).tolist()], pa.binary())
+            rows = pa.array([raw[index] for index in (lines - first).tolist()], pa.binary())
             fields = pc.utf8_split_whitespace(_text(rows))
-            right = _array(pc.equal(pc.list_value_length(fields), len(names)))
+            valid = _array(pc.equal(pc.list_value_length(fields), len(names)))
             left_out.rows_read += len(lines)
-            left_out.add(f"not {len(names)} fields", path.name, lines[~right])
-            whole = fields.filter(pa.array(right))
+            left_out.add(f"not {len(names)} fields", path.name, lines[~valid])
+            whole = fields.filter(pa.array(valid))
             yield Rows(
-                lines[right],
-                {name: pc.list_element(whole, place) for place, name in enumerate(names)},
+                lines[valid],
+                {name: pc.list_element(whole, index) for index, name in enumerate(names)},
             )
 
 
 def integers(column: Text) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-    """Return whole numbers, and where there is none, or none of 64 bits; those are 0."""
+    """Return whole numbers and a mask of fields without a 64-bit whole number, which become 0."""
     try:
         return _array(column.cast(pa.int64())), np.zeros(len(column), np.bool_)
     except pa.ArrowInvalid:
         long = pc.and_(
             pc.match_substring_regex(column, r"^\d{19}$"), pc.less_equal(column, _LARGEST)
         )
-        good = pc.or_(pc.match_substring_regex(column, _INTEGER), long)
-        return _array(pc.if_else(good, column, "0").cast(pa.int64())), ~_array(good)
+        valid = pc.or_(pc.match_substring_regex(column, _INTEGER), long)
+        return _array(pc.if_else(valid, column, "0").cast(pa.int64())), ~_array(valid)
 
 
 def with_decimal_points(column: Text) -> tuple[Text, NDArray[np.bool_]]:
-    """Return a column whose numbers such as 1,5 are written 1.5, and where that was so."""
+    """Return a column with numbers such as 1,5 rewritten as 1.5, and a mask of rewritten fields."""
     commas = pc.match_substring_regex(column, r"^-?\d*,\d+([eE][-+]?\d{1,3})?$")
     return pc.if_else(commas, pc.replace_substring(column, ",", "."), column), _array(commas)
 
 
 def numbers(column: Text) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
-    """Return numbers, and where there is none, or none that is finite; those are 0."""
+    """Return numbers and a mask of fields without a finite number, which become 0."""
     try:
         values = _array(column.cast(pa.float64()))
         wrong = np.zeros(len(column), np.bool_)
     except pa.ArrowInvalid:
-        good = pc.match_substring_regex(column, _NUMBER)
-        values = _array(pc.if_else(good, column, "0").cast(pa.float64()))
-        wrong = ~_array(good)
+        valid = pc.match_substring_regex(column, _NUMBER)
+        values = _array(pc.if_else(valid, column, "0").cast(pa.float64()))
+        wrong = ~_array(valid)
     wrong |= ~np.isfinite(values)
     return np.where(wrong, 0.0, values), wrong
 
 
 def microseconds(seconds: NDArray[np.float64]) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-    """Return whole microseconds, and where they are beyond LONGEST either way; those are 0."""
+    """Return whole microseconds and a mask of values beyond ±LONGEST, which become 0."""
     wrong = np.abs(seconds) > LONGEST / MICROSECONDS
     return np.rint(np.where(wrong, 0.0, seconds) * MICROSECONDS).astype(np.int64), wrong
 
 
 def missing(column: Text) -> NDArray[np.bool_]:
-    """Return where a field is empty."""
+    """Return a mask of empty fields."""
     return _array(pc.equal(column, ""))
 
 
 def _whole_lines(file: IO[bytes]) -> Iterator[tuple[int, list[bytes]]]:
-    """Go through a file, some lines at a time: the number of the first, from 1, and the lines."""
+    """Iterate over a file in groups of lines: (number of the first line, from 1; the lines)."""
     first = 1
-    rest = b""
+    remainder = b""
     while block := file.read(_BLOCK):
-        *whole, rest = (rest + block).split(b"\n")
+        *whole, remainder = (remainder + block).split(b"\n")
         yield first, whole
         first += len(whole)
-    yield first, [rest]
+    yield first, [remainder]
 
 
 def _text(column: Any) -> Text:  # noqa: ANN401
     try:
         text = column.cast(pa.string())
-    except pa.ArrowInvalid:  # not UTF-8: kept readable, and different names different
+    except pa.ArrowInvalid:  # not UTF-8: escaped, so that different names stay different
         text = pa.array([value.decode(errors="backslashreplace") for value in column.to_pylist()])
     return pc.utf8_trim_whitespace(text)
 

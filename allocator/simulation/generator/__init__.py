@@ -1,1 +1,1 @@
-"""Synthetic workloads with the published moments of traces that cannot be passed on."""
+"""Synthetic workloads with the published statistics of traces that may not be redistributed."""

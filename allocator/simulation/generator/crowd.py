@@ -1,4 +1,4 @@
-"""A month in which users share a pool, and what may decide whether memory pays can be turned."""
+"""A month in which users share a pool, with parameters that may decide whether memory helps."""
 
 from dataclasses import dataclass
 
@@ -11,24 +11,25 @@ DAYS = 30
 _SECONDS = DAYS * 86_400
 _RUN_S = 3600.0
 TASKS_OF_WIDTH = _SECONDS / _RUN_S
-"""Of a month, for each task that runs at once."""
+"""Tasks per month for each task that runs at once."""
 _RUN_SPREAD = 1.0
-"""Of the logarithm of run times."""
-_MOST = 0.4
+"""Standard deviation of the logarithm of run times."""
+_LARGEST_DEMAND = 0.4
 LEAST = 4.0
-"""Tasks at once."""
+"""Minimum number of tasks at once."""
 
 
 @dataclass(frozen=True)
 class Crowd:
-    """What a workload is like.
+    """Properties of a workload.
 
     Args:
-        users: How many.
-        width: Tasks that run at once in the mean: the mean use over the mean demand of a task.
-        concentration: Of the logarithm of users' numbers of tasks; 0: all have as many.
-        burst: Tasks that a user submits at once in the mean, over those that run at once.
-        spread: Of the logarithm of tasks' demands; 0: all are as large.
+        users: Number of users.
+        width: Mean number of tasks that run at once: mean use divided by a task's mean demand.
+        concentration: Standard deviation of the logarithm of users' task counts. 0: all users have
+            the same count.
+        burst: Mean number of tasks that a user submits at once, as a fraction of `width`.
+        spread: Standard deviation of the logarithm of tasks' demands. 0: all demands are equal.
     """
 
     users: int = 50
@@ -39,28 +40,27 @@ class Crowd:
 
 
 def generate(seed: int, crowd: Crowd) -> Trace:
-    """Draw a month of tasks of an hour in the mean; the same seed and crowd give the same.
+    """Draw a month of tasks with a mean run time of an hour. Equal arguments give equal traces.
 
-    There are `width` × TASKS_OF_WIDTH tasks, at least one of each user; a burst has a geometric
-    number of tasks, at least one, and comes at any moment. One resource; no task asks for more
-    than two fifths of what is used in the mean, so that there is room for it at every load of
-    interest.
+    There are `width` × TASKS_OF_WIDTH tasks, at least one per user. A burst has a geometric number
+    of tasks, at least one, and comes at a random moment. There is one resource. A task asks for at
+    most two fifths of the mean use, so that it fits at every load of interest.
 
     Raises:
-        ValueError: So few tasks run at once that this cannot be.
+        ValueError: `width` is below LEAST.
     """
     if crowd.width < LEAST:
         raise ValueError(f"{crowd.width:g} tasks at once are too few, at least {LEAST:g}")
     random = np.random.default_rng(seed)
     tasks = max(int(crowd.width * TASKS_OF_WIDTH), crowd.users)
     weight = np.exp(crowd.concentration * random.normal(0.0, 1.0, crowd.users))
-    others = random.choice(crowd.users, tasks - crowd.users, p=weight / weight.sum())
-    user = np.sort(np.concatenate((np.arange(crowd.users), others)))
+    drawn = random.choice(crowd.users, tasks - crowd.users, p=weight / weight.sum())
+    user = np.sort(np.concatenate((np.arange(crowd.users), drawn)))
     submitted = _bursts(random, user, max(crowd.burst * crowd.width, 1.0))
     order = np.argsort(submitted, kind="stable")
     runtime = _RUN_S * np.exp(_RUN_SPREAD * random.normal(0.0, 1.0, tasks) - _RUN_SPREAD**2 / 2)
     demand = np.exp(crowd.spread * random.normal(0.0, 1.0, tasks) - crowd.spread**2 / 2)
-    demand = np.minimum(demand, _MOST * crowd.width)
+    demand = np.minimum(demand, _LARGEST_DEMAND * crowd.width)
     appearance, number = by_appearance(user[order])
     return Trace(
         resources=("cpus",),
@@ -75,7 +75,13 @@ def generate(seed: int, crowd: Crowd) -> Trace:
 
 
 def _bursts(random: np.random.Generator, user: NDArray[np.int64], mean: float) -> NDArray[np.int64]:
-    """Return when each task comes, given whose it is, sorted: a burst is tasks of one user."""
+    """Return the submission time of each task in microseconds. A burst has tasks of one user.
+
+    Args:
+        random: Random generator.
+        user: User of each task, sorted.
+        mean: Mean number of tasks in a burst.
+    """
     begins = random.random(len(user)) < 1.0 / mean
     begins |= np.diff(user, prepend=-1) != 0
     burst = np.cumsum(begins) - 1

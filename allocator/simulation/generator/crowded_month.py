@@ -1,4 +1,4 @@
-"""A month in which as many users as in Google's wait at once: all alike, with more than fits."""
+"""A month with as many waiting users as in Google's cluster: identical and overloaded users."""
 
 from collections.abc import Callable
 
@@ -7,23 +7,23 @@ from allocator.simulation.trace import Trace
 
 TASKS = 50_000
 _BURST = 0.5
-"""Of the tasks that run at once."""
+"""Tasks that a user submits at once, as a fraction of the tasks that run at once."""
 
 
 def generate(seed: int, tasks: int = TASKS, progress: Callable[[int], None] | None = None) -> Trace:
-    """Draw about so many tasks of 627 users, each in bursts at any time of the month.
+    """Draw about `tasks` tasks of 627 users. Each user submits bursts at any time of the month.
 
     Args:
-        seed: Of all chance.
+        seed: Seed of all random numbers.
         tasks: At least 2,880, for four tasks at once.
-        progress: Is told how many tasks are done, at the end.
+        progress: Called once at the end, with the number of tasks.
 
     Raises:
         ValueError: There are too few tasks.
     """
     width = tasks / crowd.TASKS_OF_WIDTH
-    alike = crowd.Crowd(google_month.USERS, width, concentration=0.0, burst=_BURST)
-    trace = crowd.generate(seed, alike)
+    settings = crowd.Crowd(google_month.USERS, width, concentration=0.0, burst=_BURST)
+    trace = crowd.generate(seed, settings)
     if progress:
         progress(len(trace))
     return trace

@@ -1,4 +1,4 @@
-"""An hour like those of Google's cluster which TSF was simulated on (TSF §VI-B, Fig. 8)."""
+"""An hour like the hour of Google's cluster on which TSF was simulated (TSF §VI-B, Fig. 8)."""
 
 from collections.abc import Callable
 from itertools import combinations
@@ -7,7 +7,7 @@ import numpy as np
 from numpy.random import Generator
 from numpy.typing import NDArray
 
-from allocator.simulation.generator import jobs as of_jobs
+from allocator.simulation.generator import jobs as job_sizes
 from allocator.simulation.generator.jobs import JobLimits, Jobs, as_trace, demands, sizes
 from allocator.simulation.generator.moments import CHOSEN, TSF, Moment
 from allocator.simulation.statistics import statistics
@@ -15,7 +15,7 @@ from allocator.simulation.trace import MICROSECONDS, UNCONSTRAINED, MachineClass
 
 TASKS = 180_000
 FEWEST = 9_000
-"""Tasks; with fewer there are not 50 machines."""
+"""Minimum number of tasks; with fewer there are less than 50 machines."""
 ATTRIBUTES = 21
 CLASSES = (
     ("small-mem", 0.312, 16.0, 16.0),
@@ -23,44 +23,49 @@ CLASSES = (
     ("large-mem", 0.081, 16.0, 48.0),
     ("large", 0.064, 32.0, 64.0),
 )
-"""Name, part of machines, cores, GiB: the four commonest kinds of Google's machines, which make
-98 % of them, the biggest taken as 32 cores and 64 GiB (published are only ratios)."""
+"""Machine classes: name, fraction of machines, cores, GiB.
+
+They are the four most common kinds of Google's machines, which make up 98 % of all. The largest
+counts as 32 cores and 64 GiB, because only ratios are published.
+"""
 
 _TASKS_OF_MACHINE = 180
 _VARIANTS = 8
 """Sets of attributes in each class."""
 _AT_MOST_TOGETHER = 3
-"""Attributes that a job requires."""
+"""Maximum number of attributes that a job requires."""
 
 _EVERYWHERE = 0.18
-"""The part of jobs that may run on every machine: below 20 %."""
+"""Fraction of jobs that may run on every machine: below 20 %."""
 _PICKY = 0.5
-"""The part of jobs that may run on a fifth of the machines or fewer."""
+"""Fraction of jobs that may run on a fifth of the machines or fewer."""
 _FIFTH = 0.2
 _FEWEST_MACHINES = 0.02
 _NEAREST = 5
-"""Constraints that are drawn from when one for so many machines is wanted."""
+"""Candidate constraints for a wanted number of machines; one of them is drawn."""
 
 _SECONDS = 3600
 _LOAD = 5.0
-"""What is asked for in the hour over what there is in it: under fair sharing about two jobs in five
-then wait for their first task, as published."""
+"""Demand in the hour divided by capacity in the hour.
+
+Under fair sharing, about two jobs in five then wait for their first task, as published.
+"""
 _USERS = 100
 _JOB_SPREAD = 0.5
 _LIMITS = JobLimits(spread=0.3, shortest=1.0, longest=4 * 3600)
 
 
 def generate(seed: int, tasks: int = TASKS, progress: Callable[[int], None] | None = None) -> Trace:
-    """Draw the hour; the same seed and tasks give the same trace.
+    """Draw the hour. Equal seed and tasks give equal traces.
 
-    1000 machines in four classes of capacity; machines of a class have one of a few sets of 21
-    attributes, and a job requires up to three of them. With fewer tasks there are as many fewer
-    machines and jobs.
+    There are 1000 machines in four classes of capacity. Machines of a class have one of a few sets
+    of 21 attributes, and a job requires up to three attributes. With fewer tasks, the numbers of
+    machines and jobs shrink in proportion.
 
     Args:
-        seed: Of all chance.
+        seed: Seed of all random numbers.
         tasks: At least FEWEST.
-        progress: Is told how many more tasks are done, now and then.
+        progress: Called now and then with the number of further tasks done.
 
     Raises:
         ValueError: There are too few tasks.
@@ -69,7 +74,7 @@ def generate(seed: int, tasks: int = TASKS, progress: Callable[[int], None] | No
         raise ValueError(f"{tasks} tasks are too few, at least {FEWEST}")
     random = np.random.default_rng(seed)
     machines, present = _machines(random, tasks // _TASKS_OF_MACHINE)
-    count = tasks // of_jobs.MEAN
+    count = tasks // job_sizes.MEAN
     size = sizes(random, count, tasks)
     constraints, constraint = _constraints(random, machines, present, count)
     demand = np.column_stack(
@@ -101,21 +106,21 @@ def generate(seed: int, tasks: int = TASKS, progress: Callable[[int], None] | No
 
 
 def moments(trace: Trace, tasks: int) -> list[Moment]:
-    """Compare a generated hour with what is known of the real ones."""
-    found = statistics(trace)
+    """Compare a generated hour with the published properties of the real hours."""
+    measured = statistics(trace)
     machines = tasks // _TASKS_OF_MACHINE
     size = np.bincount(trace.job)
     allowed = _allowed_machines(trace)
     cores = float(trace.capacity()[0])
     load = float(trace.runtime @ trace.demand[:, 0]) / MICROSECONDS / (cores * _SECONDS)
     return [
-        Moment("machines", machines, "=", found.machines, TSF),
+        Moment("machines", machines, "=", measured.machines, TSF),
         Moment("classes of capacity", 4, "=", len({m.capacity for m in trace.machines}), TSF),
         Moment("attributes", ATTRIBUTES, "=", _attributes(trace), TSF),
-        Moment("jobs", tasks // of_jobs.MEAN, "=", found.jobs, TSF),
-        Moment("tasks", tasks, "=", found.tasks, TSF),
-        Moment("hours of submissions", 1, "=", (found.last_s - found.first_s) / 3600, TSF),
-        Moment("tasks of the biggest job", of_jobs.LARGEST, "=", int(size.max()), TSF),
+        Moment("jobs", tasks // job_sizes.MEAN, "=", measured.jobs, TSF),
+        Moment("tasks", tasks, "=", measured.tasks, TSF),
+        Moment("hours of submissions", 1, "=", (measured.last_s - measured.first_s) / 3600, TSF),
+        Moment("tasks of the biggest job", job_sizes.LARGEST, "=", int(size.max()), TSF),
         Moment("jobs of one task, part", 0.6, "≥", float(np.mean(size == 1)), TSF),
         Moment("jobs of 10 tasks or fewer, part", 0.86, "=", float(np.mean(size <= 10)), TSF),
         Moment(
@@ -129,14 +134,14 @@ def moments(trace: Trace, tasks: int) -> list[Moment]:
             "jobs that can run on all machines, part",
             0.2,
             "≤",
-            float(np.mean(allowed == found.machines)),
+            float(np.mean(allowed == measured.machines)),
             TSF,
         ),
         Moment(
             "jobs that can run on a fifth of the machines or fewer, part",
             _PICKY,
             "=",
-            float(np.mean(allowed <= _FIFTH * found.machines)),
+            float(np.mean(allowed <= _FIFTH * measured.machines)),
             TSF,
         ),
         Moment("cores asked for over the hour, over all cores", _LOAD, "=", load, CHOSEN),
@@ -144,23 +149,23 @@ def moments(trace: Trace, tasks: int) -> list[Moment]:
 
 
 def _machines(random: Generator, count: int) -> tuple[tuple[MachineClass, ...], NDArray[np.bool_]]:
-    """Return the classes, and which attributes each has, shape (classes, ATTRIBUTES)."""
+    """Return the classes and a mask of each class's attributes, shape (classes, ATTRIBUTES)."""
     sizes_of_variants = []
-    left = count
-    for place, (_, part, _, _) in enumerate(CLASSES, 1):
-        number = round(part * count) if place < len(CLASSES) else left
-        left -= number
+    remaining = count
+    for index, (_, fraction, _, _) in enumerate(CLASSES, 1):
+        number = round(fraction * count) if index < len(CLASSES) else remaining
+        remaining -= number
         variants = min(_VARIANTS, number)
         weight = random.dirichlet(np.full(variants, 2.0))
         sizes_of_variants.append(1 + random.multinomial(number - variants, weight))
     total = sum(map(len, sizes_of_variants))
-    common = np.rint(np.linspace(0.1, 0.9, ATTRIBUTES) * total)  # each is somewhere
+    common = np.rint(np.linspace(0.1, 0.9, ATTRIBUTES) * total)  # each attribute occurs
     present = np.column_stack([random.permutation(total) < number for number in common])
     machines: list[MachineClass] = []
     for (name, _, cores, gib), of_variants in zip(CLASSES, sizes_of_variants, strict=True):
         for variant, number in enumerate(of_variants.tolist(), 1):
-            has = np.flatnonzero(present[len(machines)]) + 1
-            attributes = {f"attribute-{which}": "yes" for which in has}
+            having = np.flatnonzero(present[len(machines)]) + 1
+            attributes = {f"attribute-{attribute}": "yes" for attribute in having}
             machines.append(MachineClass(f"{name}-{variant}", number, (cores, gib), attributes))
     return tuple(machines), present
 
@@ -171,7 +176,7 @@ def _constraints(
     present: NDArray[np.bool_],
     jobs: int,
 ) -> tuple[tuple[tuple[int, ...], ...], NDArray[np.int32]]:
-    """Draw what jobs require so that they can run on as many machines as Fig. 8a has it."""
+    """Draw constraints of jobs. The numbers of machines that they allow follow Fig. 8a."""
     counts = np.array([machine.count for machine in machines])
     choices = {
         tuple(np.flatnonzero(present[:, required].all(axis=1)).tolist())
@@ -182,7 +187,7 @@ def _constraints(
     total = int(counts.sum())
     fifth = _FIFTH * total
     picky = [entry for entry in sized if _FEWEST_MACHINES * total <= entry[0] <= fifth]
-    others = [entry for entry in sized if fifth < entry[0] < total]
+    ordinary = [entry for entry in sized if fifth < entry[0] < total]
     kinds = np.repeat(
         [0, 1, 2],
         np.diff(np.rint(np.array([0.0, _PICKY, 1.0 - _EVERYWHERE, 1.0]) * jobs).astype(int)),
@@ -192,7 +197,7 @@ def _constraints(
     for job, kind in enumerate(random.permutation(kinds).tolist()):
         if kind == 2:
             continue
-        entries = (picky, others)[kind]
+        entries = (picky, ordinary)[kind]
         bounds = (_FEWEST_MACHINES * total, fifth, total)[kind : kind + 2]
         wanted = float(np.exp(random.uniform(*np.log(bounds))))
         classes = _near(random, entries, wanted)
@@ -203,19 +208,21 @@ def _constraints(
 def _near(
     random: Generator, entries: list[tuple[int, tuple[int, ...]]], wanted: float
 ) -> tuple[int, ...]:
-    """Return one of the sets of classes that have nearly so many machines."""
-    place = int(np.searchsorted([machines for machines, _ in entries], wanted))
-    first = max(0, min(place - _NEAREST // 2, len(entries) - _NEAREST))
+    """Return a random set of classes with about the wanted number of machines."""
+    index = int(np.searchsorted([machines for machines, _ in entries], wanted))
+    first = max(0, min(index - _NEAREST // 2, len(entries) - _NEAREST))
     near = entries[first : first + _NEAREST]
     return near[int(random.integers(len(near)))][1]
 
 
 def _allowed_machines(trace: Trace) -> NDArray[np.int64]:
-    """Return on how many machines each job can run."""
+    """Return the number of machines on which each job can run."""
     counts = [machine.count for machine in trace.machines]
-    allowed = [sum(counts[place] for place in classes) for classes in trace.constraints]
+    allowed = [sum(counts[index] for index in classes) for classes in trace.constraints]
     first = np.flatnonzero(np.diff(trace.job, prepend=np.int64(-1)))
-    return np.array([*allowed, sum(counts)])[trace.constraint[first]]  # UNCONSTRAINED is the last
+    return np.array([*allowed, sum(counts)])[
+        trace.constraint[first]
+    ]  # UNCONSTRAINED (−1) is the last entry
 
 
 def _attributes(trace: Trace) -> int:

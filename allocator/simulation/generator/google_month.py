@@ -1,4 +1,4 @@
-"""A month like that of Google's cluster which SDRF was simulated on (SDRF §7.2)."""
+"""A month like the month of Google's cluster on which SDRF was simulated (SDRF §7.2)."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -8,7 +8,7 @@ from numpy.random import Generator
 from numpy.typing import NDArray
 from scipy.special import ndtri
 
-from allocator.simulation.generator import jobs as of_jobs
+from allocator.simulation.generator import jobs as job_sizes
 from allocator.simulation.generator.failures import Loops, with_failures
 from allocator.simulation.generator.jobs import JobLimits, Jobs, as_trace, demands, sizes
 from allocator.simulation.generator.moments import (
@@ -26,38 +26,44 @@ USERS = 627
 TASKS = 32_000_000
 DAYS = 29
 FEWEST = 100_000
-"""Tasks; with fewer hardly 20 run at a time, and at low load big ones would never find room."""
+"""Minimum number of tasks.
+
+With fewer, hardly 20 tasks run at a time, and large tasks would not fit at low load.
+"""
 
 FINISHED, FAILED, JOBS = 18_217_975, 13_829_769, 672_004
-"""Events of the real trace: attempts that ended well, attempts that failed, and jobs."""
+"""Events of the real trace: successful attempts, failed attempts, and jobs."""
 
 _SECONDS = DAYS * 86_400
 
 _PEAK = 1.5
-"""Sessions in the busiest hour of the day over those in a mean hour."""
+"""Sessions in the busiest hour of the day divided by sessions in a mean hour."""
 _PEAK_HOUR = 14
 _WEEKEND = 0.7
 
 _MEDIAN_S = 180.0
-_MOST = 0.05
-"""Of mean use: no task asks for more, so that there is room for it at every load of interest; it
-takes effect below some 10⁶ tasks."""
+_LARGEST_DEMAND = 0.05
+"""Largest demand of a task, as a fraction of the mean use.
+
+The limit ensures that a task fits at every load of interest. It takes effect below about 10⁶ tasks.
+"""
 _LIMITS = JobLimits(spread=0.3, shortest=1.0, longest=4 * 86_400)
 
 
 @dataclass(frozen=True)
 class Knobs:
-    """What is not published, and has to be chosen or fitted to what is.
+    """Parameters that are not published. They are chosen, or fitted to published values.
 
     Args:
-        user_sigma: Of the logarithm of users' numbers of jobs: with 2.5 some have hundreds of
-            thousands, many a handful.
-        sessions: A user of k jobs works in about k to this power of sessions: who does much is
-            there most of the time.
-        session_s: Mean seconds of a job after its session's beginning.
-        user_spread: Of the logarithm of run times, between users.
-        job_spread: Likewise, between jobs of a user.
-        loops: How attempts that fail are spread; None: none fails, and jobs are of 40 tasks.
+        user_sigma: Standard deviation of the logarithm of users' job counts. With 2.5, some users
+            have hundreds of thousands of jobs and many a handful.
+        sessions: A user with k jobs works in about k to this power sessions. A user with many jobs
+            works most of the time.
+        session_s: Mean seconds from the beginning of a session to a job.
+        user_spread: Standard deviation of the logarithm of run times, between users.
+        job_spread: Standard deviation of the logarithm of run times, between jobs of a user.
+        loops: Distribution of failing attempts. None: no attempt fails, and jobs have 40 tasks on
+            average.
     """
 
     user_sigma: float
@@ -69,12 +75,12 @@ class Knobs:
 
     @property
     def heaviest(self) -> float:
-        """Return the part of jobs of the tenth of users that have most, but for chance."""
+        """Return the expected fraction of jobs that belong to the tenth of users with most jobs."""
         return heaviest_tenth(_weights(self.user_sigma))
 
 
 PLAIN = Knobs(user_sigma=2.5, sessions=0.6, session_s=3600.0, user_spread=0.5, job_spread=1.6)
-"""A month in which nothing fails."""
+"""Parameters of a month without failures."""
 FITTED = Knobs(
     user_sigma=2.27,
     sessions=0.87,
@@ -83,7 +89,7 @@ FITTED = Knobs(
     job_spread=1.17,
     loops=Loops(jobs=0.0105, user_spread=2.48, spread=1.32, attempt_s=95.0, attempt_spread=0.33),
 )
-"""What comes nearest to all that is published; `longshare trace fit` says how near."""
+"""Parameters that fit all published values best; `longshare trace fit` prints the deviations."""
 
 
 def generate(
@@ -92,18 +98,18 @@ def generate(
     progress: Callable[[int], None] | None = None,
     knobs: Knobs = FITTED,
 ) -> Trace:
-    """Draw the month; the same seed, tasks and knobs give the same trace.
+    """Draw the month. Equal seed, tasks and parameters give equal traces.
 
-    Users differ in size (log-normal numbers of jobs) and work in sessions, more of them by day
-    and on weekdays; the tasks of a job are submitted together, ask for the same (cores and GiB)
-    and run for about as long; run times are log-normal. Some jobs' tasks fail again and again:
-    each attempt is a task of its own, as SDRF §7.2 counts them.
+    Users differ in size (log-normal job counts). They work in sessions, more of them by day and on
+    weekdays. The tasks of a job are submitted together, have the same demand (cores and GiB) and
+    similar run times. Run times are log-normal. The tasks of some jobs fail repeatedly. Each
+    attempt is a task of its own, as in SDRF §7.2.
 
     Args:
-        seed: Of all chance.
+        seed: Seed of all random numbers.
         tasks: At least FEWEST.
-        progress: Is told how many more tasks are done, now and then.
-        knobs: What is not published.
+        progress: Called now and then with the number of further tasks done.
+        knobs: Parameters that are not published.
 
     Raises:
         ValueError: There are too few tasks.
@@ -114,8 +120,8 @@ def generate(
     failed, count = _counts(tasks, knobs)
     size = sizes(random, count, tasks - failed)
     weight = _weights(knobs.user_sigma)
-    others = random.choice(USERS, count - USERS, p=weight / weight.sum())
-    user = random.permutation(np.concatenate((np.arange(USERS), others)))
+    drawn = random.choice(USERS, count - USERS, p=weight / weight.sum())
+    user = random.permutation(np.concatenate((np.arange(USERS), drawn)))
     submitted = np.rint(_times(random, user, knobs) * MICROSECONDS).astype(np.int64)
     order = np.argsort(submitted, kind="stable")
     user = user[order]
@@ -131,15 +137,15 @@ def generate(
     jobs = Jobs(submitted[order], size, user, runtime, demand)
     if knobs.loops is not None:
         jobs = with_failures(random, jobs, knobs.loops, failed, _SECONDS)
-    most = (jobs.size * jobs.runtime) @ jobs.demand / _SECONDS * _MOST
-    jobs = replace(jobs, demand=np.minimum(jobs.demand, np.maximum(np.round(most, 2), 0.01)))
+    largest = (jobs.size * jobs.runtime) @ jobs.demand / _SECONDS * _LARGEST_DEMAND
+    jobs = replace(jobs, demand=np.minimum(jobs.demand, np.maximum(np.round(largest, 2), 0.01)))
     return as_trace(random, jobs, _LIMITS, resources=("cpus", "mem"), progress=progress)
 
 
 def _counts(tasks: int, knobs: Knobs) -> tuple[int, int]:
-    """Return how many attempts fail, and how many jobs there are."""
+    """Return the number of failing attempts and the number of jobs."""
     if knobs.loops is None:
-        return 0, tasks // of_jobs.MEAN
+        return 0, tasks // job_sizes.MEAN
     return round(tasks * FAILED / (FINISHED + FAILED)), round(tasks * JOBS / (FINISHED + FAILED))
 
 
@@ -149,31 +155,35 @@ def _weights(sigma: float) -> NDArray[np.float64]:
 
 
 def moments(trace: Trace, tasks: int, knobs: Knobs = FITTED) -> list[Moment]:
-    """Compare a generated month with what is known of the real one."""
-    found = statistics(trace)
-    first, again = _first_and_again(trace)
-    size = np.bincount(trace.job[~again])
+    """Compare a generated month with the published properties of the real month."""
+    measured = statistics(trace)
+    first, retried = _first_and_retries(trace)
+    size = np.bincount(trace.job[~retried])
     failed, jobs = _counts(tasks, knobs)
-    heaviest = heaviest_tenth(np.bincount(trace.user[~again]))
-    runtime = trace.runtime[~again] / MICROSECONDS
+    heaviest = heaviest_tenth(np.bincount(trace.user[~retried]))
+    runtime = trace.runtime[~retried] / MICROSECONDS
     median, mean = float(np.median(runtime)), float(runtime.mean())
     peak = peak_hour(trace.submitted[first])
     spreads = knobs.user_spread**2 + knobs.job_spread**2 + _LIMITS.spread**2
     return [
-        Moment("users", USERS, "=", found.users, SDRF),
-        Moment("tasks", tasks, "=", found.tasks, SDRF),
+        Moment("users", USERS, "=", measured.users, SDRF),
+        Moment("tasks", tasks, "=", measured.tasks, SDRF),
         Moment(
             "days from first to last submission",
             DAYS,
             "=",
-            (found.last_s - found.first_s) / 86_400,
+            (measured.last_s - measured.first_s) / 86_400,
             REISS,
         ),
-        Moment("jobs", jobs, "=", found.jobs, EVENTS if failed else TSF),
-        *([Moment("attempts that fail", failed, "=", int(again.sum()), EVENTS)] if failed else []),
+        Moment("jobs", jobs, "=", measured.jobs, EVENTS if failed else TSF),
+        *(
+            [Moment("attempts that fail", failed, "=", int(retried.sum()), EVENTS)]
+            if failed
+            else []
+        ),
         Moment("jobs of one task, part", 0.6, "≥", float(np.mean(size <= 1)), TSF),
         Moment("jobs of 10 tasks or fewer, part", 0.86, "=", float(np.mean(size <= 10)), TSF),
-        Moment("tasks of the biggest job", of_jobs.LARGEST, "≤", int(size.max()), TSF),
+        Moment("tasks of the biggest job", job_sizes.LARGEST, "≤", int(size.max()), TSF),
         Moment("tasks of the heaviest tenth of users, part", knobs.heaviest, "=", heaviest, CHOSEN),
         Moment("run time, median, s", _MEDIAN_S, "=", median, CHOSEN),
         Moment("run time, mean over median", np.exp(spreads / 2), "=", mean / median, CHOSEN),
@@ -181,8 +191,8 @@ def moments(trace: Trace, tasks: int, knobs: Knobs = FITTED) -> list[Moment]:
     ]
 
 
-def _first_and_again(trace: Trace) -> tuple[NDArray[np.intp], NDArray[np.bool_]]:
-    """Return each job's first task, and which tasks came after it: all that failed before."""
+def _first_and_retries(trace: Trace) -> tuple[NDArray[np.intp], NDArray[np.bool_]]:
+    """Return each job's first task, and a mask of the tasks submitted later (the retries)."""
     _, first, job = np.unique(trace.job, return_index=True, return_inverse=True)
     return first, trace.submitted > trace.submitted[first][job]
 
@@ -194,18 +204,20 @@ def _median(values: NDArray[np.float64], weights: NDArray[np.int64]) -> float:
 
 
 def _times(random: Generator, user: NDArray[np.int64], knobs: Knobs) -> NDArray[np.float64]:
-    """Draw when each job is submitted, in seconds, given whose it is."""
-    of_user = np.bincount(user, minlength=USERS)
-    sessions = np.ceil(of_user**knobs.sessions).astype(np.int64)
+    """Draw the submission time of each job in seconds, given its user."""
+    job_counts = np.bincount(user, minlength=USERS)
+    sessions = np.ceil(job_counts**knobs.sessions).astype(np.int64)
     begins = _begins(random, int(sessions.sum()))
-    before = np.concatenate(([0], np.cumsum(sessions)[:-1]))
-    session = before[user] + np.floor(random.random(len(user)) * sessions[user]).astype(np.int64)
+    first_session = np.concatenate(([0], np.cumsum(sessions)[:-1]))
+    session = first_session[user] + np.floor(random.random(len(user)) * sessions[user]).astype(
+        np.int64
+    )
     times: NDArray[np.float64] = begins[session] + random.exponential(knobs.session_s, len(user))
     return times % _SECONDS
 
 
 def _begins(random: Generator, count: int) -> NDArray[np.float64]:
-    """Draw when sessions begin: an hour by its weight, and any moment within it."""
+    """Draw the beginnings of sessions: an hour by its weight, and a random moment within it."""
     hour = np.arange(DAYS * 24)
     weight = 1.0 + (_PEAK - 1.0) * np.cos(2 * np.pi * (hour - _PEAK_HOUR) / 24)
     weight[hour // 24 % 7 >= 5] *= _WEEKEND

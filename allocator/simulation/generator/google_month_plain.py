@@ -1,4 +1,4 @@
-"""Google's month without the attempts that failed: jobs of 40 tasks, and rounder knobs."""
+"""Google's month without failed attempts: jobs of 40 tasks on average, and rounder parameters."""
 
 from collections.abc import Callable
 
@@ -11,10 +11,10 @@ FEWEST = google_month.FEWEST
 
 
 def generate(seed: int, tasks: int = TASKS, progress: Callable[[int], None] | None = None) -> Trace:
-    """Draw the month, as google_month.generate does."""
+    """Draw the month, as google_month.generate does, but without failures."""
     return google_month.generate(seed, tasks, progress, google_month.PLAIN)
 
 
 def moments(trace: Trace, tasks: int) -> list[Moment]:
-    """Compare a generated month with what is known of the real one, but for its failures."""
+    """Compare a generated month with the published properties of the real one, except failures."""
     return google_month.moments(trace, tasks, google_month.PLAIN)

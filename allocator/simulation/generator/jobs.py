@@ -1,4 +1,4 @@
-"""Sizes of jobs as in Google's cluster, and the columns of their tasks (TSF §VI-B, Fig. 8b)."""
+"""Job sizes as in Google's cluster (TSF §VI-B, Fig. 8b), and the task columns of jobs."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -16,36 +16,41 @@ from allocator.simulation.trace import (
 )
 
 MEAN = 40
-"""Tasks of a job: 180 000 in 4500."""
+"""Mean number of tasks of a job: 180,000 in 4,500 jobs."""
 
 LARGEST = 20_000
-"""Tasks of the biggest job."""
+"""Tasks of the largest job."""
 
 _HUGE = 501
 _HUGE_EXPONENT = 0.5
 _BINS = ((0.64, 1, 1), (0.22, 2, 10), (0.10, 11, 100), (0.032, 101, 500))
-"""The part of jobs, the smallest and the largest size; all others have _HUGE tasks or more."""
+"""Fraction of jobs, smallest size and largest size. All other jobs have at least _HUGE tasks."""
 
 _HALVINGS = 60
-"""Steps of a bisection to the last bit of a double, nearly."""
+"""Bisection steps; the result is accurate to about the last bit of a double."""
 
 _CHUNK = 1 << 20
 """Tasks whose run times are drawn at a time."""
 
 
 def sizes(random: Generator, jobs: int, tasks: int) -> NDArray[np.int64]:
-    """Draw the sizes of jobs, in no order, that have so many tasks together.
+    """Draw the sizes of jobs in random order, with a given total.
 
-    Each bin has its exact part of the jobs, sizes within a bin are log-uniform, and those of huge
-    jobs, Pareto with exponent ½ up to LARGEST, are stretched until the total is right; the biggest
-    job has LARGEST tasks if there are enough.
+    Each bin has its exact fraction of the jobs. Sizes within a bin are log-uniform. Sizes of huge
+    jobs are Pareto with exponent ½ up to LARGEST, multiplied by a factor that gives the total. The
+    largest job has LARGEST tasks if there are enough tasks.
+
+    Args:
+        random: Random generator.
+        jobs: Number of jobs.
+        tasks: Total number of tasks.
 
     Raises:
-        ValueError: No such sizes are possible: tasks must be about MEAN times the jobs.
+        ValueError: Such sizes are impossible. `tasks` must be about MEAN times `jobs`.
     """
     drawn = []
-    for part, smallest, largest in _BINS:
-        uniform = random.random(round(part * jobs))
+    for fraction, smallest, largest in _BINS:
+        uniform = random.random(round(fraction * jobs))
         drawn.append(np.floor(smallest * ((largest + 1) / smallest) ** uniform))
     ordinary = np.concatenate(drawn).astype(np.int64)
     huge = _pareto(random, max(jobs - len(ordinary), 0))
@@ -62,7 +67,7 @@ def _pareto(random: Generator, count: int) -> NDArray[np.float64]:
 
 
 def _stretched(huge: NDArray[np.float64], total: int) -> NDArray[np.int64]:
-    """Multiply all by one factor, within the bounds, so that their total is right."""
+    """Multiply all sizes by one factor, within the bounds, so that they sum to the total."""
     if not _HUGE * len(huge) <= total <= LARGEST * len(huge):
         raise ValueError(f"{len(huge)} huge jobs cannot have {total} tasks together")
     if total >= LARGEST + _HUGE * (len(huge) - 1) and len(huge):
@@ -82,16 +87,17 @@ def _stretched(huge: NDArray[np.float64], total: int) -> NDArray[np.int64]:
 
 @dataclass(frozen=True)
 class Jobs:
-    """Jobs in order of submission, one entry each; the tasks of a job come at the same time.
+    """Jobs in order of submission, one entry each. The tasks of a job are submitted together.
 
     Args:
         submitted: Microseconds, ascending.
-        size: Tasks.
-        user: Numbers from 0, in any order.
+        size: Number of tasks.
+        user: User numbers from 0, in any order.
         runtime: Median seconds of the job's tasks.
-        demand: Of each of its tasks, shape (jobs, m).
-        constraint: As in a trace; None: none has any.
-        number: Of the job, where several entries are of one; None: its place.
+        demand: Demand of each of the job's tasks, shape (jobs, m).
+        constraint: As in a trace. None: no job has a constraint.
+        number: Job numbers, if several entries belong to one job. None: an entry's index is its
+            number.
     """
 
     submitted: NDArray[np.int64]
@@ -105,12 +111,12 @@ class Jobs:
 
 @dataclass(frozen=True)
 class JobLimits:
-    """How run times vary.
+    """Variation of run times.
 
     Args:
         spread: Standard deviation of the logarithm of run times within a job.
-        shortest: Seconds.
-        longest: Seconds.
+        shortest: Minimum, seconds.
+        longest: Maximum, seconds.
     """
 
     spread: float
@@ -118,7 +124,7 @@ class JobLimits:
     longest: float
 
 
-def as_trace(  # noqa: PLR0913 - what a trace is made of
+def as_trace(  # noqa: PLR0913 - the parts of a trace
     random: Generator,
     jobs: Jobs,
     limits: JobLimits,
@@ -128,16 +134,16 @@ def as_trace(  # noqa: PLR0913 - what a trace is made of
     constraints: tuple[tuple[int, ...], ...] = (),
     progress: Callable[[int], None] | None = None,
 ) -> Trace:
-    """Return the trace of all tasks of jobs; memory beyond it is 4 bytes per task.
+    """Return the trace of all tasks of jobs. Memory beyond the trace is 4 bytes per task.
 
     Args:
-        random: Where run times come from.
-        jobs: What is to be done.
-        limits: How run times vary.
+        random: Random generator of run times.
+        jobs: The jobs.
+        limits: Variation of run times.
         resources: Names of the m resources.
         machines: As in a trace.
         constraints: As in a trace.
-        progress: Is told how many more tasks are done, now and then.
+        progress: Called now and then with the number of further tasks done.
     """
     tasks = int(jobs.size.sum())
     appearance, number = by_appearance(jobs.user)
@@ -148,18 +154,18 @@ def as_trace(  # noqa: PLR0913 - what a trace is made of
     demand = np.empty((tasks, len(resources)))
     for start in range(0, tasks, _CHUNK):
         rows = slice(start, start + _CHUNK)
-        some = of_job[rows]
-        submitted[rows] = jobs.submitted[some]
-        seconds = jobs.runtime[some] * np.exp(random.normal(0.0, limits.spread, len(some)))
+        chunk = of_job[rows]
+        submitted[rows] = jobs.submitted[chunk]
+        seconds = jobs.runtime[chunk] * np.exp(random.normal(0.0, limits.spread, len(chunk)))
         seconds = np.clip(seconds, limits.shortest, limits.longest)
         runtime[rows] = np.rint(seconds * MICROSECONDS)
-        user[rows] = number[jobs.user[some]]
-        job[rows] = some if jobs.number is None else jobs.number[some]
-        demand[rows] = jobs.demand[some]
+        user[rows] = number[jobs.user[chunk]]
+        job[rows] = chunk if jobs.number is None else jobs.number[chunk]
+        demand[rows] = jobs.demand[chunk]
         if jobs.constraint is not None:
-            constraint[rows] = jobs.constraint[some]
+            constraint[rows] = jobs.constraint[chunk]
         if progress:
-            progress(len(some))
+            progress(len(chunk))
     return Trace(
         resources=resources,
         users=tuple(f"user-{name}" for name in appearance),
@@ -177,7 +183,15 @@ def as_trace(  # noqa: PLR0913 - what a trace is made of
 def demands(
     random: Generator, jobs: int, median: float, sigma: float, bounds: tuple[float, float]
 ) -> NDArray[np.float64]:
-    """Draw what each job's tasks ask for of one resource: log-normal, in hundredths."""
+    """Draw each job's demand of one resource: log-normal, in hundredths.
+
+    Args:
+        random: Random generator.
+        jobs: Number of jobs.
+        median: Median demand.
+        sigma: Standard deviation of the logarithm.
+        bounds: Smallest and largest demand.
+    """
     drawn = np.clip(median * np.exp(random.normal(0.0, sigma, jobs)), *bounds)
     hundredths: NDArray[np.float64] = np.rint(drawn * 100) / 100
     return hundredths

@@ -1,4 +1,4 @@
-"""How close a generated workload came to what is known of the real one."""
+"""Moments: published properties of a real workload, compared with a generated workload."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -9,7 +9,7 @@ REISS = "Reiss et al. 2012"
 EVENTS = "the trace's events"
 """Counts of events in the published trace: 18,217,975 FINISH, 13,829,769 FAIL, 672,004 jobs."""
 CHOSEN = "chosen"
-"""Not published: what the generator aims at for want of better."""
+"""Source of an unpublished value: the generator's own target."""
 
 
 @dataclass(frozen=True)
@@ -17,11 +17,11 @@ class Moment:
     """One property of a workload.
 
     Args:
-        name: What, with its unit.
-        wanted: Its published value, or the bound on it.
-        relation: Whether it should be equal, at most or at least that.
-        got: Its value in the generated workload.
-        source: Who published it.
+        name: Name of the property, with its unit.
+        wanted: The published value or bound.
+        relation: Whether the property should equal, not exceed, or reach the published value.
+        got: The value in the generated workload.
+        source: The publication.
     """
 
     name: str
@@ -32,7 +32,7 @@ class Moment:
 
     @property
     def off(self) -> float:
-        """Return by which part of the wanted value it is off; 0 within a bound."""
+        """Return the relative deviation from the published value; 0 within a bound."""
         if (self.relation == "≤" and self.got <= self.wanted) or (
             self.relation == "≥" and self.got >= self.wanted
         ):

@@ -59,8 +59,8 @@ def _prefetch(_context: _Untyped, array: _Untyped, _place: _Untyped) -> _Untyped
         indices = [arguments[1], *[ir.Constant(ir.IntType(64), 0)] * (kind.ndim - 1)]
         entry = get_pointer(context, builder, kind, entries, indices)
         pointer, number = ir.IntType(8).as_pointer(), ir.IntType(32)
-        signature_of_prefetch = ir.FunctionType(ir.VoidType(), [pointer, number, number, number])
-        function = get_function(builder.module, signature_of_prefetch, "llvm.prefetch.p0i8")
+        prefetch_type = ir.FunctionType(ir.VoidType(), [pointer, number, number, number])
+        function = get_function(builder.module, prefetch_type, "llvm.prefetch.p0i8")
         to_read, all_caches, data = (ir.Constant(number, choice) for choice in (0, 3, 1))
         builder.call(function, [builder.bitcast(entry, pointer), to_read, all_caches, data])
         return context.get_dummy_value()

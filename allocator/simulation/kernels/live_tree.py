@@ -1,8 +1,8 @@
 """The Live Tree in arrays. It counts events and, when kept anyway, gives the first user.
 
 Each step repeats allocator.fairness.live_tree on the envelopes of allocator.fairness.priorities.
-Crossings agree to the last bit, because the order of crossings decides ties. Its time is s, which
-falls.
+Crossings agree with those to the last bit. Only the order of crossings matters, but crossings that
+are equal there must be equal here. Time is s, which falls.
 """
 
 from typing import NamedTuple

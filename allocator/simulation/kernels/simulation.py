@@ -416,7 +416,7 @@ def _whole(amount: float, scale: float, rounded: bool) -> int:
 
 @part
 def _may_start(state: State, rule: Rule, freed: int) -> bool:
-    """Whether a task might start. If users are skipped, that needs a fresh head or a freed machine."""
+    """Whether a task might start. If users are skipped, a head must be fresh or a machine freed."""
     if rule.skip and freed == NOWHERE and state.counters[FRESH] == 0:
         return False
     return state.counters[ACTIVE] > 0  # type: ignore[no-any-return]

@@ -1,4 +1,4 @@
-"""Users whose next task fits nowhere ("stuck"), and a search for the first whose task fits again."""
+"""Users whose next task fits nowhere ("stuck"), and a search for users whose task fits again."""
 
 from typing import NamedTuple
 

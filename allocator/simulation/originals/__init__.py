@@ -1,6 +1,6 @@
-"""How other systems keep account of users: now and then, with their roundings and penalties.
+"""Emulated schedulers: other systems' user accounts, with their sampling, rounding and penalties.
 
-`allocator/fairness/policies/rivals` has what they are after, exact at every instant. What follows a
-policy here does the same by the original's own arithmetic, at the original's instants, so that what
-looking now and then costs can be measured.
+Policies in `allocator/fairness/policies/rivals` compute what these systems aim at, exactly at every
+instant. The emulated schedulers compute the same with the original's arithmetic, at the original's
+sampling instants. Comparing both shows the cost of sampling.
 """

@@ -1,4 +1,4 @@
-"""Which original belongs to which policy, and how often it looks."""
+"""Catalogue: the emulated scheduler of each policy, and its sampling period."""
 
 import math
 from collections.abc import Callable, Mapping
@@ -21,7 +21,7 @@ from allocator.simulation.originals.slurm import Slurm
 from allocator.simulation.originals.volcano import OriginalVolcano
 
 AS_ORIGINAL = "original"
-"""As a period: that of the original."""
+"""A value of `sampled`: the original's own period."""
 
 _ORIGINALS: Mapping[str, type[Original]] = {
     "slurm-fair-tree": Slurm,
@@ -34,10 +34,10 @@ _ORIGINALS: Mapping[str, type[Original]] = {
 
 
 def create_policy(name: str, parameters: Mapping[str, object]) -> policies.Policy:
-    """Make a policy of the live cluster, or one that is there for simulations alone.
+    """Create a policy of the live cluster, or the policy "kai", which exists only for simulations.
 
     Raises:
-        ValueError: there is none of that name, or it does not take the parameters.
+        ValueError: No policy has this name, or the policy rejects the parameters.
     """
     if name != Kai.name:
         return plugins.create(name, parameters)
@@ -48,34 +48,40 @@ def create_policy(name: str, parameters: Mapping[str, object]) -> policies.Polic
 
 
 def period_of(policy: policies.Policy, sampled: float | str) -> float:
-    """Return the seconds between two looks.
+    """Return the sampling period in seconds.
 
     Args:
-        policy: What is imitated.
+        policy: The policy to emulate.
         sampled: Seconds, a duration such as "5m", or "original".
 
     Raises:
-        ValueError: it is none of these, or nothing is sampled under the policy.
+        ValueError: The value is invalid, or the policy cannot be sampled.
     """
     kind = _ORIGINALS.get(policy.name, Frozen)
     if kind is Frozen and (policy.counts_tasks or policy.per_machine or policy.queues):
         raise ValueError(
-            f"under {policy.name} priorities are not only of users; nothing is sampled"
+            f"under {policy.name} priorities do not depend on users alone; they cannot be sampled"
         )
     if sampled != AS_ORIGINAL:
         period = seconds(sampled)
         if not isinstance(period, float | int) or not 0.0 < period < math.inf:
-            raise ValueError(f"{sampled!r} is no time from one look to the next, such as '5m'")
+            raise ValueError(f"{sampled!r} is not a sampling period, such as '5m'")
         return float(period)
     if kind is Frozen:
         raise ValueError(
-            f"{policy.name} is not sampled by anybody; say how often, such as '5m'. "
-            f"Originals are known of: {', '.join(_ORIGINALS)}"
+            f"{policy.name} has no original; give a sampling period, such as '5m'. "
+            f"Policies with an original: {', '.join(_ORIGINALS)}"
         )
     return kind.PERIOD
 
 
 def original_of(policy: policies.Policy, capacity: Quantities, period: float) -> Original:
-    """Return accounts as the original of a policy keeps them, looking so often."""
-    make: Callable[[Any, Quantities, float], Original] = _ORIGINALS.get(policy.name, Frozen)
-    return make(policy, capacity, period)
+    """Return an emulated scheduler for a policy.
+
+    Args:
+        policy: The policy to emulate.
+        capacity: The cluster's capacity.
+        period: Sampling period in seconds.
+    """
+    create: Callable[[Any, Quantities, float], Original] = _ORIGINALS.get(policy.name, Frozen)
+    return create(policy, capacity, period)

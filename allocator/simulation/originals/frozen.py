@@ -1,4 +1,4 @@
-"""Any policy whose priorities are looked at now and then only, without an original's arithmetic."""
+"""Any policy with sampled priorities, without an original's arithmetic."""
 
 from typing import ClassVar
 
@@ -11,7 +11,7 @@ from allocator.simulation.originals.original import Key, Periodic
 
 
 class Frozen(Periodic):
-    """A live pool's priorities, as they were at the last look."""
+    """A live pool's priorities as of the last sample."""
 
     PERIOD: ClassVar[float] = 300.0
 

@@ -1,4 +1,4 @@
-"""HTCondor as it is: user priorities move when the negotiator begins a cycle."""
+"""HTCondor emulated: user priorities change when the negotiator begins a cycle."""
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -18,16 +18,17 @@ class _Customer:
     used: float = 0.0
     """Slots held now, as a fraction of the cluster."""
     uncharged: float = 0.0
-    """Whole seconds × slots that the next look adds to `used` × the period (`UnchargedTime`)."""
+    """Whole seconds × slots that the next sample adds to `used` × the period (`UnchargedTime`)."""
 
 
 class Condor(Periodic):
     """`Accountant.cpp`: `AddMatch`, `RemoveMatch` and `UpdatePriorities`.
 
-    π ← π·β + ρ·(1 − β), at least half a slot, with β = 0.5^(δt/h) and ρ what was held on average
-    since the look before, in whole seconds. A match that begins subtracts the seconds since the
-    last look. A match that ends adds the seconds since its start or since the last look, whichever
-    is later. So HTCondor charges too little for a match that begins and ends between two looks.
+    π ← π·β + ρ·(1 − β), at least half a slot. β is 0.5^(δt/h), and ρ is the mean of the held slots
+    since the last sample, in whole seconds. A match that begins subtracts the seconds since the
+    last sample. A match that ends adds the seconds since its start or since the last sample,
+    whichever is later. So HTCondor charges too little for a match that begins and ends between two
+    samples.
     """
 
     PERIOD: ClassVar[float] = 60.0

@@ -1,4 +1,4 @@
-"""KAI as it is: each cycle divides the cluster anew, by weights that past use shrinks."""
+"""KAI emulated: each cycle divides the cluster by weights that past use reduces."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -18,18 +18,19 @@ from allocator.simulation.originals.original import Key, Periodic
 class Kai(KeyPolicy):
     """KAI's time-based fair share (`resource_division.go`, `queue_order.go`, v0.17).
 
-    It is no ranking of its own, so it is there for simulations by cycles alone. Between cycles the
-    order is that of max_r oᵣ / Fᵣ, with F the fair share of the last cycle; without cycles F is w.
+    The policy has no continuous ranking, so it exists only for simulations in cycles. Between
+    cycles, queues are ordered by max_r oᵣ / Fᵣ, where F is the fair share of the last cycle. Before
+    the first cycle, F is w.
     """
 
     name: ClassVar[str] = "kai"
 
     half_life: HalfLife = 604800.0
-    """Time in which what was used counts half: seconds, or such as `"4h"`, `"7d"`."""
+    """Time in which the weight of past use halves: seconds, or a duration such as `"7d"`."""
     k: Annotated[float, Field(ge=0.0, allow_inf_nan=False)] = 1.0
-    """How much use in the past shrinks a weight."""
+    """Factor by which past use reduces a weight."""
     slots: Annotated[float, Field(gt=0.0, allow_inf_nan=False)] = 1000.0
-    """Whole units of each resource that the cluster has; fair shares are such."""
+    """Number of whole units of each resource in the cluster; fair shares are whole units."""
 
     @override
     def key(self, account: Account) -> float:
@@ -38,46 +39,52 @@ class Kai(KeyPolicy):
 
 @dataclass(slots=True)
 class Request:
-    """What a queue asks a division for, in units."""
+    """A queue's request for a division, in units."""
 
     weight: float
     used: float
-    """In the past, as a fraction of the capacity."""
+    """Past use, as a fraction of the capacity."""
     wanted: float
 
 
 def division(total: float, requests: Sequence[Request], k: float) -> list[float]:
-    """Return the fair share of each of some queues without a deserved quota, of one priority.
+    """Return the fair share of each queue. The queues have one priority and no deserved quota.
 
-    In rounds, over those who lack something: P = max(0, W + k·(W − U)) with W the part of the
-    weights of who lacks something; each gets what is left · P / ΣP, in whole units unless that is
-    all it wants; another round if somebody wanted less. What rounding has left goes out by single
-    units, to those first who lost most by it.
+    The division goes in rounds over the queues that want more than they have. Let W be a queue's
+    fraction of these queues' weights. Its factor is P = max(0, W + k·(W − U)), where U is its past
+    use. Each queue gets the remaining units · P / ΣP, in whole units, unless it wants less. If a
+    queue wanted less, another round follows. Units that rounding leaves are given one by one, first
+    to the queues that lost most by rounding.
+
+    Args:
+        total: Units to divide.
+        requests: One request per queue.
+        k: Factor by which past use reduces a weight.
     """
     shares = [0.0] * len(requests)
-    lost: dict[int, float] = {}
+    rounding_loss: dict[int, float] = {}
     while True:
-        lacking = [q for q, request in enumerate(requests) if request.wanted > shares[q]]
-        weights = sum(requests[q].weight for q in lacking)
-        parts = {}
-        for q in lacking:
+        wanting = [q for q, request in enumerate(requests) if request.wanted > shares[q]]
+        weights = sum(requests[q].weight for q in wanting)
+        factors = {}
+        for q in wanting:
             own = requests[q].weight / weights
-            parts[q] = max(0.0, own + k * (own - requests[q].used))
-        of_all, giving, again = sum(parts.values()), total, False
-        if not of_all or not total:
+            factors[q] = max(0.0, own + k * (own - requests[q].used))
+        total_factor, available, another_round = sum(factors.values()), total, False
+        if not total_factor or not total:
             break
-        for q, part in parts.items():
-            fair, wanted = giving * part / of_all, requests[q].wanted - shares[q]
+        for q, factor in factors.items():
+            fair, wanted = available * factor / total_factor, requests[q].wanted - shares[q]
             given = wanted if wanted <= fair else math.floor(fair)
-            lost.pop(q, None)
+            rounding_loss.pop(q, None)
             if wanted > fair > given:
-                lost[q] = fair - given
+                rounding_loss[q] = fair - given
             shares[q] += given
             total -= given
-            again = again or 0.0 < wanted < fair
-        if not again:
+            another_round = another_round or 0.0 < wanted < fair
+        if not another_round:
             break
-    for q in sorted(lost, key=lambda q: (-lost[q], q)):
+    for q in sorted(rounding_loss, key=lambda q: (-rounding_loss[q], q)):
         given = min(1.0, max(total, 0.0))
         shares[q] += given
         total -= given
@@ -90,14 +97,14 @@ class _Queue:
     used: dict[str, float]
     held: dict[str, float]
     area: dict[str, float]
-    """Fraction × seconds of what was held since the last cycle, by resource."""
+    """By resource: fraction × seconds held since the last cycle."""
     fair: dict[str, float] = field(default_factory=dict)
     wants: bool = False
     since: float = 0.0
 
 
 class KaiCycles(Periodic):
-    """Fair shares of every cycle. Who has a task that waits asks for the whole cluster."""
+    """Fair shares of every cycle. A user with a waiting task requests the whole cluster."""
 
     PERIOD: ClassVar[float] = 60.0
 
@@ -111,9 +118,9 @@ class KaiCycles(Periodic):
     @override
     def join(self, user: int, weight: float, owed: float) -> None:
         names = list(self._capacity)
-        nothing = dict.fromkeys(names, 0.0)
+        zero = dict.fromkeys(names, 0.0)
         self._users[user] = _Queue(
-            weight, dict.fromkeys(names, owed), dict(nothing), dict(nothing), since=self.last
+            weight, dict.fromkeys(names, owed), dict(zero), dict(zero), since=self.last
         )
 
     @override
@@ -139,8 +146,8 @@ class KaiCycles(Periodic):
                 queue.area[name] = 0.0
             queue.since = self.last
         for name in self._capacity:
-            asked = [self._request(queue, name) for queue in self._users.values()]
-            shares = division(self._policy.slots, asked, self._policy.k)
+            requests = [self._request(queue, name) for queue in self._users.values()]
+            shares = division(self._policy.slots, requests, self._policy.k)
             for queue, share in zip(self._users.values(), shares, strict=True):
                 queue.fair[name] = share / self._policy.slots
 
@@ -148,7 +155,7 @@ class KaiCycles(Periodic):
     def key(self, user: int) -> Key:
         queue = self._users[user]
         fair = queue.fair or dict.fromkeys(queue.held, queue.weight)
-        return (max((_over(held, fair[name]) for name, held in queue.held.items()), default=0.0),)
+        return (max((_ratio(held, fair[name]) for name, held in queue.held.items()), default=0.0),)
 
     def _request(self, queue: _Queue, name: str) -> Request:
         slots = self._policy.slots
@@ -159,12 +166,12 @@ class KaiCycles(Periodic):
         queue = self._users[user]
         for name, held in queue.held.items():
             queue.area[name] += held * (now - queue.since)
-            rest = held + sign * shares.get(name, 0.0)
-            queue.held[name] = rest if rest > 1e-12 else 0.0
+            remaining = held + sign * shares.get(name, 0.0)
+            queue.held[name] = remaining if remaining > 1e-12 else 0.0
         queue.since = now
 
 
-def _over(held: float, fair: float) -> float:
+def _ratio(held: float, fair: float) -> float:
     if fair:
         return held / fair
     return math.inf if held else 0.0

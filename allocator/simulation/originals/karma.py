@@ -1,4 +1,4 @@
-"""Karma as it is: credits are settled once a quantum, in whole slices."""
+"""Karma emulated: credits change once per quantum, in whole slices."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,90 +13,103 @@ from allocator.fairness.quantities import Quantities
 from allocator.simulation.originals.original import Key, Periodic
 
 _SLICES = 2**16
-"""Of the cluster; so fine that hardly any task is less."""
+"""Slices in the cluster: so many that hardly any task is smaller than a slice."""
 _PLENTY = 10**6
-"""Quanta for which credits pay the whole cluster: nobody is to be refused for want of them."""
+"""Initial credits, in quanta of the whole cluster. No user runs out of credits."""
 
 
 @dataclass(slots=True)
 class Quantum:
-    """What a quantum comes to, in slices, by user."""
+    """Result of a quantum, in slices, by user."""
 
     allocations: list[int]
     credits: list[int]
 
 
 def quantum(
-    credits: Sequence[int],  # noqa: A002 - the field's word
+    credits: Sequence[int],  # noqa: A002 - Karma's term
     demands: Sequence[int],
     slices: int,
     public: int,
 ) -> Quantum:
-    """Settle a quantum (Karma, OSDI 2023, Algorithm 1).
+    """Compute one quantum (Karma, OSDI 2023, Algorithm 1).
 
-    Everybody gets a part of the public slices as credits, and as many slices as it wants up to its
-    guarantee. Who wants more borrows what others leave and what is public, a credit a slice: all of
-    it if there is enough, and then those lend first who are poorest; else those borrow first who
-    are richest. One slice at a time; of equals the one first that has least left to lend or borrow.
+    Each user gets an equal part of the public slices as credits. It is allocated as many slices as
+    it demands, up to its guarantee. Users with higher demands borrow donated and public slices, at
+    one credit a slice. If supply exceeds demand, the lenders with the fewest credits lend first.
+    Otherwise the borrowers with the most credits borrow first. Slices move one at a time. Among
+    equal users, the user with the least left to lend or borrow is first.
 
     Args:
-        credits: Of each user, at least 0.
-        demands: Of each user, in slices.
-        slices: Of the cluster.
-        public: Those that nobody is guaranteed.
+        credits: Credits of each user, at least 0.
+        demands: Demand of each user, in slices.
+        slices: Slices in the cluster.
+        public: Slices without a guaranteed owner.
     """
     users = range(len(credits))
     guaranteed = (slices - public) // len(credits)
-    has = [amount + public // len(credits) for amount in credits]
-    got = [min(demand, guaranteed) for demand in demands]
-    lends = [max(guaranteed - demand, 0) for demand in demands]
-    wants = [
+    balances = [amount + public // len(credits) for amount in credits]
+    own = [min(demand, guaranteed) for demand in demands]
+    lendable = [max(guaranteed - demand, 0) for demand in demands]
+    borrowing = [
         min(max(demand - guaranteed, 0), amount)
-        for demand, amount in zip(demands, has, strict=True)
+        for demand, amount in zip(demands, balances, strict=True)
     ]
-    supply, wanted = sum(lends) + public, sum(wants)
+    supply, wanted = sum(lendable) + public, sum(borrowing)
     if supply >= wanted:
-        lent = _levelled(has, lends, min(wanted, sum(lends)))  # what is public is lent last
-        borrowed = wants
+        # Public slices are lent last.
+        lent = _levelled(balances, lendable, min(wanted, sum(lendable)))
+        borrowed = borrowing
     else:
-        lent = lends
-        borrowed = _levelled([-amount for amount in has], wants, supply)
+        lent = lendable
+        borrowed = _levelled([-amount for amount in balances], borrowing, supply)
     return Quantum(
-        [got[u] + borrowed[u] for u in users],
-        [has[u] + lent[u] - borrowed[u] for u in users],
+        [own[u] + borrowed[u] for u in users],
+        [balances[u] + lent[u] - borrowed[u] for u in users],
     )
 
 
-def _levelled(start: Sequence[int], most: Sequence[int], total: int) -> list[int]:
-    """Raise the lowest, one unit at a time, by no more than their most, by so much in total."""
-    begin, room = np.array(start, np.int64), np.array(most, np.int64)
+def _levelled(start: Sequence[int], limits: Sequence[int], total: int) -> list[int]:
+    """Distribute units one at a time, each to the lowest value that is below its limit.
 
-    def raised(level: int) -> NDArray[np.int64]:
-        return np.clip(level - begin, 0, room)
+    Args:
+        start: Initial values.
+        limits: Maximum increase of each value.
+        total: Units to distribute.
 
-    low, high = int(begin.min()), int(begin.max() + room.max())
-    while low < high:  # the highest level that does not take more than there is
+    Returns:
+        The increase of each value.
+    """
+    values, limit_array = np.array(start, np.int64), np.array(limits, np.int64)
+
+    def increases(level: int) -> NDArray[np.int64]:
+        return np.clip(level - values, 0, limit_array)
+
+    low, high = int(values.min()), int(values.max() + limit_array.max())
+    while low < high:  # the highest level that needs at most `total`
         level = (low + high + 1) // 2
-        if int(raised(level).sum()) <= total:
+        if int(increases(level).sum()) <= total:
             low = level
         else:
             high = level - 1
-    rises = raised(low)
-    left = room - rises
-    next_up = np.flatnonzero((left > 0) & (begin + rises == low))
-    next_up = next_up[np.argsort(left[next_up], kind="stable")]
-    rises[next_up[: total - int(rises.sum())]] += 1
-    return [int(rise) for rise in rises]
+    result = increases(low)
+    remaining = limit_array - result
+    next_in_line = np.flatnonzero((remaining > 0) & (values + result == low))
+    next_in_line = next_in_line[np.argsort(remaining[next_in_line], kind="stable")]
+    result[next_in_line[: total - int(result.sum())]] += 1
+    return [int(rise) for rise in result]
 
 
 class OriginalKarma(Periodic):
-    """Credits by quanta, in slices of 1/65,536 of the cluster.
+    """Credits by quantum, in slices of 1/65,536 of the cluster.
 
-    What a user holds cannot be taken from it for the next quantum, so its demand is what it
-    holds, or its guarantee if it has less and a task that waits. Everybody's weight is 1.
+    Karma cannot take held resources from a user in the next quantum, so the user's demand is at
+    least what it holds. A user with a waiting task demands at least its guarantee. All weights are
+    1.
 
-    Within a quantum Karma hands out slices one by one, and each borrowed slice costs a credit at
-    once. So the order within a quantum counts what a user has borrowed since the last look.
+    Within a quantum Karma allocates slices one by one, and each borrowed slice costs a credit at
+    once. So the order within a quantum counts the slices that a user has borrowed since the last
+    sample.
     """
 
     PERIOD: ClassVar[float] = 60.0
@@ -106,16 +119,16 @@ class OriginalKarma(Periodic):
         self._resource = policy.resource
         self._capacity = max(capacity[policy.resource], 1)
         self._public = int((1.0 - policy.alpha) * _SLICES)
-        self._places: dict[int, int] = {}
+        self._indices: dict[int, int] = {}
         self._credits: list[int] = []
         self._held: list[int] = []
         self._wants: list[bool] = []
         self._charged: list[int] = []
-        """Borrowed slices by user that the last look has charged for."""
+        """By user: borrowed slices that the last sample has charged."""
 
     @override
     def join(self, user: int, weight: float, owed: float) -> None:
-        self._places[user] = len(self._places)
+        self._indices[user] = len(self._indices)
         mean = sum(self._credits) // len(self._credits) if self._credits else 0
         self._credits.append(mean if self._credits else _PLENTY * _SLICES)
         self._held.append(0)
@@ -124,15 +137,15 @@ class OriginalKarma(Periodic):
 
     @override
     def started(self, user: int, demand: Quantities, now: float) -> None:
-        self._held[self._places[user]] += demand[self._resource]
+        self._held[self._indices[user]] += demand[self._resource]
 
     @override
     def ended(self, user: int, demand: Quantities, since: float, now: float) -> None:
-        self._held[self._places[user]] -= demand[self._resource]
+        self._held[self._indices[user]] -= demand[self._resource]
 
     @override
     def wants(self, user: int, *, more: bool) -> None:
-        self._wants[self._places[user]] = more
+        self._wants[self._indices[user]] = more
 
     @override
     def look(self, times: int) -> None:
@@ -144,19 +157,19 @@ class OriginalKarma(Periodic):
             for slices, wants in zip(held, self._wants, strict=True)
         ]
         if not demands or max(demands) <= guaranteed:
-            return  # nobody borrows: everybody gets the same, which changes no order
+            return  # no user borrows: all users get equal credits, so the order stays
         for _ in range(times):
             self._credits = quantum(self._credits, demands, _SLICES, self._public).credits
 
     @override
     def key(self, user: int) -> Key:
-        place = self._places[user]
-        slices = self._in_slices(self._held[place])
-        fresh = max(self._borrowed(slices) - self._charged[place], 0)
-        return float(slices >= self._guaranteed), float(fresh - self._credits[place])
+        index = self._indices[user]
+        slices = self._in_slices(self._held[index])
+        fresh = max(self._borrowed(slices) - self._charged[index], 0)
+        return float(slices >= self._guaranteed), float(fresh - self._credits[index])
 
     def _borrowed(self, slices: int) -> int:
-        """Return how many of a user's slices are beyond its guarantee."""
+        """Return the number of slices beyond a user's guarantee."""
         return max(slices - self._guaranteed, 0)
 
     def _in_slices(self, held: int) -> int:

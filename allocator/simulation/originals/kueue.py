@@ -1,4 +1,4 @@
-"""Kueue as it is: each queue is sampled at its own instants, and admission costs a penalty."""
+"""Kueue emulated: each queue is sampled at its own instants, and admission costs a penalty."""
 
 import heapq
 from collections.abc import Collection
@@ -13,7 +13,7 @@ from allocator.simulation.originals.metered import Meter, less
 from allocator.simulation.originals.original import Key, Original
 
 _NOTHING = 1e-15
-"""Consumed use that no longer tells anybody apart."""
+"""Consumed use below which queues no longer differ."""
 
 
 @dataclass(slots=True)
@@ -23,15 +23,16 @@ class _LocalQueue:
     last: float = 0.0
     held: float = 0.0
     due: bool = False
-    """Whether its next sample is booked."""
+    """Whether the queue's next sample is scheduled."""
 
 
 class Kueue(Original):
     """`admission_fair_sharing.go`, `localqueue_controller.go` and `workload_controller.go`.
 
-    A sample takes what is held at that instant for all the time since the queue's last one:
-    A ← A·(1 − α(t)) + U·α(t), α(t) = 1 − 0.5^(t/h). There is one when a workload is admitted,
-    which adds α(interval) times what it asks for on top, and one an interval after the last.
+    A sample treats the resources held at that instant as held since the queue's last sample: A ←
+    A·(1 − α(t)) + U·α(t), α(t) = 1 − 0.5^(t/h). A queue is sampled when a workload is admitted, and
+    one interval after its last sample. An admission also adds α(interval) times the workload's
+    request.
     """
 
     PERIOD: ClassVar[float] = 300.0
@@ -42,22 +43,22 @@ class Kueue(Original):
         self._half_life = policy.half_life
         self._penalty = 1.0 - 0.5 ** (period / policy.half_life)
         self._users: dict[int, _LocalQueue] = {}
-        self._due: list[tuple[float, int]] = []
+        self._schedule_heap: list[tuple[float, int]] = []
 
     @override
     def join(self, user: int, weight: float, owed: float) -> None:
         self._users[user] = queue = _LocalQueue(weight, owed)
-        self._book(user, queue)
+        self._schedule(user, queue)
 
     @override
     def started(self, user: int, demand: Quantities, now: float) -> None:
         queue, rate = self._users[user], self._meter.rate(demand)
         queue.held += rate
-        if not queue.due:  # samples of nothing were left out
+        if not queue.due:  # samples of an unused queue were skipped
             queue.last += (now - queue.last) // self.period * self.period
         self._sample(queue, now)
         queue.consumed += self._penalty * rate
-        self._book(user, queue)
+        self._schedule(user, queue)
 
     @override
     def ended(self, user: int, demand: Quantities, since: float, now: float) -> None:
@@ -67,15 +68,17 @@ class Kueue(Original):
     @override
     def renewed(self, now: float) -> Collection[int] | None:
         changed = []
-        while self._due and self._due[0][0] <= now:
-            when, user = heapq.heappop(self._due)
+        while self._schedule_heap and self._schedule_heap[0][0] <= now:
+            when, user = heapq.heappop(self._schedule_heap)
             queue = self._users[user]
             queue.due = False
-            if queue.last + self.period <= when:  # else there was one at an admission meanwhile
+            if (
+                queue.last + self.period <= when
+            ):  # otherwise an admission has sampled the queue since
                 samples = max((now - queue.last) // self.period, 1.0)
                 self._sample(queue, queue.last + samples * self.period)
                 changed.append(user)
-            self._book(user, queue)
+            self._schedule(user, queue)
         return changed
 
     @override
@@ -84,11 +87,11 @@ class Kueue(Original):
         return (queue.consumed / queue.weight,)
 
     def _sample(self, queue: _LocalQueue, now: float) -> None:
-        left = 0.5 ** (max(now - queue.last, 0.0) / self._half_life)
-        queue.consumed = queue.consumed * left + queue.held * (1.0 - left)
+        remaining = 0.5 ** (max(now - queue.last, 0.0) / self._half_life)
+        queue.consumed = queue.consumed * remaining + queue.held * (1.0 - remaining)
         queue.last = now
 
-    def _book(self, user: int, queue: _LocalQueue) -> None:
+    def _schedule(self, user: int, queue: _LocalQueue) -> None:
         if not queue.due and (queue.held or queue.consumed > _NOTHING):
             queue.due = True
-            heapq.heappush(self._due, (queue.last + self.period, user))
+            heapq.heappush(self._schedule_heap, (queue.last + self.period, user))

@@ -1,4 +1,4 @@
-"""What every system that looks at its users now and then has to answer."""
+"""Interface of emulated schedulers, which sample their users from time to time."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Collection
@@ -9,44 +9,57 @@ from typing_extensions import override
 from allocator.fairness.quantities import Quantities
 
 Key: TypeAlias = tuple[float, ...]
-"""Sorts users; the least is next."""
+"""A sort key of a user; the user with the smallest key is next."""
 
 
 class Original(ABC):
-    """Users' accounts as a system keeps them, and the keys that it ranks them by.
+    """Users' accounts as the original system keeps them, and the keys that order the users.
 
-    Times are seconds from the trace's origin; each call is no earlier than the one before.
+    Times are seconds from the trace's origin. Each call is no earlier than the previous call.
     """
 
     PERIOD: ClassVar[float]
-    """Seconds between two looks, as the system does it unless told otherwise."""
+    """Default seconds between two samples in the original system."""
 
     @abstractmethod
     def join(self, user: int, weight: float, owed: float) -> None:
-        """Make a user known, with what it is to have used before as a fraction of the cluster."""
+        """Add a user.
+
+        Args:
+            user: The user's number.
+            weight: The user's weight.
+            owed: Assumed past use, as a fraction of the cluster.
+        """
 
     @abstractmethod
     def started(self, user: int, demand: Quantities, now: float) -> None:
-        """Note that a task of a user has started."""
+        """Record that a task of a user has started."""
 
     @abstractmethod
     def ended(self, user: int, demand: Quantities, since: float, now: float) -> None:
-        """Note that a task is over which had started then."""
+        """Record that a task has ended.
+
+        Args:
+            user: The user's number.
+            demand: Resources of the task.
+            since: Seconds at which the task started.
+            now: The current time in seconds.
+        """
 
     @abstractmethod
     def renewed(self, now: float) -> Collection[int] | None:
-        """Follow time; return whose keys are others now; None: everybody's."""
+        """Advance the clock. Return the users whose keys changed; None: all users' keys changed."""
 
     @abstractmethod
     def key(self, user: int) -> Key:
-        """Return what a user is ranked by, until the next look or its own next start or end."""
+        """Return a user's key. It changes only at samples and at starts and ends of its tasks."""
 
-    def wants(self, user: int, *, more: bool) -> None:  # noqa: B027 - most do not ask
-        """Note whether a user has a task that waits."""
+    def wants(self, user: int, *, more: bool) -> None:  # noqa: B027 - most systems ignore waiting tasks
+        """Record whether a user has a waiting task."""
 
 
 class Periodic(Original):
-    """A system that looks at all users at once, at each multiple of a period.
+    """A system that samples all users together, at each multiple of a period.
 
     Args:
         period: Seconds.
@@ -54,22 +67,26 @@ class Periodic(Original):
 
     def __init__(self, period: float) -> None:
         self.period = period
-        self._looks = 0
+        self._samples = 0
 
     @property
     def last(self) -> float:
-        """When it looked last; it begins by looking."""
-        return self._looks * self.period
+        """Time of the last sample in seconds. The first sample is at 0."""
+        return self._samples * self.period
 
     @override
     def renewed(self, now: float) -> Collection[int] | None:
-        looks = int(now // self.period)
-        if looks == self._looks:
+        samples = int(now // self.period)
+        if samples == self._samples:
             return ()
-        times, self._looks = looks - self._looks, looks
+        times, self._samples = samples - self._samples, samples
         self.look(times)
         return None
 
     @abstractmethod
     def look(self, times: int) -> None:
-        """Look so many times, a period apart, the last time at `last`; nothing happened between."""
+        """Take samples, one per period; the last sample is at `last`. Nothing happened in between.
+
+        Args:
+            times: Number of samples.
+        """

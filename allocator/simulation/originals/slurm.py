@@ -1,4 +1,4 @@
-"""Slurm as it is: use decays, and priorities are worked out anew, every PriorityCalcPeriod."""
+"""Slurm emulated: use decays and priorities change once per PriorityCalcPeriod."""
 
 from dataclasses import dataclass, field
 from typing import ClassVar
@@ -11,7 +11,7 @@ from allocator.simulation.originals.metered import Meter, less
 from allocator.simulation.originals.original import Key, Periodic
 
 _ALMOST_LN_2 = 0.693
-"""Slurm keeps 1 − 0.693 / half-life in a second, where e^(−ln 2 / half-life) would be exact."""
+"""Slurm keeps 1 − 0.693 / half-life per second; the exact factor is e^(−ln 2 / half-life)."""
 
 
 @dataclass(slots=True)
@@ -20,18 +20,18 @@ class _Association:
     use: float
     """Billed units × seconds, as fractions of the cluster."""
     running: float = 0.0
-    """Rate of jobs that ran at the last look already."""
+    """Rate of the jobs that were already running at the last sample."""
     fresh: list[tuple[float, float]] = field(default_factory=list)
-    """Start and rate of those that have started since."""
+    """Start and rate of the jobs that have started since the last sample."""
     key: float = 0.0
 
 
 class Slurm(Periodic):
     """`priority_multifactor.c`, `_decay_thread` and `_apply_new_usage`.
 
-    At a look all use is multiplied by d^Δ, then each running job adds r·d^r times what it is
-    billed a second, with r the whole seconds that it ran since the look before; a job that ends
-    adds that at once. The order changes at looks only.
+    A sample multiplies all use by d^Δ. Then each running job adds r·d^r times its billed units per
+    second, where r is the whole seconds that the job ran since the last sample. A job that ends
+    adds its part at once. The order changes only at samples.
     """
 
     PERIOD: ClassVar[float] = 300.0
@@ -82,6 +82,6 @@ class Slurm(Periodic):
         return (self._users[user].key,)
 
     def _charge(self, since: float, until: float) -> float:
-        """Return the seconds that a job is charged for a stretch; clocks count whole ones."""
+        """Return the seconds that a job is charged between two times; only whole seconds count."""
         ran = max(int(until) - int(since), 0)
         return float(ran * self._decay**ran)

@@ -1,4 +1,4 @@
-"""Volcano as it is: use decays once a cycle, and what runs at a cycle counts for all of it."""
+"""Volcano emulated: use decays once per cycle; tasks that run at a cycle count for all of it."""
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -21,9 +21,10 @@ class _Namespace:
 class OriginalVolcano(Periodic):
     """`plugins/fairshare/fairshare.go`, `OnSessionOpen`.
 
-    U ← U·2^(−Δ/h) + use·Δ with what is held at the cycle, whatever was held since the one before: a
-    task that begins and ends between two costs nothing. Of equals who holds less now is first. That
-    uses are equal which differ by less than a resource-second is left out.
+    U ← U·2^(−Δ/h) + use·Δ, where use is the amount held at the cycle. Earlier allocations since the
+    last cycle do not count, so a task that begins and ends between two cycles costs nothing. Among
+    equal users, the user that holds less now is first. Volcano also treats uses as equal if they
+    differ by less than a resource-second; the emulation does not.
     """
 
     PERIOD: ClassVar[float] = 1.0
