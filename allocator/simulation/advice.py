@@ -175,10 +175,10 @@ def _trial(half_life: float, before: UserSummary, after: UserSummary) -> Trial:
 
 
 def _resampled(before: NDArray[np.float64], after: NDArray[np.float64]) -> dict[str, float]:
-    """Return the confidence of a reduction: how much it would vary with other, similar users.
+    """Return the confidence of a reduction: its variation if other, similar users had come.
 
     Users are drawn with replacement (bootstrap), with the same random numbers for every trial. A
-    trace with few users, or one dominated by a single user, gives a wide interval.
+    trace with few users, or a trace dominated by a single user, gives a wide interval.
     """
     known = ~np.isnan(before) & ~np.isnan(after)
     users = int(known.sum())

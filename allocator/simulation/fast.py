@@ -264,9 +264,8 @@ def _weights(all_sharers: Sharers) -> NDArray[np.float64]:
     The sums are exact and rounded once, as in a pool (`allocator.fairness.pool_parameters`).
     """
     ratios = [weight.as_integer_ratio() for weight in all_sharers.weights.tolist()]
-    unit = max(
-        (denominator for _, denominator in ratios), default=1
-    )  # denominators of doubles are powers of two
+    # Denominators of doubles are powers of two.
+    unit = max((denominator for _, denominator in ratios), default=1)
     units = [numerator * (unit // denominator) for numerator, denominator in ratios]
     known = sum(units[user] for user in np.flatnonzero(all_sharers.known).tolist())
     newcomers = (units[user] for user in _newcomers(all_sharers))
@@ -278,9 +277,8 @@ def _newcomers(all_sharers: Sharers) -> list[int]:
     if all_sharers.known.all():  # the usual case; otherwise each task must be read
         return []
     first = np.full(len(all_sharers), len(all_sharers.number), np.int64)
-    first[all_sharers.number[::-1]] = np.arange(
-        len(all_sharers.number) - 1, -1, -1
-    )  # the last write to an index remains
+    # The last write to an index remains.
+    first[all_sharers.number[::-1]] = np.arange(len(all_sharers.number) - 1, -1, -1)
     order = np.argsort(first)
     newcomers: list[int] = order[~all_sharers.known[order]].tolist()
     return newcomers
@@ -289,23 +287,22 @@ def _newcomers(all_sharers: Sharers) -> list[int]:
 def _initial_commitments(
     all_sharers: Sharers, rule: kernels.Rule, lines: int
 ) -> NDArray[np.float64]:
-    """Return initial commitments, one column per line.
+    """Return initial commitments, shape (users, lines).
 
-    A line is a shared resource under SDRF. Otherwise all lines have the largest commitment of any
-    resource.
+    Under SDRF, a line is a shared resource. Under other policies, each line has the largest
+    commitment of any shared resource.
     """
     if rule.kind in (kernels.SDRF, kernels.SDRF_THESIS):
         commitments = np.zeros((len(all_sharers), lines))
-        commitments[:, : len(rule.shared)] = all_sharers.debts[:, rule.shared]
+        commitments[:, : len(rule.shared)] = all_sharers.commitments[:, rule.shared]
         return commitments
-    shared = all_sharers.debts[
-        :, rule.shared
-    ]  # no commitments for resources that the cluster does not have
+    # Commitments for resources that the cluster does not have are dropped.
+    shared = all_sharers.commitments[:, rule.shared]
     return np.repeat(shared.max(axis=1, initial=0.0)[:, np.newaxis], lines, axis=1)
 
 
 def _read_only(column: NDArray[T]) -> NDArray[T]:
-    """Return a read-only view, so that kernels are compiled for one kind of array only."""
+    """Return a read-only view. Kernels are then compiled for one kind of array only."""
     view = np.ascontiguousarray(column).view()
     view.flags.writeable = False
     return view

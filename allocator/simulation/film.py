@@ -44,7 +44,7 @@ def film(
     """
     simulation = ReferenceSimulation(trace, setting, series)
     filming = _Filming(simulation, trace, setting)
-    outcome = simulation.run(progress, filming.look)
+    outcome = simulation.run(progress, filming.record_if_due)
     return outcome, filming.page(source)
 
 
@@ -64,7 +64,7 @@ class _Filming:
             seconds = (last - int(trace.submitted[0])) / MICROSECONDS
         self._camera = Camera(interval(seconds, len(trace.users) + len(machines)))
 
-    def look(self) -> None:
+    def record_if_due(self) -> None:
         now = self._simulation.now / MICROSECONDS
         if self._camera.due(now):
             self._take(now)

@@ -30,11 +30,11 @@ class Exact(Pool[int]):
         """
         self.release(user, demand)
 
-    def join(self, user: int, weight: float, owed: dict[str, float]) -> None:
+    def join(self, user: int, weight: float, commitments: dict[str, float]) -> None:
         """Add a user with its initial commitments, by resource."""
         self.add(user, weight=weight)
         # Policies that count tasks take the largest commitment of any resource.
-        self.set_commitment(user, owed, others=max(owed.values(), default=0.0))
+        self.set_commitment(user, commitments, others=max(commitments.values(), default=0.0))
 
 
 class Sampled:
@@ -68,10 +68,10 @@ class Sampled:
         """Position changes that a Live Tree has processed: always 0, as there is no Live Tree."""
         return 0
 
-    def join(self, user: int, weight: float, owed: dict[str, float]) -> None:
+    def join(self, user: int, weight: float, commitments: dict[str, float]) -> None:
         """Add a user with its initial commitments; only the largest of them counts."""
         self.weights[user] = weight
-        self._original.join(user, weight, max(owed.values(), default=0.0))
+        self._original.join(user, weight, max(commitments.values(), default=0.0))
 
     def set_active(self, user: int, active: bool) -> None:  # noqa: FBT001 - same signature as Pool
         """Record whether a user has a waiting task."""
@@ -82,7 +82,7 @@ class Sampled:
         else:
             self._active.remove(user)
             self._ranking.delete(user)
-        self._original.wants(user, more=active)
+        self._original.wants(user, waiting=active)
 
     def advance(self, now: float) -> None:
         """Advance the clock to a later instant, in seconds."""

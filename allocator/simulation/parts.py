@@ -21,11 +21,11 @@ Amounts: TypeAlias = NDArray[np.int64]
 class Parts:
     """Number of parts per unit, for each resource.
 
-    A part is a thousandth of a unit (as in Mesos), a millionth or a billionth, if all demands and
-    capacities of the resource are whole numbers of parts. Otherwise the number of parts per unit is
-    a power of two such that the total capacity lies between 2⁵² and 2⁵³ parts. Demands are then
-    rounded down, but a positive demand never to 0. In both cases the total capacity is below 2⁵³
-    parts, so amounts are exact as doubles too.
+    A part is a thousandth of a unit (as in Mesos), a millionth or a billionth. The first of these
+    is chosen for which all demands and capacities of the resource are whole numbers of parts. If no
+    such part exists, the parts per unit are a power of two, and the total capacity lies between 2⁵²
+    and 2⁵³ parts. Demands are then rounded down, but a positive demand never to 0. In both cases
+    the total capacity is below 2⁵³ parts, so amounts are exact as doubles too.
     """
 
     per_unit: tuple[float, ...]

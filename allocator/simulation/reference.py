@@ -92,7 +92,11 @@ class ReferenceSimulation:
         ]
         for user in np.flatnonzero(all_sharers.known).tolist():
             self._add(
-                user, {name: float(all_sharers.debts[user, resource]) for resource, name in present}
+                user,
+                {
+                    name: float(all_sharers.commitments[user, resource])
+                    for resource, name in present
+                },
             )
         self.waiting: defaultdict[int, deque[int]] = defaultdict(deque)
         """Waiting tasks by user, in order of submission."""
@@ -111,20 +115,20 @@ class ReferenceSimulation:
         self._machine = np.full(len(trace), NEVER, np.int32)
 
     def run(
-        self, progress: Progress | None = None, look: Callable[[], None] = lambda: None
+        self, progress: Progress | None = None, observe: Callable[[], None] = lambda: None
     ) -> Outcome:
         """Process all events in order of time.
 
         Args:
             progress: Called with the number of processed tasks.
-            look: Called after each event; may read the simulation but not change it.
+            observe: Called after each event; may read the simulation but not change it.
 
         Raises:
             PolicyFailedError: The policy failed.
         """
         reported = 0
         for _ in self._events():
-            look()
+            observe()
             require_success(self._policy)
             if progress is not None and self._processed >= reported + _REPORTED:
                 reported = self._processed
@@ -183,8 +187,8 @@ class ReferenceSimulation:
         period = period_of(policy, setting.sampled)
         return Sampled(original_of(policy, capacity, period), self._watch)
 
-    def _add(self, user: int, owed: dict[str, float]) -> None:
-        self.pool.join(user, self._weights[user], owed)
+    def _add(self, user: int, commitments: dict[str, float]) -> None:
+        self.pool.join(user, self._weights[user], commitments)
 
     def _advance(self, instant: int) -> None:
         self.now = instant
@@ -290,7 +294,7 @@ class ReferenceSimulation:
         raise AssertionError(f"nothing fits on machine {machine}")
 
     def _place(self, user: int, freed: int | None) -> int | None:
-        """Return the first machine that fits a user's next task and that no hold bars, or None."""
+        """Return the first machine that fits a user's next task and that no hold bars; else None."""
         task = self.waiting[user][0]
         finish = self.now + int(self.trace.runtime[task])
         if user in self._stuck:
@@ -321,8 +325,8 @@ class ReferenceSimulation:
             if not self._holds.on(machine)
         ]
         if ready:
-            finish, machine = min(ready)
-            self._holds.begin(Hold(user, machine, finish))
+            ready_at, machine = min(ready)
+            self._holds.begin(Hold(user, machine, ready_at))
 
     def _declare(self, user: int, task: int) -> None:
         """Set a user's demand in the pool to its next task's demand, if the policy counts tasks."""

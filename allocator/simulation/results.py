@@ -188,5 +188,5 @@ def _write_users(outcome: Outcome, users: UserSummary, path: Path) -> None:
         writer = csv.writer(file)
         writer.writerow(columns)
         for user, *row in zip(*columns.values(), strict=True):
-            numbers = ["" if entry != entry else entry for entry in row]  # noqa: PLR0124 - not a number
+            numbers = ["" if entry != entry else entry for entry in row]  # noqa: PLR0124 - NaN
             writer.writerow([csv_cell(user), *numbers])

@@ -17,14 +17,14 @@ class Sharers:
 
     Args:
         number: Number of each task's sharer, int32, one entry per task.
-        weights: One weight per sharer.
-        debts: Initial commitments, shape (sharers, resources): fractions of the capacity.
+        weights: Weights, one entry per sharer.
+        commitments: Initial commitments, shape (sharers, resources): fractions of the capacity.
         known: True for each sharer that counts in n from the start.
     """
 
     number: NDArray[np.int32]
     weights: NDArray[np.float64]
-    debts: NDArray[np.float64]
+    commitments: NDArray[np.float64]
     known: NDArray[np.bool_]
 
     def __len__(self) -> int:
@@ -41,7 +41,7 @@ def sharers(trace: Trace, setting: Setting) -> Sharers:
         SettingError: The setting names a user that the trace does not have, or a weight or
             commitment outside its bounds.
     """
-    weights, commitments = trace.weight(), trace.owed()
+    weights, commitments = trace.weight(), trace.initial_commitments()
     indices = {user: index for index, user in enumerate(trace.users)}
     _check(setting.weights, "weight", LEAST_WEIGHT, LARGEST_WEIGHT, indices)
     for user, weight in setting.weights.items():

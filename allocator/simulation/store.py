@@ -123,9 +123,8 @@ def shared(path: Path, folder: Path) -> Trace:
     """
     with pq.ParquetFile(path) as file:
         about = _about(file.schema_arrow)
-        mode: Literal["r"] | None = (
-            "r" if file.metadata.num_rows else None
-        )  # an empty file cannot be mapped
+        # An empty file cannot be mapped.
+        mode: Literal["r"] | None = "r" if file.metadata.num_rows else None
     columns = {
         name: np.asarray(np.load(folder / f"{name}.npy", mmap_mode=mode)) for name in _COLUMNS
     }

@@ -54,8 +54,8 @@ def end_of(trace: Trace) -> int:
 def slowdowns(outcome: Outcome) -> NDArray[np.float64]:
     """Return each task's bounded slowdown.
 
-    The slowdown is (wait + run) / max(run, 10 s), but at least 1. For a task that never started, it
-    is NaN.
+    The slowdown is (wait + run) / max(run, 10 s), but at least 1. A task that never started has
+    NaN.
     """
     run = outcome.trace.runtime / MICROSECONDS
     return np.maximum((outcome.wait + run) / np.maximum(run, _LEAST_RUN), 1.0)

@@ -107,12 +107,12 @@ class Trace:
                     f"user {user!r}: the weight {weight} is not a number from {LEAST_WEIGHT:g} to "
                     f"{LARGEST_WEIGHT:g}"
                 )
-        for user, owed in zip(self.users, self.commitments, strict=False):
-            if len(owed) != len(self.resources):
+        for user, commitments in zip(self.users, self.commitments, strict=False):
+            if len(commitments) != len(self.resources):
                 raise TraceError(f"user {user!r}: commitments not of the resources")
-            if not all(0.0 <= amount <= LARGEST_COMMITMENT for amount in owed):
+            if not all(0.0 <= amount <= LARGEST_COMMITMENT for amount in commitments):
                 raise TraceError(
-                    f"user {user!r}: the commitments {owed} are not numbers from 0 to "
+                    f"user {user!r}: the commitments {commitments} are not numbers from 0 to "
                     f"{LARGEST_COMMITMENT:g}"
                 )
 
@@ -148,7 +148,7 @@ class Trace:
         """Return each user's weight, shape (users,)."""
         return np.array(self.weights or [1.0] * len(self.users))
 
-    def owed(self) -> NDArray[np.float64]:
+    def initial_commitments(self) -> NDArray[np.float64]:
         """Return each user's commitments at the origin, shape (users, m)."""
         shape = (len(self.users), len(self.resources))
         return np.array(self.commitments).reshape(shape) if self.commitments else np.zeros(shape)

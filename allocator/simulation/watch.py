@@ -77,9 +77,8 @@ class _Watched(Ranking[Hashable, Any]):
 
     @override
     def __iter__(self) -> Iterator[Hashable]:
-        self._watch.count["order"] += (
-            1  # not timed: the time depends on how far the caller iterates
-        )
+        # Not timed: the time depends on how far the caller iterates.
+        self._watch.count["order"] += 1
         return iter(self._ranking)
 
     @override

@@ -303,7 +303,7 @@ def test_generic_resources_of_former_columns_stand_for_those_that_are_not_alloca
     header = f"{HEADER}|ReqGRES"
     converted = sacct(tmp_path, f"{row('7', AllocTRES='cpu=4,mem=1G')}|{former}", header=header)
     assert demands(converted) == [{"cpus": 4.0, "mem": 1024.0} | resources]
-    assert "AllocTRES has no generic resources: ReqGRES stands for them" in assumed(converted)
+    assert "AllocTRES has no generic resources: ReqGRES is used" in assumed(converted)
     converted = sacct(tmp_path, f"{row('7')}|{former}", header=header)
     assert demands(converted) == [{"cpus": 4.0, "mem": 16384.0, "gpus": 1.0}]
 
@@ -384,7 +384,7 @@ def test_what_was_requested_stands_for_an_empty_allocation(tmp_path: Path) -> No
     rows = f"{row('7', AllocTRES='', AllocCPUS='')}|cpu=8,mem=2G,node=1,gres/gpu:a100=1"
     converted = sacct(tmp_path, rows, header=f"{HEADER}|ReqTRES")
     assert demands(converted) == [{"cpus": 8.0, "mem": 2048.0, "gpus": 1.0}]
-    assert "AllocTRES is empty: ReqTRES stands for it" in assumed(converted)
+    assert "AllocTRES is empty: ReqTRES is used" in assumed(converted)
 
 
 def number(value: int | None, *, plain: bool) -> object:
@@ -507,9 +507,9 @@ def test_expressions_are_no_amounts_and_names_of_attributes_have_no_case(tmp_pat
     [
         ({"RemoteWallClockTime": 0.0, "JobStatus": 3}, "never ran"),
         ({"RemoteWallClockTime": "undefined", "JobStartDate": 0, "JobStatus": 3}, "never ran"),
-        ({"JobUniverse": 7}, "ran beside the schedd, in the universe scheduler"),
+        ({"JobUniverse": 7}, "ran on the schedd's machine, in the universe scheduler"),
         ({"JobUniverse": 9}, "ran elsewhere, in the universe grid"),
-        ({"JobUniverse": 12}, "ran beside the schedd, in the universe local"),
+        ({"JobUniverse": 12}, "ran on the schedd's machine, in the universe local"),
         ({"Owner": None}, "no owner"),
         ({"QDate": "undefined"}, "QDate is no time"),
         ({"ClusterId": True}, "ClusterId is no number"),
@@ -563,10 +563,10 @@ def test_requests_that_are_expressions_are_named_and_so_are_unknown_ones(tmp_pat
     )
     assert demands(converted) == [{"cpus": 1.0}, {"cpus": 1.0}, {"cpus": 1.0, "mem": 64.0}]
     assert assumed(converted) == {
-        "RequestCpus is an expression, or no number: 1 stands for it": [1, 3],
-        "RequestMemory is an expression, or no number: 0 stands for it": [1],
-        "RequestCpus is not told: 1 stands for it": [2],
-        "RequestMemory is not told: 0 stands for it": [2],
+        "RequestCpus is an expression, or no number: 1 is used": [1, 3],
+        "RequestMemory is an expression, or no number: 0 is used": [1],
+        "RequestCpus is not given: 1 is used": [2],
+        "RequestMemory is not given: 0 is used": [2],
     }
 
 

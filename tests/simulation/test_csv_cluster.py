@@ -63,7 +63,7 @@ def test_what_is_said_of_users_and_machines_is_in_the_trace_and_comes_back_from_
     ("name", "text", "complaint"),
     [
         ("users", "user,weigth\nann,2\n", "a column 'weigth'"),
-        ("users", "user,weight\nann,2\nann,3\n", "users:3: user 'ann' stands there twice"),
+        ("users", "user,weight\nann,2\nann,3\n", "users:3: user 'ann' appears twice"),
         ("users", "user,weight\nann,-1\n", "users:2: weight '-1' is not a finite number"),
         ("users", "user,weight\nann,0\n", "'ann': the weight 0.0 is not a number from 1e-06"),
         ("users", "user,weight\nann\n", "users:2: 1 fields, not 2"),

@@ -63,7 +63,7 @@ def test_an_original_that_looks_now_and_then_is_filmed_without_debts() -> None:
     assert (outcome.started == reference.simulate(trace, setting).started).all()
     told = film_of(page)
     assert told["about"]["policy"] == "slurm-fair-tree, sampled"
-    assert any("owe" in note for note in told["about"]["notes"])
+    assert any("Commitments" in note for note in told["about"]["notes"])
     frame = times_of(told).index(2.0)
     share, debt, entitlement, *_ = (column[frame] for column in lines_of(told, "heavy"))
     assert (share, debt, entitlement) == (10_000, 0, 3333)

@@ -32,12 +32,12 @@ def with_users(trace: Trace, path: Path) -> Trace:
     users = list(trace.users)
     indices = {user: index for index, user in enumerate(users)}
     weights = trace.weight().tolist()
-    commitments = trace.owed().tolist()
+    commitments = trace.initial_commitments().tolist()
     seen: set[str] = set()
     for where, row in _rows(path, ["user"], allowed):
         user = row["user"]
         if user in seen:
-            raise TraceError(f"{where}: user {user!r} stands there twice")
+            raise TraceError(f"{where}: user {user!r} appears twice")
         seen.add(user)
         if user not in indices:
             indices[user] = len(users)
@@ -71,7 +71,7 @@ def read_machines(path: Path, resources: Sequence[str]) -> tuple[MachineClass, .
     for where, row in _rows(path, ["machine", *resources], None):
         name, count = row["machine"], _number(where, row, "count", 1.0)
         if name in machines:
-            raise TraceError(f"{where}: machine {name!r} stands there twice")
+            raise TraceError(f"{where}: machine {name!r} appears twice")
         if count != int(count):
             raise TraceError(f"{where}: count {count:g} is not a whole number")
         capacity = tuple(_number(where, row, resource, 0.0) for resource in resources)

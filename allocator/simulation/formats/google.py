@@ -110,9 +110,9 @@ class DemandAt(StrEnum):
 def convert(source: Path, demand_at: DemandAt = DemandAt.SCHEDULE) -> Conversion:
     """Read a folder of the trace, or one file of its `task_events`.
 
-    Every attempt to run a task is a task of its own. It is submitted when the attempt was
-    submitted. It runs from the attempt's last scheduling to its end. As in Stateful DRF, §7.2,
-    evicted and killed attempts and attempts with a demand of 0 are skipped, and failed attempts are
+    Every attempt to run a task is a task of its own. The task is submitted when the attempt was,
+    and runs from the attempt's last scheduling to the attempt's end. As in Stateful DRF, §7.2,
+    evicted and killed attempts and attempts with a demand of 0 are skipped. Failed attempts are
     kept.
 
     A folder with `machine_events` gives machines as well, and constraints if it has
@@ -124,8 +124,8 @@ def convert(source: Path, demand_at: DemandAt = DemandAt.SCHEDULE) -> Conversion
         source: The folder or file.
         demand_at: "schedule", as SDRF's authors do: the demand is read from the last SCHEDULE
             event, and attempts without CPU or without memory are skipped. "submit": the demand is
-            read from the SUBMIT event, and only attempts without both are skipped. A demand that is
-            missing in one event is read from the other event.
+            read from the SUBMIT event, and only attempts without both are skipped. If the demand is
+            missing in one event, it is read from the other event.
 
     Raises:
         OSError: A file cannot be read.
@@ -191,9 +191,8 @@ class _Attempts:
         events = self._events(file, rows)
         if self._open is not None:
             events = self._open.then(events)
-        order = np.lexsort(
-            (events.index, events.job)
-        )  # a stable sort: events of a task stay in order
+        # The sort is stable: events of a task stay in order.
+        order = np.lexsort((events.index, events.job))
         events = events[order]
         self._open = self._pair(events)
 
@@ -255,9 +254,8 @@ class _Attempts:
             return np.maximum.accumulate(np.where(mask, index, -1))
 
         earlier_end = np.concatenate(([-1], latest(ended)[:-1]))
-        first = np.maximum(
-            earlier_end + 1, latest(begins)
-        )  # first event of the attempt at each index
+        # At each index: the first event of its attempt.
+        first = np.maximum(earlier_end + 1, latest(begins))
         submission = latest(events.event == Event.SUBMIT)
         schedule = latest(events.event == Event.SCHEDULE)
 
@@ -274,9 +272,8 @@ class _Attempts:
             np.where(submission[ends] >= first[ends], submission[ends], -1),
             np.where(schedule[ends] >= first[ends], schedule[ends], -1),
         )
-        last = (
-            np.flatnonzero(np.append(begins[1:], True)) if len(index) else index
-        )  # last event of each task
+        # The last event of each task.
+        last = np.flatnonzero(np.append(begins[1:], True)) if len(index) else index
         task = np.cumsum(begins) - 1
         return events[(index > latest(ended)[last][task]) & ~superseded]
 

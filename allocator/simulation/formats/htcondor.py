@@ -10,9 +10,9 @@ from allocator.simulation.formats.text import json_values
 from allocator.simulation.trace import TraceError
 
 _WITHOUT_SLOTS = {
-    7: "ran beside the schedd, in the universe scheduler",
+    7: "ran on the schedd's machine, in the universe scheduler",
     9: "ran elsewhere, in the universe grid",
-    12: "ran beside the schedd, in the universe local",
+    12: "ran on the schedd's machine, in the universe local",
 }
 """Universes whose jobs hold no slot of the pool."""
 _UNIVERSES = {1, 4, 5, 8, 10, 11, 13}
@@ -25,13 +25,13 @@ _READ |= {"gpusprovisioned", "requestgpus", "cumulativeslottime"}
 
 
 def convert(*paths: Path) -> Conversion:
-    """Read jobs as tasks. Command that prints them: docs/traces.md.
+    """Read jobs as tasks; docs/traces.md has the command that prints the files.
 
-    A task is submitted when its job was queued. It runs for the job's total run time over all
-    starts, because the history has one record per job. Jobs of a cluster are one job.
+    A task is submitted when its job was queued. The task runs for the job's total run time over all
+    starts, because the history has one record per job. Jobs of an HTCondor cluster are one job.
 
     Args:
-        paths: Files with arrays of jobs, or with successive jobs. A "line" is a job's position in
+        paths: Files with arrays of jobs, or with successive jobs. A job's "line" is its position in
             the file, from 1.
 
     Raises:
@@ -164,9 +164,9 @@ def _amount(
             return number
     requested = [name for name in names if name.lower() in job]
     if requested:
-        records.assume(f"{requested[-1]} is an expression, or no number: {unknown:g} stands for it")
+        records.assume(f"{requested[-1]} is an expression, or no number: {unknown:g} is used")
     elif "GPUs" not in names[0]:
-        records.assume(f"{names[-1]} is not told: {unknown:g} stands for it")
+        records.assume(f"{names[-1]} is not given: {unknown:g} is used")
     return unknown
 
 

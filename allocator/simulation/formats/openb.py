@@ -42,9 +42,9 @@ RESOURCES = ("cpus", "mem", "gpus")
 def convert(pods: Path, nodes: Path) -> Conversion:
     """Read pods as tasks and nodes as machines.
 
-    A pod is submitted when it is created. It runs from its scheduling to its deletion. A pod that
-    was never scheduled is skipped. Pods name no user, so the pod's quality-of-service class is the
-    user, and each pod is a job of its own. Nodes with the same capacity and GPU model are a class.
+    A pod is submitted when created, and runs from scheduling to deletion. A pod without a
+    scheduling time is skipped. Pods name no user, so the pod's quality-of-service class is the
+    user. Each pod is a job of its own. Nodes with the same capacity and GPU model are a class.
     `gpu_spec` allows the classes of the named models.
 
     Raises:

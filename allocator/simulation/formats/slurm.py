@@ -65,15 +65,15 @@ _DURATION = re.compile(r"(?:(\d+)-)?(?:(\d+):)?(\d+):(\d+(?:\.\d*)?)")
 
 
 def convert(path: Path, timezone: str = "UTC") -> Conversion:
-    """Read allocations as tasks. Command that prints them: docs/traces.md.
+    """Read allocations as tasks; docs/traces.md has the command that prints them.
 
-    Each attempt to run a job is a task, and so is each task of an array; tasks of an array are one
-    job. A task is submitted when the job became eligible. It runs for the job's elapsed time,
+    Each attempt to run a job is a task. Each task of an array is a task too, and an array is one
+    job. A task is submitted when the job became eligible. The task runs for the job's elapsed time,
     however the job ended.
 
     Args:
         path: A header, then a row per record, with bars between fields; or the output of `sacct
-            --json`. In JSON, a "line" is a job's position, from 1.
+            --json`. In JSON, a job's "line" is its position, from 1.
         timezone: Time zone of times that are not seconds since 1970; an IANA name.
 
     Raises:
@@ -293,7 +293,7 @@ def _demand(records: Records, row: Mapping[str, str]) -> dict[str, float]:
     allocated, requested = (_resources(row.get(name, "")) for name in ("AllocTRES", "ReqTRES"))
     resources = allocated or requested
     if requested and not allocated and "AllocTRES" in row:
-        records.assume("AllocTRES is empty: ReqTRES stands for it")
+        records.assume("AllocTRES is empty: ReqTRES is used")
     if not any(name.startswith("gres/") for name in resources):
         resources = {**resources, **_former_generic(records, row)}
     cpus = _number(resources.get("cpu", "0"), "cpus")
@@ -334,7 +334,7 @@ def _former_generic(records: Records, row: Mapping[str, str]) -> dict[str, str]:
     for column in ("AllocGRES", "ReqGRES"):
         text = re.sub(r"\([^)]*\)", "", row.get(column, ""))
         if text not in _NEVER:
-            records.assume(f"AllocTRES has no generic resources: {column} stands for them")
+            records.assume(f"AllocTRES has no generic resources: {column} is used")
             return dict(_counted(f"gres/{entry.strip()}") for entry in text.split(","))
     return {}
 
@@ -348,8 +348,8 @@ def _counted(entry: str) -> tuple[str, str]:
 def _generic(records: Records, resources: Mapping[str, str]) -> dict[str, float]:
     """Return GPUs and other generic resources. Record all other resources as not read.
 
-    A list may have the total of all kinds of GPU, amounts of each kind (`gres/gpu:a100`, or parts
-    of a GPU such as `gres/gpu:1g.5gb`), or both.
+    A list may have the total of all kinds of GPU, amounts of each kind, or both. A kind is a model
+    (`gres/gpu:a100`) or a part of a GPU (`gres/gpu:1g.5gb`).
     """
     totals: dict[str, float] = {}
     totals_of_kinds: dict[str, float] = {}

@@ -220,9 +220,8 @@ def _allowed_machines(trace: Trace) -> NDArray[np.int64]:
     counts = [machine.count for machine in trace.machines]
     allowed = [sum(counts[index] for index in classes) for classes in trace.constraints]
     first = np.flatnonzero(np.diff(trace.job, prepend=np.int64(-1)))
-    return np.array([*allowed, sum(counts)])[
-        trace.constraint[first]
-    ]  # UNCONSTRAINED (−1) is the last entry
+    # UNCONSTRAINED (−1) is the index of the last entry.
+    return np.array([*allowed, sum(counts)])[trace.constraint[first]]
 
 
 def _attributes(trace: Trace) -> int:

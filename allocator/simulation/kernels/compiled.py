@@ -27,7 +27,7 @@ _INNER: dict[str, Any] = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True, 
 """Options of functions that only kernels call: no Python wrapper, which is slow to compile."""
 
 
-wide: Callable[[int], int] = np.int64  # type: ignore[assignment]  # Numba treats it as a function of an int
+wide: Callable[[int], int] = np.int64  # type: ignore[assignment]  # a type that Numba calls
 """Converts a number to 64 bits. Numba compiles a kernel once for each type of its arguments."""
 
 
@@ -75,9 +75,9 @@ prefetch: _Untyped = intrinsic(_prefetch)
 def entry(function: Callable[P, R]) -> Callable[P, R]:
     """Compile a kernel that Python calls, at its first call, and cache the result for later runs.
 
-    The cache is in Python's own folder for compiled modules, so it is as trustworthy as they are.
-    The cache's name contains a hash of all kernels, because Numba alone would not notice a change
-    in a called kernel. If the folder is not writable, each process compiles the kernels itself.
+    The cache is in Python's own folder for compiled modules, so both are equally trustworthy. The
+    cache's name contains a hash of all kernels, because Numba alone would not notice a change in a
+    called kernel. If the folder is not writable, each process compiles the kernels itself.
     """
     folder = _HERE / "__pycache__" / f"kernels-{_version()}"
     try:

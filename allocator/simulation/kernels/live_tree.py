@@ -1,8 +1,8 @@
 """The Live Tree in arrays. It counts events and, when kept anyway, gives the first user.
 
 Each step repeats allocator.fairness.live_tree on the envelopes of allocator.fairness.priorities.
-Crossings agree with those to the last bit. Only the order of crossings matters, but crossings that
-are equal there must be equal here. Time is s, which falls.
+Crossings agree with the original's to the last bit. Only their order matters, but ties among the
+original's crossings must be ties here. Time is s, which falls.
 """
 
 from typing import NamedTuple
@@ -111,10 +111,10 @@ def _pass_events(tree: LiveTreeArrays, s: float) -> None:
 
 @part
 def _swap(tree: LiveTreeArrays, s: float) -> bool:
-    """Process the first event in place if no other event is due until s. Return whether it was.
+    """Process the first event in place if no other event is due until s. Return True if done.
 
-    The general method removes both users and inserts them again. Here it would put them between the
-    same neighbours, and schedule their events in the same order.
+    The general method removes both users and inserts them again. If both users stay between the
+    same neighbours, the general method would schedule their events in the same order.
     """
     for i in range(1, min(3, tree.numbers[PENDING])):
         if tree.when[tree.heap[i]] >= s:

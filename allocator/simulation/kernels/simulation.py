@@ -72,7 +72,7 @@ class Rule(NamedTuple):
     rebased_after: float
     """Seconds after which the base time is moved."""
     resource: int
-    """Under ONE_RESOURCE: index of the resource that counts; below 0: it is not shared."""
+    """Under ONE_RESOURCE: index of the resource that counts; below 0 if not shared."""
     shared: NDArray[np.int64]
     """Indices of the resources with a capacity above 0."""
     capacity: NDArray[np.int64]
@@ -135,8 +135,9 @@ class UserArrays(NamedTuple):
     constraint: NDArray[np.int64]
     """Constraint of the head, or of the last head."""
     monopoly: NDArray[np.int64]
-    """Number of such tasks that all machines could run; only for policies that count tasks. 0: not
-    computed yet.
+    """Number of such tasks that all machines could run; 0 if not computed yet.
+
+    Only policies that count tasks use the number.
     """
     fresh: NDArray[np.int64]
     """Users whose head has not been tried on machines yet; used only if users are skipped."""

@@ -106,10 +106,10 @@ def _highest(lines: NDArray[np.float64], u: int, s: float) -> int:
 
 @kernel
 def holds_until(lines: NDArray[np.float64], winner: int, loser: int, s: float) -> float:
-    """Return an s down to which the winner at s certainly stays first. It may be early, never late.
+    """Return an s down to which the winner at s certainly stays first: maybe early, never late.
 
-    The winner falls behind when one of its lines rises above all of the loser's lines. Before that,
-    the line must rise above the line that is the loser's maximum at s.
+    The winner falls behind when one of its lines rises above all of the loser's lines. The line
+    must first rise above the loser's maximum at s, so that crossing is a safe bound.
     """
     best = 0
     high = lines[loser, 0, 0] + lines[loser, 0, 1] * s

@@ -21,8 +21,8 @@ class Frozen(Periodic):
         self._keys: dict[int, float] = {}
 
     @override
-    def join(self, user: int, weight: float, owed: float) -> None:
-        self._pool.add(user, weight=weight, commitment=owed)
+    def join(self, user: int, weight: float, commitment: float) -> None:
+        self._pool.add(user, weight=weight, commitment=commitment)
         self._keys[user] = self._pool.standing(user).priority
 
     @override
@@ -36,7 +36,7 @@ class Frozen(Periodic):
         self._pool.release(user, demand)
 
     @override
-    def look(self, times: int) -> None:
+    def sample(self, count: int) -> None:
         self._pool.advance(self.last)
         for standing in self._pool.still().standings_at(self.last):
             self._keys[standing.user] = standing.priority

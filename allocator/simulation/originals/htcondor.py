@@ -41,8 +41,8 @@ class Condor(Periodic):
         self._users: dict[int, _Customer] = {}
 
     @override
-    def join(self, user: int, weight: float, owed: float) -> None:
-        self._users[user] = _Customer(weight, max(owed, self._least))
+    def join(self, user: int, weight: float, commitment: float) -> None:
+        self._users[user] = _Customer(weight, max(commitment, self._least))
 
     @override
     def started(self, user: int, demand: Quantities, now: float) -> None:
@@ -57,8 +57,8 @@ class Condor(Periodic):
         account.uncharged += (int(now) - max(int(since), int(self.last))) * rate
 
     @override
-    def look(self, times: int) -> None:
-        aging, later = self._aging, self._aging ** (times - 1)
+    def sample(self, count: int) -> None:
+        aging, later = self._aging, self._aging ** (count - 1)
         for account in self._users.values():
             recent = account.used + account.uncharged / self.period
             account.uncharged = 0.0

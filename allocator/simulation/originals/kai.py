@@ -53,8 +53,8 @@ def division(total: float, requests: Sequence[Request], k: float) -> list[float]
     The division goes in rounds over the queues that want more than they have. Let W be a queue's
     fraction of these queues' weights. Its factor is P = max(0, W + k·(W − U)), where U is its past
     use. Each queue gets the remaining units · P / ΣP, in whole units, unless it wants less. If a
-    queue wanted less, another round follows. Units that rounding leaves are given one by one, first
-    to the queues that lost most by rounding.
+    queue wanted less, another round follows. Finally, units that remain because of rounding are
+    given one by one. Queues that lost most by rounding are first.
 
     Args:
         total: Units to divide.
@@ -116,11 +116,11 @@ class KaiCycles(Periodic):
         self._users: dict[int, _Queue] = {}
 
     @override
-    def join(self, user: int, weight: float, owed: float) -> None:
+    def join(self, user: int, weight: float, commitment: float) -> None:
         names = list(self._capacity)
         zero = dict.fromkeys(names, 0.0)
         self._users[user] = _Queue(
-            weight, dict.fromkeys(names, owed), dict(zero), dict(zero), since=self.last
+            weight, dict.fromkeys(names, commitment), dict(zero), dict(zero), since=self.last
         )
 
     @override
@@ -132,12 +132,12 @@ class KaiCycles(Periodic):
         self._hold(user, demand.shares(self._capacity), now, -1)
 
     @override
-    def wants(self, user: int, *, more: bool) -> None:
-        self._users[user].wants = more
+    def wants(self, user: int, *, waiting: bool) -> None:
+        self._users[user].wants = waiting
 
     @override
-    def look(self, times: int) -> None:
-        first, later = self.last - (times - 1) * self.period, self._decay ** (times - 1)
+    def sample(self, count: int) -> None:
+        first, later = self.last - (count - 1) * self.period, self._decay ** (count - 1)
         for queue in self._users.values():
             for name, held in queue.held.items():
                 mean = (queue.area[name] + held * (first - queue.since)) / self.period

@@ -34,11 +34,12 @@ def quantum(
 ) -> Quantum:
     """Compute one quantum (Karma, OSDI 2023, Algorithm 1).
 
-    Each user gets an equal part of the public slices as credits. It is allocated as many slices as
-    it demands, up to its guarantee. Users with higher demands borrow donated and public slices, at
-    one credit a slice. If supply exceeds demand, the lenders with the fewest credits lend first.
-    Otherwise the borrowers with the most credits borrow first. Slices move one at a time. Among
-    equal users, the user with the least left to lend or borrow is first.
+    Each user gets an equal part of the public slices as credits. Each user is allocated as many
+    slices as it demands, up to its guarantee. Users with higher demands borrow donated and public
+    slices, at one credit a slice. If supply exceeds demand, the lenders with the fewest credits
+    lend first. Otherwise the borrowers with the most credits borrow first. Slices are moved one at
+    a time. Among users with equal credits, the user with the fewest slices left to lend or borrow
+    is first.
 
     Args:
         credits: Credits of each user, at least 0.
@@ -103,13 +104,12 @@ def _levelled(start: Sequence[int], limits: Sequence[int], total: int) -> list[i
 class OriginalKarma(Periodic):
     """Credits by quantum, in slices of 1/65,536 of the cluster.
 
-    Karma cannot take held resources from a user in the next quantum, so the user's demand is at
-    least what it holds. A user with a waiting task demands at least its guarantee. All weights are
+    Karma cannot take held resources from a user in the next quantum. A user's demand is therefore
+    the slices it holds. With a waiting task, the demand is at least the guarantee. All weights are
     1.
 
-    Within a quantum Karma allocates slices one by one, and each borrowed slice costs a credit at
-    once. So the order within a quantum counts the slices that a user has borrowed since the last
-    sample.
+    Within a quantum, Karma allocates slices one by one, and each borrowed slice costs a credit at
+    once. The order within a quantum therefore counts the slices borrowed since the last sample.
     """
 
     PERIOD: ClassVar[float] = 60.0
@@ -127,7 +127,7 @@ class OriginalKarma(Periodic):
         """By user: borrowed slices that the last sample has charged."""
 
     @override
-    def join(self, user: int, weight: float, owed: float) -> None:
+    def join(self, user: int, weight: float, commitment: float) -> None:
         self._indices[user] = len(self._indices)
         mean = sum(self._credits) // len(self._credits) if self._credits else 0
         self._credits.append(mean if self._credits else _PLENTY * _SLICES)
@@ -144,11 +144,11 @@ class OriginalKarma(Periodic):
         self._held[self._indices[user]] -= demand[self._resource]
 
     @override
-    def wants(self, user: int, *, more: bool) -> None:
-        self._wants[self._indices[user]] = more
+    def wants(self, user: int, *, waiting: bool) -> None:
+        self._wants[self._indices[user]] = waiting
 
     @override
-    def look(self, times: int) -> None:
+    def sample(self, count: int) -> None:
         guaranteed = self._guaranteed
         held = [self._in_slices(amount) for amount in self._held]
         self._charged = [self._borrowed(slices) for slices in held]
@@ -158,7 +158,7 @@ class OriginalKarma(Periodic):
         ]
         if not demands or max(demands) <= guaranteed:
             return  # no user borrows: all users get equal credits, so the order stays
-        for _ in range(times):
+        for _ in range(count):
             self._credits = quantum(self._credits, demands, _SLICES, self._public).credits
 
     @override

@@ -46,8 +46,8 @@ class Kueue(Original):
         self._schedule_heap: list[tuple[float, int]] = []
 
     @override
-    def join(self, user: int, weight: float, owed: float) -> None:
-        self._users[user] = queue = _LocalQueue(weight, owed)
+    def join(self, user: int, weight: float, commitment: float) -> None:
+        self._users[user] = queue = _LocalQueue(weight, commitment)
         self._schedule(user, queue)
 
     @override
@@ -72,9 +72,8 @@ class Kueue(Original):
             when, user = heapq.heappop(self._schedule_heap)
             queue = self._users[user]
             queue.due = False
-            if (
-                queue.last + self.period <= when
-            ):  # otherwise an admission has sampled the queue since
+            # Otherwise an admission has sampled the queue since.
+            if queue.last + self.period <= when:
                 samples = max((now - queue.last) // self.period, 1.0)
                 self._sample(queue, queue.last + samples * self.period)
                 changed.append(user)

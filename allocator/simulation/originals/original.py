@@ -22,13 +22,13 @@ class Original(ABC):
     """Default seconds between two samples in the original system."""
 
     @abstractmethod
-    def join(self, user: int, weight: float, owed: float) -> None:
+    def join(self, user: int, weight: float, commitment: float) -> None:
         """Add a user.
 
         Args:
             user: The user's number.
             weight: The user's weight.
-            owed: Assumed past use, as a fraction of the cluster.
+            commitment: Assumed past use, as a fraction of the cluster.
         """
 
     @abstractmethod
@@ -54,7 +54,7 @@ class Original(ABC):
     def key(self, user: int) -> Key:
         """Return a user's key. It changes only at samples and at starts and ends of its tasks."""
 
-    def wants(self, user: int, *, more: bool) -> None:  # noqa: B027 - most systems ignore waiting tasks
+    def wants(self, user: int, *, waiting: bool) -> None:  # noqa: B027 - most systems ignore waiting tasks
         """Record whether a user has a waiting task."""
 
 
@@ -79,14 +79,14 @@ class Periodic(Original):
         samples = int(now // self.period)
         if samples == self._samples:
             return ()
-        times, self._samples = samples - self._samples, samples
-        self.look(times)
+        count, self._samples = samples - self._samples, samples
+        self.sample(count)
         return None
 
     @abstractmethod
-    def look(self, times: int) -> None:
+    def sample(self, count: int) -> None:
         """Take samples, one per period; the last sample is at `last`. Nothing happened in between.
 
         Args:
-            times: Number of samples.
+            count: Number of samples.
         """

@@ -30,8 +30,8 @@ class Slurm(Periodic):
     """`priority_multifactor.c`, `_decay_thread` and `_apply_new_usage`.
 
     A sample multiplies all use by d^Δ. Then each running job adds r·d^r times its billed units per
-    second, where r is the whole seconds that the job ran since the last sample. A job that ends
-    adds its part at once. The order changes only at samples.
+    second. Here r is the whole seconds that the job ran since the last sample. A job that ends adds
+    its use at once. The order changes only at samples.
     """
 
     PERIOD: ClassVar[float] = 300.0
@@ -44,8 +44,8 @@ class Slurm(Periodic):
         self._users: dict[int, _Association] = {}
 
     @override
-    def join(self, user: int, weight: float, owed: float) -> None:
-        use = owed * self._per_share
+    def join(self, user: int, weight: float, commitment: float) -> None:
+        use = commitment * self._per_share
         self._users[user] = _Association(weight, use, key=use / weight)
 
     @override
@@ -62,10 +62,10 @@ class Slurm(Periodic):
         account.use += self._charge(max(since, self.last), now) * rate
 
     @override
-    def look(self, times: int) -> None:
-        first = self.last - (times - 1) * self.period
+    def sample(self, count: int) -> None:
+        first = self.last - (count - 1) * self.period
         decay = self._decay**self.period
-        later = decay ** (times - 1)
+        later = decay ** (count - 1)
         for account in self._users.values():
             added = self.period * decay * account.running
             for since, rate in account.fresh:

@@ -37,8 +37,8 @@ class OriginalVolcano(Periodic):
         self._users: dict[int, _Namespace] = {}
 
     @override
-    def join(self, user: int, weight: float, owed: float) -> None:
-        self._users[user] = _Namespace(weight, owed * self._per_share)
+    def join(self, user: int, weight: float, commitment: float) -> None:
+        self._users[user] = _Namespace(weight, commitment * self._per_share)
 
     @override
     def started(self, user: int, demand: Quantities, now: float) -> None:
@@ -50,8 +50,8 @@ class OriginalVolcano(Periodic):
         account.held = less(account.held, self._meter.rate(demand))
 
     @override
-    def look(self, times: int) -> None:
-        decay = self._decay**times
+    def sample(self, count: int) -> None:
+        decay = self._decay**count
         cycles = (1.0 - decay) / (1.0 - self._decay)
         for account in self._users.values():
             account.use = account.use * decay + account.held * self.period * cycles
