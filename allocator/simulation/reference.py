@@ -1,4 +1,4 @@
-"""The reference simulator: Algorithm 1 with the policy objects of the live cluster."""
+"""The reference simulator: Algorithm 1 of the Stateful DRF paper, with the live cluster's policies."""
 
 import heapq
 import math
@@ -54,7 +54,7 @@ def simulate(
 
 
 class ReferenceSimulation:
-    """A cluster, its waiting and running tasks, and Algorithm 1 that starts them.
+    """A cluster, its waiting and running tasks, and Algorithm 1 (Stateful DRF) that starts them.
 
     Args:
         trace: The submitted tasks.
@@ -294,7 +294,7 @@ class ReferenceSimulation:
         raise AssertionError(f"nothing fits on machine {machine}")
 
     def _place(self, user: int, freed: int | None) -> int | None:
-        """Return the first machine that fits a user's next task and that no hold bars; else None."""
+        """Return the first machine that fits a user's next task and that no hold bars, or None."""
         task = self.waiting[user][0]
         finish = self.now + int(self.trace.runtime[task])
         if user in self._stuck:

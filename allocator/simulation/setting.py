@@ -35,8 +35,8 @@ class Setting:
         capacity: Capacity of a single pool, in the order and units of the trace's resources. None:
             the simulation uses the trace's machines and constraints.
         blocking: The rule for a next task that does not fit on any machine.
-        users: Users that count in n: "known", all users of the trace from the start; "appearing",
-            each user from its first submission on.
+        users: Users among which the policy divides the cluster. "known": all users of the trace,
+            from the start. "appearing": each user from its first submission on.
         per: The entity that the policy treats as a user. In TSF's evaluation, each job is a user.
         weights: Weights by user name. Every other user has its weight from the trace.
         owes: Initial commitments by user name; one value applies to every resource. Every other

@@ -19,7 +19,8 @@ class Sharers:
         number: Number of each task's sharer, int32, one entry per task.
         weights: Weights, one entry per sharer.
         commitments: Initial commitments, shape (sharers, resources): fractions of the capacity.
-        known: True for each sharer that counts in n from the start.
+        known: True for each sharer that is entitled to a share from the start, before its first
+            submission.
     """
 
     number: NDArray[np.int32]
@@ -34,8 +35,8 @@ class Sharers:
 def sharers(trace: Trace, setting: Setting) -> Sharers:
     """Return the sharers of a trace's cluster.
 
-    A job has its user's weight and no initial commitment. A user with an initial commitment counts
-    from the start, even if users appear with their first submission.
+    A job has its user's weight and no initial commitment. A user with an initial commitment is
+    known from the start, even if users appear with their first submission.
 
     Raises:
         SettingError: The setting names a user that the trace does not have, or a weight or

@@ -1,7 +1,8 @@
 """The compiled simulation: the reference simulator and allocator.fairness in arrays.
 
 The operations and their order are the same as there, so each number is the same to the last bit.
-Docstrings name the counterparts.
+Docstrings name the counterparts. A user's priority is the maximum of its lines, as in the module
+tournament. A user's head is its next task.
 """
 
 import math
