@@ -1,10 +1,11 @@
 """Holds: machines kept for users with a next task that fits nowhere.
 
-Holds prevent that a large task waits forever. If the policy skips users, small tasks occupy all
-capacity that becomes free. A task that needs a whole machine then never finds free capacity, so a
-machine is held for its user. The held machine is the machine that will be free for the task first,
-by the finish times known when the hold begins. Until then only tasks that finish before that time
-start on the held machine (EASY backfilling). Run times are those of the trace.
+Without holds, a large task could wait forever. If the policy skips users, small tasks occupy all
+capacity that becomes free. A task that needs a whole machine then never finds a free machine. A
+hold keeps one machine for the user of this task. The held machine is the machine that will be free
+for the task first, by the finish times known when the hold begins. Until then, a task of another
+user starts on the held machine only if the task finishes before that time (EASY backfilling). Run
+times are taken from the trace.
 """
 
 from collections.abc import Iterable, Iterator

@@ -1,4 +1,4 @@
-"""The reference simulator: Algorithm 1 of the Stateful DRF paper, with the live cluster's policies."""
+"""The reference simulator: Algorithm 1 (Stateful DRF) with the live cluster's policies."""
 
 import heapq
 import math
@@ -182,7 +182,7 @@ class ReferenceSimulation:
                 capacity=capacity,
                 machines=self._machine_classes,
                 watch=self._watch,
-                exact_ties=isinstance(policy, KeyPolicy | Sdrf),  # as the compiled kernels do
+                exact_ties=isinstance(policy, KeyPolicy | Sdrf),  # as in the compiled kernels
             )
         period = period_of(policy, setting.sampled)
         return Sampled(original_of(policy, capacity, period), self._watch)

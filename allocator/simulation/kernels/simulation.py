@@ -50,12 +50,12 @@ NEXT, RUNNING, SLOTS, STARTS, TURNS, ACTIVE, FRESH, STALE, NEWCOMERS = range(9)
 """Indices in `State.counters`.
 
 NEXT: the next task to submit. RUNNING: running tasks. SLOTS: used slots. STARTS: started tasks.
-TURNS: turns given. ACTIVE: active users. FRESH: users in `UserArrays.fresh`. STALE: 1 if all
-accounts are accrued but not rated. NEWCOMERS: users that have appeared.
+TURNS: queue positions given (FIFO). ACTIVE: active users. FRESH: users in `UserArrays.fresh`.
+STALE: 1 if all accounts are accrued, but priorities are not computed yet. NEWCOMERS: users that
+have appeared.
 """
 INSERTS, DELETES, MINIMA, ORDERS, COUNTERS = range(9, 14)
-"""More indices: ranking operations of the reference simulator; the last is the number of counters.
-"""
+"""More indices: operations that the reference's ranking would do, and the number of counters."""
 NOW, BASE, S, WEIGHTS, CLOCK = range(5)
 """Indices in `State.clock`, and last the length of the clock.
 
@@ -132,7 +132,7 @@ class UserArrays(NamedTuple):
     following: NDArray[np.int32]
     """The task after the head, also copied."""
     need: NDArray[np.int64]
-    """Demand of the head, or of the last head if no task waits: the account's demand."""
+    """The account's demand: demand of the head, or of the last head if no task waits."""
     constraint: NDArray[np.int64]
     """Constraint of the head, or of the last head."""
     monopoly: NDArray[np.int64]
@@ -152,7 +152,7 @@ class State(NamedTuple):
     running: Finishes
     tree: Tournament
     live: LiveTreeArrays
-    """Empty unless its events are counted."""
+    """The Live Tree; empty unless its events are counted."""
     free_capacity: FreeCapacityArrays
     stuck: Stuck
     counters: NDArray[np.int64]
@@ -509,7 +509,7 @@ def _accrue(state: State, rule: Rule, u: int) -> None:
 
 @part
 def _accrue_all(state: State, rule: Rule) -> None:
-    """Accrue all known users' commitments, and mark their ratings as stale."""
+    """Accrue all known users' commitments, and mark all priorities as stale."""
     if state.counters[STALE]:
         return
     for u in range(len(state.users.known)):
@@ -520,7 +520,7 @@ def _accrue_all(state: State, rule: Rule) -> None:
 
 @kernel
 def _refresh(state: State, rule: Rule) -> None:
-    """Rate all known users and rank the active users again, as a Pool does."""
+    """Compute all known users' priorities and rank the active users again, as a Pool does."""
     users = state.users
     for u in range(len(users.known)):
         if users.known[u]:
