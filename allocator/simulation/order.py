@@ -9,10 +9,10 @@ from allocator.simulation.originals.original import Key, Original
 
 
 class Exact(Pool[int]):
-    """A live pool that is informed of each task's start and end."""
+    """A live pool with the interface of `Sampled`: exact accounts at every instant."""
 
     def started(self, user: int, demand: Quantities) -> None:
-        """Record that a task of a user has started. Ties between users go to the lower user number.
+        """Record that a task of a user has started. Among equal users, the lower number is next.
 
         Args:
             user: The user's number.

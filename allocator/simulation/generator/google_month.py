@@ -57,9 +57,9 @@ class Knobs:
     Args:
         user_sigma: Standard deviation of the logarithm of users' job counts. With 2.5, some users
             have hundreds of thousands of jobs and many a handful.
-        sessions: A user with k jobs works in about k to this power sessions. A user with many jobs
-            works most of the time.
-        session_s: Mean seconds from the beginning of a session to a job.
+        sessions: Exponent: a user with k jobs works in about k^`sessions` sessions. A user with
+            many jobs works most of the time.
+        session_s: Mean seconds from the beginning of a session to the submission of a job.
         user_spread: Standard deviation of the logarithm of run times, between users.
         job_spread: Standard deviation of the logarithm of run times, between jobs of a user.
         loops: Distribution of failing attempts. None: no attempt fails, and jobs have 40 tasks on

@@ -22,13 +22,13 @@ class _Customer:
 
 
 class Condor(Periodic):
-    """`Accountant.cpp`: `AddMatch`, `RemoveMatch` and `UpdatePriorities`.
+    """HTCondor's accounting: `AddMatch`, `RemoveMatch`, `UpdatePriorities` in `Accountant.cpp`.
 
-    π ← π·β + ρ·(1 − β), at least half a slot. β is 0.5^(δt/h), and ρ is the mean of the held slots
-    since the last sample, in whole seconds. A match that begins subtracts the seconds since the
-    last sample. A match that ends adds the seconds since its start or since the last sample,
-    whichever is later. So HTCondor charges too little for a match that begins and ends between two
-    samples.
+    A sample computes π ← π·β + ρ·(1 − β) for each user. π is the user's priority, at least half a
+    slot. β is 0.5^(δt/h), with the half-life h. ρ is the mean number of held slots since the last
+    sample, in whole seconds. A match that begins subtracts the seconds since the last sample. A
+    match that ends adds the seconds since its start or since the last sample, whichever is later.
+    HTCondor therefore charges too little for a match that begins and ends between two samples.
     """
 
     PERIOD: ClassVar[float] = 60.0

@@ -27,12 +27,13 @@ class _LocalQueue:
 
 
 class Kueue(Original):
-    """`admission_fair_sharing.go`, `localqueue_controller.go` and `workload_controller.go`.
+    """Kueue's accounting: `admission_fair_sharing.go` and the controllers of queues and workloads.
 
-    A sample treats the resources held at that instant as held since the queue's last sample: A ←
-    A·(1 − α(t)) + U·α(t), α(t) = 1 − 0.5^(t/h). A queue is sampled when a workload is admitted, and
-    one interval after its last sample. An admission also adds α(interval) times the workload's
-    request.
+    The controllers are `localqueue_controller.go` and `workload_controller.go`. A sample treats the
+    held resources U as held since the queue's last sample, t seconds ago. The consumed use becomes
+    A ← A·(1 − α(t)) + U·α(t), with α(t) = 1 − 0.5^(t/h) and the half-life h. A queue is sampled
+    when a workload is admitted, and one interval after its last sample. An admission also adds
+    α(interval) times the workload's request.
     """
 
     PERIOD: ClassVar[float] = 300.0

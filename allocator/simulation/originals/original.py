@@ -48,7 +48,7 @@ class Original(ABC):
 
     @abstractmethod
     def renewed(self, now: float) -> Collection[int] | None:
-        """Advance the clock. Return the users whose keys changed; None: all users' keys changed."""
+        """Advance the clock to `now` seconds. Return the users with changed keys; None: all users."""
 
     @abstractmethod
     def key(self, user: int) -> Key:

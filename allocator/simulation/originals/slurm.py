@@ -27,11 +27,12 @@ class _Association:
 
 
 class Slurm(Periodic):
-    """`priority_multifactor.c`, `_decay_thread` and `_apply_new_usage`.
+    """Slurm's accounting: `_decay_thread`, `_apply_new_usage` in `priority_multifactor.c`.
 
-    A sample multiplies all use by d^Δ. Then each running job adds r·d^r times its billed units per
-    second. Here r is the whole seconds that the job ran since the last sample. A job that ends adds
-    its use at once. The order changes only at samples.
+    A sample multiplies all use by d^Δ, where d is the decay per second and Δ the period. Then each
+    running job adds r·d^r times its billed units per second. Here r is the whole seconds that the
+    job ran since the last sample. A job that ends adds its use at once. The order changes only at
+    samples.
     """
 
     PERIOD: ClassVar[float] = 300.0

@@ -19,9 +19,10 @@ class _Namespace:
 
 
 class OriginalVolcano(Periodic):
-    """`plugins/fairshare/fairshare.go`, `OnSessionOpen`.
+    """Volcano's accounting: `OnSessionOpen` in `plugins/fairshare/fairshare.go`.
 
-    U ← U·2^(−Δ/h) + use·Δ, where use is the amount held at the cycle. Earlier allocations since the
+    A cycle computes U ← U·2^(−Δ/h) + held·Δ for each user. U is the user's decayed use, Δ the
+    period, h the half-life, and held the amount held at the cycle. Earlier allocations since the
     last cycle do not count, so a task that begins and ends between two cycles costs nothing. Among
     equal users, the user that holds less now is first. Volcano also treats uses as equal if they
     differ by less than a resource-second; the emulation does not.
