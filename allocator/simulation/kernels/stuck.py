@@ -13,7 +13,7 @@ _TOO_MUCH = np.iinfo(np.int64).max
 
 
 class Stuck(NamedTuple):
-    """Smallest demands of stuck users, per match of a tournament, so that a search skips subtrees."""
+    """Smallest demands of stuck users, per match of a tournament, so a search skips subtrees."""
 
     least: NDArray[np.int64]
     """Shape (nodes, resources): the smallest amount that any stuck user below the node needs."""

@@ -48,7 +48,7 @@ class Original(ABC):
 
     @abstractmethod
     def renewed(self, now: float) -> Collection[int] | None:
-        """Advance the clock to `now` seconds. Return the users with changed keys; None: all users."""
+        """Advance the clock, in seconds. Return the users with changed keys; None: all users."""
 
     @abstractmethod
     def key(self, user: int) -> Key:
