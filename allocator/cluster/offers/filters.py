@@ -18,7 +18,7 @@ from allocator.cluster.input.quarantine import ValidationError
 from allocator.cluster.resources import Resources
 from allocator.contract import mesos_pb2 as mesos
 
-DEFAULT_REFUSAL = 5.0
+DEFAULT_REFUSAL: float = mesos.Filters().refuse_seconds
 """Default length of a filter in seconds, also for an invalid length."""
 LONGEST_REFUSAL = 365 * 86400.0
 """Maximum length of a filter in seconds: 365 days."""

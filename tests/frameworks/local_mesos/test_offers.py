@@ -1,4 +1,4 @@
-"""Offers: admitted, made, answered, taken back (mesos-allocator.md §5)."""
+"""Offers: admitted, made, answered, taken back (docs/mesos-semantics.md §5)."""
 
 import pytest
 
