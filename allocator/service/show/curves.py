@@ -1,4 +1,7 @@
-"""How users stood over time: hours that a chronicle knows, then what this service has seen."""
+"""Shares and commitments of users over time, for the charts of the status page.
+
+Hours before this service began come from the accounting database, later instants from memory.
+"""
 
 import asyncio
 from collections.abc import Collection, Sequence
@@ -19,30 +22,39 @@ if TYPE_CHECKING:
 MOST_ASKED = 100
 """Users in one answer."""
 LONGEST = 31 * 86400.0
-"""Seconds that an answer goes back."""
+"""Seconds that one answer covers, up to now."""
 MOST_POINTS = 300
-"""Of one user; a chart is not wider."""
+"""Samples from memory in one answer; a chart has about as many pixels."""
 _HOUR = 3600.0
 
 
 class Chronicle(Protocol):
-    """Remembers more than this service has seen."""
+    """Source of hourly shares and commitments from before this service began."""
 
     async def hours(
         self, users: Collection[str], since: float, until: float
     ) -> "Sequence[Hour] | None":
-        """Return how users stood in the hours that begin within a time; None: nobody answers."""
+        """Return the usage of users in all hours that begin within an interval.
+
+        Args:
+            users: Names of the users.
+            since: Start of the interval, in seconds since the epoch.
+            until: End of the interval, in seconds since the epoch.
+
+        Returns:
+            The hours, or None if the source does not answer.
+        """
 
 
 class Accounts(Chronicle):
-    """The accounting database.
+    """Chronicle that reads the accounting database.
 
     Args:
-        bookkeeper: Who reads it.
+        accountant: Reader of the database.
     """
 
-    def __init__(self, bookkeeper: Accountant) -> None:
-        self._bookkeeper = bookkeeper
+    def __init__(self, accountant: Accountant) -> None:
+        self._accountant = accountant
 
     @override
     async def hours(
@@ -50,64 +62,64 @@ class Accounts(Chronicle):
     ) -> "Sequence[Hour] | None":
         from allocator.service.accounting.queries import hours_of  # noqa: PLC0415 - takes time
 
-        with suppress(TooMuch):  # a chart is worth less than what is to be written meanwhile
-            return await self._bookkeeper.read(lambda read: hours_of(read, since, until, users))
+        with suppress(TooMuch):  # writing usage is more important than a chart
+            return await self._accountant.read(lambda read: hours_of(read, since, until, users))
         return None
 
 
 class Curves:
-    """Answers how users stood.
+    """Builder of the charts' data.
 
     Args:
-        engine: Says what time it is.
-        past: What this service has seen.
-        chronicle: What others have, if there is one.
+        engine: Source of the current time.
+        history: Samples that this service has taken.
+        chronicle: Source of earlier hours; None if there is no such source.
     """
 
     def __init__(
-        self, engine: Engine, past: StandingHistory, chronicle: Chronicle | None = None
+        self, engine: Engine, history: StandingHistory, chronicle: Chronicle | None = None
     ) -> None:
         self._engine = engine
-        self._past = past
+        self._history = history
         self._chronicle = chronicle
         self._asking = asyncio.Lock()
-        """Of the chronicle, one at a time: who has a page open keeps no operator waiting."""
+        """Admits one query of the chronicle at a time, so that charts do not delay operators."""
 
     async def read(self, users: Sequence[str], seconds: float) -> dict[str, Any]:
-        """Return shares and commitments of users at instants that are the same for all.
+        """Return shares and commitments of users at instants that are the same for all users.
 
-        Nothing stands for what is not known.
+        Unknown values are None.
 
         Args:
-            users: Whose; the first `MOST_ASKED`.
-            seconds: How far back, up to `LONGEST`.
+            users: Names of the users; only the first `MOST_ASKED` are read.
+            seconds: Seconds before now at which the answer begins, up to `LONGEST`.
         """
         users = users[:MOST_ASKED]
         until = self._engine.now
         since = max(until - min(seconds, LONGEST), 0.0)
-        samples = [each for each in self._past.samples if each.time >= since]
+        samples = [sample for sample in self._history.samples if sample.time >= since]
         hours: Sequence[Hour] | None = ()
         if self._chronicle is not None:
             async with self._asking:
                 hours = await self._chronicle.hours(users, since, until)
-        return await asyncio.to_thread(self._told, users, (since, until), samples, hours)
+        return await asyncio.to_thread(self._merged, users, (since, until), samples, hours)
 
-    def _told(
+    def _merged(
         self,
         users: Sequence[str],
-        asked: tuple[float, float],
+        interval: tuple[float, float],
         samples: list[Sample],
         hours: "Sequence[Hour] | None",
     ) -> dict[str, Any]:
-        """Put together what is known. In a thread of its own, for it may be much."""
-        since, until = asked
+        """Merge hours and samples into one answer, in a thread because merging can take long."""
+        since, until = interval
         instants = _from_hours(hours or (), _beginning(samples)) + _thinned(samples)
         return {
             "since": since,
             "until": until,
             "seen_since": samples[0].time if samples else None,
             "chronicle": None if self._chronicle is None else hours is not None,
-            "times": [round(each.time, 3) for each in instants],
+            "times": [round(instant.time, 3) for instant in instants],
             "users": {
                 user: [_column(instants, user, 0), _column(instants, user, 1)] for user in users
             },
@@ -115,7 +127,7 @@ class Curves:
 
 
 def _beginning(samples: list[Sample]) -> float:
-    """Return from when on samples tell more than hours: they are closer together."""
+    """Return the time from which samples are denser than hours, in seconds since the epoch."""
     for sample, following in pairwise(samples):
         if following.time - sample.time < _HOUR / 2:
             return sample.time
@@ -123,7 +135,7 @@ def _beginning(samples: list[Sample]) -> float:
 
 
 def _from_hours(hours: "Sequence[Hour]", until: float) -> list[Sample]:
-    """Return how users stood in the middle of each hour."""
+    """Return one sample for the middle of each hour that is before `until`."""
     middles: dict[float, dict[str, tuple[float, float]]] = {}
     for hour in hours:
         middle = hour.start + hour.seconds / 2
@@ -133,14 +145,14 @@ def _from_hours(hours: "Sequence[Hour]", until: float) -> list[Sample]:
 
 
 def _thinned(samples: list[Sample]) -> list[Sample]:
-    """Return as many as can be seen, the latest among them."""
+    """Return at most `MOST_POINTS` evenly spaced samples, the latest included."""
     step = -(-len(samples) // MOST_POINTS)
     return samples[::-1][:: max(step, 1)][::-1]
 
 
-def _column(instants: list[Sample], user: str, which: int) -> list[float | None]:
+def _column(instants: list[Sample], user: str, index: int) -> list[float | None]:
     return [
-        round(sample.users[user][which], 4)
+        round(sample.users[user][index], 4)
         if user in sample.users
         else 0.0
         if sample.whole

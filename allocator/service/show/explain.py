@@ -1,4 +1,4 @@
-"""Why a user is where it is in the order, and when that will change, in numbers and in words."""
+"""Explanation of a user's rank and of its next changes, in numbers and in words."""
 
 from collections.abc import Iterator
 
@@ -19,42 +19,42 @@ from allocator.service.show.shares import UserShare, dominant
 
 
 def explain(
-    engine: Engine, row: UserShare, rows: list[UserShare], kept: ExplanationCache
+    engine: Engine, row: UserShare, rows: list[UserShare], cache: ExplanationCache
 ) -> admin.Explanation:
-    """Explain one user among all; the caller adds what it looks like and the cluster.
+    """Explain the rank of one user; the caller adds the user's and the cluster's figures.
 
     Args:
         engine: The engine to read.
         row: The share of the user.
         rows: The shares of all users.
-        kept: What keeps it from more.
+        cache: Reasons why the user gets no further offers.
     """
     siblings = [share for share in rows if share.parent == row.parent]
     wanting = [
-        share for share in siblings if share.standing.active and share.user not in kept.passed_over
+        share for share in siblings if share.standing.active and share.user not in cache.passed_over
     ]
     own = row.standing
     explanation = admin.Explanation(
         priority=_priority(engine.pool.policy, own),
         priority_without_debt=_without_debt(engine.pool.policy, own),
-        passings=_passings(engine, own.user, kept.passed_over),
+        passings=_passings(engine, own.user, cache.passed_over),
     )
     explanation.rank_without_debt = 1 + sum(
         (share.standing.priority, share.rank) < (explanation.priority_without_debt, row.rank)
         for share in siblings
         if share is not row
     )
-    explanation.passed_over = own.user in kept.passed_over
+    explanation.passed_over = own.user in cache.passed_over
     if explanation.passed_over:
         explanation.no_offers = PASSED_OVER
     elif own.active and row in wanting:
-        place = next(place for place, share in enumerate(wanting) if share is row)
-        explanation.turn = place + 1
-        if place > 0:
-            explanation.ahead.CopyFrom(_neighbour(row, wanting[place - 1]))
-        if place + 1 < len(wanting):
-            explanation.behind.CopyFrom(_neighbour(row, wanting[place + 1]))
-        before = users_before(engine, own.user, kept.passed_over)
+        position = next(position for position, share in enumerate(wanting) if share is row)
+        explanation.turn = position + 1
+        if position > 0:
+            explanation.ahead.CopyFrom(_neighbour(row, wanting[position - 1]))
+        if position + 1 < len(wanting):
+            explanation.behind.CopyFrom(_neighbour(row, wanting[position + 1]))
+        before = users_before(engine, own.user, cache.passed_over)
         explanation.users_ahead = sum(map(len, before.values()))
         by_name = {share.user: share for share in rows}
         for member, members_ahead in before.items():
@@ -66,26 +66,26 @@ def explain(
                 ahead = _neighbour(by_name[member], by_name[members_ahead[-1]])
                 explanation.above.append(admin.Above(user=member, ahead=ahead))
     else:
-        explanation.no_offers = _why_none(engine, own.user)
-    if kept.alone is not None:
-        explanation.no_offers = f"no master has been connected for {duration(kept.alone)}"
+        explanation.no_offers = _why_no_offers(engine, own.user)
+    if cache.alone is not None:
+        explanation.no_offers = f"no master has been connected for {duration(cache.alone)}"
     halved = halved_after(own, engine.pool.policy.tau)
     if halved is not None:
         explanation.halved_after = halved
     explanation.words.extend(_words(row, explanation, len(siblings), len(wanting)))
-    explanation.words.extend(_words_of_fits(engine, own.user))
-    if kept.alone is None:
-        add_reasons(explanation, engine, kept.found)
-    add_waited(explanation, kept.waited)
+    explanation.words.extend(_words_of_demands(engine, own.user))
+    if cache.alone is None:
+        add_reasons(explanation, engine, cache.found)
+    add_waited(explanation, cache.waited)
     return explanation
 
 
 def users_before(engine: Engine, user: str, passed_over: frozenset[str]) -> dict[str, list[str]]:
-    """Return who comes before a user, by its member at each level of the role tree.
+    """Return the users that are served before a user, by its member at each level of the role tree.
 
     Args:
         engine: The engine to read.
-        user: One that wants offers.
+        user: A user that wants offers.
         passed_over: The users that no agent could serve.
     """
     before = dict[str, list[str]]()
@@ -98,21 +98,21 @@ def users_before(engine: Engine, user: str, passed_over: frozenset[str]) -> dict
 
 
 def halved_after(standing: Standing[str], tau: float | None) -> float | None:
-    """Return in how many seconds the dominant commitment will be half of what it is.
+    """Return the seconds until the dominant commitment has halved, if no allocation changes.
 
-    That is if nothing changes: each commitment moves towards its over-use (Eq. 12). None: nothing
-    is owed, it will never be that low, or the policy has no memory.
+    Each commitment moves towards its over-use (Eq. 12). The result is None if the commitment is
+    zero or never falls to half, or if the policy does not track commitments.
     """
     owed = standing.commitment
     return below_after(standing, tau, owed / 2) if owed > 0.0 else None
 
 
 def upcoming(engine: Engine, passed_over: frozenset[str]) -> Iterator[admin.Passing]:
-    """Go through the next changes of the order among the users at the top, soonest first.
+    """Yield the next changes of the order among the users at the top, soonest first.
 
     Args:
         engine: The engine to read.
-        passed_over: Users whose changes do not matter, as no agent could serve them.
+        passed_over: Users whose changes are skipped, because no agent could serve these users.
     """
     for when, passed, passing in engine.pool.crossings():
         if passed_over.isdisjoint((passed, passing)):
@@ -121,13 +121,15 @@ def upcoming(engine: Engine, passed_over: frozenset[str]) -> Iterator[admin.Pass
 
 
 def _priority(policy: Policy, standing: Standing[str]) -> admin.Priority:
-    """Take a priority apart; (held + owed) / weight gives it again."""
+    """Split a priority into its parts: the priority is (held + owed) / weight."""
     parts = admin.Priority(weight=standing.weight)
     if not policy.goes_by_shares:
         parts.held = standing.priority * standing.weight
         return parts
     if isinstance(policy, Sdrf) and policy.form == "thesis":
-        sums = {name: o + standing.commitments[name] for name, o in standing.measured.items()}
+        sums = {
+            name: share + standing.commitments[name] for name, share in standing.measured.items()
+        }
         name = dominant(sums)
         parts.held_resource = parts.owed_resource = name
         parts.held = standing.measured.get(name, 0.0)
@@ -148,7 +150,7 @@ def _without_debt(policy: Policy, standing: Standing[str]) -> float:
 
 
 def _passings(engine: Engine, user: str, passed_over: frozenset[str]) -> list[admin.Passing]:
-    """Return when a user, or one above it, passes others or is passed, soonest first."""
+    """Return when a user or one of its parents passes a sibling or is passed, soonest first."""
     now = engine.pool.now
     passings = [
         admin.Passing(after=max(when - now, 0.0), passing=passing, passed=passed)
@@ -159,14 +161,14 @@ def _passings(engine: Engine, user: str, passed_over: frozenset[str]) -> list[ad
     return sorted(passings, key=lambda passing: passing.after)
 
 
-def _neighbour(row: UserShare, other: UserShare) -> admin.Neighbour:
-    priority = other.standing.priority
+def _neighbour(row: UserShare, neighbour: UserShare) -> admin.Neighbour:
+    priority = neighbour.standing.priority
     return admin.Neighbour(
-        user=other.user, priority=priority, distance=abs(priority - row.standing.priority)
+        user=neighbour.user, priority=priority, distance=abs(priority - row.standing.priority)
     )
 
 
-def _why_none(engine: Engine, user: str) -> str:
+def _why_no_offers(engine: Engine, user: str) -> str:
     if not engine.frameworks:
         return "no framework is known to the master"
     roles = engine.filters_by_role()
@@ -190,15 +192,21 @@ def _words(
             f"Without its debt its priority would be {explanation.priority_without_debt:.4f}: "
             f"rank {explanation.rank_without_debt}."
         )
-        words.append(_words_of_fading(explanation))
+        words.append(_words_of_decay(explanation))
     for passing in explanation.passings:
-        when, who, whom = duration(passing.after), called(passing.passing), called(passing.passed)
+        delay, passing_user, passed_user = (
+            duration(passing.after),
+            called(passing.passing),
+            called(passing.passed),
+        )
         if passing.passing == own.user:
-            words.append(f"If nothing changes, it may overtake {whom} in {when}.")
+            words.append(f"If nothing changes, it may overtake {passed_user} in {delay}.")
         elif passing.passed == own.user:
-            words.append(f"If nothing changes, {who} may overtake it in {when}.")
+            words.append(f"If nothing changes, {passing_user} may overtake it in {delay}.")
         else:
-            words.append(f"If nothing changes, {who} may overtake {whom} in {when}.")
+            words.append(
+                f"If nothing changes, {passing_user} may overtake {passed_user} in {delay}."
+            )
     return words
 
 
@@ -253,14 +261,14 @@ def _words_of_neighbours(explanation: admin.Explanation) -> list[str]:
     return words
 
 
-def _words_of_fading(explanation: admin.Explanation) -> str:
+def _words_of_decay(explanation: admin.Explanation) -> str:
     if not explanation.HasField("halved_after"):
         return "While it holds what it holds now, its debt will not halve."
     when = duration(explanation.halved_after)
     return f"If nothing changes, its debt will have halved in {when}."
 
 
-def _words_of_fits(engine: Engine, user: str) -> list[str]:
+def _words_of_demands(engine: Engine, user: str) -> list[str]:
     words = []
     for fit in engine.fits(user.removesuffix("/.")):
         name = f"Its framework {engine.framework_name(fit.framework)} ({fit.framework})"
@@ -284,8 +292,8 @@ def _words_of_fits(engine: Engine, user: str) -> list[str]:
                 f"offered {fit.at_a_time} tasks' worth at a time."
             )
     words.extend(
-        f"Of it is set aside: {each.flaw.words}."
-        for each in engine.set_aside()
-        if each.kind == "role" and each.name == user
+        f"Of it is set aside: {rejected.flaw.words}."
+        for rejected in engine.set_aside()
+        if rejected.kind == "role" and rejected.name == user
     )
     return words

@@ -1,4 +1,4 @@
-"""Why what is free does not go to the frameworks of a user, in words and for programs."""
+"""Reasons why a user's frameworks do not get the free resources, in words and as data."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -11,7 +11,7 @@ from allocator.service.loop.cooperative import Work
 from allocator.service.show.formatting import called, counted, duration
 
 MOST = 8
-"""Frameworks of a user that are looked at when it is explained, each in each of its roles."""
+"""Frameworks of a user that one explanation covers, each in each of its roles."""
 
 _SAID: dict[Reason, str] = {
     "set_aside": "what it has said of itself cannot be accepted",
@@ -46,10 +46,10 @@ _SAID: dict[Reason, str] = {
     "capability RESERVATION_REFINEMENT",
     "constraint": "{n} are forbidden by its constraint",
 }
-"""{n}: so many agents."""
+"""Sentence for each reason; `{n}` stands for a number of agents."""
 
 PASSED_OVER = "no agent could serve it, so that it is passed over"
-"""Said of a user that wants offers."""
+"""Explanation for a user that wants offers while no agent could serve the user."""
 
 BRIEFLY: dict[str, str] = {
     "no_master": "no master",
@@ -85,36 +85,36 @@ BRIEFLY: dict[str, str] = {
 
 @dataclass(frozen=True, slots=True)
 class ExplanationCache:
-    """What keeps a user from more."""
+    """Reasons why a user gets no further offers."""
 
     found: Sequence[Why] = ()
-    """Of its first frameworks, now."""
+    """Reasons of the user's first `MOST` frameworks at present."""
     waited: Mapping[str, float] = field(default_factory=dict)
-    """Seconds by reason, since the service began."""
+    """Seconds that the user has waited since the service began, by reason."""
     alone: float | None = None
-    """For how many seconds no leading master has been connected; None: one is."""
+    """Seconds since a leading master was last connected; None while a master is connected."""
     passed_over: frozenset[str] = frozenset()
     """The users, at all levels, that want offers while no agent could serve them."""
 
 
 def look_into(engine: Engine, user: str) -> Work[list[Why]]:
-    """Work out why the first frameworks of a user get nothing more of what is free.
+    """Return the reasons why a user's first frameworks get nothing more of the free resources.
 
     O(agents), and for each framework O(different agents).
     """
     survey = yield from engine.survey()
-    found = []
+    reasons = []
     for client in islice(engine.clients(user.removesuffix("/.")), MOST):
         why = yield from survey.look(client, closely=True)
         if why is not None:
-            found.append(why)
-    return found
+            reasons.append(why)
+    return reasons
 
 
-def add_reasons(explanation: admin.Explanation, engine: Engine, found: Sequence[Why]) -> None:
-    """Add to an explanation why frameworks get nothing more of what is free."""
-    for why in found:
-        told = explanation.reasons.add(
+def add_reasons(explanation: admin.Explanation, engine: Engine, reasons: Sequence[Why]) -> None:
+    """Add to an explanation the reasons why frameworks get nothing more of the free resources."""
+    for why in reasons:
+        reason = explanation.reasons.add(
             framework=why.client.framework,
             name=engine.framework_name(why.client.framework),
             role=why.client.role,
@@ -124,17 +124,17 @@ def add_reasons(explanation: admin.Explanation, engine: Engine, found: Sequence[
             without=sorted(why.without),
         )
         if why.until is not None:
-            told.ends_after = max(why.until - engine.now, 0.0)
+            reason.ends_after = max(why.until - engine.now, 0.0)
         explanation.words.append(
-            f"Its framework {told.name} ({told.framework}) gets nothing more in role "
-            f"{called(told.role)} now: {in_words(why, engine.now)}{_ahead(explanation, why)}."
+            f"Its framework {reason.name} ({reason.framework}) gets nothing more in role "
+            f"{called(reason.role)} now: {in_words(why, engine.now)}{_ahead(explanation, why)}."
         )
         if why.smaller and why.reason == "nothing_free":
-            explanation.words.append(f"Its framework {told.name} {words_of_gaps(engine)}")
+            explanation.words.append(f"Its framework {reason.name} {words_of_gaps(engine)}")
 
 
 def words_of_gaps(engine: Engine) -> str:
-    """Say what becomes of a task for which no gap is large enough, under the present settings."""
+    """Return a sentence about a task that no gap can hold, under the present settings."""
     settings = engine.settings
     if settings.hold_for != "off":
         return (
@@ -156,22 +156,22 @@ def words_of_gaps(engine: Engine) -> str:
 
 
 def add_waited(explanation: admin.Explanation, waited: Mapping[str, float]) -> None:
-    """Add to an explanation for how long a user has got nothing more, by reason."""
+    """Add to an explanation the user's waiting times, by reason."""
     explanation.waited.update(waited)
-    longest = sorted(waited.items(), key=lambda each: -each[1])
-    told = [f"{BRIEFLY[name]} {duration(each)}" for name, each in longest if each]
-    if told:
+    longest = sorted(waited.items(), key=lambda wait: -wait[1])
+    parts = [f"{BRIEFLY[reason]} {duration(wait)}" for reason, wait in longest if wait]
+    if parts:
         explanation.words.append(
-            f"What has kept it from more, since the service began: {', '.join(told)}."
+            f"What has kept it from more, since the service began: {', '.join(parts)}."
         )
 
 
 def in_words(why: Why, now: float) -> str:
-    """Say what keeps a client from more, the closest to an offer first.
+    """Return a sentence with all reasons why a client gets nothing more, closest to an offer first.
 
     Args:
-        why: What was found.
-        now: By the clock that `why.until` goes by.
+        why: The reasons.
+        now: Present time, on the clock of `why.until`.
     """
     parts = [
         _SAID[reason].format(n=counted(why.agents[reason], "agent"))
@@ -183,7 +183,7 @@ def in_words(why: Why, now: float) -> str:
     if why.without:
         parts.append(f"some agents have no {' and no '.join(sorted(why.without))}")
     if why.task is not None and "too_large" in why.agents:
-        needs = ";".join(f"{name}:{each:g}" for name, each in why.task.to_doubles().items())
+        needs = ";".join(f"{name}:{amount:g}" for name, amount in why.task.to_doubles().items())
         parts.append(f"nothing less than {needs} is offered to it")
     if why.refusing:
         agents = counted(why.refusing, "agent")
@@ -200,12 +200,14 @@ def _role(role: str) -> str:
 
 
 def _ahead(explanation: admin.Explanation, why: Why) -> str:
-    """Say who is asked before, and until when."""
+    """Name the user that is served before, and say until when."""
     if why.reason not in {"turn", "nothing_free"}:
         return ""
     ahead = explanation.above[0].ahead.user if explanation.above else explanation.ahead.user
     if not ahead:
         return ""
-    until = next((p.after for p in explanation.passings if p.passed == ahead), None)
+    until = next(
+        (passing.after for passing in explanation.passings if passing.passed == ahead), None
+    )
     how_long = "" if until is None else f", for {duration(until)} if nothing changes"
     return f"; {called(ahead)} is asked before{how_long}"

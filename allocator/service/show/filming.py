@@ -1,4 +1,4 @@
-"""Makes a film of an event log while it is replayed."""
+"""Film of an event log, made while the log is replayed."""
 
 import math
 from collections.abc import Iterator
@@ -20,42 +20,42 @@ from allocator.service.show.formatting import called
 from allocator.service.show.shares import UserShare, user_shares
 
 MOST_CLIENTS = 100
-"""Frameworks that are asked in each frame what keeps them from more, each in each of its roles."""
+"""Frameworks, each in each of its roles, whose waiting reasons are determined for each frame."""
 _NANOSECONDS = 1_000_000_000
 _STATES = {"offered": "", "full": ""}
-"""What is said of agents that are not held back."""
+"""Captions of agents that are offered or full; other states are their own captions."""
 
 
 def span(path: Path) -> tuple[float, int]:
-    """Return how many seconds a log is about, and how many agents and frameworks, roughly.
+    """Return the seconds that a log covers, and roughly its number of agents and frameworks.
 
     Raises:
         EventLogError: the file is no event log, or an entry is damaged.
-        OSError: it cannot be read.
+        OSError: the file cannot be read.
     """
     first: int | None = None
-    last = largest = came = 0
+    last = largest = added = 0
     for entry in read(path):
         if entry.HasField("restore"):
             snapshot = entry.restore.snapshot
-            when, came = snapshot.time_ns, 0
+            time_ns, added = snapshot.time_ns, 0
             largest = max(largest, len(snapshot.agents) + len(snapshot.frameworks))
         elif entry.apply.events.events:
             events = entry.apply.events.events
-            when = events[-1].time_ns
-            came += sum(
-                each.HasField("add_agent") or each.HasField("add_framework") for each in events
+            time_ns = events[-1].time_ns
+            added += sum(
+                event.HasField("add_agent") or event.HasField("add_framework") for event in events
             )
         else:
             continue
-        first = when if first is None else min(first, when)
-        last = max(last, when)
-        largest = max(largest, came)
+        first = time_ns if first is None else min(first, time_ns)
+        last = max(last, time_ns)
+        largest = max(largest, added)
     return 0.0 if first is None else (last - first) / _NANOSECONDS, largest
 
 
 class Filming:
-    """Looks at a replay, and takes a picture whenever one is due.
+    """Takes pictures of an engine during a replay, at regular intervals.
 
     A picture costs O(users · resources + agents · holders), and O(different agents) for each of
     `MOST_CLIENTS` frameworks.
@@ -70,24 +70,24 @@ class Filming:
         self._begun = False
 
     def look(self, engine: Engine, entry: log.LogEntry) -> None:
-        """Look at an engine after it has done what an entry says."""
+        """Take a picture if one is due, after the engine has applied a log entry."""
         self._engine = engine
         now = engine.now
         if entry.HasField("restore") and not entry.restore.outcome.refusal:
-            said = "a master sent a snapshot" if self._begun else "the recording begins"
+            caption = "a master sent a snapshot" if self._begun else "the recording begins"
             self._begun = True
-            self._camera.mark(now, said)
+            self._camera.mark(now, caption)
         elif entry.HasField("order") and not entry.order.outcome.refusal:
             self._camera.mark(now, _in_words(entry.order.order))
         if self._camera.due(now):
             self._take(engine)
 
     def page(self, source: str, *notes: str) -> bytes | None:
-        """Return the film as a file for a browser; None: nothing was there to be seen.
+        """Return the film as an HTML page; None if there was no entry to film.
 
         Args:
-            source: What it is of.
-            notes: What a viewer must know, a sentence each.
+            source: Name of the event log.
+            notes: Sentences that a viewer must know.
         """
         engine = self._engine
         if engine is None:
@@ -121,22 +121,22 @@ def _users(engine: Engine) -> Iterator[UserNow]:
         yield _user(row, turn, waits.get(row.user, ""))
 
 
-def _user(row: UserShare, turn: int, waits: str) -> UserNow:
-    own = row.standing
+def _user(row: UserShare, turn: int, waiting: str) -> UserNow:
+    standing = row.standing
     return UserNow(
         row.user,
         row.parent,
-        own.share,
+        standing.share,
         row.owed,
-        own.entitlement,
+        standing.entitlement,
         turn,
-        waits,
-        own.allocation,
+        waiting,
+        standing.allocation,
     )
 
 
 def _waits(engine: Engine) -> dict[str, str]:
-    """Return what keeps users from more: of their frameworks the one closest to an offer."""
+    """Return for each user the reason of its framework that is closest to an offer."""
     clients = engine.clients()
     if len(clients) > MOST_CLIENTS:
         first = frozenset(islice(engine.pool, MOST_USERS))
@@ -163,11 +163,11 @@ def _agents(engine: Engine) -> Iterator[AgentNow]:
 
 def _in_words(order: operator.Order) -> str:
     if order.WhichOneof("order") == "set_weight":
-        change = order.set_weight
-        weight = f"{change.weight:g}" if change.HasField("weight") else "what the settings say"
-        return f"an operator set the weight of {called(change.user)} to {weight}"
+        setting = order.set_weight
+        weight = f"{setting.weight:g}" if setting.HasField("weight") else "what the settings say"
+        return f"an operator set the weight of {called(setting.user)} to {weight}"
     if order.WhichOneof("order") != "reset_commitments":
         return f"an operator ordered: {str(order.WhichOneof('order')).replace('_', ' ')}"
     users = order.reset_commitments.users
-    whose = ", ".join(called(user) for user in users) if users else "everybody"
-    return f"an operator forgave {whose} what was owed"
+    names = ", ".join(called(user) for user in users) if users else "everybody"
+    return f"an operator forgave {names} what was owed"

@@ -1,4 +1,4 @@
-"""Keeps the HTTP port open: no connection stays that does not ask, or does not read."""
+"""Limits on the HTTP port's connections, so that idle or slow clients cannot block the port."""
 
 import asyncio
 from collections import OrderedDict
@@ -8,22 +8,22 @@ from typing import Any
 from aiohttp import web
 
 MOST = 128
-"""Connections at once; a newcomer ends the one that has waited longest for its next answer."""
+"""Connections at a time. A further connection closes the longest waiting connection."""
 PATIENCE = 15.0
-"""Seconds for which a connection is kept without an answer on it."""
+"""Seconds after which a connection without an answer is closed."""
 
 
 class Guard:
-    """Makes the protocol of each connection, and ends connections that are of no use.
+    """Protocol factory that limits the number and the idle time of connections.
 
     Args:
-        server: Returns what makes the protocol that serves a connection.
+        server: Returns the factory of the protocol that serves one connection.
     """
 
     def __init__(self, server: Callable[[], Callable[[], Any] | None]) -> None:
         self._server = server
         self._open: OrderedDict[asyncio.Transport, asyncio.TimerHandle] = OrderedDict()
-        """Those answered longest ago come first."""
+        """Open connections with their timeouts, the longest unanswered first."""
 
     def __call__(self) -> asyncio.Protocol:
         """Return the protocol of a new connection."""
@@ -32,14 +32,14 @@ class Guard:
         return _Guarded(self, make())
 
     async def answered(self, request: web.Request, _: web.StreamResponse) -> None:
-        """Note that a request has come, and is answered."""
+        """Restart the timeout of a connection whose request has been answered."""
         transport = request.transport
         if isinstance(transport, asyncio.Transport) and transport in self._open:
             self._open.pop(transport).cancel()
             self._keep(transport)
 
     def admit(self, transport: asyncio.Transport) -> None:
-        """Take in a connection."""
+        """Add a connection, and close the longest unanswered connection at the limit."""
         if len(self._open) >= MOST:
             oldest, timer = self._open.popitem(last=False)
             timer.cancel()
@@ -47,7 +47,7 @@ class Guard:
         self._keep(transport)
 
     def forget(self, transport: asyncio.Transport) -> None:
-        """Let go of a connection that has ended."""
+        """Remove a closed connection."""
         timer = self._open.pop(transport, None)
         if timer is not None:
             timer.cancel()
@@ -58,7 +58,7 @@ class Guard:
 
 
 class _Guarded(asyncio.Protocol):
-    """Hands everything on, and tells the guard of beginning and end."""
+    """Protocol that forwards all events and reports opening and closing to the guard."""
 
     def __init__(self, guard: Guard, inner: Any) -> None:  # noqa: ANN401 - aiohttp's own
         self._guard = guard
@@ -80,8 +80,8 @@ class _Guarded(asyncio.Protocol):
         self._inner.data_received(data)
 
     def eof_received(self) -> bool | None:
-        kept: bool | None = self._inner.eof_received()
-        return kept
+        keep_open: bool | None = self._inner.eof_received()
+        return keep_open
 
     def pause_writing(self) -> None:
         self._inner.pause_writing()

@@ -1,4 +1,4 @@
-"""Which names Prometheus is told: it keeps a series for each that it has ever been told."""
+"""Limit on label values: Prometheus keeps a time series for each label value it has ever seen."""
 
 import time
 from collections.abc import Callable, Iterable
@@ -8,33 +8,45 @@ AN_HOUR = 3600.0
 
 
 class LabelLimiter:
-    """Names that have metrics of their own: so many at a time, and so many new ones an hour.
+    """Selects at most `most` names at a time, of which at most `most` are new in an hour.
 
-    As many are told at once when the service begins. Whoever comes under ever new names has no
-    metrics then until some time has gone by. A name that was told within the hour is not new.
+    The first hour begins with the full allowance. Clients that register under ever new names
+    therefore stop getting metrics. A name that was selected within the last hour is not new.
+
+    Args:
+        most: Names at a time, and new names in an hour.
+        clock: Returns seconds.
     """
 
     def __init__(self, most: int, clock: Callable[[], float] = time.monotonic) -> None:
         self._most = most
         self._clock = clock
-        self._looked = clock()
-        self._room = float(most)
-        self._told: dict[str, float] = {}
+        self._last_refill = clock()
+        self._allowance = float(most)
+        self._selected: dict[str, float] = {}
 
     def among(self, names: Iterable[str]) -> list[str]:
-        """Return which of some names, those that matter most first, are told now."""
+        """Return the names that get metrics now.
+
+        Args:
+            names: Candidates, the most important first.
+        """
         now = self._clock()
-        since, self._looked = now - self._looked, now
-        self._room = min(self._most, self._room + self._most * since / AN_HOUR)
-        self._told = {name: at for name, at in self._told.items() if now - at < AN_HOUR}
+        elapsed, self._last_refill = now - self._last_refill, now
+        self._allowance = min(self._most, self._allowance + self._most * elapsed / AN_HOUR)
+        self._selected = {
+            name: selected_at
+            for name, selected_at in self._selected.items()
+            if now - selected_at < AN_HOUR
+        }
         chosen: list[str] = []
         for name in names:
             if len(chosen) == self._most:
                 break
-            if name not in self._told:
-                if self._room < 1.0:
+            if name not in self._selected:
+                if self._allowance < 1.0:
                     continue
-                self._room -= 1.0
-            self._told[name] = now
+                self._allowance -= 1.0
+            self._selected[name] = now
             chosen.append(name)
         return chosen

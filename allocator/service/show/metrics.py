@@ -1,4 +1,4 @@
-"""What Prometheus sees: read from the engine at each scrape, so it cannot drift from it."""
+"""Metrics for Prometheus, read from the engine at each scrape, so they always match its state."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -37,28 +37,36 @@ def registry(
     event_log: EventLog | None = None,
     stored: StoreStatistics | None = None,
 ) -> CollectorRegistry:
-    """Return a registry of what is one number each; of what the service does not have, nothing."""
-    made = CollectorRegistry()
-    runs = Histogram(
+    """Return a registry of all metrics that have no user label.
+
+    Args:
+        engine: The engine to read.
+        statistics: Figures of the session; the time of each message is reported through `observe`.
+        recorder: The recorder; None: the service has no recorder, and no metrics of one.
+        event_log: The event log; None: the service has no event log.
+        stored: Figures of the store; None: the service has no store.
+    """
+    metrics = CollectorRegistry()
+    durations = Histogram(
         "longshare_message_duration_seconds",
         "Time to apply a message and allocate (decide), and to hand over the decisions (write).",
         labelnames=["phase"],
         buckets=_BUCKETS,
-        registry=made,
+        registry=metrics,
     )
-    phases = cache(runs.labels)
+    phases = cache(durations.labels)
     statistics.observe = lambda phase, seconds: phases(phase).observe(seconds)
-    made.register(_EngineCollector(engine, statistics, recorder))
+    metrics.register(_EngineCollector(engine, statistics, recorder))
     if event_log is not None:
         failed = Gauge(
             "longshare_event_log_failed",
             "Whether the event log has ended, because its file could not be written.",
-            registry=made,
+            registry=metrics,
         )
         failed.set_function(lambda: event_log.failed)
     if stored is not None:
-        made.register(_StoreCollector(stored))
-    return made
+        metrics.register(_StoreCollector(stored))
+    return metrics
 
 
 class _EngineCollector(Collector):
@@ -112,30 +120,30 @@ class _EngineCollector(Collector):
                 "Master's time at which two users may next change places.",
                 value=upcoming.when,
             )
-        done = engine.statistics
+        counts = engine.statistics
         counters = {
             "live_tree_events": ("Position changes looked at as time passed.", engine.pool.events),
-            "events": ("Events applied.", done.events),
-            "allocation_runs": ("Allocation runs.", done.runs),
-            "candidates": ("Agents looked at in allocation runs.", done.candidates),
-            "offers": ("Offers made, one for each role and agent.", done.offers),
-            "inverse_offers": ("Inverse offers made.", done.inverse_offers),
-            "clamped_events": ("Recoveries of more than was allocated.", done.clamped),
-            "ignored_events": ("Calls about agents or frameworks that are gone.", done.ignored),
-            "rejected_offers": ("Offers the master's side did not let through.", done.rejected),
-            "early_stamps": ("Events stamped earlier than one before.", done.early_stamps),
-            "snapshots": ("Snapshots restored.", done.snapshots),
+            "events": ("Events applied.", counts.events),
+            "allocation_runs": ("Allocation runs.", counts.runs),
+            "candidates": ("Agents looked at in allocation runs.", counts.candidates),
+            "offers": ("Offers made, one for each role and agent.", counts.offers),
+            "inverse_offers": ("Inverse offers made.", counts.inverse_offers),
+            "clamped_events": ("Recoveries of more than was allocated.", counts.clamped),
+            "ignored_events": ("Calls about agents or frameworks that are gone.", counts.ignored),
+            "rejected_offers": ("Offers the master's side did not let through.", counts.rejected),
+            "early_stamps": ("Events stamped earlier than one before.", counts.early_stamps),
+            "snapshots": ("Snapshots restored.", counts.snapshots),
             "passed_over_calls": (
                 "Calls that contradicted what is known and were passed over.",
-                done.passed_over,
+                counts.passed_over,
             ),
-            "holds": ("Agents that were held back for somebody.", done.holds.begun),
+            "holds": ("Agents that were held back for somebody.", counts.holds.begun),
             "holds_served": (
                 "Holds that ended with an offer to whom they were for.",
-                done.holds.served,
+                counts.holds.served,
             ),
-            "holds_in_vain": ("Holds that lasted for too long.", done.holds.in_vain),
-            "faults": ("Errors in the allocator itself; each cost one call or run.", done.faults),
+            "holds_in_vain": ("Holds that lasted for too long.", counts.holds.in_vain),
+            "faults": ("Errors in the allocator itself; each cost one call or run.", counts.faults),
             "policy_faults": (
                 "Priorities that a policy from outside could not say; its user came last instead.",
                 engine.settings.policy.faults.count,
@@ -151,7 +159,9 @@ class _EngineCollector(Collector):
             labels=["kind", "reason"],
         )
         counts = Counter(dict.fromkeys(product(get_args(Kind), get_args(Reason)), 0))
-        counts.update((each.kind, each.flaw.reason) for each in self._engine.set_aside())
+        counts.update(
+            (rejected.kind, rejected.flaw.reason) for rejected in self._engine.set_aside()
+        )
         for labels, number in sorted(counts.items()):
             family.add_metric(list(labels), number)
         return family
@@ -182,61 +192,63 @@ class _EngineCollector(Collector):
         yield from (guarantee, limit, consumed)
 
     def _session(self) -> Iterator[Metric]:
-        told = self._statistics
+        statistics = self._statistics
         yield GaugeMetricFamily(
             "longshare_session_connected",
             "Whether a leading master is connected.",
-            value=told.connected,
+            value=statistics.connected,
         )
         yield GaugeMetricFamily(
             "longshare_standby_sessions",
             "Masters that are connected and do not lead.",
-            value=told.standby,
+            value=statistics.standby,
         )
         yield GaugeMetricFamily(
             "longshare_session_lag_seconds",
             "Time from reading the latest message to having handed over its decisions.",
-            value=told.lag,
+            value=statistics.lag,
         )
-        yield CounterMetricFamily("longshare_sessions", "Sessions opened.", value=told.sessions)
         yield CounterMetricFamily(
-            "longshare_resyncs", "Snapshots that had to be asked for.", value=told.resyncs
+            "longshare_sessions", "Sessions opened.", value=statistics.sessions
+        )
+        yield CounterMetricFamily(
+            "longshare_resyncs", "Snapshots that had to be asked for.", value=statistics.resyncs
         )
         yield CounterMetricFamily(
             "longshare_bounded_stamps",
             "Stamps of a master's clock that were not believed as they came.",
-            value=told.bounded_stamps,
+            value=statistics.bounded_stamps,
         )
 
 
 class LoopCollector(Collector):
-    """How the event loop fares."""
+    """Latency of the event loop."""
 
-    def __init__(self, pauses: LoopLatency) -> None:
-        self._pauses = pauses
+    def __init__(self, latency: LoopLatency) -> None:
+        self._latency = latency
 
     def collect(self) -> Iterator[Metric]:
-        """Return the figures of the moment."""
+        """Yield the current figures."""
         yield GaugeMetricFamily(
             "longshare_loop_longest_pause_seconds",
             "Longest time that the event loop has worked at a stretch, in the last minute or two.",
-            value=self._pauses.longest,
+            value=self._latency.longest,
         )
         yield CounterMetricFamily(
             "longshare_loop_long_pauses",
             f"Times that the event loop has worked over {1000 * BUDGET:.0f} ms at a stretch.",
-            value=self._pauses.long,
+            value=self._latency.long,
         )
 
 
 class RefusalCollector(Collector):
-    """How many calls and streams were refused for want of a right."""
+    """Number of calls and streams whose peer lacked a right."""
 
     def __init__(self, rights: Rights) -> None:
         self._rights = rights
 
     def collect(self) -> Iterator[Metric]:
-        """Return the figures of the moment."""
+        """Yield the current figures."""
         refused = CounterMetricFamily(
             "longshare_refused_calls",
             "Calls and streams whose peer lacked the right, by that right.",
@@ -248,54 +260,54 @@ class RefusalCollector(Collector):
 
 
 class AccountingCollector(Collector):
-    """How accounting fares."""
+    """Figures of accounting."""
 
-    def __init__(self, told: AccountingStatistics) -> None:
-        self._told = told
+    def __init__(self, statistics: AccountingStatistics) -> None:
+        self._statistics = statistics
 
     def collect(self) -> Iterator[Metric]:
-        """Return the figures of the moment."""
-        told = self._told
+        """Yield the current figures."""
+        statistics = self._statistics
         yield GaugeMetricFamily(
             "longshare_accounting_degraded",
             "Whether what users have had is counted in memory alone, because writing failed.",
-            value=told.degraded,
+            value=statistics.degraded,
         )
         for name, text, value in (
-            ("writes", "Times that what users have had was written.", told.writes),
-            ("failures", "Times that writing failed.", told.failures),
-            ("lost", "Hours of users given up, as writing failed for too long.", told.lost),
-            ("overtaken", "Writes left out, as another service had counted.", told.overtaken),
+            ("writes", "Times that what users have had was written.", statistics.writes),
+            ("failures", "Times that writing failed.", statistics.failures),
+            ("lost", "Hours of users given up, as writing failed for too long.", statistics.lost),
+            ("overtaken", "Writes left out, as another service had counted.", statistics.overtaken),
         ):
             yield CounterMetricFamily(f"longshare_accounting_{name}", text, value=value)
-        if told.last_write is not None:
+        if statistics.last_write is not None:
             yield GaugeMetricFamily(
                 "longshare_accounting_last_write_timestamp_seconds",
                 "When what users have had was last written.",
-                value=told.last_write,
+                value=statistics.last_write,
             )
 
 
 class _StoreCollector(Collector):
-    def __init__(self, stored: StoreStatistics) -> None:
-        self._stored = stored
+    def __init__(self, statistics: StoreStatistics) -> None:
+        self._statistics = statistics
 
     def collect(self) -> Iterator[Metric]:
-        told = self._stored
+        statistics = self._statistics
         yield GaugeMetricFamily(
             "longshare_store_degraded",
             "Whether what users owe is in memory alone, because saving failed.",
-            value=told.degraded,
+            value=statistics.degraded,
         )
         yield CounterMetricFamily(
-            "longshare_store_saves", "Times that what users owe was stored.", value=told.saves
+            "longshare_store_saves", "Times that what users owe was stored.", value=statistics.saves
         )
         yield CounterMetricFamily(
-            "longshare_store_failures", "Times that storing failed.", value=told.failures
+            "longshare_store_failures", "Times that storing failed.", value=statistics.failures
         )
-        if told.last_save is not None:
+        if statistics.last_save is not None:
             yield GaugeMetricFamily(
                 "longshare_store_last_save_timestamp_seconds",
                 "When what users owe was last stored.",
-                value=told.last_save,
+                value=statistics.last_save,
             )

@@ -1,4 +1,4 @@
-"""What the status page remembers: how users stood over time, and why recent offers went out."""
+"""History for the status page: past shares of users, and the latest offers with their reasons."""
 
 from collections import deque
 from dataclasses import dataclass
@@ -11,41 +11,46 @@ from allocator.fairness.standing import PoolSnapshot
 from allocator.service.loop.cooperative import Backlog, Work
 
 MOST_SAMPLES = 360
-"""Of the last hour, and of all the past; of the latter every other is dropped when it has more."""
+"""Samples of the last hour, and as many of the whole past.
+
+A longer past is thinned: every other sample is dropped.
+"""
 EVERY = 10.0
 """Seconds of the master's clock between two samples of the last hour."""
 MOST_USERS = 200
-"""Whose past is kept: those who hold and owe most."""
+"""Users in one sample: the users with the largest shares and commitments."""
 _NOTHING = 1e-6
-"""What is less than this part of the cluster."""
+"""Fraction of the cluster below which a share or commitment is not recorded."""
 MOST_OFFERS = 50
-"""Of the latest."""
+"""Offers in the history; older offers are dropped."""
 QUEUE = 5
-"""How many users at the head of the order are kept with an offer."""
+"""Users at the head of the order that are recorded with an offer."""
 _OFFERS_OF_A_RUN = 10
 _EVERY = 1.0
-"""Seconds of the master's clock between two runs that are kept, however many there are."""
+"""Seconds of the master's clock between two recorded allocation cycles that made offers."""
 _EVERY_IN_VAIN = 0.1
-"""Likewise, while runs offer nothing."""
+"""Seconds of the master's clock from a recorded cycle without offers to the next recorded cycle."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """How users stood at an instant."""
+    """Shares and commitments of users at an instant."""
 
     time: float
-    """Of the master's clock, in seconds since the epoch."""
+    """Time on the master's clock, in seconds since the epoch."""
     users: dict[str, tuple[float, float]]
-    """Dominant share and commitment, of those who held and owed most."""
+    """Dominant share and commitment by user, for the users with the largest shares and commitments.
+    """
     whole: bool
-    """Whether all others held and owed nothing."""
+    """Whether the shares and commitments of all absent users were 0."""
 
 
 class StandingHistory:
-    """How users stood: of the last hour closely, and before at instants that get sparser.
+    """Samples of all users: dense for the last hour, ever sparser before.
 
-    Looking costs O(users · resources), once in ten seconds of the master's clock. What is kept
-    always reaches back to the first event.
+    Taking a sample costs O(users · resources), once in ten seconds of the master's clock. The
+    samples
+    always reach back to the first event.
     """
 
     def __init__(self) -> None:
@@ -54,35 +59,43 @@ class StandingHistory:
         self._kept: list[Sample] = []
         self._recent: deque[Sample] = deque(maxlen=MOST_SAMPLES)
         self.backlog = Backlog()
-        """A sample that has been taken and not been worked out yet."""
+        """The latest sample while its calculation is incomplete."""
 
     @property
     def samples(self) -> list[Sample]:
-        """Return all that is kept, the earliest first."""
+        """All samples, the earliest first."""
         self.backlog.finish()
         since = self._recent[0].time if self._recent else 0.0
         return [*(sample for sample in self._kept if sample.time < since), *self._recent]
 
     def sample_until(self, engine: Engine, instant: float) -> None:
-        """Look, if it is time, just before something changes; not before there is a cluster."""
+        """Take a sample if one is due, just before a change. Without a cluster no sample is taken.
+
+        Args:
+            engine: The engine to read.
+            instant: Time of the change, in seconds since the epoch.
+        """
         behind = instant < self._next - 2 * EVERY
         if (instant < self._next and not behind) or not engine.pool.capacity:
             return
         if behind:
             self.backlog.finish()
-            self._kept.clear()  # another master, whose clock is behind
+            self._kept.clear()  # the clock of another master, which is behind
             self._recent.clear()
         self._next = instant + EVERY
-        self.backlog.put(self._sample(engine.pool.still(), instant))
+        self.backlog.put(self._sample(engine.pool.snapshot(), instant))
 
-    def _sample(self, still: PoolSnapshot[str], instant: float) -> Work[None]:
+    def _sample(self, snapshot: PoolSnapshot[str], instant: float) -> Work[None]:
         standings = []
-        for standing in still.standings_at(instant):
+        for standing in snapshot.standings_at(instant):
             if max(standing.share, standing.commitment) > _NOTHING:
                 standings.append(standing)
             yield
-        standings.sort(key=lambda s: -max(s.share, s.commitment))
-        users = {s.user: (s.share, s.commitment) for s in standings[:MOST_USERS]}
+        standings.sort(key=lambda standing: -max(standing.share, standing.commitment))
+        users = {
+            standing.user: (standing.share, standing.commitment)
+            for standing in standings[:MOST_USERS]
+        }
         self._keep(Sample(instant, users, whole=len(standings) <= MOST_USERS))
 
     def _keep(self, sample: Sample) -> None:
@@ -96,10 +109,10 @@ class StandingHistory:
 
 @dataclass(frozen=True, slots=True)
 class OfferRecord:
-    """One offer, and the order of those who wanted offers when it was made."""
+    """One offer, and the reason why it went to its user."""
 
     time: float
-    """Of the master's clock, in seconds since the epoch."""
+    """Time on the master's clock, in seconds since the epoch."""
     user: str
     role: str
     framework: str
@@ -109,7 +122,7 @@ class OfferRecord:
 
 
 class OfferTrail:
-    """Keeps the latest offers; of each second only those of one run, so that it costs nothing."""
+    """The latest offers. At most one allocation cycle a second is recorded, to bound the cost."""
 
     def __init__(self) -> None:
         self.offers: deque[OfferRecord] = deque(maxlen=MOST_OFFERS)
@@ -117,7 +130,7 @@ class OfferTrail:
         self._queue: list[tuple[str, float]] | None = None
 
     def before_run(self, engine: Engine) -> None:
-        """Note who is next, O(1)."""
+        """Record the users at the head of the order before an allocation cycle. O(1)."""
         self._queue = None
         if self._next - 2 * _EVERY < engine.now < self._next:
             return
@@ -126,13 +139,17 @@ class OfferTrail:
         ]
 
     def after_run(self, engine: Engine, decisions: contract.Decisions) -> None:
-        """Note who got what."""
+        """Record the offers of an allocation cycle."""
         if self._queue is None:
             return
         self._next = engine.now + (_EVERY if decisions.offers else _EVERY_IN_VAIN)
         quotas = engine.quotas() if decisions.offers else {}
-        made = ((each.framework_id, offer) for each in decisions.offers for offer in each.offers)
-        for framework, offer in islice(made, _OFFERS_OF_A_RUN):
+        offers = (
+            (framework_offers.framework_id, offer)
+            for framework_offers in decisions.offers
+            for offer in framework_offers.offers
+        )
+        for framework, offer in islice(offers, _OFFERS_OF_A_RUN):
             user = engine.user(offer.role, framework) or offer.role
             amounts = parse_allocated(offer.resources)[1].scalars.to_doubles()
             self.offers.append(
@@ -149,22 +166,26 @@ class OfferTrail:
 
 
 def _why(user: str, has_quota: bool, queue: list[tuple[str, float]]) -> str:  # noqa: FBT001
-    """Say in words why the offer went to this user."""
+    """Return a sentence about the reason why an offer went to its user."""
     order = ", ".join(f"{name} {priority:.4f}" for name, priority in queue)
-    place = next(
-        (p for p, (name, _) in enumerate(queue) if user == name or user.startswith(f"{name}/")),
+    position = next(
+        (
+            index
+            for index, (name, _) in enumerate(queue)
+            if user == name or user.startswith(f"{name}/")
+        ),
         None,
     )
     if has_quota:
         return f"Its role has a quota, which is met before the order: {order}."
-    if place is None:
+    if position is None:
         return (
             f"Those ahead of it could not use it, had refused it, or had got something: {order}, …"
         )
-    if place == 0:
+    if position == 0:
         return f"It was next in the order: {order}."
-    ahead = ", ".join(name for name, _ in queue[:place])
+    ahead = ", ".join(name for name, _ in queue[:position])
     return (
-        f"It was number {place + 1} in the order: {order}. "
+        f"It was number {position + 1} in the order: {order}. "
         f"{ahead} could not use it, had refused it, or had got something."
     )

@@ -1,7 +1,7 @@
-"""Writes how users stand, at a steady frequency of the master's clock.
+"""CSV recording of all users' shares, at regular intervals of the master's clock.
 
-This is the recording thread of the paper's implementation (§6). A sample is exact: between
-events nothing changes but commitments, and these are known functions of time.
+This is the recording thread of the paper's implementation (§6). A sample is exact: between events
+only commitments change, and commitments are known functions of time.
 """
 
 import csv
@@ -24,25 +24,29 @@ from allocator.service.show.shares import holdings
 
 COLUMNS = ("time", "user", "resource", "allocation", "share", "commitment", "priority")
 MOST_ROWS = 20_000
-"""Written of one message, which takes a tenth of a second; of a longer silence the latest samples
-are, of several silences in one message the first ones'."""
+"""Rows written for one message, which takes a tenth of a second.
+
+After one long silence the latest samples are written. After several silences in one message the
+samples of the first silences are written.
+"""
 
 _log = structlog.get_logger(__name__)
 
 
 class Recorder:
-    """A CSV file with a row for each user and resource at each instant of the grid.
+    """A CSV file with a row for each user and resource at regular instants.
 
     `time` is in seconds since the Unix epoch, `allocation` in the resource's own units (cores,
-    megabytes), `share` and `commitment` are fractions of the cluster, `priority` is the user's.
-    Names are written as `csv_cell` does.
-    What the file held before is replaced when the first event comes, not earlier: a service that
-    cannot start, because another one runs, must leave that one's recording alone. The descriptor
-    that was checked at the start is the one that is written to.
+    MiB). `share` and `commitment` are fractions of the cluster, and `priority` is the user's. Names
+    are written by `csv_cell`.
+
+    The former content is replaced when the first event comes, not earlier. A service that cannot
+    start because another service runs must not touch that service's recording. The descriptor that
+    was checked at the start is the one used for writing.
 
     Args:
         path: The file.
-        every: Seconds between instants of the grid.
+        every: Seconds between two samples.
         apart: Other files of the service, which the recording must never overwrite.
 
     Raises:
@@ -52,43 +56,45 @@ class Recorder:
     def __init__(self, path: Path, every: float, apart: Collection[Path] = ()) -> None:
         self._every = every
         self._next: int | None = None
-        self._left = MOST_ROWS
-        """Rows that the present message may still have written."""
+        self._remaining_rows = MOST_ROWS
+        """Rows that the present message may still write."""
         self._sampled = False
-        """Whether it has had a sample written."""
+        """Whether the present message has written a sample."""
         self._failed = False
         self._path = path
         path.parent.mkdir(parents=True, exist_ok=True)
         self._apart = apart
         self._folder = os.open(path.parent, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
-        """In which the file is opened anew, wherever its path leads by then."""
+        """Descriptor of the folder in which the file is opened again after a rotation."""
         try:
             self._file = self._open()
         except OSError:
             os.close(self._folder)
             raise
         self._begun = False
-        """Whether what the file held before has been replaced."""
+        """Whether the former content of the file has been replaced."""
         self.backlog = Backlog()
-        """Rows that have not been written yet."""
+        """Rows that are not written yet."""
 
     @property
     def failed(self) -> bool:
-        """Whether it has given up."""
+        """Whether the recording has ended because of a write error."""
         return self._failed
 
     def allow(self) -> None:
-        """Allow what one message may have written: another one has come."""
-        self._left, self._sampled = MOST_ROWS, False
+        """Reset the limit on rows for the next message."""
+        self._remaining_rows, self._sampled = MOST_ROWS, False
 
     def sample_until(self, engine: Engine, instant: float) -> None:
-        """Take all samples due up to an instant at which something is about to change.
+        """Take all samples that are due up to an instant at which something is about to change.
 
-        How users stand is noted at once; the rows are written when the backlog's turn comes, at the
-        latest before the next sample. However many instants one message is about, and however far
-        apart they are, it has `MOST_ROWS` written, but one sample in any case.
+        The state is captured at once. The rows are written when the backlog is processed, at the
+        latest before the next sample. One message writes at most `MOST_ROWS` rows, but always at
+        least one sample. A full disk ends the recording, not the allocation.
 
-        A disk that is full ends the recording, not the allocation.
+        Args:
+            engine: The engine to read.
+            instant: Time of the change, in seconds since the epoch.
         """
         if self._failed:
             return
@@ -96,28 +102,28 @@ class Recorder:
         if due + 1 == self._next:
             return
         if self._next is None or due < self._next - 1:
-            self._next = due + 1  # the first event, or another master's clock
-        first = max(self._next, due + 1 - self._affordable(engine))
+            self._next = due + 1  # the first event, or the clock of another master
+        first = max(self._next, due + 1 - self._remaining_samples(engine))
         self._next = due + 1
         if not self._begun:
-            with self._giving_up():
+            with self._ending_on_error():
                 empty(self._file.fileno())
                 self._begin()
         if first <= due and not self._failed:
-            self._left -= (due + 1 - first) * _rows_of(engine)
+            self._remaining_rows -= (due + 1 - first) * _rows_of(engine)
             self._sampled = True
             instants = [index * self._every for index in range(first, due + 1)]
-            self.backlog.put(self._write(engine.pool.still(), instants))
+            self.backlog.put(self._write(engine.pool.snapshot(), instants))
 
     def flush(self) -> None:
-        """Hand what has been written to the operating system."""
-        with self._giving_up():
+        """Pass buffered rows to the operating system."""
+        with self._ending_on_error():
             self._file.flush()
 
     def reopen(self) -> None:
-        """Go on in the file that has the path now, after it has been rotated."""
+        """Open the path again after the file has been rotated, and continue in the new file."""
         self.backlog.finish()
-        with self._giving_up():
+        with self._ending_on_error():
             opened = self._open()
             self._file.close()
             self._file = opened
@@ -125,15 +131,15 @@ class Recorder:
                 self._begin()
 
     def close(self) -> None:
-        """Write what is left, and close the file."""
+        """Write all remaining rows and close the file."""
         self.backlog.finish()
-        with self._giving_up():
+        with self._ending_on_error():
             self._file.close()
         os.close(self._folder)
 
-    def _affordable(self, engine: Engine) -> int:
-        """Return how many samples the present message may still have written."""
-        return max(self._left // _rows_of(engine), 0 if self._sampled else 1)
+    def _remaining_samples(self, engine: Engine) -> int:
+        """Return the number of samples that the present message may still write."""
+        return max(self._remaining_rows // _rows_of(engine), 0 if self._sampled else 1)
 
     def _open(self) -> IO[str]:
         opener = partial(open_to_write, folder=self._folder, apart=self._apart)
@@ -145,7 +151,7 @@ class Recorder:
             csv.writer(self._file).writerow(COLUMNS)
 
     @contextmanager
-    def _giving_up(self) -> Iterator[None]:
+    def _ending_on_error(self) -> Iterator[None]:
         try:
             yield
         except OSError as error:
@@ -153,16 +159,16 @@ class Recorder:
                 _log.error("recording ends", file=str(self._path), reason=error.strerror)
             self._failed = True
 
-    def _write(self, still: PoolSnapshot[str], instants: list[float]) -> Work[None]:
+    def _write(self, snapshot: PoolSnapshot[str], instants: list[float]) -> Work[None]:
         for instant in instants:
             standings = []
-            for standing in still.standings_at(instant):
+            for standing in snapshot.standings_at(instant):
                 standings.append(standing)
                 yield
             standings.sort(key=lambda standing: (standing.priority, standing.user))
             for standing in standings:
-                with self._giving_up():
-                    self._rows(standing, still.capacity, instant)
+                with self._ending_on_error():
+                    self._rows(standing, snapshot.capacity, instant)
                 if self._failed:
                     return
                 yield
@@ -183,5 +189,5 @@ class Recorder:
 
 
 def _rows_of(engine: Engine) -> int:
-    """Return how many rows a sample has, at least one."""
+    """Return the number of rows in one sample, at least 1."""
     return max(len(engine.pool) * max(len(engine.pool.capacity), 1), 1)

@@ -1,4 +1,4 @@
-"""Policies that follow the same events live and decide nothing: what each would make of them."""
+"""Shadow policies: policies that process the live events without making decisions."""
 
 import time
 from collections import deque
@@ -27,68 +27,76 @@ from allocator.service.loop.cooperative import Work
 _log = structlog.get_logger(__name__)
 
 MOST_WAITING = 20_000
-"""Deeds; of a loop that is busy for so long, events pay for following themselves."""
+"""Journal entries above which each event also replays entries, because the loop is too busy."""
 _AT_ONCE = 8
-"""Deeds and runs that are followed in one step, if there is nothing else."""
+"""Journal entries and allocation cycles replayed in one step while there is no pressure."""
 _MANY = 64
-"""Deeds after which a step is long enough."""
+"""Journal entries after which a step ends."""
 FASTER = 3
-"""Deeds or runs that are followed before each event then, which is more than come of one."""
+"""Entries or cycles replayed before each event while the journal is too long.
+
+One event adds fewer entries than this, so the journal shrinks.
+"""
 
 _BEGIN: Deed = (0.0, Pool.advance, ())
 _END: Deed = (0.0, Pool.advance, ())
-"""A run's; compared by identity."""
-_Told: TypeAlias = tuple[Callable[[Shadow[str], list[Deed]], None], list[Deed]]
+"""Markers of the start and the end of an allocation cycle; compared by identity."""
+_Replay: TypeAlias = tuple[Callable[[Shadow[str], list[Deed]], None], list[Deed]]
 _OVER = object()
-"""Of work that is done."""
+"""Marks exhausted work."""
 
 
 @dataclass(frozen=True, slots=True)
 class Apart:
-    """How a user would stand under a shadow's policy."""
+    """Comparison of a user's place in the live order and in the order of a shadow policy."""
 
     user: str
     turn: int
-    """Among those that want offers, from 1, as is decided; 0: it wants none."""
+    """Place among the users that want offers in the live order, from 1; 0: the user wants no
+    offers."""
     shadow_turn: int
-    """Likewise, as the shadow's policy has it."""
+    """Place among the users that want offers in the shadow's order, from 1; 0: it wants no offers.
+    """
     commitment: float
-    """What it would owe, for what it holds and held in fact; a fraction of the cluster."""
+    """Commitment under the shadow policy, for the actual allocation; a fraction of the cluster."""
     gain: float
-    """What it would have had more until now, as far as a look one step ahead can tell: the whole
-    cluster × seconds. Negative: less."""
+    """Additional usage under the shadow policy until now, in whole cluster × seconds.
+
+    The value is an estimate that looks one step ahead. A negative value is a loss.
+    """
     passed_over: bool = False
-    """Whether it wants offers, and no agent could serve it or it refuses each; both turns are 0."""
+    """Whether the user wants offers but no agent could serve it, or it declines each; turns are 0.
+    """
 
 
 @dataclass(slots=True)
 class Follower:
-    """One shadow, and how it goes."""
+    """A shadow policy with its state."""
 
     name: str
     policy: Policy
     shadow: Shadow[str] | None = None
     failure: str = ""
-    """Why it has been given up; empty: it has not."""
+    """Reason why the shadow was stopped; empty while it runs."""
     seconds: float = 0.0
-    """Processor time that it has cost."""
+    """Processor time used so far, in seconds."""
 
     def do(self, step: Callable[[], object]) -> None:
-        """Do something that costs this shadow alone if it fails."""
+        """Run a step of this shadow. An exception stops this shadow alone."""
         if self.failure:
             return
         begun = time.thread_time()
         try:
             step()
             require_success(self.policy)
-        except Exception as error:  # noqa: BLE001 - who only watches must not be in anybody's way
+        except Exception as error:  # noqa: BLE001 - a shadow must not disturb the service
             self.failure = f"{type(error).__name__}: {error}"
             self.shadow = None
             _log.exception("shadow policy given up", shadow=self.name)
         self.seconds += time.thread_time() - begun
 
     def doing(self, work: Work[None]) -> Work[None]:
-        """Do something likewise, several steps at once."""
+        """Run work of this shadow cooperatively, `_AT_ONCE` steps at a time."""
         over = False
 
         def step() -> None:
@@ -102,14 +110,14 @@ class Follower:
 
 
 class Shadows:
-    """Has written down what is done to the pool of users at the top; followers follow it later.
+    """Journal of all changes to the top-level pool, which shadow policies replay later.
 
-    That costs little beside an event. What followers make of it, order and gains, is the same
-    whenever they follow. They do so at once only for policies that count tasks, on the machines
-    that there are now.
+    Recording costs little compared with an event. The orders and gains of the shadows do not depend
+    on the time of the replay. Only policies that count tasks replay at once, because their result
+    depends on the present agents.
 
     Args:
-        policies: By name.
+        policies: Shadow policies by name.
     """
 
     def __init__(self, policies: Mapping[str, Policy]) -> None:
@@ -117,30 +125,31 @@ class Shadows:
         self._at_once = any(policy.counts_tasks for policy in policies.values())
         self._pool: Pool[str] | None = None
         self._journal: deque[Deed] = deque()
-        self._fresh = set[str]()
-        """Users that have begun to want offers, of which it is not known who could serve them."""
+        self._new_users = set[str]()
+        """Users that have begun to want offers and were not yet checked for usable agents."""
         self._passed_over = frozenset[str]()
 
     @property
     def waiting(self) -> int:
-        """How many deeds have not been followed yet."""
+        """Number of journal entries that are not replayed yet."""
         return len(self._journal)
 
     def before_change(self, engine: Engine, _instant: float) -> None:
-        """See to it that all is written down, in the pool that there is now."""
+        """Prepare for a change: attach to a new pool, and keep the journal short."""
         if engine.pool is not self._pool:
-            self._go_on_in(engine.pool)
+            self._attach_to(engine.pool)
         elif self._at_once:
-            self._follow_all()
+            self._replay_all()
         elif len(self._journal) > MOST_WAITING:
             self._follow(FASTER)
 
     def pass_over(self, engine: Engine, users: frozenset[str]) -> None:
-        """Have written down that users get nothing from now on, and nobody else.
+        """Record the complete set of users that get nothing from now on.
 
         Args:
             engine: The engine that knows the users.
-            users: Users that want offers while no agent could serve them, or that refuse each.
+            users: Users that want offers, but that no agent could serve, or that decline each
+                agent.
         """
         users = frozenset(filter(engine.pool.__contains__, users))
         if engine.pool is self._pool and users != self._passed_over:
@@ -148,92 +157,101 @@ class Shadows:
             self._journal.append((engine.pool.now, Shadow.pass_over, (users,)))
 
     def before_run(self, engine: Engine) -> None:
-        """Have written down that what comes is done by a run."""
+        """Record the start of an allocation cycle."""
         if engine.pool is not self._pool:
-            self._go_on_in(engine.pool)
+            self._attach_to(engine.pool)
         if self.followers:
-            self._look_at_fresh(engine)
+            self._pass_over_unserved_users(engine)
         self._journal.append(_BEGIN)
 
     def after_run(self, _engine: Engine, _decisions: contract.Decisions) -> None:
-        """Have written down that the run is over."""
+        """Record the end of an allocation cycle."""
         self._journal.append(_END)
         if self._at_once:
-            self._follow_all()
+            self._replay_all()
 
     def following(self) -> Work[None]:
-        """Follow bit by bit what waits now."""
+        """Replay the present journal in steps."""
         most = len(self._journal)
         while most > 0 and (done := self._follow(_AT_ONCE)):
             most -= done
             yield
 
     def comparing(self, engine: Engine, follower: Follower) -> Work[list[Apart]]:
-        """Return how users at the top stand under a shadow's policy, in its order.
+        """Return the comparison of all top-level users with a shadow policy, in the shadow's order.
 
-        Something may be applied wherever this yields.
+        Events may be applied wherever this function yields.
         """
         self.before_change(engine, engine.now)
         self.pass_over(engine, (yield from engine.passed_over(declining=True)))
         yield from self.following()
-        found: list[Apart] = []
+        differences: list[Apart] = []
         if engine.pool is self._pool:
-            yield from follower.doing(_apart(engine.pool, follower, self._passed_over, found))
-        return found
+            yield from follower.doing(_apart(engine.pool, follower, self._passed_over, differences))
+        return differences
 
-    def _look_at_fresh(self, engine: Engine) -> None:
-        """Have those passed over at once that have begun to want offers, and can have none."""
+    def _pass_over_unserved_users(self, engine: Engine) -> None:
+        """Pass over the users that have begun to want offers but that no agent could serve."""
         for deed in reversed(self._journal):
             if deed is _END:
                 break
-            self._note_fresh(deed)
-        fresh, self._fresh = self._fresh - self._passed_over, set()
-        unserved = {user for user in fresh if not engine.could_be_served(user)}
+            self._note_new_user(deed)
+        new_users, self._new_users = self._new_users - self._passed_over, set()
+        unserved = {user for user in new_users if not engine.could_be_served(user)}
         if unserved:
             self.pass_over(engine, self._passed_over | unserved)
 
-    def _note_fresh(self, deed: Deed) -> None:
-        _, do, arguments = deed
-        if do is Pool.set_active and arguments[1]:
-            self._fresh.add(arguments[0])
+    def _note_new_user(self, deed: Deed) -> None:
+        _, change, arguments = deed
+        if change is Pool.set_active and arguments[1]:
+            self._new_users.add(arguments[0])
 
-    def _go_on_in(self, pool: Pool[str]) -> None:
-        """Follow a pool that a snapshot has made, in which all that was known is replaced."""
-        self._follow_all()
-        if pool.capacity:  # otherwise there is no cluster yet
+    def _attach_to(self, pool: Pool[str]) -> None:
+        """Attach to the pool that a snapshot has created, which replaces all former state."""
+        self._replay_all()
+        if pool.capacity:  # without capacity there is no cluster yet
             self._pool, self._journal = pool, pool.keep_journal()
-            self._fresh, self._passed_over = set(pool), frozenset()
+            self._new_users, self._passed_over = set(pool), frozenset()
             for follower in self.followers:
                 follower.do(partial(_attach, follower, pool))
 
-    def _follow_all(self) -> None:
+    def _replay_all(self) -> None:
         while self._follow(_AT_ONCE):
             pass
-        if self._journal:  # a run that has failed; nobody looks while one is under way
-            self._tell([(Shadow.follow, [deed for deed in self._journal if deed is not _BEGIN])])
+        if self._journal:  # a failed cycle; this is not called during a cycle
+            self._send_to_shadows(
+                [(Shadow.follow, [deed for deed in self._journal if deed is not _BEGIN])]
+            )
             self._journal.clear()
 
     def _follow(self, most: int) -> int:
-        """Follow so many deeds and runs, but `_MANY` deeds or a run at most; return how many deeds.
+        """Replay up to `most` entries and cycles, and at most `_MANY` entries or one cycle.
 
-        A run that is under way is not followed yet.
+        An unfinished cycle is not replayed yet.
+
+        Returns:
+            The number of replayed entries.
         """
-        waited, told = len(self._journal), list[_Told]()
-        while len(told) < most and waited - len(self._journal) < _MANY:
+        waited, replays = len(self._journal), list[_Replay]()
+        while len(replays) < most and waited - len(self._journal) < _MANY:
             following = self._next()
             if following is None:
                 break
-            told.append(following)
-        self._tell(told)
+            replays.append(following)
+        self._send_to_shadows(replays)
         return waited - len(self._journal)
 
-    def _next(self) -> _Told | None:
-        """Take a deed, or all of a run, with how to follow it; None: there is nothing to follow."""
+    def _next(self) -> _Replay | None:
+        """Remove the next entry, or all entries of a cycle, from the journal.
+
+        Returns:
+            The replay method and the entries; None if nothing can be replayed.
+        """
         journal = self._journal
         if not journal:
             return None
         if journal[0] is not _BEGIN:
-            self._note_fresh(journal[0])
+            self._note_new_user(journal[0])
             return Shadow.follow, [journal.popleft()]
         run: list[Deed] = []
         for deed in islice(journal, 1, None):
@@ -247,18 +265,18 @@ class Shadows:
         if deed is _END:
             journal.popleft()
             return Shadow.follow_run, run
-        return Shadow.follow, run  # it has failed
+        return Shadow.follow, run  # the cycle has failed
 
-    def _tell(self, told: list[_Told]) -> None:
-        for follower in self.followers if told else ():
+    def _send_to_shadows(self, replays: list[_Replay]) -> None:
+        for follower in self.followers if replays else ():
             if follower.shadow is not None:
-                follower.do(partial(_follow, follower.shadow, told))
+                follower.do(partial(_follow, follower.shadow, replays))
 
 
-def _follow(shadow: Shadow[str], told: list[_Told]) -> None:
-    for how, deeds in told:
+def _follow(shadow: Shadow[str], replays: list[_Replay]) -> None:
+    for replay, deeds in replays:
         if deeds:
-            how(shadow, deeds)
+            replay(shadow, deeds)
 
 
 def _attach(follower: Follower, pool: Pool[str]) -> None:
@@ -289,13 +307,13 @@ def _apart(
 
 
 class ShadowCollector(Collector):
-    """How shadows go; how users would stand under them is in `user_metrics`."""
+    """State of the shadows; metrics of users under the shadows are in `user_metrics`."""
 
     def __init__(self, shadows: Shadows) -> None:
         self._shadows = shadows
 
     def collect(self) -> Iterator[Metric]:
-        """Return the figures of the moment."""
+        """Yield the current figures."""
         failed = GaugeMetricFamily(
             "longshare_shadow_failed", "Whether a shadow has been given up.", labels=["shadow"]
         )

@@ -1,4 +1,4 @@
-"""How users stand, as it is shown: one calculation for metrics, recorder and commands."""
+"""Shares of users as they are shown: one calculation for metrics, recorder and commands."""
 
 import math
 from collections.abc import Mapping
@@ -17,25 +17,26 @@ class UserShare:
 
     standing: Standing[str]
     parent: str
-    """The role among whose sub-roles it competes; empty: it is at the top."""
+    """The role among whose sub-roles the user competes; empty for a user at the top."""
     rank: int
-    """Among its siblings, from 1: the lowest priority first; of equals who is served first."""
+    """Rank among siblings, from 1, by ascending priority; the sorter's order decides ties."""
     holdings: Mapping[str, "Holding"]
-    """By resource."""
+    """Holdings by resource."""
     dominant_resource: str
-    """Empty: nothing that counts is held."""
+    """Resource with the largest share; empty if all shares are 0."""
     offered_share: float | None
-    """The part of the dominant share that is offered and not running; None: no master tells."""
+    """Part of the dominant share that is offered but not used; None if the master does not report
+    it."""
     shortfall: float
-    """What a user that wants offers lacks to its entitlement."""
+    """Difference between entitlement and share of a user that wants offers, at least 0."""
     demands: tuple[Quantities, ...]
-    """Of one task of each of its frameworks, as far as they are known."""
+    """Resources of one task of each of the user's frameworks, as far as they are known."""
 
     @property
     def owed(self) -> float:
-        """Its dominant commitment; while no agent is known, of all that it owes.
+        """The dominant commitment; while no agent is known, the largest commitment of any resource.
 
-        Which resources count is known with the agents that have them: after an election, none.
+        Agents determine which resources count, and after an election no agent is known at first.
         """
         own = self.standing
         if own.shares:
@@ -49,35 +50,37 @@ class UserShare:
 
     @property
     def can_be_ordered(self) -> bool:
-        """Whether orders may name it; they concern a virtual leaf through its role."""
+        """Whether orders may name the user. An order reaches a virtual leaf through its role."""
         return not (self.parent and self.user == f"{self.parent}/.")
 
 
 @dataclass(frozen=True)
 class Holding:
-    """What a user has of one resource, whether that counts in fairness or not."""
+    """A user's holding of one resource, whether or not the resource counts for fairness."""
 
     allocation: float
-    """In units: cores, megabytes."""
+    """Amount in the resource's own unit: cores, MiB."""
     share: float
     commitment: float
     offered: float | None
-    """The part of the allocation that is offered and not running; None: no master tells."""
+    """Part of the allocation that is offered but not used; None if the master does not report it.
+    """
 
 
 def user_shares(engine: Engine) -> list[UserShare]:
-    """Return how all users stand: those at the top by rank, then each level below."""
+    """Return the shares of all users: first the top level by rank, then each level below."""
     return run_to_completion(reading(engine, engine.users()))
 
 
 def reading(engine: Engine, users: list[str]) -> Work[list[UserShare]]:
-    """Look at users one by one, and return how they stand: those at the top by rank, then others.
+    """Read users one by one, and return their shares: the top level by rank, then lower levels.
 
-    Each stands as it did when it was looked at; who is gone by then is left out.
+    Each share is as of the moment at which its user was read. A user that has been removed by then
+    is left out.
 
     Args:
-        engine: May go on wherever this yields.
-        users: All, or all at the top, who together hold all that is held.
+        engine: The engine to read; events may be applied wherever this function yields.
+        users: All users, or all users at the top, which together hold everything that is held.
     """
     standings = []
     for user in users:
@@ -91,29 +94,29 @@ def reading(engine: Engine, users: list[str]) -> Work[list[UserShare]]:
 def holdings(
     standing: Standing[str], capacity: Quantities, offered: Quantities | None = None
 ) -> dict[str, Holding]:
-    """Return what a user has, by resource: of all the cluster has, and of what it has lost.
+    """Return a user's holdings by resource, for all resources that the user or the cluster has.
 
     Args:
-        standing: The user's.
-        capacity: Of the cluster.
-        offered: The part that is not running; None: no master tells.
+        standing: The standing of the user.
+        capacity: Capacity of the cluster.
+        offered: Part of the allocation that is not used; None if the master does not report it.
     """
     held = standing.allocation.to_doubles()
-    idle = None if offered is None else offered.to_doubles()
+    offered_amounts = None if offered is None else offered.to_doubles()
     shares = standing.allocation.shares(capacity)
     return {
         name: Holding(
             held.get(name, 0.0),
             shares.get(name, 0.0),
             standing.commitments.get(name, 0.0),
-            None if idle is None else idle.get(name, 0.0),
+            None if offered_amounts is None else offered_amounts.get(name, 0.0),
         )
         for name in {**shares, **held}
     }
 
 
 def dominant(ratios: Mapping[str, float]) -> str:
-    """Return the resource with the largest ratio; empty if all are 0."""
+    """Return the resource with the largest ratio; empty if all ratios are 0."""
     name = max(ratios, key=lambda name: ratios[name], default="")
     return name if name and ratios[name] > 0.0 else ""
 
@@ -127,16 +130,20 @@ def _described(engine: Engine, standings: list[Standing[str]]) -> Work[list[User
     yield
     demands = engine.demands()
     yield
-    told = engine.offered()
+    offered_by_user = engine.offered()
     described = []
     for parent, siblings in levels.items():
-        # Priorities are rounded, and equals are common: who is served first decides these.
-        siblings.sort(key=lambda s: (s.priority, places.get(s.user, math.inf)))
+        # Priorities are rounded, so ties are common: the sorter's order decides them.
+        siblings.sort(key=lambda standing: (standing.priority, places.get(standing.user, math.inf)))
         for rank, standing in enumerate(siblings, start=1):
             lacking = standing.entitlement - standing.share if standing.active else 0.0
-            offered = None if told is None else told.get(standing.user, Quantities())
+            offered = (
+                None
+                if offered_by_user is None
+                else offered_by_user.get(standing.user, Quantities())
+            )
             largest = dominant(standing.shares)
-            idle = None if offered is None else offered.shares(engine.pool.capacity)
+            offered_shares = None if offered is None else offered.shares(engine.pool.capacity)
             described.append(
                 UserShare(
                     standing=standing,
@@ -144,7 +151,9 @@ def _described(engine: Engine, standings: list[Standing[str]]) -> Work[list[User
                     rank=rank,
                     holdings=holdings(standing, engine.pool.capacity, offered),
                     dominant_resource=largest,
-                    offered_share=None if idle is None else idle.get(largest, 0.0),
+                    offered_share=None
+                    if offered_shares is None
+                    else offered_shares.get(largest, 0.0),
                     shortfall=max(lacking, 0.0),
                     demands=tuple(demands.get(standing.user, ())),
                 )

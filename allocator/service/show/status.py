@@ -1,4 +1,4 @@
-"""What the page shows at first sight, as JSON: users, overtakings, agents, offers."""
+"""Data of the status page as JSON: users, overtakings, agents, offers."""
 
 import math
 from collections.abc import Iterable, Iterator
@@ -21,13 +21,13 @@ MOST_USERS = 2000
 MOST_AGENTS = 500
 MOST_OVERTAKINGS = 10
 MOST_TOLD = 5
-"""Demands of one user, and constraints."""
+"""Demands listed for one user, and constraints listed for one user."""
 
 
 class Status:
-    """Looks at the engine between two messages of the master; touches nothing.
+    """Reader of the engine between two messages of the master; changes nothing.
 
-    A look costs what a scrape of the metrics costs, and O(holders) for each agent that is listed.
+    One reading costs as much as a scrape of the metrics, and O(holders) for each listed agent.
     """
 
     def __init__(
@@ -52,12 +52,12 @@ class Status:
 
     @property
     def time(self) -> float:
-        """The master's clock, in seconds since the Unix epoch; 0: none has come yet."""
+        """The master's clock, in seconds since the Unix epoch; 0 before the first event."""
         return self._engine.now
 
     def now(self) -> Work[dict[str, Any]]:
-        """Return everything that the page shows at first sight, as it was at its time or later."""
-        engine, since = self._engine, self.time
+        """Return all data of the page's first view, as of the returned time or later."""
+        engine, read_at = self._engine, self.time
         rows = yield from reading(engine, engine.users())
         constraints = engine.constraints()
         users = []
@@ -65,8 +65,8 @@ class Status:
             users.append(self._user(row, constraints.get(row.user, {})))
             yield
         agents = []
-        for place in islice(engine.places(), MOST_AGENTS):
-            agents.append(_agent(place))
+        for agent in islice(engine.places(), MOST_AGENTS):
+            agents.append(_agent(agent))
             yield
         shadows = yield from self._of_shadows()
         tau = engine.pool.policy.tau
@@ -74,7 +74,7 @@ class Status:
             "version": __version__,
             "policy": engine.pool.policy.name,
             "half_life": None if tau is None else tau * math.log(2.0),
-            "time": since,
+            "time": read_at,
             "connected": self.connected,
             "standby": self._statistics.standby,
             "store": None if self._stored is None else {"degraded": self._stored.degraded},
@@ -91,20 +91,20 @@ class Status:
         }
 
     def rows(self) -> Work[list[UserShare]]:
-        """Return how all users stand."""
+        """Return the shares of all users."""
         return reading(self._engine, self._engine.users())
 
     def words(self, user: str, rows: list[UserShare]) -> Work[list[str] | None]:
-        """Return why a user has its rank among all; None: it is not known."""
+        """Return the explanation of a user's rank among all rows; None if the user is unknown."""
         row = next((row for row in rows if row.user == user), None)
         if row is None:
             return None
-        found = yield from look_into(self._engine, user)
+        reasons = yield from look_into(self._engine, user)
         passed_over = yield from self._engine.passed_over()
-        kept = ExplanationCache(
-            found, self.waits.seconds(user), self._statistics.alone, passed_over
+        cache = ExplanationCache(
+            reasons, self.waits.seconds(user), self._statistics.alone, passed_over
         )
-        return list(explain(self._engine, row, rows, kept).words)
+        return list(explain(self._engine, row, rows, cache).words)
 
     def _user(self, row: UserShare, constraints: Iterable[str]) -> dict[str, Any]:
         reason = self.waits.reason(row.user)
@@ -116,15 +116,15 @@ class Status:
         }
 
     def _of_shadows(self) -> Work[list[dict[str, Any]]]:
-        told = []
+        shadows = []
         for follower in self.shadows.followers:
-            apart = yield from self.shadows.comparing(self._engine, follower)
+            differences = yield from self.shadows.comparing(self._engine, follower)
             users = []
-            for each in apart[:MOST_USERS]:
-                users.append(asdict(each))
+            for difference in differences[:MOST_USERS]:
+                users.append(asdict(difference))
                 yield
-            told.append({"name": follower.name, "failure": follower.failure, "users": users})
-        return told
+            shadows.append({"name": follower.name, "failure": follower.failure, "users": users})
+        return shadows
 
     def _overtakings(self) -> Iterator[dict[str, Any]]:
         for passing in upcoming(self._engine, self.waits.passed_over):
@@ -132,41 +132,41 @@ class Status:
 
 
 def _user(row: UserShare) -> dict[str, Any]:
-    own = row.standing
+    standing = row.standing
     return {
         "user": row.user,
         "parent": row.parent,
         "rank": row.rank,
-        "wants": own.active,
-        "weight": own.weight,
-        "entitlement": own.entitlement,
-        "share": own.share,
+        "wants": standing.active,
+        "weight": standing.weight,
+        "entitlement": standing.entitlement,
+        "share": standing.share,
         "commitment": row.owed,
-        "priority": own.priority,
+        "priority": standing.priority,
         "shortfall": row.shortfall,
         "offered": row.offered_share,
-        "task_share": own.task_share,
+        "task_share": standing.task_share,
         "demands": [demand.to_doubles() for demand in row.demands[:MOST_TOLD]],
     }
 
 
-def _offer(sighting: OfferRecord) -> dict[str, Any]:
+def _offer(record: OfferRecord) -> dict[str, Any]:
     return {
-        "time": sighting.time,
-        "user": sighting.user,
-        "framework": sighting.framework,
-        "host": sighting.host,
-        "resources": sighting.resources,
-        "why": sighting.why,
+        "time": record.time,
+        "user": record.user,
+        "framework": record.framework,
+        "host": record.host,
+        "resources": record.resources,
+        "why": record.why,
     }
 
 
-def _agent(place: UserRank) -> dict[str, Any]:
+def _agent(agent: UserRank) -> dict[str, Any]:
     return {
-        "agent": place.agent,
-        "host": place.hostname,
-        "state": place.state,
-        "total": place.total.to_doubles(),
-        "free": place.free.to_doubles(),
-        "held": {user: held.to_doubles() for user, held in place.held.items()},
+        "agent": agent.agent,
+        "host": agent.hostname,
+        "state": agent.state,
+        "total": agent.total.to_doubles(),
+        "free": agent.free.to_doubles(),
+        "held": {user: held.to_doubles() for user, held in agent.held.items()},
     }

@@ -1,4 +1,4 @@
-"""What Prometheus sees of users and roles, of whom there may be thousands: made in slices."""
+"""Metrics of users and roles for Prometheus, written in steps because there may be thousands."""
 
 from collections.abc import Callable, Container, Iterable, Iterator
 from dataclasses import dataclass
@@ -21,12 +21,12 @@ from allocator.service.show.shares import UserShare, reading
 from allocator.service.show.wait_reasons import Waits
 
 LONGEST = 200
-"""Characters of a label; of a longer name the rest is told by a hash."""
+"""Characters of a label value; the rest of a longer name is replaced by a hash."""
 _AT_ONCE = 50
-"""Samples that are written without a pause."""
+"""Samples that are written between two steps."""
 
 Sample = tuple[tuple[str, ...], float]
-"""Values of the labels, and of the metric."""
+"""Values of the labels, and the value of the metric."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,9 +39,9 @@ class _Family:
 
 def _of_user(name: str, text: str, value: Callable[[UserShare], float | None]) -> _Family:
     def samples(row: UserShare) -> Iterator[Sample]:
-        found = value(row)
-        if found is not None:
-            yield (row.user,), found
+        number = value(row)
+        if number is not None:
+            yield (row.user,), number
 
     return _Family(f"longshare_user_{name}", text, ("user",), samples)
 
@@ -172,7 +172,7 @@ _OF_TALLIES: dict[str, tuple[str, Callable[[HourlyUsage], float]]] = {
 
 
 class _Only(Collector):
-    """A single family, as the library wants it."""
+    """Collector of a single metric family, in the form that the library requires."""
 
     def __init__(self, family: Metric) -> None:
         self._family = family
@@ -181,52 +181,53 @@ class _Only(Collector):
         yield self._family
 
 
-def exposition(  # noqa: PLR0913 - all that is shown
+def exposition(  # noqa: PLR0913 - every source of metrics
     engine: Engine,
     registry: CollectorRegistry,
     waits: Waits,
     shadows: Shadows,
-    bookkeeper: Accountant | None = None,
+    accountant: Accountant | None = None,
     *,
     listed: LabelLimiter,
     listed_roles: LabelLimiter,
 ) -> Work[bytes]:
-    """Write everything that Prometheus sees: of a registry, and of users and roles.
+    """Return the metrics of a registry, of users and of roles in Prometheus's text format.
 
-    Whoever may register may have thousands of roles, so there are series of so many users and roles
-    alone: of those who hold or owe most, then of those known longest.
+    Frameworks may register thousands of roles, so the number of users and roles with metrics of
+    their own is limited. The users with the largest shares and commitments come first, then the
+    users that have been known longest.
     """
     parts = [generate_latest(registry)]
     yield
     filters = engine.filters_by_role()
     roles = listed_roles.among(sorted(filters, key=filters.__getitem__, reverse=True))
-    yield from _written(_FILTERS, (((role,), filters[role]) for role in roles), parts)
+    yield from _append_family(_FILTERS, (((role,), filters[role]) for role in roles), parts)
     waiting = waits.clients().items()
-    yield from _written(_WAITING, (((reason,), number) for reason, number in waiting), parts)
+    yield from _append_family(_WAITING, (((reason,), number) for reason, number in waiting), parts)
     known = list(engine.pool.users())
     read = yield from reading(engine, known)
     row_of = {row.user: row for row in read}
-    everybody = [row_of[user] for user in known if user in row_of]
-    everybody.sort(key=lambda row: max(row.standing.share, row.owed), reverse=True)
-    users = listed.among(row.user for row in everybody)
+    all_rows = [row_of[user] for user in known if user in row_of]
+    all_rows.sort(key=lambda row: max(row.standing.share, row.owed), reverse=True)
+    users = listed.among(row.user for row in all_rows)
     rows = [row_of[user] for user in users]
-    yield from _written(_UNLISTED, iter([((), len(everybody) - len(rows))]), parts)
+    yield from _append_family(_UNLISTED, iter([((), len(all_rows) - len(rows))]), parts)
     waited = (
         ((user, reason), seconds)
         for user in users
         for reason, seconds in list(waits.seconds(user).items())
     )
-    yield from _written(_WAITED, waited, parts)
+    yield from _append_family(_WAITED, waited, parts)
     takers = ((user, waits.takes_nothing(user)) for user in users)
     nothing = (((user, why), 1.0) for user, why in takers if why is not None)
-    yield from _written(_TAKES_NOTHING, nothing, parts)
-    if bookkeeper is not None:
-        totals = [(u, bookkeeper.totals[u]) for u in users if u in bookkeeper.totals]
+    yield from _append_family(_TAKES_NOTHING, nothing, parts)
+    if accountant is not None:
+        totals = [(user, accountant.totals[user]) for user in users if user in accountant.totals]
         yield from _accounts(totals, parts)
     yield from _of_shadows(engine, shadows, frozenset(users), parts)
     for family in _FAMILIES:
         samples = (sample for row in rows for sample in family.samples(row))
-        yield from _written(
+        yield from _append_family(
             partial(GaugeMetricFamily, family.name, family.text, labels=family.labels),
             samples,
             parts,
@@ -237,20 +238,27 @@ def exposition(  # noqa: PLR0913 - all that is shown
 def _of_shadows(
     engine: Engine, shadows: Shadows, users: Container[str], parts: list[bytes]
 ) -> Work[None]:
-    """Append how users would stand under other policies."""
-    found = []
+    """Append the places and gains of users under shadow policies."""
+    differences = []
     for follower in shadows.followers:
-        apart = yield from shadows.comparing(engine, follower)
-        found += [(follower.name, each) for each in apart if each.user in users]
+        shadow_differences = yield from shadows.comparing(engine, follower)
+        differences += [
+            (follower.name, difference)
+            for difference in shadow_differences
+            if difference.user in users
+        ]
     if shadows.followers:
-        turns = (((name, each.user), float(each.shadow_turn)) for name, each in found)
-        yield from _written(_SHADOW_TURN, turns, parts)
-        gains = (((name, each.user), each.gain) for name, each in found)
-        yield from _written(_SHADOW_GAIN, gains, parts)
+        turns = (
+            ((name, difference.user), float(difference.shadow_turn))
+            for name, difference in differences
+        )
+        yield from _append_family(_SHADOW_TURN, turns, parts)
+        gains = (((name, difference.user), difference.gain) for name, difference in differences)
+        yield from _append_family(_SHADOW_GAIN, gains, parts)
 
 
 def _accounts(totals: list[tuple[str, HourlyUsage]], parts: list[bytes]) -> Work[None]:
-    """Append what users have had since the service began."""
+    """Append the usage of users since the service began."""
     for name, (text, of_resource) in _OF_RESOURCES.items():
         family = partial(
             CounterMetricFamily, f"longshare_user_{name}", text, labels=("user", "resource")
@@ -260,32 +268,42 @@ def _accounts(totals: list[tuple[str, HourlyUsage]], parts: list[bytes]) -> Work
             for user, tally in totals
             for resource, integrals in tally.resources.items()
         )
-        yield from _written(family, samples, parts)
+        yield from _append_family(family, samples, parts)
     for name, (text, of_tally) in _OF_TALLIES.items():
         family = partial(CounterMetricFamily, f"longshare_user_{name}", text, labels=("user",))
-        yield from _written(family, (((u,), of_tally(tally)) for u, tally in totals), parts)
+        yield from _append_family(
+            family, (((user,), of_tally(tally)) for user, tally in totals), parts
+        )
 
 
-def _written(
+def _append_family(
     family: Callable[[], GaugeMetricFamily | CounterMetricFamily],
     samples: Iterator[Sample],
     parts: list[bytes],
 ) -> Work[None]:
-    """Append a family to what has been written."""
+    """Append a metric family to the output.
+
+    Args:
+        family: Returns the family without samples.
+        samples: The samples of the family.
+        parts: Output so far.
+    """
     headed = False
-    while (some := list(islice(samples, _AT_ONCE))) or not headed:
-        made = family()
-        for values, value in some:
-            made.add_metric(list(map(_label, values)), value)
-        only: Any = _Only(made)  # all that is asked of a registry here is to collect
-        written = generate_latest(only)
-        parts.append(written.split(b"\n", 2)[2] if headed else written)  # its HELP and TYPE, once
+    while (batch := list(islice(samples, _AT_ONCE))) or not headed:
+        batch_family = family()
+        for values, value in batch:
+            batch_family.add_metric(list(map(_label, values)), value)
+        collector: Any = _Only(batch_family)  # of a registry, only `collect` is called here
+        written = generate_latest(collector)
+        parts.append(
+            written.split(b"\n", 2)[2] if headed else written
+        )  # HELP and TYPE lines are written once
         headed = True
         yield
 
 
 def _label(name: str) -> str:
-    """Return a name as it is told to Prometheus, which gets it with each number about it."""
+    """Return the label value for a name: a long name is cut, and a hash is appended."""
     if len(name) <= LONGEST:
         return name
     return f"{name[:LONGEST]}…{sha256(name.encode()).hexdigest()[:16]}"

@@ -1,6 +1,6 @@
-"""Why users have got nothing more, over time: seconds by reason, and a line in the log if it lasts.
+"""Waiting times of users by reason, and a log line for each framework that waits for long.
 
-All clients are looked at in turn, at a steady pace that leaves the loop to others.
+A background task examines all clients again and again, at a pace that leaves the event loop free.
 """
 
 import asyncio
@@ -22,15 +22,15 @@ from allocator.service.show.explanations import in_words
 from allocator.service.show.shadows import Shadows
 
 EVERY = 5.0
-"""Seconds between two tours at least."""
+"""Minimum of seconds between two examinations."""
 PACE = 30.0
-"""The loop belongs to others for so many times what was spent here."""
+"""After each step the task sleeps for this multiple of the step's duration."""
 LASTING = 300.0
-"""Seconds of the master's clock after which a framework that holds nothing is told in the log."""
+"""Seconds of the master's clock after which a waiting framework that holds nothing is logged."""
 MOST_LINES = 20
-"""Of the log, in one tour; others follow in the next."""
+"""Log lines in one examination; further frameworks are logged in the next one."""
 _FRESH = 60.0
-"""Seconds of the master's clock for which what was found of the agents is good enough."""
+"""Seconds of the master's clock after which a survey of the agents is repeated."""
 _AT_ONCE = 50
 _DECLINED = {"refused", "left_over"}
 NO_MASTER = "no_master"
@@ -47,15 +47,15 @@ class _Wait:
 
 
 class Waits:
-    """What keeps each client, and each user, from more.
+    """Reasons why clients and users get nothing more.
 
-    A user's reason is that of the client of its that is closest to an offer. What is found counts
-    for all of the time since the tour before.
+    The reason of a user is the reason of its client that is closest to an offer. A reason counts
+    for the whole time since the examination before.
 
     Args:
-        engine: Who knows.
-        statistics: Whether a master is connected.
-        shadows: Policies that follow; are told whom to pass over.
+        engine: The engine to examine.
+        statistics: Tells whether a master is connected.
+        shadows: Shadow policies, which are given the users to pass over.
     """
 
     def __init__(
@@ -68,65 +68,67 @@ class Waits:
         self._users: dict[str, str] = {}
         self._seconds: dict[str, dict[str, float]] = {}
         self._at: float | None = None
-        """The master's clock at the tour before; None: there was none, or another master's."""
+        """Master's clock at the previous examination; None if there is none under the present
+        master."""
         self._alone = 0.0
-        """Seconds without a master that have been counted."""
+        """Seconds without a master that are already counted."""
         self.passed_over = frozenset[str]()
-        """The users that wanted offers at the latest look while no agent could serve them."""
+        """The users that wanted offers at the latest examination while no agent could serve them.
+        """
 
     def reason(self, user: str) -> str | None:
-        """Return what kept a user from more at the latest look; None: it has no framework."""
+        """Return the reason why a user got nothing more; None for a user without frameworks."""
         return self._users.get(user)
 
     def takes_nothing(self, user: str) -> Literal["no_agent", "declines"] | None:
-        """Return why a user that wanted offers at the latest look would take none."""
+        """Return why a user wanted offers but would have used none at the latest examination."""
         if user in self.passed_over:
             return "no_agent"
         return "declines" if self._users.get(user) in _DECLINED else None
 
     def seconds(self, user: str) -> Mapping[str, float]:
-        """Return by reason for how long a user has got nothing more, since the service began."""
+        """Return the seconds that a user has waited since the service began, by reason."""
         return self._seconds.get(user, {})
 
     def clients(self) -> Counter[str]:
-        """Return by reason how many frameworks wait, each in each of its roles."""
+        """Return the number of waiting frameworks, each in each of its roles, by reason."""
         return Counter(wait.reason for wait in self._clients.values())
 
     def tour(self) -> Work[None]:
-        """Look at all clients once."""
-        found: dict[Client, str]
+        """Examine all clients once."""
+        reasons: dict[Client, str]
         alone = self.statistics.alone
         if alone is None:
-            passed, self._alone = self._passed(), 0.0
-            found = yield from self._look()
+            elapsed, self._alone = self._elapsed(), 0.0
+            reasons = yield from self._look()
         else:
-            passed, self._alone, self._at = max(alone - self._alone, 0.0), alone, None
-            found = dict.fromkeys(self._engine.clients(), NO_MASTER)
-        yield from self._count(found, passed)
+            elapsed, self._alone, self._at = max(alone - self._alone, 0.0), alone, None
+            reasons = dict.fromkeys(self._engine.clients(), NO_MASTER)
+        yield from self._count(reasons, elapsed)
 
-    def _passed(self) -> float:
-        before, self._at = self._at, self._engine.now
-        return max(self._at - before, 0.0) if before is not None else 0.0
+    def _elapsed(self) -> float:
+        previous, self._at = self._at, self._engine.now
+        return max(self._at - previous, 0.0) if previous is not None else 0.0
 
     def _look(self) -> Work[dict[Client, str]]:
-        engine, found, lines = self._engine, dict[Client, str](), 0
+        engine, reasons, lines = self._engine, dict[Client, str](), 0
         survey, surveyed = (yield from engine.survey()), engine.now
         for client in engine.clients():
             if abs(engine.now - surveyed) > _FRESH:
                 survey, surveyed = (yield from engine.survey()), engine.now
             why = yield from survey.look(client)
             if why is not None:
-                found[client] = why.reason
-                lines += self._follow(why, quiet=lines >= MOST_LINES)
+                reasons[client] = why.reason
+                lines += self._record_wait(why, quiet=lines >= MOST_LINES)
             yield
         self.passed_over = yield from survey.passed_over()
         if self._shadows.followers:
             declining = yield from survey.passed_over(declining=True)
             self._shadows.pass_over(engine, declining)
-        return found
+        return reasons
 
-    def _follow(self, why: Why, *, quiet: bool) -> bool:
-        """Note why a client waits; return whether that has become a line in the log."""
+    def _record_wait(self, why: Why, *, quiet: bool) -> bool:
+        """Record why a client waits, and return whether a log line was written."""
         engine, client = self._engine, why.client
         wait = self._clients.get(client)
         if wait is None or wait.reason != why.reason:
@@ -147,10 +149,15 @@ class Waits:
         )
         return True
 
-    def _count(self, found: Mapping[Client, str], passed: float) -> Work[None]:
-        """Count for users what was found of their clients; forget who is gone."""
+    def _count(self, reasons: Mapping[Client, str], elapsed: float) -> Work[None]:
+        """Add the elapsed seconds to users' waiting times, and forget removed clients and users.
+
+        Args:
+            reasons: The reason for each client.
+            elapsed: Seconds since the previous examination.
+        """
         users: dict[str, str] = {}
-        for number, (client, reason) in enumerate(found.items(), start=1):
+        for number, (client, reason) in enumerate(reasons.items(), start=1):
             for user in self._engine.users_of(client):
                 closest = users.get(user)
                 if closest is None or _RANK[reason] < _RANK[closest]:
@@ -162,26 +169,26 @@ class Waits:
             client: wait
             if (wait := self._clients.get(client)) is not None and wait.reason == reason
             else _Wait(reason, now)
-            for client, reason in found.items()
+            for client, reason in reasons.items()
         }
         known = set(self._engine.users())
-        self._seconds = {u: each for u, each in self._seconds.items() if u in known}
+        self._seconds = {user: waited for user, waited in self._seconds.items() if user in known}
         for user, reason in users.items():
             seconds = self._seconds.setdefault(user, {})
-            seconds[reason] = seconds.get(reason, 0.0) + passed
+            seconds[reason] = seconds.get(reason, 0.0) + elapsed
         self._users = users
 
 
 @asynccontextmanager
-async def touring(waits: Waits, turn: EngineLock) -> AsyncIterator[None]:
-    """Tour again and again while the block runs."""
+async def touring(waits: Waits, engine_lock: EngineLock) -> AsyncIterator[None]:
+    """Run examinations repeatedly while the block runs."""
 
     async def tour() -> None:
         while True:
             await asyncio.sleep(EVERY)
             try:
-                await spread(waits.tour(), turn, rest=PACE)
-            except Exception:  # noqa: BLE001 - who asks why must not find that nobody looks any more
+                await spread(waits.tour(), engine_lock, rest=PACE)
+            except Exception:  # noqa: BLE001 - the examinations must go on
                 _log.exception("a tour of those who wait has failed; the next begins anew")
 
     task = asyncio.create_task(tour())

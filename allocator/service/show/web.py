@@ -1,4 +1,4 @@
-"""The service's HTTP face: metrics for Prometheus, health for supervisors, a page for people."""
+"""The service's HTTP server: metrics for Prometheus, health checks, and the status page."""
 
 import asyncio
 import ipaddress
@@ -32,7 +32,7 @@ _PAGE = {
     **{f"/{name}.js": (f"{name}.js", "text/javascript") for name in ("common", "users", "page")},
 }
 _PROTECTION = {
-    # Nothing but this page's own files and answers; nobody may put it into a frame.
+    # Only this page's own files and answers may load; no frame may contain the page.
     "Content-Security-Policy": (
         "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
         "img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
@@ -46,27 +46,30 @@ _log = structlog.get_logger(__name__)
 
 
 @asynccontextmanager
-async def serving(  # noqa: PLR0913, PLR0917 - all that is shown
+async def serving(  # noqa: PLR0913, PLR0917 - every source of the pages
     section: MetricsSection,
     engine: Engine,
     registry: CollectorRegistry,
     status: Status,
     curves: Curves,
-    turn: EngineLock,
-    bookkeeper: Accountant | None = None,
+    engine_lock: EngineLock,
+    accountant: Accountant | None = None,
 ) -> AsyncIterator[None]:
     """Answer HTTP requests while the block runs.
 
     Raises:
         ConfigError: the address cannot be used.
     """
-    app = web.Application(middlewares=[_known_by(section)])
+    app = web.Application(middlewares=[_require_known_host(section)])
     app.add_routes(
         [
-            web.get("/metrics", _scrape(engine, registry, turn, status, bookkeeper, section.users)),
+            web.get(
+                "/metrics",
+                _scrape(engine, registry, engine_lock, status, accountant, section.users),
+            ),
             web.get("/healthz", _health(status)),
-            web.get("/api/status", _status(status, turn)),
-            web.get("/api/explain", _explain(status, turn)),
+            web.get("/api/status", _status(status, engine_lock)),
+            web.get("/api/explain", _explain(status, engine_lock)),
             web.get("/api/past", _past(curves)),
             *(web.get(path, _file(name, kind)) for path, (name, kind) in _PAGE.items()),
         ]
@@ -78,7 +81,7 @@ async def serving(  # noqa: PLR0913, PLR0917 - all that is shown
     await runner.setup()
     host, _, port = section.address.rpartition(":")
     try:
-        # A restarted service must get its port back though browsers still hold old connections.
+        # A restarted service can bind the port although browsers still hold old connections.
         listening = await asyncio.get_running_loop().create_server(
             guard, host.strip("[]"), int(port), reuse_address=True
         )
@@ -99,11 +102,11 @@ async def serving(  # noqa: PLR0913, PLR0917 - all that is shown
 _Handler = Callable[[web.Request], Awaitable[web.Response]]
 
 
-def _known_by(section: MetricsSection) -> Middleware:
-    """Answer only who asks for this service by a name of its own.
+def _require_known_host(section: MetricsSection) -> Middleware:
+    """Reject requests that address this service by a foreign host name.
 
-    Otherwise a page from elsewhere could read ours, by having its own name resolve to this machine.
-    An address in place of a name cannot be made to mean another machine.
+    Otherwise a foreign page could read this service's data, by resolving its own name to this
+    machine (DNS rebinding). An address instead of a name cannot be redirected in this way.
     """
     own = section.address.rpartition(":")[0].strip("[]")
     names = {name.lower() for name in ("localhost", own, socket.gethostname(), *section.hosts)}
@@ -137,12 +140,12 @@ async def _protect(_: web.Request, response: web.StreamResponse) -> None:
     response.headers.update(_PROTECTION)
 
 
-def _scrape(  # noqa: PLR0913, PLR0917 - all that is shown
+def _scrape(  # noqa: PLR0913, PLR0917 - every source of the pages
     engine: Engine,
     registry: CollectorRegistry,
-    turn: EngineLock,
+    engine_lock: EngineLock,
     status: Status,
-    bookkeeper: Accountant | None,
+    accountant: Accountant | None,
     most_users: int,
 ) -> _Handler:
     users, roles = LabelLimiter(most_users), LabelLimiter(most_users)
@@ -150,21 +153,23 @@ def _scrape(  # noqa: PLR0913, PLR0917 - all that is shown
     def write() -> Work[bytes]:
         waits, shadows = status.waits, status.shadows
         return exposition(
-            engine, registry, waits, shadows, bookkeeper, listed=users, listed_roles=roles
+            engine, registry, waits, shadows, accountant, listed=users, listed_roles=roles
         )
 
-    written = Once(lambda: spread(write(), turn))
+    cached_text = Once(lambda: spread(write(), engine_lock))
 
     async def scrape(_: web.Request) -> web.Response:
-        return web.Response(body=await written.get(), headers={"Content-Type": CONTENT_TYPE_LATEST})
+        return web.Response(
+            body=await cached_text.get(), headers={"Content-Type": CONTENT_TYPE_LATEST}
+        )
 
     return scrape
 
 
-def encoding(told: Mapping[str, object]) -> Work[str]:
-    """Make JSON an entry of a list at a time: whoever makes it at once lets nobody else go on."""
+def encoding(data: Mapping[str, object]) -> Work[str]:
+    """Encode JSON in steps, one list entry at a time, so that other work can run between steps."""
     parts = []
-    for name, value in told.items():
+    for name, value in data.items():
         if isinstance(value, list):
             entries = []
             for entry in value:
@@ -185,28 +190,28 @@ def _health(status: Status) -> _Handler:
     return health
 
 
-def _status(status: Status, turn: EngineLock) -> _Handler:
+def _status(status: Status, engine_lock: EngineLock) -> _Handler:
     async def make() -> str:
-        seen = await spread(status.now(), turn)
-        return await asyncio.to_thread(giving_way, encoding(seen))
+        cached_text = await spread(status.now(), engine_lock)
+        return await asyncio.to_thread(giving_way, encoding(cached_text))
 
-    seen = Once(make)
+    cached_text = Once(make)
 
     async def look(_: web.Request) -> web.Response:
-        return web.Response(text=await seen.get(), content_type="application/json")
+        return web.Response(text=await cached_text.get(), content_type="application/json")
 
     return look
 
 
-def _explain(status: Status, turn: EngineLock) -> _Handler:
-    rows = Once(lambda: spread(status.rows(), turn))
+def _explain(status: Status, engine_lock: EngineLock) -> _Handler:
+    rows = Once(lambda: spread(status.rows(), engine_lock))
 
     async def explain(request: web.Request) -> web.Response:
-        user, since = request.query.get("user", ""), status.time
-        words = await spread(status.words(user, await rows.get()), turn)
+        user, as_of = request.query.get("user", ""), status.time
+        words = await spread(status.words(user, await rows.get()), engine_lock)
         if words is None:
             return web.json_response({"error": f"no such user: {user}"}, status=404)
-        return web.json_response({"user": user, "time": since, "words": words})
+        return web.json_response({"user": user, "time": as_of, "words": words})
 
     return explain
 
@@ -219,8 +224,8 @@ def _past(curves: Curves) -> _Handler:
             seconds = math.nan
         if not 0.0 < seconds < math.inf:
             return web.json_response({"error": "seconds: not a positive number"}, status=400)
-        told = await curves.read(request.query.getall("user", []), seconds)
-        text = await asyncio.to_thread(json.dumps, told)
+        answer = await curves.read(request.query.getall("user", []), seconds)
+        text = await asyncio.to_thread(json.dumps, answer)
         return web.Response(text=text, content_type="application/json")
 
     return past

@@ -1,8 +1,8 @@
-// What all parts of the page share: words, nodes that are kept through updates, pages of a table.
+// Shared functions: formatting, DOM nodes that survive updates, pages of a table.
 "use strict";
 
 const element = (id) => document.getElementById(id);
-const percent = (ratio) => { // where it is less than one, of many users, a digit more
+const percent = (ratio) => { // two decimals below one percent
   const hundredths = 100 * ratio;
   return hundredths.toFixed(hundredths >= 0.005 && hundredths < 1 ? 2 : 1) + "\u00a0%";
 };
@@ -20,7 +20,7 @@ function duration(seconds) {
   return Number(seconds.toFixed(1)) + "\u00a0s";
 }
 
-// Names come from frameworks: characters that are not seen, and heaps of accents, are escapes.
+// Frameworks choose names, so invisible characters and stacked accents are shown as escapes.
 const UNSEEN = /[\p{Default_Ignorable_Code_Point}\p{Cc}\u2028\u2029\u2800\ufff9-\ufffb]/gu;
 const escaped = (text) => Array.from(text, (each) => "\\u{" + each.codePointAt(0).toString(16) + "}").join("");
 const legible = (name) => name.replace(UNSEEN, escaped).replace(/^\p{M}+/u, escaped)
@@ -39,7 +39,7 @@ function drawing(tag, attributes = {}) {
   return node;
 }
 
-function write(node, text) { // only what has changed, so that nothing is announced twice
+function write(node, text) { // writes only changes, so that screen readers announce nothing twice
   if (node.textContent !== text) node.textContent = text;
 }
 
@@ -66,7 +66,7 @@ function keep(parent, items, key, create, update) {
   for (const child of present.values()) child.remove();
 }
 
-// Shows so many of a list at a time.
+// Shows one page of a list at a time.
 class Pages {
   constructor(name, size, changed) {
     this.size = size;

@@ -1,4 +1,4 @@
-// Asks the service how all stand, every two seconds, and shows it; survives the service's restarts.
+// Reads the status every two seconds and shows it; keeps trying while the service restarts.
 "use strict";
 
 const EVERY = 2000; // milliseconds
@@ -35,7 +35,7 @@ function showOvertakings(seen) {
     () => made("li"), (line, each) => write(line, each.text));
 }
 
-const MOST_APART = 20; // users of each shadow: those who gain or lose most
+const MOST_APART = 20; // users shown for each shadow: the largest gains and losses
 const NO_GAIN = 0.0036; // seconds of the whole cluster: a millionth of an hour
 
 function gained(seconds) {

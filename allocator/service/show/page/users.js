@@ -1,14 +1,14 @@
-// The table of users: numbers, and how they stood over time, in one order, on one scale.
+// The table of users: figures and charts over time, in one order and on one scale.
 "use strict";
 
-const LEAST_SCALE = 0.001; // of the cluster: a chart shows no less
+const LEAST_SCALE = 0.001; // fraction of the cluster; the smallest scale of a chart
 
 const PAGE = 25; // users at a time
-const LINES = 5000; // milliseconds between two looks at the past
+const LINES = 5000; // milliseconds between two requests for the history
 
 const demand = (each) => Object.entries(each).map(([name, value]) => name + ":" + amount(value)).join(" ");
 
-// Heading, what it sorts by, what stands there; in the words of `longshare shares`.
+// Heading, sort key and text of each column, in the terms of `longshare shares`.
 const COLUMNS = [
   { name: "rank", sort: (row) => row.place, text: (row) => (row.parent ? "· " : "") + row.rank },
   { name: "user", kind: "user", sort: (row) => row.user },
@@ -52,7 +52,7 @@ class Users {
     this.known = seen.users_known;
     this.columns = COLUMNS.filter((column) => !column.if || this.rows.some(column.if));
     this.show();
-    if (!this.asked) this.look(); // who looks again by itself, however long an answer takes
+    if (!this.asked) this.look(); // look() repeats itself, even if an answer is slow
   }
 
   showAgain() {
@@ -184,11 +184,11 @@ class Users {
         this.rescale();
         this.show();
       }
-    } catch { /* told by the line under the title; what is drawn is old */ }
+    } catch { /* the line under the title reports the failure; the charts are old */ }
     if (number === this.asked) this.later = setTimeout(() => this.look(), LINES);
   }
 
-  // One scale for all users, also those on other pages: the most that anybody holds, owes or did.
+  // One scale for all users on all pages: the largest share, commitment or past value.
   rescale() {
     let top = Math.max(LEAST_SCALE, this.top);
     for (const row of this.rows) top = Math.max(top, row.share, row.commitment, row.parent ? 0 : row.entitlement);
@@ -215,7 +215,7 @@ class Users {
       const answer = await fetch("api/explain?user=" + encodeURIComponent(user));
       const told = await answer.json();
       words = told.words ? [...(told.time ? ["As of " + clock(told.time) + ":"] : []), ...told.words] : [told.error];
-    } catch { /* told above, and by the line under the title */ }
+    } catch { /* `words` and the line under the title report the failure */ }
     if (this.explained === user) element("why-words").replaceChildren(...words.map((each) => made("p", each)));
   }
 }
