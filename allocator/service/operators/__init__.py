@@ -1,1 +1,1 @@
-"""What operators ask and order."""
+"""Operators' requests: questions and orders."""

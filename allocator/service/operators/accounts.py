@@ -1,4 +1,4 @@
-"""Answers operators from the accounting database: who has had what, and who has ordered what."""
+"""Operators' questions about the accounting database: usage by user, and the log of orders."""
 
 import heapq
 from collections.abc import Callable, Iterable, Iterator, MutableSequence
@@ -20,16 +20,16 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 _Context: TypeAlias = grpc.aio.ServicerContext[Any, Any]
 _UNITS = {"cpus": "core", "gpus": "GPU", "mem": "MiB", "disk": "MiB", "tasks": "share"}
-"""Units in which Mesos counts, by resource."""
+"""Unit in which Mesos counts each resource."""
 _BY: "dict[str, By]" = {"user": "user", "role": "role", "day": "day", "": "user"}
 
 
 async def usage(
-    bookkeeper: Accountant | None, request: admin.UsageRequest, context: _Context
+    accountant: Accountant | None, request: admin.UsageRequest, context: _Context
 ) -> admin.UsageReply:
-    """Say who has had what until now."""
-    keeper = await _required(bookkeeper, context)
-    from allocator.service.accounting.queries import usages  # noqa: PLC0415 - takes SQLAlchemy
+    """Return the usage of users, roles or days, up to now."""
+    accountant_required = await _required(accountant, context)
+    from allocator.service.accounting.queries import usages  # noqa: PLC0415 - loads SQLAlchemy
 
     if request.by not in _BY:
         await abort(
@@ -38,12 +38,14 @@ async def usage(
             f"usage by {request.by!r}; it can be by user, role or day",
         )
     since, until, by = request.since, request.until, _BY[request.by]
-    nested = by == "role" or keeper.user_key == "role"
-    if by == "role" and keeper.user_key == "role":
+    nested = by == "role" or accountant_required.user_key == "role"
+    if by == "role" and accountant_required.user_key == "role":
         by = "user"
-    await keeper.write()
+    await accountant_required.write()
     users = frozenset(request.users)
-    rows = await _read(keeper, lambda c: usages(c, since, until, by, users), context)
+    rows = await _read(
+        accountant_required, lambda connection: usages(connection, since, until, by, users), context
+    )
     reply = admin.UsageReply()
     await spread(_adding(map(_usage, rows), reply.rows))
     await spread(_totalling(reply, nested=nested))
@@ -51,17 +53,17 @@ async def usage(
 
 
 async def audit(
-    bookkeeper: Accountant | None, request: admin.AuditRequest, context: _Context
+    accountant: Accountant | None, request: admin.AuditRequest, context: _Context
 ) -> admin.AuditReply:
-    """Say who has ordered what until now."""
-    keeper = await _required(bookkeeper, context)
-    from allocator.service.accounting.queries import ordered  # noqa: PLC0415 - likewise
+    """Return the orders of operators up to now, refused orders included."""
+    accountant_required = await _required(accountant, context)
+    from allocator.service.accounting.queries import ordered  # noqa: PLC0415 - loads SQLAlchemy
 
-    await keeper.write()
+    await accountant_required.write()
     (orders, earlier), (refused, earlier_refusals) = await _read(
-        keeper,
-        lambda c: [
-            ordered(c, request.since, request.until, refused=is_refused)
+        accountant_required,
+        lambda connection: [
+            ordered(connection, request.since, request.until, refused=is_refused)
             for is_refused in (False, True)
         ],
         context,
@@ -69,22 +71,22 @@ async def audit(
     fields = admin.Ordered.DESCRIPTOR.fields_by_name
     reply = admin.AuditReply(earlier=earlier, earlier_refusals=earlier_refusals)
     all_orders = heapq.merge(orders, refused, key=lambda order: order.at)
-    made = (
+    messages = (
         admin.Ordered(**{name: getattr(order, name) for name in fields}) for order in all_orders
     )
-    await spread(_adding(made, reply.orders))
+    await spread(_adding(messages, reply.orders))
     return reply
 
 
-def _adding(made: Iterable[T], reply: "MutableSequence[T]") -> Work[None]:
-    """Add to an answer what is made meanwhile, bit by bit."""
-    for each in made:
-        reply.append(each)
+def _adding(messages: Iterable[T], reply: "MutableSequence[T]") -> Work[None]:
+    """Append messages to a reply in steps."""
+    for message in messages:
+        reply.append(message)
         yield
 
 
 def _totalling(reply: admin.UsageReply, *, nested: bool) -> Work[None]:
-    """Mark rows of roles within other roles of the answer, and add up the other rows."""
+    """Mark the rows of roles inside other listed roles, and sum the remaining rows."""
     total, names = reply.total, {row.user for row in reply.rows}
     for row in reply.rows:
         yield
@@ -99,30 +101,30 @@ def _totalling(reply: admin.UsageReply, *, nested: bool) -> Work[None]:
 
 
 def _above(role: str) -> Iterator[str]:
-    """Go through the roles above a role, the nearest first."""
+    """Yield the roles above a role, the nearest first."""
     while role := role.rpartition("/")[0]:
         yield role
 
 
 def _add(total: "admin.Usage | admin.Used", part: "admin.Usage | admin.Used") -> None:
-    """Add the numbers of a message to a total; a number that is absent stays absent."""
+    """Add the numbers of a message to a total; absent numbers stay absent."""
     for field, value in part.ListFields():
         if isinstance(value, float | int) and field.name != "day":
             setattr(total, field.name, getattr(total, field.name) + value)
 
 
-async def _read(keeper: Accountant, query: "Callable[[Connection], T]", context: _Context) -> T:
+async def _read(accountant: Accountant, query: "Callable[[Connection], T]", context: _Context) -> T:
     try:
-        found = await keeper.read(query)
+        result = await accountant.read(query)
     except TooMuch as error:
         await abort(context, grpc.StatusCode.FAILED_PRECONDITION, f"that is too much: {error}")
-    if found is None:
+    if result is None:
         await abort(
             context,
             grpc.StatusCode.FAILED_PRECONDITION,
             "the accounting database does not answer now; if it has failed, the log says why",
         )
-    return found
+    return result
 
 
 def _usage(row: "Usage") -> admin.Usage:
@@ -130,14 +132,14 @@ def _usage(row: "Usage") -> admin.Usage:
         user=row.user,
         day=row.start,
         resources={
-            each.resource: admin.Used(
-                held=each.held,
-                overused=each.overused,
-                owed=each.owed,
-                entitled=each.entitled,
-                unit=f"{_UNITS.get(each.resource, each.resource)}-seconds",
+            used.resource: admin.Used(
+                held=used.held,
+                overused=used.overused,
+                owed=used.owed,
+                entitled=used.entitled,
+                unit=f"{_UNITS.get(used.resource, used.resource)}-seconds",
             )
-            for each in row.used
+            for used in row.used
         },
         offers=row.offers,
         refused=row.refused,
@@ -146,12 +148,12 @@ def _usage(row: "Usage") -> admin.Usage:
     )
 
 
-async def _required(bookkeeper: Accountant | None, context: _Context) -> Accountant:
-    if bookkeeper is None:
+async def _required(accountant: Accountant | None, context: _Context) -> Accountant:
+    if accountant is None:
         await abort(
             context,
             grpc.StatusCode.FAILED_PRECONDITION,
             "this service keeps no accounts: accounting.database is none, there is no store, or "
             "longshare[accounting] is not installed",
         )
-    return bookkeeper
+    return accountant

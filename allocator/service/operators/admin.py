@@ -1,4 +1,4 @@
-"""Answers operators: how users stand, why, and what their orders have changed."""
+"""The operators' gRPC service: shares, explanations, forecasts, usage and orders."""
 
 from dataclasses import asdict
 
@@ -25,56 +25,57 @@ from allocator.service.store.writer import StoreWriter
 
 
 class Admin(AdminServicer):
-    """Looks at the engine between two messages of the master: all run in one event loop.
+    """gRPC service that reads the engine between two messages, in the same event loop.
 
-    Users are looked at in slices, once for all who ask meanwhile. An order is carried out at a
-    stretch, and what it has changed is told as it was directly before and after.
+    Shares are read in steps, once for all callers that ask at the same time. An order is carried
+    out without interruption. Its reply describes the users directly before and after the order.
 
     Args:
-        engine: Whom the orders are for.
-        waits: Knows what has kept users from more.
-        keeper: Stores what is ordered at once; None: it is kept in memory alone.
-        bookkeeper: Keeps accounts, and what is ordered; None: nobody does.
-        turn: Waited for before the engine is touched.
-        shadows: Policies that follow.
+        engine: The engine that answers questions and carries out orders.
+        waits: Reasons why users get nothing more.
+        store_writer: Stores the effect of an order at once; None: the effect is kept in memory
+            alone.
+        accountant: Keeps accounts and the log of orders; None: the service keeps neither.
+        engine_lock: Lock that is acquired before the engine is read or changed.
+        shadows: Shadow policies.
     """
 
-    def __init__(  # noqa: PLR0913, PLR0917 - all that operators ask
+    def __init__(  # noqa: PLR0913, PLR0917 - every source of the replies
         self,
         engine: Engine,
         waits: Waits,
-        keeper: StoreWriter | None,
-        bookkeeper: Accountant | None,
-        turn: EngineLock | None = None,
+        store_writer: StoreWriter | None,
+        accountant: Accountant | None,
+        engine_lock: EngineLock | None = None,
         shadows: Shadows | None = None,
     ) -> None:
         self._waits = waits
-        self._turn = EngineLock() if turn is None else turn
+        self._engine_lock = EngineLock() if engine_lock is None else engine_lock
         self._engine = engine
         self._statistics = waits.statistics
-        self._bookkeeper = bookkeeper
+        self._accountant = accountant
         self._shadows = Shadows({}) if shadows is None else shadows
-        self._rows = Once(lambda: spread(reading(engine, engine.users()), self._turn))
-        self._shares = Once(lambda: spread(self._make_shares(), self._turn))
-        self.orders = Orders(engine, self._rows, keeper, bookkeeper, self._turn)
+        self._rows = Once(lambda: spread(reading(engine, engine.users()), self._engine_lock))
+        self._shares = Once(lambda: spread(self._make_shares(), self._engine_lock))
+        self.orders = Orders(engine, self._rows, store_writer, accountant, self._engine_lock)
 
-    async def Shares(  # noqa: N802 - the name is the contract's
+    async def Shares(  # noqa: N802 - the contract defines the name
         self,
-        request: admin.SharesRequest,  # noqa: ARG002 - asks for nothing in particular
+        request: admin.SharesRequest,  # noqa: ARG002 - the request has no fields
         context: grpc.aio.ServicerContext[admin.SharesRequest, admin.SharesReply],  # noqa: ARG002
     ) -> admin.SharesReply:
-        """Say how all users stand."""
+        """Return the shares of all users."""
         return await self._shares.get()
 
     async def Shadows(  # noqa: N802
         self,
-        request: admin.ShadowsRequest,  # noqa: ARG002 - asks for nothing in particular
+        request: admin.ShadowsRequest,  # noqa: ARG002 - the request has no fields
         context: grpc.aio.ServicerContext[admin.ShadowsRequest, admin.ShadowsReply],  # noqa: ARG002
     ) -> admin.ShadowsReply:
-        """Say what other policies would make of the users."""
+        """Return how users would rank under the shadow policies."""
         reply = admin.ShadowsReply()
         for follower in self._shadows.followers:
-            await spread(self._add_shadow(reply, follower), self._turn)
+            await spread(self._add_shadow(reply, follower), self._engine_lock)
         return reply
 
     async def Explain(  # noqa: N802
@@ -82,23 +83,23 @@ class Admin(AdminServicer):
         request: admin.ExplainRequest,
         context: grpc.aio.ServicerContext[admin.ExplainRequest, admin.Explanation],
     ) -> admin.Explanation:
-        """Say why a user is where it is."""
+        """Explain a user's rank."""
         before = self._engine.statistics.messages
         rows = await self._rows.get()
         row = next((row for row in rows if row.user == request.user), None)
         if row is None:
             words = "".join(
-                f"; framework {each.name} is set aside: {each.flaw.words}"
-                for each in self._engine.set_aside()
-                if request.user in {each.name, self._engine.framework_name(each.name)}
+                f"; framework {rejected.name} is set aside: {rejected.flaw.words}"
+                for rejected in self._engine.set_aside()
+                if request.user in {rejected.name, self._engine.framework_name(rejected.name)}
             )
             await abort(context, grpc.StatusCode.NOT_FOUND, f"no such user: {request.user}{words}")
-        found = await spread(look_into(self._engine, row.user), self._turn)
-        passed_over = await spread(self._engine.passed_over(), self._turn)
-        async with self._turn:
+        reasons = await spread(look_into(self._engine, row.user), self._engine_lock)
+        passed_over = await spread(self._engine.passed_over(), self._engine_lock)
+        async with self._engine_lock:
             waited, alone = self._waits.seconds(row.user), self._statistics.alone
-            kept = ExplanationCache(found, waited, alone, passed_over)
-            explanation = explain(self._engine, row, rows, kept)
+            cache = ExplanationCache(reasons, waited, alone, passed_over)
+            explanation = explain(self._engine, row, rows, cache)
             explanation.user.CopyFrom(message(row, self._engine))
             explanation.user.passed_over = explanation.passed_over
             explanation.cluster.CopyFrom(self._cluster())
@@ -118,14 +119,14 @@ class Admin(AdminServicer):
         request: admin.ForecastRequest,
         context: grpc.aio.ServicerContext[admin.ForecastRequest, admin.ForecastReply],
     ) -> admin.ForecastReply:
-        """Say what will come if nothing changes."""
+        """Return what will happen if allocations do not change."""
         try:
-            reply = await foretell(self._engine, request, self._turn)
+            reply = await foretell(self._engine, request, self._engine_lock)
         except UnknownUserError as error:
             await abort(context, grpc.StatusCode.NOT_FOUND, str(error))
         except InvalidQuestionError as error:
             await abort(context, grpc.StatusCode.INVALID_ARGUMENT, str(error))
-        async with self._turn:
+        async with self._engine_lock:
             reply.cluster.CopyFrom(self._cluster())
         return reply
 
@@ -134,17 +135,17 @@ class Admin(AdminServicer):
         request: admin.UsageRequest,
         context: grpc.aio.ServicerContext[admin.UsageRequest, admin.UsageReply],
     ) -> admin.UsageReply:
-        """Say who has had what."""
-        return await accounts.usage(self._bookkeeper, request, context)
+        """Return the usage of users, roles or days."""
+        return await accounts.usage(self._accountant, request, context)
 
     async def Audit(  # noqa: N802
         self,
         request: admin.AuditRequest,
         context: grpc.aio.ServicerContext[admin.AuditRequest, admin.AuditReply],
     ) -> admin.AuditReply:
-        """Say what operators have ordered."""
+        """Return the orders of operators."""
         self.orders.refusals.tell()
-        return await accounts.audit(self._bookkeeper, request, context)
+        return await accounts.audit(self._accountant, request, context)
 
     def _make_shares(self) -> Work[admin.SharesReply]:
         engine, reply = self._engine, admin.SharesReply()
@@ -159,12 +160,12 @@ class Admin(AdminServicer):
         return reply
 
     def _add_shadow(self, reply: admin.ShadowsReply, follower: Follower) -> Work[None]:
-        apart = yield from self._shadows.comparing(self._engine, follower)
-        told = reply.shadows.add(
+        differences = yield from self._shadows.comparing(self._engine, follower)
+        shadow = reply.shadows.add(
             name=follower.name, failure=follower.failure, seconds=follower.seconds
         )
-        for each in apart:
-            told.users.add(**asdict(each))
+        for difference in differences:
+            shadow.users.add(**asdict(difference))
             yield
 
     def _cluster(self) -> admin.Cluster:

@@ -1,4 +1,4 @@
-"""Tells operators what will come if nothing changes, in numbers and in words."""
+"""Forecasts for operators: changes that will happen if no allocation changes."""
 
 import asyncio
 import math
@@ -20,76 +20,81 @@ from allocator.service.show.explanations import PASSED_OVER, words_of_gaps
 from allocator.service.show.formatting import called, counted, duration
 
 MOST_PASSINGS = 100
-"""That are told; the first."""
+"""Passings in one reply, the soonest first."""
 MOST_TASKS = 1_000_000
 LONGEST = 366 * 86400.0
-"""Seconds that one looks ahead."""
+"""Largest horizon of a forecast, in seconds."""
 _CONSTANTS = 4.0
-"""Time constants after which what has been is hardly felt."""
+"""Default horizon in time constants of decay; by then little is left of a commitment."""
 _LEAST = 86400.0
 _NAMED = 8
-"""Users that are passed over and named in a sentence."""
+"""Passed over users that are named in a sentence."""
 
 Context: TypeAlias = grpc.aio.ServicerContext[Any, Any]
 
 
 class InvalidQuestionError(ValueError):
-    """A question cannot be answered; says why."""
+    """A question that cannot be answered; the message gives the reason."""
 
 
 class UnknownUserError(InvalidQuestionError):
-    """There is no such user."""
+    """The question names an unknown user."""
 
 
 async def foretell(
-    engine: Engine, request: admin.ForecastRequest, turn: EngineLock
+    engine: Engine, request: admin.ForecastRequest, engine_lock: EngineLock
 ) -> admin.ForecastReply:
-    """Answer; only what is to be looked at is copied in the event loop's thread.
+    """Answer a forecast request; the event loop's thread only copies the necessary state.
+
+    Args:
+        engine: The engine to read.
+        request: The question.
+        engine_lock: Lock that is acquired before the engine is read.
 
     Raises:
-        InvalidQuestionError: it asks for what cannot be.
+        InvalidQuestionError: the question cannot be answered.
     """
-    async with turn:
+    async with engine_lock:
         demand = _demand(request, engine)
-    seen = await spread(_look(engine, request.user, demand), turn)
-    async with turn:
+    survey = await spread(_survey_agents(engine, request.user, demand), engine_lock)
+    async with engine_lock:
         levels = [(level.pool.twin(), level.member) for level in engine.path(request.user)]
         newcomer = not levels
         if newcomer and (not request.tasks or "/" in request.user):
             raise UnknownUserError(f"{request.user} has just been forgotten")
         if newcomer:
             levels = [(engine.pool.twin(), request.user)]
-        asked = _Asked(request, levels, demand, seen, newcomer=newcomer)
-    return await asyncio.to_thread(asked.answer)
+        question = _Question(request, levels, demand, survey, newcomer=newcomer)
+    return await asyncio.to_thread(question.answer)
 
 
 @dataclass(frozen=True, slots=True)
-class _Seen:
-    """The properties of the agents that matter to a forecast."""
+class _AgentSurvey:
+    """Figures of the agents that a forecast needs."""
 
     passed_over: frozenset[str]
     """The users, at all levels, that want offers while no agent could serve them."""
     room: int = 0
-    """Tasks for which what is free would do."""
+    """Tasks that the free resources can hold."""
     most: int = 0
-    """Tasks for which there would be room if nothing else ran."""
+    """Tasks that the agents could hold if nothing else ran."""
     gaps: str = ""
-    """A sentence about tasks for which no gap is large enough; empty: there are no such tasks."""
+    """Sentence about tasks for which no gap is large enough; empty if there are no such tasks."""
 
 
-def _look(engine: Engine, user: str, demand: Quantities | None) -> Work[_Seen]:
-    """Look at the agents for a forecast. O(agents + users · different agents)."""
+def _survey_agents(engine: Engine, user: str, demand: Quantities | None) -> Work[_AgentSurvey]:
+    """Survey the agents for a forecast. O(agents + users · different agents)."""
     survey = yield from engine.survey()
     passed_over = yield from survey.passed_over()
     if demand is None:
-        return _Seen(passed_over)
+        return _AgentSurvey(passed_over)
     room, most = yield from survey.room(engine.clients(user.removesuffix("/.")), demand)
     waits = most and not room and survey.others_are_smaller(demand)
-    return _Seen(passed_over, room, most, words_of_gaps(engine) if waits else "")
+    return _AgentSurvey(passed_over, room, most, words_of_gaps(engine) if waits else "")
 
 
 def _demand(request: admin.ForecastRequest, engine: Engine) -> Quantities | None:
-    """Return what one task needs; None: no tasks are asked for."""
+    """Return the resources of one task; None if the question is not about tasks."""
     user = request.user
     if engine.standing(user) is None and (not request.tasks or "/" in user):
         raise UnknownUserError(
@@ -111,15 +116,15 @@ def _amounts(amounts: Mapping[str, float]) -> Quantities:
         raise InvalidQuestionError(str(error)) from error
 
 
-class _Asked:
-    """One question about a pool that is nobody else's."""
+class _Question:
+    """One question, with a private copy of the pools that the answer changes."""
 
     def __init__(
         self,
         request: admin.ForecastRequest,
         levels: list[tuple[Pool[str], str]],
         demand: Quantities | None,
-        seen: _Seen,
+        seen: _AgentSurvey,
         *,
         newcomer: bool,
     ) -> None:
@@ -128,13 +133,13 @@ class _Asked:
         self._pool = levels[-1][0]
         self._user = request.user
         self._demand = demand
-        self._seen = seen
+        self._survey = seen
         self._newcomer = newcomer
         self._horizon = _horizon(request.horizon, self._pool.policy.tau)
         self._check()
 
     def answer(self) -> admin.ForecastReply:
-        """Answer, in numbers and in words."""
+        """Return the answer, in numbers and in words."""
         request, pool, user = self._request, self._pool, self._user
         if self._newcomer:
             pool.add(user, weight=request.weight if request.HasField("weight") else 1.0)
@@ -152,16 +157,16 @@ class _Asked:
             if after is not None:
                 reply.below_after = after
         if self._demand is not None:
-            turn = turn_below(self._levels, self._demand, request.tasks, until)
-            ever = self._seen.most > 0
+            next_turn = turn_below(self._levels, self._demand, request.tasks, until)
+            ever = self._survey.most > 0
             reply.wait.CopyFrom(
                 admin.Wait(
                     tasks=request.tasks,
-                    ahead=turn.ahead,
-                    at_once=turn.at_once if ever else 0,
-                    first_after=turn.first_after if ever else None,
-                    room=self._seen.room,
-                    most=self._seen.most,
+                    ahead=next_turn.ahead,
+                    at_once=next_turn.at_once if ever else 0,
+                    first_after=next_turn.first_after if ever else None,
+                    room=self._survey.room,
+                    most=self._survey.most,
                 )
             )
         if request.burst:
@@ -180,25 +185,25 @@ class _Asked:
                     ],
                 )
             )
-        if user in self._seen.passed_over:
+        if user in self._survey.passed_over:
             reply.words.append(
                 f"{called(user)} wants offers, but {PASSED_OVER}; longshare explain says why. "
                 "This is as if one could."
             )
         reply.words.extend(_words(request, reply, self._horizon, wants=was_active))
-        if self._seen.gaps:
-            reply.words.append(f"{called(user)} {self._seen.gaps}")
+        if self._survey.gaps:
+            reply.words.append(f"{called(user)} {self._survey.gaps}")
         return reply
 
     def _pass_over(self) -> list[str]:
-        """Have those passed over that no agent could serve; return them.
+        """Deactivate the users that no agent could serve, and return their names.
 
-        The user that is asked about, and those above it, are in the order in any case.
+        The user of the question and its parents stay in the order in any case.
         """
         passed_over = []
         for pool, member in self._levels:
             pool.set_active(member, True)
-            unserved = [sibling for sibling in pool if sibling in self._seen.passed_over]
+            unserved = [sibling for sibling in pool if sibling in self._survey.passed_over]
             for sibling in unserved:
                 if sibling != member:
                     pool.set_active(sibling, False)
@@ -258,10 +263,12 @@ class _Asked:
         return assumptions
 
 
-def _horizon(asked: float, tau: float | None) -> float:
-    if not 0.0 <= asked <= LONGEST:
-        raise InvalidQuestionError(f"a horizon of {asked:g} s; at most {LONGEST / 86400:.0f} days")
-    return asked or min(max(_CONSTANTS * (tau or 0.0), _LEAST), LONGEST)
+def _horizon(seconds: float, tau: float | None) -> float:
+    if not 0.0 <= seconds <= LONGEST:
+        raise InvalidQuestionError(
+            f"a horizon of {seconds:g} s; at most {LONGEST / 86400:.0f} days"
+        )
+    return seconds or min(max(_CONSTANTS * (tau or 0.0), _LEAST), LONGEST)
 
 
 def _passing(passing: Passing[str], now: float) -> admin.Passing:
@@ -323,9 +330,13 @@ def _words_of_wait(wait: admin.Wait, within: str) -> list[str]:
 def _words_of_cost(request: admin.ForecastRequest, cost: admin.Cost, within: str) -> list[str]:
     owed, lasted = f"{cost.commitment_after:.1%}", duration(request.burst_seconds)
     words = [f"After {lasted} of that it owes {owed}, and {cost.commitment_without:.1%} without."]
-    for each in cost.overtaken_by:
-        back = f"for {duration(each.until)}" if each.HasField("until") else f"for over {within}"
-        words.append(f"Because of it {called(each.user)} is ahead of it then, {back}.")
+    for overtaking in cost.overtaken_by:
+        back = (
+            f"for {duration(overtaking.until)}"
+            if overtaking.HasField("until")
+            else f"for over {within}"
+        )
+        words.append(f"Because of it {called(overtaking.user)} is ahead of it then, {back}.")
     if not cost.HasField("recovered_after") or math.isinf(cost.recovered_after):
         words.append("What it owes more does not fade.")
     elif cost.recovered_after > 0.0:

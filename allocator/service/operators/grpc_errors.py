@@ -1,11 +1,11 @@
-"""Ends an operator's call with a reason."""
+"""Error statuses of operators' gRPC calls."""
 
 from typing import Any, NoReturn
 
 import grpc
 
 LONGEST = 1000
-"""Characters of a reason. It goes in a header: gRPC's clients read 8 KiB of these at the least."""
+"""Characters of an error text. The text is sent in a header, of which gRPC clients read 8 KiB."""
 
 
 class CallRefused(Exception):  # noqa: N818 - the call is refused; the service has no error
@@ -13,7 +13,7 @@ class CallRefused(Exception):  # noqa: N818 - the call is refused; the service h
 
 
 def refuse(context: grpc.aio.ServicerContext[Any, Any], code: grpc.StatusCode, text: str) -> None:
-    """Set the status of a call; who called gets the text, shortened in the middle if it is long."""
+    """Set the status of a call; a long text is shortened in the middle."""
     if len(text) > LONGEST:
         text = f"{text[: LONGEST // 2]} ... {text[-LONGEST // 2 :]}"
     context.set_code(code)
@@ -26,8 +26,11 @@ async def abort(
     """End a call with a status.
 
     gRPC's own `abort` keeps its exception in the call, and the exception keeps every frame with the
-    request: a cycle that stays in memory until Python's collector runs. This exception is dropped
-    where the call ends.
+    request. This reference cycle stays in memory until Python's collector runs. The exception of
+    this function is dropped when the call ends.
+
+    Raises:
+        CallRefused: always.
     """
     refuse(context, code, text)
     raise CallRefused

@@ -1,4 +1,4 @@
-"""How users stand, in the words of the contract."""
+"""Conversion of users' shares to contract messages."""
 
 from allocator.cluster.engine import Engine
 from allocator.contract import admin_pb2 as admin
@@ -6,9 +6,9 @@ from allocator.service.show.shares import UserShare
 
 
 def message(row: UserShare, engine: Engine) -> admin.UserShare:
-    """Return how a user stands, and whose word its weight is."""
+    """Return the message of a user's share, with the source of its weight."""
     own, weights = row.standing, engine.weights
-    made = admin.UserShare(
+    share = admin.UserShare(
         user=row.user,
         parent=row.parent,
         rank=row.rank,
@@ -36,6 +36,6 @@ def message(row: UserShare, engine: Engine) -> admin.UserShare:
     )
     boost = weights.boost(row.user)
     if boost is not None:
-        made.boost_ends_after = max(boost.until - engine.now, 0.0)
-        made.weight_after_boost = weights.after_boost(row.user)
-    return made
+        share.boost_ends_after = max(boost.until - engine.now, 0.0)
+        share.weight_after_boost = weights.after_boost(row.user)
+    return share

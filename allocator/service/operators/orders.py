@@ -1,4 +1,4 @@
-"""Carries out what operators order, says what has changed, and keeps who has ordered it."""
+"""Orders of operators: carried out, answered with their effect, and logged for the audit."""
 
 import asyncio
 import json
@@ -29,49 +29,53 @@ from allocator.service.show.shares import UserShare
 from allocator.service.store.writer import StoreWriter
 
 LONGEST = 2000
-"""Characters of an order, and of what it changed, that are kept."""
+"""Characters that are kept of an order, and of its effect."""
 MOST_BOOSTS = 250
-"""Boosts at a time. The end of a boost changes the entitlement of every user at its instant, so
-the first event after a pause costs O(ends · users)."""
+"""Boosts at a time.
+
+The end of a boost changes the entitlement of every user at its instant. The first event after a
+pause therefore costs O(ends · users).
+"""
 
 _Context: TypeAlias = "grpc.aio.ServicerContext[operator.Order, admin.OrderReply]"
 _log = structlog.get_logger(__name__)
 
 
 class Orders:
-    """Carries out one order at a time, at a stretch, between two messages of the master.
+    """Carries out one order at a time, without interruption, between two messages of the master.
 
     Args:
-        engine: Whom the orders are for.
-        rows: How all users stand.
-        keeper: Stores what is ordered at once; None: it is kept in memory alone.
-        bookkeeper: Keeps who has ordered what; None: the log alone does.
-        turn: Waited for before the engine is touched.
+        engine: The engine that carries out the orders.
+        rows: Cache of the shares of all users.
+        store_writer: Stores the effect of an order at once; None: the effect is kept in memory
+            alone.
+        accountant: Keeps the log of orders; None: orders are only written to the service's log.
+        engine_lock: Lock that is acquired before the engine is changed.
     """
 
     def __init__(
         self,
         engine: Engine,
         rows: Once[list[UserShare]],
-        keeper: StoreWriter | None,
-        bookkeeper: Accountant | None,
-        turn: EngineLock,
+        store_writer: StoreWriter | None,
+        accountant: Accountant | None,
+        engine_lock: EngineLock,
     ) -> None:
         self._engine = engine
         self._rows = rows
-        self._keeper = keeper
-        self._bookkeeper = bookkeeper
-        self.refusals = Refusals(bookkeeper)
-        self._turn = turn
+        self._store_writer = store_writer
+        self._accountant = accountant
+        self.refusals = Refusals(accountant)
+        self._engine_lock = engine_lock
 
     async def carry_out(self, order: operator.Order, context: _Context) -> admin.OrderReply:
-        """Carry out an order, or end the call."""
+        """Carry out an order and return the changed users, or end the call with an error."""
         engine = self._engine
         before = {row.user: row for row in await self._rows.get()}
         concerned = touched(order, before.values())
         stood: dict[str, Standing[str] | None] = {}
         try:
-            async with self._turn:
+            async with self._engine_lock:
                 stood = {user: engine.standing(user) for user in concerned}
                 require_few_boosts(order, engine)
                 engine.order(order)
@@ -105,15 +109,15 @@ class Orders:
             certificate=certificate(context),
         )
         stored, audited = await asyncio.gather(
-            _nothing() if self._keeper is None else self._keeper.remember_soon(),
-            _nothing() if self._bookkeeper is None else self._bookkeeper.keep(),
+            _nothing() if self._store_writer is None else self._store_writer.remember_soon(),
+            _nothing() if self._accountant is None else self._accountant.keep(),
         )
         return admin.OrderReply(
-            changes=changes, stored=stored, volatile=self._keeper is None, audited=audited
+            changes=changes, stored=stored, volatile=self._store_writer is None, audited=audited
         )
 
     def refused(self, context: _Context, reason: str) -> None:
-        """Keep that a peer may not order; its order has not been read."""
+        """Log that a peer without the right tried to give an order. The order has not been read."""
         self._keep(operator.Order(), context, {}, {}, reason)
 
     def _keep(
@@ -124,10 +128,18 @@ class Orders:
         after: Mapping[str, Standing[str] | None],
         refusal: str,
     ) -> None:
-        """Have it kept who has ordered what, and what that changed."""
-        if self._bookkeeper is None:
+        """Log an order for the audit, with its origin and effect.
+
+        Args:
+            order: The order.
+            context: The call, which identifies the operator.
+            before: Standings of the concerned users before the order.
+            after: Standings after the order.
+            refusal: Reason why the order was refused; empty if it was carried out.
+        """
+        if self._accountant is None:
             return
-        who, how = identified(context)
+        operator_name, identified_by = identified(context)
         kind = order.WhichOneof("order") or ""
         plain = MessageToDict(order, preserving_proto_field_name=True).get(kind, {})
         named = _named(order)
@@ -139,49 +151,53 @@ class Orders:
         entry = Ordered(
             id=uuid.uuid4().hex,
             at=time.time(),
-            who=who,
-            how=how,
+            who=operator_name,
+            how=identified_by,
             peer=context.peer(),
             kind=kind,
             order=_json(plain),
-            before=_json({user: _said(before.get(user)) for user in differ}),
-            after=_json({user: _said(after.get(user)) for user in differ}),
+            before=_json({user: _to_plain(before.get(user)) for user in differ}),
+            after=_json({user: _to_plain(after.get(user)) for user in differ}),
             refusal=refusal[:LONGEST],
         )
         if refusal:
             self.refusals.note(entry)
         else:
-            self._bookkeeper.note(entry)
+            self._accountant.note(entry)
 
 
 async def _nothing() -> None:
-    """Wait for nobody."""
+    """Do nothing; stands for a missing writer."""
 
 
 def _json(plain: object) -> str:
-    """Return JSON; of what is too long, that it is."""
+    """Return JSON, or a note with the length if the JSON is too long."""
     text = json.dumps(plain, sort_keys=True)
     return text if len(text) <= LONGEST else json.dumps({"too long to be kept": len(text)})
 
 
-def _said(standing: Standing[str] | None) -> dict[str, object] | None:
+def _to_plain(standing: Standing[str] | None) -> dict[str, object] | None:
     if standing is None:
         return None
-    owed = {name: round(c, 9) for name, c in standing.commitments.items() if c}
+    owed = {
+        name: round(commitment, 9)
+        for name, commitment in standing.commitments.items()
+        if commitment
+    }
     return {"weight": standing.weight, "commitments": owed}
 
 
 def require_few_boosts(order: operator.Order, engine: Engine) -> None:
-    """Refuse one boost more than `MOST_BOOSTS`; a boost may replace another of the same user.
+    """Refuse a boost beyond `MOST_BOOSTS`; a boost may replace another boost of the same user.
 
     Raises:
-        InvalidOrder: there are as many boosts as there may be.
+        InvalidOrder: there are `MOST_BOOSTS` boosts already.
     """
-    asked, weights = order.set_weight, engine.weights
-    is_new = asked.HasField("seconds") and weights.boost(asked.user) is None
+    change, weights = order.set_weight, engine.weights
+    is_new = change.HasField("seconds") and weights.boost(change.user) is None
     if is_new and weights.boosts >= MOST_BOOSTS:
         raise InvalidOrder(
-            f"user {asked.user!r}: {weights.boosts} users have a boost, which is the most at a "
+            f"user {change.user!r}: {weights.boosts} users have a boost, which is the most at a "
             "time; end one (`longshare weight unset USER`), or set a weight that lasts"
         )
 
@@ -201,7 +217,7 @@ def _named(order: operator.Order) -> set[str]:
 
 
 def touched(order: operator.Order, rows: Iterable[UserShare]) -> list[str]:
-    """Return whom an order may change: those that it names, all that are below, or all."""
+    """Return the users that an order may change: named users and users below them, or all users."""
     named = _named(order)
     return [
         row.user

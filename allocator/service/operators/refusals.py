@@ -1,4 +1,4 @@
-"""Keeps refused orders for the audit: a few of each peer in full, and a count of the rest."""
+"""Audit log of refused orders: a few of each peer in full, the rest as a count."""
 
 import asyncio
 import uuid
@@ -10,36 +10,39 @@ from allocator.service.accounting.accountant import Accountant
 from allocator.service.accounting.write_batch import Ordered
 
 WINDOW = 60.0
-"""Seconds after which refused orders are kept in full again."""
+"""Length of a window in seconds; in each window a few refused orders are kept in full."""
 EACH = 10
 """Refused orders of one peer that are kept in full in a window."""
 ALL = 50
-"""Refused orders of all peers that are kept in full in a window; also peers counted by name."""
+"""Refused orders of all peers that are kept in full in a window.
+
+At most as many peers are counted by name.
+"""
 
 
 class Refusals:
-    """Thins refused orders, so that no flood of them costs the database or hides other orders.
+    """Limits the log of refused orders, so that a flood of refusals cannot fill the database.
 
     Args:
-        bookkeeper: Keeps them; None: the log alone does.
+        accountant: Keeps the log; None: refused orders are only written to the service's log.
     """
 
-    def __init__(self, bookkeeper: Accountant | None) -> None:
-        self._bookkeeper = bookkeeper
+    def __init__(self, accountant: Accountant | None) -> None:
+        self._accountant = accountant
         self._kept = Counter[str]()
         """Refused orders that were kept in full in this window, by peer."""
         self._further: dict[str, tuple[int, Ordered]] = {}
-        """By peer, the number of orders that were only counted, and the latest of them."""
+        """By peer, the number of orders that were only counted, and the latest such order."""
 
     def note(self, order: Ordered) -> None:
-        """Keep a refused order, or count it."""
-        if self._bookkeeper is None:
+        """Log a refused order, or count it."""
+        if self._accountant is None:
             return
         if not self._kept:
             asyncio.get_running_loop().call_later(WINDOW, self._begin_window)
         if self._kept[order.who] < EACH and self._kept.total() < ALL:
             self._kept[order.who] += 1
-            self._bookkeeper.note(order)
+            self._accountant.note(order)
             return
         known = order.who in self._further or len(self._further) < ALL
         peer = order.who if known else OTHERS
@@ -47,13 +50,13 @@ class Refusals:
         self._further[peer] = count + 1, order
 
     def tell(self) -> None:
-        """Hand the counts of refused orders to the bookkeeper, as one entry for each peer."""
+        """Pass the counts of refused orders to the accountant, as one entry for each peer."""
         further, self._further = self._further, {}
         for peer, (count, latest) in further.items():
-            assert self._bookkeeper is not None
+            assert self._accountant is not None
             words = f"{count:,} more refused in {WINDOW:g} s, the latest because: {latest.refusal}"
             entry = replace(latest, id=uuid.uuid4().hex, who=peer, before="{}", refusal=words)
-            self._bookkeeper.note(entry)
+            self._accountant.note(entry)
 
     def _begin_window(self) -> None:
         self.tell()

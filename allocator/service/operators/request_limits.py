@@ -1,4 +1,4 @@
-"""Checks an operator's right, and bounds its request, before anything is made of the call."""
+"""Checks of an operator's right and limits on requests, before a call is processed."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -15,19 +15,19 @@ from allocator.service.operators.grpc_errors import CallRefused, abort, refuse
 from allocator.service.rights import Right, Rights, certificate
 
 LARGEST_REQUEST = 2**18
-"""Bytes of a question or an order; a reset that names 10,000 users of 20 characters fits."""
+"""Bytes of a request; an order to reset 10,000 users with names of 20 characters fits."""
 MOST_CALLS = 256
-"""Calls at once of those who may read, and as many of those who may order."""
+"""Concurrent calls with the right to read, and as many with the right to order."""
 PEER_CALLS = 32
-"""Calls at once of one peer with the same right."""
+"""Concurrent calls of one peer with the same right."""
 READING_TIME = 5.0
-"""Seconds for a request to arrive, once its call is known."""
+"""Seconds within which the request of a call must arrive."""
 TURN = 1.0
-"""Seconds of these for which one call may keep others from being read on a shared port."""
+"""Seconds for which one call may delay the reading of other calls on a shared port."""
 MOST_UNSENT = 128 * 2**20
 """Bytes of replies that peers with the same right have not received; gRPC keeps a copy of each."""
 PEER_UNSENT = 16 * 2**20
-"""Bytes of such replies of one peer; a larger reply counts as these."""
+"""Bytes of unreceived replies of one peer; a larger reply counts as this many bytes."""
 ROOM_TIME = 5.0
 """Seconds for which a call waits until earlier replies have been received."""
 _Context: TypeAlias = "grpc.aio.ServicerContext[Any, Any]"
@@ -53,10 +53,10 @@ class _Calls:
         self.reading = asyncio.Lock()
         self.peers: dict[str, _Peer] = {}
         self.number = self.unsent = 0
-        self.room = asyncio.Event()
+        self.space_freed = asyncio.Event()
 
     def excess(self, name: str) -> str | None:
-        """Return why a further call of a peer is refused; None: it is accepted."""
+        """Return the reason why a further call of a peer is refused; None for an accepted call."""
         if self.number >= MOST_CALLS:
             return f"{MOST_CALLS} calls are being answered already; ask again later"
         if name in self.peers and self.peers[name].calls >= PEER_CALLS:
@@ -65,72 +65,73 @@ class _Calls:
 
 
 class _Call:
-    """One accepted call, and the bytes that are kept free for its reply.
+    """One accepted call, and the bytes that are reserved for its reply.
 
-    gRPC for Python cannot end a call whose reply is under way: neither an abort nor a cancelled
-    task frees the reply before the peer reads it, cancels, or closes the connection. So the bytes
-    count until then.
+    gRPC for Python cannot end a call while its reply is being sent. Neither an abort nor a
+    cancelled task frees the reply before the peer reads the reply, cancels, or closes the
+    connection. The bytes therefore count until then.
     """
 
     def __init__(self, calls: _Calls, name: str) -> None:
         self._calls, self._name = calls, name
         self.peer = calls.peers.setdefault(name, _Peer())
-        self._kept = 0
+        self._reserved = 0
         self.peer.calls += 1
         calls.number += 1
 
     def end(self, _context: object) -> None:
         """Forget the call."""
-        self._keep(0)
+        self._set_reserved(0)
         self._calls.number -= 1
         self.peer.calls -= 1
         if not self.peer.calls:
             del self._calls.peers[self._name]
 
-    def try_to_keep(self, size: int) -> bool:
-        """Keep room for a reply of so many bytes, if there is room."""
+    def try_to_reserve(self, size: int) -> bool:
+        """Reserve bytes for a reply, and return whether enough bytes were free."""
         size = min(size, PEER_UNSENT)
-        more = size - self._kept
-        fits = more <= 0 or (
-            self.peer.unsent + more <= PEER_UNSENT and self._calls.unsent + more <= MOST_UNSENT
+        additional = size - self._reserved
+        fits = additional <= 0 or (
+            self.peer.unsent + additional <= PEER_UNSENT
+            and self._calls.unsent + additional <= MOST_UNSENT
         )
         if fits:
-            self._keep(size)
+            self._set_reserved(size)
         return fits
 
-    async def keep(self, size: int) -> bool:
-        """Keep room for a reply of so many bytes, and wait for the room."""
+    async def reserve(self, size: int) -> bool:
+        """Reserve bytes for a reply within `ROOM_TIME`, and return whether this succeeded."""
         try:
             async with asyncio.timeout(ROOM_TIME):
-                while not self.try_to_keep(size):
-                    await self._calls.room.wait()
+                while not self.try_to_reserve(size):
+                    await self._calls.space_freed.wait()
         except TimeoutError:
             return False
         return True
 
-    def _keep(self, size: int) -> None:
-        more = size - self._kept
-        self._kept = size
-        self.peer.unsent += more
-        self._calls.unsent += more
-        if more < 0:
-            self._calls.room.set()
-            self._calls.room = asyncio.Event()
+    def _set_reserved(self, size: int) -> None:
+        additional = size - self._reserved
+        self._reserved = size
+        self.peer.unsent += additional
+        self._calls.unsent += additional
+        if additional < 0:
+            self._calls.space_freed.set()
+            self._calls.space_freed = asyncio.Event()
 
 
 class RequestLimits(grpc.aio.ServerInterceptor):
-    """Refuses operators' calls before their requests are read.
+    """Interceptor that refuses operators' calls before their requests are read.
 
-    gRPC reads the request of a unary call before it asks anybody. So each call is served as a
-    stream of requests, of which the first is read when the peer's right and the number of calls
+    gRPC reads the request of a unary call before interceptors run. Each call is therefore served as
+    a stream of requests. The first request is read after the peer's right and the number of calls
     have been checked. Until then HTTP/2's flow control holds the request back on the peer's side.
 
     Args:
         rights: The rights of peers to ask and to order.
-        refused: Told of a call whose peer may not order, and why.
-        shared: Whether masters, whose messages are large, come by the same port. There the
-            transport lets large requests through, so they are read one at a time,
-            and peers take turns.
+        refused: Callback for a call whose peer may not order, with the reason.
+        shared: Whether masters use the same port. Masters' messages are large, so the transport of
+            a shared port lets large requests through. Requests are then read one at a time, and
+            peers take turns.
     """
 
     def __init__(
@@ -148,7 +149,7 @@ class RequestLimits(grpc.aio.ServerInterceptor):
         continuation: Callable[[grpc.HandlerCallDetails], Awaitable[_Handler]],
         handler_call_details: grpc.HandlerCallDetails,
     ) -> _Handler:
-        """Put the checks before an operator's call."""
+        """Return the handler of an operator's call, with the checks before it."""
         handler: Any = await continuation(handler_call_details)
         method = handler_call_details.method
         if handler is None or not method.startswith(f"/{_SERVICE.full_name}/"):
@@ -167,20 +168,20 @@ class RequestLimits(grpc.aio.ServerInterceptor):
                 refuse(context, grpc.StatusCode.RESOURCE_EXHAUSTED, excess)
                 return None
             call = _Call(calls, name)
-            ended: Any = call.end  # gRPC's stubs accept no plain function
+            ended: Any = call.end  # gRPC's stubs do not accept a plain function
             context.add_done_callback(ended)
             try:
                 request = await self._read(context, calls, call.peer, handler.request_deserializer)
-                # The first reply of a method counts as a peer's whole room until its size is known.
-                if not await call.keep(self._largest.get(method, PEER_UNSENT)):
+                # Until a method's reply size is known, its reply counts as `PEER_UNSENT` bytes.
+                if not await call.reserve(self._largest.get(method, PEER_UNSENT)):
                     await abort(context, grpc.StatusCode.RESOURCE_EXHAUSTED, _UNREAD)
                 reply = handler.response_serializer(await handler.unary_unary(request, context))
                 self._largest[method] = max(self._largest.get(method, 0), len(reply))
-                # An order has been carried out by now, so its peer is told in any case.
-                if not call.try_to_keep(len(reply)) and right == "readers":
+                # An order has been carried out by now, so its peer gets the reply in any case.
+                if not call.try_to_reserve(len(reply)) and right == "readers":
                     await abort(context, grpc.StatusCode.RESOURCE_EXHAUSTED, _UNREAD)
             except CallRefused:
-                call.try_to_keep(0)
+                call.try_to_reserve(0)
                 return None
             return reply
 
@@ -221,6 +222,6 @@ class RequestLimits(grpc.aio.ServerInterceptor):
 
 
 def _peer(context: _Context) -> str:
-    """Return the name in a peer's certificate; without one, its address without the port."""
-    shown = certificate(context)
-    return context.peer().rpartition(":")[0] if shown is None else shown
+    """Return the name in a peer's certificate, or its address without the port."""
+    name = certificate(context)
+    return context.peer().rpartition(":")[0] if name is None else name
