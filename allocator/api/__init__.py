@@ -1,7 +1,7 @@
-"""What Longshare promises to programs: all names in `__all__`, and nothing else, are public.
+"""Longshare's public API for programs: exactly the names in `__all__`.
 
-Each is imported when it is first asked for, so policies and pools need no NumPy. What is in a
-public class and does not begin with an underscore is public, too.
+Each name is imported on first use, so policies and pools do not load NumPy. All members of a public
+class whose names do not begin with an underscore are public, too.
 """
 
 from importlib import import_module
@@ -61,7 +61,7 @@ _PLACES: Final = {
     "violation": "allocator.api.optima",
     "write_trace": "allocator.simulation.store:write",
 }
-"""Name → the module that defines it, and, behind a colon, what it is called there."""
+"""Defining module by public name; after a colon, the name that the module uses."""
 
 __all__ = [
     "Account",
@@ -98,13 +98,13 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> Any:  # noqa: ANN401 - of whatever kind it is
+def __getattr__(name: str) -> Any:  # noqa: ANN401 - a public name of any kind
     if name not in _PLACES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    module, _colon, called = _PLACES[name].partition(":")
-    found = getattr(import_module(module), called or name)
-    globals()[name] = found
-    return found
+    module, _colon, attribute = _PLACES[name].partition(":")
+    value = getattr(import_module(module), attribute or name)
+    globals()[name] = value
+    return value
 
 
 def __dir__() -> list[str]:

@@ -1,4 +1,4 @@
-"""The divisible optimum of a policy, and cases in which it lacks a property."""
+"""Divisible optimum of a policy, and counterexamples to a policy's properties."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -14,21 +14,20 @@ from allocator.theory.properties.search import PROPERTIES, search
 def optimum(
     problem: Problem | Mapping[str, Any], policy: str, **parameters: object
 ) -> divisible.Shared:
-    """Share machines as a policy would if tasks could be divided at will.
+    """Return how a policy would share machines if tasks could be divided arbitrarily.
 
     Args:
-        problem: Machines and users, also as a problem's file says them:
-            `{"machines": [{"name": "m", "resources": {"cpus": 4}}], "users": [{"name": "a",
-            "demand": {"cpus": 1}}]}`.
-        policy: Its name.
-        parameters: The policy's own.
+        problem: Machines and users, also in the form of a problem's file: `{"machines": [{"name":
+            "m", "resources": {"cpus": 4}}], "users": [{"name": "a", "demand": {"cpus": 1}}]}`.
+        policy: The policy's name.
+        parameters: The policy's parameters.
 
     Returns:
-        Tasks and shares by user; in exact fractions, and proved, where `exact`.
+        Tasks and shares by user; exact and proved fractions if `exact` is set.
 
     Raises:
         ValueError: the problem or the policy cannot be used.
-        ArithmeticError: the solver gave up.
+        ArithmeticError: the solver failed.
     """
     if not isinstance(problem, Problem):
         problem = read_problem(problem)
@@ -38,23 +37,23 @@ def optimum(
 def violation(
     policy: str, wanted: str, *, trials: int = 1000, seed: int = 1, **parameters: object
 ) -> Violation | None:
-    """Search for a case in which a policy lacks a property; return the smallest found.
+    """Search for a case in which a policy lacks a property, and return the smallest such case.
 
     Args:
-        policy: Its name.
+        policy: The policy's name.
         wanted: The property, such as `"sharing-incentive"`.
-        trials: Random cases, from small to large.
-        seed: Other seeds try other cases.
-        parameters: The policy's own.
+        trials: Number of random cases, from small to large.
+        seed: Seed of the random cases.
+        parameters: The policy's parameters.
 
     Raises:
         ValueError: there is no such policy, parameter or property.
     """
-    found = {each.name: each for each in PROPERTIES}
-    if wanted not in found:
-        raise ValueError(f"there is no property {wanted!r}; there are: {', '.join(found)}")
+    properties = {property_.name: property_ for property_ in PROPERTIES}
+    if wanted not in properties:
+        raise ValueError(f"there is no property {wanted!r}; there are: {', '.join(properties)}")
     chosen = _divisible(policy, parameters)
-    return search(chosen, found[wanted], trials=trials, seed=seed).violation
+    return search(chosen, properties[wanted], trials=trials, seed=seed).violation
 
 
 def _divisible(policy: str, parameters: Mapping[str, object]) -> divisible.DivisiblePolicy:

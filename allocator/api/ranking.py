@@ -1,4 +1,4 @@
-"""Policies by name, and those of one's own."""
+"""Policies by name, and registration of own policies."""
 
 import inspect
 from pathlib import Path
@@ -12,48 +12,48 @@ P = TypeVar("P", bound=type[Policy])
 
 
 def policies() -> list[str]:
-    """Return the names of all policies that are known."""
+    """Return the names of all known policies."""
     return names()
 
 
 def policy(name: str, **parameters: object) -> Policy:
-    """Make a policy, as in `policy("sdrf", half_life="1h")`.
+    """Create a policy, as in `policy("sdrf", half_life="1h")`.
 
     Args:
-        name: One of Longshare's, one that has been read or registered, or one that an installed
-            package offers.
-        parameters: The policy's own.
+        name: A policy of Longshare, a policy that has been read or registered, or a policy of an
+            installed package.
+        parameters: The policy's parameters.
 
     Raises:
-        ValueError: there is no such policy, or a parameter is not one of it or cannot be; the
-            message says which, why, and what would do.
+        ValueError: there is no such policy or parameter, or a value is invalid. The message names
+            the error and the valid choices.
     """
     return plugins.create(name, parameters)
 
 
 def read_policies(file: Path | str) -> list[str]:
-    """Make the policies known that a Python file defines, and return their names.
+    """Load the policies that a Python file defines, and return their names.
 
-    The file is run, with all rights of this program.
+    The file runs with all rights of this program.
 
     Raises:
-        ValueError: it cannot be read or run, or defines no policy that can be used; the message
-            says what is wrong in which line.
+        ValueError: the file cannot be read or run, or defines no usable policy. The message names
+            the error and its line.
     """
     return plugins.load(Path(file).absolute())
 
 
 def register_policy(kind: P) -> P:
-    """Make a policy known by its name that is defined here and now; also as a decorator.
+    """Register a policy class of this program under its name; also usable as a decorator.
 
-    One that was registered before with the same name is replaced.
+    A policy that was registered before under the same name is replaced.
 
     Raises:
-        ValueError: the class cannot be used; the message says what would do.
+        ValueError: the class cannot be used; the message says how to correct it.
     """
     try:
         source = inspect.getsource(kind)
-    except (OSError, TypeError):  # typed at a prompt
+    except (OSError, TypeError):  # a class typed at a prompt has no source
         source = ""
     adopt([kind], origin_of(f"{kind.__module__}.{kind.__qualname__}", source.encode()))
     return kind

@@ -1,4 +1,4 @@
-"""Traces made of tasks, and what a policy would have done to them, as tables and arrays."""
+"""Traces made of tasks, and simulations of a policy on a trace with results as tables."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -17,11 +17,11 @@ from allocator.simulation.summary import UserSummary, summary, users_of
 from allocator.simulation.trace import MICROSECONDS, UNCONSTRAINED, MachineClass, Trace, numbered
 
 _WORTH_COMPILING = 20_000
-"""Tasks from which on the compiled simulator is faster, compiling included."""
+"""Number of tasks above which the compiled simulator is faster, compilation included."""
 
 
 class Task(NamedTuple):
-    """A task that somebody submits."""
+    """A task that a user submits."""
 
     user: str
     submitted: float
@@ -31,41 +31,46 @@ class Task(NamedTuple):
     demand: Mapping[str, float]
     """Amounts by resource."""
     job: int | None = None
-    """The job it belongs to; None: one of its own."""
+    """Number of the task's job; None: the task is a job of its own."""
     machines: Collection[str] | None = None
-    """Names of the classes of machines that it may run on; None: all."""
+    """Names of the machine classes that may run the task; None: all classes."""
 
 
 def make_trace(tasks: Iterable[Task], machines: Sequence[MachineClass] = ()) -> Trace:
     """Make a trace of tasks, in any order.
 
     Args:
-        tasks: What is submitted.
-        machines: On what; none: the trace is of one pool, whose capacity a simulation is told.
-            Capacities are in the order in which tasks first name resources.
+        tasks: The tasks.
+        machines: Classes of machines; if empty, the trace is of one pool, whose capacity is given
+            to each simulation. Capacities are in the order in which tasks first name resources.
 
     Raises:
-        ValueError: something in it cannot be; the message says which task, and what.
+        ValueError: a task is invalid; the message names the task and the error.
     """
-    given = sorted(tasks, key=lambda task: task.submitted)
-    resources = tuple(dict.fromkeys(name for task in given for name in task.demand))
-    users, user = numbered([task.user for task in given])
-    places = {kind.name: place for place, kind in enumerate(machines)}
+    sorted_tasks = sorted(tasks, key=lambda task: task.submitted)
+    resources = tuple(dict.fromkeys(name for task in sorted_tasks for name in task.demand))
+    users, user = numbered([task.user for task in sorted_tasks])
+    positions = {kind.name: position for position, kind in enumerate(machines)}
     allowed: dict[tuple[int, ...], int] = {}
-    constraint = [_constraint(task, places, allowed) for task in given]
-    first = max((task.job for task in given if task.job is not None), default=-1) + 1
+    constraint = [_constraint(task, positions, allowed) for task in sorted_tasks]
+    first = max((task.job for task in sorted_tasks if task.job is not None), default=-1) + 1
     return Trace(
         resources=resources,
         users=users,
-        submitted=_microseconds([task.submitted for task in given]),
-        runtime=_microseconds([task.runtime for task in given]),
+        submitted=_microseconds([task.submitted for task in sorted_tasks]),
+        runtime=_microseconds([task.runtime for task in sorted_tasks]),
         user=user,
         job=np.array(
-            [first + n if task.job is None else task.job for n, task in enumerate(given)], np.int64
+            [
+                first + index if task.job is None else task.job
+                for index, task in enumerate(sorted_tasks)
+            ],
+            np.int64,
         ),
         demand=np.array(
-            [[task.demand.get(name, 0.0) for name in resources] for task in given], np.float64
-        ).reshape(len(given), len(resources)),
+            [[task.demand.get(name, 0.0) for name in resources] for task in sorted_tasks],
+            np.float64,
+        ).reshape(len(sorted_tasks), len(resources)),
         constraint=np.array(constraint, np.int32),
         machines=tuple(machines),
         constraints=tuple(allowed),
@@ -91,44 +96,45 @@ def _microseconds(seconds: Sequence[float]) -> NDArray[np.int64]:
 
 @dataclass(frozen=True)
 class Simulation:
-    """What a policy would have done to a trace."""
+    """Result of simulating a policy on a trace."""
 
     setting: Setting
     outcome: Outcome
-    """When and where each task started, as NumPy's arrays, one entry per task of the trace."""
+    """Start time and machine of each task, as NumPy arrays with one entry per task of the trace."""
     series: Series | None = None
-    """Shares and commitments of users over time, as NumPy's arrays, if they were followed."""
+    """Shares and commitments of users over time, as NumPy arrays; None if they were not recorded.
+    """
 
     @cached_property
     def users(self) -> UserSummary:
-        """How users fared, as NumPy's arrays, one entry per user of the trace."""
+        """Results of each user, as NumPy arrays with one entry per user of the trace."""
         return users_of(self.outcome)
 
     @cached_property
     def summary(self) -> dict[str, Any]:
-        """What it comes to; docs/simulation.md has the fields."""
+        """Key figures of the simulation; docs/simulation.md describes the fields."""
         return summary(self.outcome, self.users, self.setting)
 
     def tasks_table(self) -> Any:  # noqa: ANN401 - pyarrow has no types
-        """Return a row per task, as an Arrow table: when it came, started, ended, and where."""
+        """Return an Arrow table with one row per task: submission, start, end and machine."""
         return results.tasks_table(self.outcome)
 
-    def series_table(self) -> Any:  # noqa: ANN401 - likewise
-        """Return a row per instant and user, as an Arrow table: what it holds and owes, and tasks.
+    def series_table(self) -> Any:  # noqa: ANN401 - pyarrow has no types
+        """Return an Arrow table with one row per instant and user: holdings, commitments and tasks.
 
         Raises:
-            ValueError: it was not simulated with `over_time=True`.
+            ValueError: the simulation ran without `over_time=True`.
         """
         if self.series is None:
             raise ValueError("users were not followed; simulate with over_time=True")
         return results.series_table(self.outcome, self.series)
 
-    def users_table(self) -> Any:  # noqa: ANN401 - likewise
-        """Return a row per user, as an Arrow table: tasks, completion, waits, slowdown, usage."""
+    def users_table(self) -> Any:  # noqa: ANN401 - pyarrow has no types
+        """Return an Arrow table, one row per user: tasks, completion, waits, slowdown and usage."""
         return results.users_table(self.outcome, self.users)
 
 
-def simulate(  # noqa: PLR0913 - what can be said about a simulation, by name
+def simulate(  # noqa: PLR0913 - keyword settings of a simulation
     trace: Trace,
     policy: str,
     parameters: Mapping[str, float | str] | None = None,
@@ -142,26 +148,28 @@ def simulate(  # noqa: PLR0913 - what can be said about a simulation, by name
     over_time: bool = False,
     simulator: Literal["fast", "reference"] | None = None,
 ) -> Simulation:
-    """Start the tasks of a trace as a policy would have; docs/simulation.md has the rules.
+    """Simulate a policy on a trace; docs/simulation.md has the rules.
 
     Args:
-        trace: What is submitted.
+        trace: The submitted tasks.
         policy: The policy's name.
-        parameters: The policy's own, such as `{"half_life": "1h"}`.
-        load: One pool of this fraction of the trace's mean use.
-        capacity: One pool of these amounts; without either, the trace's machines.
-        blocking: What happens if the task of who is next does not fit: nothing starts, the user
-            after it is looked at, or that as well while a machine is held for it (`"hold"`, or
-            `"hold-all"`: for each such user).
-        users: Who counts: all users from the start, or each from its first task on.
-        per: Who is a user to the policy: a user, or a job.
-        weights: Of users, by name; others' are what the trace says.
-        over_time: Follow users' shares and commitments over time.
-        simulator: `"fast"` is compiled when it is first used, which takes some 20 s;
-            `"reference"` is plain Python; None: the one that is done sooner.
+        parameters: The policy's parameters, such as `{"half_life": "1h"}`.
+        load: Simulate one pool, with this fraction of the trace's mean usage as its capacity.
+        capacity: Simulate one pool with these amounts; without `load` and `capacity`, the trace's
+            machines.
+        blocking: Reaction if the next user's task does not fit. `"head-of-line"`: nothing
+            starts; `"skip"`: the following user is tried; `"hold"`: the following user is tried
+            while a machine is held for the task; `"hold-all"`: a machine is held for each such
+            user.
+        users: Users that take part: all users from the start, or each user from its first task on.
+        per: Unit that the policy treats as a user: a user, or a job.
+        weights: Weights of users, by name; other users have the weights of the trace.
+        over_time: Record users' shares and commitments over time.
+        simulator: `"fast"` is compiled on first use, which takes some 20 s; `"reference"` is plain
+            Python; None: the faster choice for this trace.
 
     Raises:
-        ValueError: the policy is unknown or failed, or something does not fit the trace.
+        ValueError: the policy is unknown or failed, or an argument does not fit the trace.
     """
     setting = Setting(
         policy=policy,
