@@ -1,4 +1,4 @@
-"""What Longshare relies on in a policy, as a suite that its author calls from pytest.
+"""Test suite for policies, to be called by a policy's author from pytest.
 
 def test_my_policy_is_sound() -> None:
     check_policy(MyPolicy(power=3))
@@ -29,57 +29,58 @@ _CLAIMS: Final[dict[str, Callable[[Policy, Random], str | None]]] = {
 
 @dataclass(frozen=True, slots=True)
 class Complaint:
-    """Something that Longshare relies on, and a case in which it does not hold."""
+    """A requirement of Longshare on policies, and a case in which a policy violates it."""
 
     claim: str
-    """What should hold."""
+    """The requirement."""
     case: str
-    """In which case it does not."""
+    """Description of the case."""
 
 
 def complaints(policy: Policy, *, trials: int = 50, seed: int = 1) -> list[Complaint]:
-    """Hold a policy against all that Longshare relies on; return what does not hold.
+    """Test a policy against all requirements, and return the violated requirements.
 
     Args:
-        policy: One that is ours, that has been read from a file, or a class of one's own.
-        trials: Random users and clusters for each claim; 50 take about a second.
-        seed: Other seeds try other ones.
+        policy: A policy of Longshare, a policy read from a file, or an instance of an own class.
+        trials: Random users and clusters for each requirement; 50 take about a second.
+        seed: Seed of the random cases.
 
     Raises:
-        ValueError: it cannot be asked what its users' priorities are; the message says what would
-            do.
+        ValueError: the policy cannot calculate priorities; the message says how to correct it.
     """
-    asked = policy
+    tested = policy
     if policy.origin is None and getattr(type(policy), "name", None) not in ours():
         kind = adopted(type(policy), Origin(type(policy).__module__, "", ""))
-        asked = kind.model_validate(policy.model_dump())
-    found = []
-    for claim, violated in _CLAIMS.items():
+        tested = kind.model_validate(policy.model_dump())
+    violations = []
+    for claim, find_violation in _CLAIMS.items():
         random = Random(f"{seed} {claim}")  # noqa: S311 - a search, not a secret
         for _trial in range(trials):
-            case = violated(asked, random)
-            if case is None and asked.faults.count:
-                case = f"it failed: {asked.faults.latest}"
+            case = find_violation(tested, random)
+            if case is None and tested.faults.count:
+                case = f"it failed: {tested.faults.latest}"
             if case is not None:
-                found.append(Complaint(claim, case))
-                asked.faults.count = 0
+                violations.append(Complaint(claim, case))
+                tested.faults.count = 0
                 break
-    return found
+    return violations
 
 
 def check_policy(policy: Policy, *, trials: int = 50, seed: int = 1) -> None:
-    """Fail if there is anything that Longshare relies on and a policy does not do.
+    """Fail if a policy violates a requirement of Longshare.
 
     Args:
-        policy: One that is ours, that has been read from a file, or a class of one's own.
-        trials: Random users and clusters for each claim; 50 take about a second.
-        seed: Other seeds try other ones.
+        policy: A policy of Longshare, a policy read from a file, or an instance of an own class.
+        trials: Random users and clusters for each requirement; 50 take about a second.
+        seed: Seed of the random cases.
 
     Raises:
-        AssertionError: there is; the message says what, and in which case.
-        ValueError: see `complaints`.
+        AssertionError: a requirement is violated; the message names the requirement and the case.
+        ValueError: the policy cannot calculate priorities, as in `complaints`.
     """
-    found = complaints(policy, trials=trials, seed=seed)
-    if found:
-        told = "".join(f"\n- not so: {each.claim}\n  {each.case}" for each in found)
-        raise AssertionError(f"policy {policy.name!r}:{told}")
+    violations = complaints(policy, trials=trials, seed=seed)
+    if violations:
+        lines = "".join(
+            f"\n- not so: {violation.claim}\n  {violation.case}" for violation in violations
+        )
+        raise AssertionError(f"policy {policy.name!r}:{lines}")

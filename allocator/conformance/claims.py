@@ -1,4 +1,4 @@
-"""What Longshare relies on, one function for each claim: it returns a case that contradicts it."""
+"""Requirements on policies: each function returns a description of a violation, or None."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -14,24 +14,26 @@ from allocator.fairness.pool import Pool
 from allocator.fairness.quantities import Quantities
 
 _LATER = (0.0, 1e-3, 1.0, 60.0, 3600.0, 3e5)
-"""Seconds."""
+"""Durations in seconds."""
 
 
 def says_numbers(policy: Policy, random: Random) -> str | None:
-    """Ask for all priorities; what is no number is counted as a fault."""
+    """Check that all priorities are numbers; any other value counts as a fault."""
     world = draw(random)
     pool = world.pool(policy)
-    for when in _LATER:
-        pool.advance(when)
+    for instant in _LATER:
+        pool.advance(instant)
         pool.standings()
         list(pool)
     return f"{policy.faults.latest}, {world.told()}" if policy.faults.count else None
 
 
 def leaves_accounts(policy: Policy, random: Random) -> str | None:
-    """Ask, and see whether the account has changed."""
+    """Check that the policy's methods do not change the account."""
     world = draw(random)
-    for account in _accounts(world.pool(create("tsf", {}))):  # that nobody has asked about yet
+    for account in _accounts(
+        world.pool(create("tsf", {}))
+    ):  # no policy has read these accounts yet
         for question in _questions(policy):
             before = _seen(account)
             question(account)
@@ -43,30 +45,30 @@ def leaves_accounts(policy: Policy, random: Random) -> str | None:
 
 
 def says_the_same(policy: Policy, random: Random) -> str | None:
-    """Ask twice, and once more with users of another order."""
+    """Check that repeated calls give equal results, and that a repeated pool has the same order."""
     world = draw(random)
     pool = world.pool(policy)
     for account in _accounts(pool):
         for question in _questions(policy):
-            first, again = question(account), question(account)
-            if first != again:
-                return f"it said {first}, then {again}, {world.told()}"
+            first, second = question(account), question(account)
+            if first != second:
+                return f"it said {first}, then {second}, {world.told()}"
     if list(pool) != list(world.pool(policy)):
         return f"the order was {list(pool)}, then {list(world.pool(policy))}, {world.told()}"
     return None
 
 
 def goes_by_holdings(policy: Policy, random: Random) -> str | None:
-    """Change what it may not look at, and see whether it says anything else."""
+    """Check that a priority does not depend on attributes that a policy must not use."""
     world = draw(random)
-    other: dict[str, Any] = {"count": random.randint(1, 99)}
+    ignored: dict[str, Any] = {"count": random.randint(1, 99)}
     if not policy.queues:
-        other["turn"] = random.randint(1, 99)
+        ignored["turn"] = random.randint(1, 99)
     if isinstance(policy, KeyPolicy):
-        other["settled_at"] = random.uniform(1.0, 1e6)
-        other["cumulative"] = random.uniform(1.0, 1e6)
+        ignored["settled_at"] = random.uniform(1.0, 1e6)
+        ignored["cumulative"] = random.uniform(1.0, 1e6)
     for account in _accounts(world.pool(policy)):
-        for name, value in other.items():
+        for name, value in ignored.items():
             changed = account.copy()
             setattr(changed, name, value)
             changed.active = not account.active
@@ -81,29 +83,35 @@ def goes_by_holdings(policy: Policy, random: Random) -> str | None:
 
 
 def more_is_not_sooner(policy: Policy, random: Random) -> str | None:
-    """Give a user more, and see whether it would come sooner."""
+    """Check that a user with a larger allocation is not served sooner."""
     world = draw(random)
     pool = world.pool(policy)
     for number, user in enumerate(world.users):
         prospect = pool.prospect(number)
-        more = Quantities({"cpus": 1000 * random.choice((1, 10)), "mem": random.choice((0, 1000))})
-        (before, blur), (after, blur_after) = prospect.rank, prospect.rank_of(user.holds + more)
-        beyond_rounding = (after[0], after[1] + blur + blur_after) < (before[0], before[1])
+        extra = Quantities({"cpus": 1000 * random.choice((1, 10)), "mem": random.choice((0, 1000))})
+        (before, tolerance), (after, tolerance_after) = (
+            prospect.rank,
+            prospect.rank_of(user.holds + extra),
+        )
+        beyond_rounding = (after[0], after[1] + tolerance + tolerance_after) < (
+            before[0],
+            before[1],
+        )
         if beyond_rounding or (after[:3] == before[:3] and after[3] < before[3]):
             return (
-                f"user {number} comes at {before[1]:g}, and at {after[1]:g} with {more} more, "
+                f"user {number} comes at {before[1]:g}, and at {after[1]:g} with {extra} more, "
                 f"{world.told()}"
             )
     return None
 
 
 def weight_is_not_later(policy: Policy, random: Random) -> str | None:
-    """Give a user twice the weight, and see whether it would come later."""
+    """Check that a user with twice the weight is not served later."""
     world = draw(random)
     number = random.randrange(len(world.users))
     user = world.users[number]
     heavier = replace(user, weight=min(2 * user.weight, 1e6))
-    users = [heavier if each is user else each for each in world.users]
+    users = [heavier if other_user is user else other_user for other_user in world.users]
     before = world.pool(policy).standing(number).priority
     after = World(world.machines, users).pool(policy).standing(number).priority
     if after > before + 1e-9 * abs(before):
@@ -114,25 +122,27 @@ def weight_is_not_later(policy: Policy, random: Random) -> str | None:
 
 
 def orders(policy: Policy, random: Random) -> str | None:
-    """Let users get and give back things as time passes, and hold the order against priorities."""
+    """Check the order against the priorities, while users allocate and release resources."""
     world = draw(random)
-    pools = [world.pool(each) for each in _ways_to_rank(policy)]
+    pools = [world.pool(variant) for variant in _ways_to_rank(policy)]
     now = 0.0
     for _step in range(12):
         now += random.choice(_LATER)
         number = random.randrange(len(world.users))
-        more = Quantities({"cpus": 1000 * random.randint(0, 20)})
+        amounts = Quantities({"cpus": 1000 * random.randint(0, 20)})
         for pool in pools:
             pool.advance(now)
             if random.random() < 0.5 and pool is pools[0]:
-                pool.standings()  # that somebody looks must make no difference
+                pool.standings()  # a read must not change the result
             held = pool.held(number)
             pool.release(number, held or Quantities())
-            pool.allocate(number, more)
-        told = [list(pool) for pool in pools]
-        if told[0] != told[-1]:
-            return f"the Live Tree's order is {told[0]}, a scan's {told[-1]}, {world.told()}"
-        wrong = _out_of_order(pools[0], told[0])
+            pool.allocate(number, amounts)
+        rankings = [list(pool) for pool in pools]
+        if rankings[0] != rankings[-1]:
+            return (
+                f"the Live Tree's order is {rankings[0]}, a scan's {rankings[-1]}, {world.told()}"
+            )
+        wrong = _out_of_order(pools[0], rankings[0])
         if wrong is not None:
             return f"{wrong}, {world.told()}"
     return None
@@ -164,7 +174,7 @@ def _accounts(pool: Pool[int]) -> Iterator[Account]:
 
 
 def _questions(policy: Policy) -> Iterator[Callable[[Account], object]]:
-    """Go through what a policy is asked of an account."""
+    """Yield the methods of a policy that take an account."""
     yield policy.measure
     yield policy.rate_of_use
     if isinstance(policy, KeyPolicy):

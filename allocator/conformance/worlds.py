@@ -1,4 +1,4 @@
-"""Random users of random clusters, extreme ones among them, for policies to be tried on."""
+"""Random users of random clusters, extreme values included, to test policies."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -34,11 +34,11 @@ class World:
 
     @property
     def capacity(self) -> Quantities:
-        """What all machines have."""
+        """Resources of all machines together."""
         return sum(self.machines, start=Quantities())
 
     def pool(self, policy: Policy) -> Pool[int]:
-        """Return the users under a policy; all are active."""
+        """Return a pool of the users under a policy; all users are active."""
         machines: Machines[int] = Machines()
         for number, machine in enumerate(self.machines):
             machines.put(str(number), machine)
@@ -51,7 +51,7 @@ class World:
         return pool
 
     def told(self) -> str:
-        """Return it in words."""
+        """Return a description of the cluster and its users."""
         users = "; ".join(
             f"user {number} holds {user.holds or 'nothing'}, weighs {user.weight:g}, "
             f"needs {'nobody knows what' if user.demand is None else user.demand}, "
@@ -62,7 +62,7 @@ class World:
 
 
 def draw(random: Random) -> World:
-    """Draw a world: sometimes of one user, of nothing, or with more held than there is."""
+    """Draw a random world; some have a single user, no resources, or more held than there is."""
     size = random.choice(_SIZES)
     names = _RESOURCES[: random.randint(1, 3)]
     machines = [_amounts(random, names, 100 * size) for _ in range(random.randint(0, 3))]
