@@ -1,1 +1,1 @@
-"""Films: how a cluster was shared over time, in one file that a browser plays without a network."""
+"""Films: allocations of a cluster over time, in one file that a browser plays without a network."""

@@ -1,4 +1,4 @@
-"""Takes pictures of a cluster over time: bounded in number, and each state kept once."""
+"""Pictures of a cluster over time: bounded in number, with each distinct state stored once."""
 
 import math
 from collections.abc import Hashable, Iterable, Mapping
@@ -7,19 +7,22 @@ from itertools import islice
 from typing import Generic, NamedTuple, TypeVar
 
 MOST_FRAMES = 1440
-"""A day by the minute."""
+"""Pictures in a film: one a minute for a day."""
 MOST_CELLS = 250_000
-"""Of all frames together: a user or an agent in one frame. Beyond, every other frame is dropped."""
+"""Users and agents in all frames together. Beyond this limit, every other frame is dropped."""
 MOST_LOOKS = 3_000_000
-"""Likewise, of those that a camera is shown; it leaves out most of them if they are many."""
+"""Users and agents in all frames that a camera is shown.
+
+If there are many users and agents, the interval between frames is chosen accordingly longer.
+"""
 MOST_USERS = 200
-"""In a frame, and in a film: those who hold and owe most."""
+"""Users in a frame, and in a film: the users with the largest shares and commitments."""
 MOST_AGENTS = 2000
-"""In a frame: the first."""
+"""Agents in a frame: the first ones."""
 MOST_MARKS = 200
-"""Of what happened: the first."""
+"""Marks in a film: the first ones."""
 MOST_NEWCOMERS = 50
-"""Users of whom it is noted when they come."""
+"""Users whose first appearance is marked."""
 
 _INTERVALS = (
     *(0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 15.0, 30.0, 60.0, 120.0, 300.0, 600.0, 900.0, 1800.0),
@@ -30,46 +33,49 @@ State = TypeVar("State", bound=Hashable)
 
 
 def interval(seconds: float, size: int) -> float:
-    """Return how far pictures are to be apart: a round time.
+    """Return a round number of seconds between two pictures.
 
     Args:
-        seconds: How long it all takes.
-        size: How many users and agents there are.
+        seconds: Duration of the film, in seconds.
+        size: Number of users and agents.
     """
     most = max(min(MOST_FRAMES, MOST_LOOKS // max(size, 1)), 1)
-    return next((each for each in _INTERVALS if seconds / each <= most), seconds / most)
+    return next(
+        (candidate for candidate in _INTERVALS if seconds / candidate <= most), seconds / most
+    )
 
 
 class UserNow(NamedTuple):
-    """How a user stands. Ratios are fractions of the cluster."""
+    """Figures of a user at an instant. Ratios are fractions of the cluster."""
 
     name: str
     parent: str
-    """The role below which it competes; empty: it is at the top."""
+    """The role below which the user competes; empty for a user at the top."""
     share: float
     commitment: float
     entitlement: float
     turn: int
-    """Its place among those at its level that want offers, from 1; 0: it wants none."""
+    """Place among the users at the same level that want offers, from 1; 0: the user wants no
+    offers."""
     waits: str
-    """What keeps it from more, in a few words; empty: nobody knows."""
+    """Reason why the user gets nothing more, in a few words; empty if unknown."""
     held: Mapping[str, int]
     """Thousandths of units, by resource."""
 
 
 class AgentNow(NamedTuple):
-    """What an agent has, and who holds it, in thousandths of units by resource."""
+    """Resources of an agent and their holders, in thousandths of units by resource."""
 
     name: str
     state: str
-    """Why it is not offered, in words; empty: it is."""
+    """Reason why the agent is not offered, in words; empty if the agent is offered."""
     total: Mapping[str, int]
     held: Mapping[str, Mapping[str, int]]
-    """By user."""
+    """Held amounts, by user."""
 
 
 class Numbers(Generic[State]):
-    """Gives each different state a number, from 0."""
+    """Numbers distinct states from 0."""
 
     def __init__(self) -> None:
         self._numbers: dict[State, int] = {}
@@ -87,11 +93,11 @@ class Numbers(Generic[State]):
 
 Amounts = tuple[tuple[str, int], ...]
 Cell = tuple[str, Amounts, tuple[tuple[str, Amounts], ...]]
-"""An agent's state, what it has, and what each user holds of it."""
+"""An agent's state, its total resources, and the resources that each user holds."""
 
 
 class UserFrame(NamedTuple):
-    """How a user stands, for storing: ratios in ten-thousandths, states by number."""
+    """Figures of a user as stored: ratios in ten-thousandths, states by number."""
 
     share: int
     commitment: int
@@ -103,7 +109,7 @@ class UserFrame(NamedTuple):
 
 @dataclass(slots=True)
 class Frame:
-    """One picture: users' lines and agents' cells, by name and by the cell's number."""
+    """One picture: figures of users by name, and the cell numbers of agents by name."""
 
     time: float
     users: dict[str, UserFrame]
@@ -112,7 +118,7 @@ class Frame:
 
 @dataclass(slots=True)
 class Reel:
-    """All pictures, and what they refer to by number."""
+    """All pictures, and the states that they refer to by number."""
 
     frames: list[Frame] = field(default_factory=list)
     parents: dict[str, str] = field(default_factory=dict)
@@ -121,40 +127,40 @@ class Reel:
     waits: Numbers[str] = field(default_factory=Numbers)
     marks: list[tuple[float, str]] = field(default_factory=list)
     agents_left_out: int = 0
-    """The most that a frame lacks."""
+    """Largest number of agents that one frame lacks."""
     users_left_out: int = 0
     marks_left_out: int = 0
 
 
 class Camera:
-    """Takes a picture whenever one is due.
+    """Takes pictures at regular intervals.
 
     Args:
-        every: Seconds from one picture to the next; doubled whenever there are too many.
+        every: Seconds from one picture to the next; doubled whenever there are too many pictures.
     """
 
     def __init__(self, every: float) -> None:
         self.reel = Reel()
         self._every = every
         self._interval = 0
-        """Number of the one that has its picture."""
+        """Number of the interval that has its picture."""
         self._last: float | None = None
         self._seen: set[str] = set()
         """Users that have wanted offers."""
         self._agents: set[str] = set()
-        """In the frame before."""
+        """Agents in the previous frame."""
 
     @property
     def every(self) -> float:
-        """Seconds from one picture to the next, now."""
+        """Present number of seconds from one picture to the next."""
         return self._every
 
     def due(self, now: float) -> bool:
-        """Whether it is time for a picture; also when a clock has been set back."""
+        """Return whether a picture is due, for example because the clock was set back."""
         return self._last is None or now < self._last or self._number(now) != self._interval
 
     def take(self, now: float, users: Iterable[UserNow], agents: Iterable[AgentNow]) -> None:
-        """Take a picture; one of the same instant is replaced."""
+        """Take a picture; a picture of the same instant is replaced."""
         reel = self.reel
         if self._last == now:
             reel.frames.pop()
@@ -164,31 +170,33 @@ class Camera:
         self._thin_out()
         self._interval = self._number(now)
 
-    def mark(self, now: float, what: str) -> None:
-        """Note that something has happened."""
+    def mark(self, now: float, description: str) -> None:
+        """Record an event, with the time and a description."""
         if len(self.reel.marks) < MOST_MARKS:
-            self.reel.marks.append((now, what))
+            self.reel.marks.append((now, description))
         else:
             self.reel.marks_left_out += 1
 
     def _number(self, now: float) -> int:
-        return math.floor(now / self._every + 1e-6)  # the sum of ten tenths is less than one
+        return math.floor(
+            now / self._every + 1e-6
+        )  # rounding: the sum of ten tenths is less than 1
 
     def _mark_changes(self, now: float) -> None:
-        """Note who wants offers for the first time, and which agents came and went."""
+        """Mark users that want offers for the first time, and agents that appear or disappear."""
         frame = self.reel.frames[-1]
         newcomers = [name for name, line in frame.users.items() if line.turn]
         newcomers = [name for name in newcomers if name not in self._seen]
         newcomers = newcomers[: MOST_NEWCOMERS - len(self._seen)]
         self._seen.update(newcomers)
         if newcomers:
-            others = f" and {len(newcomers) - 1:,} more" if len(newcomers) > 1 else ""
-            self.mark(now, f"{newcomers[0]}{others} began to want offers")
+            remainder = f" and {len(newcomers) - 1:,} more" if len(newcomers) > 1 else ""
+            self.mark(now, f"{newcomers[0]}{remainder} began to want offers")
         agents = frame.agents.keys()
-        for names, did in ((agents - self._agents, "came"), (self._agents - agents, "went")):
+        for names, change in ((agents - self._agents, "came"), (self._agents - agents, "went")):
             if names and self._agents:
-                others = f" and {len(names) - 1:,} more" if len(names) > 1 else ""
-                self.mark(now, f"agent {min(names)}{others} {did}")
+                remainder = f" and {len(names) - 1:,} more" if len(names) > 1 else ""
+                self.mark(now, f"agent {min(names)}{remainder} {change}")
         self._agents = set(agents)
 
     def _lines(self, users: Iterable[UserNow]) -> dict[str, UserFrame]:
@@ -205,12 +213,12 @@ class Camera:
         return lines
 
     def _cells(self, agents: Iterable[AgentNow]) -> dict[str, int]:
-        reel, rest = self.reel, iter(agents)
+        reel, remaining = self.reel, iter(agents)
         cells = {}
-        for agent in islice(rest, MOST_AGENTS):
-            held = tuple((user, _amounts(each)) for user, each in sorted(agent.held.items()))
+        for agent in islice(remaining, MOST_AGENTS):
+            held = tuple((user, _amounts(amounts)) for user, amounts in sorted(agent.held.items()))
             cells[agent.name] = reel.cells[agent.state, _amounts(agent.total), held]
-        reel.agents_left_out = max(reel.agents_left_out, sum(1 for _ in rest))
+        reel.agents_left_out = max(reel.agents_left_out, sum(1 for _ in remaining))
         return cells
 
     def _thin_out(self) -> None:

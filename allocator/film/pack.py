@@ -1,4 +1,4 @@
-"""Packs a reel for the player: columns of differences, names and states once."""
+"""Data of a film for the player: columns of differences; names and states are listed once."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -7,42 +7,43 @@ from typing import Any, Literal
 from allocator.film.camera import MOST_USERS, Frame, Reel, UserFrame
 
 FORMAT = 1
-"""Of what the player reads."""
+"""Version of the data format that the player reads."""
 ABSENT = UserFrame(-1, 0, 0, 0, 0, 0)
-"""In place of a user that is not in a frame."""
+"""Stands for a user that is not in a frame."""
 
 
 @dataclass(frozen=True)
 class About:
-    """What is told of a film."""
+    """Description of a film."""
 
     source: str
-    """The file it was made from."""
+    """The file from which the film was made."""
     policy: str
     half_life: float | None
-    """Seconds in which what is owed halves; None: the policy has no memory."""
+    """Seconds in which a commitment halves; None: the policy does not track commitments."""
     version: str
-    """Of Longshare, that made it."""
+    """Version of Longshare that made the film."""
     every: float
     """Seconds from one picture to the next."""
     clock: Literal["utc", "elapsed"] = "utc"
-    """Whether times are since 1970, or since the beginning."""
+    """Whether times are since 1970, or since the start of the film."""
     notes: tuple[str, ...] = field(default=())
-    """What a viewer must know, a sentence each."""
+    """Sentences that a viewer must know."""
 
 
 def pack(reel: Reel, about: About) -> dict[str, Any]:
-    """Return what the player needs, ready for JSON; `player.js` says how it reads it."""
+    """Return the player's data, ready for JSON; `player.js` describes the format."""
     frames = reel.frames
-    names, left_out = _chosen(frames)
+    names, left_out = _select_users(frames)
     left_out = max(left_out, reel.users_left_out)
     agents = list(dict.fromkeys(name for frame in frames for name in frame.agents))
     kept = sorted({cell for frame in frames for cell in frame.agents.values()})
-    numbers = {cell: number for number, cell in enumerate(kept, start=1)}  # 0: it is not there
-    places = {name: place for place, name in enumerate(names)}
+    numbers = {cell: number for number, cell in enumerate(kept, start=1)}  # 0: the agent is absent
+    positions = {name: position for position, name in enumerate(names)}
     cells, amounts = reel.cells.states(), reel.held.states()
     resources = sorted(
-        {name for cell in kept for name, _ in cells[cell][1]} | {n for a in amounts for n, _ in a}
+        {name for cell in kept for name, _ in cells[cell][1]}
+        | {resource for amount in amounts for resource, _ in amount}
     )
     states = sorted({cells[cell][0] for cell in kept})
     return {
@@ -54,16 +55,16 @@ def pack(reel: Reel, about: About) -> dict[str, Any]:
             "version": about.version,
             "every": about.every,
             "clock": about.clock,
-            "notes": [*about.notes, *_sampled(reel, left_out)],
+            "notes": [*about.notes, *_omissions(reel, left_out)],
         },
         "resources": resources,
         "users": [[name, reel.parents[name]] for name in names],
         "agents": agents,
         "waits": reel.waits.states(),
         "states": states,
-        "held": [_vector(each, resources) for each in amounts],
+        "held": [_vector(amount_vector, resources) for amount_vector in amounts],
         "cells": [
-            [states.index(state), _vector(total, resources), _parts(held, places, resources)]
+            [states.index(state), _vector(total, resources), _parts(held, positions, resources)]
             for state, total, held in (cells[cell] for cell in kept)
         ],
         "times": _differences([round(1000 * frame.time) for frame in frames]),
@@ -72,12 +73,12 @@ def pack(reel: Reel, about: About) -> dict[str, Any]:
             for lines in ([frame.users.get(name, ABSENT) for frame in frames] for name in names)
         ],
         "changes": list(_changes(frames, agents, numbers)),
-        "marks": [[round(1000 * when), what] for when, what in reel.marks],
+        "marks": [[round(1000 * time), description] for time, description in reel.marks],
     }
 
 
-def _chosen(frames: list[Frame]) -> tuple[list[str], int]:
-    """Return whom to show, who held most over time first, and how many others there are."""
+def _select_users(frames: list[Frame]) -> tuple[list[str], int]:
+    """Return the users to show, by descending total share, and the number of omitted users."""
     peaks: dict[str, int] = {}
     sums: dict[str, int] = {}
     for frame in frames:
@@ -88,8 +89,8 @@ def _chosen(frames: list[Frame]) -> tuple[list[str], int]:
     return sorted(chosen, key=lambda name: (-sums[name], name)), len(peaks) - len(chosen)
 
 
-def _sampled(reel: Reel, users_left_out: int) -> Iterator[str]:
-    """Say what is not in the film."""
+def _omissions(reel: Reel, users_left_out: int) -> Iterator[str]:
+    """Yield sentences about the parts that the film omits."""
     if reel.agents_left_out:
         yield f"{reel.agents_left_out:,} more agents are not shown."
     if users_left_out:
@@ -105,24 +106,24 @@ def _vector(amounts: Iterable[tuple[str, int]], resources: list[str]) -> list[in
 
 def _parts(
     held: Iterable[tuple[str, Iterable[tuple[str, int]]]],
-    places: Mapping[str, int],
+    positions: Mapping[str, int],
     resources: list[str],
 ) -> list[list[int]]:
-    """Return rows of a user's number and what it holds; −1: users that are not shown, together."""
+    """Return rows of a user's number and holdings; number −1 sums the users that are not shown."""
     rows: dict[int, list[int]] = {}
     for user, amounts in held:
-        place, vector = places.get(user, -1), _vector(amounts, resources)
-        before = rows.get(place)
-        rows[place] = (
-            vector if before is None else [a + b for a, b in zip(before, vector, strict=True)]
+        position, vector = positions.get(user, -1), _vector(amounts, resources)
+        previous = rows.get(position)
+        rows[position] = (
+            vector if previous is None else [a + b for a, b in zip(previous, vector, strict=True)]
         )
-    return [[place, *rows[place]] for place in sorted(rows)]
+    return [[position, *rows[position]] for position in sorted(rows)]
 
 
 def _changes(
     frames: list[Frame], agents: list[str], numbers: Mapping[int, int]
 ) -> Iterator[list[int]]:
-    """Yield for each frame: how many agents to skip, the next one's cell; and so on."""
+    """Yield a row for each frame: agents to skip, the next agent's new cell, and so on."""
     shown = dict.fromkeys(agents, 0)
     for frame in frames:
         row: list[int] = []
@@ -139,8 +140,8 @@ def _changes(
 
 
 def _differences(values: Iterable[int]) -> list[int]:
-    before, found = 0, []
+    previous, differences = 0, []
     for value in values:
-        found.append(value - before)
-        before = value
-    return found
+        differences.append(value - previous)
+        previous = value
+    return differences

@@ -1,4 +1,4 @@
-"""One HTML file with its player, its style and its film inside, which asks nobody for anything."""
+"""One HTML file that contains the player, its style and the film, and loads nothing else."""
 
 import base64
 import gzip
@@ -14,9 +14,9 @@ _DATA = "@FILM@"
 
 
 def page(film: dict[str, Any]) -> bytes:
-    """Return the file. Nothing of the film is HTML: all of it is compressed, in base64.
+    """Return the file. The film is compressed and in base64, so no part of it can act as HTML.
 
-    Even if it were, the page's own policy allows no script but its player.
+    In addition, the page's own security policy permits no script but its player.
     """
     style, script = _part("player.css"), _part("player.js")
     policy = (
@@ -32,14 +32,14 @@ def page(film: dict[str, Any]) -> bytes:
     return f"{before}{data}{after}".encode()
 
 
-def write(path: Path, made: bytes) -> None:
-    """Write the file; one that is there already is replaced once the new one is complete.
+def write(path: Path, content: bytes) -> None:
+    """Write the file; an existing file is replaced once the new file is complete.
 
     Raises:
-        OSError: it cannot be written.
+        OSError: the file cannot be written.
     """
-    with whole(path) as part:
-        part.write_bytes(made)
+    with whole(path) as temporary:
+        temporary.write_bytes(content)
 
 
 def _part(name: str) -> str:

@@ -1,10 +1,10 @@
-// Plays a film of a cluster: reads the data that this very file carries, and asks nobody for anything.
+// Plays a film of a cluster: reads the data inside this file, and loads nothing else.
 "use strict";
 
-const LENGTH = 40; // seconds that the whole film takes at speed 1
-const COLOURS = 7; // users beyond share one colour
-const THIN = 40; // lines that are drawn of users without a colour of their own
-const [SHARE, DEBT, FAIR, TURN, WAITS, HELD] = [0, 1, 2, 3, 4, 5]; // columns of a user's lines
+const LENGTH = 40; // duration of the whole film at speed 1, in seconds
+const COLOURS = 7; // further users share one colour
+const THIN = 40; // lines drawn for users without a colour of their own
+const [SHARE, DEBT, FAIR, TURN, WAITS, HELD] = [0, 1, 2, 3, 4, 5]; // columns of a user's data
 const element = (id) => document.getElementById(id);
 const percent = (parts) => (parts / 100).toFixed(1) + "\u00a0%";
 const clamp = (value, most) => Math.min(Math.max(value, 0), most);
@@ -82,14 +82,14 @@ class Film {
     return most;
   }
 
-  // Those at one level, who is next first; who wants no offers comes last.
+  // Users of one level in their order; users that want no offers come last.
   ranked(frame) {
     const key = (user) => (this.is(user, frame) ? this.of(user, TURN, frame) || 1e6 : 1e9);
     return this.order.slice().sort((a, b) => key(a) - key(b) || a - b);
   }
 }
 
-// One resource stands for an agent: the one of which most is held. Its parts fill the cell from below.
+// A cell shows the agent's resource with the largest held fraction, filled from below.
 function fill(cell) {
   const [, total, parts] = cell;
   let resource = 0;
@@ -128,7 +128,7 @@ class Player {
     window.addEventListener("hashchange", () => this.arrive());
   }
 
-  // An address that ends in #FRAME or #FRAME,user,NUMBER is that of a moment.
+  // The address of a moment ends in #FRAME or #FRAME,user,NUMBER.
   arrive() {
     const [frame, kind, number] = location.hash.slice(1).split(",");
     const many = { agent: this.cells, user: this.rows }[kind];
@@ -190,7 +190,7 @@ class Player {
     return (1000 * clamp((when - times[0]) / (times[frames - 1] - times[0] || 1), 1)).toFixed(2);
   }
 
-  // The pictures of one kind that keys go through, one of them in the order of Tab.
+  // Elements that the arrow keys visit; only one of them is in the Tab order.
   walk(parent, order) {
     parent.addEventListener("keydown", (event) => {
       const steps = { ArrowRight: 1, ArrowDown: 1, ArrowLeft: -1, ArrowUp: -1, Home: -Infinity, End: Infinity };
