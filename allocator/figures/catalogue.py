@@ -1,4 +1,4 @@
-"""Which figures there are, by name."""
+"""All figures, by name."""
 
 from collections.abc import Callable
 

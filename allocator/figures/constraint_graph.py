@@ -10,7 +10,7 @@ EDGES: Mapping[str, tuple[str, ...]] = {
     "u3": ("m3",),
     "u4": ("m2", "m4"),
 }
-"""By user: the machines on which it can run tasks, as the caption of Fig. 1 lists them."""
+"""Machines on which each user can run tasks, as the caption of Fig. 1 lists them."""
 
 
 def components(edges: Mapping[str, tuple[str, ...]]) -> list[frozenset[str]]:
@@ -28,8 +28,8 @@ def constraint_graph() -> PaperFigure:
     """Return Fig. 1 of the TSF paper: four users, four machines, an edge for each permission."""
     users = list(EDGES)
     machines = sorted({machine for usable in EDGES.values() for machine in usable})
-    nodes = [*(Line(user, (place,), (1,)) for place, user in enumerate(users))]
-    nodes += [Line(machine, (place,), (0,)) for place, machine in enumerate(machines)]
+    nodes = [*(Line(user, (position,), (1,)) for position, user in enumerate(users))]
+    nodes += [Line(machine, (position,), (0,)) for position, machine in enumerate(machines)]
     return PaperFigure(
         name="tsf-1",
         source="Task Share Fairness, Fig. 1",

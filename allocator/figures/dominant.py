@@ -1,4 +1,4 @@
-"""DRF for two users with different dominant resources, in the numbers that the thesis prints."""
+"""DRF for two users with different dominant resources, with the numbers of the thesis."""
 
 from fractions import Fraction
 
@@ -23,12 +23,12 @@ def dominant_shares() -> PaperFigure:
         name: Fraction(part.tasks)
         for name, part in optimum(problem, create("drf", {})).users.items()
     }
-    has = {
+    held = {
         name: {resource: tasks[name] * amount for resource, amount in demand.items()}
         for name, demand in _DEMANDS.items()
     }
-    parts = {
-        resource: tuple(has[name][resource] / _CAPACITY[resource] for name in has)
+    shares = {
+        resource: tuple(held[name][resource] / _CAPACITY[resource] for name in held)
         for resource in _CAPACITY
     }
     return PaperFigure(
@@ -37,15 +37,20 @@ def dominant_shares() -> PaperFigure:
         title="DRF for two users with different dominant resources",
         columns=("user", "demands cores", "demands GB", "has cores", "has GB", "dominant share"),
         rows=tuple(
-            (name, *_DEMANDS[name].values(), *has[name].values(), max(p[i] for p in parts.values()))
-            for i, name in enumerate(has)
+            (
+                name,
+                *_DEMANDS[name].values(),
+                *held[name].values(),
+                max(share[index] for share in shares.values()),
+            )
+            for index, name in enumerate(held)
         ),
         panels=(
             Panel(
                 "DRF",
                 "user",
                 "part of all there is",
-                tuple(Line(resource, tuple(has), part) for resource, part in parts.items()),
+                tuple(Line(resource, tuple(held), part) for resource, part in shares.items()),
                 kind="bars",
             ),
         ),

@@ -1,4 +1,4 @@
-"""What a figure is: points that can be checked, what is known of the paper's, and how it looks."""
+"""Contents of a figure: points that can be checked, known facts of the paper, and the layout."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -17,14 +17,14 @@ class Line:
     across: tuple[Cell, ...]
     up: tuple[Number, ...]
     low: tuple[Number, ...] = ()
-    """Of the band around it; empty: there is none."""
+    """Lower edge of the band around the curve; empty if there is no band."""
     high: tuple[Number, ...] = ()
 
     @classmethod
     def banded(
         cls, label: str, across: Sequence[Cell], ends: Iterable[tuple[Number, Number, Number]]
     ) -> "Line":
-        """Return a line in a band, of its points and the band's low and high end at each."""
+        """Return a line with a band, from triples of the point and the band's low and high end."""
         return cls(label, tuple(across), *zip(*ends, strict=True))
 
 
@@ -37,29 +37,31 @@ class Panel:
     up: str
     lines: tuple[Line, ...]
     kind: Literal["line", "steps", "bars", "stacked", "graph"] = "line"
-    """Steps hold until the next point; bars stand side by side, stacked ones on each other. In a
-    graph each line is a node: a label at one point."""
+    """Kind of plot. Steps hold until the next point; stacked bars are drawn on top of each other.
+
+    In a graph each line is a node: a label at one point.
+    """
     logarithmic: bool = False
-    """Across, to the base of 2."""
+    """Whether the horizontal axis is logarithmic, with base 2."""
     links: tuple[tuple[int, int], ...] = ()
-    """Edges of a graph, as pairs of places in `lines`."""
+    """Edges of a graph, as pairs of positions in `lines`."""
     dashed: tuple[tuple[int, int], ...] = ()
-    """More edges, of another kind."""
+    """Dashed edges of a graph, as pairs of positions in `lines`."""
 
 
 @dataclass(frozen=True, slots=True)
 class PaperFigure:
-    """A figure of a paper, computed."""
+    """A computed figure of a paper."""
 
     name: str
     source: str
-    """The paper and its number there."""
+    """The paper, and the figure's number in the paper."""
     title: str
     columns: tuple[str, ...]
     rows: tuple[tuple[Cell, ...], ...]
-    """What is to be held against the paper."""
+    """Values to compare with the paper."""
     panels: tuple[Panel, ...]
     ours: str
-    """What the paper's text does not say and was chosen here, and what this cannot show."""
+    """Values that the paper does not state and that were chosen here, and limits of the figure."""
     facts: dict[str, Number] = field(default_factory=dict)
-    """Numbers that the paper's words are about, by what they are."""
+    """Numbers that the paper's text mentions, by description."""

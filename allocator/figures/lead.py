@@ -1,8 +1,8 @@
-"""By how much B leads A in Fig. 6 of the SDRF paper, which hangs on how long a task runs.
+"""Lead of B over A in Fig. 6 of the SDRF paper, as a function of the tasks' run time.
 
-The paper says that B gets "about 50 CPU cores more" when it comes, and not how long its tasks run.
-Debts fade with a time constant of 100 s, and nobody is preempted: B gets cores as A's tasks end. So
-the longer tasks run, the more of A's debt has faded before B has what it is due.
+The paper says that B gets "about 50 CPU cores more" on arrival, but not how long its tasks run.
+Commitments decay with a time constant of 100 s, and tasks are not preempted: B gets cores as A's
+tasks end. The longer tasks run, the more of A's commitment has decayed before B has its full share.
 """
 
 import random
@@ -20,28 +20,28 @@ from allocator.theory.divisible import FluidUser, fluid
 CORES = 160
 DELTA = 0.99
 COMES = 150
-"""Seconds from one user to the next."""
+"""Seconds between the arrivals of two users."""
 RUN_TIMES = (20, 40, 60, 80, 100, 120, 140, 160)
-"""Seconds."""
+"""Run times of tasks, in seconds."""
 JITTER = 0.2
 SEEDS = (1, 2)
 _USERS = ("A", "B", "C", "D")
 
 
 def leads(run_time: float, seed: int) -> float:
-    """Return the largest lead of B over A while these two are alone, in cores.
+    """Return the largest lead of B over A while only these two users run tasks, in cores.
 
     Args:
-        run_time: Of A's and B's tasks, seconds, 20 % more or less.
-        seed: Of how much more or less.
+        run_time: Mean run time of the tasks in seconds; each task deviates by up to 20 %.
+        seed: Seed of the deviations.
     """
     trace = _workload(run_time, seed)
     outcome = simulate(trace, Setting("sdrf", {"delta": DELTA}, capacity=(float(CORES),)))
     running = np.zeros((2, 2 * COMES), dtype=np.int64)
     for user in (0, 1):
-        mine = (trace.user == user) & (outcome.started >= 0)
-        starts = np.sort(outcome.started[mine])
-        ends = np.sort(outcome.finished[mine])
+        own_tasks = (trace.user == user) & (outcome.started >= 0)
+        starts = np.sort(outcome.started[own_tasks])
+        ends = np.sort(outcome.finished[own_tasks])
         seconds = np.arange(2 * COMES) * MICROSECONDS
         running[user] = np.searchsorted(starts, seconds, "right") - np.searchsorted(
             ends, seconds, "right"
@@ -50,23 +50,27 @@ def leads(run_time: float, seed: int) -> float:
 
 
 def divisible() -> float:
-    """Return the lead if tasks could be divided and moved at will, in cores."""
-    users = [FluidUser((1.0,), start=COMES * i) for i in range(len(_USERS))]
-    run = fluid(users, tau=time_constant(DELTA), end=2.0 * COMES, step=1.0)
-    return max(CORES * (held[1][0] - held[0][0]) for held in run.allocations[COMES:])
+    """Return the lead if tasks could be divided and moved arbitrarily, in cores."""
+    users = [FluidUser((1.0,), start=COMES * number) for number in range(len(_USERS))]
+    result = fluid(users, tau=time_constant(DELTA), end=2.0 * COMES, step=1.0)
+    return max(CORES * (held[1][0] - held[0][0]) for held in result.allocations[COMES:])
 
 
 def fig_6() -> PaperFigure:
-    """Return B's lead over run times: the mean and the range of some seeds."""
-    found = [[leads(run_time, seed) for seed in SEEDS] for run_time in RUN_TIMES]
-    ends = [(fmean(some), min(some), max(some)) for some in found]
-    at_will = divisible()
+    """Return B's lead by run time: mean and range over several seeds."""
+    leads_by_run_time = [[leads(run_time, seed) for seed in SEEDS] for run_time in RUN_TIMES]
+    ends = [
+        (fmean(seed_leads), min(seed_leads), max(seed_leads)) for seed_leads in leads_by_run_time
+    ]
+    divisible_lead = divisible()
     return PaperFigure(
         name="sdrf-6",
         source="Stateful DRF, Fig. 6: 'about 50 CPU cores more'",
         title="B's largest lead over A, by how long tasks run",
         columns=("run time, s", "lead, cores", "least", "most"),
-        rows=tuple((at, *some) for at, some in zip(RUN_TIMES, ends, strict=True)),
+        rows=tuple(
+            (run_time, *seed_leads) for run_time, seed_leads in zip(RUN_TIMES, ends, strict=True)
+        ),
         panels=(
             Panel(
                 "δ = 0.99 per second, 160 cores",
@@ -74,33 +78,35 @@ def fig_6() -> PaperFigure:
                 "cores",
                 (
                     Line.banded("whole tasks", RUN_TIMES, ends),
-                    Line("divisible", RUN_TIMES, (at_will,) * len(RUN_TIMES)),
+                    Line("divisible", RUN_TIMES, (divisible_lead,) * len(RUN_TIMES)),
                 ),
             ),
         ),
         ours="the tasks' run time, which the paper does not say. `longshare experiment run "
         "sdrf-adaptive` has 20 s",
-        facts={"divisible": at_will},
+        facts={"divisible": divisible_lead},
     )
 
 
 def _workload(run_time: float, seed: int) -> Trace:
-    """Return four users' tasks of one core: A's from 0 and B's from 150 s on, more than can run.
+    """Return tasks of one core: A's from 0 s and B's from 150 s on, more than can run.
 
-    C and D have one each that comes when all is over: they count in n.
+    C and D submit one task each, after the measured time. The policy therefore counts four users.
     """
-    draw = random.Random(seed)  # noqa: S311 - to be repeated
-    many = CORES * (1 + int(2 * COMES / (run_time * (1 - JITTER))))
-    comes = [0] * many + [COMES] * many + [2 * COMES] * 2
-    user = [0] * many + [1] * many + [2, 3]
-    runs = [round(run_time * (1 + draw.uniform(-JITTER, JITTER)) * MICROSECONDS) for _task in comes]
+    draw = random.Random(seed)  # noqa: S311 - a reproducible draw
+    task_count = CORES * (1 + int(2 * COMES / (run_time * (1 - JITTER))))
+    arrivals = [0] * task_count + [COMES] * task_count + [2 * COMES] * 2
+    user = [0] * task_count + [1] * task_count + [2, 3]
+    run_times = [
+        round(run_time * (1 + draw.uniform(-JITTER, JITTER)) * MICROSECONDS) for _task in arrivals
+    ]
     return Trace(
         resources=("cpus",),
         users=_USERS,
-        submitted=np.array(comes, dtype=np.int64) * MICROSECONDS,
-        runtime=np.array(runs, dtype=np.int64),
+        submitted=np.array(arrivals, dtype=np.int64) * MICROSECONDS,
+        runtime=np.array(run_times, dtype=np.int64),
         user=np.array(user, dtype=np.int32),
         job=np.array(user, dtype=np.int64),
-        demand=np.ones((len(comes), 1)),
-        constraint=np.full(len(comes), UNCONSTRAINED, dtype=np.int32),
+        demand=np.ones((len(arrivals), 1)),
+        constraint=np.full(len(arrivals), UNCONSTRAINED, dtype=np.int32),
     )

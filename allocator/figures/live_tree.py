@@ -1,4 +1,4 @@
-"""The data structures of a Live Tree: positions, elements in order, position-change events."""
+"""Data structures of a Live Tree: positions, ordered elements, position-change events."""
 
 from fractions import Fraction
 
@@ -15,32 +15,32 @@ PRIORITIES = {
     4: Priority(value=9, slope=-2),
     5: Priority(value=4, slope=1),
 }
-"""By id: the priority of each element, as a line in time."""
+"""Priority of each element, as a line in time."""
 
 
 def tree() -> LiveTree[int, Priority, int | Fraction]:
     """Return the Live Tree of the figure, at time 0."""
-    made: LiveTree[int, Priority, int | Fraction] = LiveTree(StraightLines(), now=0)
+    live_tree_: LiveTree[int, Priority, int | Fraction] = LiveTree(StraightLines(), now=0)
     for element, priority in PRIORITIES.items():
-        made.insert(element, priority)
-    return made
+        live_tree_.insert(element, priority)
+    return live_tree_
 
 
 def live_tree() -> PaperFigure:
     """Return Fig. 4 of the SDRF paper: a Live Tree with its array and its two trees."""
-    made = tree()
-    order = list(made)
-    events = {crossing.left: crossing for crossing in made.crossings()}
+    elements = tree()
+    order = list(elements)
+    events = {crossing.left: crossing for crossing in elements.crossings()}
     rows = tuple(
         (
-            str(place + 1),
+            str(position + 1),
             str(element),
-            made[element].value,
-            made[element].slope,
+            elements[element].value,
+            elements[element].slope,
             events[element].when if element in events else "none",
             str(events[element].right) if element in events else "none",
         )
-        for place, element in enumerate(order)
+        for position, element in enumerate(order)
     )
     return PaperFigure(
         name="sdrf-4",
@@ -61,19 +61,19 @@ def live_tree() -> PaperFigure:
     )
 
 
-def _structure(order: list[int], when: dict[int, int | Fraction]) -> Panel:
-    """Return three rows of nodes: array at the bottom, elements above it, events on top."""
+def _structure(order: list[int], times: dict[int, int | Fraction]) -> Panel:
+    """Return three rows of nodes: array at the bottom, elements in the middle, events on top."""
     array = [Line(f"[{element}]", (element,), (0,)) for element in sorted(order)]
-    elements = [Line(str(element), (place,), (1,)) for place, element in enumerate(order)]
-    soonest = sorted(when, key=lambda element: when[element])
-    events = [Line(f"t = {when[e]}", (place,), (2,)) for place, e in enumerate(soonest)]
+    elements = [Line(str(element), (rank,), (1,)) for rank, element in enumerate(order)]
+    soonest = sorted(times, key=lambda element: times[element])
+    events = [Line(f"t = {times[element]}", (rank,), (2,)) for rank, element in enumerate(soonest)]
     from_array = [
         (position, len(array) + order.index(element))
         for position, element in enumerate(sorted(order))
     ]
     to_events = [
-        (len(array) + order.index(element), 2 * len(array) + place)
-        for place, element in enumerate(soonest)
+        (len(array) + order.index(element), 2 * len(array) + rank)
+        for rank, element in enumerate(soonest)
     ]
     return Panel(
         title="solid: array to elements; dashed: elements to events",

@@ -1,4 +1,4 @@
-"""Why memory pays: mean wait saved over what a workload is like, one thing turned at a time."""
+"""Benefit of commitments: mean wait saved by SDRF, while one workload parameter varies."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -20,14 +20,14 @@ HALF_LIFE = "4d"
 
 
 @dataclass(frozen=True)
-class _Turned:
-    """One thing that is turned.
+class _Parameter:
+    """A workload parameter that varies.
 
     Args:
-        name: Of the field of a Crowd.
-        values: What it is set to.
-        across: What it is, for people.
-        blocking: What happens to a task that does not fit.
+        name: Field of `Crowd`.
+        values: Values of the field.
+        across: Axis label.
+        blocking: Reaction if a task does not fit.
     """
 
     name: str
@@ -37,25 +37,25 @@ class _Turned:
 
 
 _WORKLOAD = (
-    _Turned("width", (4.0, 8.0, 16.0, 32.0, 64.0, 128.0), "tasks that run at once"),
-    _Turned("concentration", (0.0, 0.5, 1.0, 1.5, 2.0, 3.0), "σ of users' log number of tasks"),
-    _Turned("burst", (0.03125, 0.25, 1.0, 4.0, 16.0), "tasks of a burst, of those at once"),
+    _Parameter("width", (4.0, 8.0, 16.0, 32.0, 64.0, 128.0), "tasks that run at once"),
+    _Parameter("concentration", (0.0, 0.5, 1.0, 1.5, 2.0, 3.0), "σ of users' log number of tasks"),
+    _Parameter("burst", (0.03125, 0.25, 1.0, 4.0, 16.0), "tasks of a burst, of those at once"),
 )
 _SPREADS = (0.0, 0.25, 0.5, 0.75, 1.0)
 _BLOCKING = (
-    _Turned("spread", _SPREADS, "σ of tasks' log demand; head-of-line"),
-    _Turned("spread", _SPREADS, "σ of tasks' log demand; skip", "skip"),
+    _Parameter("spread", _SPREADS, "σ of tasks' log demand; head-of-line"),
+    _Parameter("spread", _SPREADS, "σ of tasks' log demand; skip", "skip"),
 )
 
 
 @dataclass(frozen=True)
 class Saved:
-    """What memory saves on one kind of workload.
+    """Waiting time that SDRF saves on one kind of workload.
 
     Args:
-        less: By which part the mean of users' mean waits is less than under DRF.
-        light: Of all saved seconds, what the lighter half of users saves.
-        wait_h: That mean under DRF, hours.
+        less: Relative reduction of the mean of users' mean waits, compared with DRF.
+        light: Fraction of all saved seconds that the lighter half of users saves.
+        wait_h: Mean of users' mean waits under DRF, in hours.
     """
 
     less: Estimate
@@ -64,8 +64,8 @@ class Saved:
 
 
 def saved(crowd: Crowd, load: float, seeds: Sequence[int], blocking: Blocking) -> Saved:
-    """Simulate DRF, and SDRF with a half-life of four days, on a workload for each seed."""
-    less, light, waits = [], [], []
+    """Simulate DRF, and SDRF with a half-life of four days, on one workload for each seed."""
+    reductions, light_parts, waits = [], [], []
     for seed in seeds:
         trace = generate(seed, crowd)
         capacity = capacity_at(trace, load)
@@ -75,32 +75,32 @@ def saved(crowd: Crowd, load: float, seeds: Sequence[int], blocking: Blocking) -
             )
             for name, parameters in (("drf", {}), ("sdrf", {"half_life": HALF_LIFE}))
         )
-        less.append(reduction(drf.mean_wait(), sdrf.mean_wait()))
-        light.append(PolicyGain(drf, drf.wait, sdrf.wait).lower_part)
+        reductions.append(reduction(drf.mean_wait(), sdrf.mean_wait()))
+        light_parts.append(PolicyGain(drf, drf.wait, sdrf.wait).lower_part)
         waits.append(drf.mean_wait() / 3600.0)
-    return Saved(estimate(less), estimate(light), fmean(waits))
+    return Saved(estimate(reductions), estimate(light_parts), fmean(waits))
 
 
 def by_workload(seeds: Sequence[int] = SEEDS) -> PaperFigure:
-    """Turn how wide the pool is, how unequal users are and how they come."""
+    """Vary the width of the pool, the inequality of users and the size of bursts."""
     return _figure("memory-workload", _WORKLOAD, seeds)
 
 
 def by_blocking(seeds: Sequence[int] = SEEDS) -> PaperFigure:
-    """Turn how unequal tasks are, where one that does not fit holds all up and where not."""
+    """Vary the inequality of tasks, with head-of-line blocking and with skipping."""
     return _figure("memory-blocking", _BLOCKING, seeds)
 
 
-def _figure(name: str, several: Sequence[_Turned], seeds: Sequence[int]) -> PaperFigure:
+def _figure(name: str, parameters: Sequence[_Parameter], seeds: Sequence[int]) -> PaperFigure:
     rows: list[tuple[Cell, ...]] = []
     panels = []
-    for turned in several:
-        found = {
-            load: [saved(crowd, load, seeds, turned.blocking) for crowd in _crowds(turned)]
+    for parameter in parameters:
+        saved_by_load = {
+            load: [saved(crowd, load, seeds, parameter.blocking) for crowd in _crowds(parameter)]
             for load in LOADS
         }
-        panels.append(_panel(turned, found))
-        rows += _rows(turned, found)
+        panels.append(_panel(parameter, saved_by_load))
+        rows += _rows(parameter, saved_by_load)
     return PaperFigure(
         name=name,
         source=f"of no paper; {len(seeds)} drawn months for each point, 90 % intervals",
@@ -117,31 +117,35 @@ def _figure(name: str, several: Sequence[_Turned], seeds: Sequence[int]) -> Pape
     )
 
 
-def _crowds(turned: _Turned) -> Iterator[Crowd]:
-    for value in turned.values:
-        one: dict[str, Any] = {turned.name: value}
-        yield replace(Crowd(), **one)
+def _crowds(parameter: _Parameter) -> Iterator[Crowd]:
+    for value in parameter.values:
+        change: dict[str, Any] = {parameter.name: value}
+        yield replace(Crowd(), **change)
 
 
-def _panel(turned: _Turned, found: dict[float, list[Saved]]) -> Panel:
+def _panel(parameter: _Parameter, saved_by_load: dict[float, list[Saved]]) -> Panel:
     return Panel(
-        turned.across,
-        turned.across,
+        parameter.across,
+        parameter.across,
         "less by, %",
         tuple(
-            Line.banded(f"capacity {load:.0%} of mean use", turned.values, map(_percents, several))
-            for load, several in found.items()
+            Line.banded(
+                f"capacity {load:.0%} of mean use", parameter.values, map(_percents, savings)
+            )
+            for load, savings in saved_by_load.items()
         ),
-        logarithmic=turned.name in {"width", "burst"},
+        logarithmic=parameter.name in {"width", "burst"},
     )
 
 
-def _rows(turned: _Turned, found: dict[float, list[Saved]]) -> Iterator[tuple[Cell, ...]]:
-    name = turned.name + (", skipping" if turned.blocking == "skip" else "")
-    for load, several in found.items():
-        for value, one in zip(turned.values, several, strict=True):
-            yield (name, value, load, *_percents(one), 100.0 * one.light.mean, one.wait_h)
+def _rows(
+    parameter: _Parameter, saved_by_load: dict[float, list[Saved]]
+) -> Iterator[tuple[Cell, ...]]:
+    name = parameter.name + (", skipping" if parameter.blocking == "skip" else "")
+    for load, savings in saved_by_load.items():
+        for value, saving in zip(parameter.values, savings, strict=True):
+            yield (name, value, load, *_percents(saving), 100.0 * saving.light.mean, saving.wait_h)
 
 
-def _percents(one: Saved) -> tuple[float, float, float]:
-    return 100.0 * one.less.mean, 100.0 * one.less.low, 100.0 * one.less.high
+def _percents(saving: Saved) -> tuple[float, float, float]:
+    return 100.0 * saving.less.mean, 100.0 * saving.less.low, 100.0 * saving.less.high

@@ -1,4 +1,4 @@
-"""Efficiency, equal rates and max-min fairness on a network of three links, exactly."""
+"""Exact rates for efficiency, equal rates and max-min fairness on a network of three links."""
 
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
@@ -10,7 +10,7 @@ from allocator.theory.incentives.mechanism import Claim, share_epoch
 
 LINKS = {"9 Mbps": Fraction(9), "8 Mbps": Fraction(8), "4 Mbps": Fraction(4)}
 WANTED = Fraction(10)
-"""Mbps, by each flow."""
+"""Demand of each flow, in Mbps."""
 ROUTES = {
     "A": ("9 Mbps", "8 Mbps"),
     "B": ("4 Mbps",),
@@ -20,13 +20,13 @@ ROUTES = {
 
 
 def equal(routes: Sequence[Sequence[str]]) -> list[Fraction]:
-    """Return the highest rate that all flows can have: Jain's index is 1."""
-    most = min(
+    """Return the highest rate that all flows can have at once, which gives a Jain's index of 1."""
+    rate = min(
         capacity / used
         for link, capacity in LINKS.items()
         if (used := sum(link in route for route in routes))
     )
-    return [min(WANTED, most)] * len(routes)
+    return [min(WANTED, rate)] * len(routes)
 
 
 def max_min(routes: Sequence[Sequence[str]]) -> list[Fraction]:
@@ -45,10 +45,10 @@ def efficient(routes: Sequence[Sequence[str]]) -> list[Fraction]:
         ArithmeticError: the solver's answer could not be proved in fractions.
     """
     flows = len(routes)
-    one = Fraction(1)
-    rows = [{i: one for i, route in enumerate(routes) if link in route} for link in LINKS]
-    rows += [{i: one} for i in range(flows)]
-    rows.append(dict.fromkeys(range(flows), -one) | {flows: one})
+    unit = Fraction(1)
+    rows = [{flow: unit for flow, route in enumerate(routes) if link in route} for link in LINKS]
+    rows += [{flow: unit} for flow in range(flows)]
+    rows.append(dict.fromkeys(range(flows), -unit) | {flows: unit})
     bounds = [*LINKS.values(), *[WANTED] * flows, Fraction(0)]
     proof = solve(Program.of(rows, bounds, flows + 1)).proof
     if proof is None:
@@ -57,27 +57,37 @@ def efficient(routes: Sequence[Sequence[str]]) -> list[Fraction]:
 
 
 def jain(rates: Sequence[Fraction]) -> Fraction:
-    """Return Jain's fairness index: 1 if all are equal, 1/n if one has everything."""
+    """Return Jain's fairness index: 1 for equal rates, 1/n if a single flow has everything."""
     total = sum(rates, Fraction(0))
     return total * total / (len(rates) * sum((rate * rate for rate in rates), Fraction(0)))
 
 
 def objectives(routes: Mapping[str, Sequence[str]] = ROUTES) -> PaperFigure:
-    """Return Figure 1.1 of the thesis: what three objectives give four flows."""
-    ways = list(routes.values())
-    rates = {"efficiency": efficient(ways), "Jain's index": equal(ways), "max-min": max_min(ways)}
+    """Return Figure 1.1 of the thesis: rates of four flows under three objectives."""
+    route_list = list(routes.values())
+    rates = {
+        "efficiency": efficient(route_list),
+        "Jain's index": equal(route_list),
+        "max-min": max_min(route_list),
+    }
     return PaperFigure(
         name="thesis-1.1",
         source="thesis, Figure 1.1",
         title="Three objectives for four flows on three links",
         columns=("objective", *(f"{flow}, Mbps" for flow in routes), "sum", "Jain's index"),
-        rows=tuple((name, *got, sum(got), jain(got)) for name, got in rates.items()),
+        rows=tuple(
+            (name, *flow_rates, sum(flow_rates), jain(flow_rates))
+            for name, flow_rates in rates.items()
+        ),
         panels=(
             Panel(
                 "Rates",
                 "flow",
                 "Mbps",
-                tuple(Line(name, tuple(routes), tuple(got)) for name, got in rates.items()),
+                tuple(
+                    Line(name, tuple(routes), tuple(flow_rates))
+                    for name, flow_rates in rates.items()
+                ),
                 kind="bars",
             ),
         ),

@@ -11,81 +11,83 @@ from allocator.simulation.studies.drawing import COLOURS, MARKERS, legend, new_f
 
 _LAYERS = {"owes": "#000000", "has": COLOURS[0], "demands beyond": "0.88"}
 _MARKED = 12
-"""Points up to which each is marked."""
+"""Largest number of points at which each point is marked."""
 
 
 def draw(figure: PaperFigure, folder: Path) -> Path:
-    """Write a figure as PNG; return the file.
+    """Write a figure as PNG and return the path of the file.
 
     Raises:
-        OSError: it cannot be written.
+        OSError: the file cannot be written.
     """
     drawn, axes = new_figure(figure.title, len(figure.panels))
-    for panel, on in zip(figure.panels, axes, strict=True):
-        _DRAWN[panel.kind](panel, on)
-        on.set_title(panel.title, fontsize=10)
-        on.set_xlabel(panel.across)
-        on.set_ylabel(panel.up)
+    for panel, axis in zip(figure.panels, axes, strict=True):
+        _DRAWN[panel.kind](panel, axis)
+        axis.set_title(panel.title, fontsize=10)
+        axis.set_xlabel(panel.across)
+        axis.set_ylabel(panel.up)
         if panel.kind != "graph":
-            on.set_ylim(bottom=0.0)
-            legend(on)
+            axis.set_ylim(bottom=0.0)
+            legend(axis)
     return save([(figure.name, drawn)], folder)[figure.name]
 
 
-def _lines(panel: Panel, on: Axes) -> None:
+def _lines(panel: Panel, axis: Axes) -> None:
     for line, colour, marker in zip(panel.lines, COLOURS, MARKERS, strict=False):
         across = _numbers(line.across)
         mark = marker if len(line.across) <= _MARKED else ""
-        on.plot(across, _numbers(line.up), label=line.label, color=colour, marker=mark)
+        axis.plot(across, _numbers(line.up), label=line.label, color=colour, marker=mark)
         if line.low:
             low, high = _numbers(line.low), _numbers(line.high)
-            on.fill_between(across, low, high, color=colour, alpha=0.2, linewidth=0)
+            axis.fill_between(across, low, high, color=colour, alpha=0.2, linewidth=0)
     if panel.logarithmic:
-        on.set_xscale("log", base=2)
+        axis.set_xscale("log", base=2)
         ticks = _numbers(panel.lines[0].across)
-        on.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
+        axis.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
 
 
-def _steps(panel: Panel, on: Axes) -> None:
+def _steps(panel: Panel, axis: Axes) -> None:
     for line, colour in zip(panel.lines, COLOURS, strict=False):
         across, up = _numbers(line.across), _numbers(line.up)
-        on.step(across, up, where="post", label=line.label, color=colour)
+        axis.step(across, up, where="post", label=line.label, color=colour)
 
 
-def _bars(panel: Panel, on: Axes) -> None:
+def _bars(panel: Panel, axis: Axes) -> None:
     width = 0.8 / len(panel.lines)
     for number, (line, colour) in enumerate(zip(panel.lines, COLOURS, strict=False)):
-        places = [i + (number - (len(panel.lines) - 1) / 2) * width for i in range(len(line.up))]
-        on.bar(places, _numbers(line.up), width, label=line.label, color=colour)
-    _name(panel.lines[0], on)
+        positions = [
+            index + (number - (len(panel.lines) - 1) / 2) * width for index in range(len(line.up))
+        ]
+        axis.bar(positions, _numbers(line.up), width, label=line.label, color=colour)
+    _name(panel.lines[0], axis)
 
 
-def _stacked(panel: Panel, on: Axes) -> None:
+def _stacked(panel: Panel, axis: Axes) -> None:
     below = [0.0] * len(panel.lines[0].up)
     for line in panel.lines:
         up = _numbers(line.up)
-        look: dict[str, Any] = {"color": _LAYERS[line.label], "edgecolor": "0.4"}
-        on.bar(range(len(up)), up, 0.8, bottom=below, label=line.label, **look)
-        below = [under + more for under, more in zip(below, up, strict=True)]
-    _name(panel.lines[0], on)
+        style: dict[str, Any] = {"color": _LAYERS[line.label], "edgecolor": "0.4"}
+        axis.bar(range(len(up)), up, 0.8, bottom=below, label=line.label, **style)
+        below = [base + height for base, height in zip(below, up, strict=True)]
+    _name(panel.lines[0], axis)
 
 
-def _graph(panel: Panel, on: Axes) -> None:
-    places = [(*_numbers(node.across), *_numbers(node.up)) for node in panel.lines]
+def _graph(panel: Panel, axis: Axes) -> None:
+    positions = [(*_numbers(node.across), *_numbers(node.up)) for node in panel.lines]
     for edges, style in ((panel.links, "-"), (panel.dashed, "--")):
         for first, second in edges:
-            ends = zip(places[first], places[second], strict=True)
-            on.plot(*ends, color="0.4", linestyle=style, zorder=1)
+            ends = zip(positions[first], positions[second], strict=True)
+            axis.plot(*ends, color="0.4", linestyle=style, zorder=1)
     box = {"boxstyle": "round", "facecolor": "white", "edgecolor": COLOURS[0]}
-    for node, (across, up) in zip(panel.lines, places, strict=True):
-        on.text(across, up, node.label, ha="center", va="center", bbox=box)
-    on.set_xticks([])
-    on.set_yticks(sorted({up for _across, up in places}))
-    on.margins(0.1)
+    for node, (across, up) in zip(panel.lines, positions, strict=True):
+        axis.text(across, up, node.label, ha="center", va="center", bbox=box)
+    axis.set_xticks([])
+    axis.set_yticks(sorted({up for _across, up in positions}))
+    axis.margins(0.1)
 
 
-def _name(line: Line, on: Axes) -> None:
-    on.set_xticks(range(len(line.across)), [str(one) for one in line.across])
+def _name(line: Line, axis: Axes) -> None:
+    axis.set_xticks(range(len(line.across)), [str(label) for label in line.across])
 
 
 def _numbers(values: Sequence[Any]) -> list[float]:

@@ -1,8 +1,8 @@
-"""Flows that are hashed to cores, against packets that are sprayed over them: a model.
+"""Model of flows that are hashed to cores, compared with packets that are sprayed over cores.
 
-The thesis's Sprayer is a system of its own, which nothing here is part of. What can be computed
-is what follows from how flows fall on cores: k flows, each hashed to one of 8 cores alike. How many
-are on each core has finitely many patterns, so means are sums over all of them, not draws.
+The thesis's Sprayer is a separate system; nothing in Longshare is part of it. The model computes
+the consequences of hashing k flows to 8 cores uniformly. The numbers of flows on the cores have
+finitely many patterns, so means are sums over all patterns instead of random draws.
 """
 
 import math
@@ -13,29 +13,30 @@ from allocator.figures.figure import Line, Panel, PaperFigure
 
 CORES = 8
 CLOCK = 2.0e9
-"""Of a core, cycles per second (thesis, section 3.4)."""
+"""Cycles per second of a core (thesis, section 3.4)."""
 CYCLES = 10_000
-"""For a packet (Figure 3.7)."""
+"""Cycles for a packet (Figure 3.7)."""
 PACKETS = CLOCK / CYCLES / 1e6
-"""Millions a second that a core can process."""
+"""Packets that a core can process, in millions per second."""
 PAYLOAD = 1448
 """Bytes of a full TCP segment over Ethernet, with timestamps."""
 LINK = 10.0 * PAYLOAD / 1538
-"""Gbit/s of payload that a 10 Gbit/s Ethernet carries: 1,538 bytes on the wire a segment."""
+"""Payload that a 10 Gbit/s Ethernet carries, in Gbit/s; a segment takes 1,538 bytes on the wire."""
 TCP = PACKETS * PAYLOAD * 8 / 1e3
-"""Gbit/s of payload that a core can process."""
+"""Payload that a core can process, in Gbit/s."""
 FLOWS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 40)
 
 
 def patterns(flows: int, cores: int = CORES) -> Iterator[tuple[tuple[int, ...], float]]:
-    """Go through how many flows may be on each busy core, largest first, with the probabilities.
+    """Yield all numbers of flows on the busy cores, largest first, with their probabilities.
 
-    As many as there are ways to write `flows` as a sum of at most `cores` numbers: 3,319 for 32.
+    There are as many patterns as ways to write `flows` as a sum of at most `cores` numbers: 3,319
+    patterns for 32 flows.
     """
-    everything = math.factorial(flows) * math.factorial(cores)
+    permutations = math.factorial(flows) * math.factorial(cores)
     for parts in _sums(flows, cores, flows):
-        alike = [parts.count(size) for size in set(parts)] + [cores - len(parts)]
-        ways = everything // math.prod(map(math.factorial, [*parts, *alike]))
+        repeats = [parts.count(size) for size in set(parts)] + [cores - len(parts)]
+        ways = permutations // math.prod(map(math.factorial, [*parts, *repeats]))
         yield parts, ways / cores**flows
 
 
@@ -52,60 +53,70 @@ def _sums(total: int, most: int, largest: int) -> Iterator[tuple[int, ...]]:
 
 @dataclass(frozen=True, slots=True)
 class Spread:
-    """What a number is over all patterns, weighed by how likely they are."""
+    """Distribution of a number over all patterns, weighted by probability."""
 
     mean: float
     deviation: float
     low: float
-    """5 % of experiments are below."""
+    """5 % quantile."""
     high: float
-    """And 5 % above."""
+    """95 % quantile."""
 
 
 def spread(values: Sequence[tuple[float, float]]) -> Spread:
     """Return mean, deviation and quantiles of values with probabilities."""
     mean = math.fsum(value * chance for value, chance in values)
     square = math.fsum((value - mean) ** 2 * chance for value, chance in values)
-    low, high, seen = math.nan, math.nan, 0.0
+    low, high, cumulated = math.nan, math.nan, 0.0
     for value, chance in sorted(values):
-        seen += chance
-        if math.isnan(low) and seen >= 0.05:
+        cumulated += chance
+        if math.isnan(low) and cumulated >= 0.05:
             low = value
-        if math.isnan(high) and seen >= 0.95 - 1e-9:
+        if math.isnan(high) and cumulated >= 0.95 - 1e-9:
             high = value
     return Spread(mean, math.sqrt(max(square, 0.0)), low, high)
 
 
 @dataclass(frozen=True, slots=True)
 class Hashed:
-    """What becomes of so many flows that are hashed to cores."""
+    """Results for a number of flows that are hashed to cores."""
 
     packets: Spread
-    """Millions a second."""
+    """Millions of packets per second."""
     tcp: Spread
     """Gbit/s."""
     jain: Spread
-    """Jain's index of what the cores process of each flow."""
+    """Jain's index of the packets that the cores process for each flow."""
 
 
 def hashed(flows: int) -> Hashed:
-    """Return what flows that are hashed to cores get; each could keep its core busy alone."""
+    """Return the throughput of hashed flows, each of which could keep a core busy alone."""
     packets, tcp, jain = [], [], []
     for on_core, chance in patterns(flows):
         busy = len(on_core)
         packets.append((busy * PACKETS, chance))
         tcp.append((min(LINK, busy * TCP), chance))
-        jain.append((busy * busy / (flows * math.fsum(1 / n for n in on_core)), chance))
+        jain.append(
+            (busy * busy / (flows * math.fsum(1 / flow_count for flow_count in on_core)), chance)
+        )
     return Hashed(spread(packets), spread(tcp), spread(jain))
 
 
 def sprayer() -> PaperFigure:
-    """Return Figures 3.7 and 3.9 of the thesis as far as a model goes."""
-    of = [hashed(flows) for flows in FLOWS]
+    """Return Figures 3.7 and 3.9 of the thesis, as far as a model can reproduce them."""
+    results = [hashed(flows) for flows in FLOWS]
     sprayed, over_tcp = CORES * PACKETS, min(LINK, CORES * TCP)
     rows = tuple(
-        (k, o.packets.mean, o.packets.deviation, sprayed, o.tcp.mean, over_tcp, o.jain.mean)
-        for k, o in zip(FLOWS, of, strict=True)
+        (
+            flows,
+            result.packets.mean,
+            result.packets.deviation,
+            sprayed,
+            result.tcp.mean,
+            over_tcp,
+            result.jain.mean,
+        )
+        for flows, result in zip(FLOWS, results, strict=True)
     )
     return PaperFigure(
         name="sprayer",
@@ -122,9 +133,11 @@ def sprayer() -> PaperFigure:
         ),
         rows=rows,
         panels=(
-            _panel("Packets of 64 bytes", "Mpps", [o.packets for o in of], sprayed),
-            _panel("TCP, at most", "Gbit/s of payload", [o.tcp for o in of], over_tcp),
-            _panel("Fairness", "Jain's index", [o.jain for o in of], 1.0),
+            _panel("Packets of 64 bytes", "Mpps", [result.packets for result in results], sprayed),
+            _panel(
+                "TCP, at most", "Gbit/s of payload", [result.tcp for result in results], over_tcp
+            ),
+            _panel("Fairness", "Jain's index", [result.jain for result in results], 1.0),
         ),
         ours="all of it: a model of how flows fall on cores, and of nothing else. It has no "
         "packets out of order and no congestion control, so not that TCP is a little faster hashed "
@@ -143,7 +156,11 @@ def _panel(title: str, up: str, hashing: Sequence[Spread], spraying: float) -> P
         "flows",
         up,
         (
-            Line.banded("hashed (RSS)", FLOWS, ((one.mean, one.low, one.high) for one in hashing)),
+            Line.banded(
+                "hashed (RSS)",
+                FLOWS,
+                ((spread_.mean, spread_.low, spread_.high) for spread_ in hashing),
+            ),
             Line("sprayed", FLOWS, (spraying,) * len(FLOWS)),
         ),
         logarithmic=True,

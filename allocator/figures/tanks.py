@@ -1,4 +1,4 @@
-"""Water-filling diagrams: max-min fairness, and SMMF with commitments under the water."""
+"""Water-filling diagrams: max-min fairness, and SMMF on top of commitments."""
 
 from collections.abc import Sequence
 from fractions import Fraction
@@ -8,11 +8,11 @@ from allocator.theory.incentives.mechanism import Claim, share_epoch
 
 DEMANDS = (Fraction(1, 2), Fraction(1, 5), Fraction(3, 20), Fraction(7, 20))
 COMMITMENTS = (Fraction(1, 5), Fraction(9, 25), Fraction(1, 10), Fraction(0))
-_NOBODY_OWES = (Fraction(0),) * 4
+_NO_COMMITMENTS = (Fraction(0),) * 4
 
 
 def filled(demands: Sequence[Fraction], commitments: Sequence[Fraction]) -> list[Fraction]:
-    """Return what each user has of one resource of size 1, exactly (Eq. 8 of the SDRF paper)."""
+    """Return each user's exact share of one resource of size 1 (Eq. 8 of the SDRF paper)."""
     claims = [
         Claim({"cpu": Fraction(1)}, demand, Fraction(1), owed, Fraction(0))
         for demand, owed in zip(demands, commitments, strict=True)
@@ -21,9 +21,9 @@ def filled(demands: Sequence[Fraction], commitments: Sequence[Fraction]) -> list
 
 
 def water_filling() -> PaperFigure:
-    """Return Fig. 2 of the SDRF paper (4.2 of the thesis): MMF beside SMMF."""
+    """Return Fig. 2 of the SDRF paper (4.2 of the thesis): MMF next to SMMF."""
     users = ("1", "2", "3", "4")
-    plain, stateful = filled(DEMANDS, _NOBODY_OWES), filled(DEMANDS, COMMITMENTS)
+    plain, stateful = filled(DEMANDS, _NO_COMMITMENTS), filled(DEMANDS, COMMITMENTS)
     return PaperFigure(
         name="sdrf-2",
         source="Stateful DRF, Fig. 2; thesis, Figure 4.2",
@@ -31,7 +31,7 @@ def water_filling() -> PaperFigure:
         columns=("user", "demands", "has under MMF", "owes", "has under SMMF"),
         rows=tuple(zip(users, DEMANDS, plain, COMMITMENTS, stateful, strict=True)),
         panels=(
-            _tanks("MMF", users, _NOBODY_OWES, plain, DEMANDS),
+            _tanks("MMF", users, _NO_COMMITMENTS, plain, DEMANDS),
             _tanks("SMMF", users, COMMITMENTS, stateful, DEMANDS),
         ),
         ours="demands and commitments: the paper shows tanks without numbers",
@@ -43,18 +43,21 @@ def water_filling() -> PaperFigure:
 
 
 def max_min() -> PaperFigure:
-    """Return Figure 2.5 of the thesis: four users share by max-min fairness."""
+    """Return Figure 2.5 of the thesis: max-min fair shares of four users."""
     users = ("A", "B", "C", "D")
-    got = filled(DEMANDS, _NOBODY_OWES)
+    shares = filled(DEMANDS, _NO_COMMITMENTS)
     return PaperFigure(
         name="thesis-2.5",
         source="thesis, Figure 2.5",
         title="Max-min fairness among four users",
         columns=("user", "demands", "equal part", "has"),
-        rows=tuple((u, d, Fraction(1, 4), g) for u, d, g in zip(users, DEMANDS, got, strict=True)),
-        panels=(_tanks("MMF", users, _NOBODY_OWES, got, DEMANDS),),
+        rows=tuple(
+            (user, demand, Fraction(1, 4), share)
+            for user, demand, share in zip(users, DEMANDS, shares, strict=True)
+        ),
+        panels=(_tanks("MMF", users, _NO_COMMITMENTS, shares, DEMANDS),),
         ours="demands: the thesis says only that B and C need less than their part, A and D more",
-        facts={"beyond an equal part, A": got[0] - Fraction(1, 4)},
+        facts={"beyond an equal part, A": shares[0] - Fraction(1, 4)},
     )
 
 
@@ -62,11 +65,11 @@ def _tanks(
     title: str,
     users: tuple[str, ...],
     owed: Sequence[Fraction],
-    got: Sequence[Fraction],
+    shares: Sequence[Fraction],
     demands: Sequence[Fraction],
 ) -> Panel:
-    unmet = tuple(demand - has for demand, has in zip(demands, got, strict=True))
-    layers = [Line("has", users, tuple(got)), Line("demands beyond", users, unmet)]
+    unmet = tuple(demand - share for demand, share in zip(demands, shares, strict=True))
+    layers = [Line("has", users, tuple(shares)), Line("demands beyond", users, unmet)]
     if any(owed):
         layers.insert(0, Line("owes", users, tuple(owed)))
     return Panel(title, "user", "part of the resource", tuple(layers), kind="stacked")
