@@ -1,4 +1,4 @@
-"""What is wrong with what somebody wrote, in our words: a validator's findings, made readable."""
+"""Validation errors of pydantic as readable sentences."""
 
 import difflib
 import re
@@ -23,32 +23,34 @@ _KINDS = {
     "string_type": "text",
     "tuple_type": "a list",
 }
-"""What a value should have been, by what the validator calls its finding."""
+"""Expected kind of value, by pydantic's error type."""
 _ALTERNATIVE = re.compile(r"constrained-\w+|dict\[.*\]")
-"""How the validator calls one of several kinds of value that would do."""
+"""Pydantic's name for one of several permitted kinds of value."""
 _LONGEST = 60
-"""Characters of a value that are repeated."""
+"""Characters of a rejected value that are repeated in the message."""
 _ALIKE = 0.7
-"""Of names, from nothing alike to the same, for one to be taken to be what was meant."""
+"""Least similarity of names for a suggestion, from 0 (nothing in common) to 1 (equal)."""
 
 
 def complaints(error: ValidationError, model: type[BaseModel]) -> list[str]:
-    """Return a line for each thing that is wrong: where, and what.
+    """Return a line for each error: its place and a description.
 
     Args:
-        error: What validation of a `model` has found.
-        model: Whose names are suggested where one is not known.
+        error: The error of validating `model`.
+        model: Model whose names are suggested in place of an unknown name.
     """
     problems = error.errors()
     return [
-        f"{place}: {_said(problem, model)}" if (place := _place(problem)) else _said(problem, model)
+        f"{place}: {_describe(problem, model)}"
+        if (place := _place(problem))
+        else _describe(problem, model)
         for problem in problems
         if not _follows(problem, problems)
     ]
 
 
 def _follows(problem: Mapping[str, Any], problems: Sequence[Mapping[str, Any]]) -> bool:
-    """Return whether a list lacks entries only because its entries are wrong, which is said."""
+    """Return whether a list is too short only because its entries have errors of their own."""
     place = problem["loc"]
     return problem["type"] == "too_short" and any(
         other_problem["loc"][: len(place)] == place and other_problem is not problem
@@ -57,15 +59,17 @@ def _follows(problem: Mapping[str, Any], problems: Sequence[Mapping[str, Any]]) 
 
 
 def _place(problem: Mapping[str, Any]) -> str:
-    parts = (p for p in problem["loc"] if isinstance(p, int) or not _ALTERNATIVE.fullmatch(p))
-    place = "".join(f"[{p}]" if isinstance(p, int) else f".{p}" for p in parts)
+    parts = (
+        part for part in problem["loc"] if isinstance(part, int) or not _ALTERNATIVE.fullmatch(part)
+    )
+    place = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in parts)
     return place.lstrip(".")
 
 
-def _said(problem: Mapping[str, Any], model: type[BaseModel]) -> str:
+def _describe(problem: Mapping[str, Any], model: type[BaseModel]) -> str:
     kind, context = problem["type"], problem.get("ctx", {})
     if kind == "extra_forbidden":
-        return "there is no such setting" + _meant(problem["loc"], model)
+        return "there is no such setting" + _suggest(problem["loc"], model)
     if kind == "missing":
         return "it is missing"
     if kind == "too_short":
@@ -75,17 +79,17 @@ def _said(problem: Mapping[str, Any], model: type[BaseModel]) -> str:
 
 
 def words(problem: Mapping[str, Any]) -> str:
-    """Return what is wrong with one value, as `ValidationError.errors` tells it."""
+    """Return a description of one entry of `ValidationError.errors`."""
     if problem["type"] in _KINDS:
         value = repr(problem["input"])
         shown = value if len(value) <= _LONGEST else f"{value[:_LONGEST]}…"
         return f"{shown} is not {_KINDS[problem['type']]}"
-    said: str = problem["msg"].removeprefix("Value error, ")
-    return said.replace("Input should be", "it must be").replace("Input should", "it must")
+    text: str = problem["msg"].removeprefix("Value error, ")
+    return text.replace("Input should be", "it must be").replace("Input should", "it must")
 
 
-def _meant(place: Sequence[int | str], model: type[BaseModel]) -> str:
-    """Suggest a setting of the same section, or else those of other sections, by full names."""
+def _suggest(place: Sequence[int | str], model: type[BaseModel]) -> str:
+    """Return a suggestion: a setting of the same section, or settings of other sections."""
     wrong = str(place[-1])
     section = _section(model, place[:-1])
     for names in (list(_sections(section)), list(_names(model))):
@@ -98,14 +102,14 @@ def _meant(place: Sequence[int | str], model: type[BaseModel]) -> str:
 
 
 def _section(model: type[BaseModel], place: Sequence[int | str]) -> type[BaseModel]:
-    """Return the model of the section that a place leads to."""
+    """Return the model of the section at a place."""
     for part in place:
         model = _sections(model).get(str(part)) or model
     return model
 
 
 def _names(model: type[BaseModel], prefix: str = "") -> Iterator[str]:
-    """Go through the full names of a model's settings, such as `store.kind`."""
+    """Yield the full names of a model's settings, such as `store.kind`."""
     for name, section in _sections(model).items():
         yield f"{prefix}{name}"
         if section is not None:
@@ -113,7 +117,7 @@ def _names(model: type[BaseModel], prefix: str = "") -> Iterator[str]:
 
 
 def _sections(model: type[BaseModel]) -> dict[str, type[BaseModel] | None]:
-    """Return a model's settings, each with the model of its section if it is a section."""
+    """Return a model's settings, each with the model of its section if the setting is a section."""
     return {
         field.alias or name: next(_models(field.annotation), None)
         for name, field in model.model_fields.items()
@@ -121,7 +125,7 @@ def _sections(model: type[BaseModel]) -> dict[str, type[BaseModel] | None]:
 
 
 def _models(annotation: object) -> Iterator[type[BaseModel]]:
-    """Go through the models that a type is made of."""
+    """Yield the models inside a type annotation."""
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         yield annotation
     for argument in get_args(annotation):

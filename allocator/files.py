@@ -1,4 +1,4 @@
-"""Files: written whole or not at all, and never waited for."""
+"""Files: atomic replacement, and reading and writing without blocking on pipes."""
 
 import errno
 import os
@@ -7,50 +7,52 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-_OF_FORMULAS = ("=", "+", "-", "@", "\t", "\r", "\n", "＝", "＋", "－", "＠", "'")
+_FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r", "\n", "＝", "＋", "－", "＠", "'")
 _NOT_PLAIN = "not a plain file; name another"
 
 
 @contextmanager
 def whole(path: Path) -> Iterator[Path]:
-    """Give the block a path to write to; if it ends well, what was there before is replaced.
+    """Yield a temporary path to write to; after the block, the written file replaces `path`.
 
-    Whoever else writes the same meanwhile, the file is that of one of both. What is no file, such
-    as a pipe or /dev/null, is not replaced but written to; a link stays, and its file is replaced.
+    If several processes write the same file, the result is the complete file of one of them. A path
+    that is no regular file, such as a pipe or /dev/null, is written to directly. A symbolic link
+    stays, and its target is replaced.
 
     Raises:
-        OSError: it cannot be replaced.
+        OSError: the file cannot be replaced.
     """
     if path.exists() and not path.is_file():
         yield path
         return
     path = path.resolve()
-    part = path.with_name(f"{path.name}.{os.getpid()}.part")
+    temporary = path.with_name(f"{path.name}.{os.getpid()}.part")
     try:
-        yield part
-        part.replace(path)
+        yield temporary
+        temporary.replace(path)
     finally:
-        part.unlink(missing_ok=True)
+        temporary.unlink(missing_ok=True)
 
 
 def csv_cell(text: str) -> str:
-    """Return text for a cell of a CSV file, which no spreadsheet takes for a formula.
+    """Return text for a cell of a CSV file such that no spreadsheet treats the text as a formula.
 
     A text that begins with a formula character or with an apostrophe gets an apostrophe before it.
-    A program that removes one apostrophe has the text again. Numbers must not pass through here.
+    A program that removes one apostrophe restores the text. Numbers must not be passed to this
+    function.
     """
-    return f"'{text}" if text.startswith(_OF_FORMULAS) else text
+    return f"'{text}" if text.startswith(_FORMULA_STARTS) else text
 
 
 def read_plain(path: Path, *, private: bool = False) -> bytes:
-    """Read a plain file, without ever waiting for another process.
+    """Read a regular file, without ever waiting for another process.
 
     Args:
         path: The file. A pipe, a socket, a device or a folder is refused.
         private: Whether to refuse a file that every user of the machine may read.
 
     Raises:
-        OSError: it cannot be read, or is refused; `strerror` says why and what to do.
+        OSError: the file cannot be read, or is refused; `strerror` gives the reason and a remedy.
     """
     with os.fdopen(_opened(path, os.O_RDONLY), "rb") as file:
         require_plain(path, os.fstat(file.fileno()), private=private)
@@ -58,10 +60,10 @@ def read_plain(path: Path, *, private: bool = False) -> bytes:
 
 
 def require_plain(path: Path, status: os.stat_result, *, private: bool = False) -> None:
-    """Refuse what `read_plain` refuses, by the status of a file.
+    """Refuse a file that `read_plain` refuses, by the file's status.
 
     Raises:
-        OSError: as `read_plain`.
+        OSError: the file is refused.
     """
     if not stat.S_ISREG(status.st_mode):
         raise OSError(errno.EINVAL, _NOT_PLAIN, str(path))
@@ -77,50 +79,51 @@ def require_plain(path: Path, status: os.stat_result, *, private: bool = False) 
 def open_to_write(
     path: str, flags: int, *, folder: int | None = None, apart: Iterable[Path] = ()
 ) -> int:
-    """Open a plain file or a device; an `opener` for `open`, which never waits for a reader.
+    """Open a regular file or a device for writing; an `opener` that never waits for a reader.
 
-    Another user may be able to write the folder. So a symbolic link is not followed, a file with a
-    second name is refused, and nothing is truncated before the descriptor has been checked.
+    Another user may be able to write the folder. Therefore a symbolic link is not followed, a file
+    with a second name is refused, and nothing is truncated before the descriptor has been checked.
 
     Args:
         path: The file.
-        flags: As of `os.open`.
-        folder: The open folder in which the last part of the path is looked up; None: the path is.
-        apart: Other files, which this one must not be.
+        flags: Flags as for `os.open`.
+        folder: Open folder in which the last part of the path is looked up; None: the path itself
+            is looked up.
+        apart: Other files, which must differ from this file.
 
     Raises:
-        OSError: it cannot be opened, or is refused; `strerror` says why and what to do.
+        OSError: the file cannot be opened, or is refused; `strerror` gives the reason and a remedy.
     """
-    place = Path(path)
-    name = place if folder is None else Path(place.name)
-    opened = _opened(name, (flags & ~os.O_TRUNC) | os.O_NOFOLLOW, folder)
+    full_path = Path(path)
+    name = full_path if folder is None else Path(full_path.name)
+    descriptor = _opened(name, (flags & ~os.O_TRUNC) | os.O_NOFOLLOW, folder)
     try:
-        _require_alone(name, opened, folder, apart)
+        _require_alone(name, descriptor, folder, apart)
         if flags & os.O_TRUNC:
-            empty(opened)
+            empty(descriptor)
     except OSError:
-        os.close(opened)
+        os.close(descriptor)
         raise
-    return opened
+    return descriptor
 
 
-def empty(opened: int) -> None:
-    """Truncate an open file; a device stays as it is.
-
-    Raises:
-        OSError: it cannot be truncated.
-    """
-    if stat.S_ISREG(os.fstat(opened).st_mode):
-        os.ftruncate(opened, 0)
-
-
-def _require_alone(name: Path, opened: int, folder: int | None, apart: Iterable[Path]) -> None:
-    """Refuse an open file that is not plain, or that has another name.
+def empty(descriptor: int) -> None:
+    """Truncate an open file; a device is left unchanged.
 
     Raises:
-        OSError: it is refused.
+        OSError: the file cannot be truncated.
     """
-    status = os.fstat(opened)
+    if stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.ftruncate(descriptor, 0)
+
+
+def _require_alone(name: Path, descriptor: int, folder: int | None, apart: Iterable[Path]) -> None:
+    """Refuse an open file that is not regular, or that has a second name.
+
+    Raises:
+        OSError: the file is refused.
+    """
+    status = os.fstat(descriptor)
     if stat.S_ISCHR(status.st_mode):
         return
     require_plain(name, status)
@@ -130,8 +133,8 @@ def _require_alone(name: Path, opened: int, folder: int | None, apart: Iterable[
     for service_file in apart:
         with suppress(FileNotFoundError):
             if os.path.samestat(service_file.stat(), status):
-                words = f"it is also {service_file}; give each a path of its own"
-                raise OSError(errno.EINVAL, words)
+                message = f"it is also {service_file}; give each a path of its own"
+                raise OSError(errno.EINVAL, message)
 
 
 def _opened(path: Path, flags: int, folder: int | None = None) -> int:
@@ -139,7 +142,7 @@ def _opened(path: Path, flags: int, folder: int | None = None) -> int:
     try:
         return os.open(path, flags, 0o666, dir_fd=folder)
     except OSError as error:
-        if error.errno == errno.ENXIO:  # a socket, or a pipe that nobody reads
+        if error.errno == errno.ENXIO:  # a socket, or a pipe without a reader
             raise OSError(errno.EINVAL, _NOT_PLAIN, str(path)) from error
         if error.errno == errno.ELOOP and flags & os.O_NOFOLLOW:
             raise OSError(errno.ELOOP, "a symbolic link; name the file by where it lies") from error
