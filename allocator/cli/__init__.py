@@ -53,7 +53,7 @@ app = typer.Typer(
 
 def _version(wanted: bool) -> None:  # noqa: FBT001 - typer's signature
     if wanted:
-        from allocator import __version__  # noqa: PLC0415 - keeps `--help` fast
+        from allocator import __version__
 
         typer.echo(f"longshare {__version__}")
         raise typer.Exit

@@ -7,19 +7,10 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from allocator.cli.connection import USAGE, AsJson, fail
-from allocator.cli.parameters import Debts, Weights, by_user
-from allocator.cli.simulate import (
-    Blocking,
-    Capacity,
-    IfItDoesNotFit,
-    Known,
-    Load,
-    TraceFile,
-    WhoCounts,
-    capacity_of,
-    compiled,
-)
+from allocator.cli import options
+from allocator.cli.connection import USAGE, fail
+from allocator.cli.parameters import by_user
+from allocator.cli.simulate import capacity_of, compiled
 
 if TYPE_CHECKING:
     from allocator.simulation.advice import Advice
@@ -28,15 +19,15 @@ _TRIALS = (12, 6)
 
 
 def advise(
-    trace: TraceFile,
+    trace: options.TraceFile,
     *,
-    load: Load = None,
-    capacity: Capacity = None,
-    blocking: IfItDoesNotFit = Blocking.HEAD_OF_LINE,
-    users: WhoCounts = Known.KNOWN,
-    weights: Weights = None,
-    owes: Debts = None,
-    as_json: AsJson = False,
+    load: options.Load = None,
+    capacity: options.Capacity = None,
+    blocking: options.BlockingRule = options.Blocking.HEAD_OF_LINE,
+    users: options.CountingRule = options.CountedUsers.KNOWN,
+    weights: options.Weights = None,
+    owes: options.Commitments = None,
+    as_json: options.AsJson = False,
 ) -> None:
     """Say which half-life of SDRF makes users of a trace wait least, and how sure that is.
 
@@ -45,9 +36,9 @@ def advise(
 
     Exit codes: 0, done; 1, memory can change nothing; 2, the trace or the setting cannot be used.
     """
-    from allocator.cli.progress import bar  # noqa: PLC0415 - keeps `--help` fast
-    from allocator.simulation import advice, fast, store  # noqa: PLC0415
-    from allocator.simulation.setting import Setting  # noqa: PLC0415
+    from allocator.cli.progress import bar
+    from allocator.simulation import advice, fast, store
+    from allocator.simulation.setting import Setting
 
     try:
         read = store.read(trace)
@@ -89,10 +80,10 @@ def advise(
 
 
 def _show(found: "Advice") -> None:
-    from rich.table import Table  # noqa: PLC0415
+    from rich.table import Table
 
-    from allocator.cli.tables import console  # noqa: PLC0415
-    from allocator.service.show.formatting import duration  # noqa: PLC0415
+    from allocator.cli.tables import console
+    from allocator.service.show.formatting import duration
 
     out = console()
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")

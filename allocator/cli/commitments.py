@@ -4,15 +4,8 @@ from typing import Annotated
 
 import typer
 
-from allocator.cli.connection import (
-    DEFAULT_TIMEOUT,
-    EXIT_CODES,
-    Address,
-    AsJson,
-    ConfigFile,
-    Connection,
-    Timeout,
-)
+from allocator.cli import options
+from allocator.cli.connection import EXIT_CODES, Connection
 
 commitments_app = typer.Typer(help="Change what users owe.", no_args_is_help=True)
 
@@ -25,10 +18,10 @@ def reset(
     *,
     everybody: Annotated[bool, typer.Option("--all", help="Of all users; asks first.")] = False,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
-    address: Address = None,
-    config: ConfigFile = None,
-    as_json: AsJson = False,
-    timeout: Timeout = DEFAULT_TIMEOUT,
+    address: options.Address = None,
+    config: options.ConfigFile = None,
+    as_json: options.AsJson = False,
+    timeout: options.Timeout = options.DEFAULT_TIMEOUT,
 ) -> None:
     """Forgive users what they owe for past over-use; sub-roles are forgiven with their role.
 
@@ -44,8 +37,8 @@ def reset(
             f"Forgive all users what they owe ({owing} owe something)?", abort=True, err=True
         )
 
-    from allocator.cli import tables  # noqa: PLC0415 - keeps `--help` fast
-    from allocator.contract import operator_pb2 as operator  # noqa: PLC0415
+    from allocator.cli import tables
+    from allocator.contract import operator_pb2 as operator
 
     order = operator.Order(reset_commitments=operator.ResetCommitments(users=named))
     reply = connection.order(order, named)
@@ -54,7 +47,7 @@ def reset(
 
 @commitments_app.command("set", epilog=EXIT_CODES)
 def set_commitments(
-    user: Annotated[str, typer.Argument(help="One that `longshare shares` shows.")],
+    user: options.KnownUser,
     commitments: Annotated[
         list[str],
         typer.Argument(
@@ -64,16 +57,16 @@ def set_commitments(
         ),
     ],
     *,
-    address: Address = None,
-    config: ConfigFile = None,
-    as_json: AsJson = False,
-    timeout: Timeout = DEFAULT_TIMEOUT,
+    address: options.Address = None,
+    config: options.ConfigFile = None,
+    as_json: options.AsJson = False,
+    timeout: options.Timeout = options.DEFAULT_TIMEOUT,
 ) -> None:
     """Say what a user owes, as fractions of the cluster; of what is not named, what it owed.
 
     It fades from then on, and grows, as any commitment does. Sub-roles owe what they owed.
     """
-    from allocator.contract import operator_pb2 as operator  # noqa: PLC0415 - keeps `--help` fast
+    from allocator.contract import operator_pb2 as operator
 
     change = operator.SetCommitments(user=user, keep_others=True)
     for text in commitments:
@@ -86,7 +79,7 @@ def set_commitments(
         else:
             change.commitments[name] = _part(part)
 
-    from allocator.cli import tables  # noqa: PLC0415
+    from allocator.cli import tables
 
     order = operator.Order(set_commitments=change)
     reply = Connection(address, config, timeout).order(order, [user])
@@ -97,18 +90,18 @@ def set_commitments(
 def forget(
     users: Annotated[list[str], typer.Argument(help="Those that `longshare shares` shows.")],
     *,
-    address: Address = None,
-    config: ConfigFile = None,
-    as_json: AsJson = False,
-    timeout: Timeout = DEFAULT_TIMEOUT,
+    address: options.Address = None,
+    config: options.ConfigFile = None,
+    as_json: options.AsJson = False,
+    timeout: options.Timeout = options.DEFAULT_TIMEOUT,
 ) -> None:
     """Forget users whose frameworks have gone, with all that is known of them and below them.
 
     They no longer count among those who are entitled to parts of the cluster. Weights and boosts
     that were ordered for them end. A user that comes back begins as a new one.
     """
-    from allocator.cli import tables  # noqa: PLC0415 - keeps `--help` fast
-    from allocator.contract import operator_pb2 as operator  # noqa: PLC0415
+    from allocator.cli import tables
+    from allocator.contract import operator_pb2 as operator
 
     order = operator.Order(forget_users=operator.ForgetUsers(users=users))
     reply = Connection(address, config, timeout).order(order, users)

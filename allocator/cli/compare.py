@@ -7,28 +7,17 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from allocator.cli.connection import AsJson, fail_study
-from allocator.cli.parameters import Debts, PolicyFiles, Weights, bring, by_user, parse
-from allocator.cli.simulate import (
-    Blocking,
-    Capacity,
-    IfItDoesNotFit,
-    Known,
-    Load,
-    Per,
-    TraceFile,
-    WhoCounts,
-    capacity_of,
-    compiled,
-    simulator_for,
-)
+from allocator.cli import options
+from allocator.cli.connection import fail_study
+from allocator.cli.parameters import bring, by_user, parse
+from allocator.cli.simulate import capacity_of, compiled, simulator_for
 
 if TYPE_CHECKING:
     from allocator.simulation.studies.compared import ComparisonRow
 
 
 def compare(
-    trace: TraceFile,
+    trace: options.TraceFile,
     *,
     policies: Annotated[
         str,
@@ -38,27 +27,27 @@ def compare(
             "behind colons: drf,sdrf:half_life=1d,tsf.",
         ),
     ],
-    policy_files: PolicyFiles = None,
-    load: Load = None,
-    capacity: Capacity = None,
-    blocking: IfItDoesNotFit = Blocking.HEAD_OF_LINE,
-    users: WhoCounts = Known.KNOWN,
-    per: Annotated[Per, typer.Option(help="Who shares: users, or jobs.")] = Per.USER,
-    weights: Weights = None,
-    owes: Debts = None,
+    policy_files: options.PolicyFiles = None,
+    load: options.Load = None,
+    capacity: options.Capacity = None,
+    blocking: options.BlockingRule = options.Blocking.HEAD_OF_LINE,
+    users: options.CountingRule = options.CountedUsers.KNOWN,
+    per: options.Per = options.SharingUnit.USER,
+    weights: options.Weights = None,
+    owes: options.Commitments = None,
     out: Annotated[
         Path | None, typer.Option(metavar="PNG", help="The figure.", show_default="compare.png")
     ] = None,
-    as_json: AsJson = False,
+    as_json: options.AsJson = False,
 ) -> None:
     """Simulate a trace under several policies: how long users wait, who gains and who loses.
 
     Exit codes: 0, done; 2, the trace, a policy or the setting cannot be used.
     """
-    from allocator.cli.progress import bar  # noqa: PLC0415 - keeps `--help` fast
-    from allocator.simulation import store  # noqa: PLC0415
-    from allocator.simulation.setting import Setting  # noqa: PLC0415
-    from allocator.simulation.studies import compared, measures  # noqa: PLC0415
+    from allocator.cli.progress import bar
+    from allocator.simulation import store
+    from allocator.simulation.setting import Setting
+    from allocator.simulation.studies import compared, measures
 
     bring(policy_files)
     file = out or Path("compare.png")
@@ -109,11 +98,11 @@ def _named(policies: str) -> list[str]:
 
 
 def _show(rows: "list[ComparisonRow]") -> None:
-    from rich.table import Table  # noqa: PLC0415
+    from rich.table import Table
 
-    from allocator.cli.tables import console  # noqa: PLC0415
-    from allocator.contract.printable import printable  # noqa: PLC0415
-    from allocator.service.show.formatting import duration  # noqa: PLC0415
+    from allocator.cli.tables import console
+    from allocator.contract.printable import printable
+    from allocator.service.show.formatting import duration
 
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
     table.add_column("policy", overflow="fold")

@@ -6,7 +6,7 @@ import os
 import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 import typer
 
@@ -27,33 +27,15 @@ EXIT_CODES = (
 _LARGEST_ANSWER = 256 * 2**20
 """Bytes; as much as the service sends."""
 
-Address = Annotated[
-    str | None,
-    typer.Option(
-        "--address",
-        envvar="LONGSHARE_ADDRESS",
-        help="Where the service listens: HOST:PORT or unix:///PATH.",
-        show_default="that of --config, else 127.0.0.1:5060",
-    ),
-]
-ConfigFile = Annotated[
-    Path | None,
-    typer.Option("--config", "-c", help="The service's TOML file, to read its address from."),
-]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
-Timeout = Annotated[
-    float, typer.Option(min=0.001, max=86400.0, help="Seconds to wait for an answer.")
-]
-DEFAULT_TIMEOUT = 10.0
 
 Answer = TypeVar("Answer")
 
 
 def open_channel(address: str) -> "grpc.Channel":
     """Return a channel to the service, encrypted if the environment names an authority."""
-    import grpc  # noqa: PLC0415 - keeps `--help` fast
+    import grpc
 
-    from allocator.contract.channel import Identity  # noqa: PLC0415
+    from allocator.contract.channel import Identity
 
     options = [
         ("grpc.max_receive_message_length", _LARGEST_ANSWER),
@@ -78,7 +60,7 @@ class Connection:
     """
 
     def __init__(self, address: str | None, config: Path | None, timeout: float) -> None:
-        from allocator.contract.admin_pb2_grpc import AdminStub  # noqa: PLC0415
+        from allocator.contract.admin_pb2_grpc import AdminStub
 
         self._address = _target(address) if address else _configured(config)
         self._timeout = timeout
@@ -86,19 +68,19 @@ class Connection:
 
     def shares(self) -> "admin.SharesReply":
         """Ask how users stand."""
-        from allocator.contract import admin_pb2 as admin  # noqa: PLC0415
+        from allocator.contract import admin_pb2 as admin
 
         return self._ask(self._stub.Shares, admin.SharesRequest(), ())
 
     def shadows(self) -> "admin.ShadowsReply":
         """Ask what other policies would make of the users."""
-        from allocator.contract import admin_pb2 as admin  # noqa: PLC0415
+        from allocator.contract import admin_pb2 as admin
 
         return self._ask(self._stub.Shadows, admin.ShadowsRequest(), ())
 
     def explain(self, user: str) -> "admin.Explanation":
         """Ask why a user is where it is."""
-        from allocator.contract import admin_pb2 as admin  # noqa: PLC0415
+        from allocator.contract import admin_pb2 as admin
 
         return self._ask(self._stub.Explain, admin.ExplainRequest(user=user), [user])
 
@@ -117,14 +99,14 @@ class Connection:
             by: The key of a row: "user", "role" or "day".
             users: Users or roles; empty: all.
         """
-        from allocator.contract import admin_pb2 as admin  # noqa: PLC0415
+        from allocator.contract import admin_pb2 as admin
 
         request = admin.UsageRequest(since=since, until=until, by=by, users=users)
         return self._ask(self._stub.Usage, request, ())
 
     def audit(self, since: float, until: float) -> "admin.AuditReply":
         """Ask what was ordered between two instants, in seconds since the epoch."""
-        from allocator.contract import admin_pb2 as admin  # noqa: PLC0415
+        from allocator.contract import admin_pb2 as admin
 
         return self._ask(self._stub.Audit, admin.AuditRequest(since=since, until=until), ())
 
@@ -133,7 +115,7 @@ class Connection:
         return self._ask(self._stub.Order, order, users)
 
     def _ask(self, call: Callable[..., Answer], request: object, users: Sequence[str]) -> Answer:
-        import grpc  # noqa: PLC0415
+        import grpc
 
         try:
             return call(request, timeout=self._timeout)
@@ -141,7 +123,7 @@ class Connection:
             self._give_up(error, users)
 
     def _give_up(self, error: Any, users: Sequence[str]) -> NoReturn:  # noqa: ANN401 - also a Call
-        import grpc  # noqa: PLC0415
+        import grpc
 
         code, details = error.code(), error.details()
         match code:
@@ -183,7 +165,7 @@ def fail(code: int, why: str | Exception) -> NoReturn:
     Raises:
         typer.Exit: always.
     """
-    from allocator.contract.printable import printable  # noqa: PLC0415
+    from allocator.contract.printable import printable
 
     text = in_words(why) if isinstance(why, Exception) else why
     typer.echo(f"longshare: {printable(text)}", err=True)
@@ -196,7 +178,7 @@ def fail_study(error: Exception, *, as_json: bool) -> NoReturn:
     Raises:
         typer.Exit: always.
     """
-    from allocator.fairness.plugin_sandbox import PolicyFailedError  # noqa: PLC0415 - keeps `--help` fast
+    from allocator.fairness.plugin_sandbox import PolicyFailedError
 
     if as_json and isinstance(error, PolicyFailedError):
         typer.echo(json.dumps(error.summary(), indent=2))
@@ -215,7 +197,7 @@ def in_words(error: Exception) -> str:
 
 def _target(address: str) -> str:
     """Accept what a service can listen at; anything else ends the command."""
-    from allocator.service.addresses import target  # noqa: PLC0415
+    from allocator.service.addresses import target
 
     try:
         return target(address)
@@ -225,10 +207,10 @@ def _target(address: str) -> str:
 
 def _configured(config: Path | None) -> str:
     if config is None:
-        from allocator.service.addresses import DEFAULT  # noqa: PLC0415
+        from allocator.service.addresses import DEFAULT
 
         return DEFAULT
-    from allocator.service.config import ConfigError, load_listen  # noqa: PLC0415
+    from allocator.service.config import ConfigError, load_listen
 
     try:
         listen = load_listen(config)

@@ -1,26 +1,18 @@
 """`longshare explain USER`: why a user is where it is in the order."""
 
-from typing import Annotated
-
 import typer
 
-from allocator.cli.connection import (
-    DEFAULT_TIMEOUT,
-    Address,
-    AsJson,
-    ConfigFile,
-    Connection,
-    Timeout,
-)
+from allocator.cli import options
+from allocator.cli.connection import Connection
 
 
 def explain(
-    user: Annotated[str, typer.Argument(help="One that `longshare shares` shows.")],
+    user: options.KnownUser,
     *,
-    address: Address = None,
-    config: ConfigFile = None,
-    as_json: AsJson = False,
-    timeout: Timeout = DEFAULT_TIMEOUT,
+    address: options.Address = None,
+    config: options.ConfigFile = None,
+    as_json: options.AsJson = False,
+    timeout: options.Timeout = options.DEFAULT_TIMEOUT,
 ) -> None:
     """Say why a user has its rank, and who overtakes whom when.
 
@@ -29,8 +21,8 @@ def explain(
     """
     explanation = Connection(address, config, timeout).explain(user)
 
-    from allocator.cli import tables  # noqa: PLC0415 - keeps `--help` fast
-    from allocator.contract.printable import printable  # noqa: PLC0415
+    from allocator.cli import tables
+    from allocator.contract.printable import printable
 
     if as_json:
         typer.echo(tables.as_json(explanation))

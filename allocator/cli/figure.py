@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from allocator.cli.connection import USAGE, AsJson, fail
+from allocator.cli import options
+from allocator.cli.connection import USAGE, fail
 
 if TYPE_CHECKING:
     from allocator.figures.figure import Cell, PaperFigure
@@ -29,16 +30,16 @@ def figure(
     out: Annotated[Path, typer.Option(metavar="FOLDER", help="Where to write the picture.")] = Path(
         "runs/figures"
     ),
-    as_json: AsJson = False,
+    as_json: options.AsJson = False,
 ) -> None:
     """Compute a figure of the SDRF paper, the TSF paper, the thesis or our own, and draw it.
 
     Exit codes: 0, done; 2, there is no such figure, or the picture cannot be written.
     """
-    from rich.console import Console  # noqa: PLC0415 - keeps `--help` fast
+    from rich.console import Console
 
-    from allocator.figures.catalogue import FIGURES  # noqa: PLC0415
-    from allocator.figures.picture import draw  # noqa: PLC0415
+    from allocator.figures.catalogue import FIGURES
+    from allocator.figures.picture import draw
 
     if name not in FIGURES:
         raise typer.BadParameter(
@@ -70,8 +71,8 @@ def _as_json(made: "PaperFigure", file: Path) -> dict[str, object]:
 
 
 def _show(made: "PaperFigure", file: Path) -> None:
-    from rich.console import Console  # noqa: PLC0415
-    from rich.table import Table  # noqa: PLC0415
+    from rich.console import Console
+    from rich.table import Table
 
     table = Table(title=f"{made.title}\n{made.source}")
     for number, column in enumerate(made.columns):

@@ -4,14 +4,8 @@ from typing import Annotated
 
 import typer
 
-from allocator.cli.connection import (
-    DEFAULT_TIMEOUT,
-    Address,
-    AsJson,
-    ConfigFile,
-    Connection,
-    Timeout,
-)
+from allocator.cli import options
+from allocator.cli.connection import Connection
 from allocator.cli.span import duration
 
 _FORM = "as Mesos writes amounts: cpus:4;mem:1024."
@@ -43,9 +37,7 @@ def forecast(
         str | None,
         typer.Option("--burst", help=f"What would it cost to hold so much more, {_FORM}"),
     ] = None,
-    lasting: Annotated[
-        str | None, typer.Option("--for", help="For how long: 90s, 30m, 2h, 7d.")
-    ] = None,
+    lasting: options.Duration = None,
     horizon: Annotated[
         str | None,
         typer.Option(
@@ -54,10 +46,10 @@ def forecast(
             show_default="four time constants, at least a day",
         ),
     ] = None,
-    address: Address = None,
-    config: ConfigFile = None,
-    as_json: AsJson = False,
-    timeout: Timeout = DEFAULT_TIMEOUT,
+    address: options.Address = None,
+    config: options.ConfigFile = None,
+    as_json: options.AsJson = False,
+    timeout: options.Timeout = options.DEFAULT_TIMEOUT,
 ) -> None:
     """Say what will come for a user: who passes whom, when its turn comes, what a burst costs.
 
@@ -66,7 +58,7 @@ def forecast(
     if (burst is None) != (lasting is None):
         raise typer.BadParameter("--burst and --for belong together", param_hint="--burst")
 
-    from allocator.contract import admin_pb2 as admin  # noqa: PLC0415 - keeps `--help` fast
+    from allocator.contract import admin_pb2 as admin
 
     request = admin.ForecastRequest(
         user=user,
@@ -80,8 +72,8 @@ def forecast(
     )
     reply = Connection(address, config, timeout).forecast(request)
 
-    from allocator.cli import tables  # noqa: PLC0415
-    from allocator.contract.printable import printable  # noqa: PLC0415
+    from allocator.cli import tables
+    from allocator.contract.printable import printable
 
     if as_json:
         typer.echo(tables.as_json(reply))
@@ -96,7 +88,7 @@ def forecast(
 
 
 def _amounts(text: str | None, option: str) -> dict[str, float]:
-    from allocator.fairness.quantities import Quantities  # noqa: PLC0415
+    from allocator.fairness.quantities import Quantities
 
     try:
         return Quantities.parse(text).to_doubles() if text is not None else {}

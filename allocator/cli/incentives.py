@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from allocator.cli import options
 from allocator.cli.connection import REFUSED, USAGE, fail
 from allocator.cli.optimum import read_toml
 
@@ -28,18 +29,18 @@ def incentives(
             show_default="each user in turn",
         ),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    as_json: options.AsJson = False,
 ) -> None:
     """Search for the lies that pay best under Dynamic DRF (with one resource: Dynamic MMF).
 
     Exit codes: 0, done; 1, there is no such user; 2, the file cannot be used.
     """
-    from rich.console import Console  # noqa: PLC0415 - keeps `--help` fast
-    from rich.progress import Progress  # noqa: PLC0415
+    from rich.console import Console
+    from rich.progress import Progress
 
-    from allocator.theory.incentives.envy import envy  # noqa: PLC0415
-    from allocator.theory.incentives.misreport import best_lie  # noqa: PLC0415
-    from allocator.theory.incentives.profile import read_profile  # noqa: PLC0415
+    from allocator.theory.incentives.envy import envy
+    from allocator.theory.incentives.misreport import best_lie
+    from allocator.theory.incentives.profile import read_profile
 
     try:
         profile = read_profile(read_toml(file))
@@ -88,9 +89,9 @@ def _envy_as_json(envious: "Envy") -> dict[str, Any]:
 
 
 def _show(profile: "Profile", lies: "dict[str, Lie]") -> None:
-    from rich.console import Console  # noqa: PLC0415
-    from rich.markup import escape  # noqa: PLC0415
-    from rich.table import Table  # noqa: PLC0415
+    from rich.console import Console
+    from rich.markup import escape
+    from rich.table import Table
 
     table = Table(title="What lying pays")
     table.add_column("user")

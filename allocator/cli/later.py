@@ -139,7 +139,7 @@ def _process(
     except typer.BadParameter as error:
         found = getattr(error.__cause__, "errors", None)  # of pydantic, which is not imported here
         if found is not None:
-            from allocator.complaints import words  # noqa: PLC0415 - likewise
+            from allocator.complaints import words
 
             error.message = words(found()[0])
         raise

@@ -6,50 +6,41 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from allocator.cli.connection import AsJson, fail_study
-from allocator.cli.parameters import Parameters, PolicyFiles, bring, parse
-from allocator.cli.simulate import (
-    Blocking,
-    Capacity,
-    HowSampled,
-    IfItDoesNotFit,
-    Load,
-    TraceFile,
-    WhoCounts,
-    capacity_of,
-)
-from allocator.cli.simulate import Known as _Known
+from allocator.cli import options
+from allocator.cli.connection import fail_study
+from allocator.cli.parameters import bring, parse
+from allocator.cli.simulate import capacity_of
 
 if TYPE_CHECKING:
     from allocator.simulation.studies.online_truth import LieGain, LieRow
 
 
 def lies(
-    trace: TraceFile,
+    trace: options.TraceFile,
     *,
-    policy: Annotated[str, typer.Option(help="Who is next; docs/policies.md.")],
-    parameters: Parameters = None,
-    policy_files: PolicyFiles = None,
-    load: Load = None,
-    capacity: Capacity = None,
-    blocking: IfItDoesNotFit = Blocking.HEAD_OF_LINE,
-    users: WhoCounts = _Known.KNOWN,
-    sampled: HowSampled = None,
+    policy: options.Policy,
+    parameters: options.Parameters = None,
+    policy_files: options.PolicyFiles = None,
+    load: options.Load = None,
+    capacity: options.Capacity = None,
+    blocking: options.BlockingRule = options.Blocking.HEAD_OF_LINE,
+    users: options.CountingRule = options.CountedUsers.KNOWN,
+    sampled: options.SamplingInterval = None,
     liars: Annotated[int, typer.Option(min=1, help="How many users lie, one at a time.")] = 20,
     out: Annotated[
         Path | None, typer.Option(help="Write a row for each liar and lie to this CSV.")
     ] = None,
-    as_json: AsJson = False,
+    as_json: options.AsJson = False,
 ) -> None:
     """Have one user after the other come late, split itself up, ask for too much or hold on.
 
     Exit codes: 0, done; 2, the trace, the policy or the setting cannot be used.
     """
-    from allocator.cli.progress import bar  # noqa: PLC0415 - keeps `--help` fast
-    from allocator.simulation import store  # noqa: PLC0415
-    from allocator.simulation.setting import Setting  # noqa: PLC0415
-    from allocator.simulation.studies.lies import LIES  # noqa: PLC0415
-    from allocator.simulation.studies.online_truth import gains, rows  # noqa: PLC0415
+    from allocator.cli.progress import bar
+    from allocator.simulation import store
+    from allocator.simulation.setting import Setting
+    from allocator.simulation.studies.lies import LIES
+    from allocator.simulation.studies.online_truth import gains, rows
 
     bring(policy_files)
     try:
@@ -91,10 +82,10 @@ def _finite(part: float) -> float | None:
 
 
 def _write(out: Path, found: "list[LieGain]") -> None:
-    import csv  # noqa: PLC0415
-    from dataclasses import astuple, fields  # noqa: PLC0415
+    import csv
+    from dataclasses import astuple, fields
 
-    from allocator.simulation.studies.online_truth import LieGain  # noqa: PLC0415
+    from allocator.simulation.studies.online_truth import LieGain
 
     with out.open("w", encoding="utf-8", newline="") as opened:
         writer = csv.writer(opened)
@@ -103,9 +94,9 @@ def _write(out: Path, found: "list[LieGain]") -> None:
 
 
 def _show(policy: str, table_rows: "list[LieRow]") -> None:
-    from rich.table import Table  # noqa: PLC0415
+    from rich.table import Table
 
-    from allocator.cli.tables import console  # noqa: PLC0415
+    from allocator.cli.tables import console
 
     if not table_rows:
         typer.echo("nobody with ten tasks, all of which run, waits for a second: nothing to gain")

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from allocator.cli import options
 from allocator.cli.connection import USAGE, fail, fail_study
-from allocator.cli.parameters import Parameters, PolicyFiles, bring, parse
+from allocator.cli.parameters import bring, parse
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -22,23 +23,21 @@ def optimum(
         Path, typer.Argument(metavar="PROBLEM.toml", help="Machines and users; docs/optimum.md.")
     ],
     *,
-    policy: Annotated[
-        str, typer.Option(help="tsf, stsf, cdrf, drfh, per-machine-drf, cmmf, drf or sdrf.")
-    ],
-    parameters: Parameters = None,
-    policy_files: PolicyFiles = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    policy: options.DivisiblePolicy,
+    parameters: options.Parameters = None,
+    policy_files: options.PolicyFiles = None,
+    as_json: options.AsJson = False,
 ) -> None:
     """Share machines as a policy would if tasks could be divided: the exact optimum.
 
     Exit codes: 0, done; 2, the file or the policy cannot be used.
     """
-    from rich.console import Console  # noqa: PLC0415 - keeps `--help` fast
-    from rich.progress import Progress  # noqa: PLC0415
+    from rich.console import Console
+    from rich.progress import Progress
 
-    from allocator.fairness.plugin_sandbox import PolicyFailedError  # noqa: PLC0415
-    from allocator.theory.divisible import optimum as divisible  # noqa: PLC0415
-    from allocator.theory.divisible.problem import read_problem  # noqa: PLC0415
+    from allocator.fairness.plugin_sandbox import PolicyFailedError
+    from allocator.theory.divisible import optimum as divisible
+    from allocator.theory.divisible.problem import read_problem
 
     bring(policy_files)
     chosen = divisible_policy(policy, parse(parameters))
@@ -67,9 +66,9 @@ def divisible_policy(name: str, parameters: "Mapping[str, object]") -> "Divisibl
     Raises:
         typer.BadParameter: there is none of this name, or a parameter is not one of it.
     """
-    from allocator import plugins  # noqa: PLC0415
-    from allocator.theory.divisible import optimum as divisible  # noqa: PLC0415
-    from allocator.theory.divisible.measured import measured  # noqa: PLC0415
+    from allocator import plugins
+    from allocator.theory.divisible import optimum as divisible
+    from allocator.theory.divisible.measured import measured
 
     try:
         if name in divisible.names() or not plugins.is_known(name):
@@ -103,9 +102,9 @@ def _as_json(policy: str, shared: "Shared") -> dict[str, Any]:
 
 
 def _show(problem: "Problem", policy: str, shared: "Shared") -> None:
-    from rich.console import Console  # noqa: PLC0415
-    from rich.markup import escape  # noqa: PLC0415
-    from rich.table import Table  # noqa: PLC0415
+    from rich.console import Console
+    from rich.markup import escape
+    from rich.table import Table
 
     table = Table(title=f"Divisible optimum of {policy}")
     table.add_column("user")

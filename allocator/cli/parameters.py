@@ -2,30 +2,10 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
 
 import typer
 
 from allocator.cli.connection import USAGE, fail
-
-Parameters = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--set", "--parameter", metavar="KEY=VALUE", help="A parameter of that policy; repeatable."
-    ),
-]
-Weights = Annotated[
-    list[str] | None,
-    typer.Option("--weight", metavar="USER=W", help="Another weight than the trace's; repeatable."),
-]
-Debts = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--owes",
-        metavar="USER=C",
-        help="A commitment at the start, as a fraction of the capacity; repeatable.",
-    ),
-]
 
 
 def by_user(given: list[str] | None, option: str) -> dict[str, float]:
@@ -48,16 +28,6 @@ def by_user(given: list[str] | None, option: str) -> dict[str, float]:
     return numbers
 
 
-PolicyFiles = Annotated[
-    list[Path] | None,
-    typer.Option(
-        "--policy-file",
-        metavar="FILE",
-        help="Python that defines a policy of your own, docs/own-policy.md; repeatable.",
-    ),
-]
-
-
 def bring(files: Sequence[Path] | None) -> list[str]:
     """Make the policies of files known, and return their names; ends the command if one is wrong.
 
@@ -65,7 +35,7 @@ def bring(files: Sequence[Path] | None) -> list[str]:
     """
     if not files:
         return []
-    from allocator import plugins  # noqa: PLC0415 - keeps `--help` fast
+    from allocator import plugins
 
     try:
         return [name for file in files for name in plugins.load(file.absolute())]

@@ -15,8 +15,8 @@ _MOMENT = 2.0
 @contextmanager
 def working(description: str) -> Iterator[None]:
     """Say on standard error what is being done, and for how long, once it takes over 2 s."""
-    from rich.console import Console  # noqa: PLC0415 - keeps `--help` fast
-    from rich.progress import (  # noqa: PLC0415
+    from rich.console import Console
+    from rich.progress import (
         Progress,
         SpinnerColumn,
         TextColumn,
@@ -42,8 +42,8 @@ def bar(description: str, total: int, of: str) -> Iterator[Callable[[int], None]
     Yields:
         What is to be called with how much has been done so far.
     """
-    from rich.console import Console  # noqa: PLC0415 - keeps `--help` fast
-    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn  # noqa: PLC0415
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
     progress = Progress(
         TextColumn("{task.description}"),

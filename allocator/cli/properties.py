@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from allocator.cli import options
 from allocator.cli.connection import USAGE, fail, fail_study
 from allocator.cli.optimum import divisible_policy
-from allocator.cli.parameters import Parameters, PolicyFiles, bring, parse
+from allocator.cli.parameters import bring, parse
 
 if TYPE_CHECKING:
     from allocator.theory.divisible.problem import Problem
@@ -23,17 +24,15 @@ _NAMES = (
 
 def properties(
     *,
-    policy: Annotated[
-        str, typer.Option(help="tsf, stsf, cdrf, drfh, per-machine-drf, cmmf, drf or sdrf.")
-    ],
-    parameters: Parameters = None,
-    policy_files: PolicyFiles = None,
+    policy: options.DivisiblePolicy,
+    parameters: options.Parameters = None,
+    policy_files: options.PolicyFiles = None,
     wanted: Annotated[
         str | None, typer.Option("--property", help=f"{_NAMES}.", show_default="all")
     ] = None,
     trials: Annotated[int, typer.Option(min=1, help="Random cases for each property.")] = 1000,
     seed: Annotated[int, typer.Option(help="Other seeds try other cases.")] = 1,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    as_json: options.AsJson = False,
     out: Annotated[
         Path | None,
         typer.Option(
@@ -47,11 +46,11 @@ def properties(
     Exit codes: 0, the search is done, whatever it found; 2, wrong usage, the policy failed, or a
     file cannot be written.
     """
-    from rich.console import Console  # noqa: PLC0415 - keeps `--help` fast
-    from rich.progress import Progress  # noqa: PLC0415
+    from rich.console import Console
+    from rich.progress import Progress
 
-    from allocator.fairness.plugin_sandbox import PolicyFailedError  # noqa: PLC0415
-    from allocator.theory.properties.search import search  # noqa: PLC0415
+    from allocator.fairness.plugin_sandbox import PolicyFailedError
+    from allocator.theory.properties.search import search
 
     bring(policy_files)
     chosen = divisible_policy(policy, parse(parameters))
@@ -83,7 +82,7 @@ def properties(
 
 
 def _asked(wanted: str | None) -> "list[Property]":
-    from allocator.theory.properties.search import PROPERTIES  # noqa: PLC0415
+    from allocator.theory.properties.search import PROPERTIES
 
     asked = [each for each in PROPERTIES if wanted in {None, each.name}]
     if not asked:
@@ -94,7 +93,7 @@ def _asked(wanted: str | None) -> "list[Property]":
 
 
 def _as_json(outcome: "PropertySearchOutcome") -> dict[str, Any]:
-    from allocator.theory.divisible.problem_file import file_of  # noqa: PLC0415
+    from allocator.theory.divisible.problem_file import file_of
 
     found = outcome.violation
     return {
@@ -122,8 +121,8 @@ def _floats(content: dict[str, Any]) -> dict[str, Any]:
 def _show(
     policy: str, asked: "list[Property]", outcomes: "dict[str, PropertySearchOutcome]"
 ) -> None:
-    from rich.console import Console  # noqa: PLC0415
-    from rich.table import Table  # noqa: PLC0415
+    from rich.console import Console
+    from rich.table import Table
 
     table = Table(title=f"Properties of {policy}")
     table.add_column("property")
@@ -154,9 +153,9 @@ def _verdict(outcome: "PropertySearchOutcome") -> str:
 
 def _file(policy: str, name: str, violation: "Violation", problem: "Problem") -> str:
     """Return a problem file that tells what to look for in its optimum."""
-    import tomli_w  # noqa: PLC0415
+    import tomli_w
 
-    from allocator.theory.divisible.problem_file import file_of  # noqa: PLC0415
+    from allocator.theory.divisible.problem_file import file_of
 
     lied = " (this is the lie)" if problem is violation.lie else ""
     lines = [f"{policy} lacks {name}{lied}: {violation.text}."]

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from allocator.cli import options
 from allocator.cli.connection import fail_study, in_words
-from allocator.cli.parameters import Parameters, PolicyFiles, bring, parse
+from allocator.cli.parameters import bring, parse
 from allocator.contract.printable import printable
 
 if TYPE_CHECKING:
@@ -31,8 +32,8 @@ def replay(
     policy: Annotated[
         str | None, typer.Option(help="Ask what this policy would have done instead.")
     ] = None,
-    parameters: Parameters = None,
-    policy_files: PolicyFiles = None,
+    parameters: options.Parameters = None,
+    policy_files: options.PolicyFiles = None,
     save_policy: Annotated[
         Path | None,
         typer.Option(metavar="FILE", help="Write the recorded policy's own file there, and end."),
@@ -56,9 +57,9 @@ def replay(
     With --html the decisions are compared as well, and a file is written for a browser that needs
     nothing else: agents and who holds them, shares and debts over time, and at each moment why.
     """
-    from allocator.cli import tables  # noqa: PLC0415 - keeps `--help` fast
-    from allocator.fairness.plugin_sandbox import PolicyFailedError  # noqa: PLC0415
-    from allocator.service.record.event_log import EventLogError  # noqa: PLC0415
+    from allocator.cli import tables
+    from allocator.fairness.plugin_sandbox import PolicyFailedError
+    from allocator.service.record.event_log import EventLogError
 
     console = tables.console()
     bring(policy_files)
@@ -83,8 +84,8 @@ def replay(
 
 
 def _save_policy(file: Path, where: Path) -> None:
-    from allocator.service.record.event_log import recorded_code  # noqa: PLC0415
-    from allocator.service.record.replay import header_and_rest  # noqa: PLC0415
+    from allocator.service.record.event_log import recorded_code
+    from allocator.service.record.replay import header_and_rest
 
     header, _rest = header_and_rest(file)
     code = recorded_code(header.settings)
@@ -98,10 +99,10 @@ def _save_policy(file: Path, where: Path) -> None:
 
 
 def _compare(file: Path, html: Path | None, console: "Console", *, as_json: bool) -> None:
-    from rich.console import Console  # noqa: PLC0415
-    from rich.progress import Progress  # noqa: PLC0415
+    from rich.console import Console
+    from rich.progress import Progress
 
-    from allocator.service.record.replay import replay as recompute  # noqa: PLC0415
+    from allocator.service.record.replay import replay as recompute
 
     size = file.stat().st_size
     with Progress(console=Console(stderr=True), transient=True) as progress:
@@ -136,8 +137,8 @@ def _compare(file: Path, html: Path | None, console: "Console", *, as_json: bool
 
 def _filming(file: Path, progress: "Progress") -> "Filming":
     """Find out how long a log is, and be ready to make a film of it."""
-    from allocator.film.camera import interval  # noqa: PLC0415 - keeps `--help` fast
-    from allocator.service.show.filming import Filming, span  # noqa: PLC0415
+    from allocator.film.camera import interval
+    from allocator.service.show.filming import Filming, span
 
     task = progress.add_task(f"Reading {file.name}", total=None)
     every = interval(*span(file))
@@ -152,8 +153,8 @@ def _finish(html: Path, filming: "Filming", file: Path, replayed: "Replayed") ->
         EventLogError: there is nothing to be seen.
         OSError: it cannot be written.
     """
-    from allocator.film.page import write  # noqa: PLC0415 - keeps `--help` fast
-    from allocator.service.record.event_log import EventLogError  # noqa: PLC0415
+    from allocator.film.page import write
+    from allocator.service.record.event_log import EventLogError
 
     notes = []
     if replayed.left_out:
@@ -192,13 +193,13 @@ def _say(replayed: "Replayed", console: "Console") -> None:
 
 
 def _ask(file: Path, other: "Policy", console: "Console", *, as_json: bool) -> None:
-    from rich.console import Console  # noqa: PLC0415
-    from rich.progress import Progress  # noqa: PLC0415
+    from rich.console import Console
+    from rich.progress import Progress
 
-    from allocator.service.record import whatif  # noqa: PLC0415
-    from allocator.service.record.event_log import decode_settings  # noqa: PLC0415
-    from allocator.service.record.history import reconstruct  # noqa: PLC0415
-    from allocator.service.record.replay import header_and_rest, new_engine  # noqa: PLC0415
+    from allocator.service.record import whatif
+    from allocator.service.record.event_log import decode_settings
+    from allocator.service.record.history import reconstruct
+    from allocator.service.record.replay import header_and_rest, new_engine
 
     left_out: list[int] = []
     with Progress(console=Console(stderr=True), transient=True) as progress:
@@ -255,8 +256,8 @@ def show_fates(
     console: "Console",
 ) -> None:
     """Print what became of users: in fact, in a model of that, and under another policy."""
-    from rich.table import Table  # noqa: PLC0415
-    from rich.text import Text  # noqa: PLC0415
+    from rich.table import Table
+    from rich.text import Text
 
     fact, control, answer = fates
     before, after = policies
@@ -298,7 +299,7 @@ def show_fates(
 
 
 def _policy(name: str, parameters: list[str] | None) -> "Policy":
-    from allocator import plugins  # noqa: PLC0415
+    from allocator import plugins
 
     try:
         return plugins.create(name, parse(parameters))

@@ -40,7 +40,7 @@ def report(
     Exit codes: 0, done; 2, there are no results, none is of the baseline, or a file cannot be
     written.
     """
-    from allocator.simulation.studies.report import PAGE, write_report  # noqa: PLC0415 - `--help`
+    from allocator.simulation.studies.report import PAGE, write_report
 
     target = out or folder
     try:

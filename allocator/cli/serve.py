@@ -36,11 +36,11 @@ def serve(
     """
     # Not to be asked for later: what gRPC itself logs of peers, a line each, is not thinned.
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
-    from allocator.service import logs, server  # noqa: PLC0415 - keeps `--help` fast
-    from allocator.service.accounting import place  # noqa: PLC0415
-    from allocator.service.config import ConfigError, load  # noqa: PLC0415
-    from allocator.service.loop import loop_latency as pauses  # noqa: PLC0415
-    from allocator.service.store import StoreUnavailable  # noqa: PLC0415
+    from allocator.service import logs, server
+    from allocator.service.accounting import place
+    from allocator.service.config import ConfigError, load
+    from allocator.service.loop import loop_latency as pauses
+    from allocator.service.store import StoreUnavailable
 
     try:
         settings = load(config)

@@ -2,22 +2,16 @@
 
 import typer
 
-from allocator.cli.connection import (
-    DEFAULT_TIMEOUT,
-    Address,
-    AsJson,
-    ConfigFile,
-    Connection,
-    Timeout,
-)
+from allocator.cli import options
+from allocator.cli.connection import Connection
 
 
 def shadow(
     *,
-    address: Address = None,
-    config: ConfigFile = None,
-    as_json: AsJson = False,
-    timeout: Timeout = DEFAULT_TIMEOUT,
+    address: options.Address = None,
+    config: options.ConfigFile = None,
+    as_json: options.AsJson = False,
+    timeout: options.Timeout = options.DEFAULT_TIMEOUT,
 ) -> None:
     """Show the order that other policies would have now, and who would have had more or less.
 
@@ -27,7 +21,7 @@ def shadow(
     """
     reply = Connection(address, config, timeout).shadows()
 
-    from allocator.cli import tables  # noqa: PLC0415 - keeps `--help` fast
+    from allocator.cli import tables
 
     if as_json:
         typer.echo(tables.as_json(reply))

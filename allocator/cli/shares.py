@@ -2,22 +2,16 @@
 
 import typer
 
-from allocator.cli.connection import (
-    DEFAULT_TIMEOUT,
-    Address,
-    AsJson,
-    ConfigFile,
-    Connection,
-    Timeout,
-)
+from allocator.cli import options
+from allocator.cli.connection import Connection
 
 
 def shares(
     *,
-    address: Address = None,
-    config: ConfigFile = None,
-    as_json: AsJson = False,
-    timeout: Timeout = DEFAULT_TIMEOUT,
+    address: options.Address = None,
+    config: options.ConfigFile = None,
+    as_json: options.AsJson = False,
+    timeout: options.Timeout = options.DEFAULT_TIMEOUT,
 ) -> None:
     """Show what each user holds, owes and lacks, and who is next.
 
@@ -26,7 +20,7 @@ def shares(
     """
     reply = Connection(address, config, timeout).shares()
 
-    from allocator.cli import tables  # noqa: PLC0415 - keeps `--help` fast
+    from allocator.cli import tables
 
     if as_json:
         typer.echo(tables.as_json(reply))

@@ -3,23 +3,15 @@
 import json
 import time
 from dataclasses import asdict
-from enum import StrEnum
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from allocator.cli.connection import AsJson, fail_study
-from allocator.cli.parameters import (
-    Debts,
-    Parameters,
-    PolicyFiles,
-    Weights,
-    bring,
-    by_user,
-    parse,
-)
+from allocator.cli import options
+from allocator.cli.connection import fail_study
+from allocator.cli.parameters import bring, by_user, parse
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -34,80 +26,20 @@ _FOLLOWED = 40_000
 """Users at most whose shares are written for hundreds of instants."""
 
 
-class Blocking(StrEnum):
-    """What happens when the next task of the user that is next does not fit."""
-
-    HEAD_OF_LINE = "head-of-line"
-    SKIP = "skip"
-    HOLD = "hold"
-    HOLD_ALL = "hold-all"
-
-
-class Known(StrEnum):
-    """Which users count in n."""
-
-    KNOWN = "known"
-    APPEARING = "appearing"
-
-
-class Per(StrEnum):
-    """Who is a user to the policy."""
-
-    USER = "user"
-    JOB = "job"
-
-
-TraceFile = Annotated[Path, typer.Argument(metavar="TRACE", help="A Parquet file of a trace.")]
-Load = Annotated[
-    float | None,
-    typer.Option(help="One pool of this fraction of the trace's mean use, such as 0.5."),
-]
-Capacity = Annotated[
-    str | None,
-    typer.Option(
-        metavar="NAME=N,...",
-        help="One pool of this capacity.",
-        show_default="the trace's machines",
-    ),
-]
-IfItDoesNotFit = Annotated[
-    Blocking,
-    typer.Option(
-        metavar="RULE",
-        help="If the task of who is next does not fit: head-of-line waits for it, skip goes on "
-        "with others, hold and hold-all keep a machine for it.",
-    ),
-]
-HowSampled = Annotated[
-    str | None,
-    typer.Option(
-        metavar="TIME|original",
-        help="Look at users as seldom as the policy's original (docs/rivals.md), or so often: 5m.",
-        show_default="at every instant",
-    ),
-]
-WhoCounts = Annotated[
-    Known,
-    typer.Option(
-        metavar="WHO", help="Who counts: known, all from the start; appearing, each from then on."
-    ),
-]
-
-
 def simulate(
-    trace: TraceFile,
+    trace: options.TraceFile,
     *,
-    policy: Annotated[str, typer.Option(help="Who is next; docs/policies.md.")],
-    parameters: Parameters = None,
-    policy_files: PolicyFiles = None,
-    load: Load = None,
-    capacity: Capacity = None,
-    blocking: IfItDoesNotFit = Blocking.HEAD_OF_LINE,
-    users: WhoCounts = Known.KNOWN,
-    per: Annotated[Per, typer.Option(help="Who shares: users, or jobs.")] = Per.USER,
-    weights: Weights = None,
-    owes: Debts = None,
-    sampled: HowSampled = None,
+    policy: options.Policy,
+    parameters: options.Parameters = None,
+    policy_files: options.PolicyFiles = None,
+    load: options.Load = None,
+    capacity: options.Capacity = None,
+    blocking: options.BlockingRule = options.Blocking.HEAD_OF_LINE,
+    users: options.CountingRule = options.CountedUsers.KNOWN,
+    per: options.Per = options.SharingUnit.USER,
+    weights: options.Weights = None,
+    owes: options.Commitments = None,
+    sampled: options.SamplingInterval = None,
     out: Annotated[
         Path | None,
         typer.Option(
@@ -136,17 +68,17 @@ def simulate(
             help="Write the time machine: a page that plays it. Uses the plain simulator.",
         ),
     ] = None,
-    as_json: AsJson = False,
+    as_json: options.AsJson = False,
 ) -> None:
     """Start the tasks of a trace as a policy would have; docs/simulation.md.
 
     Exit codes: 0, done; 2, the trace, the policy or the setting cannot be used.
     """
-    from allocator.cli.progress import bar  # noqa: PLC0415 - keeps `--help` fast
-    from allocator.simulation import store  # noqa: PLC0415
-    from allocator.simulation.series import Series  # noqa: PLC0415
-    from allocator.simulation.setting import Setting  # noqa: PLC0415
-    from allocator.simulation.summary import summary, users_of  # noqa: PLC0415
+    from allocator.cli.progress import bar
+    from allocator.simulation import store
+    from allocator.simulation.series import Series
+    from allocator.simulation.setting import Setting
+    from allocator.simulation.summary import summary, users_of
 
     bring(policy_files)
     try:
@@ -190,7 +122,7 @@ def simulate(
     if as_json:
         typer.echo(json.dumps(answer, indent=2))
     else:
-        from allocator.cli.simulated import show  # noqa: PLC0415
+        from allocator.cli.simulated import show
 
         show(answer, outcome, fared, setting)
         if out is not None:
@@ -211,8 +143,8 @@ def _followed(trace: "Trace", setting: "Setting") -> bool:
 
 def compiled() -> float:
     """Have the fast path compiled if it is not, and say so; return the seconds that takes, or 0."""
-    from allocator.cli.progress import working  # noqa: PLC0415
-    from allocator.simulation import fast  # noqa: PLC0415 - loads a compiler
+    from allocator.cli.progress import working
+    from allocator.simulation import fast  # loads a compiler
 
     begun = time.perf_counter()
     with working("compiling the simulator, once for this machine"):
@@ -228,12 +160,12 @@ def _write(
     series: "Series | None",
 ) -> list[str]:
     """Write all that --out wants; return the names of the files."""
-    from allocator.simulation import results  # noqa: PLC0415
+    from allocator.simulation import results
 
     written = ["tasks.parquet", "users.csv", "summary.json"]
     if series is not None:
-        from allocator.simulation.studies.drawing import save  # noqa: PLC0415
-        from allocator.simulation.studies.over_time import figure_of  # noqa: PLC0415
+        from allocator.simulation.studies.drawing import save
+        from allocator.simulation.studies.over_time import figure_of
 
         title = f"{Path(answer['trace']).stem} under {answer['setting']['policy']}"
         save([("users", figure_of(outcome, users, series, title))], out)
@@ -252,8 +184,8 @@ def _filmed(
     series: "Series | None",
 ) -> "Outcome":
     """Simulate, and write a film of it."""
-    from allocator.film.page import write  # noqa: PLC0415 - keeps `--help` fast
-    from allocator.simulation.film import film  # noqa: PLC0415
+    from allocator.film.page import write
+    from allocator.simulation.film import film
 
     outcome, page = film(trace, setting, source, report, series)
     write(html, page)
@@ -268,7 +200,7 @@ def capacity_of(
     Raises:
         ValueError: There are two, or one cannot be understood.
     """
-    from allocator.simulation.setting import capacity_at, pool_of  # noqa: PLC0415
+    from allocator.simulation.setting import capacity_at, pool_of
 
     if load is not None:
         if capacity is not None:
@@ -299,10 +231,10 @@ def simulator_for(
 ) -> "tuple[bool, Callable[..., Outcome]]":
     """Return whether the fast path can be used, and what simulates."""
     if not reference:
-        from allocator.simulation import fast  # noqa: PLC0415 - loads a compiler
+        from allocator.simulation import fast  # loads a compiler
 
         if fast.supports(setting):
             return True, partial(fast.simulate, events=events)
-    from allocator.simulation import reference as plain  # noqa: PLC0415
+    from allocator.simulation import reference as plain
 
     return False, plain.simulate

@@ -2,25 +2,12 @@
 
 import time
 from datetime import UTC, datetime
-from typing import Annotated
 
 import typer
 
 _FORMS = (
     "write a day (2026-11-22), an instant (2026-11-22T14:00), or such as 36h or 7d for so long ago"
 )
-
-Since = Annotated[
-    str | None,
-    typer.Option(
-        "--since",
-        help="A day, an instant, or so long ago: 2026-11-22, 2026-11-22T14:00, 36h, 7d; UTC.",
-        show_default="the begin of this day",
-    ),
-]
-Until = Annotated[
-    str | None, typer.Option("--until", help="Likewise; not included.", show_default="now")
-]
 
 
 def duration(text: str) -> float:
@@ -63,6 +50,6 @@ def _instant(text: str, now: float, option: str) -> float:
 
 
 def _read(text: str) -> float | None:
-    from allocator.fairness import durations  # noqa: PLC0415 - keeps `--help` fast
+    from allocator.fairness import durations
 
     return durations.read(text, {**durations.UNITS, "w": 604800.0})

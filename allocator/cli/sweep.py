@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from allocator.cli import options
 from allocator.cli.connection import fail_study
-from allocator.cli.parameters import PolicyFiles, bring
+from allocator.cli.parameters import bring
 from allocator.cli.simulate import compiled
 
 if TYPE_CHECKING:
@@ -44,11 +45,11 @@ def sweep(
     out: Annotated[
         Path | None, typer.Option(help="Folder for results.", show_default="runs/SWEEP")
     ] = None,
-    policy_files: PolicyFiles = None,
+    policy_files: options.PolicyFiles = None,
     jobs: Jobs = -1,
     backend: Backend = "loky",
     scheduler: Scheduler = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    as_json: options.AsJson = False,
 ) -> None:
     """Simulate every combination of traces, policies and loads that a file names.
 
@@ -57,14 +58,14 @@ def sweep(
 
     Exit codes: 0, done; 2, the file or a trace cannot be used.
     """
-    from allocator.simulation.studies.plan import (  # noqa: PLC0415 - keeps `--help` fast
+    from allocator.simulation.studies.plan import (
         Recorded,
         TraceFile,
         read_sweep,
     )
-    from allocator.simulation.studies.results import write_index  # noqa: PLC0415
-    from allocator.simulation.studies.sources import recorded, resolve  # noqa: PLC0415
-    from allocator.simulation.studies.sweep import SimulatorKind, cells_of  # noqa: PLC0415
+    from allocator.simulation.studies.results import write_index
+    from allocator.simulation.studies.sources import recorded, resolve
+    from allocator.simulation.studies.sweep import SimulatorKind, cells_of
 
     bring(policy_files)
     try:
@@ -94,8 +95,8 @@ def sweep(
 
 def compute(cells: "Sequence[Cell]", folder: Path, engine: "SimulatorKind") -> int:
     """Compute what is missing and show how far it is; return how many were missing."""
-    from rich.console import Console  # noqa: PLC0415
-    from rich.progress import (  # noqa: PLC0415
+    from rich.console import Console
+    from rich.progress import (
         BarColumn,
         MofNCompleteColumn,
         Progress,
@@ -104,7 +105,7 @@ def compute(cells: "Sequence[Cell]", folder: Path, engine: "SimulatorKind") -> i
         TimeRemainingColumn,
     )
 
-    from allocator.simulation.studies import sweep as engine_room  # noqa: PLC0415
+    from allocator.simulation.studies import sweep as engine_room
 
     if any(cell.engine == "fast" and not cell.is_finished(folder) for cell in cells):
         compiled()  # or every process would, behind a bar that stands still

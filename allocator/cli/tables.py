@@ -107,7 +107,7 @@ def table_of_resources(user: admin.UserShare, cluster: admin.Cluster) -> Table:
 
 def table_of_weights(users: Sequence[admin.UserShare]) -> Table:
     """Return a line for each user: its weight, whose word that is, and until when."""
-    from allocator.service.show.formatting import duration  # noqa: PLC0415 - keeps `--help` fast
+    from allocator.service.show.formatting import duration
 
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
     table.add_column("user", no_wrap=True, overflow="ellipsis")
@@ -140,7 +140,7 @@ def lines_of_cluster(cluster: admin.Cluster) -> str:
         f"allocated: {used}",
     ]
     if cluster.HasField("next_passing"):
-        from allocator.service.show.formatting import duration  # noqa: PLC0415 - keeps `--help` fast
+        from allocator.service.show.formatting import duration
 
         passing = cluster.next_passing
         lines.append(
@@ -152,7 +152,7 @@ def lines_of_cluster(cluster: admin.Cluster) -> str:
 
 def line_without_master(cluster: admin.Cluster) -> str:
     """Return since when no master is connected, and whether that is all there is to it."""
-    from allocator.service.show.formatting import duration  # noqa: PLC0415 - keeps `--help` fast
+    from allocator.service.show.formatting import duration
 
     if cluster.agents or cluster.frameworks:
         told = "nobody gets offers; what is shown is of then"
@@ -207,7 +207,7 @@ def _changed_commitments(before: admin.UserShare, after: admin.UserShare) -> lis
 
 
 def _lasting(row: admin.UserShare) -> str:
-    from allocator.service.show.formatting import duration  # noqa: PLC0415 - keeps `--help` fast
+    from allocator.service.show.formatting import duration
 
     return f" for {duration(row.boost_ends_after)}" if row.HasField("boost_ends_after") else ""
 

@@ -6,14 +6,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from allocator.cli.connection import (
-    DEFAULT_TIMEOUT,
-    Address,
-    AsJson,
-    ConfigFile,
-    Connection,
-    Timeout,
-)
+from allocator.cli import options
+from allocator.cli.connection import Connection
 
 if TYPE_CHECKING:
     from rich.console import Group
@@ -27,10 +21,10 @@ _PAUSE = 1.0
 def top(
     *,
     once: Annotated[bool, typer.Option("--once", help="Show it once and end.")] = False,
-    address: Address = None,
-    config: ConfigFile = None,
-    as_json: AsJson = False,
-    timeout: Timeout = DEFAULT_TIMEOUT,
+    address: options.Address = None,
+    config: options.ConfigFile = None,
+    as_json: options.AsJson = False,
+    timeout: options.Timeout = options.DEFAULT_TIMEOUT,
 ) -> None:
     """Show each second how users stand, what is allocated, and who may overtake whom next.
 
@@ -48,7 +42,7 @@ def top(
 
 def _print(connection: Connection, *, once: bool, as_json: bool) -> None:
     """Print one look after the other."""
-    from allocator.cli import tables  # noqa: PLC0415 - keeps `--help` fast
+    from allocator.cli import tables
 
     console = tables.console()
     while True:
@@ -64,9 +58,9 @@ def _print(connection: Connection, *, once: bool, as_json: bool) -> None:
 
 def _show(connection: Connection) -> None:
     """Show each look in place of the one before."""
-    from rich.live import Live  # noqa: PLC0415
+    from rich.live import Live
 
-    from allocator.cli import tables  # noqa: PLC0415
+    from allocator.cli import tables
 
     first = _look(connection.shares())
     with Live(first, console=tables.console(), screen=True, auto_refresh=False) as live:
@@ -76,9 +70,9 @@ def _show(connection: Connection) -> None:
 
 
 def _look(reply: "admin.SharesReply") -> "Group":
-    from rich.console import Group  # noqa: PLC0415
+    from rich.console import Group
 
-    from allocator.cli import tables  # noqa: PLC0415
+    from allocator.cli import tables
 
     table = tables.table_of_users(reply.users, tables.console().width)
     return Group(tables.lines_of_cluster(reply.cluster), "", table)

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
-from allocator.cli.connection import REFUSED, USAGE, AsJson, fail
+from allocator.cli import options
+from allocator.cli.connection import REFUSED, USAGE, fail
 from allocator.cli.trace_fit import fit
 from allocator.files import csv_cell
 
@@ -25,8 +26,6 @@ trace_app = typer.Typer(
     no_args_is_help=True,
 )
 _EXIT_CODES = "Exit codes: 0 done; 1 there is nothing to do it with; 2 a file cannot be used."
-
-_Path = Annotated[Path, typer.Argument(metavar="TRACE", help="A Parquet file of a trace.")]
 
 
 class Form(StrEnum):
@@ -67,7 +66,7 @@ def convert(
             "one or several.",
         ),
     ],
-    trace: _Path,
+    trace: options.TraceFile,
     *,
     form: Annotated[
         Form,
@@ -109,10 +108,10 @@ def convert(
         Path | None,
         typer.Option(help="Write every row that was left out to this CSV: reason, file, line."),
     ] = None,
-    as_json: AsJson = False,
+    as_json: options.AsJson = False,
 ) -> None:
     """Make a trace of a file in another form; rows that cannot be used are counted and named."""
-    from allocator.simulation import store  # noqa: PLC0415 - keeps `--help` fast
+    from allocator.simulation import store
 
     if form is Form.LOG:
         if left_out or users or machines or nodes or timezone or demand_at:
@@ -151,10 +150,10 @@ def convert(
 
 
 @trace_app.command(epilog=_EXIT_CODES)
-def stats(trace: _Path, *, as_json: AsJson = False) -> None:
+def stats(trace: options.TraceFile, *, as_json: options.AsJson = False) -> None:
     """Say how many tasks, users and jobs there are, and how long, big and constrained they are."""
-    from allocator.simulation import store  # noqa: PLC0415
-    from allocator.simulation.statistics import statistics  # noqa: PLC0415
+    from allocator.simulation import store
+    from allocator.simulation.statistics import statistics
 
     with _reading(), _working("reading"):
         read = store.read(trace)
@@ -169,13 +168,13 @@ def stats(trace: _Path, *, as_json: AsJson = False) -> None:
 
 @trace_app.command(epilog=_EXIT_CODES)
 def head(
-    trace: _Path,
+    trace: options.TraceFile,
     *,
     count: Annotated[int, typer.Option("--count", "-n", min=1, help="How many tasks.")] = 10,
-    as_json: AsJson = False,
+    as_json: options.AsJson = False,
 ) -> None:
     """Print the first tasks."""
-    from allocator.simulation import store  # noqa: PLC0415
+    from allocator.simulation import store
 
     with _reading():
         read = store.read(trace, count)
@@ -189,20 +188,20 @@ def head(
 @trace_app.command(epilog=_EXIT_CODES)
 def generate(
     workload: Annotated[Workload, typer.Argument(help="What to imitate.")],
-    trace: _Path,
+    trace: options.TraceFile,
     *,
     seed: Annotated[int, typer.Option(min=0, help="The same seed gives the same trace.")] = 0,
     tasks: Annotated[
         int | None, typer.Option(min=1, help="How many tasks.", show_default="as published")
     ] = None,
-    as_json: AsJson = False,
+    as_json: options.AsJson = False,
 ) -> None:
     """Make up a workload, and say how close it comes to what is known of the real one."""
-    from rich.console import Console  # noqa: PLC0415
-    from rich.progress import Progress  # noqa: PLC0415
+    from rich.console import Console
+    from rich.progress import Progress
 
-    from allocator.simulation import store  # noqa: PLC0415
-    from allocator.simulation.generator import (  # noqa: PLC0415
+    from allocator.simulation import store
+    from allocator.simulation.generator import (
         google_constrained_hour,
         google_month,
         google_month_plain,
@@ -239,8 +238,8 @@ def _reading() -> Iterator[None]:
 
 @contextmanager
 def _working(what: str) -> Iterator[None]:
-    from rich.console import Console  # noqa: PLC0415
-    from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn  # noqa: PLC0415
+    from rich.console import Console
+    from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
     columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
     with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
@@ -258,7 +257,7 @@ def _converted(
     timezone: str | None,
     demand_at: DemandMoment | None,
 ) -> "Conversion":
-    from allocator.simulation.formats import (  # noqa: PLC0415
+    from allocator.simulation.formats import (
         csv,
         google,
         htcondor,
@@ -289,12 +288,12 @@ def _converted(
 
 
 def _convert_logs(sources: list[Path], trace: Path, *, as_json: bool) -> None:
-    from allocator.cli import own_history  # noqa: PLC0415
-    from allocator.cli.progress import bar  # noqa: PLC0415
-    from allocator.cli.tables import console  # noqa: PLC0415
-    from allocator.contract.printable import printable  # noqa: PLC0415
-    from allocator.service.record.event_log import EventLogError  # noqa: PLC0415
-    from allocator.simulation import store  # noqa: PLC0415
+    from allocator.cli import own_history
+    from allocator.cli.progress import bar
+    from allocator.cli.tables import console
+    from allocator.contract.printable import printable
+    from allocator.service.record.event_log import EventLogError
+    from allocator.simulation import store
 
     done = entries = 0
     try:
@@ -337,7 +336,7 @@ def _convert_logs(sources: list[Path], trace: Path, *, as_json: bool) -> None:
 
 
 def _write_left_out(left_out: "LeftOut", path: Path) -> None:
-    import csv  # noqa: PLC0415
+    import csv
 
     with path.open("w", newline="") as file:
         writer = csv.writer(file)
@@ -380,7 +379,7 @@ def _without_tasks(trace: "Trace") -> list[str]:
 
 
 def _use_as_json(trace: "Trace") -> dict[str, Any]:
-    from allocator.simulation.formats.conversion import resource_hours  # noqa: PLC0415
+    from allocator.simulation.formats.conversion import resource_hours
 
     hours = resource_hours(trace)
     return {"resource_hours": hours, "core_hours": hours.get("cpus")}
@@ -394,9 +393,9 @@ def _rows_as_json(rows: "LeftOut") -> dict[str, Any]:
 
 
 def _show_conversion(conversion: "Conversion") -> None:
-    from allocator.cli.tables import console  # noqa: PLC0415
-    from allocator.contract.printable import printable  # noqa: PLC0415
-    from allocator.service.show.formatting import counted  # noqa: PLC0415
+    from allocator.cli.tables import console
+    from allocator.contract.printable import printable
+    from allocator.service.show.formatting import counted
 
     trace = conversion.trace
     print_line = console().print
@@ -428,9 +427,9 @@ def _show_conversion(conversion: "Conversion") -> None:
 
 
 def _show_use(trace: "Trace") -> None:
-    from allocator.cli.tables import console  # noqa: PLC0415
-    from allocator.contract.printable import printable  # noqa: PLC0415
-    from allocator.simulation.formats.conversion import resource_hours  # noqa: PLC0415
+    from allocator.cli.tables import console
+    from allocator.contract.printable import printable
+    from allocator.simulation.formats.conversion import resource_hours
 
     hours = resource_hours(trace)
     if "cpus" in hours:
@@ -441,8 +440,8 @@ def _show_use(trace: "Trace") -> None:
 
 def _show_rows_by_reason(rows: "LeftOut", reads: str | None = None) -> None:
     """Print a line for each reason, or for what these rows do."""
-    from allocator.cli.tables import console  # noqa: PLC0415
-    from allocator.contract.printable import printable  # noqa: PLC0415
+    from allocator.cli.tables import console
+    from allocator.contract.printable import printable
 
     for reason, count in rows.counts().items():
         places = ", ".join(rows.first(reason))
@@ -453,10 +452,10 @@ def _show_rows_by_reason(rows: "LeftOut", reads: str | None = None) -> None:
 
 
 def _show_statistics(found: "Statistics") -> None:
-    from rich.table import Table  # noqa: PLC0415
+    from rich.table import Table
 
-    from allocator.cli.tables import console  # noqa: PLC0415
-    from allocator.contract.printable import printable  # noqa: PLC0415
+    from allocator.cli.tables import console
+    from allocator.contract.printable import printable
 
     out = console()
     out.print(
@@ -485,9 +484,9 @@ def _show_statistics(found: "Statistics") -> None:
 
 
 def _show_moments(moments: "list[Moment]") -> None:
-    from rich.table import Table  # noqa: PLC0415
+    from rich.table import Table
 
-    from allocator.cli.tables import console  # noqa: PLC0415
+    from allocator.cli.tables import console
 
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
     table.add_column("moment")
@@ -522,10 +521,10 @@ def _rows(trace: "Trace") -> Iterator[dict[str, Any]]:
 
 
 def _show_rows(rows: list[dict[str, Any]], resources: tuple[str, ...]) -> None:
-    from rich.table import Table  # noqa: PLC0415
+    from rich.table import Table
 
-    from allocator.cli.tables import console  # noqa: PLC0415
-    from allocator.contract.printable import printable  # noqa: PLC0415
+    from allocator.cli.tables import console
+    from allocator.contract.printable import printable
 
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
     for heading in ("submitted, s", "run time, s"):

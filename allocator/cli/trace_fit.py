@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from allocator.cli.connection import USAGE, AsJson, fail
+from allocator.cli import options
+from allocator.cli.connection import USAGE, fail
 from allocator.cli.simulate import compiled
 
 if TYPE_CHECKING:
@@ -22,7 +23,7 @@ def fit(
         int, typer.Option(min=0, help="Search so many others first; 0: those in use.")
     ] = 0,
     seed: Annotated[int, typer.Option(min=0, help="Of what is drawn.")] = 1,
-    as_json: AsJson = False,
+    as_json: options.AsJson = False,
 ) -> None:
     """Hold google-month against all that is published of the real one and of simulations of it.
 
@@ -33,9 +34,9 @@ def fit(
 
     Exit codes: 0, done; 2, no months can be made so.
     """
-    from allocator.cli.progress import bar  # noqa: PLC0415 - keeps `--help` fast
-    from allocator.simulation.generator.google_month import FITTED  # noqa: PLC0415
-    from allocator.simulation.studies import fingerprints, fitting  # noqa: PLC0415
+    from allocator.cli.progress import bar
+    from allocator.simulation.generator.google_month import FITTED
+    from allocator.simulation.studies import fingerprints, fitting
 
     several = fingerprints.Months(tasks, tuple(range(1, months + 1)))
     total = fingerprints.simulations(several, fingerprints.LOADS)
@@ -61,9 +62,9 @@ def fit(
 
 
 def _show(whole: "Fit") -> None:
-    from rich.table import Table  # noqa: PLC0415
+    from rich.table import Table
 
-    from allocator.cli.tables import console  # noqa: PLC0415
+    from allocator.cli.tables import console
 
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
     table.add_column("published")

@@ -11,15 +11,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from allocator.cli.connection import (
-    DEFAULT_TIMEOUT,
-    Address,
-    AsJson,
-    ConfigFile,
-    Connection,
-    Timeout,
-)
-from allocator.cli.span import Since, Until, span
+from allocator.cli import options
+from allocator.cli.connection import Connection
+from allocator.cli.span import span
 from allocator.files import csv_cell
 
 if TYPE_CHECKING:
@@ -63,8 +57,8 @@ class By(StrEnum):
 
 def usage(
     *,
-    since: Since = None,
-    until: Until = None,
+    since: options.Since = None,
+    until: options.Until = None,
     by: Annotated[
         By, typer.Option("--by", help="A line for each user or role, or for each user and day.")
     ] = By.USER,
@@ -75,10 +69,10 @@ def usage(
         ),
     ] = None,
     as_csv: Annotated[bool, typer.Option("--csv", help="Print CSV, in seconds.")] = False,
-    address: Address = None,
-    config: ConfigFile = None,
-    as_json: AsJson = False,
-    timeout: Timeout = DEFAULT_TIMEOUT,
+    address: options.Address = None,
+    config: options.ConfigFile = None,
+    as_json: options.AsJson = False,
+    timeout: options.Timeout = options.DEFAULT_TIMEOUT,
 ) -> None:
     """Show what users have held, over-used and owed, and how long they waited.
 
@@ -91,7 +85,7 @@ def usage(
     begin, end = span(since, until)
     reply = Connection(address, config, timeout).usage(begin, end, by.value, users or ())
     whom = By.ROLE.value if by is By.ROLE else By.USER.value
-    from allocator.contract.printable import printable  # noqa: PLC0415 - keeps `--help` fast
+    from allocator.contract.printable import printable
 
     if missing := sorted({*(users or ())} - {row.user for row in reply.rows}):
         typer.echo(
@@ -104,7 +98,7 @@ def usage(
         writer.writerows(_rows(reply.rows))
         return
 
-    from allocator.cli import tables  # noqa: PLC0415 - keeps `--help` fast
+    from allocator.cli import tables
 
     if as_json:
         typer.echo(tables.as_json(reply))
@@ -122,12 +116,12 @@ def usage(
 
 def audit(
     *,
-    since: Since = None,
-    until: Until = None,
-    address: Address = None,
-    config: ConfigFile = None,
-    as_json: AsJson = False,
-    timeout: Timeout = DEFAULT_TIMEOUT,
+    since: options.Since = None,
+    until: options.Until = None,
+    address: options.Address = None,
+    config: options.ConfigFile = None,
+    as_json: options.AsJson = False,
+    timeout: options.Timeout = options.DEFAULT_TIMEOUT,
 ) -> None:
     """Show what operators have ordered: who, from where, when, and what that changed.
 
@@ -137,7 +131,7 @@ def audit(
     begin, end = span(since, until)
     reply = Connection(address, config, timeout).audit(begin, end)
 
-    from allocator.cli import tables  # noqa: PLC0415 - keeps `--help` fast
+    from allocator.cli import tables
 
     if as_json:
         typer.echo(tables.as_json(reply))
@@ -185,7 +179,7 @@ def _told(message: "admin.Usage | admin.Used", name: str) -> object:
 
 def _note(reply: "admin.UsageReply") -> str:
     """Say in which units amounts are, and which rows the total leaves out."""
-    from allocator.contract.printable import printable  # noqa: PLC0415
+    from allocator.contract.printable import printable
 
     units = {
         f"{printable(name)} in {printable(used.unit.replace('-seconds', '-hours'))}"
@@ -202,7 +196,7 @@ def _table(rows: Sequence["admin.Usage"], whom: str, width: int, *, by_day: bool
 
     A narrow terminal does without columns, then a long name is cut; never a number.
     """
-    from rich.console import Console  # noqa: PLC0415
+    from rich.console import Console
 
     longest = max(len(row.user or _TOTAL) for row in rows)
     spare = max(0, longest - _NAME)
@@ -223,10 +217,10 @@ def _table(rows: Sequence["admin.Usage"], whom: str, width: int, *, by_day: bool
 def _table_with(
     rows: Sequence["admin.Usage"], whom: str, told: Sequence[str], *, by_day: bool
 ) -> "Table":
-    from rich.table import Table  # noqa: PLC0415
-    from rich.text import Text  # noqa: PLC0415
+    from rich.table import Table
+    from rich.text import Text
 
-    from allocator.contract.printable import printable  # noqa: PLC0415
+    from allocator.contract.printable import printable
 
     table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0), header_style="bold")
     if by_day:
@@ -255,7 +249,7 @@ def _day(row: "admin.Usage") -> str:
 
 
 def _line(order: "admin.Ordered") -> str:
-    from allocator.contract.printable import printable  # noqa: PLC0415
+    from allocator.contract.printable import printable
 
     at = f"{datetime.fromtimestamp(order.at, tz=UTC):%Y-%m-%d %H:%M:%S}"
     who = f"{order.who} ({order.how}, {order.peer})" if order.how != "address" else order.who

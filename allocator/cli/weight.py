@@ -4,15 +4,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from allocator.cli.connection import (
-    DEFAULT_TIMEOUT,
-    EXIT_CODES,
-    Address,
-    AsJson,
-    ConfigFile,
-    Connection,
-    Timeout,
-)
+from allocator.cli import options
+from allocator.cli.connection import EXIT_CODES, Connection
 from allocator.cli.span import duration
 
 if TYPE_CHECKING:
@@ -20,21 +13,19 @@ if TYPE_CHECKING:
 
 weight_app = typer.Typer(help="See and change what users are entitled to.", no_args_is_help=True)
 
-_User = Annotated[str, typer.Argument(help="One that `longshare shares` shows.")]
-
 
 @weight_app.command("list", epilog=EXIT_CODES)
 def list_weights(
     *,
-    address: Address = None,
-    config: ConfigFile = None,
-    as_json: AsJson = False,
-    timeout: Timeout = DEFAULT_TIMEOUT,
+    address: options.Address = None,
+    config: options.ConfigFile = None,
+    as_json: options.AsJson = False,
+    timeout: options.Timeout = options.DEFAULT_TIMEOUT,
 ) -> None:
     """Show users' weights, whose word each is, and until when."""
     reply = Connection(address, config, timeout).shares()
 
-    from allocator.cli import tables  # noqa: PLC0415 - keeps `--help` fast
+    from allocator.cli import tables
 
     if as_json:
         typer.echo(tables.as_json(reply))
@@ -44,24 +35,24 @@ def list_weights(
 
 @weight_app.command("set", epilog=EXIT_CODES)
 def set_weight(
-    user: _User,
+    user: options.KnownUser,
     weight: Annotated[float, typer.Argument(help="A positive number.")],
     *,
     lasting: Annotated[
         str | None,
         typer.Option("--for", help="A boost: for so long, as 90s, 30m, 2h, 7d; then as before."),
     ] = None,
-    address: Address = None,
-    config: ConfigFile = None,
-    as_json: AsJson = False,
-    timeout: Timeout = DEFAULT_TIMEOUT,
+    address: options.Address = None,
+    config: options.ConfigFile = None,
+    as_json: options.AsJson = False,
+    timeout: options.Timeout = options.DEFAULT_TIMEOUT,
 ) -> None:
     """Give a user a weight; it wins over the master's weights and the configuration.
 
     With --for it is a boost: it survives restarts, ends by the master's clock, and then what held
     before holds again.
     """
-    from allocator.contract import operator_pb2 as operator  # noqa: PLC0415
+    from allocator.contract import operator_pb2 as operator
 
     try:
         seconds = None if lasting is None else duration(lasting)
@@ -74,21 +65,21 @@ def set_weight(
 
 @weight_app.command("unset", epilog=EXIT_CODES)
 def unset_weight(
-    user: _User,
+    user: options.KnownUser,
     *,
-    address: Address = None,
-    config: ConfigFile = None,
-    as_json: AsJson = False,
-    timeout: Timeout = DEFAULT_TIMEOUT,
+    address: options.Address = None,
+    config: options.ConfigFile = None,
+    as_json: options.AsJson = False,
+    timeout: options.Timeout = options.DEFAULT_TIMEOUT,
 ) -> None:
     """Take orders back: the master's weight holds again, else the configuration's, else 1."""
-    from allocator.contract import operator_pb2 as operator  # noqa: PLC0415
+    from allocator.contract import operator_pb2 as operator
 
     order = operator.Order(set_weight=operator.SetWeight(user=user))
     _tell(Connection(address, config, timeout).order(order, [user]), as_json=as_json)
 
 
 def _tell(reply: "admin.OrderReply", *, as_json: bool) -> None:
-    from allocator.cli import tables  # noqa: PLC0415
+    from allocator.cli import tables
 
     typer.echo(tables.as_json(reply) if as_json else tables.lines_of_changes(reply))

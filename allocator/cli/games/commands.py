@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from allocator.cli.connection import USAGE, AsJson, fail
+from allocator.cli import options
+from allocator.cli.connection import USAGE, fail
 from allocator.cli.games.show import (
     climbed_as_json,
     outcome_as_json,
@@ -68,15 +69,15 @@ def search(
     patience: _Patience = 0.9,
     alpha: _Alpha = 0.0,
     longest: _Longest = 20,
-    as_json: AsJson = False,
+    as_json: options.AsJson = False,
     out: _Out = None,
 ) -> None:
     """Search for games in which a property does not hold, and print the smallest found."""
-    from rich.console import Console  # noqa: PLC0415 - keeps `--help` fast
-    from rich.progress import Progress  # noqa: PLC0415
+    from rich.console import Console
+    from rich.progress import Progress
 
-    from allocator.theory.games.drawing import GameLimits  # noqa: PLC0415
-    from allocator.theory.games.search import search as look  # noqa: PLC0415
+    from allocator.theory.games.drawing import GameLimits
+    from allocator.theory.games.search import search as look
 
     chosen, asked = _policy(policy), _properties(wanted)
     if out is not None and wanted is None:
@@ -124,15 +125,15 @@ def worst(
     patience: _Patience = 0.9,
     alpha: _Alpha = 0.0,
     longest: _Longest = 20,
-    as_json: AsJson = False,
+    as_json: options.AsJson = False,
     out: _Out = None,
 ) -> None:
     """Climb to a game in which a lie pays as much as can be found."""
-    from rich.console import Console  # noqa: PLC0415
-    from rich.progress import Progress  # noqa: PLC0415
+    from rich.console import Console
+    from rich.progress import Progress
 
-    from allocator.theory.games.drawing import GameLimits  # noqa: PLC0415
-    from allocator.theory.games.search import Effort, climb  # noqa: PLC0415
+    from allocator.theory.games.drawing import GameLimits
+    from allocator.theory.games.search import Effort, climb
 
     chosen = _policy(policy)
     if members < users:
@@ -169,10 +170,10 @@ def play(
     file: Annotated[Path, typer.Argument(metavar="GAME.toml", help="The game; docs/games.md.")],
     *,
     policy: _Policy,
-    as_json: AsJson = False,
+    as_json: options.AsJson = False,
 ) -> None:
     """Play a game with the truth and with what users claim, and say what is wrong with it."""
-    from allocator.theory.games.game import read_game  # noqa: PLC0415
+    from allocator.theory.games.game import read_game
 
     chosen = _policy(policy)
     try:
@@ -201,13 +202,13 @@ def gains(
     ),
 ) -> None:
     """Climb to the worst lie for each δ, n and number of resources; a table and a figure."""
-    from rich.console import Console  # noqa: PLC0415
-    from rich.progress import Progress  # noqa: PLC0415
+    from rich.console import Console
+    from rich.progress import Progress
 
-    from allocator.cli.games.figure import draw_gains, write_gains  # noqa: PLC0415
-    from allocator.theory.games.gains import cells  # noqa: PLC0415
-    from allocator.theory.games.gains import gains as climb_all  # noqa: PLC0415
-    from allocator.theory.games.search import Effort  # noqa: PLC0415
+    from allocator.cli.games.figure import draw_gains, write_gains
+    from allocator.theory.games.gains import cells
+    from allocator.theory.games.gains import gains as climb_all
+    from allocator.theory.games.search import Effort
 
     try:
         asked = cells(
@@ -233,7 +234,7 @@ def gains(
 
 
 def _policy(name: str) -> "GamePolicy":
-    from allocator.theory.games.policies import policy_of  # noqa: PLC0415
+    from allocator.theory.games.policies import policy_of
 
     try:
         return policy_of(name)
@@ -242,7 +243,7 @@ def _policy(name: str) -> "GamePolicy":
 
 
 def _properties(wanted: str | None) -> "list[TimeProperty]":
-    from allocator.theory.games.properties import PROPERTIES  # noqa: PLC0415
+    from allocator.theory.games.properties import PROPERTIES
 
     if wanted is not None and wanted not in PROPERTIES:
         raise typer.BadParameter(
@@ -258,9 +259,9 @@ def _below_one(delta: float | None) -> Fraction | None:
 
 
 def _write(out: Path, game: "Game", text: str) -> None:
-    import tomli_w  # noqa: PLC0415
+    import tomli_w
 
-    from allocator.theory.games.game import file_of  # noqa: PLC0415
+    from allocator.theory.games.game import file_of
 
     try:
         out.write_text(f"# {text}\n" + tomli_w.dumps(file_of(game)), encoding="utf-8")

@@ -21,7 +21,7 @@ def outcome_as_json(outcome: "GameSearchOutcome") -> dict[str, Any]:
 
 
 def _found_as_json(found: "Found") -> dict[str, Any]:
-    from allocator.theory.games.game import file_of  # noqa: PLC0415
+    from allocator.theory.games.game import file_of
 
     return {**_complaint_as_json(found.complaint), "game": file_of(found.game)}
 
@@ -37,7 +37,7 @@ def _complaint_as_json(complaint: "Violation") -> dict[str, Any]:
 
 def climbed_as_json(climbed: "Climbed") -> dict[str, Any]:
     """Return the worst game of a climb."""
-    from allocator.theory.games.game import file_of  # noqa: PLC0415
+    from allocator.theory.games.game import file_of
 
     return {
         "truthful": float(climbed.truthful),
@@ -49,8 +49,8 @@ def climbed_as_json(climbed: "Climbed") -> dict[str, Any]:
 
 def played_as_json(policy: "GamePolicy", game: "Game") -> dict[str, Any]:
     """Return what a game comes to with the truth and with the claims."""
-    from allocator.theory.games.mechanism import play as played  # noqa: PLC0415
-    from allocator.theory.games.mechanism import worth  # noqa: PLC0415
+    from allocator.theory.games.mechanism import play as played
+    from allocator.theory.games.mechanism import worth
 
     truth, told = played(policy, game, game.truth), played(policy, game, game.told)
     complaints = {name: each(policy, game) for name, each in _complaints(game).items()}
@@ -71,7 +71,7 @@ def played_as_json(policy: "GamePolicy", game: "Game") -> dict[str, Any]:
 
 def _complaints(game: "Game") -> dict[str, Any]:
     """Return the properties that are defined for a game."""
-    from allocator.theory.games.properties import PROPERTIES  # noqa: PLC0415
+    from allocator.theory.games.properties import PROPERTIES
 
     return {
         name: each.complaint
@@ -82,8 +82,8 @@ def _complaints(game: "Game") -> dict[str, Any]:
 
 def show_outcomes(policy: "GamePolicy", outcomes: "dict[str, GameSearchOutcome]") -> None:
     """Print what a search has come to, and the smallest games."""
-    from rich.console import Console  # noqa: PLC0415
-    from rich.table import Table  # noqa: PLC0415
+    from rich.console import Console
+    from rich.table import Table
 
     table = Table(title=f"Properties of {policy.name} over time")
     table.add_column("property")
@@ -100,12 +100,12 @@ def show_outcomes(policy: "GamePolicy", outcomes: "dict[str, GameSearchOutcome]"
 
 def show_game(policy: "GamePolicy", game: "Game") -> None:
     """Print a game stage by stage (of a stage that lasts, the mean utility), and who complains."""
-    from rich.console import Console  # noqa: PLC0415
-    from rich.markup import escape  # noqa: PLC0415
-    from rich.table import Table  # noqa: PLC0415
+    from rich.console import Console
+    from rich.markup import escape
+    from rich.table import Table
 
-    from allocator.theory.games.mechanism import play as played  # noqa: PLC0415
-    from allocator.theory.games.mechanism import utility, worth  # noqa: PLC0415
+    from allocator.theory.games.mechanism import play as played
+    from allocator.theory.games.mechanism import utility, worth
 
     truth, told = played(policy, game, game.truth), played(policy, game, game.told)
     lied = any(user.claims is not None for user in game.users)

@@ -1,0 +1,136 @@
+"""Options and arguments that several commands share."""
+
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+DEFAULT_TIMEOUT = 10.0
+"""Seconds to wait for an answer of the service."""
+
+
+class Blocking(StrEnum):
+    """Reactions if the next task of the next user does not fit."""
+
+    HEAD_OF_LINE = "head-of-line"
+    SKIP = "skip"
+    HOLD = "hold"
+    HOLD_ALL = "hold-all"
+
+
+class CountedUsers(StrEnum):
+    """Users that count towards the number of users, n."""
+
+    KNOWN = "known"
+    APPEARING = "appearing"
+
+
+class SharingUnit(StrEnum):
+    """Units that the policy treats as users."""
+
+    USER = "user"
+    JOB = "job"
+
+
+Address = Annotated[
+    str | None,
+    typer.Option(
+        "--address",
+        envvar="LONGSHARE_ADDRESS",
+        help="Where the service listens: HOST:PORT or unix:///PATH.",
+        show_default="that of --config, else 127.0.0.1:5060",
+    ),
+]
+ConfigFile = Annotated[
+    Path | None,
+    typer.Option("--config", "-c", help="The service's TOML file, to read its address from."),
+]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+Timeout = Annotated[
+    float, typer.Option(min=0.001, max=86400.0, help="Seconds to wait for an answer.")
+]
+KnownUser = Annotated[str, typer.Argument(help="One that `longshare shares` shows.")]
+Duration = Annotated[
+    str | None,
+    typer.Option("--for", help="For how long: 90s, 30m, 2h, 7d."),
+]
+Since = Annotated[
+    str | None,
+    typer.Option(
+        "--since",
+        help="A day, an instant, or so long ago: 2026-11-22, 2026-11-22T14:00, 36h, 7d; UTC.",
+        show_default="the begin of this day",
+    ),
+]
+Until = Annotated[
+    str | None, typer.Option("--until", help="Likewise; not included.", show_default="now")
+]
+
+Policy = Annotated[str, typer.Option(help="Who is next; docs/policies.md.")]
+DivisiblePolicy = Annotated[
+    str, typer.Option(help="tsf, stsf, cdrf, drfh, per-machine-drf, cmmf, drf or sdrf.")
+]
+Parameters = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set", "--parameter", metavar="KEY=VALUE", help="A parameter of that policy; repeatable."
+    ),
+]
+PolicyFiles = Annotated[
+    list[Path] | None,
+    typer.Option(
+        "--policy-file",
+        metavar="FILE",
+        help="Python that defines a policy of your own, docs/own-policy.md; repeatable.",
+    ),
+]
+Weights = Annotated[
+    list[str] | None,
+    typer.Option("--weight", metavar="USER=W", help="Another weight than the trace's; repeatable."),
+]
+Commitments = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--owes",
+        metavar="USER=C",
+        help="A commitment at the start, as a fraction of the capacity; repeatable.",
+    ),
+]
+
+TraceFile = Annotated[Path, typer.Argument(metavar="TRACE", help="A Parquet file of a trace.")]
+Load = Annotated[
+    float | None,
+    typer.Option(help="One pool of this fraction of the trace's mean use, such as 0.5."),
+]
+Capacity = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NAME=N,...",
+        help="One pool of this capacity.",
+        show_default="the trace's machines",
+    ),
+]
+BlockingRule = Annotated[
+    Blocking,
+    typer.Option(
+        metavar="RULE",
+        help="If the task of who is next does not fit: head-of-line waits for it, skip goes on "
+        "with others, hold and hold-all keep a machine for it.",
+    ),
+]
+CountingRule = Annotated[
+    CountedUsers,
+    typer.Option(
+        metavar="WHO", help="Who counts: known, all from the start; appearing, each from then on."
+    ),
+]
+Per = Annotated[SharingUnit, typer.Option(help="Who shares: users, or jobs.")]
+SamplingInterval = Annotated[
+    str | None,
+    typer.Option(
+        metavar="TIME|original",
+        help="Look at users as seldom as the policy's original (docs/rivals.md), or so often: 5m.",
+        show_default="at every instant",
+    ),
+]
