@@ -49,7 +49,7 @@ def violation(
     Raises:
         ValueError: there is no such policy, parameter or property.
     """
-    properties = {property_.name: property_ for property_ in PROPERTIES}
+    properties = {candidate.name: candidate for candidate in PROPERTIES}
     if wanted not in properties:
         raise ValueError(f"there is no property {wanted!r}; there are: {', '.join(properties)}")
     chosen = _divisible(policy, parameters)

@@ -1,4 +1,4 @@
-"""The command `longshare`. Each group of commands is a module of its own."""
+"""The command `longshare`; each group of commands has its own module."""
 
 from typing import Annotated, ClassVar
 
@@ -51,7 +51,7 @@ app = typer.Typer(
 )
 
 
-def _version(wanted: bool) -> None:  # noqa: FBT001 - typer's signature
+def _version(wanted: bool) -> None:  # noqa: FBT001 - typer requires this signature
     if wanted:
         from allocator import __version__
 
@@ -70,7 +70,7 @@ def _main(
 
 
 def main() -> None:
-    """Run the command that the arguments name; one whose extra is not installed says which."""
+    """Run the command that the arguments name; if an extra is missing, print which one."""
     try:
         app(prog_name="longshare")
     except ModuleNotFoundError as error:

@@ -1,4 +1,4 @@
-"""`python -m allocator.cli` is `longshare`."""
+"""Entry point: `python -m allocator.cli` is `longshare`."""
 
 from allocator.cli import main
 

@@ -1,4 +1,4 @@
-"""`longshare advise`: which memory serves a workload best."""
+"""`longshare advise`: the half-life that serves a workload best."""
 
 import json
 from dataclasses import asdict
@@ -29,40 +29,42 @@ def advise(
     owes: options.Commitments = None,
     as_json: options.AsJson = False,
 ) -> None:
-    """Say which half-life of SDRF makes users of a trace wait least, and how sure that is.
+    """Find the half-life of SDRF under which users of a trace wait least, and its uncertainty.
 
-    Simulates DRF, and SDRF with half-lives from a minute to four times the trace's length, closer
-    around the best one. What counts is the mean of users' mean waits; see docs/advice.md.
+    Simulates DRF, and SDRF with half-lives from a minute to four times the trace's length, with
+    denser half-lives around the best one. The criterion is the mean of users' mean waits; see
+    docs/advice.md.
 
-    Exit codes: 0, done; 1, memory can change nothing; 2, the trace or the setting cannot be used.
+    Exit codes: 0, done; 1, no half-life can change anything; 2, the trace or the setting cannot be
+    used.
     """
     from allocator.cli.progress import bar
     from allocator.simulation import advice, fast, store
     from allocator.simulation.setting import Setting
 
     try:
-        read = store.read(trace)
+        content = store.read(trace)
         setting = Setting(
             policy="drf",
-            capacity=capacity_of(read, load, capacity),
+            capacity=capacity_of(content, load, capacity),
             blocking=blocking.value,
             users=users.value,
             weights=by_user(weights, "--weight"),
             owes=by_user(owes, "--owes"),
         )
-        setting.check(read)
+        setting.check(content)
         compiled()
         coarse, fine = _TRIALS
-        done = 0
+        completed = 0
         with bar("simulating", 1 + coarse + fine, "runs") as report:
 
             def on_trial() -> None:
-                nonlocal done
-                done += 1
-                report(done)
+                nonlocal completed
+                completed += 1
+                report(completed)
 
-            found = advice.advise(
-                read,
+            result = advice.advise(
+                content,
                 setting,
                 partial(fast.simulate, events=False),
                 coarse=coarse,
@@ -74,12 +76,12 @@ def advise(
     except (OSError, ValueError) as error:
         fail(USAGE, error)
     if as_json:
-        typer.echo(json.dumps(asdict(found) | {"helps": found.helps}, indent=2))
+        typer.echo(json.dumps(asdict(result) | {"helps": result.helps}, indent=2))
     else:
-        _show(found)
+        _show(result)
 
 
-def _show(found: "Advice") -> None:
+def _show(result: "Advice") -> None:
     from rich.table import Table
 
     from allocator.cli.tables import console
@@ -90,8 +92,8 @@ def _show(found: "Advice") -> None:
     for heading in ("half-life", "1 − δ", "mean wait", "less by", "light", "heavy"):
         table.add_column(heading, justify="right", no_wrap=True)
     table.add_column("users wait less, longer", justify="right")
-    for trial in found.trials:
-        mark = "bold" if trial == found.best else ""
+    for trial in result.trials:
+        mark = "bold" if trial == result.best else ""
         table.add_row(
             duration(trial.half_life_s),
             f"{1 - trial.delta:.2g}",
@@ -103,9 +105,9 @@ def _show(found: "Advice") -> None:
             style=mark,
         )
     out.print(table)
-    out.print(f"Under DRF users wait {duration(found.drf_wait_s)} in the mean of their means.")
-    best = found.best
-    if not found.helps:
+    out.print(f"Under DRF users wait {duration(result.drf_wait_s)} in the mean of their means.")
+    best = result.best
+    if not result.helps:
         out.print("No half-life is better than DRF here: take policy drf.", highlight=False)
         return
     out.print(
@@ -120,11 +122,11 @@ def _show(found: "Advice") -> None:
         highlight=False,
     )
     out.print(
-        f"From {duration(found.flat_from_s)} to {duration(found.flat_to_s)} every half-life that "
+        f"From {duration(result.flat_from_s)} to {duration(result.flat_to_s)} every half-life that "
         "was tried has at least nine tenths of that, so choose what suits you in between.",
         highlight=False,
     )
-    if not found.interior:
+    if not result.interior:
         out.print(
             "The best is the first or the last that was tried: this workload is too short to tell.",
             highlight=False,

@@ -1,4 +1,4 @@
-"""`longshare commitments …`: what users owe."""
+"""`longshare commitments …`: commitments of users."""
 
 from typing import Annotated
 
@@ -23,9 +23,9 @@ def reset(
     as_json: options.AsJson = False,
     timeout: options.Timeout = options.DEFAULT_TIMEOUT,
 ) -> None:
-    """Forgive users what they owe for past over-use; sub-roles are forgiven with their role.
+    """Set commitments for past over-use to zero; the sub-roles of a role are included.
 
-    What they hold beyond their entitlement from now on is owed again.
+    Over-use from now on counts again.
     """
     named = users or []
     if everybody == bool(named):
@@ -62,22 +62,22 @@ def set_commitments(
     as_json: options.AsJson = False,
     timeout: options.Timeout = options.DEFAULT_TIMEOUT,
 ) -> None:
-    """Say what a user owes, as fractions of the cluster; of what is not named, what it owed.
+    """Set a user's commitments, as fractions of the cluster; unnamed resources keep theirs.
 
-    It fades from then on, and grows, as any commitment does. Sub-roles owe what they owed.
+    From then on the commitments decay and grow as usual. Commitments of sub-roles do not change.
     """
     from allocator.contract import operator_pb2 as operator
 
     change = operator.SetCommitments(user=user, keep_others=True)
     for text in commitments:
-        name, equals, part = text.rpartition("=")
+        name, equals, amount = text.rpartition("=")
         if not equals and change.keep_others:
             change.others = _part(text)
             change.keep_others = False
         elif not name or name in change.commitments:
             raise typer.BadParameter(f"{text!r} is not RESOURCE=PART, or comes twice")
         else:
-            change.commitments[name] = _part(part)
+            change.commitments[name] = _part(amount)
 
     from allocator.cli import tables
 
@@ -95,10 +95,10 @@ def forget(
     as_json: options.AsJson = False,
     timeout: options.Timeout = options.DEFAULT_TIMEOUT,
 ) -> None:
-    """Forget users whose frameworks have gone, with all that is known of them and below them.
+    """Forget users whose frameworks have gone, with their history and that of their sub-roles.
 
-    They no longer count among those who are entitled to parts of the cluster. Weights and boosts
-    that were ordered for them end. A user that comes back begins as a new one.
+    They no longer count among the users that are entitled to parts of the cluster. Their ordered
+    weights and boosts end. A user that comes back begins as a new user.
     """
     from allocator.cli import tables
     from allocator.contract import operator_pb2 as operator
@@ -111,7 +111,7 @@ def forget(
 def _part(text: str) -> float:
     percent = text.endswith("%")
     try:
-        part = float(text.removesuffix("%"))
+        fraction = float(text.removesuffix("%"))
     except ValueError:
         raise typer.BadParameter(f"{text!r} is not a part of the cluster, such as 0.25") from None
-    return part / 100 if percent else part
+    return fraction / 100 if percent else fraction

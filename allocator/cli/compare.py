@@ -1,4 +1,4 @@
-"""`longshare compare`: several policies on one trace, in one line."""
+"""`longshare compare`: several policies on one trace."""
 
 import json
 from dataclasses import asdict
@@ -40,7 +40,7 @@ def compare(
     ] = None,
     as_json: options.AsJson = False,
 ) -> None:
-    """Simulate a trace under several policies: how long users wait, who gains and who loses.
+    """Simulate a trace under several policies: waits, and the users that gain or lose.
 
     Exit codes: 0, done; 2, the trace, a policy or the setting cannot be used.
     """
@@ -55,38 +55,38 @@ def compare(
     fared = {}
     try:
         named = _named(policies)
-        read = store.read(trace)
+        content = store.read(trace)
         settings = {}
         for name in named:
             policy, *parameters = name.split(":")
             settings[name] = Setting(
                 policy=policy,
                 parameters=parse(parameters),
-                capacity=capacity_of(read, load, capacity),
+                capacity=capacity_of(content, load, capacity),
                 blocking=blocking.value,
                 users=users.value,
                 per=per.value,
                 weights=by_user(weights, "--weight"),
                 owes=by_user(owes, "--owes"),
             )
-            settings[name].check(read)
+            settings[name].check(content)
         compiled()
         with bar("simulating", len(settings), "policies") as report:
             for done, (name, setting) in enumerate(settings.items(), 1):
                 _, simulate = simulator_for(setting, reference=False, events=False)
-                fared[name] = measures.of_users(simulate(read, setting))
+                fared[name] = measures.of_users(simulate(content, setting))
                 report(done)
         figure = compared.figure_of(fared, f"{trace.stem}: {len(fared)} policies")
         file.parent.mkdir(parents=True, exist_ok=True)
         figure.savefig(file, dpi=150)
     except (OSError, ValueError) as error:
         fail_study(error, as_json=as_json)
-    found = compared.rows(fared)
+    rows = compared.rows(fared)
     if as_json:
-        told = {"figure": str(file), "policies": [asdict(row) for row in found]}
-        typer.echo(json.dumps(told, indent=2))
+        answer = {"figure": str(file), "policies": [asdict(row) for row in rows]}
+        typer.echo(json.dumps(answer, indent=2))
     else:
-        _show(found)
+        _show(rows)
         typer.echo(f"{file}")
 
 
@@ -108,10 +108,10 @@ def _show(rows: "list[ComparisonRow]") -> None:
     table.add_column("policy", overflow="fold")
     for heading in ("mean wait", "less by", "light", "heavy", "gain", "lose", "completed"):
         table.add_column(heading, justify="right", no_wrap=True)
-    for place, row in enumerate(rows):
-        held = (
+    for position, row in enumerate(rows):
+        changes = (
             ("", "", "", "", "")
-            if place == 0
+            if position == 0
             else (
                 f"{row.reduction:+.1%}",
                 f"{row.light:+.1%}",
@@ -123,7 +123,7 @@ def _show(rows: "list[ComparisonRow]") -> None:
         table.add_row(
             printable(row.policy),
             duration(row.mean_user_wait_s),
-            *held,
+            *changes,
             f"{row.completion_ratio:.1%}",
         )
     console().print(table)

@@ -1,4 +1,4 @@
-"""How commands reach a running allocator service, and what they say when they do not."""
+"""Connection of commands to a running allocator service, with error messages and exit codes."""
 
 import difflib
 import json
@@ -25,7 +25,7 @@ EXIT_CODES = (
     "names files: LONGSHARE_CA, and for mTLS LONGSHARE_CERTIFICATE and LONGSHARE_KEY."
 )
 _LARGEST_ANSWER = 256 * 2**20
-"""Bytes; as much as the service sends."""
+"""Bytes of an answer; the service's own limit."""
 
 
 Answer = TypeVar("Answer")
@@ -39,7 +39,7 @@ def open_channel(address: str) -> "grpc.Channel":
 
     options = [
         ("grpc.max_receive_message_length", _LARGEST_ANSWER),
-        ("grpc.enable_http_proxy", 0),  # a proxy for the web is none for the allocator
+        ("grpc.enable_http_proxy", 0),  # web proxies do not apply to the allocator
     ]
     try:
         credentials = Identity.of_environment().credentials()
@@ -51,11 +51,11 @@ def open_channel(address: str) -> "grpc.Channel":
 
 
 class Connection:
-    """Asks the service; what goes wrong ends the command with one line and an exit code.
+    """Client of the service; an error ends the command with one line and an exit code.
 
     Args:
-        address: Where the service listens; None: as the file says.
-        config: The service's configuration; None: the default address.
+        address: Address of the service; None: the address in the configuration file.
+        config: The service's configuration file; None: the default address.
         timeout: Seconds to wait for each answer.
     """
 
@@ -67,37 +67,37 @@ class Connection:
         self._stub = AdminStub(open_channel(self._address))
 
     def shares(self) -> "admin.SharesReply":
-        """Ask how users stand."""
+        """Request the shares of all users."""
         from allocator.contract import admin_pb2 as admin
 
         return self._ask(self._stub.Shares, admin.SharesRequest(), ())
 
     def shadows(self) -> "admin.ShadowsReply":
-        """Ask what other policies would make of the users."""
+        """Request the users' places and gains under the shadow policies."""
         from allocator.contract import admin_pb2 as admin
 
         return self._ask(self._stub.Shadows, admin.ShadowsRequest(), ())
 
     def explain(self, user: str) -> "admin.Explanation":
-        """Ask why a user is where it is."""
+        """Request the explanation of a user's rank."""
         from allocator.contract import admin_pb2 as admin
 
         return self._ask(self._stub.Explain, admin.ExplainRequest(user=user), [user])
 
     def forecast(self, request: "admin.ForecastRequest") -> "admin.ForecastReply":
-        """Ask what will come."""
+        """Request a forecast."""
         return self._ask(self._stub.Forecast, request, [request.user])
 
     def usage(
         self, since: float, until: float, by: str, users: Sequence[str]
     ) -> "admin.UsageReply":
-        """Ask who has had what between two instants, in seconds since the epoch.
+        """Request the usage between two instants, in seconds since the epoch.
 
         Args:
-            since: The first instant.
-            until: The second one.
-            by: The key of a row: "user", "role" or "day".
-            users: Users or roles; empty: all.
+            since: Start of the interval.
+            until: End of the interval.
+            by: Key of a row: "user", "role" or "day".
+            users: Users or roles; empty: all of them.
         """
         from allocator.contract import admin_pb2 as admin
 
@@ -105,13 +105,13 @@ class Connection:
         return self._ask(self._stub.Usage, request, ())
 
     def audit(self, since: float, until: float) -> "admin.AuditReply":
-        """Ask what was ordered between two instants, in seconds since the epoch."""
+        """Request the orders between two instants, in seconds since the epoch."""
         from allocator.contract import admin_pb2 as admin
 
         return self._ask(self._stub.Audit, admin.AuditRequest(since=since, until=until), ())
 
     def order(self, order: "operator.Order", users: Sequence[str]) -> "admin.OrderReply":
-        """Give an order that names these users."""
+        """Send an order that names the given users."""
         return self._ask(self._stub.Order, order, users)
 
     def _ask(self, call: Callable[..., Answer], request: object, users: Sequence[str]) -> Answer:
@@ -122,7 +122,7 @@ class Connection:
         except grpc.RpcError as error:
             self._give_up(error, users)
 
-    def _give_up(self, error: Any, users: Sequence[str]) -> NoReturn:  # noqa: ANN401 - also a Call
+    def _give_up(self, error: Any, users: Sequence[str]) -> NoReturn:  # noqa: ANN401 - the error is a grpc.Call, too
         import grpc
 
         code, details = error.code(), error.details()
@@ -159,7 +159,7 @@ class Connection:
         return "; 'longshare shares' shows all users"
 
 
-def fail(code: int, why: str | Exception) -> NoReturn:
+def fail(code: int, reason: str | Exception) -> NoReturn:
     """End the command with a line on standard error.
 
     Raises:
@@ -167,13 +167,13 @@ def fail(code: int, why: str | Exception) -> NoReturn:
     """
     from allocator.contract.printable import printable
 
-    text = in_words(why) if isinstance(why, Exception) else why
+    text = in_words(reason) if isinstance(reason, Exception) else reason
     typer.echo(f"longshare: {printable(text)}", err=True)
     raise typer.Exit(code)
 
 
 def fail_study(error: Exception, *, as_json: bool) -> NoReturn:
-    """End a study that has no result; with --json, the field `failed` names a failed policy.
+    """End a study without a result; with --json, the field `failed` names a failed policy.
 
     Raises:
         typer.Exit: always.
@@ -186,17 +186,17 @@ def fail_study(error: Exception, *, as_json: bool) -> NoReturn:
 
 
 def in_words(error: Exception) -> str:
-    """Say what went wrong without the words of libraries: of a file, its name and why."""
+    """Return an error as a sentence; for an operating system error, file and reason."""
     if not isinstance(error, OSError) or error.errno is None:
         return str(error)
-    quoted = re.search(r"'([^']+)'", str(error))  # where a library does not say which file
+    quoted = re.search(r"'([^']+)'", str(error))  # if a library does not set `filename`
     name = error.filename or (quoted and quoted[1])
-    why = os.strerror(error.errno)
-    return f"{name}: {why}" if name else why
+    reason = os.strerror(error.errno)
+    return f"{name}: {reason}" if name else reason
 
 
 def _target(address: str) -> str:
-    """Accept what a service can listen at; anything else ends the command."""
+    """Return the gRPC target of an address; an invalid address ends the command."""
     from allocator.service.addresses import target
 
     try:
@@ -215,7 +215,7 @@ def _configured(config: Path | None) -> str:
     try:
         listen = load_listen(config)
     except ConfigError as error:
-        # Not through `fail`: what is wrong takes several lines.
+        # `fail` prints one line; this error has several.
         typer.echo(f"longshare: {error}", err=True)
         raise typer.Exit(USAGE) from error
     return listen.operators or listen.address

@@ -1,4 +1,4 @@
-"""`longshare explain USER`: why a user is where it is in the order."""
+"""`longshare explain USER`: reasons for a user's rank."""
 
 import typer
 
@@ -14,10 +14,10 @@ def explain(
     as_json: options.AsJson = False,
     timeout: options.Timeout = options.DEFAULT_TIMEOUT,
 ) -> None:
-    """Say why a user has its rank, and who overtakes whom when.
+    """Explain a user's rank, and list the users that will overtake each other, with times.
 
-    Takes its priority apart into what it holds and what it owes, names who is directly ahead
-    and behind, says when its debt will have halved, and why it gets no offers if it gets none.
+    Splits the priority into holding and commitment, names the users directly ahead and behind, and
+    says when the commitment will have halved. For a user without offers, the reason is given.
     """
     explanation = Connection(address, config, timeout).explain(user)
 

@@ -1,4 +1,4 @@
-"""Which extra of the distribution brings a module that is not installed, and how to say so."""
+"""Extras of the distribution that provide missing modules."""
 
 _EXTRAS = {
     "joblib": "simulation",
@@ -10,11 +10,11 @@ _EXTRAS = {
     "scipy": "simulation",
     "sqlalchemy": "accounting",
 }
-"""Module → the extra to ask for; what several extras bring stands with the one that most need."""
+"""Extra to install for each module; of several extras, the one that most needs the module."""
 
 
 def advice(error: ModuleNotFoundError) -> str | None:
-    """Return what to do about a module that is missing; None: no extra of ours brings it."""
+    """Return how to install a missing module; None if no extra of Longshare provides the module."""
     module = (error.name or "").partition(".")[0]
     if module not in _EXTRAS:
         return None

@@ -1,4 +1,4 @@
-"""`longshare figure`: a figure of a paper, computed anew."""
+"""`longshare figure`: a computed figure of a paper."""
 
 import json
 from fractions import Fraction
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from allocator.figures.figure import Cell, PaperFigure
 
 _LARGEST = 1000
-"""Denominator up to which a fraction is printed as one."""
+"""Largest denominator of a fraction that is printed as a fraction."""
 
 
 def figure(
@@ -46,44 +46,47 @@ def figure(
             f"there is no figure {name!r}; there are: {', '.join(FIGURES)}", param_hint="NAME"
         )
     with Console(stderr=True).status("Computing"):
-        made = FIGURES[name]()
+        computed = FIGURES[name]()
     try:
-        file = draw(made, out)
+        file = draw(computed, out)
     except OSError as error:
         fail(USAGE, error)
     if as_json:
-        typer.echo(json.dumps(_as_json(made, file), ensure_ascii=False))
+        typer.echo(json.dumps(_as_json(computed, file), ensure_ascii=False))
     else:
-        _show(made, file)
+        _show(computed, file)
 
 
-def _as_json(made: "PaperFigure", file: Path) -> dict[str, object]:
+def _as_json(computed: "PaperFigure", file: Path) -> dict[str, object]:
     return {
-        "name": made.name,
-        "source": made.source,
-        "title": made.title,
-        "columns": made.columns,
-        "rows": [[one if isinstance(one, str) else float(one) for one in row] for row in made.rows],
-        "facts": {what: float(number) for what, number in made.facts.items()},
-        "ours": made.ours,
+        "name": computed.name,
+        "source": computed.source,
+        "title": computed.title,
+        "columns": computed.columns,
+        "rows": [
+            [cell if isinstance(cell, str) else float(cell) for cell in row]
+            for row in computed.rows
+        ],
+        "facts": {description: float(number) for description, number in computed.facts.items()},
+        "ours": computed.ours,
         "picture": str(file),
     }
 
 
-def _show(made: "PaperFigure", file: Path) -> None:
+def _show(computed: "PaperFigure", file: Path) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    table = Table(title=f"{made.title}\n{made.source}")
-    for number, column in enumerate(made.columns):
+    table = Table(title=f"{computed.title}\n{computed.source}")
+    for number, column in enumerate(computed.columns):
         table.add_column(column, justify="right" if number else "left")
-    for row in made.rows:
+    for row in computed.rows:
         table.add_row(*map(_cell, row))
     console = Console()
     console.print(table)
-    for what, value in made.facts.items():
-        console.print(f"{what}: {_cell(value)}", markup=False)
-    console.print(f"Chosen here: {made.ours}.", markup=False)
+    for description, value in computed.facts.items():
+        console.print(f"{description}: {_cell(value)}", markup=False)
+    console.print(f"Chosen here: {computed.ours}.", markup=False)
     console.print(str(file), markup=False, soft_wrap=True)
 
 

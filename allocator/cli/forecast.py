@@ -1,4 +1,4 @@
-"""`longshare forecast USER`: what will come if nothing changes."""
+"""`longshare forecast USER`: changes that will happen if no allocation changes."""
 
 from typing import Annotated
 
@@ -51,9 +51,9 @@ def forecast(
     as_json: options.AsJson = False,
     timeout: options.Timeout = options.DEFAULT_TIMEOUT,
 ) -> None:
-    """Say what will come for a user: who passes whom, when its turn comes, what a burst costs.
+    """Forecast for a user: overtakings, the time until its turn, and the cost of a burst.
 
-    All of it is exact under what it assumes, which is printed: nothing changes but what was asked.
+    The forecast is exact under its assumptions, which are printed: nothing else changes.
     """
     if (burst is None) != (lasting is None):
         raise typer.BadParameter("--burst and --for belong together", param_hint="--burst")

@@ -1,4 +1,4 @@
-"""`longshare incentives`: how much users can gain by claiming other demands than they have."""
+"""`longshare incentives`: gains of users from false claims about their demands."""
 
 import json
 from pathlib import Path
@@ -31,7 +31,7 @@ def incentives(
     ] = None,
     as_json: options.AsJson = False,
 ) -> None:
-    """Search for the lies that pay best under Dynamic DRF (with one resource: Dynamic MMF).
+    """Search for the lies that pay most under Dynamic DRF (with one resource: Dynamic MMF).
 
     Exit codes: 0, done; 1, there is no such user; 2, the file cannot be used.
     """
@@ -50,8 +50,8 @@ def incentives(
     for name in users or ():
         if name not in known:
             fail(REFUSED, f"{file} has no user {name!r}; there are: {', '.join(known)}")
-    together = [[known[name] for name in dict.fromkeys(users)]] if users else []
-    liars = together or [[player] for player in profile.users]
+    groups = [[known[name] for name in dict.fromkeys(users)]] if users else []
+    liars = groups or [[player] for player in profile.users]
     lies = {}
     with Progress(console=Console(stderr=True), transient=True) as progress:
         for number, group in enumerate(liars, 1):
@@ -61,9 +61,11 @@ def incentives(
             progress.remove_task(task)
     envious = envy(profile)
     if as_json:
-        found = {name: _as_json(lie) for name, lie in lies.items()}
+        lies_as_json = {name: _as_json(lie) for name, lie in lies.items()}
         typer.echo(
-            json.dumps({"users": found, "envy": envious and _envy_as_json(envious)}, indent=2)
+            json.dumps(
+                {"users": lies_as_json, "envy": envious and _envy_as_json(envious)}, indent=2
+            )
         )
     else:
         _show(profile, lies)
@@ -107,11 +109,11 @@ def _show(profile: "Profile", lies: "dict[str, Lie]") -> None:
             f"{float(lie.ratio):.4f}",
             "" if lie.bound is None else f"{float(lie.bound):.4f}",
             ", ".join(
-                f"{float(claim):.4g} for {float(real):.4g} in epoch {number}"
+                f"{float(claim):.4g} for {float(demand):.4g} in epoch {number}"
                 + (f" ({escape(liar)})" if len(lie.reports) > 1 else "")
                 for liar, claims in lie.reports.items()
-                for number, (claim, real) in enumerate(zip(claims, truth[liar], strict=True), 1)
-                if claim != real
+                for number, (claim, demand) in enumerate(zip(claims, truth[liar], strict=True), 1)
+                if claim != demand
             )
             or "the truth",
         )

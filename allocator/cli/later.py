@@ -1,7 +1,7 @@
-"""Commands that are imported when they are named, and values that are converted if need be.
+"""Lazy import of commands, and conversion of values only if necessary.
 
-An operator's command is over in a moment. Importing all others, and what typer converts values
-with (pydantic), would take longer than that.
+An operator's command takes a moment. Importing all other commands, and pydantic, with which typer
+converts values, would take longer.
 """
 
 import inspect
@@ -17,16 +17,16 @@ from typer.core import TyperCommand, TyperGroup
 from typer.main import get_command
 
 _PLAIN = (bool, float, int, str)
-"""Types whose values need no conversion where they are what is asked for."""
+"""Types whose values need no conversion if the parameter has that type."""
 
 
 class Place(NamedTuple):
-    """Where a command is defined.
+    """Location of a command.
 
     Args:
-        module: Its module.
-        name: What it is called there: a function, or a group of commands.
-        epilog: What its help ends with.
+        module: The module that defines the command.
+        name: Name in the module: a function, or a group of commands.
+        epilog: Last paragraph of the command's help.
     """
 
     module: str
@@ -35,20 +35,22 @@ class Place(NamedTuple):
 
 
 class _Sparing:
-    """A command that converts no value which already is what is asked for."""
+    """Command that leaves a value unconverted if the value already has the right type."""
 
     def get_params(self, ctx: Any) -> list[Any]:  # noqa: ANN401 - typer's context
-        """Return the command's parameters, and the one that asks for help."""
+        """Return the command's parameters, the help option included."""
         command: Any = self
-        asked = (
+        annotations = (
             inspect.get_annotations(inspect.unwrap(command.callback)) if command.callback else {}
         )
-        parameters: list[Any] = super().get_params(ctx)  # type: ignore[misc] # of the class beside
-        for each in parameters:
-            single = each.nargs == 1 and not getattr(each, "multiple", False)
-            if not isinstance(each.process_value, partial):
-                plain = _plain(asked.get(each.name)) if single else None
-                each.process_value = partial(_process, each, plain, each.process_value)
+        parameters: list[Any] = super().get_params(ctx)  # type: ignore[misc] # of the other base class
+        for parameter in parameters:
+            single = parameter.nargs == 1 and not getattr(parameter, "multiple", False)
+            if not isinstance(parameter.process_value, partial):
+                plain = _plain(annotations.get(parameter.name)) if single else None
+                parameter.process_value = partial(
+                    _process, parameter, plain, parameter.process_value
+                )
         return parameters
 
 
@@ -61,24 +63,24 @@ class _Group(_Sparing, TyperGroup):
 
 
 class Commands(_Group):
-    """A group whose commands are imported when somebody looks at them."""
+    """Group whose commands are imported on first use."""
 
     places: ClassVar[Mapping[str, Place]] = {}
-    """Command → where it is, in the order in which help shows them."""
+    """Location of each command, in the order of the help."""
 
-    def __init__(self, **attributes: Any) -> None:  # noqa: ANN401 - typer's own
+    def __init__(self, **attributes: Any) -> None:  # noqa: ANN401 - typer's arguments
         super().__init__(**attributes)
-        self.commands = _Imported(self.places)  # type: ignore[assignment] # nobody adds to it
+        self.commands = _Imported(self.places)  # type: ignore[assignment] # commands are not added
 
 
 class _Imported(Mapping[str, Any]):
-    """Commands by name, each made when it is asked for."""
+    """Commands by name, each created on first use."""
 
     def __init__(self, places: Mapping[str, Place]) -> None:
         self._places = places
         self._made: dict[str, Any] = {}
 
-    def __getitem__(self, name: str) -> Any:  # noqa: ANN401 - one class of typer's or another
+    def __getitem__(self, name: str) -> Any:  # noqa: ANN401 - one of several classes of typer
         if name not in self._made:
             self._made[name] = _make(name, self._places[name])
         return self._made[name]
@@ -90,21 +92,21 @@ class _Imported(Mapping[str, Any]):
         return len(self._places)
 
 
-def _make(name: str, place: Place) -> Any:  # noqa: ANN401 - one class of typer's or another
-    found = getattr(import_module(place.module), place.name)
-    around = typer.Typer(add_completion=False)
-    if isinstance(found, typer.Typer):
-        around.add_typer(found, name=name, cls=_Group)
-        _prepare(found)
+def _make(name: str, place: Place) -> Any:  # noqa: ANN401 - one of several classes of typer
+    command = getattr(import_module(place.module), place.name)
+    wrapper = typer.Typer(add_completion=False)
+    if isinstance(command, typer.Typer):
+        wrapper.add_typer(command, name=name, cls=_Group)
+        _prepare(command)
     else:
-        around.command(name, epilog=place.epilog)(found)
-        _prepare(around)
-    made = get_command(around)
-    return made.commands[name] if isinstance(made, TyperGroup) else made
+        wrapper.command(name, epilog=place.epilog)(command)
+        _prepare(wrapper)
+    root = get_command(wrapper)
+    return root.commands[name] if isinstance(root, TyperGroup) else root
 
 
 def _prepare(commands: typer.Typer) -> None:
-    """Have paragraphs of help broken where the terminal ends, not where our sources do."""
+    """Join the lines of help paragraphs, so that the terminal's width determines line breaks."""
     for command in commands.registered_commands:
         paragraphs = inspect.cleandoc((command.callback and command.callback.__doc__) or "")
         command.help = "\n\n".join(
@@ -113,23 +115,23 @@ def _prepare(commands: typer.Typer) -> None:
         command.cls = _Command
 
 
-def _plain(annotation: Any) -> tuple[type, ...]:  # noqa: ANN401 - whatever a signature says
+def _plain(annotation: Any) -> tuple[type, ...]:  # noqa: ANN401 - any annotation
     """Return the types in an annotation whose values need no conversion."""
     if get_origin(annotation) is Annotated:
         annotation = get_args(annotation)[0]
     united = get_origin(annotation) in {Union, types.UnionType}
     return tuple(
-        each for each in (get_args(annotation) if united else (annotation,)) if each in _PLAIN
+        member for member in (get_args(annotation) if united else (annotation,)) if member in _PLAIN
     )
 
 
 def _process(
-    parameter: Any,  # noqa: ANN401 - of typer's
+    parameter: Any,  # noqa: ANN401 - an object of typer
     plain: tuple[type, ...] | None,
     convert: Callable[[Any, Any], Any],
-    ctx: Any,  # noqa: ANN401 - of typer's
-    value: Any,  # noqa: ANN401 - whatever was said
-) -> Any:  # noqa: ANN401 - what is asked for
+    ctx: Any,  # noqa: ANN401 - an object of typer
+    value: Any,  # noqa: ANN401 - a value of any type
+) -> Any:  # noqa: ANN401 - a value of the parameter's type
     given = value is not None or parameter.required
     if plain is not None and (type(value) in plain or not given):
         _require_finite(parameter, ctx, value)
@@ -137,22 +139,22 @@ def _process(
     try:
         converted = convert(ctx, value)
     except typer.BadParameter as error:
-        found = getattr(error.__cause__, "errors", None)  # of pydantic, which is not imported here
-        if found is not None:
+        errors = getattr(error.__cause__, "errors", None)  # of pydantic, which is not imported here
+        if errors is not None:
             from allocator.complaints import words
 
-            error.message = words(found()[0])
+            error.message = words(errors()[0])
         raise
     for element in converted if isinstance(converted, list | tuple) else (converted,):
         _require_finite(parameter, ctx, element)
     return converted
 
 
-def _require_finite(parameter: Any, ctx: Any, value: Any) -> None:  # noqa: ANN401 - of typer's
-    """Refuse infinite values and nan of an option, which a range of numbers lets through.
+def _require_finite(parameter: Any, ctx: Any, value: Any) -> None:  # noqa: ANN401 - an object of typer
+    """Refuse infinite values and nan of an option, which a range of numbers does not exclude.
 
     Raises:
-        typer.BadParameter: The value is one of these.
+        typer.BadParameter: the value is infinite or nan.
     """
     option = parameter.param_type_name == "option"
     if option and isinstance(value, float) and not math.isfinite(value):

@@ -1,4 +1,4 @@
-"""`longshare lies`: what a user of a workload gains by not submitting what it has."""
+"""`longshare lies`: gains of a user that misreports its workload."""
 
 import json
 from pathlib import Path
@@ -32,7 +32,7 @@ def lies(
     ] = None,
     as_json: options.AsJson = False,
 ) -> None:
-    """Have one user after the other come late, split itself up, ask for too much or hold on.
+    """Simulate lies of one user after another: late, split, excessive or prolonged demand.
 
     Exit codes: 0, done; 2, the trace, the policy or the setting cannot be used.
     """
@@ -44,25 +44,27 @@ def lies(
 
     bring(policy_files)
     try:
-        read = store.read(trace)
+        content = store.read(trace)
         setting = Setting(
             policy=policy,
             parameters=parse(parameters),
-            capacity=capacity_of(read, load, capacity),
+            capacity=capacity_of(content, load, capacity),
             blocking=blocking.value,
             users=users.value,
             sampled=sampled,
         )
         with bar("simulating", liars * len(LIES), "lies") as report:
-            found = list(gains(read, setting, liars, lambda done, _of: report(done)))
+            lie_gains = list(gains(content, setting, liars, lambda done, _of: report(done)))
         if out is not None:
-            _write(out, found)
+            _write(out, lie_gains)
     except (OSError, ValueError) as error:
         fail_study(error, as_json=as_json)
     if as_json:
-        typer.echo(json.dumps({"policy": policy, "lies": [_as_json(r) for r in rows(found)]}))
+        typer.echo(
+            json.dumps({"policy": policy, "lies": [_as_json(row) for row in rows(lie_gains)]})
+        )
     else:
-        _show(policy, rows(found))
+        _show(policy, rows(lie_gains))
 
 
 def _as_json(row: "LieRow") -> dict[str, Any]:
@@ -77,20 +79,20 @@ def _as_json(row: "LieRow") -> dict[str, Any]:
 
 
 def _finite(part: float) -> float | None:
-    """Return a number for JSON; none where a task never ran."""
+    """Return a number for JSON; None if a task never ran."""
     return part if part > -float("inf") else None
 
 
-def _write(out: Path, found: "list[LieGain]") -> None:
+def _write(out: Path, lie_gains: "list[LieGain]") -> None:
     import csv
     from dataclasses import astuple, fields
 
     from allocator.simulation.studies.online_truth import LieGain
 
-    with out.open("w", encoding="utf-8", newline="") as opened:
-        writer = csv.writer(opened)
+    with out.open("w", encoding="utf-8", newline="") as stream:
+        writer = csv.writer(stream)
         writer.writerow([field.name for field in fields(LieGain)])
-        writer.writerows(astuple(gain) for gain in found)
+        writer.writerows(astuple(gain) for gain in lie_gains)
 
 
 def _show(policy: str, table_rows: "list[LieRow]") -> None:

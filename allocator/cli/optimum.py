@@ -1,4 +1,4 @@
-"""`longshare optimum`: who should get what, if tasks could be divided at will."""
+"""`longshare optimum`: shares of users if tasks could be divided arbitrarily."""
 
 import json
 import tomllib
@@ -28,7 +28,7 @@ def optimum(
     policy_files: options.PolicyFiles = None,
     as_json: options.AsJson = False,
 ) -> None:
-    """Share machines as a policy would if tasks could be divided: the exact optimum.
+    """Calculate the exact shares of a policy if tasks could be divided arbitrarily.
 
     Exit codes: 0, done; 2, the file or the policy cannot be used.
     """
@@ -48,7 +48,7 @@ def optimum(
             shared = divisible.optimum(
                 problem,
                 chosen,
-                lambda done, of: progress.update(task, completed=done, total=of),
+                lambda done, total: progress.update(task, completed=done, total=total),
             )
     except PolicyFailedError as error:
         fail_study(error, as_json=as_json)
@@ -61,10 +61,10 @@ def optimum(
 
 
 def divisible_policy(name: str, parameters: "Mapping[str, object]") -> "DivisiblePolicy":
-    """Return a policy that has a divisible optimum; of what is not defined by one, as measured.
+    """Return a policy with a divisible optimum; any other policy is measured by small steps.
 
     Raises:
-        typer.BadParameter: there is none of this name, or a parameter is not one of it.
+        typer.BadParameter: there is no such policy, or a parameter is invalid.
     """
     from allocator import plugins
     from allocator.theory.divisible import optimum as divisible
@@ -79,7 +79,7 @@ def divisible_policy(name: str, parameters: "Mapping[str, object]") -> "Divisibl
 
 
 def read_toml(file: Path) -> dict[str, Any]:
-    """Return what a file holds; ends the command if it cannot be read."""
+    """Return the content of a TOML file; an unreadable file ends the command."""
     try:
         return tomllib.loads(file.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
@@ -112,7 +112,9 @@ def _show(problem: "Problem", policy: str, shared: "Shared") -> None:
     table.add_column("share", justify="right")
     table.add_column("on", overflow="fold")
     for name, part in shared.users.items():
-        places = ", ".join(f"{m}: {float(tasks):.6g}" for m, tasks in part.machines.items())
+        places = ", ".join(
+            f"{machine}: {float(tasks):.6g}" for machine, tasks in part.machines.items()
+        )
         table.add_row(
             escape(name), f"{float(part.tasks):.6g}", f"{float(part.share):.2%}", escape(places)
         )

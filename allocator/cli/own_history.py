@@ -1,6 +1,6 @@
-"""A trace of one's own cluster, from the event logs of its allocator.
+"""Traces of an own cluster, made from the event logs of its allocator.
 
-Services and simulations know nothing of each other; what was recorded becomes a trace here.
+Services and simulations do not depend on each other; this module converts between the two.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -30,18 +30,18 @@ if TYPE_CHECKING:
 
 _FIRST = ("cpus", "mem", "disk", "gpus")
 _TASKS = "tasks"
-"""What debts in tasks go by."""
+"""Key of commitments that are measured in tasks."""
 _Key = tuple[Constraint, ...]
 
 
 @dataclass(frozen=True)
 class OwnHistory:
-    """What logs have become.
+    """Result of converting event logs.
 
     Args:
         trace: The tasks.
-        policy: In force when recording ended.
-        notes: What is not as it was, for people.
+        policy: Name of the policy at the end of the recording.
+        notes: Sentences about differences between trace and cluster.
     """
 
     trace: Trace
@@ -56,22 +56,22 @@ def convert(
 
     Args:
         paths: The logs.
-        watch: Told the size of each entry in bytes.
+        watch: Callback that gets the size of each entry in bytes.
 
     Raises:
-        EventLogError: A file is no log, or two overlap in time.
-        OSError: A file cannot be read.
+        EventLogError: a file is no log, or two logs overlap in time.
+        OSError: a file cannot be read.
     """
-    begun = sorted((when, path) for path in paths if (when := _first_snapshot(path)) is not None)
-    if not begun:
+    starts = sorted((start, path) for path in paths if (start := _first_snapshot(path)) is not None)
+    if not starts:
         raise EventLogError(f"no master has ever come: {', '.join(map(str, paths))}")
-    ordered = [path for _when, path in begun]
+    ordered = [path for _start, path in starts]
     cut_off: list[Path] = []
     settings: list[EngineSettings] = []
 
     def opened() -> "Iterator[tuple[Engine, Iterator[log.LogEntry]]]":
         for path in ordered:
-            header, rest = header_and_rest(path, partial(_note, cut_off, path))
+            header, rest = header_and_rest(path, partial(_append_path, cut_off, path))
             settings.append(decode_settings(header.settings))
             yield new_engine(header), _watched(rest, watch)
 
@@ -87,12 +87,12 @@ def convert(
     return OwnHistory(trace, settings[-1].policy.name, tuple(notes))
 
 
-def _note(paths: list[Path], path: Path, _bytes: int) -> None:
+def _append_path(paths: list[Path], path: Path, _bytes: int) -> None:
     paths.append(path)
 
 
 def _first_snapshot(path: Path) -> int | None:
-    """Return when a log's first master came, in its nanoseconds; None: none did."""
+    """Return the time of a log's first snapshot in nanoseconds; None if there is no snapshot."""
     for entry in read(path):
         if entry.HasField("restore") and not entry.restore.outcome.refusal:
             return entry.restore.snapshot.time_ns
@@ -108,29 +108,33 @@ def _watched(
 
 
 class _Conversion:
-    """Turns a history into a trace, and notes what gets lost."""
+    """Converts a history into a trace, and records lost information in `notes`."""
 
     def __init__(self, history: History, settings: EngineSettings, notes: list[str]) -> None:
         self._history = history
         self._notes = notes
         self._seconds = history.end - history.begin
-        self._resources = self._chosen_resources()
+        self._resources = self._select_resources()
         self._tasks = sorted(
-            (task for task in history.tasks if any(task.demand[r] for r in self._resources)),
+            (
+                task
+                for task in history.tasks
+                if any(task.demand[resource] for resource in self._resources)
+            ),
             key=lambda task: (task.ready, task.start),
         )
         names = [*history.first_weights, *history.entitlements]
         self._parents = (
-            {n.rpartition("/")[0] for n in names if "/" in n}
+            {name.rpartition("/")[0] for name in names if "/" in name}
             if settings.user_key == "role"
             else set()
         )
-        """Roles that have others below them."""
+        """Roles with sub-roles."""
 
     def trace(self) -> Trace:
         """Return the trace, in order of submission."""
         tasks, history = self._tasks, self._history
-        users = tuple(dict.fromkeys([*(task.user for task in tasks), *self._others()]))
+        users = tuple(dict.fromkeys([*(task.user for task in tasks), *self._users_without_tasks()]))
         numbers = {user: number for number, user in enumerate(users)}
         jobs: dict[str, int] = {}
         for task in tasks:
@@ -160,8 +164,8 @@ class _Conversion:
             commitments=self._commitments(users),
         )
 
-    def _chosen_resources(self) -> tuple[str, ...]:
-        """Return what tasks held; what does not count in shares is no part of the trace."""
+    def _select_resources(self) -> tuple[str, ...]:
+        """Return the resources of tasks; resources that do not count in shares are left out."""
         held: set[str] = set()
         for task in self._history.tasks:
             held.update(task.demand)
@@ -174,8 +178,8 @@ class _Conversion:
         amounts = quantities.to_doubles()
         return tuple(amounts.get(name, 0.0) for name in self._resources)
 
-    def _others(self) -> Iterator[str]:
-        """Go through users that are known and have no task: they count all the same."""
+    def _users_without_tasks(self) -> Iterator[str]:
+        """Yield known users without tasks; such users count towards the number of users, too."""
         for name in self._history.first_weights:
             if name not in self._parents:
                 yield name.removesuffix("/.") if self._parents else name
@@ -187,8 +191,13 @@ class _Conversion:
                 "roles are a tree: users stand side by side here, with their entitlements at the "
                 "end for weights"
             )
-            known = {n.removesuffix("/."): e for n, e in history.entitlements.items()} | {
-                n.removesuffix("/."): e for n, e in history.entitlements.items() if n.endswith("/.")
+            known = {
+                name.removesuffix("/."): entitlement
+                for name, entitlement in history.entitlements.items()
+            } | {
+                name.removesuffix("/."): entitlement
+                for name, entitlement in history.entitlements.items()
+                if name.endswith("/.")
             }
             weights = [known.get(user, 0.0) * len(users) or 1.0 for user in users]
         else:
@@ -205,31 +214,43 @@ class _Conversion:
         return tuple(bounded) if any(weight != 1.0 for weight in bounded) else ()
 
     def _commitments(self, users: Sequence[str]) -> tuple[tuple[float, ...], ...]:
-        owed = []
+        commitments = []
         for user in users:
             leaf = f"{user}/." if user in self._parents else user
-            by_resource, others = self._history.debts.get(leaf, ({}, 0.0))
+            by_resource, default = self._history.debts.get(leaf, ({}, 0.0))
             in_tasks = by_resource.get(_TASKS, 0.0)
-            amounts = (max(by_resource.get(r, others), in_tasks) for r in self._resources)
-            owed.append(tuple(min(amount, LARGEST_COMMITMENT) for amount in amounts))
-        return tuple(owed) if any(map(any, owed)) else ()
+            amounts = (
+                max(by_resource.get(resource, default), in_tasks) for resource in self._resources
+            )
+            commitments.append(tuple(min(amount, LARGEST_COMMITMENT) for amount in amounts))
+        return tuple(commitments) if any(map(any, commitments)) else ()
 
     def _machines(
         self, keys: Sequence[_Key]
     ) -> tuple[tuple[MachineClass, ...], tuple[tuple[int, ...], ...]]:
-        """Return agents in classes, as many of each as there were on average, and constraints."""
+        """Return classes of agents with the average number of each, and the constraints."""
         classes: dict[tuple[object, ...], list[Presence]] = {}
-        for presence in sorted(self._history.presences, key=lambda p: (p.since, p.host.name)):
-            alike = (self._amounts(presence.total), *(presence.admitted_by(key) for key in keys))
-            classes.setdefault(alike, []).append(presence)
-        present = [sum(p.until - p.since for p in alike) for alike in classes.values()]
+        for presence in sorted(
+            self._history.presences, key=lambda presence: (presence.since, presence.host.name)
+        ):
+            capabilities = (
+                self._amounts(presence.total),
+                *(presence.admitted_by(constraint) for constraint in keys),
+            )
+            classes.setdefault(capabilities, []).append(presence)
+        present = [
+            sum(presence.until - presence.since for presence in presences)
+            for presences in classes.values()
+        ]
         counts = [round(seconds / self._seconds) for seconds in present]
         groups = list(classes.values())
-        for key in [(), *keys]:  # where tasks ran, something must be left
-            may = [place for place, group in enumerate(groups) if group[0].admitted_by(key)]
-            if may and not any(counts[place] for place in may):
-                counts[max(may, key=present.__getitem__)] = 1
-        kept = [place for place, count in enumerate(counts) if count]
+        for constraint in [(), *keys]:  # each constraint of a task needs an agent
+            usable = [
+                index for index, group in enumerate(groups) if group[0].admitted_by(constraint)
+            ]
+            if usable and not any(counts[index] for index in usable):
+                counts[max(usable, key=present.__getitem__)] = 1
+        used_classes = [index for index, count in enumerate(counts) if count]
         if (came := sum(map(len, groups))) != sum(counts):
             self._notes.append(
                 f"agents came, changed or left: {came} in all, {sum(counts)} at a time on average, "
@@ -237,21 +258,29 @@ class _Conversion:
             )
         names: dict[str, int] = {}
         machines = []
-        for place in kept:
-            host = groups[place][0].host
+        for index in used_classes:
+            host = groups[index][0].host
             names[host.name] = names.get(host.name, 0) + 1
-            again = f" ({names[host.name]})" if names[host.name] > 1 else ""
+            suffix = f" ({names[host.name]})" if names[host.name] > 1 else ""
             machines.append(
                 MachineClass(
-                    host.name + again,
-                    counts[place],
-                    self._amounts(groups[place][0].total),
-                    {a.name: a.text.value for a in host.attributes if a.type == mesos.Value.TEXT},
+                    host.name + suffix,
+                    counts[index],
+                    self._amounts(groups[index][0].total),
+                    {
+                        attribute.name: attribute.text.value
+                        for attribute in host.attributes
+                        if attribute.type == mesos.Value.TEXT
+                    },
                 )
             )
         allowed = tuple(
-            tuple(number for number, place in enumerate(kept) if groups[place][0].admitted_by(key))
-            for key in keys
+            tuple(
+                number
+                for number, index in enumerate(used_classes)
+                if groups[index][0].admitted_by(constraint)
+            )
+            for constraint in keys
         )
         return tuple(machines), allowed
 

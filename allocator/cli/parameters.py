@@ -1,4 +1,4 @@
-"""What commands take: files with policies, and NAME=VALUE: parameters, weights and debts."""
+"""Parsing of parameters: policy files, and NAME=VALUE for parameters, weights and commitments."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,26 +12,26 @@ def by_user(given: list[str] | None, option: str) -> dict[str, float]:
     """Return numbers by user; a name may contain '='.
 
     Raises:
-        typer.BadParameter: one is not USER=NUMBER.
+        typer.BadParameter: an entry is not USER=NUMBER.
     """
     numbers: dict[str, float] = {}
-    for each in given or []:
-        user, _equals, number = each.rpartition("=")
+    for entry in given or []:
+        user, _equals, number = entry.rpartition("=")
         try:
             numbers[user] = float(number)
         except ValueError:
             user = ""
         if not user:
-            raise typer.BadParameter(f"{each!r} is not USER=NUMBER", param_hint=option)
+            raise typer.BadParameter(f"{entry!r} is not USER=NUMBER", param_hint=option)
     if len(numbers) < len(given or []):
         raise typer.BadParameter("give each user once", param_hint=option)
     return numbers
 
 
 def bring(files: Sequence[Path] | None) -> list[str]:
-    """Make the policies of files known, and return their names; ends the command if one is wrong.
+    """Load the policies of files, and return their names; an invalid file ends the command.
 
-    A name of `--policy` may then be one of theirs.
+    The option `--policy` then accepts these names, too.
     """
     if not files:
         return []
@@ -44,10 +44,10 @@ def bring(files: Sequence[Path] | None) -> list[str]:
 
 
 def parse(parameters: list[str] | None) -> dict[str, float | str]:
-    """Return parameters by name; numbers as such.
+    """Return parameters by name; numeric values become numbers.
 
     Raises:
-        typer.BadParameter: one is not KEY=VALUE.
+        typer.BadParameter: an entry is not KEY=VALUE.
     """
     given: dict[str, float | str] = {}
     for parameter in parameters or []:

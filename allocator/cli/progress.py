@@ -1,4 +1,4 @@
-"""A progress bar for what takes more than a moment."""
+"""Progress bars for tasks that take more than a moment."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -9,12 +9,12 @@ if TYPE_CHECKING:
     from rich.progress import Progress
 
 _MOMENT = 2.0
-"""Seconds"""
+"""Seconds before a progress bar appears."""
 
 
 @contextmanager
 def working(description: str) -> Iterator[None]:
-    """Say on standard error what is being done, and for how long, once it takes over 2 s."""
+    """Show a description and the elapsed time on standard error, once the block takes over 2 s."""
     from rich.console import Console
     from rich.progress import (
         Progress,
@@ -31,16 +31,16 @@ def working(description: str) -> Iterator[None]:
 
 
 @contextmanager
-def bar(description: str, total: int, of: str) -> Iterator[Callable[[int], None]]:
-    """Show progress, its rate and the time left on standard error, once it takes over 2 s.
+def bar(description: str, total: int, unit: str) -> Iterator[Callable[[int], None]]:
+    """Show progress, rate and remaining time on standard error, once the block takes over 2 s.
 
     Args:
-        description: What is being done.
-        total: How much there is to do.
-        of: In what it is counted, such as "tasks".
+        description: The activity.
+        total: Amount of work.
+        unit: Unit of the work, such as "tasks".
 
     Yields:
-        What is to be called with how much has been done so far.
+        A callback that takes the amount of work done so far.
     """
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
@@ -49,7 +49,7 @@ def bar(description: str, total: int, of: str) -> Iterator[Callable[[int], None]
         TextColumn("{task.description}"),
         BarColumn(),
         TextColumn("{task.percentage:3.0f}%"),
-        TextColumn("{task.fields[rate]} " + of + "/s"),
+        TextColumn("{task.fields[rate]} " + unit + "/s"),
         TimeRemainingColumn(),
         console=Console(stderr=True),
         transient=True,
@@ -66,7 +66,7 @@ def bar(description: str, total: int, of: str) -> Iterator[Callable[[int], None]
 
 @contextmanager
 def _after_a_moment(progress: "Progress") -> Iterator[None]:
-    """Show something, but not for what is over at once."""
+    """Show a progress bar after `_MOMENT` seconds, unless the block is over by then."""
     ended = Event()
 
     def show() -> None:

@@ -1,4 +1,4 @@
-"""`longshare properties`: does a policy have the properties it should, and if not, a case."""
+"""`longshare properties`: search for cases in which a policy lacks a property."""
 
 import json
 from pathlib import Path
@@ -41,7 +41,7 @@ def properties(
         ),
     ] = None,
 ) -> None:
-    """Search for cases in which a policy lacks a property, and print the smallest found.
+    """Search for cases in which a policy lacks a property, and print the smallest case.
 
     Exit codes: 0, the search is done, whatever it found; 2, wrong usage, the policy failed, or a
     file cannot be written.
@@ -54,17 +54,17 @@ def properties(
 
     bring(policy_files)
     chosen = divisible_policy(policy, parse(parameters))
-    asked = _asked(wanted)
+    selected = _select_properties(wanted)
     if out is not None and wanted is None:
         raise typer.BadParameter("needs --property: one file holds one problem", param_hint="--out")
     outcomes: dict[str, PropertySearchOutcome] = {}
     with Progress(console=Console(stderr=True), transient=True) as progress:
-        for each in asked:
-            task = progress.add_task(each.name, total=trials)
+        for candidate in selected:
+            task = progress.add_task(candidate.name, total=trials)
             try:
-                outcomes[each.name] = search(
+                outcomes[candidate.name] = search(
                     chosen,
-                    each,
+                    candidate,
                     trials=trials,
                     seed=seed,
                     watch=lambda tried, _of, task=task: progress.update(task, completed=tried),  # type: ignore[misc]
@@ -72,54 +72,54 @@ def properties(
             except PolicyFailedError as error:
                 fail_study(error, as_json=as_json)
     if as_json:
-        found = {name: _as_json(outcome) for name, outcome in outcomes.items()}
-        typer.echo(json.dumps({"policy": policy, "seed": seed, "properties": found}, indent=2))
+        results = {name: _as_json(outcome) for name, outcome in outcomes.items()}
+        typer.echo(json.dumps({"policy": policy, "seed": seed, "properties": results}, indent=2))
     else:
-        _show(policy, asked, outcomes)
+        _show(policy, selected, outcomes)
     for name, outcome in outcomes.items():
         if outcome.violation is not None and out is not None:
             _write(out, policy, name, outcome.violation)
 
 
-def _asked(wanted: str | None) -> "list[Property]":
+def _select_properties(wanted: str | None) -> "list[Property]":
     from allocator.theory.properties.search import PROPERTIES
 
-    asked = [each for each in PROPERTIES if wanted in {None, each.name}]
-    if not asked:
+    selected = [candidate for candidate in PROPERTIES if wanted in {None, candidate.name}]
+    if not selected:
         raise typer.BadParameter(
             f"there is no property {wanted!r}; there are: {_NAMES}", param_hint="--property"
         )
-    return asked
+    return selected
 
 
 def _as_json(outcome: "PropertySearchOutcome") -> dict[str, Any]:
     from allocator.theory.divisible.problem_file import file_of
 
-    found = outcome.violation
+    violation = outcome.violation
     return {
         "tried": outcome.tried,
         "undecided": outcome.undecided,
-        "violation": found
+        "violation": violation
         and {
-            "text": found.text,
-            "user": found.user,
-            "has": float(found.has),
-            "instead": float(found.instead),
-            "certain": found.certain,
-            "problem": _floats(file_of(found.problem)),
-            "lie": found.lie and _floats(file_of(found.lie)),
-            "placement": found.placement and _floats({**found.placement}),
+            "text": violation.text,
+            "user": violation.user,
+            "has": float(violation.has),
+            "instead": float(violation.instead),
+            "certain": violation.certain,
+            "problem": _floats(file_of(violation.problem)),
+            "lie": violation.lie and _floats(file_of(violation.lie)),
+            "placement": violation.placement and _floats({**violation.placement}),
         },
     }
 
 
 def _floats(content: dict[str, Any]) -> dict[str, Any]:
-    read: dict[str, Any] = json.loads(json.dumps(content, default=float))
-    return read
+    numbers: dict[str, Any] = json.loads(json.dumps(content, default=float))
+    return numbers
 
 
 def _show(
-    policy: str, asked: "list[Property]", outcomes: "dict[str, PropertySearchOutcome]"
+    policy: str, selected: "list[Property]", outcomes: "dict[str, PropertySearchOutcome]"
 ) -> None:
     from rich.console import Console
     from rich.table import Table
@@ -137,12 +137,12 @@ def _show(
             str(outcome.undecided),
         )
     Console().print(table)
-    for each in asked:
-        violation = outcomes[each.name].violation
+    for candidate in selected:
+        violation = outcomes[candidate.name].violation
         if violation is not None:
             for problem in filter(None, (violation.problem, violation.lie)):
                 typer.echo()
-                typer.echo(_file(policy, each.name, violation, problem), nl=False)
+                typer.echo(_file(policy, candidate.name, violation, problem), nl=False)
 
 
 def _verdict(outcome: "PropertySearchOutcome") -> str:
@@ -152,25 +152,27 @@ def _verdict(outcome: "PropertySearchOutcome") -> str:
 
 
 def _file(policy: str, name: str, violation: "Violation", problem: "Problem") -> str:
-    """Return a problem file that tells what to look for in its optimum."""
+    """Return a problem file with comments that say what to check in its optimum."""
     import tomli_w
 
     from allocator.theory.divisible.problem_file import file_of
 
-    lied = " (this is the lie)" if problem is violation.lie else ""
-    lines = [f"{policy} lacks {name}{lied}: {violation.text}."]
-    if violation.placement is not None and (violation.lie is None or lied):
-        where = "Where tasks are" if violation.certain else "Of several placements, with this one"
-        lines.append(f"{where}: {_places(violation.placement)}.")
+    lie_note = " (this is the lie)" if problem is violation.lie else ""
+    lines = [f"{policy} lacks {name}{lie_note}: {violation.text}."]
+    if violation.placement is not None and (violation.lie is None or lie_note):
+        placement_note = (
+            "Where tasks are" if violation.certain else "Of several placements, with this one"
+        )
+        lines.append(f"{placement_note}: {_places(violation.placement)}.")
     lines.append(f"longshare optimum THIS.toml --policy {policy}")
     return "".join(f"# {line}\n" for line in lines) + tomli_w.dumps(file_of(problem))
 
 
 def _places(placement: "Placement") -> str:
     return "; ".join(
-        f"{user}: {', '.join(f'{tasks} on {machine}' for machine, tasks in where.items())}"
-        for user, where in placement.items()
-        if where
+        f"{user}: {', '.join(f'{tasks} on {machine}' for machine, tasks in machines.items())}"
+        for user, machines in placement.items()
+        if machines
     )
 
 

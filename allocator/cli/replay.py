@@ -1,4 +1,4 @@
-"""`longshare replay`: what was decided, decided again; or by another policy."""
+"""`longshare replay`: recomputation of recorded decisions, or the model of another policy."""
 
 import json
 from dataclasses import asdict
@@ -44,18 +44,19 @@ def replay(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
 ) -> None:
-    """Recompute every decision of an event log, and compare; or ask what another policy would do.
+    """Recompute every decision of an event log and compare; or model another policy.
 
-    Exit codes: 0, all decisions are the same; 1, one differs, which is shown; 2, the file or the
-    policy cannot be used, or the policy failed.
+    Exit codes: 0, all decisions are the same; 1, a decision differs and is shown; 2, the file or
+    the policy cannot be used, or the policy failed.
 
-    With --policy a model answers: each user has the tasks it really ran, for as long as they
-    took, ready since its framework began to take all it was offered; all machines are one. The
-    recorded policy goes through the same model, so that differences between the two columns
-    are due to the policy.
+    With --policy the result comes from a model. Each user has the tasks that really ran, with their
+    real run times. A task is ready once its framework takes all that it is offered. All machines
+    are one pool. The recorded policy goes through the same model, so that differences between the
+    two columns are due to the policy.
 
-    With --html the decisions are compared as well, and a file is written for a browser that needs
-    nothing else: agents and who holds them, shares and debts over time, and at each moment why.
+    With --html the decisions are compared as well, and a self-contained page for a browser is
+    written. The page shows agents and their holders, shares and commitments over time, and the
+    reasons.
     """
     from allocator.cli import tables
     from allocator.fairness.plugin_sandbox import PolicyFailedError
@@ -83,7 +84,7 @@ def replay(
         raise typer.Exit(2) from error
 
 
-def _save_policy(file: Path, where: Path) -> None:
+def _save_policy(file: Path, target: Path) -> None:
     from allocator.service.record.event_log import recorded_code
     from allocator.service.record.replay import header_and_rest
 
@@ -93,9 +94,9 @@ def _save_policy(file: Path, where: Path) -> None:
         raise typer.BadParameter(
             "the recorded policy came with Longshare", param_hint="--save-policy"
         )
-    with where.open("x", encoding="utf-8", newline="") as made:
-        made.write(code.source)
-    typer.echo(f"{where}: what was {code.file}; read it before you run it")
+    with target.open("x", encoding="utf-8", newline="") as stream:
+        stream.write(code.source)
+    typer.echo(f"{target}: what was {code.file}; read it before you run it")
 
 
 def _compare(file: Path, html: Path | None, console: "Console", *, as_json: bool) -> None:
@@ -136,7 +137,7 @@ def _compare(file: Path, html: Path | None, console: "Console", *, as_json: bool
 
 
 def _filming(file: Path, progress: "Progress") -> "Filming":
-    """Find out how long a log is, and be ready to make a film of it."""
+    """Return a camera whose interval suits the length of the log."""
     from allocator.film.camera import interval
     from allocator.service.show.filming import Filming, span
 
@@ -150,8 +151,8 @@ def _finish(html: Path, filming: "Filming", file: Path, replayed: "Replayed") ->
     """Write a film.
 
     Raises:
-        EventLogError: there is nothing to be seen.
-        OSError: it cannot be written.
+        EventLogError: the log has no entry to show.
+        OSError: the file cannot be written.
     """
     from allocator.film.page import write
     from allocator.service.record.event_log import EventLogError
@@ -178,21 +179,23 @@ def _tell_cut_off(count: int) -> None:
 
 
 def _say(replayed: "Replayed", console: "Console") -> None:
-    done = f"{replayed.events:,} events in {replayed.entries:,} entries, {replayed.offers:,} offers"
+    summary = (
+        f"{replayed.events:,} events in {replayed.entries:,} entries, {replayed.offers:,} offers"
+    )
     if replayed.difference is None:
-        console.print(f"All decisions are the same: {done}.", highlight=False)
+        console.print(f"All decisions are the same: {summary}.", highlight=False)
         return
-    found = replayed.difference
+    difference = replayed.difference
     console.print(
-        f"Entry {found.entry}, after event {found.sequence}, differs ({done} before).",
+        f"Entry {difference.entry}, after event {difference.sequence}, differs ({summary} before).",
         highlight=False,
     )
-    for name, text in (("recorded", found.recorded), ("replayed", found.replayed)):
+    for name, text in (("recorded", difference.recorded), ("replayed", difference.replayed)):
         console.print(f"{name}:", style="bold")
         console.print("\n".join(map(printable, text.splitlines())))
 
 
-def _ask(file: Path, other: "Policy", console: "Console", *, as_json: bool) -> None:
+def _ask(file: Path, policy: "Policy", console: "Console", *, as_json: bool) -> None:
     from rich.console import Console
     from rich.progress import Progress
 
@@ -209,7 +212,7 @@ def _ask(file: Path, other: "Policy", console: "Console", *, as_json: bool) -> N
         fact = whatif.recorded(history)
         progress.add_task(f"Modelling {len(history.tasks):,} tasks", total=None)
         control = whatif.modelled(history, settings, settings.policy)
-        answer = whatif.modelled(history, settings, other)
+        answer = whatif.modelled(history, settings, policy)
     for count in left_out:
         _tell_cut_off(count)
     if as_json:
@@ -219,7 +222,7 @@ def _ask(file: Path, other: "Policy", console: "Console", *, as_json: bool) -> N
                     "left_out": sum(left_out),
                     "seconds": history.end - history.begin,
                     "recorded_policy": settings.policy.name,
-                    "other_policy": other.name,
+                    "other_policy": policy.name,
                     "users": {
                         user: {
                             "recorded": asdict(fact.get(user, whatif.Fate())),
@@ -234,8 +237,8 @@ def _ask(file: Path, other: "Policy", console: "Console", *, as_json: bool) -> N
         )
         return
     title = f"{history.end - history.begin:,.0f} s, {len(history.tasks):,} tasks"
-    names = settings.policy.name, other.name
-    if names[0] == names[1]:  # with other parameters
+    names = settings.policy.name, policy.name
+    if names[0] == names[1]:  # the same policy with other parameters
         names = f"{names[0]} as recorded", f"{names[1]} as asked"
     show_fates(title, names, (fact, control, answer), console)
 
@@ -255,7 +258,7 @@ def show_fates(
     fates: "tuple[dict[str, Fate], dict[str, Fate], dict[str, Fate]]",
     console: "Console",
 ) -> None:
-    """Print what became of users: in fact, in a model of that, and under another policy."""
+    """Print the results of users: recorded, modelled, and modelled under another policy."""
     from rich.table import Table
     from rich.text import Text
 
@@ -266,14 +269,14 @@ def show_fates(
             f"{modelled.tasks:,}",
             f"{fact[user].share:.1%}" if user in fact else "",
             f"{modelled.wait:.0f} s",
-            f"{other.wait:.0f} s",
-            f"{modelled.wait - other.wait:+.0f} s",
-            f"{other.cpu_seconds - modelled.cpu_seconds:+,.0f}",
+            f"{changed.wait:.0f} s",
+            f"{modelled.wait - changed.wait:+.0f} s",
+            f"{changed.cpu_seconds - modelled.cpu_seconds:+,.0f}",
             f"{modelled.commitment:.3f}",
-            f"{other.commitment:.3f}",
+            f"{changed.commitment:.3f}",
         )
         for user, modelled in control.items()
-        for other in (answer[user],)
+        for changed in (answer[user],)
     ]
     table = Table(title=title, box=None, pad_edge=False, padding=(0, 1, 0, 0))
     headings = (
@@ -281,11 +284,11 @@ def show_fates(
         *(f"owes, {before}", f"owes, {after}"),
     )
     widths = [
-        max(map(len, (*heading.split(), *(row[place] for row in rows))))
-        for place, heading in enumerate(headings)
+        max(map(len, (*heading.split(), *(row[index] for row in rows))))
+        for index, heading in enumerate(headings)
     ]
-    left = console.width - sum(width + 1 for width in widths)
-    table.add_column("user", no_wrap=True, overflow="ellipsis", max_width=max(8, left))
+    remaining = console.width - sum(width + 1 for width in widths)
+    table.add_column("user", no_wrap=True, overflow="ellipsis", max_width=max(8, remaining))
     for heading, width in zip(headings, widths, strict=True):
         table.add_column(heading, justify="right", width=width)
     for user, row in zip(control, rows, strict=True):

@@ -1,4 +1,4 @@
-"""`longshare report`: what the simulations of a sweep show together."""
+"""`longshare report`: figures of a sweep's simulations."""
 
 import json
 from dataclasses import asdict
@@ -35,7 +35,8 @@ def report(
 ) -> None:
     """Draw a sweep's figures, on one HTML page and as PNG files.
 
-    Workloads like the papers' are held against what these found; traces of your own are not.
+    Workloads like those of the papers are compared with the papers' findings; your own traces are
+    not.
 
     Exit codes: 0, done; 2, there are no results, none is of the baseline, or a file cannot be
     written.
@@ -48,7 +49,7 @@ def report(
     except (OSError, ValueError) as error:
         fail(USAGE, error)
     if as_json:
-        told = {
+        findings = {
             "page": str(target / PAGE),
             "sections": {
                 section.name: {
@@ -58,7 +59,7 @@ def report(
                 for section in sections
             },
         }
-        typer.echo(json.dumps(told, indent=2))
+        typer.echo(json.dumps(findings, indent=2))
         return
     for section in sections:
         typer.echo(section.title)

@@ -29,12 +29,12 @@ def serve(
         bool, typer.Option("--check", help="Only say whether the configuration is valid.")
     ] = False,
 ) -> None:
-    """Run the allocator service that a Mesos master asks whom to offer what.
+    """Run the allocator service, which decides the offers of a Mesos master.
 
     Stops cleanly on SIGTERM and Ctrl-C. Exit code 2: the configuration cannot be used. Exit code 1:
-    the store does not answer, and may later.
+    the store does not answer now, but may later.
     """
-    # Not to be asked for later: what gRPC itself logs of peers, a line each, is not thinned.
+    # Set before gRPC is imported: gRPC logs a line for each peer, without any limit.
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
     from allocator.service import logs, server
     from allocator.service.accounting import place
@@ -50,11 +50,11 @@ def serve(
         if check:
             place.kept_at(settings)
             typer.echo(f"{config}: valid")
-            if none := place.why_none(settings):
-                typer.echo(f"longshare serve: {none}", err=True)
+            if reason := place.why_none(settings):
+                typer.echo(f"longshare serve: {reason}", err=True)
             return
         logs.configure(settings.log)
-        pauses.run(lambda measured: server.serve(settings, measured, record))
+        pauses.run(lambda latency: server.serve(settings, latency, record))
     except ConfigError as error:
         typer.echo(f"longshare serve: {error}", err=True)
         raise typer.Exit(2) from error

@@ -1,4 +1,4 @@
-"""`longshare shadow`: what other policies would make of the users, as they follow live."""
+"""`longshare shadow`: users' places and gains under shadow policies."""
 
 import typer
 
@@ -13,11 +13,12 @@ def shadow(
     as_json: options.AsJson = False,
     timeout: options.Timeout = options.DEFAULT_TIMEOUT,
 ) -> None:
-    """Show the order that other policies would have now, and who would have had more or less.
+    """Show the users' order under the shadow policies, and each user's gain or loss.
 
-    The policies are those of the settings' [[shadow]] sections. They decide nothing. Gain is what a
-    user would have had more until now, in hours of the whole cluster: of each run's offers, as long
-    as they are held, what the shadow's order would have given to somebody else.
+    The policies are those of the settings' [[shadow]] sections; they make no decisions. Gain is
+    what a user would have had more until now, in hours of the whole cluster. For each run, it
+    counts the offers that the shadow's order would have given to another user, for as long as they
+    are held.
     """
     reply = Connection(address, config, timeout).shadows()
 
@@ -28,5 +29,5 @@ def shadow(
         return
     if not reply.shadows:
         typer.echo("no policy follows; [[shadow]] sections of the settings name some")
-    for told in reply.shadows:
-        tables.console().print(tables.table_of_shadow(told))
+    for policy_shadow in reply.shadows:
+        tables.console().print(tables.table_of_shadow(policy_shadow))

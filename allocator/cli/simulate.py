@@ -1,4 +1,4 @@
-"""`longshare simulate`: what a policy would have done to the users of a trace."""
+"""`longshare simulate`: simulation of a policy on a trace."""
 
 import json
 import time
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from allocator.simulation.trace import Trace
 
 _FOLLOWED = 40_000
-"""Users at most whose shares are written for hundreds of instants."""
+"""Largest number of users whose shares are written for hundreds of instants."""
 
 
 def simulate(
@@ -70,7 +70,7 @@ def simulate(
     ] = None,
     as_json: options.AsJson = False,
 ) -> None:
-    """Start the tasks of a trace as a policy would have; docs/simulation.md.
+    """Simulate a policy on the tasks of a trace; docs/simulation.md.
 
     Exit codes: 0, done; 2, the trace, the policy or the setting cannot be used.
     """
@@ -82,11 +82,11 @@ def simulate(
 
     bring(policy_files)
     try:
-        read = store.read(trace)
+        content = store.read(trace)
         setting = Setting(
             policy=policy,
             parameters=parse(parameters),
-            capacity=capacity_of(read, load, capacity),
+            capacity=capacity_of(content, load, capacity),
             blocking=blocking.value,
             users=users.value,
             per=per.value,
@@ -94,29 +94,29 @@ def simulate(
             owes=by_user(owes, "--owes"),
             sampled=sampled,
         )
-        setting.check(read)
+        setting.check(content)
         plain = reference or html is not None
         fast, simulator = simulator_for(setting, reference=plain, events=events)
         compiling = compiled() if fast else 0.0
-        series = Series(read) if out is not None and _followed(read, setting) else None
-        begun = time.perf_counter()
-        with bar("simulating", len(read), "tasks") as report:
+        series = Series(content) if out is not None and _followed(content, setting) else None
+        started = time.perf_counter()
+        with bar("simulating", len(content), "tasks") as report:
             if html is None:
-                outcome = simulator(read, setting, report, series=series)
+                outcome = simulator(content, setting, report, series=series)
             else:
-                outcome = _filmed(read, setting, trace.name, html, report, series=series)
-        seconds = time.perf_counter() - begun
-        fared = users_of(outcome)
+                outcome = _filmed(content, setting, trace.name, html, report, series=series)
+        seconds = time.perf_counter() - started
+        summaries = users_of(outcome)
         answer = {
             "trace": str(trace),
             "setting": asdict(setting) | {"load": load},
             "simulator": "fast" if fast else "reference",
             "seconds": seconds,
             "compiling_s": compiling,
-            **summary(outcome, fared, setting),
+            **summary(outcome, summaries, setting),
         }
         if out is not None:
-            written = _write(outcome, fared, answer, out, series)
+            written = _write(outcome, summaries, answer, out, series)
     except (OSError, ValueError) as error:
         fail_study(error, as_json=as_json)
     if as_json:
@@ -124,7 +124,7 @@ def simulate(
     else:
         from allocator.cli.simulated import show
 
-        show(answer, outcome, fared, setting)
+        show(answer, outcome, summaries, setting)
         if out is not None:
             typer.echo(f"written to {out}: {', '.join(written)}")
         if html is not None:
@@ -132,7 +132,7 @@ def simulate(
 
 
 def _followed(trace: "Trace", setting: "Setting") -> bool:
-    """Whether it makes sense to write how users stood over time."""
+    """Return whether shares over time can be written for this trace."""
     return (
         setting.per == "user"
         and setting.sampled is None
@@ -142,14 +142,14 @@ def _followed(trace: "Trace", setting: "Setting") -> bool:
 
 
 def compiled() -> float:
-    """Have the fast path compiled if it is not, and say so; return the seconds that takes, or 0."""
+    """Compile the fast simulator if necessary, with a message; return the seconds taken, or 0."""
     from allocator.cli.progress import working
     from allocator.simulation import fast  # loads a compiler
 
     begun = time.perf_counter()
     with working("compiling the simulator, once for this machine"):
-        anew = fast.compile_kernels()
-    return time.perf_counter() - begun if anew else 0.0
+        has_compiled = fast.compile_kernels()
+    return time.perf_counter() - begun if has_compiled else 0.0
 
 
 def _write(
@@ -159,7 +159,7 @@ def _write(
     out: Path,
     series: "Series | None",
 ) -> list[str]:
-    """Write all that --out wants; return the names of the files."""
+    """Write all files of --out, and return their names."""
     from allocator.simulation import results
 
     written = ["tasks.parquet", "users.csv", "summary.json"]
@@ -183,7 +183,7 @@ def _filmed(
     *,
     series: "Series | None",
 ) -> "Outcome":
-    """Simulate, and write a film of it."""
+    """Simulate, and write a film of the simulation."""
     from allocator.film.page import write
     from allocator.simulation.film import film
 
@@ -195,10 +195,10 @@ def _filmed(
 def capacity_of(
     trace: "Trace", load: float | None, capacity: str | None
 ) -> tuple[float, ...] | None:
-    """Return the pool's capacity, or none for the trace's machines.
+    """Return the pool's capacity, or None for the trace's machines.
 
     Raises:
-        ValueError: There are two, or one cannot be understood.
+        ValueError: there are two capacities, or a capacity is invalid.
     """
     from allocator.simulation.setting import capacity_at, pool_of
 
@@ -229,7 +229,7 @@ def capacity_of(
 def simulator_for(
     setting: "Setting", *, reference: bool, events: bool
 ) -> "tuple[bool, Callable[..., Outcome]]":
-    """Return whether the fast path can be used, and what simulates."""
+    """Return whether the fast simulator supports the setting, and the simulator to use."""
     if not reference:
         from allocator.simulation import fast  # loads a compiler
 

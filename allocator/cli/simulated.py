@@ -1,4 +1,4 @@
-"""What `longshare simulate` prints: what came out, and how each user fared."""
+"""Output of `longshare simulate`: the summary, and a line for each user."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
@@ -17,29 +17,29 @@ if TYPE_CHECKING:
     from allocator.simulation.summary import UserSummary
 
 _SHOWN = 12
-"""Users, those of most usage."""
+"""Users in the table: the users with the largest usage."""
 _HEADINGS = ("usage", "tasks", "completed", "wait, s", "p50", "p90", "slowdown")
 _LEAST_WORTH = ("p50", "slowdown", "tasks", "p90", "completed")
-"""Columns that a narrow terminal does without, the first first; never a part of a number."""
+"""Columns that are dropped on a narrow terminal, in this order; numbers are never cut."""
 _UNBOUNDED = 10_000
 _NAME = 16
-"""Characters of a user's name that are shown in any case, if it has so many."""
+"""Characters to which a user's name may be cut."""
 
 
 def show(
     answer: dict[str, Any], outcome: "Outcome", users: "UserSummary", setting: "Setting"
 ) -> None:
-    """Print what a simulation has come to.
+    """Print the result of a simulation.
 
     Args:
-        answer: As `--json` would print it.
-        outcome: What was simulated.
-        users: How its users fared.
-        setting: How it was simulated.
+        answer: The data that `--json` would print.
+        outcome: The simulated tasks.
+        users: Results of the users.
+        setting: The setting of the simulation.
     """
     trace = outcome.trace
     out = console()
-    where = (
+    target = (
         f"{sum(kind.count for kind in trace.machines):,} machines"
         if setting.capacity is None
         else "one pool of "
@@ -49,7 +49,7 @@ def show(
         )
     )
     out.print(
-        f"{setting.policy} on {where}: {answer['tasks']:,} tasks of {answer['users']:,} users "
+        f"{setting.policy} on {target}: {answer['tasks']:,} tasks of {answer['users']:,} users "
         f"in {answer['seconds']:.3g} s ({answer['simulator']})"
     )
     if answer["compiling_s"]:
@@ -84,16 +84,16 @@ def show(
     for name, used in answer["utilization"].items():
         out.print(f"use of {printable(name)} until the last finish: {_percent(used)}")
     if answer["operations"]:
-        done = ", ".join(
+        operations = ", ".join(
             f"{name} {operation['count']:,}"
             + (f" in {operation['seconds']:.3g} s" if operation["seconds"] is not None else "")
             for name, operation in answer["operations"].items()
         )
-        out.print(f"to keep order: {done}; Live Tree events: {answer['live_tree_events']:,}")
+        out.print(f"to keep order: {operations}; Live Tree events: {answer['live_tree_events']:,}")
 
 
 def _table_of_users(outcome: "Outcome", users: "UserSummary", out: Console) -> Table:
-    """Return a line for each user; where it is too wide, columns are left out, and names cut."""
+    """Return a line for each user; on a narrow terminal, columns are left out and names are cut."""
     waits = quantiles_of(outcome.wait, outcome.trace.user, len(users.names))
     rows = []
     for user in np.argsort(-users.usage, kind="stable")[:_SHOWN].tolist():
@@ -107,11 +107,11 @@ def _table_of_users(outcome: "Outcome", users: "UserSummary", out: Console) -> T
         rows.append((printable(users.names[user]), dict(zip(_HEADINGS, cells, strict=True))))
     longest = max((len(name) for name, _ in rows), default=0)
     headings = list(_HEADINGS)
-    for least in _LEAST_WORTH:
+    for column in _LEAST_WORTH:
         beyond = _beyond(_table_with(rows, headings), out)
         if beyond <= max(0, longest - _NAME):
             break
-        headings.remove(least)
+        headings.remove(column)
     table = _table_with(rows, headings)
     table.columns[0].max_width = longest - max(0, _beyond(table, out))
     return table
@@ -128,7 +128,7 @@ def _table_with(rows: Sequence[tuple[str, dict[str, str]]], headings: Sequence[s
 
 
 def _beyond(table: Table, out: Console) -> int:
-    """Return by how many characters a table is too wide; negative: it has room."""
+    """Return the characters by which a table is too wide; negative for a narrower table."""
     return Console(width=_UNBOUNDED).measure(table).maximum - out.width
 
 

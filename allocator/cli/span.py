@@ -1,4 +1,4 @@
-"""Times as commands take them: a day, an instant, or so long ago. All are UTC."""
+"""Times as command arguments: a day, an instant, or a duration before now. All times are UTC."""
 
 import time
 from datetime import UTC, datetime
@@ -11,10 +11,10 @@ _FORMS = (
 
 
 def duration(text: str) -> float:
-    """Return seconds of such as `90s`, `2h`, `7d`.
+    """Return the seconds of a duration such as `90s`, `2h` or `7d`.
 
     Raises:
-        ValueError: it is none.
+        ValueError: the text is no duration.
     """
     try:
         seconds = _read(text)
@@ -29,7 +29,7 @@ def span(since: str | None, until: str | None) -> tuple[float, float]:
     """Return two instants in seconds since the epoch.
 
     Raises:
-        typer.BadParameter: one of them is none, or nothing is between them.
+        typer.BadParameter: an instant is invalid, or the interval is empty.
     """
     now = time.time()
     begin = now - now % 86400.0 if since is None else _instant(since, now, "--since")
@@ -43,10 +43,10 @@ def _instant(text: str, now: float, option: str) -> float:
     try:
         if _read(text) is not None:
             return now - duration(text)
-        read = datetime.fromisoformat(text)
+        instant = datetime.fromisoformat(text)
     except ValueError:
         raise typer.BadParameter(f"{text!r}: {_FORMS}", param_hint=option) from None
-    return (read if read.tzinfo is not None else read.replace(tzinfo=UTC)).timestamp()
+    return (instant if instant.tzinfo is not None else instant.replace(tzinfo=UTC)).timestamp()
 
 
 def _read(text: str) -> float | None:

@@ -1,4 +1,4 @@
-"""`longshare sweep`: many simulations, in parallel, and only those that are not there yet."""
+"""`longshare sweep`: many simulations in parallel, skipping finished ones."""
 
 import json
 from pathlib import Path
@@ -53,8 +53,8 @@ def sweep(
 ) -> None:
     """Simulate every combination of traces, policies and loads that a file names.
 
-    What is finished is never computed again unless its inputs changed: start the same command
-    anew after an interruption, or with more in the file. `longshare report` shows the results.
+    Finished simulations are not repeated unless their inputs change. After an interruption, or with
+    more in the file, start the same command again. `longshare report` shows the results.
 
     Exit codes: 0, done; 2, the file or a trace cannot be used.
     """
@@ -70,11 +70,11 @@ def sweep(
     bring(policy_files)
     try:
         plan, beside = read_sweep(file)
-        wanted = [TraceFile(path=path.absolute()) for path in traces] if traces else plan.traces
+        selected = [TraceFile(path=path.absolute()) for path in traces] if traces else plan.traces
         folder = out or Path("runs") / Path(file).stem
         folder.mkdir(parents=True, exist_ok=True)
-        sources = list(resolve(wanted, beside, folder / "traces"))
-        for trace in wanted:
+        sources = list(resolve(selected, beside, folder / "traces"))
+        for trace in selected:
             if isinstance(trace, Recorded) and recorded(trace) is None:
                 typer.echo(f"left out: {trace.recorded} is not in $LONGSHARE_DATA", err=True)
         cells = cells_of(plan, sources)
@@ -84,8 +84,8 @@ def sweep(
     except (OSError, ValueError) as error:
         fail_study(error, as_json=as_json)
     if as_json:
-        told = {"folder": str(folder), "cells": len(cells), "computed": computed}
-        typer.echo(json.dumps(told, indent=2))
+        answer = {"folder": str(folder), "cells": len(cells), "computed": computed}
+        typer.echo(json.dumps(answer, indent=2))
     else:
         typer.echo(
             f"{len(cells)} cells, {computed} of them computed now; "
@@ -94,7 +94,7 @@ def sweep(
 
 
 def compute(cells: "Sequence[Cell]", folder: Path, engine: "SimulatorKind") -> int:
-    """Compute what is missing and show how far it is; return how many were missing."""
+    """Run the missing simulations with a progress bar, and return their number."""
     from rich.console import Console
     from rich.progress import (
         BarColumn,
@@ -108,7 +108,7 @@ def compute(cells: "Sequence[Cell]", folder: Path, engine: "SimulatorKind") -> i
     from allocator.simulation.studies import sweep as engine_room
 
     if any(cell.engine == "fast" and not cell.is_finished(folder) for cell in cells):
-        compiled()  # or every process would, behind a bar that stands still
+        compiled()  # otherwise each process would compile
 
     columns = (
         TextColumn("{task.description}"),

@@ -1,4 +1,4 @@
-"""What answers of the service look like: tables for people, JSON for programs."""
+"""Output of the service's answers: tables for people, JSON for programs."""
 
 import json
 import os
@@ -16,35 +16,35 @@ from allocator.contract import admin_pb2 as admin
 from allocator.contract.printable import printable
 
 _UNBOUNDED = 10_000
-"""Columns; what goes to a file or a program is not cut off."""
+"""Columns of the output to a file or program, so that no line is cut."""
 
 
 def console() -> Console:
-    """Return where to print: as wide as the terminal, and without colour where there is none."""
+    """Return the console: as wide as the terminal, and without colour if there is no terminal."""
     bounded = sys.stdout.isatty() or "COLUMNS" in os.environ
     return Console(width=None if bounded else _UNBOUNDED, markup=False, highlight=False)
 
 
 def as_json(message: Message, *, indent: int | None = 2) -> str:
-    """Write an answer with all its fields, named as in the proto."""
+    """Return an answer as JSON with all its fields, named as in the proto."""
     fields = MessageToDict(
         message, preserving_proto_field_name=True, always_print_fields_with_no_presence=True
     )
-    return json.dumps(fields, indent=indent, sort_keys=True)  # maps come in no order
+    return json.dumps(fields, indent=indent, sort_keys=True)  # maps have no order
 
 
 _LEAST_WORTH = ("shortfall", "offered", "weight", "demand", "wants", "entitled")
-"""Columns that a narrow terminal does without, the first first."""
+"""Columns that are dropped on a narrow terminal, in this order."""
 _NAME = 24
-"""Characters of a user's name that are shown in any case, if it has so many."""
+"""Characters to which a user's name may be cut."""
 
 
 def table_of_users(users: Sequence[admin.UserShare], width: int) -> Table:
-    """Return a line for each user, sub-users below the one they are part of.
+    """Return a line for each user, sub-users below their parent.
 
     Args:
-        users: Of whom.
-        width: Characters in a line; where they do not suffice, columns are left out.
+        users: The users.
+        width: Characters in a line; if the table is wider, columns are left out.
     """
     left_out: set[str] = set()
     if not any(row.HasField("task_share") for row in users):
@@ -106,7 +106,7 @@ def table_of_resources(user: admin.UserShare, cluster: admin.Cluster) -> Table:
 
 
 def table_of_weights(users: Sequence[admin.UserShare]) -> Table:
-    """Return a line for each user: its weight, whose word that is, and until when."""
+    """Return a line for each user: its weight, the source of the weight, and its end."""
     from allocator.service.show.formatting import duration
 
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
@@ -124,19 +124,19 @@ def table_of_weights(users: Sequence[admin.UserShare]) -> Table:
 
 
 def lines_of_cluster(cluster: admin.Cluster) -> str:
-    """Return a few lines about all users together."""
+    """Return a few lines about the cluster as a whole."""
     if not cluster.time:
         return f"{cluster.policy}, no master has come yet"
-    at = datetime.fromtimestamp(cluster.time, tz=UTC)
+    time = datetime.fromtimestamp(cluster.time, tz=UTC)
     used = "  ".join(
         f"{printable(name)} {cluster.allocation.get(name, 0.0):.15g}/{total:.15g}"
         for name, total in sorted(cluster.capacity.items())
     )
     master = "master connected" if cluster.connected else "NO MASTER CONNECTED"
-    known = f"agents {cluster.agents}, frameworks {cluster.frameworks}"
+    counts = f"agents {cluster.agents}, frameworks {cluster.frameworks}"
     lines = [
-        f"{at:%Y-%m-%d %H:%M:%S} UTC, {cluster.policy}, {master}",
-        f"{known}, users that want offers {cluster.wanting}",
+        f"{time:%Y-%m-%d %H:%M:%S} UTC, {cluster.policy}, {master}",
+        f"{counts}, users that want offers {cluster.wanting}",
         f"allocated: {used}",
     ]
     if cluster.HasField("next_passing"):
@@ -151,18 +151,18 @@ def lines_of_cluster(cluster: admin.Cluster) -> str:
 
 
 def line_without_master(cluster: admin.Cluster) -> str:
-    """Return since when no master is connected, and whether that is all there is to it."""
+    """Return a line that says since when no master is connected, and what follows."""
     from allocator.service.show.formatting import duration
 
     if cluster.agents or cluster.frameworks:
-        told = "nobody gets offers; what is shown is of then"
+        consequence = "nobody gets offers; what is shown is of then"
         if not cluster.HasField("alone"):
-            return f"no master is connected: {told}"
-        return f"no master has been connected for {duration(cluster.alone)}: {told}"
-    since = f" in {duration(cluster.alone)}" if cluster.HasField("alone") else ""
+            return f"no master is connected: {consequence}"
+        return f"no master has been connected for {duration(cluster.alone)}: {consequence}"
+    elapsed = f" in {duration(cluster.alone)}" if cluster.HasField("alone") else ""
     return (
-        f"no master is connected: none has come yet{since} since the service began; after a start "
-        "that takes some seconds"
+        f"no master is connected: none has come yet{elapsed} since the service began; after a "
+        "start that takes some seconds"
     )
 
 
@@ -193,17 +193,17 @@ def lines_of_changes(reply: admin.OrderReply) -> str:
 
 
 def _changed_commitments(before: admin.UserShare, after: admin.UserShare) -> list[str]:
-    """Return the change of the dominant commitment; of each resource if others did not change."""
+    """Return the change of the dominant commitment, or of each resource if some are unchanged."""
     names = sorted({*before.commitments, *after.commitments})
     pairs = {name: (before.commitments[name], after.commitments[name]) for name in names}
     changed = {name: pair for name, pair in pairs.items() if pair[0] != pair[1]}
     if any(max(pairs[name]) for name in pairs.keys() - changed.keys()):
         return [
-            f"commitment of {printable(name)} {owed:.1%} → {owes:.1%}"
-            for name, (owed, owes) in changed.items()
+            f"commitment of {printable(name)} {former:.1%} → {present:.1%}"
+            for name, (former, present) in changed.items()
         ]
-    owed, owes = before.dominant_commitment, after.dominant_commitment
-    return [f"commitment {owed:.1%} → {owes:.1%}"] if changed else []
+    former, present = before.dominant_commitment, after.dominant_commitment
+    return [f"commitment {former:.1%} → {present:.1%}"] if changed else []
 
 
 def _lasting(row: admin.UserShare) -> str:
@@ -213,7 +213,7 @@ def _lasting(row: admin.UserShare) -> str:
 
 
 def _as_tree(users: Sequence[admin.UserShare]) -> Iterator[tuple[int, admin.UserShare]]:
-    """Go through users, each followed by those below it, with the depth of each."""
+    """Yield users with their depth, each followed by its sub-users."""
     below: dict[str, list[admin.UserShare]] = {}
     for row in users:
         below.setdefault(row.parent, []).append(row)
@@ -257,11 +257,11 @@ _COLUMNS: dict[str, tuple[str, Callable[[admin.UserShare], str]]] = {
     "shortfall": ("short-\nfall", lambda row: f"{row.shortfall:.1%}"),
     "demand": ("demand", lambda row: "\n".join(dict.fromkeys(map(_demand, row.demands)))),
 }
-"""Column of the table of users → its heading, and what stands in it."""
+"""Heading and cell text of each column of the table of users."""
 
 
 def table_of_shadow(shadow: admin.Shadow) -> Table | Text:
-    """Return a line for each user at the top, in the order of a policy that follows."""
+    """Return a line for each top-level user, in the order of a shadow policy."""
     name = printable(shadow.name)
     if shadow.failure:
         return Text(f"{name}: given up: {printable(shadow.failure)}")

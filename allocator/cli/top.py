@@ -1,4 +1,4 @@
-"""`longshare top`: how users stand, as it changes."""
+"""`longshare top`: shares of users, updated continuously."""
 
 import sys
 import time
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from allocator.contract import admin_pb2 as admin
 
 _PAUSE = 1.0
-"""Seconds between two looks."""
+"""Seconds between two updates."""
 
 
 def top(
@@ -26,9 +26,9 @@ def top(
     as_json: options.AsJson = False,
     timeout: options.Timeout = options.DEFAULT_TIMEOUT,
 ) -> None:
-    """Show each second how users stand, what is allocated, and who may overtake whom next.
+    """Show users' shares, the allocation, and the next overtaking, updated each second.
 
-    Ends on Ctrl-C with exit code 0. With --json each look is one line.
+    Ends on Ctrl-C with exit code 0. With --json each update is one line.
     """
     try:
         connection = Connection(address, config, timeout)
@@ -41,7 +41,7 @@ def top(
 
 
 def _print(connection: Connection, *, once: bool, as_json: bool) -> None:
-    """Print one look after the other."""
+    """Print one update below the other."""
     from allocator.cli import tables
 
     console = tables.console()
@@ -57,7 +57,7 @@ def _print(connection: Connection, *, once: bool, as_json: bool) -> None:
 
 
 def _show(connection: Connection) -> None:
-    """Show each look in place of the one before."""
+    """Show each update in place of the previous one."""
     from rich.live import Live
 
     from allocator.cli import tables

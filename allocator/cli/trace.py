@@ -1,4 +1,4 @@
-"""`longshare trace`: traces from other forms, from chance, and a look at them."""
+"""`longshare trace`: conversion, statistics and generation of traces."""
 
 import json
 from collections.abc import Callable, Iterator
@@ -29,7 +29,7 @@ _EXIT_CODES = "Exit codes: 0 done; 1 there is nothing to do it with; 2 a file ca
 
 
 class Form(StrEnum):
-    """Forms of traces that can be converted."""
+    """Formats from which traces can be converted."""
 
     CSV = "csv"
     SDRF = "sdrf"
@@ -42,14 +42,14 @@ class Form(StrEnum):
 
 
 class DemandMoment(StrEnum):
-    """When what a task of Google's trace asks for is read."""
+    """Moments at which the demand of a task in Google's trace is read."""
 
     SCHEDULE = "schedule"
     SUBMIT = "submit"
 
 
 class Workload(StrEnum):
-    """Workloads that can be made up."""
+    """Workloads that can be generated."""
 
     GOOGLE_MONTH = "google-month"
     GOOGLE_MONTH_PLAIN = "google-month-plain"
@@ -110,7 +110,7 @@ def convert(
     ] = None,
     as_json: options.AsJson = False,
 ) -> None:
-    """Make a trace of a file in another form; rows that cannot be used are counted and named."""
+    """Convert a file of another format to a trace; unusable rows are counted and listed."""
     from allocator.simulation import store
 
     if form is Form.LOG:
@@ -151,7 +151,7 @@ def convert(
 
 @trace_app.command(epilog=_EXIT_CODES)
 def stats(trace: options.TraceFile, *, as_json: options.AsJson = False) -> None:
-    """Say how many tasks, users and jobs there are, and how long, big and constrained they are."""
+    """Print the numbers of tasks, users and jobs, and the sizes of run times and demands."""
     from allocator.simulation import store
     from allocator.simulation.statistics import statistics
 
@@ -159,11 +159,11 @@ def stats(trace: options.TraceFile, *, as_json: options.AsJson = False) -> None:
         read = store.read(trace)
         if not len(read):
             fail(REFUSED, f"{trace} has no tasks")
-        found = statistics(read)
+        summary = statistics(read)
     if as_json:
-        typer.echo(json.dumps(asdict(found), indent=2))
+        typer.echo(json.dumps(asdict(summary), indent=2))
     else:
-        _show_statistics(found)
+        _show_statistics(summary)
 
 
 @trace_app.command(epilog=_EXIT_CODES)
@@ -196,7 +196,7 @@ def generate(
     ] = None,
     as_json: options.AsJson = False,
 ) -> None:
-    """Make up a workload, and say how close it comes to what is known of the real one."""
+    """Generate a workload, and compare it with the published facts about the real one."""
     from rich.console import Console
     from rich.progress import Progress
 
@@ -216,20 +216,24 @@ def generate(
     with _reading():
         with Progress(console=Console(stderr=True), transient=True) as progress:
             bar = progress.add_task("tasks", total=count)
-            made = generator.generate(seed, count, lambda more: progress.advance(bar, more))
+            generated = generator.generate(seed, count, lambda added: progress.advance(bar, added))
         with _working("writing"):
-            store.write(made, trace)
-            moments = generator.moments(made, count)
+            store.write(generated, trace)
+            moments = generator.moments(generated, count)
     if as_json:
-        found = [asdict(moment) | {"off": moment.off} for moment in moments]
-        typer.echo(json.dumps({"tasks": len(made), "seed": seed, "moments": found}, indent=2))
+        moments_as_json = [asdict(moment) | {"off": moment.off} for moment in moments]
+        typer.echo(
+            json.dumps(
+                {"tasks": len(generated), "seed": seed, "moments": moments_as_json}, indent=2
+            )
+        )
     else:
         _show_moments(moments)
 
 
 @contextmanager
 def _reading() -> Iterator[None]:
-    """End the command with one line where a file cannot be used."""
+    """End the command with one line if a file cannot be used."""
     try:
         yield
     except (OSError, ValueError) as error:
@@ -237,13 +241,13 @@ def _reading() -> Iterator[None]:
 
 
 @contextmanager
-def _working(what: str) -> Iterator[None]:
+def _working(description: str) -> Iterator[None]:
     from rich.console import Console
     from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
     columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
     with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
-        progress.add_task(what, total=None)
+        progress.add_task(description, total=None)
         yield
 
 
@@ -295,44 +299,44 @@ def _convert_logs(sources: list[Path], trace: Path, *, as_json: bool) -> None:
     from allocator.service.record.event_log import EventLogError
     from allocator.simulation import store
 
-    done = entries = 0
+    bytes_read = entries = 0
     try:
         with bar("replaying", sum(path.stat().st_size for path in sources), "B") as report:
 
             def watch(size: int) -> None:
-                nonlocal done, entries
-                done += size
+                nonlocal bytes_read, entries
+                bytes_read += size
                 entries += 1
-                report(done)
+                report(bytes_read)
 
-            found = own_history.convert(sources, watch)
-        if len(found.trace):
-            store.write(found.trace, trace)
+            history = own_history.convert(sources, watch)
+        if len(history.trace):
+            store.write(history.trace, trace)
     except (EventLogError, OSError, ValueError) as error:
         fail(USAGE, error)
-    if not len(found.trace):
+    if not len(history.trace):
         fail(REFUSED, f"nobody held anything for any time; {trace} is not written")
     if as_json:
-        told = {
+        answer = {
             "rows": entries,
-            "tasks": len(found.trace),
-            "users": len(found.trace.users),
-            "policy": found.policy,
-            "notes": found.notes,
-            **_use_as_json(found.trace),
+            "tasks": len(history.trace),
+            "users": len(history.trace.users),
+            "policy": history.policy,
+            "notes": history.notes,
+            **_use_as_json(history.trace),
         }
-        typer.echo(json.dumps(told, indent=2))
+        typer.echo(json.dumps(answer, indent=2))
         return
     out = console()
     out.print(
-        f"{len(found.trace):,} tasks of {len(found.trace.users):,} users on "
-        f"{sum(kind.count for kind in found.trace.machines):,} agents, "
-        f"recorded under {found.policy}"
+        f"{len(history.trace):,} tasks of {len(history.trace.users):,} users on "
+        f"{sum(kind.count for kind in history.trace.machines):,} agents, "
+        f"recorded under {history.policy}"
     )
-    for note in found.notes:
+    for note in history.notes:
         out.print(f"  {printable(note)}")
     out.print(f"entries read: {entries:,}")
-    _show_use(found.trace)
+    _show_use(history.trace)
 
 
 def _write_left_out(left_out: "LeftOut", path: Path) -> None:
@@ -342,7 +346,8 @@ def _write_left_out(left_out: "LeftOut", path: Path) -> None:
         writer = csv.writer(file)
         writer.writerow(("reason", "file", "line"))
         writer.writerows(
-            (csv_cell(why), csv_cell(str(place)), line) for why, place, line in left_out
+            (csv_cell(reason), csv_cell(str(file_name)), line)
+            for reason, file_name, line in left_out
         )
 
 
@@ -373,9 +378,9 @@ def _conversion_as_json(conversion: "Conversion") -> dict[str, Any]:
 
 
 def _without_tasks(trace: "Trace") -> list[str]:
-    """Return users that a file names and no task has, perhaps because of a slip in a name."""
+    """Return users that a file names but that have no task, perhaps because of a typo."""
     with_tasks = set(trace.user.tolist())
-    return [user for number, user in enumerate(trace.users) if number not in with_tasks]
+    return [user for index, user in enumerate(trace.users) if index not in with_tasks]
 
 
 def _use_as_json(trace: "Trace") -> dict[str, Any]:
@@ -439,7 +444,7 @@ def _show_use(trace: "Trace") -> None:
 
 
 def _show_rows_by_reason(rows: "LeftOut", reads: str | None = None) -> None:
-    """Print a line for each reason, or for what these rows do."""
+    """Print a line for each reason, or with the text `reads` instead of the reason."""
     from allocator.cli.tables import console
     from allocator.contract.printable import printable
 
@@ -451,7 +456,7 @@ def _show_rows_by_reason(rows: "LeftOut", reads: str | None = None) -> None:
         )
 
 
-def _show_statistics(found: "Statistics") -> None:
+def _show_statistics(summary: "Statistics") -> None:
     from rich.table import Table
 
     from allocator.cli.tables import console
@@ -459,28 +464,33 @@ def _show_statistics(found: "Statistics") -> None:
 
     out = console()
     out.print(
-        f"{found.tasks:,} tasks in {found.jobs:,} jobs of {found.users:,} users\n"
-        f"submitted from {found.first_s:,.6g} s to {found.last_s:,.6g} s; the last would finish "
-        f"at {found.finished_s:,.6g} s\n"
-        f"the tenth of users that use most: {found.use_of_heaviest:.1%} of all use; "
-        f"busiest hour of the day: {found.peak_hour:.2f} times the mean"
+        f"{summary.tasks:,} tasks in {summary.jobs:,} jobs of {summary.users:,} users\n"
+        f"submitted from {summary.first_s:,.6g} s to {summary.last_s:,.6g} s; the last would "
+        f"finish at {summary.finished_s:,.6g} s\n"
+        f"the tenth of users that use most: {summary.use_of_heaviest:.1%} of all use; "
+        f"busiest hour of the day: {summary.peak_hour:.2f} times the mean"
     )
-    if found.machines:
-        out.print(f"{found.machines:,} machines; {found.constrained:.1%} of tasks are constrained")
+    if summary.machines:
+        out.print(
+            f"{summary.machines:,} machines; {summary.constrained:.1%} of tasks are constrained"
+        )
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
     table.add_column("")
-    for heading in found.runtime_s:
+    for heading in summary.runtime_s:
         table.add_column(heading, justify="right", no_wrap=True)
-    rows = {"run time, s": found.runtime_s}
-    rows |= {f"demand, {printable(name)}": values for name, values in found.demand.items()}
-    rows |= {"tasks of a job": found.tasks_of_job, "tasks of a user": found.tasks_of_user}
+    rows = {"run time, s": summary.runtime_s}
+    rows |= {f"demand, {printable(name)}": values for name, values in summary.demand.items()}
+    rows |= {
+        "tasks of a job": summary.tasks_of_job,
+        "tasks of a user": summary.tasks_of_user,
+    }
     for name, values in rows.items():
         table.add_row(name, *(f"{value:.6g}" for value in values.values()))
     out.print(table)
-    for name, use in found.mean_use.items():
-        of = f" of {found.capacity[name]:.6g}" if found.machines else ""
-        at_once = f": {found.at_once[name]:.3g} tasks at once" if name in found.at_once else ""
-        out.print(f"mean use, {printable(name)}: {use:.6g}{of}{at_once}")
+    for name, use in summary.mean_use.items():
+        capacity_note = f" of {summary.capacity[name]:.6g}" if summary.machines else ""
+        at_once = f": {summary.at_once[name]:.3g} tasks at once" if name in summary.at_once else ""
+        out.print(f"mean use, {printable(name)}: {use:.6g}{capacity_note}{at_once}")
 
 
 def _show_moments(moments: "list[Moment]") -> None:
@@ -506,14 +516,14 @@ def _show_moments(moments: "list[Moment]") -> None:
 
 
 def _rows(trace: "Trace") -> Iterator[dict[str, Any]]:
-    for place in range(len(trace)):
-        constraint = int(trace.constraint[place])
+    for index in range(len(trace)):
+        constraint = int(trace.constraint[index])
         yield {
-            "submitted_s": int(trace.submitted[place]) / 1e6,
-            "runtime_s": int(trace.runtime[place]) / 1e6,
-            "user": trace.users[trace.user[place]],
-            "job": int(trace.job[place]),
-            "demand": dict(zip(trace.resources, trace.demand[place].tolist(), strict=True)),
+            "submitted_s": int(trace.submitted[index]) / 1e6,
+            "runtime_s": int(trace.runtime[index]) / 1e6,
+            "user": trace.users[trace.user[index]],
+            "job": int(trace.job[index]),
+            "demand": dict(zip(trace.resources, trace.demand[index].tolist(), strict=True)),
             "machines": None
             if constraint < 0
             else [trace.machines[allowed].name for allowed in trace.constraints[constraint]],

@@ -1,4 +1,4 @@
-"""`longshare trace fit`: how near a made-up month comes to what is published of Google's."""
+"""`longshare trace fit`: comparison of a generated month with Google's published figures."""
 
 import json
 from dataclasses import asdict
@@ -25,38 +25,38 @@ def fit(
     seed: Annotated[int, typer.Option(min=0, help="Of what is drawn.")] = 1,
     as_json: options.AsJson = False,
 ) -> None:
-    """Hold google-month against all that is published of the real one and of simulations of it.
+    """Compare google-month with all published facts about the real month and simulations of it.
 
-    What is not published (how unequal users are, how bursty, how failures are spread) is set so
-    that the rest comes out; --draws looks for something nearer, half of the draws anywhere and
-    half near the best. Every line is a figure; a miss of 1 is a factor of 2 in the number of
-    events, 5 % in how much less users wait.
+    Unpublished parameters (inequality of users, bursts, spread of failures) are set so that the
+    published figures are met. With --draws the command searches for better parameters: half of the
+    draws anywhere, half near the best ones. Every line is a figure. A miss of 1 is a factor of 2 in
+    the number of events, or 5 % in how much less users wait.
 
-    Exit codes: 0, done; 2, no months can be made so.
+    Exit codes: 0, done; 2, no such months can be generated.
     """
     from allocator.cli.progress import bar
     from allocator.simulation.generator.google_month import FITTED
     from allocator.simulation.studies import fingerprints, fitting
 
-    several = fingerprints.Months(tasks, tuple(range(1, months + 1)))
-    total = fingerprints.simulations(several, fingerprints.LOADS)
-    total += draws * fingerprints.simulations(several, fitting.SEARCHED)
+    all_months = fingerprints.Months(tasks, tuple(range(1, months + 1)))
+    total = fingerprints.simulations(all_months, fingerprints.LOADS)
+    total += draws * fingerprints.simulations(all_months, fitting.SEARCHED)
     compiled()
     try:
         with bar("simulating", total, "runs") as report:
-            done = count(1)
+            counter = count(1)
 
             def on_simulation() -> None:
-                report(next(done))
+                report(next(counter))
 
-            tried = list(fitting.search(draws, seed, several, on_simulation))
-            best = min(tried, key=lambda one: one.miss).knobs if tried else FITTED
-            whole = fitting.tried(best, several, on_simulation=on_simulation)
+            trials = list(fitting.search(draws, seed, all_months, on_simulation))
+            best = min(trials, key=lambda trial: trial.miss).knobs if trials else FITTED
+            whole = fitting.tried(best, all_months, on_simulation=on_simulation)
     except ValueError as error:
         fail(USAGE, error)
     if as_json:
-        told = {"fit": asdict(whole), "tried": [asdict(one) for one in tried]}
-        typer.echo(json.dumps(told, indent=2, ensure_ascii=False))
+        answer = {"fit": asdict(whole), "tried": [asdict(trial) for trial in trials]}
+        typer.echo(json.dumps(answer, indent=2, ensure_ascii=False))
     else:
         _show(whole)
 
@@ -71,16 +71,16 @@ def _show(whole: "Fit") -> None:
     for heading in ("wanted", "here", "from", "to", "miss"):
         table.add_column(heading, justify="right", no_wrap=True)
     table.add_column("source")
-    for one in whole.found:
-        bound = "" if one.relation == "=" else f"{one.relation} "
+    for figure in whole.found:
+        bound = "" if figure.relation == "=" else f"{figure.relation} "
         table.add_row(
-            one.name,
-            f"{bound}{one.wanted:.3g}",
-            f"{one.got:.3g}",
-            f"{min(one.seeds):.3g}",
-            f"{max(one.seeds):.3g}",
-            f"{one.miss:.2f}",
-            one.source,
+            figure.name,
+            f"{bound}{figure.wanted:.3g}",
+            f"{figure.got:.3g}",
+            f"{min(figure.seeds):.3g}",
+            f"{max(figure.seeds):.3g}",
+            f"{figure.miss:.2f}",
+            figure.source,
         )
     out = console()
     out.print(table)

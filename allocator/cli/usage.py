@@ -1,4 +1,4 @@
-"""`longshare usage` and `longshare audit`: who has had what, and who has ordered what."""
+"""`longshare usage` and `longshare audit`: usage of users, and orders of operators."""
 
 import csv
 import json
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 _HOUR = 3600.0
 _INDENT = " " * len("2026-11-22 18:00:39  ")
 TOO_LONG = "too long to be kept"
-"""Stands where an order has changed more than the audit keeps."""
+"""Stands for a change that is longer than the audit keeps."""
 _COLUMNS = ("held", "overused", "owed", "entitled")
 _TIMES = ("wanted", "waited")
 _HEADINGS = {
@@ -39,16 +39,16 @@ _HEADINGS = {
     "waited": "waited\nh",
 }
 _LEAST_WORTH = ("wanted", "refused", "offers", "entitled", "waited")
-"""Columns that a narrow terminal does without, the first first."""
+"""Columns that are dropped on a narrow terminal, in this order."""
 _NAME = 16
-"""Characters of a user's name that are shown in any case, if it has so many."""
+"""Characters to which a user's name may be cut."""
 _UNBOUNDED = 10_000
 _TOTAL = "total"
-"""Stands in place of a user in the row of the sums."""
+"""Stands for the user's name in the row of the sums."""
 
 
 class By(StrEnum):
-    """What a line is about."""
+    """Subjects of a line."""
 
     USER = "user"
     ROLE = "role"
@@ -74,17 +74,17 @@ def usage(
     as_json: options.AsJson = False,
     timeout: options.Timeout = options.DEFAULT_TIMEOUT,
 ) -> None:
-    """Show what users have held, over-used and owed, and how long they waited.
+    """Show users' holdings, over-use, commitments and waiting times.
 
-    Amounts are resource-hours: 2 hours of 4 cores are 8 of cpus. All is counted until the master's
-    latest event, by hours that begin within the time asked for. What a role's sub-roles had is part
-    of what the role had; the total counts it once.
+    Amounts are resource-hours: 2 hours of 4 cores are 8 of cpus. The figures include everything
+    until the master's latest event, by hours that begin within the requested interval. The usage of
+    sub-roles is part of the usage of their role; the total counts it once.
     """
     if as_csv and as_json:
         raise typer.BadParameter("--csv or --json, not both")
     begin, end = span(since, until)
     reply = Connection(address, config, timeout).usage(begin, end, by.value, users or ())
-    whom = By.ROLE.value if by is By.ROLE else By.USER.value
+    subject = By.ROLE.value if by is By.ROLE else By.USER.value
     from allocator.contract.printable import printable
 
     if missing := sorted({*(users or ())} - {row.user for row in reply.rows}):
@@ -94,7 +94,7 @@ def usage(
     if as_csv:
         writer = csv.writer(sys.stdout, lineterminator="\n")
         figures = (*_COLUMNS, "offers", "refused", *_TIMES)
-        writer.writerow(("day", whom, "resource", *figures, "unit", "within"))
+        writer.writerow(("day", subject, "resource", *figures, "unit", "within"))
         writer.writerows(_rows(reply.rows))
         return
 
@@ -109,8 +109,8 @@ def usage(
     console = tables.console()
     totals = [reply.total] if reply.HasField("total") and len(reply.rows) > 1 else []
     rows = [*reply.rows, *totals]
-    console.print(_table(rows, whom, console.width, by_day=by is By.DAY))
-    if reply.HasField("total"):  # not of a service of version 1.0
+    console.print(_table(rows, subject, console.width, by_day=by is By.DAY))
+    if reply.HasField("total"):  # a service of version 1.0 sends no total
         console.print(_note(reply))
 
 
@@ -123,7 +123,7 @@ def audit(
     as_json: options.AsJson = False,
     timeout: options.Timeout = options.DEFAULT_TIMEOUT,
 ) -> None:
-    """Show what operators have ordered: who, from where, when, and what that changed.
+    """Show the orders of operators: operator, origin, time and effect.
 
     Refused orders follow, with the reason. If one peer sent many, the list shows some of them and
     the number of the rest.
@@ -154,7 +154,7 @@ def _print_orders(
         typer.echo(f"Earlier {kind} are left out; --until {first:%Y-%m-%dT%H:%M:%S.%f} shows them.")
     for order in orders:
         line = _line(order)
-        if console.is_terminal:  # in a pipe an order is a line
+        if console.is_terminal:  # in a pipe each order is one line
             line = textwrap.fill(line, console.width, subsequent_indent=_INDENT)
         typer.echo(line)
 
@@ -162,60 +162,60 @@ def _print_orders(
 def _rows(rows: Sequence["admin.Usage"]) -> Iterator[tuple[object, ...]]:
     for row in rows:
         day = _day(row) if row.HasField("day") else ""
-        counted = (row.offers, row.refused, *(_told(row, column) for column in _TIMES))
+        counts = (row.offers, row.refused, *(_figure(row, column) for column in _TIMES))
         for name in sorted(row.resources) or [""]:
             used = row.resources[name]
-            amounts = (_told(used, column) for column in _COLUMNS)
+            amounts = (_figure(used, column) for column in _COLUMNS)
             names = (csv_cell(row.user), csv_cell(name))
-            yield (day, *names, *amounts, *counted, used.unit, csv_cell(row.within))
+            yield (day, *names, *amounts, *counts, used.unit, csv_cell(row.within))
 
 
-def _told(message: "admin.Usage | admin.Used", name: str) -> object:
-    """Return a figure; nothing where it is not told, as of what a role owes."""
+def _figure(message: "admin.Usage | admin.Used", name: str) -> object:
+    """Return a figure; empty if it is absent, such as a role's commitment."""
     figures = {field.name: value for field, value in message.ListFields()}
     absent = "" if message.DESCRIPTOR.fields_by_name[name].has_presence else 0.0
     return figures.get(name, absent)
 
 
 def _note(reply: "admin.UsageReply") -> str:
-    """Say in which units amounts are, and which rows the total leaves out."""
+    """Return a sentence about the units of amounts, and about rows that the total leaves out."""
     from allocator.contract.printable import printable
 
     units = {
         f"{printable(name)} in {printable(used.unit.replace('-seconds', '-hours'))}"
         for name, used in reply.total.resources.items()
     }
-    words = f"Amounts: {', '.join(sorted(units))}."
+    text = f"Amounts: {', '.join(sorted(units))}."
     if any(row.within for row in reply.rows):
-        words += " Amounts of sub-roles are part of their role's, and once in the total."
-    return words
+        text += " Amounts of sub-roles are part of their role's, and once in the total."
+    return text
 
 
-def _table(rows: Sequence["admin.Usage"], whom: str, width: int, *, by_day: bool) -> "Table":
+def _table(rows: Sequence["admin.Usage"], subject: str, width: int, *, by_day: bool) -> "Table":
     """Return lines for each user or role and resource.
 
-    A narrow terminal does without columns, then a long name is cut; never a number.
+    On a narrow terminal, columns are left out, and then a long name is cut; numbers are never cut.
     """
     from rich.console import Console
 
     longest = max(len(row.user or _TOTAL) for row in rows)
     spare = max(0, longest - _NAME)
-    told = [*_HEADINGS]
-    if not any(row.HasField("wanted") for row in rows):  # of roles where users are none
-        told = ["held", "offers", "refused"]
+    columns = [*_HEADINGS]
+    if not any(row.HasField("wanted") for row in rows):  # roles that are not users
+        columns = ["held", "offers", "refused"]
     while True:
-        table = _table_with(rows, whom, told, by_day=by_day)
-        least = next((column for column in _LEAST_WORTH if column in told), None)
-        beyond = Console(width=_UNBOUNDED).measure(table).maximum - width
-        if least is None or beyond <= spare:
-            if beyond > 0:
-                table.columns[by_day].max_width = longest - beyond
+        table = _table_with(rows, subject, columns, by_day=by_day)
+        dropped = next((column for column in _LEAST_WORTH if column in columns), None)
+        excess = Console(width=_UNBOUNDED).measure(table).maximum - width
+        if dropped is None or excess <= spare:
+            if excess > 0:
+                table.columns[by_day].max_width = longest - excess
             return table
-        told.remove(least)
+        columns.remove(dropped)
 
 
 def _table_with(
-    rows: Sequence["admin.Usage"], whom: str, told: Sequence[str], *, by_day: bool
+    rows: Sequence["admin.Usage"], subject: str, columns: Sequence[str], *, by_day: bool
 ) -> "Table":
     from rich.table import Table
     from rich.text import Text
@@ -225,22 +225,22 @@ def _table_with(
     table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0), header_style="bold")
     if by_day:
         table.add_column("day", no_wrap=True)
-    table.add_column(whom, no_wrap=True, overflow="ellipsis")
+    table.add_column(subject, no_wrap=True, overflow="ellipsis")
     table.add_column("resource", no_wrap=True)
-    for column in told:
+    for column in columns:
         table.add_column(_HEADINGS[column], justify="right", no_wrap=True)
     for row in rows:
         first = [Text(printable(row.user or _TOTAL))]
         if by_day:
             first.insert(0, Text(_day(row) if row.HasField("day") else ""))
-        counted = {"offers": str(row.offers), "refused": str(row.refused)}
-        counted |= {name: f"{getattr(row, name) / _HOUR:.1f}" for name in _TIMES}
+        counts = {"offers": str(row.offers), "refused": str(row.refused)}
+        counts |= {name: f"{getattr(row, name) / _HOUR:.1f}" for name in _TIMES}
         for name in sorted(row.resources):
             used = row.resources[name]
-            sums = {each: f"{getattr(used, each) / _HOUR:,.1f}" for each in _COLUMNS}
-            cells = ((sums | counted).get(column, "") for column in told)
+            sums = {figure: f"{getattr(used, figure) / _HOUR:,.1f}" for figure in _COLUMNS}
+            cells = ((sums | counts).get(column, "") for column in columns)
             table.add_row(*first, Text(printable(name)), *cells)
-            first, counted = [Text("") for _ in first], {}
+            first, counts = [Text("") for _ in first], {}
     return table
 
 
@@ -251,28 +251,32 @@ def _day(row: "admin.Usage") -> str:
 def _line(order: "admin.Ordered") -> str:
     from allocator.contract.printable import printable
 
-    at = f"{datetime.fromtimestamp(order.at, tz=UTC):%Y-%m-%d %H:%M:%S}"
-    who = f"{order.who} ({order.how}, {order.peer})" if order.how != "address" else order.who
-    ordered = " ".join(f"{key}={_plain(value)}" for key, value in json.loads(order.order).items())
-    line = f"{at}  {who}  {order.kind.replace('_', ' ')} {ordered}".rstrip()
+    time = f"{datetime.fromtimestamp(order.at, tz=UTC):%Y-%m-%d %H:%M:%S}"
+    operator_name = (
+        f"{order.who} ({order.how}, {order.peer})" if order.how != "address" else order.who
+    )
+    arguments = " ".join(f"{key}={_plain(value)}" for key, value in json.loads(order.order).items())
+    line = f"{time}  {operator_name}  {order.kind.replace('_', ' ')} {arguments}".rstrip()
     if order.refusal:
         return printable(f"{line}  REFUSED: {order.refusal}")
     before, after = json.loads(order.before), json.loads(order.after)
     if TOO_LONG in before:
         return printable(f"{line}  too many users to be kept")
     changes = (
-        f"{user}: {_stood(before[user])} → {_stood(after.get(user))}"
+        f"{user}: {_standing_text(before[user])} → {_standing_text(after.get(user))}"
         for user in before
         if before[user] != after.get(user)
     )
     return printable(f"{line}  {'; '.join(changes) or 'nothing is different'}")
 
 
-def _stood(stood: object) -> str:
-    if not isinstance(stood, dict):
+def _standing_text(standing: object) -> str:
+    if not isinstance(standing, dict):
         return "unknown"
-    owed = ", ".join(f"{name} {part:.1%}" for name, part in stood.get("commitments", {}).items())
-    return f"weight {stood.get('weight', 1.0):g}, owes {owed or 'nothing'}"
+    owed = ", ".join(
+        f"{name} {commitment:.1%}" for name, commitment in standing.get("commitments", {}).items()
+    )
+    return f"weight {standing.get('weight', 1.0):g}, owes {owed or 'nothing'}"
 
 
 def _plain(value: object) -> str:

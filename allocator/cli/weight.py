@@ -1,4 +1,4 @@
-"""`longshare weight …`: what users are entitled to."""
+"""`longshare weight …`: weights of users, which determine their entitlements."""
 
 from typing import TYPE_CHECKING, Annotated
 
@@ -22,7 +22,7 @@ def list_weights(
     as_json: options.AsJson = False,
     timeout: options.Timeout = options.DEFAULT_TIMEOUT,
 ) -> None:
-    """Show users' weights, whose word each is, and until when."""
+    """Show users' weights, with source and end of each."""
     reply = Connection(address, config, timeout).shares()
 
     from allocator.cli import tables
@@ -47,10 +47,10 @@ def set_weight(
     as_json: options.AsJson = False,
     timeout: options.Timeout = options.DEFAULT_TIMEOUT,
 ) -> None:
-    """Give a user a weight; it wins over the master's weights and the configuration.
+    """Give a user a weight, which overrides the master's weights and the configuration.
 
-    With --for it is a boost: it survives restarts, ends by the master's clock, and then what held
-    before holds again.
+    With --for the weight is a boost. A boost survives restarts, ends by the master's clock, and
+    then the former weight applies again.
     """
     from allocator.contract import operator_pb2 as operator
 
@@ -72,7 +72,7 @@ def unset_weight(
     as_json: options.AsJson = False,
     timeout: options.Timeout = options.DEFAULT_TIMEOUT,
 ) -> None:
-    """Take orders back: the master's weight holds again, else the configuration's, else 1."""
+    """Cancel orders about a weight: the master's applies, else the configuration's, else 1."""
     from allocator.contract import operator_pb2 as operator
 
     order = operator.Order(set_weight=operator.SetWeight(user=user))

@@ -20,10 +20,10 @@ PRIORITIES = {
 
 def tree() -> LiveTree[int, Priority, int | Fraction]:
     """Return the Live Tree of the figure, at time 0."""
-    live_tree_: LiveTree[int, Priority, int | Fraction] = LiveTree(StraightLines(), now=0)
+    built: LiveTree[int, Priority, int | Fraction] = LiveTree(StraightLines(), now=0)
     for element, priority in PRIORITIES.items():
-        live_tree_.insert(element, priority)
-    return live_tree_
+        built.insert(element, priority)
+    return built
 
 
 def live_tree() -> PaperFigure:

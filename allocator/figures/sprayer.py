@@ -159,7 +159,10 @@ def _panel(title: str, up: str, hashing: Sequence[Spread], spraying: float) -> P
             Line.banded(
                 "hashed (RSS)",
                 FLOWS,
-                ((spread_.mean, spread_.low, spread_.high) for spread_ in hashing),
+                (
+                    (distribution.mean, distribution.low, distribution.high)
+                    for distribution in hashing
+                ),
             ),
             Line("sprayed", FLOWS, (spraying,) * len(FLOWS)),
         ),

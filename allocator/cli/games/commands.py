@@ -1,4 +1,4 @@
-"""`longshare games`: what users can gain and lose in games over time."""
+"""`longshare games`: gains and losses of users in games over time."""
 
 import json
 from fractions import Fraction
@@ -72,27 +72,27 @@ def search(
     as_json: options.AsJson = False,
     out: _Out = None,
 ) -> None:
-    """Search for games in which a property does not hold, and print the smallest found."""
+    """Search for games in which a property does not hold, and print the smallest such game."""
     from rich.console import Console
     from rich.progress import Progress
 
     from allocator.theory.games.drawing import GameLimits
     from allocator.theory.games.search import search as look
 
-    chosen, asked = _policy(policy), _properties(wanted)
+    chosen, properties = _policy(policy), _properties(wanted)
     if out is not None and wanted is None:
         raise typer.BadParameter("needs --property: one file holds one game", param_hint="--out")
     outcomes: dict[str, GameSearchOutcome] = {}
     with Progress(console=Console(stderr=True), transient=True) as progress:
-        for each in asked:
-            task = progress.add_task(each.name, total=trials)
-            outcomes[each.name] = look(
+        for time_property in properties:
+            task = progress.add_task(time_property.name, total=trials)
+            outcomes[time_property.name] = look(
                 chosen,
-                each,
+                time_property,
                 trials=trials,
                 seed=seed,
                 limits=GameLimits(
-                    resources=1 if each.one_resource else resources,
+                    resources=1 if time_property.one_resource else resources,
                     delta=_below_one(delta),
                     patience=Fraction(str(patience)),
                     alpha=Fraction(str(alpha)),
@@ -101,8 +101,8 @@ def search(
                 watch=lambda tried, _of, task=task: progress.update(task, completed=tried),  # type: ignore[misc]
             )
     if as_json:
-        found = {name: outcome_as_json(outcome) for name, outcome in outcomes.items()}
-        typer.echo(json.dumps({"policy": policy, "seed": seed, "properties": found}, indent=2))
+        results = {name: outcome_as_json(outcome) for name, outcome in outcomes.items()}
+        typer.echo(json.dumps({"policy": policy, "seed": seed, "properties": results}, indent=2))
     else:
         show_outcomes(chosen, outcomes)
     for outcome in outcomes.values():
@@ -128,7 +128,7 @@ def worst(
     as_json: options.AsJson = False,
     out: _Out = None,
 ) -> None:
-    """Climb to a game in which a lie pays as much as can be found."""
+    """Search by hill climbing for a game in which a lie pays most."""
     from rich.console import Console
     from rich.progress import Progress
 
@@ -172,7 +172,7 @@ def play(
     policy: _Policy,
     as_json: options.AsJson = False,
 ) -> None:
-    """Play a game with the truth and with what users claim, and say what is wrong with it."""
+    """Play a game with the truth and with users' claims, and print the violated properties."""
     from allocator.theory.games.game import read_game
 
     chosen = _policy(policy)
@@ -201,7 +201,7 @@ def gains(
         "runs/games"
     ),
 ) -> None:
-    """Climb to the worst lie for each δ, n and number of resources; a table and a figure."""
+    """Search for the worst lie for each δ, n and number of resources; write table and figure."""
     from rich.console import Console
     from rich.progress import Progress
 
@@ -211,7 +211,7 @@ def gains(
     from allocator.theory.games.search import Effort
 
     try:
-        asked = cells(
+        gain_cells = cells(
             policies or ["sdrf", "stsf"],
             resources or [1, 2, 3],
             members or [3, 9],
@@ -221,10 +221,10 @@ def gains(
     except ValueError as error:
         raise typer.BadParameter(str(error)) from error
     with Progress(console=Console(stderr=True), transient=True) as progress:
-        task = progress.add_task("Climbing", total=len(asked))
+        task = progress.add_task("Climbing", total=len(gain_cells))
         effort = Effort(steps=steps, restarts=restarts, seed=seed)
         rows = list(
-            climb_all(asked, effort, lambda done, _of: progress.update(task, completed=done))
+            climb_all(gain_cells, effort, lambda done, _of: progress.update(task, completed=done))
         )
     try:
         typer.echo(write_gains(rows, out))
@@ -249,7 +249,7 @@ def _properties(wanted: str | None) -> "list[TimeProperty]":
         raise typer.BadParameter(
             f"{wanted!r} is unknown; there are: {', '.join(PROPERTIES)}", param_hint="--property"
         )
-    return [each for name, each in PROPERTIES.items() if wanted in {None, name}]
+    return [time_property for name, time_property in PROPERTIES.items() if wanted in {None, name}]
 
 
 def _below_one(delta: float | None) -> Fraction | None:

@@ -1,4 +1,4 @@
-"""What liars gain, as a table and a figure."""
+"""Gains of liars, as a table and a figure."""
 
 import csv
 from collections import defaultdict
@@ -12,44 +12,44 @@ from allocator.theory.games.search import Climbed
 
 
 def write_gains(rows: Sequence[tuple[GainCell, Climbed]], folder: Path) -> Path:
-    """Write a row for each cell, with the game itself; return the file.
+    """Write a row for each cell, with the game itself, and return the path of the file.
 
     Raises:
         OSError: the file cannot be written.
     """
     folder.mkdir(parents=True, exist_ok=True)
     file = folder / "gains.csv"
-    with file.open("w", encoding="utf-8", newline="") as opened:
-        writer = csv.writer(opened)
+    with file.open("w", encoding="utf-8", newline="") as stream:
+        writer = csv.writer(stream)
         names = ["policy", "resources", "members", "delta", "truthful", "lying", "ratio", "game"]
         writer.writerow(names)
-        for cell, found in rows:
-            numbers = [cell.delta, found.truthful, found.gained, found.ratio]
+        for cell, climbed in rows:
+            numbers = [cell.delta, climbed.truthful, climbed.gained, climbed.ratio]
             writer.writerow(
                 [
                     cell.policy,
                     cell.resources,
                     cell.members,
                     *(f"{float(number):.6g}" for number in numbers),
-                    file_of(found.game),
+                    file_of(climbed.game),
                 ]
             )
     return file
 
 
 def draw_gains(rows: Sequence[tuple[GainCell, Climbed]], folder: Path) -> Path:
-    """Draw gains over δ, a panel for each policy; return the file.
+    """Draw gains over δ, with a panel for each policy, and return the path of the file.
 
     Raises:
         OSError: the file cannot be written.
     """
-    policies = list(dict.fromkeys(cell.policy for cell, _found in rows))
+    policies = list(dict.fromkeys(cell.policy for cell, _climbed in rows))
     figure, panels = new_figure("The best lies found", len(policies))
     for policy, panel in zip(policies, panels, strict=True):
         lines: dict[tuple[int, int], list[tuple[float, float]]] = defaultdict(list)
-        for cell, found in rows:
+        for cell, climbed in rows:
             if cell.policy == policy:
-                gain = max(float(found.ratio) - 1.0, 0.0)
+                gain = max(float(climbed.ratio) - 1.0, 0.0)
                 lines[cell.resources, cell.members].append((float(cell.delta), 100.0 * gain))
         members = list(dict.fromkeys(n for _resources, n in lines))
         for (resources, n), points in lines.items():

@@ -1,4 +1,4 @@
-"""What games look like: tables for people, JSON for programs."""
+"""Output of games: tables for people, JSON for programs."""
 
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def outcome_as_json(outcome: "GameSearchOutcome") -> dict[str, Any]:
-    """Return what a search has come to."""
+    """Return the result of a search."""
     return {
         "tried": outcome.tried,
         "found": None if outcome.found is None else _found_as_json(outcome.found),
@@ -48,23 +48,23 @@ def climbed_as_json(climbed: "Climbed") -> dict[str, Any]:
 
 
 def played_as_json(policy: "GamePolicy", game: "Game") -> dict[str, Any]:
-    """Return what a game comes to with the truth and with the claims."""
+    """Return the outcome of a game, with the truth and with the claims."""
     from allocator.theory.games.mechanism import play as played
     from allocator.theory.games.mechanism import worth
 
-    truth, told = played(policy, game, game.truth), played(policy, game, game.told)
-    complaints = {name: each(policy, game) for name, each in _complaints(game).items()}
+    truth, claimed = played(policy, game, game.truth), played(policy, game, game.told)
+    complaints = {name: complain(policy, game) for name, complain in _complaints(game).items()}
     return {
         "users": {
             user.name: {
                 "truthful": float(worth(game, number, truth)),
-                "lying": float(worth(game, number, told)),
+                "lying": float(worth(game, number, claimed)),
             }
             for number, user in enumerate(game.users)
         },
         "complaints": {
-            name: None if found is None else _complaint_as_json(found)
-            for name, found in complaints.items()
+            name: None if complaint is None else _complaint_as_json(complaint)
+            for name, complaint in complaints.items()
         },
     }
 
@@ -74,14 +74,14 @@ def _complaints(game: "Game") -> dict[str, Any]:
     from allocator.theory.games.properties import PROPERTIES
 
     return {
-        name: each.complaint
-        for name, each in PROPERTIES.items()
-        if not (each.one_resource and len(game.resources) > 1)
+        name: time_property.complaint
+        for name, time_property in PROPERTIES.items()
+        if not (time_property.one_resource and len(game.resources) > 1)
     }
 
 
 def show_outcomes(policy: "GamePolicy", outcomes: "dict[str, GameSearchOutcome]") -> None:
-    """Print what a search has come to, and the smallest games."""
+    """Print the result of a search, and the smallest games."""
     from rich.console import Console
     from rich.table import Table
 
@@ -99,7 +99,10 @@ def show_outcomes(policy: "GamePolicy", outcomes: "dict[str, GameSearchOutcome]"
 
 
 def show_game(policy: "GamePolicy", game: "Game") -> None:
-    """Print a game stage by stage (of a stage that lasts, the mean utility), and who complains."""
+    """Print a game stage by stage, and the complaints of users.
+
+    A stage that is played several times is printed once, with the mean utility.
+    """
     from rich.console import Console
     from rich.markup import escape
     from rich.table import Table
@@ -107,8 +110,8 @@ def show_game(policy: "GamePolicy", game: "Game") -> None:
     from allocator.theory.games.mechanism import play as played
     from allocator.theory.games.mechanism import utility, worth
 
-    truth, told = played(policy, game, game.truth), played(policy, game, game.told)
-    lied = any(user.claims is not None for user in game.users)
+    truth, claimed = played(policy, game, game.truth), played(policy, game, game.told)
+    has_lie = any(user.claims is not None for user in game.users)
     resources = ", ".join(game.resources)
     table = Table(
         title=f"{policy.name}: δ {float(game.delta):g}, patience {float(game.patience):g}, "
@@ -117,25 +120,27 @@ def show_game(policy: "GamePolicy", game: "Game") -> None:
     table.add_column("stage", justify="right")
     table.add_column("user")
     table.add_column(f"needs ({escape(resources)})")
-    if lied:
+    if has_lie:
         table.add_column("claims")
     table.add_column("gets", justify="right")
-    if lied:
+    if has_lie:
         table.add_column("with the lie", justify="right")
     begin = 0
     for times in game.times:
         for number, user in enumerate(game.users):
             needs, claims = game.truth[number][begin], game.told[number][begin]
             row = [_span(begin, times), escape(user.name), _vector(needs)]
-            row += ["" if claims == needs else _vector(claims)] if lied else []
-            for held in [truth, told] if lied else [truth]:
-                gets = sum(utility(needs, now[number]) for now in held[begin : begin + times])
-                row.append(f"{float(gets / times):.6g}")
+            row += ["" if claims == needs else _vector(claims)] if has_lie else []
+            for held in [truth, claimed] if has_lie else [truth]:
+                utility_sum = sum(
+                    utility(needs, now[number]) for now in held[begin : begin + times]
+                )
+                row.append(f"{float(utility_sum / times):.6g}")
             table.add_row(*row, end_section=number == len(game.users) - 1)
         begin += times
     for number, user in enumerate(game.users):
-        row = ["all", escape(user.name), *[""] * (1 + lied)]
-        for held in [truth, told] if lied else [truth]:
+        row = ["all", escape(user.name), *[""] * (1 + has_lie)]
+        for held in [truth, claimed] if has_lie else [truth]:
             row.append(f"{float(worth(game, number, held)):.6g}")
         table.add_row(*row)
     Console().print(table)
@@ -150,5 +155,5 @@ def _vector(amounts: tuple[Fraction, ...]) -> str:
 
 
 def _span(begin: int, times: int) -> str:
-    """Return which of all stages played these are, counted from 1."""
+    """Return the numbers of the plays of a stage, counted from 1."""
     return str(begin + 1) if times == 1 else f"{begin + 1} to {begin + times}"

@@ -83,7 +83,7 @@ class StandingHistory:
             self._kept.clear()  # the clock of another master, which is behind
             self._recent.clear()
         self._next = instant + EVERY
-        self.backlog.put(self._sample(engine.pool.snapshot(), instant))
+        self.backlog.put(self._sample(engine.pool.still(), instant))
 
     def _sample(self, snapshot: PoolSnapshot[str], instant: float) -> Work[None]:
         standings = []

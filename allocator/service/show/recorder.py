@@ -113,7 +113,7 @@ class Recorder:
             self._remaining_rows -= (due + 1 - first) * _rows_of(engine)
             self._sampled = True
             instants = [index * self._every for index in range(first, due + 1)]
-            self.backlog.put(self._write(engine.pool.snapshot(), instants))
+            self.backlog.put(self._write(engine.pool.still(), instants))
 
     def flush(self) -> None:
         """Pass buffered rows to the operating system."""

@@ -192,17 +192,17 @@ class Shadows:
 
     def _pass_over_unserved_users(self, engine: Engine) -> None:
         """Pass over the users that have begun to want offers but that no agent could serve."""
-        for deed in reversed(self._journal):
-            if deed is _END:
+        for entry in reversed(self._journal):
+            if entry is _END:
                 break
-            self._note_new_user(deed)
+            self._note_new_user(entry)
         new_users, self._new_users = self._new_users - self._passed_over, set()
         unserved = {user for user in new_users if not engine.could_be_served(user)}
         if unserved:
             self.pass_over(engine, self._passed_over | unserved)
 
-    def _note_new_user(self, deed: Deed) -> None:
-        _, change, arguments = deed
+    def _note_new_user(self, entry: Deed) -> None:
+        _, change, arguments = entry
         if change is Pool.set_active and arguments[1]:
             self._new_users.add(arguments[0])
 
@@ -220,7 +220,7 @@ class Shadows:
             pass
         if self._journal:  # a failed cycle; this is not called during a cycle
             self._send_to_shadows(
-                [(Shadow.follow, [deed for deed in self._journal if deed is not _BEGIN])]
+                [(Shadow.follow, [entry for entry in self._journal if entry is not _BEGIN])]
             )
             self._journal.clear()
 
@@ -254,15 +254,15 @@ class Shadows:
             self._note_new_user(journal[0])
             return Shadow.follow, [journal.popleft()]
         run: list[Deed] = []
-        for deed in islice(journal, 1, None):
-            if deed is _BEGIN or deed is _END:
+        for entry in islice(journal, 1, None):
+            if entry is _BEGIN or entry is _END:
                 break
-            run.append(deed)
+            run.append(entry)
         else:
             return None
         for _ in range(len(run) + 1):
             journal.popleft()
-        if deed is _END:
+        if entry is _END:
             journal.popleft()
             return Shadow.follow_run, run
         return Shadow.follow, run  # the cycle has failed
@@ -274,9 +274,9 @@ class Shadows:
 
 
 def _follow(shadow: Shadow[str], replays: list[_Replay]) -> None:
-    for replay, deeds in replays:
-        if deeds:
-            replay(shadow, deeds)
+    for replay, entries in replays:
+        if entries:
+            replay(shadow, entries)
 
 
 def _attach(follower: Follower, pool: Pool[str]) -> None:
