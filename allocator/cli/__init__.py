@@ -63,7 +63,7 @@ def _version(wanted: bool) -> None:  # noqa: FBT001 - typer requires this signat
 def _main(
     *,
     version: Annotated[
-        bool, typer.Option("--version", callback=_version, is_eager=True, help="Say which version.")
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
     ] = False,
 ) -> None:
     pass

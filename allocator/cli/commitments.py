@@ -7,16 +7,18 @@ import typer
 from allocator.cli import options
 from allocator.cli.connection import EXIT_CODES, Connection
 
-commitments_app = typer.Typer(help="Change what users owe.", no_args_is_help=True)
+commitments_app = typer.Typer(help="Change users' commitments.", no_args_is_help=True)
 
 
 @commitments_app.command("reset", epilog=EXIT_CODES)
 def reset(
     users: Annotated[
-        list[str] | None, typer.Argument(help="Those that `longshare shares` shows.")
+        list[str] | None, typer.Argument(help="Users that `longshare shares` shows.")
     ] = None,
     *,
-    everybody: Annotated[bool, typer.Option("--all", help="Of all users; asks first.")] = False,
+    everybody: Annotated[
+        bool, typer.Option("--all", help="All users; asks for confirmation.")
+    ] = False,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
     address: options.Address = None,
     config: options.ConfigFile = None,
@@ -52,8 +54,8 @@ def set_commitments(
         list[str],
         typer.Argument(
             metavar="PART...",
-            help="Of every resource, as 0.25 or 25%, or by resource: cpus=0.25 mem=10%; with both "
-            "forms, as cpus=0.25 0, the first form is of every other resource.",
+            help="For every resource, as 0.25 or 25%, or by resource: cpus=0.25 mem=10%. With both "
+            "forms, as cpus=0.25 0, the first form applies to every other resource.",
         ),
     ],
     *,
@@ -88,7 +90,7 @@ def set_commitments(
 
 @commitments_app.command("forget", epilog=EXIT_CODES)
 def forget(
-    users: Annotated[list[str], typer.Argument(help="Those that `longshare shares` shows.")],
+    users: Annotated[list[str], typer.Argument(help="Users that `longshare shares` shows.")],
     *,
     address: options.Address = None,
     config: options.ConfigFile = None,

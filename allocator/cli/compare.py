@@ -23,8 +23,8 @@ def compare(
         str,
         typer.Option(
             metavar="A,B,...",
-            help="What to compare, the first is what the others are held against; parameters "
-            "behind colons: drf,sdrf:half_life=1d,tsf.",
+            help="Policies to compare; the first is the baseline. Parameters follow after colons: "
+            "drf,sdrf:half_life=1d,tsf.",
         ),
     ],
     policy_files: options.PolicyFiles = None,

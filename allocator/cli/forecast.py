@@ -12,7 +12,9 @@ _FORM = "as Mesos writes amounts: cpus:4;mem:1024."
 
 
 def forecast(
-    user: Annotated[str, typer.Argument(help="One that `longshare shares` shows, or a newcomer.")],
+    user: Annotated[
+        str, typer.Argument(help="A user that `longshare shares` shows, or a new one.")
+    ],
     *,
     tasks: Annotated[
         int,
@@ -20,22 +22,22 @@ def forecast(
             "--tasks",
             min=0,
             max=2**32 - 1,
-            help="When would so many further tasks have their turn?",
+            help="Forecast the turn of this number of further tasks.",
         ),
     ] = 0,
     demand: Annotated[
-        str | None, typer.Option("--demand", help=f"What one of them needs, {_FORM}")
+        str | None, typer.Option("--demand", help=f"Demand of one task, {_FORM}")
     ] = None,
     weight: Annotated[
-        float | None, typer.Option("--weight", help="Of a newcomer.", show_default="1")
+        float | None, typer.Option("--weight", help="Weight of a new user.", show_default="1")
     ] = None,
     below: Annotated[
         float | None,
-        typer.Option("--below", help="When is its commitment below this part of the cluster?"),
+        typer.Option("--below", help="Forecast when the commitment is below this part."),
     ] = None,
     burst: Annotated[
         str | None,
-        typer.Option("--burst", help=f"What would it cost to hold so much more, {_FORM}"),
+        typer.Option("--burst", help=f"Forecast the cost of holding this much more, {_FORM}"),
     ] = None,
     lasting: options.Duration = None,
     horizon: Annotated[

@@ -25,7 +25,7 @@ def incentives(
         list[str] | None,
         typer.Option(
             "--user",
-            help="Who lies; several lie together, for the sum.",
+            help="User that lies; several users lie together, to maximise their sum.",
             show_default="each user in turn",
         ),
     ] = None,

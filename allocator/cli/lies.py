@@ -26,7 +26,9 @@ def lies(
     blocking: options.BlockingRule = options.Blocking.HEAD_OF_LINE,
     users: options.CountingRule = options.CountedUsers.KNOWN,
     sampled: options.SamplingInterval = None,
-    liars: Annotated[int, typer.Option(min=1, help="How many users lie, one at a time.")] = 20,
+    liars: Annotated[
+        int, typer.Option(min=1, help="Number of users that lie, one at a time.")
+    ] = 20,
     out: Annotated[
         Path | None, typer.Option(help="Write a row for each liar and lie to this CSV.")
     ] = None,

@@ -50,7 +50,7 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Timeout = Annotated[
     float, typer.Option(min=0.001, max=86400.0, help="Seconds to wait for an answer.")
 ]
-KnownUser = Annotated[str, typer.Argument(help="One that `longshare shares` shows.")]
+KnownUser = Annotated[str, typer.Argument(help="A user that `longshare shares` shows.")]
 Duration = Annotated[
     str | None,
     typer.Option("--for", help="For how long: 90s, 30m, 2h, 7d."),
@@ -59,22 +59,24 @@ Since = Annotated[
     str | None,
     typer.Option(
         "--since",
-        help="A day, an instant, or so long ago: 2026-11-22, 2026-11-22T14:00, 36h, 7d; UTC.",
-        show_default="the begin of this day",
+        help="Start: a day, an instant, or a time before now: 2026-11-22, 2026-11-22T14:00, 36h, "
+        "7d; UTC.",
+        show_default="the start of this day",
     ),
 ]
 Until = Annotated[
-    str | None, typer.Option("--until", help="Likewise; not included.", show_default="now")
+    str | None,
+    typer.Option("--until", help="End, in the same forms; not included.", show_default="now"),
 ]
 
-Policy = Annotated[str, typer.Option(help="Who is next; docs/policies.md.")]
+Policy = Annotated[str, typer.Option(help="Policy that orders the users; docs/policies.md.")]
 DivisiblePolicy = Annotated[
     str, typer.Option(help="tsf, stsf, cdrf, drfh, per-machine-drf, cmmf, drf or sdrf.")
 ]
 Parameters = Annotated[
     list[str] | None,
     typer.Option(
-        "--set", "--parameter", metavar="KEY=VALUE", help="A parameter of that policy; repeatable."
+        "--set", "--parameter", metavar="KEY=VALUE", help="A parameter of the policy; repeatable."
     ),
 ]
 PolicyFiles = Annotated[
@@ -87,7 +89,9 @@ PolicyFiles = Annotated[
 ]
 Weights = Annotated[
     list[str] | None,
-    typer.Option("--weight", metavar="USER=W", help="Another weight than the trace's; repeatable."),
+    typer.Option(
+        "--weight", metavar="USER=W", help="A weight in place of the trace's; repeatable."
+    ),
 ]
 Commitments = Annotated[
     list[str] | None,
@@ -101,13 +105,13 @@ Commitments = Annotated[
 TraceFile = Annotated[Path, typer.Argument(metavar="TRACE", help="A Parquet file of a trace.")]
 Load = Annotated[
     float | None,
-    typer.Option(help="One pool of this fraction of the trace's mean use, such as 0.5."),
+    typer.Option(help="One pool with this fraction of the trace's mean use, such as 0.5."),
 ]
 Capacity = Annotated[
     str | None,
     typer.Option(
         metavar="NAME=N,...",
-        help="One pool of this capacity.",
+        help="One pool with this capacity.",
         show_default="the trace's machines",
     ),
 ]
@@ -115,22 +119,24 @@ BlockingRule = Annotated[
     Blocking,
     typer.Option(
         metavar="RULE",
-        help="If the task of who is next does not fit: head-of-line waits for it, skip goes on "
-        "with others, hold and hold-all keep a machine for it.",
+        help="If the next user's task does not fit: head-of-line waits, skip tries the following "
+        "users, hold and hold-all keep a machine for the task.",
     ),
 ]
 CountingRule = Annotated[
     CountedUsers,
     typer.Option(
-        metavar="WHO", help="Who counts: known, all from the start; appearing, each from then on."
+        metavar="WHO",
+        help="Users that count: known, all from the start; appearing, from their first task on.",
     ),
 ]
-Per = Annotated[SharingUnit, typer.Option(help="Who shares: users, or jobs.")]
+Per = Annotated[SharingUnit, typer.Option(help="Unit that shares: users, or jobs.")]
 SamplingInterval = Annotated[
     str | None,
     typer.Option(
         metavar="TIME|original",
-        help="Look at users as seldom as the policy's original (docs/rivals.md), or so often: 5m.",
+        help="Interval at which users are read: as in the policy's original scheduler "
+        "(docs/rivals.md), or a time: 5m.",
         show_default="at every instant",
     ),
 ]

@@ -31,12 +31,12 @@ def properties(
         str | None, typer.Option("--property", help=f"{_NAMES}.", show_default="all")
     ] = None,
     trials: Annotated[int, typer.Option(min=1, help="Random cases for each property.")] = 1000,
-    seed: Annotated[int, typer.Option(help="Other seeds try other cases.")] = 1,
+    seed: Annotated[int, typer.Option(help="Seed of the random cases.")] = 1,
     as_json: options.AsJson = False,
     out: Annotated[
         Path | None,
         typer.Option(
-            help="Write the violation's problem file here, and that of a lie beside it; needs "
+            help="Write the violation's problem file here, and a lie's file next to it; needs "
             "--property."
         ),
     ] = None,

@@ -27,16 +27,16 @@ if TYPE_CHECKING:
 
 
 def replay(
-    file: Annotated[Path, typer.Argument(help="What `longshare serve --record FILE` wrote.")],
+    file: Annotated[Path, typer.Argument(help="Event log of `longshare serve --record FILE`.")],
     *,
     policy: Annotated[
-        str | None, typer.Option(help="Ask what this policy would have done instead.")
+        str | None, typer.Option(help="Model this policy in place of the recorded one.")
     ] = None,
     parameters: options.Parameters = None,
     policy_files: options.PolicyFiles = None,
     save_policy: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="Write the recorded policy's own file there, and end."),
+        typer.Option(metavar="FILE", help="Write the recorded policy's file here, and end."),
     ] = None,
     html: Annotated[
         Path | None,

@@ -23,13 +23,13 @@ def report(
     baseline: Annotated[
         str | None,
         typer.Option(
-            help="Policy that users gain or lose against, as the report calls it.",
+            help="Policy with which users' gains are compared, by its name in the report.",
             show_default="drf",
         ),
     ] = None,
     papers: Annotated[
         bool,
-        typer.Option("--papers", help="Hold your own traces, too, against what the papers found."),
+        typer.Option("--papers", help="Compare your own traces, too, with the papers' findings."),
     ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the findings as JSON.")] = False,
 ) -> None:

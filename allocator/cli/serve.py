@@ -15,14 +15,14 @@ def serve(
     record: Annotated[
         Path | None,
         typer.Option(
-            help="Log every event and decision to this file, for 'longshare replay'; one that is "
-            "there is kept as FILE.1, FILE.2, ..."
+            help="Log every event and decision to this file, for 'longshare replay'; an existing "
+            "file is kept as FILE.1, FILE.2, ..."
         ),
     ] = None,
     insecure: Annotated[
         bool,
         typer.Option(
-            "--insecure", help="Listen beyond this machine though strangers could give orders."
+            "--insecure", help="Listen beyond this machine, although anybody could give orders."
         ),
     ] = False,
     check: Annotated[

@@ -15,7 +15,7 @@ def shadow(
 ) -> None:
     """Show the users' order under the shadow policies, and each user's gain or loss.
 
-    The policies are those of the settings' [[shadow]] sections; they make no decisions. Gain is
+    The policies are those of the settings' `shadow` sections; they make no decisions. Gain is
     what a user would have had more until now, in hours of the whole cluster. For each run, it
     counts the offers that the shadow's order would have given to another user, for as long as they
     are held.

@@ -44,28 +44,28 @@ def simulate(
         Path | None,
         typer.Option(
             metavar="FOLDER",
-            help="Write tasks, users, users over time and a summary there, and a figure.",
+            help="Write tasks, users, users over time, a summary and a figure here.",
         ),
     ] = None,
     reference: Annotated[
         bool,
         typer.Option(
             "--reference",
-            help="Use the plain simulator, which also counts and times what keeping order takes.",
+            help="Use the plain simulator, which also counts and times the ordering of users.",
         ),
     ] = False,
     events: Annotated[
         bool,
         typer.Option(
             "--events/--no-events",
-            help="Count what a Live Tree would look at; without, SDRF takes half the time.",
+            help="Count the events of a Live Tree; without this, SDRF takes half the time.",
         ),
     ] = True,
     html: Annotated[
         Path | None,
         typer.Option(
             metavar="FILE",
-            help="Write the time machine: a page that plays it. Uses the plain simulator.",
+            help="Write the time machine: a page that plays the run. Uses the plain simulator.",
         ),
     ] = None,
     as_json: options.AsJson = False,

@@ -23,7 +23,7 @@ Jobs = Annotated[
 ]
 Backend = Annotated[
     str,
-    typer.Option(help="Of joblib: loky (this machine), sequential, dask or ray (a cluster)."),
+    typer.Option(help="Joblib backend: loky (this machine), sequential, dask or ray (a cluster)."),
 ]
 Scheduler = Annotated[
     str | None, typer.Option(metavar="HOST:PORT", help="Dask's scheduler.", show_default=False)
@@ -34,13 +34,13 @@ def sweep(
     file: Annotated[
         str,
         typer.Argument(
-            metavar="SWEEP.toml", help="What to try, or a study's name; docs/studies.md."
+            metavar="SWEEP.toml", help="File of combinations, or a study's name; docs/studies.md."
         ),
     ],
     *,
     traces: Annotated[
         list[Path] | None,
-        typer.Option("--trace", help="Take this trace instead of the file's; repeatable."),
+        typer.Option("--trace", help="Trace in place of the file's traces; repeatable."),
     ] = None,
     out: Annotated[
         Path | None, typer.Option(help="Folder for results.", show_default="runs/SWEEP")

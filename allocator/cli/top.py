@@ -20,7 +20,7 @@ _PAUSE = 1.0
 
 def top(
     *,
-    once: Annotated[bool, typer.Option("--once", help="Show it once and end.")] = False,
+    once: Annotated[bool, typer.Option("--once", help="Show one update and end.")] = False,
     address: options.Address = None,
     config: options.ConfigFile = None,
     as_json: options.AsJson = False,

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from allocator.simulation.trace import Trace
 
 trace_app = typer.Typer(
-    help="Traces of tasks: convert them, look at them, make them up; docs/traces.md.",
+    help="Convert, inspect and generate traces of tasks; docs/traces.md.",
     no_args_is_help=True,
 )
 _EXIT_CODES = "Exit codes: 0 done; 1 there is nothing to do it with; 2 a file cannot be used."
@@ -83,7 +83,7 @@ def convert(
     ] = None,
     users: Annotated[
         Path | None,
-        typer.Option(help="csv: a CSV of users' weights and debts.", show_default=False),
+        typer.Option(help="csv: a CSV of users' weights and commitments.", show_default=False),
     ] = None,
     machines: Annotated[
         Path | None, typer.Option(help="csv: a CSV of machines.", show_default=False)
@@ -92,15 +92,15 @@ def convert(
         str | None,
         typer.Option(
             metavar="ZONE",
-            help="slurm: of times such as 2026-03-01T12:00:00; Europe/Berlin.",
+            help="slurm: zone of times such as 2026-03-01T12:00:00; Europe/Berlin.",
             show_default="UTC",
         ),
     ] = None,
     demand_at: Annotated[
         DemandMoment | None,
         typer.Option(
-            help="google: whose demand counts. At schedule, as SDRF's authors read it, what asks "
-            "for no CPU or no memory is left out; at submit only what asks for neither.",
+            help="google: the event whose demand counts. At schedule, as for SDRF's authors, tasks "
+            "without CPU or without memory are left out; at submit, tasks without both.",
             show_default="schedule",
         ),
     ] = None,
@@ -170,7 +170,7 @@ def stats(trace: options.TraceFile, *, as_json: options.AsJson = False) -> None:
 def head(
     trace: options.TraceFile,
     *,
-    count: Annotated[int, typer.Option("--count", "-n", min=1, help="How many tasks.")] = 10,
+    count: Annotated[int, typer.Option("--count", "-n", min=1, help="Number of tasks.")] = 10,
     as_json: options.AsJson = False,
 ) -> None:
     """Print the first tasks."""
@@ -187,12 +187,12 @@ def head(
 
 @trace_app.command(epilog=_EXIT_CODES)
 def generate(
-    workload: Annotated[Workload, typer.Argument(help="What to imitate.")],
+    workload: Annotated[Workload, typer.Argument(help="Workload to imitate.")],
     trace: options.TraceFile,
     *,
     seed: Annotated[int, typer.Option(min=0, help="The same seed gives the same trace.")] = 0,
     tasks: Annotated[
-        int | None, typer.Option(min=1, help="How many tasks.", show_default="as published")
+        int | None, typer.Option(min=1, help="Number of tasks.", show_default="as published")
     ] = None,
     as_json: options.AsJson = False,
 ) -> None:

@@ -17,12 +17,12 @@ if TYPE_CHECKING:
 
 def fit(
     *,
-    tasks: Annotated[int, typer.Option(min=100_000, help="Of each month.")] = 1_000_000,
-    months: Annotated[int, typer.Option(min=1, help="How many, seeds 1 to so many.")] = 2,
+    tasks: Annotated[int, typer.Option(min=100_000, help="Tasks of each month.")] = 1_000_000,
+    months: Annotated[int, typer.Option(min=1, help="Number of months, with seeds from 1.")] = 2,
     draws: Annotated[
-        int, typer.Option(min=0, help="Search so many others first; 0: those in use.")
+        int, typer.Option(min=0, help="Parameter sets to try first; 0: use the present set.")
     ] = 0,
-    seed: Annotated[int, typer.Option(min=0, help="Of what is drawn.")] = 1,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the draws.")] = 1,
     as_json: options.AsJson = False,
 ) -> None:
     """Compare google-month with all published facts about the real month and simulations of it.

@@ -60,12 +60,13 @@ def usage(
     since: options.Since = None,
     until: options.Until = None,
     by: Annotated[
-        By, typer.Option("--by", help="A line for each user or role, or for each user and day.")
+        By,
+        typer.Option("--by", help="Print a line for each user or role, or for each user and day."),
     ] = By.USER,
     users: Annotated[
         list[str] | None,
         typer.Option(
-            "--user", metavar="NAME", help="This user or role; repeatable.", show_default="all"
+            "--user", metavar="NAME", help="Only this user or role; repeatable.", show_default="all"
         ),
     ] = None,
     as_csv: Annotated[bool, typer.Option("--csv", help="Print CSV, in seconds.")] = False,

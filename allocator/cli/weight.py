@@ -11,7 +11,7 @@ from allocator.cli.span import duration
 if TYPE_CHECKING:
     from allocator.contract import admin_pb2 as admin
 
-weight_app = typer.Typer(help="See and change what users are entitled to.", no_args_is_help=True)
+weight_app = typer.Typer(help="Show and change users' weights.", no_args_is_help=True)
 
 
 @weight_app.command("list", epilog=EXIT_CODES)
@@ -40,7 +40,7 @@ def set_weight(
     *,
     lasting: Annotated[
         str | None,
-        typer.Option("--for", help="A boost: for so long, as 90s, 30m, 2h, 7d; then as before."),
+        typer.Option("--for", help="A boost: for this time, as 90s, 30m, 2h, 7d; then as before."),
     ] = None,
     address: options.Address = None,
     config: options.ConfigFile = None,

@@ -25,27 +25,29 @@ if TYPE_CHECKING:
     from allocator.theory.games.search import GameSearchOutcome
 
 games_app = typer.Typer(
-    help="Games over time: do policies keep their promises when demands change? docs/games.md.",
+    help="Games over time: properties of policies when demands change; docs/games.md.",
     no_args_is_help=True,
 )
 _EXIT_CODES = "Exit codes: 0 done, whatever was found; 2 wrong usage, or a file cannot be used."
 _POLICIES = "sdrf, stsf, drf, cmmf, dynamic-drf, dynamic-mmf, kueue-afs or volcano."
 
 _Policy = Annotated[str, typer.Option(help=_POLICIES)]
-_Seed = Annotated[int, typer.Option(help="Other seeds try other games.")]
+_Seed = Annotated[int, typer.Option(help="Seed of the random games.")]
 _Resources = Annotated[
-    int | None, typer.Option(min=1, max=3, help="How many.", show_default="1 to 3")
+    int | None, typer.Option(min=1, max=3, help="Number of resources.", show_default="1 to 3")
 ]
 _Delta = Annotated[
     float | None, typer.Option(min=0.0, help="δ of a stage, below 1.", show_default="0 to 0.9")
 ]
-_Patience = Annotated[float, typer.Option(min=0.0, max=1.0, help="What a stage later is worth.")]
+_Patience = Annotated[
+    float, typer.Option(min=0.0, max=1.0, help="Discount factor of the next stage.")
+]
 _Alpha = Annotated[
-    float, typer.Option(min=0.0, max=1.0, help="What dynamic-drf and dynamic-mmf guarantee.")
+    float, typer.Option(min=0.0, max=1.0, help="Guarantee of dynamic-drf and dynamic-mmf.")
 ]
 _Longest = Annotated[
     int,
-    typer.Option(min=1, max=1000, help="How many times in a row a stage may be played."),
+    typer.Option(min=1, max=1000, help="Largest number of times that a stage is played in a row."),
 ]
 _Out = Annotated[Path | None, typer.Option(help="Write the game to this file.")]
 
@@ -115,9 +117,9 @@ def worst(
     *,
     policy: _Policy,
     steps: Annotated[int, typer.Option(min=1, help="Games tried from each start.")] = 1000,
-    restarts: Annotated[int, typer.Option(min=1, help="Starts.")] = 4,
-    users: Annotated[int, typer.Option(min=2, max=6, help="Who play.")] = 3,
-    members: Annotated[int, typer.Option(min=2, help="n: with those who never want a thing.")] = 9,
+    restarts: Annotated[int, typer.Option(min=1, help="Number of starts.")] = 4,
+    users: Annotated[int, typer.Option(min=2, max=6, help="Users that play.")] = 3,
+    members: Annotated[int, typer.Option(min=2, help="n: users that play and idle users.")] = 9,
     stages: Annotated[int, typer.Option(min=1, max=8)] = 3,
     seed: _Seed = 1,
     resources: _Resources = 2,
@@ -191,10 +193,10 @@ def gains(
     *,
     policies: Annotated[list[str] | None, typer.Option("--policy", help=_POLICIES)] = None,
     resources: Annotated[list[int] | None, typer.Option(min=1, max=3)] = None,
-    members: Annotated[list[int] | None, typer.Option(min=3, help="n; three of them play.")] = None,
+    members: Annotated[list[int] | None, typer.Option(min=3, help="n; three users play.")] = None,
     deltas: Annotated[list[float] | None, typer.Option("--delta", min=0.0)] = None,
     steps: Annotated[int, typer.Option(min=1, help="Games tried from each start.")] = 300,
-    restarts: Annotated[int, typer.Option(min=1, help="Starts for each cell.")] = 3,
+    restarts: Annotated[int, typer.Option(min=1, help="Number of starts for each cell.")] = 3,
     longest: _Longest = 20,
     seed: _Seed = 1,
     out: Annotated[Path, typer.Option(help="Folder for gains.csv and gains.png.")] = Path(

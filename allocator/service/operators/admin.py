@@ -119,7 +119,7 @@ class Admin(AdminServicer):
         request: admin.ForecastRequest,
         context: grpc.aio.ServicerContext[admin.ForecastRequest, admin.ForecastReply],
     ) -> admin.ForecastReply:
-        """Return what will happen if allocations do not change."""
+        """Return a forecast under the assumption that allocations do not change."""
         try:
             reply = await foretell(self._engine, request, self._engine_lock)
         except UnknownUserError as error:

@@ -124,7 +124,7 @@ class _Question:
         request: admin.ForecastRequest,
         levels: list[tuple[Pool[str], str]],
         demand: Quantities | None,
-        seen: _AgentSurvey,
+        survey: _AgentSurvey,
         *,
         newcomer: bool,
     ) -> None:
@@ -133,7 +133,7 @@ class _Question:
         self._pool = levels[-1][0]
         self._user = request.user
         self._demand = demand
-        self._survey = seen
+        self._survey = survey
         self._newcomer = newcomer
         self._horizon = _horizon(request.horizon, self._pool.policy.tau)
         self._check()

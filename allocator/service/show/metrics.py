@@ -79,13 +79,13 @@ class _EngineCollector(Collector):
 
     def collect(self) -> Iterator[Metric]:
         build = {"version": __version__, "policy": self._engine.pool.policy.name}
-        yield InfoMetricFamily("longshare_build", "What is running.", value=build)
+        yield InfoMetricFamily("longshare_build", "Version and policy of the service.", value=build)
         yield from self._cluster()
         yield from self._session()
         if self._recorder is not None:
             yield GaugeMetricFamily(
                 "longshare_recorder_failed",
-                "Whether the recorder has given up, because its file could not be written.",
+                "Whether the recorder has ended, because its file could not be written.",
                 value=self._recorder.failed,
             )
 
@@ -122,30 +122,39 @@ class _EngineCollector(Collector):
             )
         counts = engine.statistics
         counters = {
-            "live_tree_events": ("Position changes looked at as time passed.", engine.pool.events),
+            "live_tree_events": ("Position changes processed as time passed.", engine.pool.events),
             "events": ("Events applied.", counts.events),
-            "allocation_runs": ("Allocation runs.", counts.runs),
-            "candidates": ("Agents looked at in allocation runs.", counts.candidates),
+            "allocation_runs": ("Allocation cycles.", counts.runs),
+            "candidates": ("Agents considered in allocation cycles.", counts.candidates),
             "offers": ("Offers made, one for each role and agent.", counts.offers),
             "inverse_offers": ("Inverse offers made.", counts.inverse_offers),
-            "clamped_events": ("Recoveries of more than was allocated.", counts.clamped),
-            "ignored_events": ("Calls about agents or frameworks that are gone.", counts.ignored),
-            "rejected_offers": ("Offers the master's side did not let through.", counts.rejected),
-            "early_stamps": ("Events stamped earlier than one before.", counts.early_stamps),
+            "clamped_events": ("Recoveries of more resources than were allocated.", counts.clamped),
+            "ignored_events": ("Calls about removed agents or frameworks.", counts.ignored),
+            "rejected_offers": ("Offers that the master's side rejected.", counts.rejected),
+            "early_stamps": (
+                "Events with an earlier time than a previous event.",
+                counts.early_stamps,
+            ),
             "snapshots": ("Snapshots restored.", counts.snapshots),
             "passed_over_calls": (
-                "Calls that contradicted what is known and were passed over.",
+                "Calls that contradicted the known state and were skipped.",
                 counts.passed_over,
             ),
-            "holds": ("Agents that were held back for somebody.", counts.holds.begun),
+            "holds": ("Agents that were held for a client.", counts.holds.begun),
             "holds_served": (
-                "Holds that ended with an offer to whom they were for.",
+                "Holds that ended with an offer to their client.",
                 counts.holds.served,
             ),
-            "holds_in_vain": ("Holds that lasted for too long.", counts.holds.in_vain),
-            "faults": ("Errors in the allocator itself; each cost one call or run.", counts.faults),
+            "holds_in_vain": (
+                "Holds that ended because they lasted too long.",
+                counts.holds.in_vain,
+            ),
+            "faults": (
+                "Errors in the allocator itself; each cost one call or cycle.",
+                counts.faults,
+            ),
             "policy_faults": (
-                "Priorities that a policy from outside could not say; its user came last instead.",
+                "Priorities that a plugin policy failed to calculate; the user came last instead.",
                 engine.settings.policy.faults.count,
             ),
         }
@@ -155,7 +164,7 @@ class _EngineCollector(Collector):
     def _set_aside(self) -> Metric:
         family = GaugeMetricFamily(
             "longshare_set_aside",
-            "What could not be accepted of what somebody has said, by who it is and why.",
+            "Rejected input, by kind of source and reason.",
             labels=["kind", "reason"],
         )
         counts = Counter(dict.fromkeys(product(get_args(Kind), get_args(Reason)), 0))
@@ -169,17 +178,17 @@ class _EngineCollector(Collector):
     def _roles(self) -> Iterator[Metric]:
         guarantee = GaugeMetricFamily(
             "longshare_quota_guarantee",
-            "What a role is guaranteed, in the units Mesos counts the resource in.",
+            "Guarantee of a role, in the units in which Mesos counts the resource.",
             labels=["role", "resource"],
         )
         consumed = GaugeMetricFamily(
             "longshare_quota_consumed",
-            "What counts against a role's quota: its reservations, and what else it holds.",
+            "Resources that count against a role's quota: its reservations and allocation.",
             labels=["role", "resource"],
         )
         limit = GaugeMetricFamily(
             "longshare_quota_limit",
-            "What a role is limited to, in the units Mesos counts the resource in.",
+            "Limit of a role, in the units in which Mesos counts the resource.",
             labels=["role", "resource"],
         )
         for role, (quota, counted) in self._engine.quotas().items():
@@ -200,7 +209,7 @@ class _EngineCollector(Collector):
         )
         yield GaugeMetricFamily(
             "longshare_standby_sessions",
-            "Masters that are connected and do not lead.",
+            "Connected masters that do not lead.",
             value=statistics.standby,
         )
         yield GaugeMetricFamily(
@@ -212,11 +221,11 @@ class _EngineCollector(Collector):
             "longshare_sessions", "Sessions opened.", value=statistics.sessions
         )
         yield CounterMetricFamily(
-            "longshare_resyncs", "Snapshots that had to be asked for.", value=statistics.resyncs
+            "longshare_resyncs", "Snapshots requested from masters.", value=statistics.resyncs
         )
         yield CounterMetricFamily(
             "longshare_bounded_stamps",
-            "Stamps of a master's clock that were not believed as they came.",
+            "Times of a master's clock that were bounded, because they were implausible.",
             value=statistics.bounded_stamps,
         )
 
@@ -231,12 +240,12 @@ class LoopCollector(Collector):
         """Yield the current figures."""
         yield GaugeMetricFamily(
             "longshare_loop_longest_pause_seconds",
-            "Longest time that the event loop has worked at a stretch, in the last minute or two.",
+            "Longest time that the event loop worked without a pause, in the last minute or two.",
             value=self._latency.longest,
         )
         yield CounterMetricFamily(
             "longshare_loop_long_pauses",
-            f"Times that the event loop has worked over {1000 * BUDGET:.0f} ms at a stretch.",
+            f"Times that the event loop worked over {1000 * BUDGET:.0f} ms without a pause.",
             value=self._latency.long,
         )
 
@@ -270,20 +279,24 @@ class AccountingCollector(Collector):
         statistics = self._statistics
         yield GaugeMetricFamily(
             "longshare_accounting_degraded",
-            "Whether what users have had is counted in memory alone, because writing failed.",
+            "Whether usage is counted in memory alone, because writing failed.",
             value=statistics.degraded,
         )
         for name, text, value in (
-            ("writes", "Times that what users have had was written.", statistics.writes),
-            ("failures", "Times that writing failed.", statistics.failures),
-            ("lost", "Hours of users given up, as writing failed for too long.", statistics.lost),
-            ("overtaken", "Writes left out, as another service had counted.", statistics.overtaken),
+            ("writes", "Writes of users' usage.", statistics.writes),
+            ("failures", "Failed writes.", statistics.failures),
+            ("lost", "Hours of users lost, because writing failed for too long.", statistics.lost),
+            (
+                "overtaken",
+                "Writes skipped, because another service had counted.",
+                statistics.overtaken,
+            ),
         ):
             yield CounterMetricFamily(f"longshare_accounting_{name}", text, value=value)
         if statistics.last_write is not None:
             yield GaugeMetricFamily(
                 "longshare_accounting_last_write_timestamp_seconds",
-                "When what users have had was last written.",
+                "Time of the last write of users' usage.",
                 value=statistics.last_write,
             )
 
@@ -296,18 +309,18 @@ class _StoreCollector(Collector):
         statistics = self._statistics
         yield GaugeMetricFamily(
             "longshare_store_degraded",
-            "Whether what users owe is in memory alone, because saving failed.",
+            "Whether commitments are in memory alone, because saving failed.",
             value=statistics.degraded,
         )
         yield CounterMetricFamily(
-            "longshare_store_saves", "Times that what users owe was stored.", value=statistics.saves
+            "longshare_store_saves", "Saves of commitments.", value=statistics.saves
         )
         yield CounterMetricFamily(
-            "longshare_store_failures", "Times that storing failed.", value=statistics.failures
+            "longshare_store_failures", "Failed saves.", value=statistics.failures
         )
         if statistics.last_save is not None:
             yield GaugeMetricFamily(
                 "longshare_store_last_save_timestamp_seconds",
-                "When what users owe was last stored.",
+                "Time of the last save of commitments.",
                 value=statistics.last_save,
             )

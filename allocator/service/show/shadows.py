@@ -29,7 +29,7 @@ _log = structlog.get_logger(__name__)
 MOST_WAITING = 20_000
 """Journal entries above which each event also replays entries, because the loop is too busy."""
 _AT_ONCE = 8
-"""Journal entries and allocation cycles replayed in one step while there is no pressure."""
+"""Journal entries and allocation cycles replayed in one step of background work."""
 _MANY = 64
 """Journal entries after which a step ends."""
 FASTER = 3
@@ -315,10 +315,12 @@ class ShadowCollector(Collector):
     def collect(self) -> Iterator[Metric]:
         """Yield the current figures."""
         failed = GaugeMetricFamily(
-            "longshare_shadow_failed", "Whether a shadow has been given up.", labels=["shadow"]
+            "longshare_shadow_failed",
+            "Whether a shadow was stopped because of an error.",
+            labels=["shadow"],
         )
         cost = CounterMetricFamily(
-            "longshare_shadow_seconds", "Processor time it has cost.", labels=["shadow"]
+            "longshare_shadow_seconds", "Processor time of a shadow.", labels=["shadow"]
         )
         for follower in self._shadows.followers:
             failed.add_metric([follower.name], bool(follower.failure))

@@ -61,15 +61,15 @@ _FAMILIES = (
     _of_user("weight", "Weight of a user.", lambda row: row.standing.weight),
     _of_user(
         "entitlement_ratio",
-        "What a user is entitled to by its weight, as a fraction of the cluster.",
+        "Entitlement of a user by its weight, as a fraction of the cluster.",
         lambda row: row.standing.entitlement,
     ),
     _of_user(
         "priority",
-        "Priority value of a user; the lowest is next.",
+        "Priority of a user; the user with the lowest is next.",
         lambda row: row.standing.priority,
     ),
-    _of_user("rank", "Place of a user in the order of priority, from 1.", lambda row: row.rank),
+    _of_user("rank", "Rank of a user by priority, from 1.", lambda row: row.rank),
     _of_user("dominant_share_ratio", "Largest share of a user.", lambda row: row.standing.share),
     _of_user(
         "dominant_commitment_ratio",
@@ -78,7 +78,7 @@ _FAMILIES = (
     ),
     _of_user(
         "shortfall_ratio",
-        "What a user that wants offers lacks to its entitlement.",
+        "Entitlement minus share of a user that wants offers, at least 0.",
         lambda row: row.shortfall,
     ),
     _of_user(
@@ -93,17 +93,17 @@ _FAMILIES = (
     ),
     _of_resources(
         "share_ratio",
-        "What a user holds as a fraction of the cluster.",
+        "Allocation of a user as a fraction of the cluster.",
         lambda row: ((name, holding.share) for name, holding in row.holdings.items()),
     ),
     _of_resources(
         "commitment_ratio",
-        "What a user owes for past over-use, as a fraction of the cluster.",
+        "Commitment of a user for past over-use, as a fraction of the cluster.",
         lambda row: row.standing.commitments.items(),
     ),
     _of_resources(
         "offered",
-        "The part of a user's allocation that is offered and not running, if the master tells.",
+        "Part of a user's allocation that is offered but not used, if the master reports it.",
         lambda row: ((name, holding.offered) for name, holding in row.holdings.items()),
     ),
 )
@@ -111,37 +111,37 @@ _FAMILIES = (
 _FILTERS = partial(
     GaugeMetricFamily,
     "longshare_role_offer_filters",
-    "Offer filters in force, by the role that refused.",
+    "Offer filters in force, by the role that declined.",
     labels=("role",),
 )
 _UNLISTED = partial(
     GaugeMetricFamily,
     "longshare_unlisted_users",
-    "Users that have no metrics of their own, as there are, or came, more than metrics.users.",
+    "Users without metrics of their own, because of the limit metrics.users.",
     labels=(),
 )
 _WAITING = partial(
     GaugeMetricFamily,
     "longshare_waiting_frameworks",
-    "Frameworks, each in each of its roles, by what keeps them from more than they hold.",
+    "Waiting frameworks, each in each of its roles, by reason.",
     labels=("reason",),
 )
 _TAKES_NOTHING = partial(
     GaugeMetricFamily,
     "longshare_user_takes_nothing",
-    "1 for a user that wants offers while no agent could serve it, or it declines what is free.",
+    "1 for a user that wants offers, but no agent could serve it or it declines all offers.",
     labels=("user", "why"),
 )
 _WAITED = partial(
     CounterMetricFamily,
     "longshare_user_waited_seconds",
-    "Time in which a user got nothing more than it held, by what kept it from that.",
+    "Time in which a user got nothing more, by reason.",
     labels=("user", "reason"),
 )
 _SHADOW_TURN = partial(
     GaugeMetricFamily,
     "longshare_shadow_turn",
-    "Place among those that want offers, in the order of a shadow; 0: wants none.",
+    "Place among the users that want offers, in the order of a shadow; 0: wants no offers.",
     labels=("shadow", "user"),
 )
 _SHADOW_GAIN = partial(
@@ -162,10 +162,10 @@ _OF_RESOURCES: dict[str, tuple[str, Callable[[Integrals], float]]] = {
 }
 _OF_TALLIES: dict[str, tuple[str, Callable[[HourlyUsage], float]]] = {
     "offers": ("Offers made to a user.", lambda tally: tally.offers),
-    "refused_offers": ("Offers given back with a filter.", lambda tally: tally.refused),
+    "refused_offers": ("Offers declined with a filter.", lambda tally: tally.refused),
     "wanted_seconds": ("Time in which a user wanted offers.", lambda tally: tally.wanted),
     "lacked_seconds": (
-        "Of that, time in which a user's dominant share was below its entitlement.",
+        "Time in which a user wanted offers with a share below its entitlement.",
         lambda tally: tally.waited,
     ),
 }
