@@ -28,6 +28,6 @@ def shadow(
         typer.echo(tables.as_json(reply))
         return
     if not reply.shadows:
-        typer.echo("no policy follows; [[shadow]] sections of the settings name some")
+        typer.echo("there are no shadow policies; [[shadow]] sections of the settings define them")
     for policy_shadow in reply.shadows:
         tables.console().print(tables.table_of_shadow(policy_shadow))

@@ -94,7 +94,7 @@ def _omissions(reel: Reel, users_left_out: int) -> Iterator[str]:
     if reel.agents_left_out:
         yield f"{reel.agents_left_out:,} more agents are not shown."
     if users_left_out:
-        yield f"At least {users_left_out:,} more users are not shown: who held and owed least."
+        yield f"At least {users_left_out:,} more users are not shown: the smallest ones."
     if reel.marks_left_out:
         yield f"{reel.marks_left_out:,} later marks are not shown."
 

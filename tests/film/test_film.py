@@ -106,7 +106,7 @@ def test_what_is_left_out_is_said() -> None:
     assert len(film["agents"]) == MOST_AGENTS
     assert film["about"]["notes"] == [
         "7 more agents are not shown.",
-        "At least 10 more users are not shown: who held and owed least.",
+        "At least 10 more users are not shown: the smallest ones.",
     ]
     assert film["cells"] == [[0, [4000], [[-1, 1000]]]], "of users that are not shown, together"
 

@@ -296,7 +296,9 @@ def _words(
         if reply.HasField("below_after"):
             words.append(f"Its commitment is not above {level} in {duration(reply.below_after)}.")
         else:
-            words.append(f"While it holds what it holds, it goes on owing more than {level}.")
+            words.append(
+                f"While its allocation does not change, its commitment stays above {level}."
+            )
     if reply.HasField("wait"):
         words.extend(_words_of_wait(reply.wait, within))
     if reply.HasField("cost"):
@@ -338,7 +340,7 @@ def _words_of_cost(request: admin.ForecastRequest, cost: admin.Cost, within: str
         )
         words.append(f"Because of it {called(overtaking.user)} is ahead of it then, {back}.")
     if not cost.HasField("recovered_after") or math.isinf(cost.recovered_after):
-        words.append("What it owes more does not fade.")
+        words.append("The additional commitment does not decay.")
     elif cost.recovered_after > 0.0:
         after = duration(cost.recovered_after)
         words.append(f"After {after} it owes less than 1% of the cluster more than without it.")

@@ -263,7 +263,7 @@ def _words_of_neighbours(explanation: admin.Explanation) -> list[str]:
 
 def _words_of_decay(explanation: admin.Explanation) -> str:
     if not explanation.HasField("halved_after"):
-        return "While it holds what it holds now, its debt will not halve."
+        return "While its allocation does not change, its debt will not halve."
     when = duration(explanation.halved_after)
     return f"If nothing changes, its debt will have halved in {when}."
 
@@ -292,7 +292,7 @@ def _words_of_demands(engine: Engine, user: str) -> list[str]:
                 f"offered {fit.at_a_time} tasks' worth at a time."
             )
     words.extend(
-        f"Of it is set aside: {rejected.flaw.words}."
+        f"Data about the role are set aside: {rejected.flaw.words}."
         for rejected in engine.set_aside()
         if rejected.kind == "role" and rejected.name == user
     )

@@ -14,7 +14,7 @@ MOST = 8
 """Frameworks of a user that one explanation covers, each in each of its roles."""
 
 _SAID: dict[Reason, str] = {
-    "set_aside": "what it has said of itself cannot be accepted",
+    "set_aside": "its registration contains data that cannot be accepted",
     "inactive": "it is disconnected, deactivated, or has given up the role",
     "suppressed": "it has suppressed offers; it has to revive them",
     "recovering": "after an election offers wait until enough agents are back",

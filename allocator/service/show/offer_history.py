@@ -180,7 +180,7 @@ def _why(user: str, has_quota: bool, queue: list[tuple[str, float]]) -> str:  # 
         return f"Its role has a quota, which is met before the order: {order}."
     if position is None:
         return (
-            f"Those ahead of it could not use it, had refused it, or had got something: {order}, …"
+            f"Users ahead of it could not use it, had refused it, or had got something: {order}, …"
         )
     if position == 0:
         return f"It was next in the order: {order}."

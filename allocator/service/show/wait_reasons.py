@@ -189,7 +189,9 @@ async def touring(waits: Waits, engine_lock: EngineLock) -> AsyncIterator[None]:
             try:
                 await spread(waits.tour(), engine_lock, rest=PACE)
             except Exception:  # noqa: BLE001 - the examinations must go on
-                _log.exception("a tour of those who wait has failed; the next begins anew")
+                _log.exception(
+                    "examining waiting clients has failed; the next examination starts over"
+                )
 
     task = asyncio.create_task(tour())
     try:
