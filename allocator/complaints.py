@@ -73,8 +73,8 @@ def _describe(problem: Mapping[str, Any], model: type[BaseModel]) -> str:
     if kind == "missing":
         return "it is missing"
     if kind == "too_short":
-        least = context["min_length"]
-        return f"it must have at least {least} {'entry' if least == 1 else 'entries'}"
+        minimum = context["min_length"]
+        return f"it must have at least {minimum} {'entry' if minimum == 1 else 'entries'}"
     return words(problem)
 
 

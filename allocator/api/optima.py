@@ -52,8 +52,8 @@ def violation(
     properties = {candidate.name: candidate for candidate in PROPERTIES}
     if wanted not in properties:
         raise ValueError(f"there is no property {wanted!r}; there are: {', '.join(properties)}")
-    chosen = _divisible(policy, parameters)
-    return search(chosen, properties[wanted], trials=trials, seed=seed).violation
+    divisible_policy = _divisible(policy, parameters)
+    return search(divisible_policy, properties[wanted], trials=trials, seed=seed).violation
 
 
 def _divisible(policy: str, parameters: Mapping[str, object]) -> divisible.DivisiblePolicy:

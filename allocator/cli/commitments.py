@@ -29,8 +29,8 @@ def reset(
 
     Over-use from now on counts again.
     """
-    named = users or []
-    if everybody == bool(named):
+    names = users or []
+    if everybody == bool(names):
         raise typer.BadParameter("name users, or say --all")
     connection = Connection(address, config, timeout)
     if everybody and not yes:
@@ -42,8 +42,8 @@ def reset(
     from allocator.cli import tables
     from allocator.contract import operator_pb2 as operator
 
-    order = operator.Order(reset_commitments=operator.ResetCommitments(users=named))
-    reply = connection.order(order, named)
+    order = operator.Order(reset_commitments=operator.ResetCommitments(users=names))
+    reply = connection.order(order, names)
     typer.echo(tables.as_json(reply) if as_json else tables.lines_of_changes(reply))
 
 

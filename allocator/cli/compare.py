@@ -52,12 +52,12 @@ def compare(
     bring(policy_files)
     file = out or Path("compare.png")
     file = file if file.suffix else file.with_suffix(".png")
-    fared = {}
+    summaries = {}
     try:
-        named = _named(policies)
+        names = _named(policies)
         content = store.read(trace)
         settings = {}
-        for name in named:
+        for name in names:
             policy, *parameters = name.split(":")
             settings[name] = Setting(
                 policy=policy,
@@ -72,16 +72,16 @@ def compare(
             settings[name].check(content)
         compiled()
         with bar("simulating", len(settings), "policies") as report:
-            for done, (name, setting) in enumerate(settings.items(), 1):
+            for number, (name, setting) in enumerate(settings.items(), 1):
                 _, simulate = simulator_for(setting, reference=False, events=False)
-                fared[name] = measures.of_users(simulate(content, setting))
-                report(done)
-        figure = compared.figure_of(fared, f"{trace.stem}: {len(fared)} policies")
+                summaries[name] = measures.of_users(simulate(content, setting))
+                report(number)
+        figure = compared.figure_of(summaries, f"{trace.stem}: {len(summaries)} policies")
         file.parent.mkdir(parents=True, exist_ok=True)
         figure.savefig(file, dpi=150)
     except (OSError, ValueError) as error:
         fail_study(error, as_json=as_json)
-    rows = compared.rows(fared)
+    rows = compared.rows(summaries)
     if as_json:
         answer = {"figure": str(file), "policies": [asdict(row) for row in rows]}
         typer.echo(json.dumps(answer, indent=2))
@@ -91,10 +91,10 @@ def compare(
 
 
 def _named(policies: str) -> list[str]:
-    named = [name.strip() for name in policies.split(",")]
-    if len(set(named)) < len(named) or len(named) < 2:
+    names = [name.strip() for name in policies.split(",")]
+    if len(set(names)) < len(names) or len(names) < 2:
         raise ValueError(f"--policies {policies}: name two or more, each once")
-    return named
+    return names
 
 
 def _show(rows: "list[ComparisonRow]") -> None:

@@ -148,14 +148,14 @@ class Connection:
 
     def _suggestion(self, unknown: Sequence[str]) -> str:
         known = [row.user for row in self.shares().users]
-        near = {
+        similar = {
             match
             for user in unknown
             if user not in known
             for match in difflib.get_close_matches(user, known)
         }
-        if near:
-            return f"; did you mean {' or '.join(sorted(near))}?"
+        if similar:
+            return f"; did you mean {' or '.join(sorted(similar))}?"
         return "; 'longshare shares' shows all users"
 
 

@@ -112,11 +112,11 @@ def _show(problem: "Problem", policy: str, shared: "Shared") -> None:
     table.add_column("share", justify="right")
     table.add_column("on", overflow="fold")
     for name, part in shared.users.items():
-        places = ", ".join(
+        machines = ", ".join(
             f"{machine}: {float(tasks):.6g}" for machine, tasks in part.machines.items()
         )
         table.add_row(
-            escape(name), f"{float(part.tasks):.6g}", f"{float(part.share):.2%}", escape(places)
+            escape(name), f"{float(part.tasks):.6g}", f"{float(part.share):.2%}", escape(machines)
         )
     console = Console()
     console.print(table)

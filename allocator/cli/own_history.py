@@ -71,9 +71,9 @@ def convert(
 
     def opened() -> "Iterator[tuple[Engine, Iterator[log.LogEntry]]]":
         for path in ordered:
-            header, rest = header_and_rest(path, partial(_append_path, cut_off, path))
+            header, entries = header_and_rest(path, partial(_append_path, cut_off, path))
             settings.append(decode_settings(header.settings))
-            yield new_engine(header), _watched(rest, watch)
+            yield new_engine(header), _watched(entries, watch)
 
     history = reconstruct_all(opened())
     for (before, after), first, second in zip(history.gaps, ordered, ordered[1:], strict=False):

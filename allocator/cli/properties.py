@@ -53,7 +53,7 @@ def properties(
     from allocator.theory.properties.search import search
 
     bring(policy_files)
-    chosen = divisible_policy(policy, parse(parameters))
+    divisible = divisible_policy(policy, parse(parameters))
     selected = _select_properties(wanted)
     if out is not None and wanted is None:
         raise typer.BadParameter("needs --property: one file holds one problem", param_hint="--out")
@@ -63,7 +63,7 @@ def properties(
             task = progress.add_task(candidate.name, total=trials)
             try:
                 outcomes[candidate.name] = search(
-                    chosen,
+                    divisible,
                     candidate,
                     trials=trials,
                     seed=seed,

@@ -146,10 +146,10 @@ def compiled() -> float:
     from allocator.cli.progress import working
     from allocator.simulation import fast  # loads a compiler
 
-    begun = time.perf_counter()
+    started = time.perf_counter()
     with working("compiling the simulator, once for this machine"):
         has_compiled = fast.compile_kernels()
-    return time.perf_counter() - begun if has_compiled else 0.0
+    return time.perf_counter() - started if has_compiled else 0.0
 
 
 def _write(

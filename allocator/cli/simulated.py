@@ -108,8 +108,8 @@ def _table_of_users(outcome: "Outcome", users: "UserSummary", out: Console) -> T
     longest = max((len(name) for name, _ in rows), default=0)
     headings = list(_HEADINGS)
     for column in _LEAST_WORTH:
-        beyond = _beyond(_table_with(rows, headings), out)
-        if beyond <= max(0, longest - _NAME):
+        excess = _beyond(_table_with(rows, headings), out)
+        if excess <= max(0, longest - _NAME):
             break
         headings.remove(column)
     table = _table_with(rows, headings)

@@ -172,8 +172,10 @@ def lines_of_changes(reply: admin.OrderReply) -> str:
     for change in reply.changes:
         before, after = change.before, change.after
         if not change.HasField("after"):
-            owed = before.dominant_commitment
-            lines.append(f"{printable(before.user)}: forgotten, with a commitment of {owed:.1%}")
+            commitment = before.dominant_commitment
+            lines.append(
+                f"{printable(before.user)}: forgotten, with a commitment of {commitment:.1%}"
+            )
             continue
         parts = []
         if before.weight != after.weight:

@@ -449,10 +449,10 @@ def _show_rows_by_reason(rows: "LeftOut", reads: str | None = None) -> None:
     from allocator.contract.printable import printable
 
     for reason, count in rows.counts().items():
-        places = ", ".join(rows.first(reason))
+        locations = ", ".join(rows.first(reason))
         ellipsis = ", ..." if count > len(rows.first(reason)) else ""
         console().print(
-            f"  {count:,}: {printable(reads or reason)} ({printable(places)}{ellipsis})"
+            f"  {count:,}: {printable(reads or reason)} ({printable(locations)}{ellipsis})"
         )
 
 

@@ -274,10 +274,10 @@ def _line(order: "admin.Ordered") -> str:
 def _standing_text(standing: object) -> str:
     if not isinstance(standing, dict):
         return "unknown"
-    owed = ", ".join(
+    commitments = ", ".join(
         f"{name} {commitment:.1%}" for name, commitment in standing.get("commitments", {}).items()
     )
-    return f"weight {standing.get('weight', 1.0):g}, owes {owed or 'nothing'}"
+    return f"weight {standing.get('weight', 1.0):g}, owes {commitments or 'nothing'}"
 
 
 def _plain(value: object) -> str:

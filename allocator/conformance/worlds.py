@@ -79,5 +79,5 @@ def _holder(random: Random, names: Sequence[str], size: int) -> Holder:
     )
 
 
-def _amounts(random: Random, names: Sequence[str], most: int) -> Quantities:
-    return Quantities({name: 1000 * random.randint(0, most) for name in names})
+def _amounts(random: Random, names: Sequence[str], limit: int) -> Quantities:
+    return Quantities({name: 1000 * random.randint(0, limit) for name in names})

@@ -40,15 +40,15 @@ def patterns(flows: int, cores: int = CORES) -> Iterator[tuple[tuple[int, ...], 
         yield parts, ways / cores**flows
 
 
-def _sums(total: int, most: int, largest: int) -> Iterator[tuple[int, ...]]:
+def _sums(total: int, count: int, largest: int) -> Iterator[tuple[int, ...]]:
     if total == 0:
         yield ()
-    elif most > 0:
+    elif count > 0:
         for first in range(min(total, largest), 0, -1):
-            if first * most < total:
+            if first * count < total:
                 return
-            for rest in _sums(total - first, most - 1, first):
-                yield (first, *rest)
+            for remaining in _sums(total - first, count - 1, first):
+                yield (first, *remaining)
 
 
 @dataclass(frozen=True, slots=True)

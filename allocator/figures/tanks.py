@@ -14,8 +14,8 @@ _NO_COMMITMENTS = (Fraction(0),) * 4
 def filled(demands: Sequence[Fraction], commitments: Sequence[Fraction]) -> list[Fraction]:
     """Return each user's exact share of one resource of size 1 (Eq. 8 of the SDRF paper)."""
     claims = [
-        Claim({"cpu": Fraction(1)}, demand, Fraction(1), owed, Fraction(0))
-        for demand, owed in zip(demands, commitments, strict=True)
+        Claim({"cpu": Fraction(1)}, demand, Fraction(1), commitment, Fraction(0))
+        for demand, commitment in zip(demands, commitments, strict=True)
     ]
     return share_epoch(claims, Fraction(1))
 
@@ -64,12 +64,12 @@ def max_min() -> PaperFigure:
 def _tanks(
     title: str,
     users: tuple[str, ...],
-    owed: Sequence[Fraction],
+    commitments: Sequence[Fraction],
     shares: Sequence[Fraction],
     demands: Sequence[Fraction],
 ) -> Panel:
     unmet = tuple(demand - share for demand, share in zip(demands, shares, strict=True))
     layers = [Line("has", users, tuple(shares)), Line("demands beyond", users, unmet)]
-    if any(owed):
-        layers.insert(0, Line("owes", users, tuple(owed)))
+    if any(commitments):
+        layers.insert(0, Line("owes", users, tuple(commitments)))
     return Panel(title, "user", "part of the resource", tuple(layers), kind="stacked")

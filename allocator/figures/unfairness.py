@@ -55,12 +55,12 @@ def _figure(name: str, source: str, policy: str, tau: float | None) -> PaperFigu
     course = trajectory(tau)
     first = next(index for index, time in enumerate(course.times) if time >= COMES)
     end_of_b = finished(course)
-    shown = sorted(
+    indices = sorted(
         {0, first - 1, first, *range(first, len(course.times), 50), course.times.index(end_of_b)}
     )
     rows = tuple(
         (course.times[index] / _DAY, *course.allocations[index][0], *course.allocations[index][1])
-        for index in shown
+        for index in indices
     )
     return PaperFigure(
         name=name,

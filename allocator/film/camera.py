@@ -39,9 +39,9 @@ def interval(seconds: float, size: int) -> float:
         seconds: Duration of the film, in seconds.
         size: Number of users and agents.
     """
-    most = max(min(MOST_FRAMES, MOST_LOOKS // max(size, 1)), 1)
+    limit = max(min(MOST_FRAMES, MOST_LOOKS // max(size, 1)), 1)
     return next(
-        (candidate for candidate in _INTERVALS if seconds / candidate <= most), seconds / most
+        (candidate for candidate in _INTERVALS if seconds / candidate <= limit), seconds / limit
     )
 
 

@@ -37,15 +37,17 @@ def pack(reel: Reel, about: About) -> dict[str, Any]:
     names, left_out = _select_users(frames)
     left_out = max(left_out, reel.users_left_out)
     agents = list(dict.fromkeys(name for frame in frames for name in frame.agents))
-    kept = sorted({cell for frame in frames for cell in frame.agents.values()})
-    numbers = {cell: number for number, cell in enumerate(kept, start=1)}  # 0: the agent is absent
+    used_cells = sorted({cell for frame in frames for cell in frame.agents.values()})
+    numbers = {
+        cell: number for number, cell in enumerate(used_cells, start=1)
+    }  # 0: the agent is absent
     positions = {name: position for position, name in enumerate(names)}
     cells, amounts = reel.cells.states(), reel.held.states()
     resources = sorted(
-        {name for cell in kept for name, _ in cells[cell][1]}
+        {name for cell in used_cells for name, _ in cells[cell][1]}
         | {resource for amount in amounts for resource, _ in amount}
     )
-    states = sorted({cells[cell][0] for cell in kept})
+    states = sorted({cells[cell][0] for cell in used_cells})
     return {
         "format": FORMAT,
         "about": {
@@ -65,7 +67,7 @@ def pack(reel: Reel, about: About) -> dict[str, Any]:
         "held": [_vector(amount_vector, resources) for amount_vector in amounts],
         "cells": [
             [states.index(state), _vector(total, resources), _parts(held, positions, resources)]
-            for state, total, held in (cells[cell] for cell in kept)
+            for state, total, held in (cells[cell] for cell in used_cells)
         ],
         "times": _differences([round(1000 * frame.time) for frame in frames]),
         "lines": [
@@ -100,8 +102,8 @@ def _omissions(reel: Reel, users_left_out: int) -> Iterator[str]:
 
 
 def _vector(amounts: Iterable[tuple[str, int]], resources: list[str]) -> list[int]:
-    known = dict(amounts)
-    return [known.get(name, 0) for name in resources]
+    amount_of = dict(amounts)
+    return [amount_of.get(name, 0) for name in resources]
 
 
 def _parts(
@@ -124,18 +126,18 @@ def _changes(
     frames: list[Frame], agents: list[str], numbers: Mapping[int, int]
 ) -> Iterator[list[int]]:
     """Yield a row for each frame: agents to skip, the next agent's new cell, and so on."""
-    shown = dict.fromkeys(agents, 0)
+    current = dict.fromkeys(agents, 0)
     for frame in frames:
         row: list[int] = []
         skipped = 0
         for name in agents:
             cell = frame.agents.get(name)
             number = 0 if cell is None else numbers[cell]
-            if number == shown[name]:
+            if number == current[name]:
                 skipped += 1
                 continue
             row += (skipped, number)
-            skipped, shown[name] = 0, number
+            skipped, current[name] = 0, number
         yield row
 
 

@@ -81,7 +81,7 @@ def search(
     from allocator.theory.games.drawing import GameLimits
     from allocator.theory.games.search import search as look
 
-    chosen, properties = _policy(policy), _properties(wanted)
+    game_policy, properties = _policy(policy), _properties(wanted)
     if out is not None and wanted is None:
         raise typer.BadParameter("needs --property: one file holds one game", param_hint="--out")
     outcomes: dict[str, GameSearchOutcome] = {}
@@ -89,7 +89,7 @@ def search(
         for time_property in properties:
             task = progress.add_task(time_property.name, total=trials)
             outcomes[time_property.name] = look(
-                chosen,
+                game_policy,
                 time_property,
                 trials=trials,
                 seed=seed,
@@ -106,7 +106,7 @@ def search(
         results = {name: outcome_as_json(outcome) for name, outcome in outcomes.items()}
         typer.echo(json.dumps({"policy": policy, "seed": seed, "properties": results}, indent=2))
     else:
-        show_outcomes(chosen, outcomes)
+        show_outcomes(game_policy, outcomes)
     for outcome in outcomes.values():
         if out is not None and outcome.found is not None:
             _write(out, outcome.found.game, f"{policy}: {outcome.found.complaint.text}")
@@ -137,13 +137,13 @@ def worst(
     from allocator.theory.games.drawing import GameLimits
     from allocator.theory.games.search import Effort, climb
 
-    chosen = _policy(policy)
+    game_policy = _policy(policy)
     if members < users:
         raise typer.BadParameter(f"is {members}, and {users} play", param_hint="--members")
     with Progress(console=Console(stderr=True), transient=True) as progress:
         task = progress.add_task("Climbing", total=steps * restarts)
         climbed = climb(
-            chosen,
+            game_policy,
             Effort(steps=steps, restarts=restarts, seed=seed),
             GameLimits(
                 resources=resources,
@@ -160,7 +160,7 @@ def worst(
     if as_json:
         typer.echo(json.dumps({"policy": policy, "seed": seed, **climbed_as_json(climbed)}))
     else:
-        show_game(chosen, climbed.game)
+        show_game(game_policy, climbed.game)
     if out is not None:
         _write(
             out, climbed.game, f"{policy}: lying pays {float(climbed.ratio):.4f} times the truth"
@@ -177,13 +177,15 @@ def play(
     """Play a game with the truth and with users' claims, and print the violated properties."""
     from allocator.theory.games.game import read_game
 
-    chosen = _policy(policy)
+    game_policy = _policy(policy)
     try:
         game = read_game(read_toml(file))
         if as_json:
-            typer.echo(json.dumps({"policy": policy, **played_as_json(chosen, game)}, indent=2))
+            typer.echo(
+                json.dumps({"policy": policy, **played_as_json(game_policy, game)}, indent=2)
+            )
         else:
-            show_game(chosen, game)
+            show_game(game_policy, game)
     except ValueError as error:
         fail(USAGE, f"{file}: {error}")
 

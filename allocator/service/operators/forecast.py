@@ -88,9 +88,9 @@ def _survey_agents(engine: Engine, user: str, demand: Quantities | None) -> Work
     passed_over = yield from survey.passed_over()
     if demand is None:
         return _AgentSurvey(passed_over)
-    room, most = yield from survey.room(engine.clients(user.removesuffix("/.")), demand)
-    waits = most and not room and survey.others_are_smaller(demand)
-    return _AgentSurvey(passed_over, room, most, words_of_gaps(engine) if waits else "")
+    room, largest = yield from survey.room(engine.clients(user.removesuffix("/.")), demand)
+    waits = largest and not room and survey.others_are_smaller(demand)
+    return _AgentSurvey(passed_over, room, largest, words_of_gaps(engine) if waits else "")
 
 
 def _demand(request: admin.ForecastRequest, engine: Engine) -> Quantities | None:
@@ -225,8 +225,8 @@ class _Question:
             raise InvalidQuestionError(f"{request.user} is known, and has a weight")
         if request.HasField("below") and not request.below > 0.0:
             raise InvalidQuestionError("a commitment never falls to 0; ask for a level above")
-        for kind, named in (("task", request.demand), ("burst", request.burst)):
-            amounts = _amounts(named)
+        for kind, request_amounts in (("task", request.demand), ("burst", request.burst)):
+            amounts = _amounts(request_amounts)
             if amounts and not capacity.contains(amounts):
                 raise InvalidQuestionError(
                     f"a {kind} of {amounts}; the whole cluster has {capacity}"
@@ -330,8 +330,10 @@ def _words_of_wait(wait: admin.Wait, within: str) -> list[str]:
 
 
 def _words_of_cost(request: admin.ForecastRequest, cost: admin.Cost, within: str) -> list[str]:
-    owed, lasted = f"{cost.commitment_after:.1%}", duration(request.burst_seconds)
-    words = [f"After {lasted} of that it owes {owed}, and {cost.commitment_without:.1%} without."]
+    commitment, burst = f"{cost.commitment_after:.1%}", duration(request.burst_seconds)
+    words = [
+        f"After {burst} of that it owes {commitment}, and {cost.commitment_without:.1%} without."
+    ]
     for overtaking in cost.overtaken_by:
         back = (
             f"for {duration(overtaking.until)}"

@@ -7,24 +7,24 @@ from allocator.service.show.shares import UserShare
 
 def message(row: UserShare, engine: Engine) -> admin.UserShare:
     """Return the message of a user's share, with the source of its weight."""
-    own, weights = row.standing, engine.weights
+    standing, weights = row.standing, engine.weights
     share = admin.UserShare(
         user=row.user,
         parent=row.parent,
         rank=row.rank,
-        weight=own.weight,
-        entitlement=own.entitlement,
+        weight=standing.weight,
+        entitlement=standing.entitlement,
         allocation={name: holding.allocation for name, holding in row.holdings.items()},
         shares={name: holding.share for name, holding in row.holdings.items()},
-        counted=list(own.shares),
+        counted=list(standing.shares),
         dominant_resource=row.dominant_resource,
-        dominant_share=own.share,
-        commitments=own.commitments,
+        dominant_share=standing.share,
+        commitments=standing.commitments,
         dominant_commitment=row.owed,
-        priority=own.priority,
-        active=own.active,
+        priority=standing.priority,
+        active=standing.active,
         shortfall=row.shortfall,
-        task_share=own.task_share,
+        task_share=standing.task_share,
         offered={
             name: holding.offered
             for name, holding in row.holdings.items()

@@ -73,32 +73,32 @@ class Orders:
         engine = self._engine
         before = {row.user: row for row in await self._rows.get()}
         concerned = touched(order, before.values())
-        stood: dict[str, Standing[str] | None] = {}
+        standings_before: dict[str, Standing[str] | None] = {}
         try:
             async with self._engine_lock:
-                stood = {user: engine.standing(user) for user in concerned}
+                standings_before = {user: engine.standing(user) for user in concerned}
                 require_few_boosts(order, engine)
                 engine.order(order)
-                stands = {user: engine.standing(user) for user in concerned}
+                standings_after = {user: engine.standing(user) for user in concerned}
         except InvalidOrder as error:
-            self._keep(order, context, stood, {}, str(error))
+            self._keep(order, context, standings_before, {}, str(error))
             known = {user for user, row in before.items() if row.can_be_ordered}
             unknown = _named(order) - known
             code = grpc.StatusCode.NOT_FOUND if unknown else grpc.StatusCode.INVALID_ARGUMENT
             await abort(context, code, str(error))
-        self._keep(order, context, stood, stands, "")
+        self._keep(order, context, standings_before, standings_after, "")
         after = {row.user: row for row in await self._rows.get()}
         changes = [
             admin.Change(
                 before=message(replace(before[user], standing=former), engine),
                 after=message(replace(after[user], standing=present), engine),
             )
-            if (present := stands[user]) is not None
+            if (present := standings_after[user]) is not None
             else admin.Change(before=message(replace(before[user], standing=former), engine))
-            for user, former in stood.items()
+            for user, former in standings_before.items()
             if former is not None
-            and (stands[user] is None or user in after)
-            and not _alike(former, stands[user])
+            and (standings_after[user] is None or user in after)
+            and not _alike(former, standings_after[user])
         ]
         _log.info(
             "order carried out",
@@ -142,11 +142,11 @@ class Orders:
         operator_name, identified_by = identified(context)
         kind = order.WhichOneof("order") or ""
         plain = MessageToDict(order, preserving_proto_field_name=True).get(kind, {})
-        named = _named(order)
+        named_users = _named(order)
         differ = [
             user
             for user in before
-            if refusal or not _alike(before.get(user), after.get(user)) or user in named
+            if refusal or not _alike(before.get(user), after.get(user)) or user in named_users
         ]
         entry = Ordered(
             id=uuid.uuid4().hex,
@@ -179,12 +179,12 @@ def _json(plain: object) -> str:
 def _to_plain(standing: Standing[str] | None) -> dict[str, object] | None:
     if standing is None:
         return None
-    owed = {
+    commitments = {
         name: round(commitment, 9)
         for name, commitment in standing.commitments.items()
         if commitment
     }
-    return {"weight": standing.weight, "commitments": owed}
+    return {"weight": standing.weight, "commitments": commitments}
 
 
 def require_few_boosts(order: operator.Order, engine: Engine) -> None:
@@ -236,6 +236,8 @@ def _alike(former: Standing[str] | None, present: Standing[str] | None) -> bool:
     return _subject_to_orders(former) == _subject_to_orders(present)
 
 
-def _subject_to_orders(own: Standing[str]) -> tuple[float, Mapping[str, float], float]:
-    owed = {name: commitment for name, commitment in own.commitments.items() if commitment}
-    return own.weight, owed, own.inherited
+def _subject_to_orders(standing: Standing[str]) -> tuple[float, Mapping[str, float], float]:
+    commitments = {
+        name: commitment for name, commitment in standing.commitments.items() if commitment
+    }
+    return standing.weight, commitments, standing.inherited

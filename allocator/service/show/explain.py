@@ -33,47 +33,47 @@ def explain(
     wanting = [
         share for share in siblings if share.standing.active and share.user not in cache.passed_over
     ]
-    own = row.standing
+    standing = row.standing
     explanation = admin.Explanation(
-        priority=_priority(engine.pool.policy, own),
-        priority_without_debt=_without_debt(engine.pool.policy, own),
-        passings=_passings(engine, own.user, cache.passed_over),
+        priority=_priority(engine.pool.policy, standing),
+        priority_without_debt=_without_debt(engine.pool.policy, standing),
+        passings=_passings(engine, standing.user, cache.passed_over),
     )
     explanation.rank_without_debt = 1 + sum(
         (share.standing.priority, share.rank) < (explanation.priority_without_debt, row.rank)
         for share in siblings
         if share is not row
     )
-    explanation.passed_over = own.user in cache.passed_over
+    explanation.passed_over = standing.user in cache.passed_over
     if explanation.passed_over:
         explanation.no_offers = PASSED_OVER
-    elif own.active and row in wanting:
+    elif standing.active and row in wanting:
         position = next(position for position, share in enumerate(wanting) if share is row)
         explanation.turn = position + 1
         if position > 0:
             explanation.ahead.CopyFrom(_neighbour(row, wanting[position - 1]))
         if position + 1 < len(wanting):
             explanation.behind.CopyFrom(_neighbour(row, wanting[position + 1]))
-        before = users_before(engine, own.user, cache.passed_over)
+        before = users_before(engine, standing.user, cache.passed_over)
         explanation.users_ahead = sum(map(len, before.values()))
         by_name = {share.user: share for share in rows}
         for member, members_ahead in before.items():
             if (
-                member != own.user
+                member != standing.user
                 and members_ahead
                 and {member, members_ahead[-1]} <= by_name.keys()
             ):
                 ahead = _neighbour(by_name[member], by_name[members_ahead[-1]])
                 explanation.above.append(admin.Above(user=member, ahead=ahead))
     else:
-        explanation.no_offers = _why_no_offers(engine, own.user)
+        explanation.no_offers = _why_no_offers(engine, standing.user)
     if cache.alone is not None:
         explanation.no_offers = f"no master has been connected for {duration(cache.alone)}"
-    halved = halved_after(own, engine.pool.policy.tau)
+    halved = halved_after(standing, engine.pool.policy.tau)
     if halved is not None:
         explanation.halved_after = halved
     explanation.words.extend(_words(row, explanation, len(siblings), len(wanting)))
-    explanation.words.extend(_words_of_demands(engine, own.user))
+    explanation.words.extend(_words_of_demands(engine, standing.user))
     if cache.alone is None:
         add_reasons(explanation, engine, cache.found)
     add_waited(explanation, cache.waited)
@@ -103,8 +103,8 @@ def halved_after(standing: Standing[str], tau: float | None) -> float | None:
     Each commitment moves towards its over-use (Eq. 12). The result is None if the commitment is
     zero or never falls to half, or if the policy does not track commitments.
     """
-    owed = standing.commitment
-    return below_after(standing, tau, owed / 2) if owed > 0.0 else None
+    commitment = standing.commitment
+    return below_after(standing, tau, commitment / 2) if commitment > 0.0 else None
 
 
 def upcoming(engine: Engine, passed_over: frozenset[str]) -> Iterator[admin.Passing]:
@@ -182,9 +182,9 @@ def _why_no_offers(engine: Engine, user: str) -> str:
 def _words(
     row: UserShare, explanation: admin.Explanation, siblings: int, wanting: int
 ) -> list[str]:
-    own = row.standing
+    standing = row.standing
     words = [_words_of_rank(row, explanation, siblings, wanting)]
-    words.append(_words_of_priority(own, explanation.priority))
+    words.append(_words_of_priority(standing, explanation.priority))
     words.append(_words_of_entitlement(row))
     words.extend(_words_of_neighbours(explanation))
     if explanation.priority.owed > 0.0:
@@ -199,9 +199,9 @@ def _words(
             called(passing.passing),
             called(passing.passed),
         )
-        if passing.passing == own.user:
+        if passing.passing == standing.user:
             words.append(f"If nothing changes, it may overtake {passed_user} in {delay}.")
-        elif passing.passed == own.user:
+        elif passing.passed == standing.user:
             words.append(f"If nothing changes, {passing_user} may overtake it in {delay}.")
         else:
             words.append(
@@ -224,24 +224,24 @@ def _words_of_rank(
     return f"{rank}, and is number {explanation.turn} of the {wanting} that want offers."
 
 
-def _words_of_priority(own: Standing[str], parts: admin.Priority) -> str:
+def _words_of_priority(standing: Standing[str], parts: admin.Priority) -> str:
     if parts.held and not parts.held_resource:
-        return f"Its priority is {own.priority:.4f}, and the lowest is served first."
+        return f"Its priority is {standing.priority:.4f}, and the lowest is served first."
     held = f"holds {parts.held:.1%} of {parts.held_resource}" if parts.held else "holds nothing"
     owed = f"owes {parts.owed:.1%} of {parts.owed_resource}" if parts.owed else "owes nothing"
     return (
         f"It {held} and {owed}; over its weight of {parts.weight:g} that is a priority of "
-        f"{own.priority:.4f}, and the lowest is served first."
+        f"{standing.priority:.4f}, and the lowest is served first."
     )
 
 
 def _words_of_entitlement(row: UserShare) -> str:
-    own = row.standing
-    entitled = f"It is entitled to {own.entitlement:.1%} of the cluster"
+    standing = row.standing
+    entitled = f"It is entitled to {standing.entitlement:.1%} of the cluster"
     if row.shortfall > 0.0:
         return f"{entitled}, and {row.shortfall:.1%} of the cluster short of that."
-    if own.share > own.entitlement:
-        return f"{entitled}, and holds {own.share - own.entitlement:.1%} more than that."
+    if standing.share > standing.entitlement:
+        return f"{entitled}, and holds {standing.share - standing.entitlement:.1%} more than that."
     return f"{entitled}."
 
 

@@ -155,10 +155,10 @@ def _waits(engine: Engine) -> dict[str, str]:
 
 
 def _agents(engine: Engine) -> Iterator[AgentNow]:
-    for place in engine.places():
-        state = _STATES.get(place.state, place.state)
-        name = place.hostname or place.agent
-        yield AgentNow(name, state, place.total, place.held)
+    for agent in engine.places():
+        state = _STATES.get(agent.state, agent.state)
+        name = agent.hostname or agent.agent
+        yield AgentNow(name, state, agent.total, agent.held)
 
 
 def _in_words(order: operator.Order) -> str:

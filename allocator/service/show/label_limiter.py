@@ -8,21 +8,21 @@ AN_HOUR = 3600.0
 
 
 class LabelLimiter:
-    """Selects at most `most` names at a time, of which at most `most` are new in an hour.
+    """Selects at most `limit` names at a time, of which at most `limit` are new in an hour.
 
     The first hour begins with the full allowance. Clients that register under ever new names
     therefore stop getting metrics. A name that was selected within the last hour is not new.
 
     Args:
-        most: Names at a time, and new names in an hour.
+        limit: Names at a time, and new names in an hour.
         clock: Returns seconds.
     """
 
-    def __init__(self, most: int, clock: Callable[[], float] = time.monotonic) -> None:
-        self._most = most
+    def __init__(self, limit: int, clock: Callable[[], float] = time.monotonic) -> None:
+        self._limit = limit
         self._clock = clock
         self._last_refill = clock()
-        self._allowance = float(most)
+        self._allowance = float(limit)
         self._selected: dict[str, float] = {}
 
     def among(self, names: Iterable[str]) -> list[str]:
@@ -33,20 +33,20 @@ class LabelLimiter:
         """
         now = self._clock()
         elapsed, self._last_refill = now - self._last_refill, now
-        self._allowance = min(self._most, self._allowance + self._most * elapsed / AN_HOUR)
+        self._allowance = min(self._limit, self._allowance + self._limit * elapsed / AN_HOUR)
         self._selected = {
             name: selected_at
             for name, selected_at in self._selected.items()
             if now - selected_at < AN_HOUR
         }
-        chosen: list[str] = []
+        selected: list[str] = []
         for name in names:
-            if len(chosen) == self._most:
+            if len(selected) == self._limit:
                 break
             if name not in self._selected:
                 if self._allowance < 1.0:
                     continue
                 self._allowance -= 1.0
             self._selected[name] = now
-            chosen.append(name)
-        return chosen
+            selected.append(name)
+        return selected

@@ -124,9 +124,9 @@ class Recorder:
         """Open the path again after the file has been rotated, and continue in the new file."""
         self.backlog.finish()
         with self._ending_on_error():
-            opened = self._open()
+            file = self._open()
             self._file.close()
-            self._file = opened
+            self._file = file
             if self._begun:
                 self._begin()
 

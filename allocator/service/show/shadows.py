@@ -85,7 +85,7 @@ class Follower:
         """Run a step of this shadow. An exception stops this shadow alone."""
         if self.failure:
             return
-        begun = time.thread_time()
+        started = time.thread_time()
         try:
             step()
             require_success(self.policy)
@@ -93,18 +93,18 @@ class Follower:
             self.failure = f"{type(error).__name__}: {error}"
             self.shadow = None
             _log.exception("shadow policy given up", shadow=self.name)
-        self.seconds += time.thread_time() - begun
+        self.seconds += time.thread_time() - started
 
     def doing(self, work: Work[None]) -> Work[None]:
         """Run work of this shadow cooperatively, `_AT_ONCE` steps at a time."""
-        over = False
+        finished = False
 
         def step() -> None:
-            nonlocal over
+            nonlocal finished
             for _ in range(_AT_ONCE):
-                over = over or next(work, _OVER) is _OVER
+                finished = finished or next(work, _OVER) is _OVER
 
-        while not (over or self.failure):
+        while not (finished or self.failure):
             self.do(step)
             yield
 
@@ -172,9 +172,9 @@ class Shadows:
 
     def following(self) -> Work[None]:
         """Replay the present journal in steps."""
-        most = len(self._journal)
-        while most > 0 and (done := self._follow(_AT_ONCE)):
-            most -= done
+        remaining = len(self._journal)
+        while remaining > 0 and (replayed := self._follow(_AT_ONCE)):
+            remaining -= replayed
             yield
 
     def comparing(self, engine: Engine, follower: Follower) -> Work[list[Apart]]:
@@ -224,7 +224,7 @@ class Shadows:
             )
             self._journal.clear()
 
-    def _follow(self, most: int) -> int:
+    def _follow(self, limit: int) -> int:
         """Replay up to `most` entries and cycles, and at most `_MANY` entries or one cycle.
 
         An unfinished cycle is not replayed yet.
@@ -233,7 +233,7 @@ class Shadows:
             The number of replayed entries.
         """
         waited, replays = len(self._journal), list[_Replay]()
-        while len(replays) < most and waited - len(self._journal) < _MANY:
+        while len(replays) < limit and waited - len(self._journal) < _MANY:
             following = self._next()
             if following is None:
                 break
@@ -295,15 +295,17 @@ def _apart(
     gains = yield from shadow.gaining()
     wanting = (user for user in pool if user not in passed_over)
     turns = {user: turn for turn, user in enumerate(wanting, start=1)}
-    own = {user: turn for turn, user in enumerate(shadow.pool, start=1)}
+    shadow_turns = {user: turn for turn, user in enumerate(shadow.pool, start=1)}
     remembers = shadow.policy.tau is not None
-    for user in [*own, *(user for user in pool.users() if user not in own)]:
+    for user in [*shadow_turns, *(user for user in pool.users() if user not in shadow_turns)]:
         yield
         if user in shadow.pool:
-            owed = shadow.pool.standing(user).commitment if remembers else 0.0
-            turn, shadow_turn = turns.get(user, 0), own.get(user, 0)
+            commitment = shadow.pool.standing(user).commitment if remembers else 0.0
+            turn, shadow_turn = turns.get(user, 0), shadow_turns.get(user, 0)
             passed = user in passed_over
-            differences.append(Apart(user, turn, shadow_turn, owed, gains.get(user, 0.0), passed))
+            differences.append(
+                Apart(user, turn, shadow_turn, commitment, gains.get(user, 0.0), passed)
+            )
 
 
 class ShadowCollector(Collector):

@@ -38,10 +38,10 @@ class UserShare:
 
         Agents determine which resources count, and after an election no agent is known at first.
         """
-        own = self.standing
-        if own.shares:
-            return own.commitment
-        return max(own.commitments.values(), default=own.inherited)
+        standing = self.standing
+        if standing.shares:
+            return standing.commitment
+        return max(standing.commitments.values(), default=standing.inherited)
 
     @property
     def user(self) -> str:
@@ -122,7 +122,7 @@ def dominant(ratios: Mapping[str, float]) -> str:
 
 
 def _described(engine: Engine, standings: list[Standing[str]]) -> Work[list[UserShare]]:
-    places = engine.turns()
+    positions = engine.turns()
     levels: dict[str, list[Standing[str]]] = {}
     for standing in standings:
         parent = "" if standing.user in engine.pool else standing.user.rpartition("/")[0]
@@ -134,7 +134,9 @@ def _described(engine: Engine, standings: list[Standing[str]]) -> Work[list[User
     described = []
     for parent, siblings in levels.items():
         # Priorities are rounded, so ties are common: the sorter's order decides them.
-        siblings.sort(key=lambda standing: (standing.priority, places.get(standing.user, math.inf)))
+        siblings.sort(
+            key=lambda standing: (standing.priority, positions.get(standing.user, math.inf))
+        )
         for rank, standing in enumerate(siblings, start=1):
             lacking = standing.entitlement - standing.share if standing.active else 0.0
             offered = (
