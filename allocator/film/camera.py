@@ -11,7 +11,7 @@ MOST_FRAMES = 1440
 MOST_CELLS = 250_000
 """Users and agents in all frames together. Beyond this limit, every other frame is dropped."""
 MOST_LOOKS = 3_000_000
-"""Users and agents in all frames that a camera is shown.
+"""Users and agents in all frames shown to a camera.
 
 If there are many users and agents, the interval between frames is chosen accordingly longer.
 """
@@ -118,7 +118,7 @@ class Frame:
 
 @dataclass(slots=True)
 class Reel:
-    """All pictures, and the states that they refer to by number."""
+    """All pictures, with their numbered states."""
 
     frames: list[Frame] = field(default_factory=list)
     parents: dict[str, str] = field(default_factory=dict)
@@ -127,7 +127,7 @@ class Reel:
     waits: Numbers[str] = field(default_factory=Numbers)
     marks: list[tuple[float, str]] = field(default_factory=list)
     agents_left_out: int = 0
-    """Largest number of agents that one frame lacks."""
+    """Largest number of agents missing in one frame."""
     users_left_out: int = 0
     marks_left_out: int = 0
 
@@ -143,7 +143,7 @@ class Camera:
         self.reel = Reel()
         self._every = every
         self._interval = 0
-        """Number of the interval that has its picture."""
+        """Number of the latest picture's interval."""
         self._last: float | None = None
         self._seen: set[str] = set()
         """Users that have wanted offers."""

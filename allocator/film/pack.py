@@ -7,9 +7,9 @@ from typing import Any, Literal
 from allocator.film.camera import MOST_USERS, Frame, Reel, UserFrame
 
 FORMAT = 1
-"""Version of the data format that the player reads."""
+"""Version of the player's data format."""
 ABSENT = UserFrame(-1, 0, 0, 0, 0, 0)
-"""Stands for a user that is not in a frame."""
+"""Stands for an absent user in a frame."""
 
 
 @dataclass(frozen=True)
@@ -92,7 +92,7 @@ def _select_users(frames: list[Frame]) -> tuple[list[str], int]:
 
 
 def _omissions(reel: Reel, users_left_out: int) -> Iterator[str]:
-    """Yield sentences about the parts that the film omits."""
+    """Yield sentences about omitted agents, users and marks."""
     if reel.agents_left_out:
         yield f"{reel.agents_left_out:,} more agents are not shown."
     if users_left_out:
