@@ -11,7 +11,11 @@ from itertools import islice
 from typing import Literal, TypeAlias, get_args
 
 from allocator.cluster.agents.agent import Agent
-from allocator.cluster.allocation.offer_builder import bound, offered, reached
+from allocator.cluster.allocation.offer_builder import (
+    outstanding_limit,
+    outstanding_offers,
+    reaches_limit,
+)
 from allocator.cluster.cooperative import Cooperative, run_to_completion
 from allocator.cluster.frameworks.framework import Client, Framework, Lack, Rules
 from allocator.cluster.frameworks.subscription import Alternatives
@@ -397,8 +401,10 @@ class Survey:
             return "suppressed"
         if not self._cluster.allocates:
             return "recovering"
-        most = bound(self._cluster)
-        full = most is not None and reached(offered(self._cluster, framework.id), most)
+        most = outstanding_limit(self._cluster)
+        full = most is not None and reaches_limit(
+            outstanding_offers(self._cluster, framework.id), most
+        )
         return "unanswered" if full else None
 
     def _allowed(self, client: Client, agents: set[str]) -> set[str]:

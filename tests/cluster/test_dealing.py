@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from allocator.cluster.allocation.bulk_allocation import AgentGroup, BulkAllocator
-from allocator.cluster.allocation.fair_share_stage import Laid
+from allocator.cluster.allocation.fair_share_stage import PlacedTasks
 from allocator.cluster.cooperative import Cooperative
 from allocator.cluster.engine import Engine
 from allocator.cluster.input.limits import Limits
@@ -115,7 +115,9 @@ def world(chance: Random) -> tuple[EngineSettings, contract.Snapshot, contract.E
     return made, snapshot, later
 
 
-def none_dealt(_dealing: BulkAllocator, _hand: AgentGroup) -> Cooperative[dict[str, list[Laid]]]:
+def none_dealt(
+    _dealing: BulkAllocator, _hand: AgentGroup
+) -> Cooperative[dict[str, list[PlacedTasks]]]:
     yield
     return {}
 
@@ -127,7 +129,7 @@ def test_everybody_gets_as_much_as_if_each_agent_were_shared(seed: int) -> None:
     made, snapshot, later = world(Random(seed))
     made = replace(made, whole_from=2)
     dealt = allocated(made, snapshot, later)
-    with patch.object(BulkAllocator, "deal", none_dealt):  # but in the same order
+    with patch.object(BulkAllocator, "allocate_group", none_dealt):  # but in the same order
         shared = allocated(made, snapshot, later)
     assert (dealt.cpus, dealt.mem) == (shared.cpus, shared.mem)
     assert dealt.standings == shared.standings

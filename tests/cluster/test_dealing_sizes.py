@@ -87,12 +87,12 @@ def dealt(made: EngineSettings, snapshot: contract.Snapshot) -> list[Stage]:
 
     class Told(BulkAllocator):
         @override
-        def give(self, deal: BulkPlan, part: int, tries: int) -> Cooperative[bool]:
-            each = {client: size.scalars for size in deal.sizes for client in size.clients}
-            before = len(deal.gifts)
-            done = yield from super().give(deal, part, tries)
+        def allocate(self, plan: BulkPlan, part: int, tries: int) -> Cooperative[bool]:
+            each = {client: shape.scalars for shape in plan.shapes for client in shape.clients}
+            before = len(plan.allocations)
+            done = yield from super().allocate(plan, part, tries)
             given = Counter[Client]()
-            for client, quantities in deal.gifts[before:]:
+            for client, quantities in plan.allocations[before:]:
                 name, amount = next(iter(each[client].items()))
                 given[client] = quantities[name] // amount
             stages.append(Stage(each, given))
@@ -120,7 +120,7 @@ def one_by_one(
                     those = order(clients.users, at_first=at_first)
                     client = next(each for each in those if each in stage.each)
                     gift = SorterView(clients)
-                    gift.give(client, stage.each[client], 1)
+                    gift.allocate(client, stage.each[client], 1)
                     gift.commit()
                     given[-1][client] += 1
                 yield

@@ -168,7 +168,7 @@ def test_any_tree_in_any_order_is_filled_as_if_its_tasks_were_given_one_by_one()
         given = {leaf.client.framework: number for leaf, number in portion.leaves.items()}
         assert list(given.items()) == list(plain.in_order().items()), seed
         assert portion.number == sum(given.values())
-        assert (portion.scalars, portion.gifts) == (plain.scalars, plain.gifts)
+        assert (portion.scalars, portion.allocations) == (plain.scalars, plain.gifts)
         taken = {name: before[name] - rest for name, rest in left.items() if before[name] != rest}
         assert {name: much for name, much in portion.needs.items() if much} == taken
         assert all(room.left[name] == rest for name, rest in left.items())

@@ -67,13 +67,13 @@ def one_by_one(lines: Lines, leaves: list[tuple[int, ClientNode]]) -> dict[int, 
     heapify(heap)
     while True:
         user = heap[0][1]
-        portion = of[user].portion(1)
+        portion = of[user].batch(1)
         if portion.needs[""] > left:
             return {user: number for user, number in numbers.items() if number}
         left -= portion.needs[""]
         numbers[user] += 1
-        more = of[user].portion(numbers[user])
-        heapreplace(heap, (lines.after(user, more.scalars, more.gifts).position, user))
+        more = of[user].batch(numbers[user])
+        heapreplace(heap, (lines.after(user, more.scalars, more.allocations).position, user))
 
 
 @pytest.mark.parametrize("bent", [False, True])
@@ -89,7 +89,7 @@ def test_it_takes_few_questions_for_each_who_gets_something() -> None:
     lines, leaves = world(1, 400, bent=False)
     lines.asked = 0
     run_to_completion(
-        RoleNode(iter(leaves), lines).filling(CapacityBudget([("", ALL)], lambda _name: 0))
+        RoleNode(iter(leaves), lines).fill_in_steps(CapacityBudget([("", ALL)], lambda _name: 0))
     )
     assert lines.asked <= 9 * 400
 
@@ -112,7 +112,7 @@ def test_what_is_below_others_is_counted_in_short_steps() -> None:
     [(_, top)] = nodes
     assert isinstance(top, RoleNode)
     before = longest = 0
-    for _ in top.filling(CapacityBudget([("", ALL)], lambda _name: 0)):
+    for _ in top.fill_in_steps(CapacityBudget([("", ALL)], lambda _name: 0)):
         asked = sum(order.asked for order in orders)
         before, longest = asked, max(longest, asked - before)
     assert before > 10_000 > 20 * longest

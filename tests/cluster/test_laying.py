@@ -6,7 +6,7 @@ from random import Random
 
 import pytest
 
-from allocator.cluster.allocation.bulk_allocation import PackingTable, alike, copies
+from allocator.cluster.allocation.bulk_allocation import PackingTable, max_tasks, partition
 from allocator.cluster.allocation.client_index import ones
 from allocator.cluster.allocation.progressive_filling import Needs
 from allocator.cluster.cooperative import run_to_completion
@@ -104,25 +104,25 @@ def test_what_is_laid_at_once_is_what_is_laid_agent_by_agent() -> None:
             def of_use(agent: int, those: int = those & some, plain: Plain = plain) -> bool:
                 return bool(fitting(plain.left[agent]) & plain.on[agent] & those)
 
-            assert table.gather(those, useful) == plain.gather(those, of_use)
+            assert table.regroup(those, useful) == plain.gather(those, of_use)
             assert len(seen) == len(different), "those with the same left are one"
             sizes = [(needs, bit) for bit, needs in BY_BIT.items()]
             chance.shuffle(sizes)
             rooms = [plain.room(*size) for size in sizes]
-            assert run_to_completion(table.rooms(sizes, 1)) == rooms
+            assert run_to_completion(table.capacities(sizes, 1)) == rooms
             for (needs, bit), room in zip(sizes[: chance.randrange(5)], rooms, strict=False):
                 tasks = [
                     (Client("r", f"f{each}"), chance.randrange(1, 2 + room // 2))
                     for each in range(chance.randrange(1, 4))
                 ]
                 before, times = table.copy(), chance.randrange(1, 3)
-                done = table.lay(needs, bit, tasks, times, ALL_LOOKS)
+                done = table.pack(needs, bit, tasks, times, ALL_LOOKS)
                 assert done == (plain.room(needs, bit) >= sum(number for _, number in tasks))
                 if not done:
                     table = before
                     continue
                 assert plain.lay(needs, bit, tasks, times)
-                assert table.laid == plain.laid
+                assert table.placements == plain.laid
 
 
 def test_a_size_looks_at_so_many_of_those_the_one_before_has_filled_until_all_are_gathered() -> (
@@ -130,19 +130,21 @@ def test_a_size_looks_at_so_many_of_those_the_one_before_has_filled_until_all_ar
 ):
     client = Client("r", "f1")
     table = PackingTable([{"cpus": size} for size in range(10, 20)], [1] * 10, anybody)
-    table.gather(1, lambda _run: True)
-    assert table.lay({"cpus": 10}, 1, [(client, 10)], 1, 3)
-    assert run_to_completion(table.rooms([({"cpus": 1}, 1)], 1)) == [2 + 1 + 0], "the last three"
-    assert table.gather(1, lambda _run: True) == 10
-    assert run_to_completion(table.rooms([({"cpus": 1}, 1)], 1)) == [sum(range(10))]
+    table.regroup(1, lambda _run: True)
+    assert table.pack({"cpus": 10}, 1, [(client, 10)], 1, 3)
+    assert run_to_completion(table.capacities([({"cpus": 1}, 1)], 1)) == [2 + 1 + 0], (
+        "the last three"
+    )
+    assert table.regroup(1, lambda _run: True) == 10
+    assert run_to_completion(table.capacities([({"cpus": 1}, 1)], 1)) == [sum(range(10))]
 
 
 def test_more_agents_unlike_each_other_are_looked_at_for_fewer_sizes() -> None:
     table = PackingTable([{"cpus": 1 + size} for size in range(100)], [1] * 100, anybody)
-    table.gather(1, lambda _run: True)
-    assert table.looks(1) == 800
-    assert table.looks(10) == 80
-    assert table.looks(100) == 64
+    table.regroup(1, lambda _run: True)
+    assert table.probe_limit(1) == 800
+    assert table.probe_limit(10) == 80
+    assert table.probe_limit(100) == 64
 
 
 def test_room_for_many_sizes_is_told_by_some_agents_and_by_all_where_there_is_little() -> None:
@@ -150,8 +152,8 @@ def test_room_for_many_sizes_is_told_by_some_agents_and_by_all_where_there_is_li
     free = [{"cpus": 10 + size} for size in range(100)]
     free[98] = {"cpus": 108, "mem": 1}
     table = PackingTable(free, [1] * 100, anybody)
-    table.gather(1, lambda _run: True)
-    told = run_to_completion(table.rooms([*sizes, ({"cpus": 109}, 1), ({"mem": 1}, 1)], 4))
+    table.regroup(1, lambda _run: True)
+    told = run_to_completion(table.capacities([*sizes, ({"cpus": 109}, 1), ({"mem": 1}, 1)], 4))
     assert told[:30] == pytest.approx([5950] * 30, rel=0.03)
     assert told[0] != 5950
     assert told[30:] == [4, 1], "of a fourth of the agents one, and of all one"
@@ -167,7 +169,7 @@ def test_who_is_together_on_all_agents_is_one_part() -> None:
             where = tuple(bool(those & bit) for those in on)
             if any(where):
                 by_where[where] = by_where.get(where, 0) | bit
-        assert Counter(run_to_completion(alike(on))) == Counter(by_where.values())
+        assert Counter(run_to_completion(partition(on))) == Counter(by_where.values())
 
 
 def test_bits_are_gone_through_one_by_one() -> None:
@@ -178,5 +180,5 @@ def test_bits_are_gone_through_one_by_one() -> None:
 
 
 def test_where_there_is_none_of_something_there_is_room_for_nobody_who_needs_it() -> None:
-    assert copies({"cpus": 9}, {"cpus": 2}) == 4
-    assert copies({"cpus": 9}, {"cpus": 2, "disk": 1}) == 0
+    assert max_tasks({"cpus": 9}, {"cpus": 2}) == 4
+    assert max_tasks({"cpus": 9}, {"cpus": 2, "disk": 1}) == 0

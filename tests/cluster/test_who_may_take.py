@@ -79,12 +79,14 @@ def test_sets_of_clients_are_those_for_each_of_whom_it_is_so() -> None:
         tasks = {client: ledger.task(client) for client in clients}
 
         def among(mask: int, wanting: ClientIndex = wanting) -> set[Client]:
-            assert not mask & ~wanting.everybody
+            assert not mask & ~wanting.candidates
             return {client for bit, client in wanting.client.items() if mask & bit}
 
-        assert wanting.everybody == sum(wanting.client)
-        assert among(wanting.everybody) == set(clients) == set(wanting.bit)
-        assert among(wanting.unknown) == {client for client in clients if tasks[client] is None}
+        assert wanting.candidates == sum(wanting.client)
+        assert among(wanting.candidates) == set(clients) == set(wanting.bit)
+        assert among(wanting.unknown_demand) == {
+            client for client in clients if tasks[client] is None
+        }
         for agent in ledger.agents:
             off = {client for client in clients if not ledger.admits(client, agent)}
             assert among(wanting.not_on(agent)) == off
@@ -122,13 +124,13 @@ def test_who_is_next_within_a_run_is_who_would_be_if_each_gift_were_held_at_once
         walk = RoleTreeIterator(clients, order, wanting)
         some = next(iter(within.ledger.agents.values()))
         for _ in range(8):
-            if not wanting.everybody:
+            if not wanting.candidates:
                 break
             client = chance.choice(list(wanting.bit))
             gift = Quantities({"cpus": chance.choice([1, 500]), "mem": chance.choice([0, 9000])})
-            order.give(client, gift, 1)
+            order.allocate(client, gift, 1)
             plain.allocate(client, gift)
-            assert list(walk.clients(some, wanting.everybody)) == list(next_first(plain.users))
+            assert list(walk.clients(some, wanting.candidates)) == list(next_first(plain.users))
         order.commit()
         assert clients.users.standings() == plain.users.standings()
         for client in clients:
@@ -186,7 +188,7 @@ def test_who_has_refused_parts_takes_as_many_tasks_as_are_more_on_half_of_its_ag
         }
         may = [chance.choice([everybody, chance.randrange(everybody + 1)]) for _ in agents]
         wanting: Any = SimpleNamespace(
-            bit=bit, client={each: client for client, each in bit.items()}, unknown=unknown
+            bit=bit, client={each: client for client, each in bit.items()}, unknown_demand=unknown
         )
         books: Any = SimpleNamespace(
             usable=lambda agent, client: None if agent.has_gpus and client == odd else agent  # noqa: B023
@@ -211,7 +213,7 @@ def test_who_has_refused_parts_takes_as_many_tasks_as_are_more_on_half_of_its_ag
                 for place, number in needed.items():
                     expected[place] |= bit[client] * (number <= most)
         taking = Eligibility(Refused(refused), books, wanting)  # type: ignore[arg-type]
-        assert run_to_completion(taking.settle(agents, may, fewest)) == expected
+        assert run_to_completion(taking.find_eligible(agents, may, fewest)) == expected
         assert fewest == raised
 
 
@@ -238,7 +240,7 @@ def test_on_one_machine_those_come_first_who_hold_nothing_of_it_and_then_by_what
         more = Quantities({"mem": 50_000})
         for user in "abcde":
             then = LocalSorterSnapshot(
-                local.front, pool, machine, {**held, user: held.get(user, Quantities()) + more}
+                local.snapshot, pool, machine, {**held, user: held.get(user, Quantities()) + more}
             )
             there = local.after(user, more, 1)
             assert there.position[:2] == then.place(user).position[:2]

@@ -222,7 +222,7 @@ def _pauses_outlast_failures() -> AbstractContextManager[object]:
 @contextmanager
 def _tasks_are_given_one_by_one() -> Iterator[None]:
     """Progressive filling takes a stride of one task, however many there are."""
-    fill = progressive_filling.RoleNode.filling
+    fill = progressive_filling.RoleNode.fill_in_steps
 
     def one_by_one(
         branch: progressive_filling.RoleNode[Any], budget: Budget, _stride: int = 0
@@ -230,8 +230,8 @@ def _tasks_are_given_one_by_one() -> Iterator[None]:
         return fill(branch, budget, 1)
 
     with (
-        mock.patch.object(progressive_filling, "_FAR", 1),
-        mock.patch.object(progressive_filling.RoleNode, "filling", one_by_one),
+        mock.patch.object(progressive_filling, "_MAX_TASKS", 1),
+        mock.patch.object(progressive_filling.RoleNode, "fill_in_steps", one_by_one),
     ):
         yield
 

@@ -1,4 +1,4 @@
-"""The allocation run: which free resources are offered to whom (§3)."""
+"""Allocation: one cycle decides which available resources are offered to which clients (§3)."""
 
 from allocator.cluster.allocation.allocator import Allocator
 

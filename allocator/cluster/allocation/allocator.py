@@ -1,10 +1,10 @@
-"""One run after the other: which agents are looked at, and what all of that comes to."""
+"""The allocation cycle: the agents visited, the stages they pass, and the resulting offers."""
 
 from collections.abc import Sequence
 
 from allocator.cluster.agents.agent import Agent
 from allocator.cluster.allocation.bulk_allocation import BulkAllocator
-from allocator.cluster.allocation.client_index import ClientIndex
+from allocator.cluster.allocation.client_index import ClientIndex, ClientMask
 from allocator.cluster.allocation.fair_share_stage import FairShareStage
 from allocator.cluster.allocation.offer_builder import OfferBuilder, OutstandingOfferLimit
 from allocator.cluster.allocation.quota_stage import QuotaStage
@@ -15,15 +15,16 @@ from allocator.cluster.state import Cluster
 from allocator.contract import allocator_pb2 as contract
 
 _AGENTS_A_STEP = 50
-"""Agents that are looked at in a step: after a snapshot, what is free has to be added up."""
+"""Agents examined in one step. After a snapshot, the cycle must sum up each agent's free
+resources."""
 
 
 class Allocator:
-    """Makes offers in one cluster, and books what it offers.
+    """Allocates the resources of one cluster in cycles and records the allocations.
 
-    A run costs, for each agent with something free, O(clients looked at before nobody is left who
-    can have any) times O(kinds of resources), however many tasks they get; an agent that everybody
-    refuses costs O(1).
+    For each agent with free resources, a cycle costs O(clients visited · kinds of resources),
+    whatever the number of tasks. The cycle stops visiting clients when no client can be allocated
+    more. An agent that every client has declined costs O(1).
     """
 
     def __init__(self, cluster: Cluster) -> None:
@@ -31,128 +32,137 @@ class Allocator:
         self._ledger = cluster.ledger
         self._filters = cluster.filters
         self._holds = cluster.holds
-        self._wanting: ClientIndex | None = None
+        self._index: ClientIndex | None = None
         self._version: tuple[object, ...] = ()
 
     def run(self, agents: Sequence[Agent], decisions: contract.Decisions) -> Cooperative[int]:
-        """Offer what agents have free; return how many offers have come into the decisions."""
-        if not agents or not (open_agents := (yield from self._open(agents))):
+        """Run one allocation cycle, and return the number of offers made.
+
+        Args:
+            agents: The allocation candidates, in the order to visit.
+            decisions: Receives the offers.
+        """
+        if not agents or not (open_agents := (yield from self._open_agents(agents))):
             return 0
-        wanting = self._renewed()
-        unanswered = OutstandingOfferLimit(self._cluster, wanting)
-        books = OfferBuilder(self._cluster, unanswered)
-        walk = RoleTreeIterator(self._ledger.clients, books.order, wanting)
+        index = self._current_index()
+        limit = OutstandingOfferLimit(self._cluster, index)
+        builder = OfferBuilder(self._cluster, limit)
+        roles = RoleTreeIterator(self._ledger.clients, builder.sorter, index)
         quotas = self._ledger.quotas
         if quotas:
-            guarantees = QuotaStage(books, wanting, walk)
+            quota_stage = QuotaStage(builder, index, roles)
             for agent in open_agents:
-                may = wanting.everybody & ~wanting.not_on(agent.id)
-                guarantees.serve(agent, unanswered.without(may))
+                eligible = index.candidates & ~index.not_on(agent.id)
+                quota_stage.serve(agent, limit.without(eligible))
                 yield
-        yield from self._fair_shares(open_agents, books, wanting, walk, unanswered)
-        books.order.commit()
-        # What is held back today may be free to go when the next run looks.
-        if quotas or unanswered.kept:
+        yield from self._fair_shares(open_agents, builder, index, roles, limit)
+        builder.sorter.commit()
+        # Resources that were withheld in this cycle may be available in the next one.
+        if quotas or limit.excluded_any:
             for agent in open_agents:
                 if agent.available:
                     self._cluster.marks.change(agent.id)
-        return (yield from books.offering(decisions))
+        return (yield from builder.offering(decisions))
 
     def hold_back(self) -> None:
-        """Hold back agents for those whose tasks fit nowhere, if that is wished. Once a tick."""
+        """Hold agents for clients whose tasks fit nowhere, if backfill holds are enabled.
+
+        Called each tick.
+        """
         agents = self._ledger.agents
         if self._holds.full or not agents:
             return
-        wanting = self._renewed()
-        order = SorterView(self._ledger.clients)  # one of its own, which is never carried out
-        walk = RoleTreeIterator(self._ledger.clients, order, wanting)
-        known, some = wanting.everybody & ~wanting.unknown, next(iter(agents.values()))
+        index = self._current_index()
+        sorter = SorterView(self._ledger.clients)  # a separate view that is never committed
+        roles = RoleTreeIterator(self._ledger.clients, sorter, index)
+        known, first_agent = index.candidates & ~index.unknown_demand, next(iter(agents.values()))
         choose(
             self._cluster,
-            lambda: walk.clients(some, known),
-            lambda client, task: order.give(client, task, 1),
+            lambda: roles.clients(first_agent, known),
+            lambda client, task: sorter.allocate(client, task, 1),
         )
 
     def _fair_shares(
         self,
         agents: Sequence[Agent],
-        books: OfferBuilder,
-        wanting: ClientIndex,
-        walk: RoleTreeIterator,
-        unanswered: OutstandingOfferLimit,
+        builder: OfferBuilder,
+        index: ClientIndex,
+        roles: RoleTreeIterator,
+        limit: OutstandingOfferLimit,
     ) -> Cooperative[None]:
-        """Give fair shares of agents: of each that everybody gets, or of many at once."""
-        quotas, sharing = self._ledger.quotas, FairShareStage(books, wanting, walk)
-        shared = wanting.everybody if books.headroom.divisible else wanting.unguaranteed(quotas)
+        """Allocate agents by fair share: agent by agent, or in groups of many agents at once."""
+        quotas, fair_shares = self._ledger.quotas, FairShareStage(builder, index, roles)
+        shared = index.candidates if builder.headroom.divisible else index.unguaranteed(quotas)
 
-        def may_use(agent: Agent) -> int:
+        def may_use(agent: Agent) -> ClientMask:
             blocked = self._filters.blocked(agent.id, agent.available)
-            return shared & ~(blocked | wanting.not_on(agent.id))
+            return shared & ~(blocked | index.not_on(agent.id))
 
-        if not self._may_be_whole(agents, walk):
+        if not self._bulk_allowed(agents, roles):
             for number, agent in enumerate(agents):
-                may = unanswered.without(may_use(agent))
-                if may:
+                allowed = limit.without(may_use(agent))
+                if allowed:
                     if number:
                         yield
-                    sharing.serve(agent, self._kept_for(agent, may, wanting, sharing))
+                    fair_shares.serve(agent, self._apply_hold(agent, allowed, index, fair_shares))
             return
-        dealing = BulkAllocator(self._filters, books, wanting, walk, unanswered)
-        whole_from = self._cluster.whole_from
-        for hand in (yield from dealing.hands(agents, may_use, whole_from)):
-            many = len(hand.agents) >= whole_from
-            laid = (yield from dealing.deal(hand)) if many else {}
-            for agent, those in zip(hand.agents, hand.may, strict=True):
-                may, tasks = unanswered.without(those), laid.get(agent.id, ())
-                if may or tasks:
-                    sharing.serve(agent, may, tasks)
+        bulk = BulkAllocator(self._filters, builder, index, roles, limit)
+        bulk_threshold = self._cluster.whole_from
+        for group in (yield from bulk.group_agents(agents, may_use, bulk_threshold)):
+            is_bulk = len(group.agents) >= bulk_threshold
+            placements = (yield from bulk.allocate_group(group)) if is_bulk else {}
+            for agent, eligible in zip(group.agents, group.eligible, strict=True):
+                allowed, tasks = limit.without(eligible), placements.get(agent.id, ())
+                if allowed or tasks:
+                    fair_shares.serve(agent, allowed, tasks)
                     yield
 
-    def _may_be_whole(self, agents: Sequence[Agent], walk: RoleTreeIterator) -> bool:
-        """Whether so many agents may be dealt out whole."""
+    def _bulk_allowed(self, agents: Sequence[Agent], roles: RoleTreeIterator) -> bool:
+        """Return whether bulk allocation may be used for this many agents."""
         enough = 0 < self._cluster.whole_from <= len(agents)
-        return enough and not (self._ledger.quotas or self._holds.enabled or walk.per_machine)
+        return enough and not (self._ledger.quotas or self._holds.enabled or roles.per_machine)
 
-    def _kept_for(
-        self, agent: Agent, may: int, wanting: ClientIndex, sharing: FairShareStage
-    ) -> int:
-        """Serve the one that an agent is held back for; return who may have what is left.
+    def _apply_hold(
+        self, agent: Agent, eligible: ClientMask, index: ClientIndex, fair_shares: FairShareStage
+    ) -> ClientMask:
+        """Apply an agent's backfill hold, and return the clients that may be allocated the rest.
 
-        As long as its task does not fit, that is those whose tasks end before it is expected to.
+        If the held task fits, the hold's client is allocated first. Until then, only clients may
+        use the agent whose tasks are estimated to end before the agent is ready for the held task.
         """
         hold = self._holds.on(agent.id)
         if hold is None:
-            return may
-        bit = wanting.bit.get(hold.client, 0)
-        if not bit & may:
+            return eligible
+        bit = index.bit.get(hold.client, 0)
+        if not bit & eligible:
             self._holds.drop(hold)
         elif fits(agent, hold.task):
-            sharing.serve(agent, bit)
-            self._holds.drop(hold)  # where it was not offered: it has refused as much
+            fair_shares.serve(agent, bit)
+            self._holds.drop(hold)  # without an offer, a filter declined the task
         else:
-            left_ns = hold.ready_ns - self._cluster.now_ns
-            gone = {name for name, long in self._holds.run_times.known() if long <= left_ns}
-            return may & sum(each for client, each in wanting.bit.items() if client[1] in gone)
-        return may
+            wait_ns = hold.ready_ns - self._cluster.now_ns
+            ended = {name for name, length in self._holds.run_times.known() if length <= wait_ns}
+            return eligible & sum(bit for client, bit in index.bit.items() if client[1] in ended)
+        return eligible
 
-    def _open(self, agents: Sequence[Agent]) -> Cooperative[list[Agent]]:
-        found: list[Agent] = []
+    def _open_agents(self, agents: Sequence[Agent]) -> Cooperative[list[Agent]]:
+        open_agents: list[Agent] = []
         for first in range(0, len(agents), _AGENTS_A_STEP):
-            some = agents[first : first + _AGENTS_A_STEP]
-            found += [agent for agent in some if self._may_be_offered(agent)]
+            batch = agents[first : first + _AGENTS_A_STEP]
+            open_agents += [agent for agent in batch if self._is_open(agent)]
             if first:
                 yield
-        return found
+        return open_agents
 
-    def _may_be_offered(self, agent: Agent) -> bool:
+    def _is_open(self, agent: Agent) -> bool:
         return self._cluster.withheld(agent) is None and bool(agent.available)
 
-    def _renewed(self) -> ClientIndex:
-        """Return who wants what, made anew if anything of that has changed."""
-        if self._wanting is None or self._version != self._current():
-            self._wanting = ClientIndex(self._ledger, self._filters)
-            self._version = self._current()
-        return self._wanting
+    def _current_index(self) -> ClientIndex:
+        """Return the client index, built anew if clients, filters or demand floors have changed."""
+        if self._index is None or self._version != self._current_version():
+            self._index = ClientIndex(self._ledger, self._filters)
+            self._version = self._current_version()
+        return self._index
 
-    def _current(self) -> tuple[object, ...]:
+    def _current_version(self) -> tuple[object, ...]:
         return self._ledger.clients.version, self._filters.version, self._ledger.floor.version

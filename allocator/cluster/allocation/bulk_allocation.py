@@ -1,4 +1,4 @@
-"""Bulk allocation: free agents count as one bin, and a packing places its tasks on agents."""
+"""Bulk allocation: a group of agents is allocated as one bin, then tasks are packed on agents."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from copy import copy
@@ -7,8 +7,8 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Self, TypeAlias
 
 from allocator.cluster.agents.agent import Agent
-from allocator.cluster.allocation.client_index import ClientIndex, ones
-from allocator.cluster.allocation.fair_share_stage import Laid, task_of
+from allocator.cluster.allocation.client_index import ClientIndex, ClientMask, ones
+from allocator.cluster.allocation.fair_share_stage import PlacedTasks, task_of
 from allocator.cluster.allocation.offer_builder import OfferBuilder, OutstandingOfferLimit
 from allocator.cluster.allocation.progressive_filling import (
     CapacityBudget,
@@ -26,558 +26,623 @@ if TYPE_CHECKING:
     from allocator.cluster.resources import Resources
 
 _NOTHING = ""
-"""The name of what no agent has."""
-_FAR = 1 << 62
-_LOOKS = 8
-"""How many agents are looked at in a count, and in a laying, for each that there is."""
-_FEWEST = 64
-"""What a size has left by those before it, and looks at in any case."""
+"""Name of a resource that no agent has."""
+_UNLIMITED = 1 << 62
+_PROBES = 8
+"""Agents examined in a count, and in a packing, for each agent of the group."""
+_MIN_PROBES = 64
+"""Agents left over by earlier shapes that a shape examines in any case."""
 
 
-Wants: TypeAlias = Sequence[tuple[int, int]]
-"""What a task takes: of which resource, by its place among the names, how much."""
+IndexedNeeds: TypeAlias = Sequence[tuple[int, int]]
+"""Needs of a task as pairs: column of the resource in the table, and thousandths."""
 
 
 @dataclass(frozen=True, slots=True)
 class IdenticalAgents:
-    """Agents with the same left for the same clients."""
+    """A row of a packing table: agents with equal capacity and the same eligible clients."""
 
-    left: tuple[int, ...]
-    """In the order of names."""
-    on: int
-    """Those who can be dealt tasks there."""
+    free: tuple[int, ...]
+    """Remaining thousandths on each agent, in the order of the table's names."""
+    able: ClientMask
+    """Clients that may be allocated tasks on these agents."""
     agents: Sequence[int]
-    """Their numbers."""
-    fitting: int
-    """Of those all for whom there is room, and maybe others."""
+    """Numbers of the agents."""
+    fitting: ClientMask
+    """Clients of which a task fits. Without `exact`, tasks of some of these clients may not fit."""
     exact: bool = False
-    """Whether there are no others."""
+    """Whether a task of each client in `fitting` fits."""
 
-    def copies(self, wants: Wants) -> int:
-        """Return how many tasks fit on one of them."""
-        most, left = _FAR, self.left
-        for place, amount in wants:
-            number = left[place] // amount
-            most = min(number, most)
-        return most
+    def max_tasks(self, wants: IndexedNeeds) -> int:
+        """Return how many tasks fit on one of the agents."""
+        maximum, free = _UNLIMITED, self.free
+        for column, amount in wants:
+            number = free[column] // amount
+            maximum = min(number, maximum)
+        return maximum
 
-    def less(self, wants: Wants, number: int, agents: Sequence[int]) -> "IdenticalAgents":
-        """Return some of them with so many tasks laid on each."""
-        left = list(self.left)
-        for place, amount in wants:
-            left[place] -= number * amount
-        return IdenticalAgents(tuple(left), self.on, agents, self.fitting)
+    def with_tasks(
+        self, wants: IndexedNeeds, number: int, agents: Sequence[int]
+    ) -> "IdenticalAgents":
+        """Return some of the agents with tasks placed on each.
+
+        Args:
+            wants: The needs of a task.
+            number: The number of tasks placed on each agent.
+            agents: Numbers of the agents to return.
+        """
+        free = list(self.free)
+        for column, amount in wants:
+            free[column] -= number * amount
+        return IdenticalAgents(tuple(free), self.able, agents, self.fitting)
 
 
 class PackingTable:
-    """What agents have left, and what has been laid on them.
+    """Remaining capacity of a group's agents, and the tasks placed on them.
 
     Args:
-        free: What each has at first.
-        on: Who can be dealt tasks there.
-        fitting: Returns for whom there is room in so much.
+        free: Available thousandths of each agent, by resource.
+        eligible: Clients that may be allocated tasks on each agent.
+        fitting: Returns the clients of which one task fits into a capacity.
     """
 
     def __init__(
         self,
         free: Sequence[Mapping[str, int]],
-        on: Iterable[int],
-        fitting: Callable[[Mapping[str, int]], int],
+        eligible: Iterable[ClientMask],
+        fitting: Callable[[Mapping[str, int]], ClientMask],
     ) -> None:
-        self._names = sorted({name for left in free for name in left})
-        self._places = {name: place for place, name in enumerate([*self._names, _NOTHING])}
+        self._names = sorted({name for amounts in free for name in amounts})
+        self._columns = {name: column for column, name in enumerate([*self._names, _NOTHING])}
         self._fitting = fitting
-        each = [
-            (tuple([left.get(name, 0) for name in self._places]), those)
-            for left, those in zip(free, on, strict=True)
+        agents = [
+            (tuple([amounts.get(name, 0) for name in self._columns]), mask)
+            for amounts, mask in zip(free, eligible, strict=True)
         ]
-        self._runs = [
-            IdenticalAgents(*each[number], [number, *others], each[number][1])
-            for _, (number, *others) in groupby(range(len(each)), each.__getitem__)
+        self._rows = [
+            IdenticalAgents(*agents[number], [number, *more], agents[number][1])
+            for _, (number, *more) in groupby(range(len(agents)), agents.__getitem__)
         ]
-        self._passed: list[IdenticalAgents] = []
-        """Those that no size looks at before they are gathered."""
-        self.laid: list[tuple[int, Client, int]] = []
-        """On which agent, whose, how many."""
+        self._skipped: list[IdenticalAgents] = []
+        """Agents that no shape examines before the next `regroup`."""
+        self.placements: list[tuple[int, Client, int]] = []
+        """Placed tasks: agent number, client, number of tasks."""
 
     def copy(self) -> Self:
-        """Return one of its own."""
-        other = copy(self)
-        other._runs = self._runs.copy()  # noqa: SLF001 - of its own kind
-        other._passed = self._passed.copy()  # noqa: SLF001 - likewise
-        other.laid = self.laid.copy()
-        return other
+        """Return an independent copy."""
+        table = copy(self)
+        table._rows = self._rows.copy()  # noqa: SLF001 - same class
+        table._skipped = self._skipped.copy()  # noqa: SLF001 - same class
+        table.placements = self.placements.copy()
+        return table
 
-    def gather(self, those: int, useful: Callable[[int], object]) -> int:
-        """Take agents with the same left together; return how many there are.
+    def regroup(self, clients: ClientMask, useful: Callable[[ClientMask], object]) -> int:
+        """Merge rows of identical agents, drop useless rows, and return the number of agents kept.
 
-        First come those that the fewest can be dealt tasks on, of these those with most left.
+        Agents with the fewest eligible clients come first, and among these the agents with the most
+        remaining capacity.
 
         Args:
-            those: Who is to be dealt tasks still.
-            useful: Whether agents with room for these are to be kept.
+            clients: Clients that may still be allocated tasks.
+            useful: Returns whether to keep agents on which a task of each of these clients fits.
         """
 
-        def key(run: IdenticalAgents) -> tuple[int, int, tuple[int, ...]]:
-            on = run.on & those
-            return -on.bit_count(), on, run.left
+        def key(row: IdenticalAgents) -> tuple[int, ClientMask, tuple[int, ...]]:
+            able = row.able & clients
+            return -able.bit_count(), able, row.free
 
-        runs = sorted([*self._passed, *self._runs], key=key, reverse=True)
-        self._runs, self._passed = [], []
-        for (_, on, _), same in groupby(runs, key):
-            first, *others = same
-            agents = [*first.agents, *(number for run in others for number in run.agents)]
-            fitting = first.fitting & on
+        rows = sorted([*self._skipped, *self._rows], key=key, reverse=True)
+        self._rows, self._skipped = [], []
+        for (_, able, _), identical in groupby(rows, key):
+            first, *more = identical
+            agents = [*first.agents, *(number for row in more for number in row.agents)]
+            fitting = first.fitting & able
             if not first.exact:
-                fitting &= self._fitting(dict(zip(self._names, first.left, strict=False)))
+                fitting &= self._fitting(dict(zip(self._names, first.free, strict=False)))
             if useful(fitting):
-                self._runs.append(IdenticalAgents(first.left, on, agents, fitting, exact=True))
-        return sum(len(run.agents) for run in self._runs)
+                self._rows.append(IdenticalAgents(first.free, able, agents, fitting, exact=True))
+        return sum(len(row.agents) for row in self._rows)
 
-    def rooms(self, sizes: Sequence[tuple[Needs, int]], exact: int) -> Cooperative[list[int]]:
-        """Return how many tasks of each size there is room for, were there no other.
+    def capacities(
+        self, shapes: Sequence[tuple[Needs, ClientMask]], exact: int
+    ) -> Cooperative[list[int]]:
+        """Return, for each task shape, how many tasks fit on all agents without other shapes.
 
-        Where sizes and agents are many, and these unlike each other, only some are looked at.
+        With many shapes and many distinct agents, the result is extrapolated from a sample of the
+        agents.
 
         Args:
-            sizes: What they take, and a bit of those who take them.
-            exact: Where there is room for fewer, all are looked at.
+            shapes: The needs of each shape, and the bit of one of its clients.
+            exact: If a result would be smaller than this, all agents are examined.
         """
-        agents = sum(len(run.agents) for run in self._runs)
-        some = self._runs[:: 1 + len(self._runs) * (len(sizes) - 1) // (_LOOKS * agents + 1)]
-        counted = sum(len(run.agents) for run in some)
-        rooms = []
-        for needs, bit in sizes:
+        agents = sum(len(row.agents) for row in self._rows)
+        sample = self._rows[:: 1 + len(self._rows) * (len(shapes) - 1) // (_PROBES * agents + 1)]
+        in_sample = sum(len(row.agents) for row in sample)
+        capacities = []
+        for needs, bit in shapes:
             wants = self._wants(needs)
-            room = _room(some, wants, bit) * agents // max(counted, 1)
-            if room < exact and counted < agents:
-                room = _room(self._runs, wants, bit)
-            rooms.append(room)
+            capacity = _capacity(sample, wants, bit) * agents // max(in_sample, 1)
+            if capacity < exact and in_sample < agents:
+                capacity = _capacity(self._rows, wants, bit)
+            capacities.append(capacity)
             yield
-        return rooms
+        return capacities
 
-    def looks(self, sizes: int) -> int:
-        """Return how many runs in vain each of so many sizes is given."""
-        return max(_FEWEST, _LOOKS * len(self._runs) // sizes)
-
-    def lay(
-        self, needs: Needs, bit: int, tasks: Iterable[tuple[Client, int]], times: int, looks: int
-    ) -> bool:
-        """Lay tasks of one size; return False, with some of it done, where not all can be laid.
+    def probe_limit(self, shapes: int) -> int:
+        """Return how many rows without capacity each shape may leave to the next shape to examine.
 
         Args:
-            needs: What a task takes.
-            bit: One of those who take it.
-            tasks: How many of whom, in the order in which they are laid.
-            times: As how many each of them counts in what is laid.
-            looks: How many runs on which none has fitted the next size looks at.
+            shapes: The number of shapes.
+        """
+        return max(_MIN_PROBES, _PROBES * len(self._rows) // shapes)
+
+    def pack(
+        self,
+        needs: Needs,
+        bit: ClientMask,
+        tasks: Iterable[tuple[Client, int]],
+        multiplier: int,
+        probe_limit: int,
+    ) -> bool:
+        """Place tasks of one shape on agents, first fit.
+
+        Args:
+            needs: Thousandths that a task needs, by resource.
+            bit: The bit of one client of the shape.
+            tasks: Clients and their numbers of tasks, in the order to place.
+            multiplier: The number to record for each placed task.
+            probe_limit: How many rows without capacity the next shape examines again.
+
+        Returns:
+            False if some tasks do not fit. In this case, the table has been changed in part.
         """
         wants = self._wants(needs)
-        ahead = self._runs[::-1]
-        passed: list[IdenticalAgents] = []
-        others: list[IdenticalAgents] = []
+        queue = self._rows[::-1]
+        skipped: list[IdenticalAgents] = []
+        ineligible: list[IdenticalAgents] = []
         for client, number in tasks:
             wanted = number
             while wanted:
-                if not ahead:
+                if not queue:
                     return False
-                run = ahead.pop()
-                if not run.on & bit:
-                    others.append(run)
+                row = queue.pop()
+                if not row.able & bit:
+                    ineligible.append(row)
                     continue
-                most = run.copies(wants) if run.fitting & bit else 0
-                if not most:
-                    passed.append(run)
+                maximum = row.max_tasks(wants) if row.fitting & bit else 0
+                if not maximum:
+                    skipped.append(row)
                     continue
-                full = min(wanted // most, len(run.agents))
-                rest = run.agents
+                full = min(wanted // maximum, len(row.agents))
+                rest = row.agents
                 if full:
-                    some, rest = rest[:full], rest[full:]
-                    self.laid += [(agent, client, most * times) for agent in some]
-                    passed.append(run.less(wants, most, some))
-                    wanted -= full * most
-                begun = None
+                    filled, rest = rest[:full], rest[full:]
+                    self.placements += [(agent, client, maximum * multiplier) for agent in filled]
+                    skipped.append(row.with_tasks(wants, maximum, filled))
+                    wanted -= full * maximum
+                partial = None
                 if wanted and rest:
-                    self.laid.append((rest[0], client, wanted * times))
-                    begun, rest, wanted = run.less(wants, wanted, rest[:1]), rest[1:], 0
+                    self.placements.append((rest[0], client, wanted * multiplier))
+                    partial, rest, wanted = row.with_tasks(wants, wanted, rest[:1]), rest[1:], 0
                 if rest:
-                    ahead.append(IdenticalAgents(run.left, run.on, rest, run.fitting, run.exact))
-                if begun:
-                    ahead.append(begun)
-        self._passed += passed[:-looks]
-        self._runs = passed[-looks:] + others + ahead[::-1]
+                    queue.append(IdenticalAgents(row.free, row.able, rest, row.fitting, row.exact))
+                if partial:
+                    queue.append(partial)
+        self._skipped += skipped[:-probe_limit]
+        self._rows = skipped[-probe_limit:] + ineligible + queue[::-1]
         return True
 
-    def _wants(self, needs: Needs) -> Wants:
-        nothing = self._places[_NOTHING]
-        return [(self._places.get(str(name), nothing), amount) for name, amount in needs.items()]
+    def _wants(self, needs: Needs) -> IndexedNeeds:
+        nothing = self._columns[_NOTHING]
+        return [(self._columns.get(str(name), nothing), amount) for name, amount in needs.items()]
 
 
-def copies(left: Mapping[str, int], needs: Needs) -> int:
-    """Return how many tasks there is enough for."""
-    return min([left.get(str(name), 0) // amount for name, amount in needs.items()])
+def max_tasks(capacity: Mapping[str, int], needs: Needs) -> int:
+    """Return how many tasks fit into a capacity."""
+    return min([capacity.get(str(name), 0) // amount for name, amount in needs.items()])
 
 
-def _room(runs: Iterable[IdenticalAgents], wants: Wants, bit: int) -> int:
-    """Return how many tasks there is room for."""
-    return sum([len(run.agents) * run.copies(wants) for run in runs if run.fitting & bit])
+def _capacity(rows: Iterable[IdenticalAgents], wants: IndexedNeeds, bit: ClientMask) -> int:
+    """Return how many tasks of a shape fit on the agents of several rows."""
+    return sum([len(row.agents) * row.max_tasks(wants) for row in rows if row.fitting & bit])
 
 
 _PLACEMENTS_A_STEP = 50
-"""What is looked at in a step: agents, or who may use them."""
+"""Agents or client masks examined in one step."""
 
 
 class Eligibility:
-    """Looks at who may use agents, and at what they have refused there.
+    """Determines which clients may be allocated tasks on which agents.
 
-    Of an agent of which a client has refused a part it takes no fewer tasks than are more than
-    that. So that it gets the same everywhere, it is as many as do on half of the agents that it can
-    use, and it can be dealt none where it would have to be more.
+    A client that declined part of an agent is allocated that agent only with strictly more tasks
+    than fit into the declined part. A client is allocated equally many tasks on every agent. This
+    number suffices on half of the agents that the client can use. The client is not eligible on
+    agents that need a larger number.
     """
 
-    def __init__(self, filters: OfferFilters, books: OfferBuilder, wanting: ClientIndex) -> None:
+    def __init__(self, filters: OfferFilters, builder: OfferBuilder, index: ClientIndex) -> None:
         self._filters = filters
-        self._books = books
-        self._wanting = wanting
-        self._able: dict[tuple[object, ...], int] = {}
-        self._more: dict[tuple[int, int], tuple[int, Resources, ClientTask]] = {}
-        """How many tasks are more than what has been refused, by the ids of both, which are kept
-        so that these stay theirs."""
+        self._builder = builder
+        self._index = index
+        self._able: dict[tuple[object, ...], ClientMask] = {}
+        self._minimums: dict[tuple[int, int], tuple[int, Resources, ClientTask]] = {}
+        """Least number of tasks that exceeds declined resources, by the ids of the resources and
+        the task.
 
-    def settle(
+        The values keep both objects, so that the ids stay unique."""
+
+    def find_eligible(
         self,
         agents: Sequence[Agent],
-        may: Iterable[int],
+        allowed: Iterable[ClientMask],
         fewest: dict[Client, tuple[ClientTask, int]],
-    ) -> Cooperative[list[int]]:
-        """Return who can be dealt tasks on each agent.
+    ) -> Cooperative[list[ClientMask]]:
+        """Return the clients that may be allocated tasks on each agent.
 
         Args:
             agents: The agents.
-            may: Those who may use each, and do not refuse all there is.
-            fewest: What clients get at a time, and how often at least; that is raised.
+            allowed: For each agent, the clients that may use it and do not decline all its
+                resources.
+            fewest: The task of each client and the least number of tasks to allocate. The method
+                raises numbers where clients declined part of an agent.
         """
-        takers = sum(self._wanting.bit[client] for client in fewest)
-        on: list[int] = []
-        asked: dict[Client, dict[int, int]] = {}
-        for place, (agent, those) in enumerate(zip(agents, may, strict=True)):
+        clients = sum(self._index.bit[client] for client in fewest)
+        eligible: list[ClientMask] = []
+        minimums: dict[Client, dict[int, int]] = {}
+        for place, (agent, mask) in enumerate(zip(agents, allowed, strict=True)):
             if not place % _PLACEMENTS_A_STEP:
                 yield
-            able = those & takers & self._able_to_use(agent)
-            for client, number in self._asked(agent, able, fewest):
+            able = mask & clients & self._able_to_use(agent)
+            for client, number in self._declined(agent, able, fewest):
                 if not number:
-                    able &= ~self._wanting.bit[client]
+                    able &= ~self._index.bit[client]
                 elif number > fewest[client][1]:
-                    numbers = asked.setdefault(client, {})
+                    numbers = minimums.setdefault(client, {})
                     numbers[place] = max(number, numbers.get(place, 0))
-            on.append(able)
-        for client, found in asked.items():
+            eligible.append(able)
+        for client, by_agent in minimums.items():
             yield
-            bit, (task, number) = self._wanting.bit[client], fewest[client]
-            numbers = {place: least for place, least in found.items() if on[place] & bit}
-            others = sum([1 for those in on if those & bit]) - len(numbers)
-            if others < len(numbers):
-                number = sorted(numbers.values())[(len(numbers) - others - 1) // 2]
+            bit, (task, number) = self._index.bit[client], fewest[client]
+            numbers = {place: least for place, least in by_agent.items() if eligible[place] & bit}
+            unrestricted = sum([1 for mask in eligible if mask & bit]) - len(numbers)
+            if unrestricted < len(numbers):
+                number = sorted(numbers.values())[(len(numbers) - unrestricted - 1) // 2]
                 fewest[client] = task, number
             for place, least in numbers.items():
                 if least > number:
-                    on[place] &= ~bit
-        return on
+                    eligible[place] &= ~bit
+        return eligible
 
-    def _asked(
-        self, agent: Agent, able: int, fewest: Mapping[Client, tuple[ClientTask, int]]
+    def _declined(
+        self, agent: Agent, able: ClientMask, fewest: Mapping[Client, tuple[ClientTask, int]]
     ) -> Iterator[tuple[Client, int]]:
-        """Go through parts of an agent that clients have refused, with how many tasks are more.
+        """Yield each client that declined part of an agent, and the tasks that exceed the part.
 
-        0: there is not enough for so many.
+        The number is 0 if the agent has less capacity.
         """
-        free, rooms = agent.available.divisible, dict[ClientTask, int]()
-        able &= ~self._wanting.unknown
+        free, capacities = agent.available.divisible, dict[ClientTask, int]()
+        able &= ~self._index.unknown_demand
         for mask, refused in self._filters.on(agent.id):
             for bit in ones(mask & able):
-                client = self._wanting.client[bit]
+                client = self._index.client[bit]
                 task, _ = fewest[client]
-                known = self._more.get((id(refused), id(task)))
+                known = self._minimums.get((id(refused), id(task)))
                 if known is None:
-                    number = 1 + copies(refused.plain.divisible, task.needs)
-                    known = self._more[id(refused), id(task)] = number, refused, task
+                    number = 1 + max_tasks(refused.plain.divisible, task.needs)
+                    known = self._minimums[id(refused), id(task)] = number, refused, task
                 number = known[0]
-                room = rooms.get(task)
-                if room is None:
-                    room = rooms[task] = copies(free, task.needs)
-                yield client, number if number <= room else 0
+                capacity = capacities.get(task)
+                if capacity is None:
+                    capacity = capacities[task] = max_tasks(free, task.needs)
+                yield client, number if number <= capacity else 0
 
-    def _able_to_use(self, agent: Agent) -> int:
-        """Return those whose frameworks fit together with an agent."""
+    def _able_to_use(self, agent: Agent) -> ClientMask:
+        """Return the clients whose framework capabilities allow them to use an agent."""
         key = agent.has_gpus, agent.region, agent.multi_role, agent.hierarchical_role
         able = self._able.get(key)
         if able is None:
             able = self._able[key] = sum(
                 bit
-                for client, bit in self._wanting.bit.items()
-                if self._books.usable(agent, client) is not None
+                for client, bit in self._index.bit.items()
+                if self._builder.usable(agent, client) is not None
             )
         return able
 
 
-def alike(on: Iterable[int]) -> Cooperative[list[int]]:
-    """Return who can be dealt tasks on any agents, parted by on which."""
-    different = list(dict.fromkeys(on))
-    everybody = 0
-    for those in different:
-        everybody |= those
-    several, single = [everybody], list[int]()
-    for number, those in enumerate(different):
+def partition(eligible: Iterable[ClientMask]) -> Cooperative[list[ClientMask]]:
+    """Partition clients into classes that are eligible on the same agents.
+
+    Args:
+        eligible: The eligible clients of each agent.
+    """
+    distinct = list(dict.fromkeys(eligible))
+    clients = 0
+    for mask in distinct:
+        clients |= mask
+    groups, singles = [clients], list[ClientMask]()
+    for number, mask in enumerate(distinct):
         if not number % _PLACEMENTS_A_STEP:
             yield
-        parts = [part for each in several for part in (each & those, each & ~those) if part]
-        several = [part for part in parts if part & (part - 1)]
-        single += [part for part in parts if not part & (part - 1)]
-    return several + single
+        parts = [part for group in groups for part in (group & mask, group & ~mask) if part]
+        groups = [part for part in parts if part & (part - 1)]
+        singles += [part for part in parts if not part & (part - 1)]
+    return groups + singles
 
 
-_Kind: TypeAlias = tuple[object, ...]
+_GroupKey: TypeAlias = tuple[object, ...]
 
 _ALL = 1 << 128
-"""All that is left; in so many parts that rounding makes no task more or less."""
+"""The whole remaining capacity, in parts. Parts are so small that rounding never changes a
+number of tasks."""
 _FEW = 4
-"""Where there is room for fewer tasks of a size, one would be much of a stage."""
+"""A shape with less capacity is scarce: one task would be a large part of a stage."""
 _SPARE = 8
-"""What a stage leaves for what large tasks waste: an agent for each size, and at most such a part
-of all."""
+"""Capacity that a stage keeps free for fragmentation: one agent for each shape, but at most 1/8."""
 _STAGES = 24
 _AGENTS_A_STEP = 50
-"""Agents that are looked at in a step."""
+"""Agents examined in one step."""
 _TRIES = 3
 
 
 @dataclass(eq=False)
 class AgentGroup:
-    """Agents that are dealt out together, or one that is not."""
+    """Agents that bulk allocation allocates together, or a single agent."""
 
     agents: list[Agent]
-    may: list[int]
-    """For each, those who may use it, and do not refuse all there is."""
+    eligible: list[ClientMask]
+    """For each agent, the clients that may use it and do not decline all its resources."""
 
 
 @dataclass(eq=False)
 class TaskShape:
-    """What some clients get at a time."""
+    """A task and its least number, for clients that are eligible on the same agents."""
 
     task: ClientTask
     number: int
-    """Of tasks: the fewest of which they would take an offer."""
+    """The least number of tasks that the clients accept as an offer."""
     clients: list[Client] = field(default_factory=list)
-    room: int = 0
-    """How often there is room for that, were there no other size."""
+    fits: int = 0
+    """How often this number of tasks fits on all agents without other shapes."""
 
     @property
     def needs(self) -> Needs:
-        """Of an agent."""
+        """Thousandths that this number of tasks needs of an agent, by resource."""
         return self.task.multiple(self.number)[0]
 
     @property
     def scalars(self) -> Quantities:
-        """What of it counts as held."""
+        """The quantities of this number of tasks that count as held."""
         return self.task.multiple(self.number)[1]
 
 
 @dataclass
 class BulkPlan:
-    """How far a hand has been dealt out."""
+    """The state of the bulk allocation of a group."""
 
-    hand: AgentGroup
-    sizes: list[TaskShape]
-    """Those that there may be room for."""
+    group: AgentGroup
+    shapes: list[TaskShape]
+    """Shapes that may still have capacity."""
     table: PackingTable
-    gifts: list[tuple[Client, Quantities]] = field(default_factory=list)
-    """What has been counted for whom."""
+    allocations: list[tuple[Client, Quantities]] = field(default_factory=list)
+    """Clients and the quantities that the sorter view has counted for them."""
 
 
 class BulkAllocator:
-    """Deals out agents in one run without quotas, under a policy that ranks on no machine apart."""
+    """Allocates groups of agents in one cycle.
+
+    A cycle with quotas, and a policy that ranks users on each machine apart, cannot use this class.
+    """
 
     def __init__(
         self,
         filters: OfferFilters,
-        books: OfferBuilder,
-        wanting: ClientIndex,
-        walk: RoleTreeIterator,
-        unanswered: OutstandingOfferLimit,
+        builder: OfferBuilder,
+        index: ClientIndex,
+        roles: RoleTreeIterator,
+        limit: OutstandingOfferLimit,
     ) -> None:
-        self._taking = Eligibility(filters, books, wanting)
-        self._books = books
-        self._wanting = wanting
-        self._walk = walk
-        self._unanswered = unanswered
+        self._eligibility = Eligibility(filters, builder, index)
+        self._builder = builder
+        self._index = index
+        self._roles = roles
+        self._limit = limit
 
-    def hands(
-        self, agents: Sequence[Agent], may: Callable[[Agent], int], whole_from: int
+    def group_agents(
+        self, agents: Sequence[Agent], allowed: Callable[[Agent], ClientMask], threshold: int
     ) -> Cooperative[list[AgentGroup]]:
-        """Return agents in order, with those that are dealt out together where the first is.
+        """Return groups of agents in the order of their first agents.
 
         Args:
-            agents: In the order in which they are visited.
-            may: Returns who may use one, and does not refuse all there is.
-            whole_from: So many are dealt out, fewer are not.
+            agents: Agents in the order to visit.
+            allowed: Returns the clients that may use an agent and do not decline all its resources.
+            threshold: Groups with fewer agents are split into single agents.
         """
-        by_kind: dict[_Kind, AgentGroup] = {}
-        visited: list[tuple[AgentGroup, Agent, int]] = []
+        by_key: dict[_GroupKey, AgentGroup] = {}
+        visited: list[tuple[AgentGroup, Agent, ClientMask]] = []
         for number, agent in enumerate(agents):
             if number and not number % _AGENTS_A_STEP:
                 yield
-            those = may(agent)
-            kind = self._kind(agent, those)
-            hand = (
-                AgentGroup([], []) if kind is None else by_kind.setdefault(kind, AgentGroup([], []))
+            eligible = allowed(agent)
+            key = self._group_key(agent, eligible)
+            group = (
+                AgentGroup([], []) if key is None else by_key.setdefault(key, AgentGroup([], []))
             )
-            hand.agents.append(agent)
-            hand.may.append(those)
-            visited.append((hand, agent, those))
-        hands: dict[AgentGroup, None] = {}
-        for among, agent, those in visited:
-            hand = among if len(among.agents) >= whole_from else AgentGroup([agent], [those])
-            hands[hand] = None
-        return list(hands)
+            group.agents.append(agent)
+            group.eligible.append(eligible)
+            visited.append((group, agent, eligible))
+        groups: dict[AgentGroup, None] = {}
+        for shared, agent, eligible in visited:
+            group = shared if len(shared.agents) >= threshold else AgentGroup([agent], [eligible])
+            groups[group] = None
+        return list(groups)
 
-    def deal(self, hand: AgentGroup) -> Cooperative[dict[str, list[Laid]]]:
-        """Count what agents are dealt out; return by agent what is to be given there."""
-        fewest = self._fewest(hand.agents[0])
-        may = [self._unanswered.without(those) for those in hand.may]
-        on = yield from self._taking.settle(hand.agents, may, fewest)
-        sizes = self._sizes(fewest, (yield from alike(on)))
-        free = [agent.available.divisible for agent in hand.agents]
-        whole = free[0]  # of each, where that is somebody's task
+    def allocate_group(self, group: AgentGroup) -> Cooperative[dict[str, list[PlacedTasks]]]:
+        """Allocate a group of agents in the sorter view; return the placed tasks by agent."""
+        fewest = self._fewest(group.agents[0])
+        allowed = [self._limit.without(eligible) for eligible in group.eligible]
+        eligible = yield from self._eligibility.find_eligible(group.agents, allowed, fewest)
+        shapes = self._shapes(fewest, (yield from partition(eligible)))
+        free = [agent.available.divisible for agent in group.agents]
+        whole = free[0]  # the task of clients with unknown demand
 
-        def fitting(left: Mapping[str, int]) -> int:
-            unknown = self._wanting.unknown if left == whole else 0
-            return self._wanting.fitting(left) | unknown
+        def fitting(capacity: Mapping[str, int]) -> ClientMask:
+            unknown = self._index.unknown_demand if capacity == whole else 0
+            return self._index.fitting(capacity) | unknown
 
-        deal = BulkPlan(hand, sizes, PackingTable(free, on, fitting))
+        plan = BulkPlan(group, shapes, PackingTable(free, eligible, fitting))
         yield
         for _ in range(_STAGES):
-            if not (yield from self._stage(deal)):
+            if not (yield from self._stage(plan)):
                 break
-        laid: dict[str, list[Laid]] = {}
-        for number, client, times in deal.table.laid:
-            laid.setdefault(hand.agents[number].id, []).append((client, fewest[client][0], times))
-        return laid
+        tasks: dict[str, list[PlacedTasks]] = {}
+        for number, client, count in plan.table.placements:
+            tasks.setdefault(group.agents[number].id, []).append((client, fewest[client][0], count))
+        return tasks
 
-    def _stage(self, deal: BulkPlan) -> Cooperative[bool]:
-        """Give a part of what is left, or set agents apart; return whether that may go on."""
-        several = len(deal.sizes) > 1
+    def _stage(self, plan: BulkPlan) -> Cooperative[bool]:
+        """Allocate part of the capacity, or drop scarce shapes; return whether to continue."""
+        mixed = len(plan.shapes) > 1
         part = _ALL
-        if several:
-            agents = self._gather(deal, deal.sizes)
-            part -= _ALL * min(_SPARE * len(deal.sizes), agents) // max(_SPARE * agents, 1)
-        least = _FEW if several else 1
-        rooms = yield from deal.table.rooms(
-            [(size.needs, self._wanting.bit[size.clients[0]]) for size in deal.sizes], least
+        if mixed:
+            agents = self._regroup(plan, plan.shapes)
+            part -= _ALL * min(_SPARE * len(plan.shapes), agents) // max(_SPARE * agents, 1)
+        minimum = _FEW if mixed else 1
+        capacities = yield from plan.table.capacities(
+            [(shape.needs, self._index.bit[shape.clients[0]]) for shape in plan.shapes], minimum
         )
-        for size, room in zip(deal.sizes, rooms, strict=True):
-            size.room = room
-        few = [size for size in deal.sizes if size.room < least]
-        if few:
-            deal.sizes = [size for size in deal.sizes if size.room >= least]
-            self._gather(deal, few, out=True)
-            return bool(deal.sizes)
-        deal.sizes.sort(key=lambda size: size.room)
-        return bool(deal.sizes) and (yield from self.give(deal, part, _TRIES if several else 1))
+        for shape, capacity in zip(plan.shapes, capacities, strict=True):
+            shape.fits = capacity
+        scarce = [shape for shape in plan.shapes if shape.fits < minimum]
+        if scarce:
+            plan.shapes = [shape for shape in plan.shapes if shape.fits >= minimum]
+            self._regroup(plan, scarce, out=True)
+            return bool(plan.shapes)
+        plan.shapes.sort(key=lambda shape: shape.fits)
+        return bool(plan.shapes) and (yield from self.allocate(plan, part, _TRIES if mixed else 1))
 
-    def give(self, deal: BulkPlan, part: int, tries: int) -> Cooperative[bool]:
-        """Give so much of what is left, or half of that, and so on; return whether it is given."""
-        of = {client: size for size in deal.sizes for client in size.clients}
-        tasks = {size: ClientTask({"": _ALL // size.room}, size.scalars) for size in deal.sizes}
-        tree = self._walk.tree(
-            deal.hand.agents[0],
-            self._bits(deal.sizes),
-            lambda client, _below: ClientNode(client, tasks[of[client]]),
+    def allocate(self, plan: BulkPlan, part: int, tries: int) -> Cooperative[bool]:
+        """Allocate a part of the remaining capacity; return whether tasks were allocated.
+
+        If the tasks cannot be packed, the method tries again with half of the part.
+
+        Args:
+            plan: The plan to extend.
+            part: The part, in units of which `_ALL` are the whole remaining capacity.
+            tries: The maximum number of attempts.
+        """
+        shapes = {client: shape for shape in plan.shapes for client in shape.clients}
+        task = {shape: ClientTask({"": _ALL // shape.fits}, shape.scalars) for shape in plan.shapes}
+        tree = self._roles.tree(
+            plan.group.agents[0],
+            self._clients_of(plan.shapes),
+            lambda client, _below: ClientNode(client, task[shapes[client]]),
         )
         assert tree is not None
         for _ in range(tries):
-            room = CapacityBudget([("", part)], lambda _name: 0)
+            budget = CapacityBudget([("", part)], lambda _name: 0)
             if isinstance(tree, ClientNode):
-                portion = tree.fill(room)
-            else:  # where all go on alike there is nothing to foresee
-                portion = yield from tree.filling(room, 0 if len(deal.sizes) > 1 else 1)
-            given = {leaf.client: number for leaf, number in portion.leaves.items()}
+                batch = tree.fill(budget)
+            else:  # with one shape there is nothing to predict
+                batch = yield from tree.fill_in_steps(budget, 0 if len(plan.shapes) > 1 else 1)
+            given = {node.client: count for node, count in batch.leaves.items()}
             yield
-            more = [
-                (client, tasks[of[client]].multiple(number)[1]) for client, number in given.items()
+            new = [
+                (client, task[shapes[client]].multiple(count)[1]) for client, count in given.items()
             ]
-            table = yield from self._laid(deal, of, given)
-            if table is not None and self._unanswered.admits([*deal.gifts, *more]):
-                for client, scalars in more:
-                    self._books.count(client, scalars, given[client])
-                deal.table = table
-                deal.gifts += more
-                return bool(more)
+            table = yield from self._packed(plan, shapes, given)
+            if table is not None and self._limit.admits([*plan.allocations, *new]):
+                for client, scalars in new:
+                    self._builder.count(client, scalars, given[client])
+                plan.table = table
+                plan.allocations += new
+                return bool(new)
             part //= 2
         return False
 
-    def _laid(
-        self, deal: BulkPlan, of: Mapping[Client, TaskShape], given: Mapping[Client, int]
+    def _packed(
+        self, plan: BulkPlan, shapes: Mapping[Client, TaskShape], given: Mapping[Client, int]
     ) -> Cooperative[PackingTable | None]:
-        """Return the table with all this laid on it; None: not all fits."""
-        by_size: dict[TaskShape, list[tuple[Client, int]]] = {size: [] for size in deal.sizes}
+        """Return a copy of the table with the given tasks placed; None if some tasks do not fit.
+
+        Args:
+            plan: The plan.
+            shapes: The shape of each client.
+            given: The number of times that each client gets its shape.
+        """
+        by_shape: dict[TaskShape, list[tuple[Client, int]]] = {shape: [] for shape in plan.shapes}
         for client, number in given.items():
-            by_size[of[client]].append((client, number))
-        table = deal.table.copy()
-        looks = table.looks(len(by_size))
-        for size, those in by_size.items():
-            bit = self._wanting.bit[size.clients[0]]
-            if those and not table.lay(size.needs, bit, those, size.number, looks):
+            by_shape[shapes[client]].append((client, number))
+        table = plan.table.copy()
+        probe_limit = table.probe_limit(len(by_shape))
+        for shape, tasks in by_shape.items():
+            bit = self._index.bit[shape.clients[0]]
+            if tasks and not table.pack(shape.needs, bit, tasks, shape.number, probe_limit):
                 return None
             yield
         return table
 
-    def _gather(self, deal: BulkPlan, sizes: list[TaskShape], *, out: bool = False) -> int:
-        """Leave agents on the table that are of use for some sizes, or, out, those that are not."""
-        those = self._bits(sizes)
+    def _regroup(self, plan: BulkPlan, shapes: list[TaskShape], *, out: bool = False) -> int:
+        """Keep the agents that can hold a task of some shapes, or with `out`, drop these agents.
 
-        def useful(fitting: int) -> bool:
-            return bool(fitting & those) is not out
+        Returns:
+            The number of agents kept.
+        """
+        clients = self._clients_of(shapes)
 
-        return deal.table.gather(those | self._bits(deal.sizes), useful)
+        def useful(fitting: ClientMask) -> bool:
+            return bool(fitting & clients) is not out
+
+        return plan.table.regroup(clients | self._clients_of(plan.shapes), useful)
 
     def _fewest(self, agent: Agent) -> dict[Client, tuple[ClientTask, int]]:
-        """Return what clients get of agents like one, and how often at least."""
+        """Return each client's task and the least number of tasks that the client accepts.
+
+        Clients with unknown demand get a whole agent as their task.
+
+        Args:
+            agent: An agent that represents the group.
+        """
         free, tasks, fewest = (
             agent.available,
             dict[int, ClientTask](),
             dict[Client, tuple[ClientTask, int]](),
         )
         whole = Quantities(free.divisible)
-        for client in self._wanting.bit:
-            demand = self._wanting.tasks.get(client, whole)
+        for client in self._index.bit:
+            demand = self._index.tasks.get(client, whole)
             task = tasks.get(id(demand))
             if task is None:
                 task = tasks[id(demand)] = task_of(demand, free.counted)
-            number = self._books.fewest(client, task.needs)
+            number = self._builder.fewest(client, task.needs)
             if number:
                 fewest[client] = task, number
         return fewest
 
-    def _sizes(
-        self, fewest: Mapping[Client, tuple[ClientTask, int]], parts: Iterable[int]
+    def _shapes(
+        self, fewest: Mapping[Client, tuple[ClientTask, int]], classes: Iterable[ClientMask]
     ) -> list[TaskShape]:
-        """Return the sizes of those who can be dealt tasks, parted by on which agents."""
-        part = {bit: number for number, bits in enumerate(parts) for bit in ones(bits)}
-        found: dict[tuple[ClientTask, int, int], TaskShape] = {}
+        """Return the task shapes of all clients: task, least number and eligible agents.
+
+        Args:
+            fewest: The task of each client and the least number of tasks to allocate.
+            classes: The classes of clients that are eligible on the same agents.
+        """
+        class_of = {bit: number for number, bits in enumerate(classes) for bit in ones(bits)}
+        shapes: dict[tuple[ClientTask, int, int], TaskShape] = {}
         for client, (task, number) in fewest.items():
-            bit = self._wanting.bit[client]
-            if bit in part:
-                size = found.setdefault((task, number, part[bit]), TaskShape(task, number))
-                size.clients.append(client)
-        return list(found.values())
+            bit = self._index.bit[client]
+            if bit in class_of:
+                shape = shapes.setdefault((task, number, class_of[bit]), TaskShape(task, number))
+                shape.clients.append(client)
+        return list(shapes.values())
 
-    def _bits(self, sizes: Iterable[TaskShape]) -> int:
-        return sum(self._wanting.bit[client] for size in sizes for client in size.clients)
+    def _clients_of(self, shapes: Iterable[TaskShape]) -> ClientMask:
+        return sum(self._index.bit[client] for shape in shapes for client in shape.clients)
 
-    def _kind(self, agent: Agent, may: int) -> _Kind | None:
-        """Return what agents have in common that are dealt out together; None: this one is not."""
+    def _group_key(self, agent: Agent, eligible: ClientMask) -> _GroupKey | None:
+        """Return a key that all agents of a group share; None for a single agent."""
         free = agent.available
-        if not may & ~self._wanting.unknown or not (free.ordinary and free.all_divisible):
+        if not eligible & ~self._index.unknown_demand or not (free.ordinary and free.all_divisible):
             return None
-        left = tuple(sorted(free.divisible.items())) if self._wanting.unknown else ()
-        return free.counted, left
+        free_amounts = tuple(sorted(free.divisible.items())) if self._index.unknown_demand else ()
+        return free.counted, free_amounts

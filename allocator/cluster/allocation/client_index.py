@@ -1,51 +1,60 @@
-"""Sets of clients, a bit for each: who wants offers, who may use an agent, whose task fits."""
+"""Sets of clients as bitmasks: candidates for offers, clients of roles, tasks that fit."""
 
 from bisect import bisect_right
 from collections.abc import Collection, Container, Iterator, Mapping
+from typing import TypeAlias
 
 from allocator.cluster.agents.ledger import Ledger
 from allocator.cluster.frameworks.framework import Client
 from allocator.cluster.offers.filters import OfferFilters
 from allocator.fairness.quantities import Quantities
 
+ClientMask: TypeAlias = int
+"""A set of clients: an integer in which each client of `ClientIndex` has one bit.
+
+The type is an alias of int, so set operations are plain integer operations without a call. A name
+of this type is a set of clients; a plain int in this package is a number or an amount."""
+
 
 class ClientIndex:
-    """All that can be known of clients before an agent is looked at.
+    """The candidates for offers as bitmasks, indexed by role, constraint and task size.
 
-    Made anew when any of it has changed, O(clients · log clients); a question costs
-    O(m + constraints) operations on sets for m resources, whatever the number of clients.
+    The index holds all facts about clients that do not depend on an agent. The allocator builds a
+    new index when one of these facts has changed, in O(clients · log clients). A query costs O(m +
+    constraints) operations on masks for m resources, whatever the number of clients.
     """
 
     def __init__(self, ledger: Ledger, filters: OfferFilters) -> None:
-        self.everybody = 0
-        """All who want offers."""
-        self.unknown = 0
-        """Of whom it is not known what a task needs."""
-        self.of: dict[str, int] = {}
-        """Those below each user, and each virtual leaf, by name."""
-        self.by_role: dict[str, int] = {}
-        self.client = dict[int, Client]()
-        """By bit."""
-        self.bit = dict[Client, int]()
+        self.candidates: ClientMask = 0
+        """All clients that want offers."""
+        self.unknown_demand: ClientMask = 0
+        """Candidates whose resource needs per task are unknown."""
+        self.by_user: dict[str, ClientMask] = {}
+        """Candidates below each user and each virtual leaf, by the name of the user or leaf."""
+        self.by_role: dict[str, ClientMask] = {}
+        self.client = dict[ClientMask, Client]()
+        """Client of each bit."""
+        self.bit = dict[Client, ClientMask]()
         self.tasks = dict[Client, Quantities]()
-        """What one task needs, where it is known; the same object where it is the same."""
-        of_framework: dict[str, int] = {}
-        alike: dict[frozenset[tuple[str, int]], Quantities] = {}
+        """Resource needs of one task, for clients with a known demand. Equal demands are one
+        object."""
+        by_framework: dict[str, ClientMask] = {}
+        equal_demands: dict[frozenset[tuple[str, int]], Quantities] = {}
         for client in ledger.clients.wanting:
             bit = 1 << filters.slot(client)
             self.client[bit], self.bit[client] = client, bit
-            self.everybody |= bit
-            of_framework[client.framework] = of_framework.get(client.framework, 0) | bit
+            self.candidates |= bit
+            by_framework[client.framework] = by_framework.get(client.framework, 0) | bit
             self.by_role[client.role] = self.by_role.get(client.role, 0) | bit
             for name in ledger.clients.node(client).names:
-                self.of[name] = self.of.get(name, 0) | bit
+                self.by_user[name] = self.by_user.get(name, 0) | bit
             task = ledger.task(client)
             if task is None:
-                self.unknown |= bit
+                self.unknown_demand |= bit
             else:
-                self.tasks[client] = alike.setdefault(frozenset(task.items()), task)
-        self._elsewhere: list[tuple[Collection[str], int]] = [
-            (agents, sum(of_framework.get(framework, 0) for framework in frameworks))
+                self.tasks[client] = equal_demands.setdefault(frozenset(task.items()), task)
+        self._agents_by_constraint: list[tuple[Collection[str], ClientMask]] = [
+            (agents, sum(by_framework.get(framework, 0) for framework in frameworks))
             for agents, frameworks in ledger.placements.groups()
         ]
         self._exclusions = ledger.exclusions
@@ -53,43 +62,61 @@ class ClientIndex:
         self._least = [
             (name, min(amounts))
             for name, (amounts, masks) in self._fitting.items()
-            if not masks[0] & ~self.unknown
+            if not masks[0] & ~self.unknown_demand
         ]
-        """Of what every task needs, the least that one does."""
+        """Smallest need of any task, for each resource that every task with a known demand
+        needs."""
 
-    def unguaranteed(self, guaranteed: Container[str]) -> int:
-        """Return those whose roles have no quota."""
-        mask = self.everybody
+    def unguaranteed(self, guaranteed: Container[str]) -> ClientMask:
+        """Return the candidates whose roles have no quota."""
+        unguaranteed = self.candidates
         if guaranteed:
             for role, clients in self.by_role.items():
                 if role in guaranteed:
-                    mask &= ~clients
-        return mask
+                    unguaranteed &= ~clients
+        return unguaranteed
 
-    def not_on(self, agent: str) -> int:
-        """Return those whose constraint an agent does not meet, or who wish to keep off it."""
-        mask = 0
-        for agents, clients in self._elsewhere:
+    def not_on(self, agent: str) -> ClientMask:
+        """Return the candidates that an agent is closed to.
+
+        The agent does not meet a client's constraint, or the client's offer constraints exclude the
+        agent.
+        """
+        not_allowed = 0
+        for agents, excluded in self._agents_by_constraint:
             if agent not in agents:
-                mask |= clients
+                not_allowed |= excluded
         for client in self._exclusions.of(agent):
-            mask |= self.bit.get(client, 0)
-        return mask
+            not_allowed |= self.bit.get(client, 0)
+        return not_allowed
 
-    def fitting(self, room: Mapping[str, int]) -> int:
-        """Return those one task of whom would fit, of those of whom that is known."""
-        mask = self.everybody & ~self.unknown
+    def fitting(self, capacity: Mapping[str, int]) -> ClientMask:
+        """Return the candidates with a known demand of which one task fits into a capacity.
+
+        Args:
+            capacity: Thousandths of each resource, by name.
+        """
+        fitting = self.candidates & ~self.unknown_demand
         for name, (amounts, masks) in self._fitting.items():
-            mask &= masks[bisect_right(amounts, room.get(name, 0))]
-        return mask
+            fitting &= masks[bisect_right(amounts, capacity.get(name, 0))]
+        return fitting
 
-    def room_for_two(self, room: Mapping[str, int]) -> bool:
-        """Whether two tasks may fit together, for all that is known of them."""
-        return all(room.get(name, 0) >= 2 * least for name, least in self._least)
+    def room_for_two(self, capacity: Mapping[str, int]) -> bool:
+        """Return whether two tasks may fit into a capacity together.
 
-    def _sorted(self) -> dict[str, tuple[list[int], list[int]]]:
-        """Return by name the amounts that tasks need, and who needs no more than each."""
-        needed: dict[str, dict[int, int]] = {}
+        False is certain. True is not: the method compares only the smallest needs of all tasks.
+
+        Args:
+            capacity: Thousandths of each resource, by name.
+        """
+        return all(capacity.get(name, 0) >= 2 * least for name, least in self._least)
+
+    def _sorted(self) -> dict[str, tuple[list[int], list[ClientMask]]]:
+        """Return the distinct needs of tasks in ascending order, and client masks, by resource.
+
+        The mask at place i holds the clients that need no more than the first i of these amounts.
+        """
+        needed: dict[str, dict[int, ClientMask]] = {}
         for client, task in self.tasks.items():
             for name, amount in task.items():
                 by_amount = needed.setdefault(name, {})
@@ -97,17 +124,17 @@ class ClientIndex:
         fitting = {}
         for name, by_amount in needed.items():
             amounts = sorted(by_amount)
-            everybody = self.everybody
-            masks = [everybody & ~sum(by_amount.values())]
+            candidates = self.candidates
+            masks = [candidates & ~sum(by_amount.values())]
             for amount in amounts:
                 masks.append(masks[-1] | by_amount[amount])
             fitting[name] = amounts, masks
         return fitting
 
 
-def ones(bits: int) -> Iterator[int]:
-    """Go through the bits of a number."""
+def ones(bits: ClientMask) -> Iterator[ClientMask]:
+    """Yield each set bit of a mask as a mask of its own, lowest first."""
     while bits:
-        low = bits & -bits
-        yield low
-        bits ^= low
+        lowest = bits & -bits
+        yield lowest
+        bits ^= lowest

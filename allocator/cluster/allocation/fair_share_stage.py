@@ -1,4 +1,4 @@
-"""The second stage of a run: fair shares (§3.4)."""
+"""Second stage of an allocation cycle: fair shares (§3.4)."""
 
 from bisect import bisect_left
 from collections.abc import Iterable
@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from allocator.cluster.agents.agent import Agent
-from allocator.cluster.allocation.client_index import ClientIndex
+from allocator.cluster.allocation.client_index import ClientIndex, ClientMask
 from allocator.cluster.allocation.offer_builder import OfferBuilder
 from allocator.cluster.allocation.progressive_filling import (
     CapacityBudget,
@@ -22,199 +22,219 @@ from allocator.cluster.quota import top_level
 from allocator.cluster.resources import NOTHING, Resources
 from allocator.fairness.quantities import Quantities
 
-Laid: TypeAlias = tuple[Client, ClientTask, int]
-"""So many tasks of a client, which have been counted, and which one agent has room for."""
+PlacedTasks: TypeAlias = tuple[Client, ClientTask, int]
+"""A client, its task, and the number of these tasks placed on one agent by bulk allocation.
+
+The sorter view has counted these tasks already."""
 
 
 @dataclass(slots=True)
 class _AgentAllocation:
-    """One agent's turn."""
+    """The allocation of one agent in one cycle."""
 
     agent: Agent
-    may: int
-    """Those who do not refuse all there is, and may use the agent."""
-    room: dict[str, int]
-    """What can still be taken for tasks, by name."""
-    done: int = 0
-    """Those who cannot have more of what is there."""
-    counted: dict[Client, tuple[ClientTask, int]] = field(default_factory=dict)
-    """Tasks that have been given but not been cut out of what the agent has free."""
+    allowed: ClientMask
+    """Clients that may use the agent and do not decline all its resources."""
+    capacity: dict[str, int]
+    """Thousandths still available for tasks, by resource."""
+    exhausted: ClientMask = 0
+    """Clients that can be allocated no more of this agent."""
+    uncut: dict[Client, tuple[ClientTask, int]] = field(default_factory=dict)
+    """Tasks that are allocated, but not yet subtracted from the agent's available resources."""
     tasks: dict[Client, Resources] = field(default_factory=dict)
-    """What clients with a known demand have been given otherwise, in order of the first of it.
-    Whoever is in here, or counted, has what it would take an offer of."""
+    """Other allocations to clients with a known demand, in the order of their first allocation.
+
+    A client with an entry here or in `uncut` has reached the minimum for an offer."""
 
     def count(self, client: Client, task: ClientTask, number: int) -> None:
-        """Note tasks that are not cut out yet."""
-        before = self.counted.get(client)
-        self.counted[client] = task, number + (before[1] if before is not None else 0)
+        """Add tasks that are not yet subtracted from the agent's available resources."""
+        before = self.uncut.get(client)
+        self.uncut[client] = task, number + (before[1] if before is not None else 0)
 
 
 class FairShareStage:
-    """Serves the clients in order, on one agent after the other."""
+    """Allocates agents one after the other to clients in sorter order."""
 
-    def __init__(self, books: OfferBuilder, wanting: ClientIndex, walk: RoleTreeIterator) -> None:
-        self._books = books
-        self._wanting = wanting
-        self._walk = walk
-        self._quotas = bool(books.quotas)
+    def __init__(self, builder: OfferBuilder, index: ClientIndex, roles: RoleTreeIterator) -> None:
+        self._builder = builder
+        self._index = index
+        self._roles = roles
+        self._quotas = bool(builder.quotas)
         self._stride = 1
-        """One task less than the first got the last time: agents are alike, and what is left is
-        found at once, where too much would have to be halved."""
+        """One task less than the first client got of the last agent.
+
+        Agents are often identical, so the search for the next number of tasks begins there. A start
+        that is too high costs repeated halving; the result is the same."""
         self._tasks: dict[tuple[int, frozenset[str], str], ClientTask] = {}
 
-    def serve(self, agent: Agent, may: int, laid: Iterable[Laid] = ()) -> None:
-        """Serve those who may use an agent until it has nothing left for anybody.
+    def serve(self, agent: Agent, allowed: ClientMask, placed: Iterable[PlacedTasks] = ()) -> None:
+        """Allocate an agent to allowed clients until no client can be allocated more.
 
         Args:
             agent: The agent.
-            may: Those who may use it.
-            laid: What is given before.
+            allowed: Clients that may use the agent and do not decline all its resources.
+            placed: Tasks placed by bulk allocation; their clients get them first.
         """
-        turn = _AgentAllocation(agent, may, _room(agent))
-        for client, task, number in laid:
-            turn.count(client, task, number)
+        state = _AgentAllocation(agent, allowed, _divisible(agent))
+        for client, task, number in placed:
+            state.count(client, task, number)
             for name, amount in task.needs.items():
-                turn.room[str(name)] -= number * amount
-        self._fill(turn)
-        for client, tasks in turn.tasks.items():
-            self._books.make(agent, client, tasks)
+                state.capacity[str(name)] -= number * amount
+        self._fill(state)
+        for client, tasks in state.tasks.items():
+            self._builder.make(agent, client, tasks)
 
-    def _fill(self, turn: _AgentAllocation) -> None:
-        """Give in order, until nobody is left who can have anything."""
-        while free := turn.agent.available:
-            room = self._room(turn)
-            live = self._live(turn, free, room)
-            if not live:
+    def _fill(self, state: _AgentAllocation) -> None:
+        """Allocate in sorter order until no client can be allocated more."""
+        while free := state.agent.available:
+            capacity = self._capacity(state)
+            eligible = self._eligible(state, free, capacity)
+            if not eligible:
                 break
-            if live & ~self._wanting.unknown and self._wanting.room_for_two(room):
-                tree = self._walk.tree(
-                    turn.agent, live, lambda client, below: self._leaf(turn, client, below=below)
+            if eligible & ~self._index.unknown_demand and self._index.room_for_two(capacity):
+                tree = self._roles.tree(
+                    state.agent, eligible, lambda client, deep: self._node(state, client, deep=deep)
                 )
                 if tree is None:
-                    continue  # who has been found out not to be able to use it is done
-                portion = tree.fill(CapacityBudget(room.items(), self._limit), self._stride)
-                if portion.number:
-                    self._stride = max(next(iter(portion.leaves.values())) - 1, 1)
-                    self._count(turn, portion)
+                    continue  # clients that cannot use the agent are exhausted now
+                batch = tree.fill(CapacityBudget(capacity.items(), self._limit), self._stride)
+                if batch.number:
+                    self._stride = max(next(iter(batch.leaves.values())) - 1, 1)
+                    self._count(state, batch)
                     continue
-            self._step(turn, live)
-        if turn.counted:
-            self._cut(turn)
+            self._step(state, eligible)
+        if state.uncut:
+            self._cut(state)
 
-    def _room(self, turn: _AgentAllocation) -> dict[str, int]:
-        """Return how much of what an agent has can be taken for tasks under all guarantees."""
-        room = dict(turn.room)
+    def _capacity(self, state: _AgentAllocation) -> dict[str, int]:
+        """Return the agent's capacity for tasks that leaves all quota guarantees satisfiable."""
+        capacity = dict(state.capacity)
         if self._quotas:
-            slack = self._books.headroom.slack(room)
+            slack = self._builder.headroom.slack(capacity)
             if slack is None:
                 return {}
             for name, amount in slack.items():
-                room[name] = min(room[name], amount)
-        return room
+                capacity[name] = min(capacity[name], amount)
+        return capacity
 
     def _limit(self, name: Name) -> int:
-        """Return how much can be taken within a role's limits; of what is not there, nothing."""
+        """Return the remaining quota limit of a role for a resource; 0 without a role."""
         if isinstance(name, str):
             return 0
-        return self._books.headroom.left(*name) or 0
+        return self._builder.headroom.left(*name) or 0
 
-    def _live(self, turn: _AgentAllocation, free: Resources, room: dict[str, int]) -> int:
-        """Return those who may get something now, as far as that can be told of all at once."""
-        may = turn.may & ~turn.done
-        live = may & self._wanting.fitting(room)
-        if any(turn.room.values()) or not free.all_divisible:
-            live |= may & self._wanting.unknown
-        if not free.ordinary:  # what is not for everybody comes with the first task
-            fresh = may & ~self._wanting.unknown & ~live
-            for client in (*turn.tasks, *turn.counted):
-                fresh &= ~self._wanting.bit[client]
-            live |= fresh
-        return live
+    def _eligible(
+        self, state: _AgentAllocation, free: Resources, capacity: dict[str, int]
+    ) -> ClientMask:
+        """Return the clients that may be allocated resources now.
 
-    def _leaf(self, turn: _AgentAllocation, client: Client, *, below: bool) -> ClientNode | None:
-        agent = turn.agent
-        if self._books.usable(agent, client) is None:
-            turn.done |= self._wanting.bit[client]
+        The masks rule out many clients at once. A remaining client may still be unable to use the
+        agent.
+        """
+        allowed = state.allowed & ~state.exhausted
+        eligible = allowed & self._index.fitting(capacity)
+        if any(state.capacity.values()) or not free.all_divisible:
+            eligible |= allowed & self._index.unknown_demand
+        if not free.ordinary:  # restricted resources come with the first task
+            fresh = allowed & ~self._index.unknown_demand & ~eligible
+            for client in (*state.tasks, *state.uncut):
+                fresh &= ~self._index.bit[client]
+            eligible |= fresh
+        return eligible
+
+    def _node(self, state: _AgentAllocation, client: Client, *, deep: bool) -> ClientNode | None:
+        agent = state.agent
+        if self._builder.usable(agent, client) is None:
+            state.exhausted |= self._index.bit[client]
             return None
-        demand = self._wanting.tasks.get(client)
+        demand = self._index.tasks.get(client)
         if demand is None:
             return ClientNode(client, None)
         task = self._task_of(client, demand, agent.available.counted)
-        fresh = client not in turn.tasks and client not in turn.counted
+        fresh = client not in state.tasks and client not in state.uncut
         if fresh and (
-            below
+            deep
             or not agent.available.ordinary
-            or not self._books.surely_wanted(agent, client, task.needs)
+            or not self._builder.surely_wanted(agent, client, task.needs)
         ):
             return ClientNode(client, None)
         return ClientNode(client, task)
 
     def _task_of(self, client: Client, demand: Quantities, counted: frozenset[str]) -> ClientTask:
-        """Return what a task takes of agents where so much is counted, and of a role's limits."""
+        """Return a client's task, with its needs within the limits of the client's role.
+
+        Args:
+            client: The client.
+            demand: Thousandths that one task needs, by resource.
+            counted: Names of the agent's resources that exist in whole units only.
+        """
         top = top_level(client.role)
         limited = frozenset[str]()
-        if self._quotas and top in self._books.quotas:
-            left = self._books.headroom.left
-            limited = frozenset(name for name in demand if left(top, name) is not None)
+        if self._quotas and top in self._builder.quotas:
+            remaining = self._builder.headroom.left
+            limited = frozenset(name for name in demand if remaining(top, name) is not None)
         key = id(demand), counted, top if limited else ""
         task = self._tasks.get(key)
         if task is None:
             task = self._tasks[key] = task_of(demand, counted, top, limited)
         return task
 
-    def _count(self, turn: _AgentAllocation, portion: TaskBatch) -> None:
-        """Give tasks, which are cut out of what the agent has free when somebody needs to know."""
-        for name in turn.room:
-            turn.room[name] -= portion.needs.get(name, 0)
-        for leaf, number in portion.leaves.items():
-            assert leaf.task is not None
-            client, (_needs, scalars, _gifts) = leaf.client, leaf.task.multiple(number)
-            self._books.count(client, scalars, number)
+    def _count(self, state: _AgentAllocation, batch: TaskBatch) -> None:
+        """Record a batch of tasks, to be subtracted from the agent's available resources later."""
+        for name in state.capacity:
+            state.capacity[name] -= batch.needs.get(name, 0)
+        for node, number in batch.leaves.items():
+            assert node.task is not None
+            client, (_needs, scalars, _count) = node.client, node.task.multiple(number)
+            self._builder.count(client, scalars, number)
             if self._quotas:
-                self._books.headroom.give(client.role, scalars)
-            turn.count(client, leaf.task, number)
-        if self._walk.per_machine:
-            self._cut(turn)
+                self._builder.headroom.give(client.role, scalars)
+            state.count(client, node.task, number)
+        if self._roles.per_machine:
+            self._cut(state)
 
-    def _cut(self, turn: _AgentAllocation) -> None:
-        for client, (task, number) in turn.counted.items():
-            tasks = self._books.cut(turn.agent, task.needs, number)
-            self._books.book(turn.agent, client, tasks)
-            before = turn.tasks.get(client)
-            turn.tasks[client] = tasks if before is None else before + tasks
-        turn.counted.clear()
+    def _cut(self, state: _AgentAllocation) -> None:
+        for client, (task, number) in state.uncut.items():
+            tasks = self._builder.cut(state.agent, task.needs, number)
+            self._builder.book(state.agent, client, tasks)
+            before = state.tasks.get(client)
+            state.tasks[client] = tasks if before is None else before + tasks
+        state.uncut.clear()
 
-    def _step(self, turn: _AgentAllocation, live: int) -> None:
-        """Give the first client in order that can have something what it is to have now."""
-        if turn.counted:
-            self._cut(turn)
-        agent, books = turn.agent, self._books
-        for client in self._walk.clients(agent, live):
-            bit = self._wanting.bit[client]
-            usable = books.usable(agent, client)
-            demand = self._wanting.tasks.get(client)
+    def _step(self, state: _AgentAllocation, eligible: ClientMask) -> None:
+        """Allocate the next share to the first eligible client in order that can use one."""
+        if state.uncut:
+            self._cut(state)
+        agent, builder = state.agent, self._builder
+        for client in self._roles.clients(agent, eligible):
+            bit = self._index.bit[client]
+            usable = builder.usable(agent, client)
+            demand = self._index.tasks.get(client)
             if usable is not None and demand is not None:
-                give = self._next(turn, client, usable, demand)
-                if give:
-                    before = turn.tasks.get(client, NOTHING)
-                    turn.tasks[client] = before + give
-                    books.charge(agent, client, give)
-                    turn.room = _room(agent)
+                share = self._next(state, client, usable, demand)
+                if share:
+                    before = state.tasks.get(client, NOTHING)
+                    state.tasks[client] = before + share
+                    builder.charge(agent, client, share)
+                    state.capacity = _divisible(agent)
                     return
-            turn.done |= bit
+            state.exhausted |= bit
             if usable is not None and demand is None:
-                give = self._within_quota(client.role, usable)
-                if give and books.wanted(agent, client, give):
-                    books.give(agent, client, give)
+                share = self._within_quota(client.role, usable)
+                if share and builder.wanted(agent, client, share):
+                    builder.allocate(agent, client, share)
                     if self._quotas:
-                        books.headroom.give(client.role, give.plain.scalars)
-                    turn.room = _room(agent)
+                        builder.headroom.give(client.role, share.plain.scalars)
+                    state.capacity = _divisible(agent)
                     return
-        turn.done |= live
+        state.exhausted |= eligible
 
     def _within_quota(self, role: str, usable: Resources) -> Resources:
-        """Leave out what the role's limits forbid, or others' guarantees may still ask for."""
-        headroom = self._books.headroom
+        """Return usable resources without the part that quotas forbid.
+
+        The role's limits forbid some resources; unmet guarantees of other roles forbid others.
+        """
+        headroom = self._builder.headroom
         if not self._quotas or headroom.admits(role, usable.plain.scalars):
             return usable
         special = usable.where(lambda kind: not (kind.plain and kind.scalar))
@@ -223,51 +243,51 @@ class FairShareStage:
         return special + headroom.within(role, usable.plain.where(lambda kind: kind.scalar))
 
     def _next(
-        self, turn: _AgentAllocation, client: Client, usable: Resources, demand: Quantities
+        self, state: _AgentAllocation, client: Client, usable: Resources, demand: Quantities
     ) -> Resources:
-        """Return what one more task takes.
+        """Return the share for a client's next task.
 
-        At first it is the least number of tasks that the client would take an offer of, with all
-        that is not for everybody.
+        The first share is the least number of tasks that the client accepts as an offer. The first
+        share also includes all resources that are not open to every client.
         """
-        books = self._books
-        give = usable.plain.taken(demand)
-        if give is None or not self._admits(client.role, give):
-            give = NOTHING
-        if client not in turn.tasks:
+        builder = self._builder
+        share = usable.plain.taken(demand)
+        if share is None or not self._admits(client.role, share):
+            share = NOTHING
+        if client not in state.tasks:
             special = NOTHING if usable.ordinary else usable.where(lambda kind: not kind.plain)
-            several, give = bool(give), special + give
-            if not books.wanted(turn.agent, client, give):
-                give = self._least(turn, client, special, demand) if several else NOTHING
+            several, share = bool(share), special + share
+            if not builder.wanted(state.agent, client, share):
+                share = self._least(state, client, special, demand) if several else NOTHING
         if self._quotas:
-            books.headroom.give(client.role, give.plain.scalars)
-        return give
+            builder.headroom.give(client.role, share.plain.scalars)
+        return share
 
-    def _admits(self, role: str, give: Resources) -> bool:
-        return not self._quotas or self._books.headroom.admits(role, give.scalars)
+    def _admits(self, role: str, share: Resources) -> bool:
+        return not self._quotas or self._builder.headroom.admits(role, share.scalars)
 
     def _least(
-        self, turn: _AgentAllocation, client: Client, special: Resources, demand: Quantities
+        self, state: _AgentAllocation, client: Client, special: Resources, demand: Quantities
     ) -> Resources:
-        """Return the least number of tasks, more than one, that a client takes beside the rest."""
-        agent, books = turn.agent, self._books
+        """Return the share with the least number of tasks, at least two, that a client accepts."""
+        agent, builder = state.agent, self._builder
         task = self._task_of(client, demand, agent.available.counted)
-        most = (
+        limit = (
             ClientNode(client, task)
-            .fill(CapacityBudget(self._room(turn).items(), self._limit))
+            .fill(CapacityBudget(self._capacity(state).items(), self._limit))
             .number
         )
 
         def tasks(number: int) -> Resources:
-            return special + books.cut(agent, task.needs, number)
+            return special + builder.cut(agent, task.needs, number)
 
         number = 2 + bisect_left(
-            range(2, most + 1), True, key=lambda n: books.wanted(agent, client, tasks(n))
+            range(2, limit + 1), True, key=lambda count: builder.wanted(agent, client, tasks(count))
         )
-        return tasks(number) if number <= most else NOTHING
+        return tasks(number) if number <= limit else NOTHING
 
 
-def _room(agent: Agent) -> dict[str, int]:
+def _divisible(agent: Agent) -> dict[str, int]:
     return dict(agent.available.divisible.items())
 
 
@@ -277,11 +297,18 @@ def task_of(
     top: str = "",
     limited: frozenset[str] = frozenset(),
 ) -> ClientTask:
-    """Return what a task takes of agents where so much is counted, and of a role's limits."""
+    """Return a task's needs on agents and within role limits.
+
+    Args:
+        demand: Thousandths that one task needs, by resource.
+        counted: Names of the agent's resources that exist in whole units only.
+        top: The top-level role of the client.
+        limited: Names of the resources that have a quota limit for this role.
+    """
     needs: Needs = {
         name: -(-amount // 1000) * 1000 if name in counted else amount
         for name, amount in demand.items()
     }
-    scalars = Quantities({name: n for name, n in demand.items() if name not in counted})
+    scalars = Quantities({name: amount for name, amount in demand.items() if name not in counted})
     needs |= {(top, name): amount for name, amount in scalars.items() if name in limited}
     return ClientTask(needs, scalars)

@@ -1,4 +1,4 @@
-"""Progressive filling: the client that is first in order gets the next task, until none fits."""
+"""Progressive filling: the first client in sorter order gets the next task, until no task fits."""
 
 from bisect import bisect_left, bisect_right, insort
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -12,17 +12,17 @@ from allocator.fairness.quantities import Quantities
 from allocator.fairness.sorter_snapshot import Position, SortKey
 
 Name: TypeAlias = str | tuple[str, str]
-"""Of what there is only so much: a resource, or a resource within the limits of a role."""
+"""A limited amount: of a resource, or of (role, resource) within the role's quota limit."""
 Needs: TypeAlias = dict[Name, int]
-"""In thousandths."""
+"""Amounts in thousandths, by name."""
 
 
 class ClientTask:
-    """What a task takes, and multiples of that; each is made once, and known by what it is.
+    """The needs of one task, and cached multiples. Tasks are compared by identity.
 
     Args:
-        needs: Thousandths by name, whole ones of what is counted.
-        scalars: What of it counts as held.
+        needs: Thousandths by name; multiples of 1000 for resources that exist in whole units only.
+        scalars: The quantities of one task that count as held.
     """
 
     __slots__ = ("_multiples", "needs", "scalars")
@@ -33,114 +33,122 @@ class ClientTask:
         self._multiples: dict[int, tuple[Needs, Quantities, int]] = {}
 
     def multiple(self, number: int) -> tuple[Needs, Quantities, int]:
-        """Return what so many tasks take, what of it counts as held, and in how many gifts."""
-        found = self._multiples.get(number)
-        if found is None:
+        """Return the needs of several tasks, the quantities held, and the allocation count."""
+        known = self._multiples.get(number)
+        if known is None:
             needs = {name: number * amount for name, amount in self.needs.items()}
             scalars = self.scalars.times(number)
-            found = self._multiples[number] = needs, scalars, number if scalars else 0
-        return found
+            known = self._multiples[number] = needs, scalars, number if scalars else 0
+        return known
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TaskBatch:
-    """What a number of tasks, given one by one, comes to."""
+    """A number of tasks, allocated one by one, in total."""
 
     number: int
     leaves: "dict[ClientNode, int]"
     needs: Needs
-    """What they take of an agent, by name."""
+    """Thousandths taken of an agent, by name."""
     scalars: Quantities
-    """What of that counts as held."""
-    gifts: int
-    """How many of the tasks have scalars: only these are seen by the order."""
+    """The quantities that count as held."""
+    allocations: int
+    """The number of tasks with scalars. The sorter counts only these tasks."""
 
 
 NONE = TaskBatch(0, {}, {}, Quantities(), 0)
-"""No task."""
+"""A batch without tasks."""
 
 
 class ClientNode:
-    """A client, each of whose tasks needs the same; without a task, it is not known ahead.
+    """A client of which all tasks have the same needs.
 
     Args:
-        client: Who it is.
-        task: What it gets next, and after that; None: nothing that can be counted ahead.
+        client: The client.
+        task: The client's next task and all later ones; None if no task can be counted ahead.
     """
 
-    __slots__ = ("_portions", "client", "task")
+    __slots__ = ("_batches", "client", "task")
 
     def __init__(self, client: Client, task: ClientTask | None) -> None:
         self.client = client
         self.task = task
-        self._portions: dict[int, TaskBatch] = {0: NONE}
+        self._batches: dict[int, TaskBatch] = {0: NONE}
 
-    def portion(self, number: int) -> TaskBatch:
-        """Return what so many tasks come to; nothing without a task."""
-        portion = self._portions.get(number)
-        if portion is None:
+    def batch(self, number: int) -> TaskBatch:
+        """Return a batch of several tasks; an empty batch if no task can be counted ahead."""
+        batch = self._batches.get(number)
+        if batch is None:
             if self.task is None:
                 return NONE
-            needs, scalars, gifts = self.task.multiple(number)
-            portion = self._portions[number] = TaskBatch(
-                number, {self: number}, needs, scalars, gifts
+            needs, scalars, allocations = self.task.multiple(number)
+            batch = self._batches[number] = TaskBatch(
+                number, {self: number}, needs, scalars, allocations
             )
-        return portion
+        return batch
 
-    def fill(self, room: "CapacityBudget", _stride: int = 0) -> TaskBatch:
-        """Return as many tasks as there is room for."""
+    def fill(self, budget: "CapacityBudget", _stride: int = 0) -> TaskBatch:
+        """Return the largest batch that the budget admits."""
         if self.task is None:
             return NONE
-        most = min(room.left[name] // amount for name, amount in self.task.needs.items())
-        return self.portion(max(most, 0))
+        number = min(budget.left[name] // amount for name, amount in self.task.needs.items())
+        return self.batch(max(number, 0))
 
 
-def together(portions: list[TaskBatch]) -> TaskBatch:
-    """Return what portions come to together."""
-    portions = [portion for portion in portions if portion.number]
-    if len(portions) == 1:
-        return portions[0]
+def combined(batches: list[TaskBatch]) -> TaskBatch:
+    """Return the total of several batches of different clients."""
+    batches = [batch for batch in batches if batch.number]
+    if len(batches) == 1:
+        return batches[0]
     leaves: dict[ClientNode, int] = {}
     tasks: dict[ClientTask, int] = {}
-    for portion in portions:
-        for leaf, number in portion.leaves.items():
-            assert leaf.task is not None
-            leaves[leaf] = number
-            tasks[leaf.task] = tasks.get(leaf.task, 0) + number
+    for batch in batches:
+        for node, number in batch.leaves.items():
+            assert node.task is not None
+            leaves[node] = number
+            tasks[node.task] = tasks.get(node.task, 0) + number
     needs: Needs = {}
-    scalars, gifts = Quantities(), 0
-    for task, number in tasks.items():  # which are few: many have tasks alike
-        more, held, times = task.multiple(number)
-        scalars, gifts = scalars + held, gifts + times
-        for name, amount in more.items():
+    scalars, allocations = Quantities(), 0
+    for task, number in tasks.items():  # few: many clients have the same task
+        task_needs, held, count = task.multiple(number)
+        scalars, allocations = scalars + held, allocations + count
+        for name, amount in task_needs.items():
             needs[name] = needs.get(name, 0) + amount
-    return TaskBatch(sum(leaves.values()), leaves, needs, scalars, gifts)
+    return TaskBatch(sum(leaves.values()), leaves, needs, scalars, allocations)
 
 
 class Budget(Protocol):
-    """How much may be given."""
+    """A limit on further allocations."""
 
     depth: int
-    """How many levels are to be kept."""
+    """The number of level budgets nested in this budget."""
 
     def copy(self) -> Self:
-        """Return one of its own."""
+        """Return an independent copy."""
 
-    def admits(self, portion: TaskBatch, before: TaskBatch) -> bool:
-        """Whether there is enough for a portion, of which a part has been given before."""
+    def admits(self, batch: TaskBatch, given: TaskBatch) -> bool:
+        """Return whether the budget admits a batch.
 
-    def spend(self, portion: TaskBatch, before: TaskBatch) -> None:
-        """Give it."""
+        Args:
+            batch: The batch in total.
+            given: The part of the batch that is spent already.
+        """
 
-    def of(self, before: Self) -> float:
-        """Return how often what has been spent since may be spent again."""
+    def spend(self, batch: TaskBatch, given: TaskBatch) -> None:
+        """Spend a batch, except for the part that is spent already."""
 
-    def parts(self, portion: TaskBatch, before: TaskBatch) -> dict[Name, float]:
-        """Return which part of all that is left a portion takes; likewise."""
+    def repeats(self, earlier: Self) -> float:
+        """Return how often the amount spent since an earlier copy may be spent again."""
+
+    def shares(self, batch: TaskBatch, given: TaskBatch) -> dict[Name, float]:
+        """Return the share of the remaining budget that a batch takes, by name.
+
+        The part of the batch that is spent already does not count.
+        """
 
 
 class _Left(dict[Name, int]):
-    """What is left, by name; what has not been asked for is looked up."""
+    """Remaining amounts by name; amounts of other names are looked up when first read."""
 
     __slots__ = ("unasked",)
 
@@ -153,58 +161,60 @@ class _Left(dict[Name, int]):
 
 
 class CapacityBudget:
-    """What an agent has left, by name.
+    """The remaining capacity of an agent, by name.
 
     Args:
-        left: How much of what it has, by name.
-        unasked: Returns how much there is of anything else, as within the limits of a role.
+        left: Remaining thousandths of the agent's resources, by name.
+        unasked: Returns the remaining amount of any other name, for example within a role's limit.
     """
 
     __slots__ = ("left",)
     depth = 0
 
-    def __init__(self, left: Iterable[tuple[Name, int]], unasked: Callable[[Name], int]) -> None:
-        self.left = _Left(left, unasked)
+    def __init__(
+        self, remaining: Iterable[tuple[Name, int]], unasked: Callable[[Name], int]
+    ) -> None:
+        self.left = _Left(remaining, unasked)
 
     def copy(self) -> "CapacityBudget":
-        """Return one of its own."""
+        """Return an independent copy."""
         return CapacityBudget(self.left.items(), self.left.unasked)
 
-    def admits(self, portion: TaskBatch, before: TaskBatch) -> bool:
-        """Whether there is enough for a portion, of which a part has been given before."""
-        given = before.needs
-        for name, amount in portion.needs.items():
-            if amount - given.get(name, 0) > self.left[name]:
+    def admits(self, batch: TaskBatch, given: TaskBatch) -> bool:
+        """Return whether the capacity suffices for a batch of which a part is spent already."""
+        needs = given.needs
+        for name, amount in batch.needs.items():
+            if amount - needs.get(name, 0) > self.left[name]:
                 return False
         return True
 
-    def spend(self, portion: TaskBatch, before: TaskBatch) -> None:
-        """Give it."""
-        given = before.needs
-        for name, amount in portion.needs.items():
+    def spend(self, batch: TaskBatch, given: TaskBatch) -> None:
+        """Subtract a batch, except for the part that is spent already."""
+        needs = given.needs
+        for name, amount in batch.needs.items():
             if amount:
-                self.left[name] -= amount - given.get(name, 0)
+                self.left[name] -= amount - needs.get(name, 0)
 
-    def of(self, before: "CapacityBudget") -> float:
-        """Return how often what has been spent since may be spent again."""
+    def repeats(self, earlier: "CapacityBudget") -> float:
+        """Return how often the amount spent since an earlier copy may be spent again."""
         return min(
-            left / (before.left[name] - left)
-            for name, left in self.left.items()
-            if left < before.left[name]
+            free / (earlier.left[name] - free)
+            for name, free in self.left.items()
+            if free < earlier.left[name]
         )
 
-    def parts(self, portion: TaskBatch, before: TaskBatch) -> dict[Name, float]:
-        """Return which part of all that is left a portion takes; likewise."""
-        given = before.needs
+    def shares(self, batch: TaskBatch, given: TaskBatch) -> dict[Name, float]:
+        """Return the share of the remaining capacity that a batch takes, by name."""
+        needs = given.needs
         return {
-            name: (amount - given.get(name, 0)) / left if (left := self.left[name]) else inf
-            for name, amount in portion.needs.items()
-            if amount > given.get(name, 0)
+            name: (amount - needs.get(name, 0)) / free if (free := self.left[name]) else inf
+            for name, amount in batch.needs.items()
+            if amount > needs.get(name, 0)
         }
 
 
 class CountBudget:
-    """A number of tasks."""
+    """A number of tasks that may still be allocated."""
 
     __slots__ = ("left",)
     depth = 0
@@ -213,159 +223,172 @@ class CountBudget:
         self.left = left
 
     def copy(self) -> "CountBudget":
-        """Return one of its own."""
+        """Return an independent copy."""
         return CountBudget(self.left)
 
-    def admits(self, portion: TaskBatch, before: TaskBatch) -> bool:
-        """Whether there are enough for a portion, of which a part has been given before."""
-        return portion.number - before.number <= self.left
+    def admits(self, batch: TaskBatch, given: TaskBatch) -> bool:
+        """Return whether the number suffices for a batch of which a part is spent already."""
+        return batch.number - given.number <= self.left
 
-    def spend(self, portion: TaskBatch, before: TaskBatch) -> None:
-        """Give it."""
-        self.left -= portion.number - before.number
+    def spend(self, batch: TaskBatch, given: TaskBatch) -> None:
+        """Subtract a batch, except for the part that is spent already."""
+        self.left -= batch.number - given.number
 
-    def of(self, before: "CountBudget") -> float:
-        """Return how often what has been spent since may be spent again."""
-        return self.left / (before.left - self.left)
+    def repeats(self, earlier: "CountBudget") -> float:
+        """Return how often the number spent since an earlier copy may be spent again."""
+        return self.left / (earlier.left - self.left)
 
-    def parts(self, portion: TaskBatch, before: TaskBatch) -> dict[Name, float]:
-        """Return which part of all that is left a portion takes; likewise."""
-        return {"": (portion.number - before.number) / self.left}
+    def shares(self, batch: TaskBatch, given: TaskBatch) -> dict[Name, float]:
+        """Return the share of the remaining number that a batch takes."""
+        return {"": (batch.number - given.number) / self.left}
 
 
 class LevelBudget:
-    """What leaves a member of a branch before a level, within another budget.
+    """A budget that keeps a member of a role node before a level, within another budget.
 
     Args:
-        level: Before which it surely stays, however arithmetic rounds.
-        holding: Returns where it stands if it holds so much, after so many gifts.
-        holds: What it holds.
-        gifts: How many it has got.
+        level: The member's sort key surely stays before this level, whatever the rounding.
+        key_of: Returns the member's sort key for given holdings and a number of new allocations.
+        holds: The member's current holdings.
+        allocations: The number of allocations that the member has received.
         within: The other budget.
     """
 
-    __slots__ = ("_asked", "_gifts", "_holding", "_holds", "_level", "_place", "_within", "depth")
+    __slots__ = (
+        "_allocations",
+        "_cached_key",
+        "_holds",
+        "_key_of",
+        "_last",
+        "_level",
+        "_within",
+        "depth",
+    )
 
     def __init__(
         self,
         level: SortKey,
-        holding: Callable[[Quantities, int], SortKey],
+        key_of: Callable[[Quantities, int], SortKey],
         holds: Quantities,
-        gifts: int,
+        allocations: int,
         within: Budget,
     ) -> None:
         self._level = level
-        self._holding = holding
+        self._key_of = key_of
         self._holds = holds
-        self._gifts = gifts
+        self._allocations = allocations
         self._within = within
-        self._place: SortKey | None = None
-        """Where it stands; None: nobody has asked."""
-        self._asked: tuple[TaskBatch, TaskBatch, tuple[Quantities, int, SortKey]] | None = None
-        """What was asked for last, which as a rule is spent then."""
+        self._cached_key: SortKey | None = None
+        """The member's current sort key; None until computed."""
+        self._last: tuple[TaskBatch, TaskBatch, tuple[Quantities, int, SortKey]] | None = None
+        """The last batch that `admits` examined, and its result. `spend` usually follows with
+        that batch."""
         self.depth = within.depth + 1
 
     def copy(self) -> "LevelBudget":
-        """Return one of its own."""
+        """Return an independent copy."""
         within = self._within.copy()
-        other = LevelBudget(self._level, self._holding, self._holds, self._gifts, within)
-        other._place = self._place
-        return other
+        budget = LevelBudget(self._level, self._key_of, self._holds, self._allocations, within)
+        budget._cached_key = self._cached_key
+        return budget
 
-    def admits(self, portion: TaskBatch, before: TaskBatch) -> bool:
-        """Whether there is enough for a portion, of which a part has been given before."""
-        return self._within.admits(portion, before) and self._there(portion, before).surely_before(
+    def admits(self, batch: TaskBatch, given: TaskBatch) -> bool:
+        """Return whether the budget admits a batch and the member surely stays before the level."""
+        return self._within.admits(batch, given) and self._key_with(batch, given).surely_before(
             self._level
         )
 
-    def spend(self, portion: TaskBatch, before: TaskBatch) -> None:
-        """Give it."""
-        self._within.spend(portion, before)
-        self._holds, self._gifts, self._place = self._with(portion, before)
-        self._asked = None
+    def spend(self, batch: TaskBatch, given: TaskBatch) -> None:
+        """Spend a batch, except for the part that is spent already."""
+        self._within.spend(batch, given)
+        self._holds, self._allocations, self._cached_key = self._holding_with(batch, given)
+        self._last = None
 
-    def of(self, before: "LevelBudget") -> float:
-        """Return how often what has been spent since may be spent again."""
-        often = self._within.of(before._within)  # noqa: SLF001 - of its own kind
-        moved, left = before._here().to(self._here()), self._here().to(self._level)  # noqa: SLF001
-        return often if not moved or left is None else min(often, left / moved)
+    def repeats(self, earlier: "LevelBudget") -> float:
+        """Return how often the amount spent since an earlier copy may be spent again."""
+        times = self._within.repeats(earlier._within)  # noqa: SLF001 - same class
+        moved, ahead = earlier._key().to(self._key()), self._key().to(self._level)  # noqa: SLF001
+        return times if not moved or ahead is None else min(times, ahead / moved)
 
-    def parts(self, portion: TaskBatch, before: TaskBatch) -> dict[Name, float]:
-        """Return which part of all that is left a portion takes; likewise."""
-        parts = self._within.parts(portion, before)
-        here, left = self._here(), self._here().to(self._level)
-        if left is not None:
-            way = here.to(self._there(portion, before))
-            parts["", str(self.depth)] = way / left if left and way is not None else inf
-        return parts
+    def shares(self, batch: TaskBatch, given: TaskBatch) -> dict[Name, float]:
+        """Return the share of the remaining budget that a batch takes, by name.
 
-    def _here(self) -> SortKey:
-        if self._place is None:
-            self._place = self._holding(self._holds, self._gifts)
-        return self._place
+        The distance to the level counts as a name of its own.
+        """
+        shares = self._within.shares(batch, given)
+        key, ahead = self._key(), self._key().to(self._level)
+        if ahead is not None:
+            step = key.to(self._key_with(batch, given))
+            shares["", str(self.depth)] = step / ahead if ahead and step is not None else inf
+        return shares
 
-    def _there(self, portion: TaskBatch, before: TaskBatch) -> SortKey:
-        """Return where it would stand with a portion."""
-        holds, gifts, place = self._with(portion, before)
-        if place is None:
-            place = self._holding(holds, gifts)
-            self._asked = portion, before, (holds, gifts, place)
-        return place
+    def _key(self) -> SortKey:
+        if self._cached_key is None:
+            self._cached_key = self._key_of(self._holds, self._allocations)
+        return self._cached_key
 
-    def _with(
-        self, portion: TaskBatch, before: TaskBatch
+    def _key_with(self, batch: TaskBatch, given: TaskBatch) -> SortKey:
+        """Return the member's sort key after a batch."""
+        holds, allocations, key = self._holding_with(batch, given)
+        if key is None:
+            key = self._key_of(holds, allocations)
+            self._last = batch, given, (holds, allocations, key)
+        return key
+
+    def _holding_with(
+        self, batch: TaskBatch, given: TaskBatch
     ) -> tuple[Quantities, int, SortKey | None]:
-        """Return what it would hold with a portion, after how many gifts, and where, if known."""
-        asked = self._asked
-        if asked is not None and asked[0] is portion and asked[1] is before:
-            return asked[2]
-        gifts = self._gifts + portion.gifts - before.gifts
-        return self._holds.exchanged(before.scalars, portion.scalars), gifts, None
+        """Return the holdings, the allocation count and, if known, the sort key after a batch."""
+        last = self._last
+        if last is not None and last[0] is batch and last[1] is given:
+            return last[2]
+        allocations = self._allocations + batch.allocations - given.allocations
+        return self._holds.exchanged(given.scalars, batch.scalars), allocations, None
 
 
 _HALVINGS = 20
 _TRAJECTORIES_A_STEP = 50
-"""Ways beyond which each look at all of them is a step."""
+"""With more trajectories, each evaluation of all of them is a step of its own."""
 
 
 class Trajectory(NamedTuple):
-    """How one goes on."""
+    """A member's future: its priority and its demand as functions of its number of tasks."""
 
-    begin: float
-    """Where it stands."""
-    stride: float
-    """How far a task moves it."""
-    part: float
-    """Of what there is, what a task takes."""
+    level: float
+    """Current priority."""
+    slope: float
+    """Change of the priority by one task."""
+    demand: float
+    """Share of the budget that one task takes."""
 
 
 def find_water_level(
-    ways: Sequence[Trajectory], end: float, part: float = 1.0
+    trajectories: Sequence[Trajectory], end: float, limit: float = 1.0
 ) -> Cooperative[float]:
-    """Return how far there is enough for all until each is there, at most to an end.
+    """Return the highest level that all members can reach within the budget, by bisection.
 
     Args:
-        ways: Of those who stand before the end; by where they do.
-        end: Where it is far enough.
-        part: Of what there is, what all may take.
+        trajectories: The members below `end`, sorted by level.
+        end: The highest level to return.
+        limit: The share of the budget that all members may take together.
     """
-    low, middle = ways[0].begin, end
+    low, middle = trajectories[0].level, end
     for _ in range(_HALVINGS):
-        if _taken(ways, middle) > part:
+        if _demand(trajectories, middle) > limit:
             end = middle
         elif middle == end:
             return end
         else:
             low = middle
-        if len(ways) > _TRAJECTORIES_A_STEP:
+        if len(trajectories) > _TRAJECTORIES_A_STEP:
             yield
         middle = (low + end) / 2
     return low
 
 
-def _taken(ways: Sequence[Trajectory], end: float) -> float:
-    """Return which part of what there is all take until each has reached an end."""
-    return sum([part * -((begin - end) // stride) for begin, stride, part in ways if begin < end])
+def _demand(paths: Sequence[Trajectory], end: float) -> float:
+    """Return the share of the budget that all members take until each has reached a level."""
+    return sum([share * -((level - end) // slope) for level, slope, share in paths if level < end])
 
 
 User = TypeVar("User")
@@ -373,242 +396,279 @@ User_contra = TypeVar("User_contra", contravariant=True)
 
 
 class Ranks(Protocol[User_contra]):
-    """The order of a pool, as `Front` has it."""
+    """The order of a pool, as a `SorterSnapshot` provides it."""
 
     def place(self, user: User_contra) -> SortKey:
-        """Return where a user stands now."""
+        """Return the current sort key of a user."""
 
     def after(self, user: User_contra, more: Quantities, times: int) -> SortKey:
-        """Return where a user would stand after so many gifts that amount to this."""
+        """Return the sort key of a user after further allocations.
+
+        Args:
+            user: The user.
+            more: The quantities of these allocations in total.
+            times: The number of allocations.
+        """
 
     def held(self, user: User_contra) -> Quantities:
-        """Return what a user holds now."""
+        """Return the quantities that a user holds now."""
 
     def holding(self, user: User_contra, total: Quantities, times: int) -> SortKey:
-        """Return where a user would stand if it held so much, after so many gifts more."""
+        """Return the sort key that a user would have with given holdings after further allocations.
+
+        Args:
+            user: The user.
+            total: The quantities that the user would hold.
+            times: The number of further allocations.
+        """
 
 
 _MEMBERS_A_STEP = 50
-"""Members that are counted in a step."""
-_SAMPLE = 8
-"""Tasks by which is told what one is like where those below an entry differ."""
-_CAREFUL = 0.95
-"""The part of what there is that is given by what tasks are like, so that it is not too much."""
-_MORE_CAREFUL = 0.7
-"""Of that, where it was too much."""
-_FAR = 1 << 40
-"""More tasks than there are."""
+"""Members processed in one step."""
+_SAMPLE_TASKS = 8
+"""Tasks sampled to estimate the average task of a member with heterogeneous tasks."""
+_SAFETY = 0.95
+"""Share of the budget that an estimated level may use, so that the level is rarely too high."""
+_RETRY_SAFETY = 0.7
+"""Factor on that share after an estimated level was too high."""
+_MAX_TASKS = 1 << 40
+"""More tasks than any budget admits."""
 
 
 class RoleNode(Generic[User]):
-    """Users of one pool, and what is below them.
+    """The users of one pool, and the nodes below them.
 
     Args:
-        members: In order; those without anybody who could get something left out.
-        places: The order they are in.
+        members: Users in sorter order with their nodes, without users that can be allocated
+            nothing.
+        ranks: The sorter order of the users.
     """
 
-    def __init__(self, members: Iterator[tuple[User, "Node"]], places: Ranks[User]) -> None:
-        self._coming = members
+    def __init__(self, members: Iterator[tuple[User, "Node"]], ranks: Ranks[User]) -> None:
+        self._unread = members
         self._members: list[tuple[User, Node]] = []
-        self._places = places
-        self._portions: dict[int, TaskBatch] = {}
+        self._ranks = ranks
+        self._batches: dict[int, TaskBatch] = {}
         self._numbers: list[int] = []
         self._fillings: dict[int, _Filling[User]] = {}
-        """How that came about, by number."""
+        """The filling that produced each batch, by number of tasks."""
 
-    def portion(self, number: int) -> TaskBatch:
-        """Return what so many tasks come to; fewer, where that cannot be counted ahead."""
-        return self._portions.get(number) or run_to_completion(self.counting(number))
+    def batch(self, number: int) -> TaskBatch:
+        """Return a batch of several tasks, allocated in sorter order.
 
-    def counting(self, number: int) -> Cooperative[TaskBatch]:
-        """Return the same in steps; it is known afterwards."""
-        portion = self._portions.get(number)
-        if portion is None:
-            before = bisect_left(self._numbers, number) - 1
-            if before >= 0:
-                some = self._numbers[before]
-                filling = self._fillings[some].copy(CountBudget(number - some))
+        The batch is smaller if a member's next task cannot be counted ahead.
+        """
+        return self._batches.get(number) or run_to_completion(self.batch_in_steps(number))
+
+    def batch_in_steps(self, number: int) -> Cooperative[TaskBatch]:
+        """Generator form of `batch`. Afterwards, `batch` returns the cached result."""
+        batch = self._batches.get(number)
+        if batch is None:
+            index = bisect_left(self._numbers, number) - 1
+            if index >= 0:
+                known = self._numbers[index]
+                filling = self._fillings[known].copy(CountBudget(number - known))
             else:
                 filling = _Filling(self, CountBudget(number))
-            if before >= 0 and number - some == 1:
-                portion = filling.one_more()
+            if index >= 0 and number - known == 1:
+                batch = filling.one_more()
             else:
-                portion = yield from filling.run(1)
-            self._portions[number] = portion
-            if portion.number == number:
+                batch = yield from filling.run(1)
+            self._batches[number] = batch
+            if batch.number == number:
                 insort(self._numbers, number)
                 self._fillings[number] = filling
-        return portion
+        return batch
 
-    def within(self, taken: TaskBatch, budget: Budget) -> Cooperative[TaskBatch]:
-        """Return what a portion comes to with all that can be given after it, in steps.
+    def extend(self, taken: TaskBatch, budget: Budget) -> Cooperative[TaskBatch]:
+        """Return the largest batch that extends a known batch within a budget.
 
         Args:
-            taken: One that has been counted.
-            budget: How much may be given after it; it is spent.
+            taken: A batch of this node.
+            budget: The limit on the extension. The method spends the budget.
         """
 
         def too_much(number: int) -> bool:
-            return not budget.admits(self._portions[number], taken)
+            return not budget.admits(self._batches[number], taken)
 
-        low = bisect_right(self._numbers, taken.number)
-        after = bisect_left(self._numbers, True, low, key=too_much)
-        before = taken if after == low else self._portions[self._numbers[after - 1]]
-        budget.spend(before, taken)
+        first = bisect_right(self._numbers, taken.number)
+        end = bisect_left(self._numbers, True, first, key=too_much)
+        given = taken if end == first else self._batches[self._numbers[end - 1]]
+        budget.spend(given, taken)
         filling = _Filling(self, budget)
-        if before.number:
-            filling = self._fillings[before.number].copy(budget)
-        portion = yield from filling.run(0)
-        if portion.number not in self._portions:
-            insort(self._numbers, portion.number)
-            self._portions[portion.number] = portion
-            self._fillings[portion.number] = filling
-        return portion
+        if given.number:
+            filling = self._fillings[given.number].copy(budget)
+        batch = yield from filling.run(0)
+        if batch.number not in self._batches:
+            insort(self._numbers, batch.number)
+            self._batches[batch.number] = batch
+            self._fillings[batch.number] = filling
+        return batch
 
     def fill(self, budget: Budget, stride: int = 0) -> TaskBatch:
-        """Return what can be given until it is the turn of who cannot have one more task.
+        """Return the largest batch within a budget.
+
+        Filling ends when the next member in order cannot be allocated one more task.
 
         Args:
-            budget: How much may be given.
-            stride: How many tasks the first is likely to get; 0: that is to be foreseen from where
-                all stand. The outcome does not depend on it.
+            budget: The limit. The method spends the budget.
+            stride: An estimate of the first member's number of tasks. With 0, the filling predicts
+                the water level from the members' sort keys. The result does not depend on the
+                stride.
         """
-        return run_to_completion(self.filling(budget, stride))
+        return run_to_completion(self.fill_in_steps(budget, stride))
 
-    def filling(self, budget: Budget, stride: int = 0) -> Cooperative[TaskBatch]:
-        """Return the same in steps, for a few members each; what is below them is, too."""
+    def fill_in_steps(self, budget: Budget, stride: int = 0) -> Cooperative[TaskBatch]:
+        """Generator form of `fill`. Each step processes a few members, also in the nodes below."""
         return _Filling(self, budget).run(stride)
 
     def member(self, number: int) -> "tuple[User, Node] | None":
-        """Return a member by its place in the order; None: there are not so many."""
+        """Return a member by its place in the initial order; None if there are fewer members."""
         while number >= len(self._members):
-            member = next(self._coming, None)
+            member = next(self._unread, None)
             if member is None:
                 return None
             self._members.append(member)
         return self._members[number]
 
-    def place(self, user: User, portion: TaskBatch) -> SortKey:
-        """Return where a member would stand."""
-        if not portion.number:
-            return self._places.place(user)
-        return self._places.after(user, portion.scalars, portion.gifts)
+    def key(self, user: User, batch: TaskBatch) -> SortKey:
+        """Return a member's sort key after a batch."""
+        if not batch.number:
+            return self._ranks.place(user)
+        return self._ranks.after(user, batch.scalars, batch.allocations)
 
-    def before(self, user: User, level: SortKey, budget: Budget, portion: TaskBatch) -> LevelBudget:
-        """Return how much a member may get after a portion so that it stays before a level."""
-        holds = self._places.held(user) + portion.scalars
+    def level_budget(
+        self, user: User, level: SortKey, budget: Budget, batch: TaskBatch
+    ) -> LevelBudget:
+        """Return a budget that keeps a member before a level.
 
-        def holding(total: Quantities, gifts: int) -> SortKey:
-            return self._places.holding(user, total, gifts)
+        Args:
+            user: The member.
+            level: The level.
+            budget: The other budget that applies.
+            batch: The batch that the member has already.
+        """
+        held = self._ranks.held(user) + batch.scalars
 
-        return LevelBudget(level, holding, holds, portion.gifts, budget)
+        def key_of(total: Quantities, allocations: int) -> SortKey:
+            return self._ranks.holding(user, total, allocations)
+
+        return LevelBudget(level, key_of, held, batch.allocations, budget)
 
 
-Node: TypeAlias = ClientNode | RoleNode  # type: ignore[type-arg]  # of any users
+Node: TypeAlias = ClientNode | RoleNode  # type: ignore[type-arg]  # any kind of user
 _End: TypeAlias = Literal["level", "special", "full"]
 
 
 class _Entry(Generic[User]):
-    """A member with what it has got so far."""
+    """A member and the batch allocated to it so far."""
 
-    __slots__ = ("node", "place", "taken", "user")
+    __slots__ = ("key", "node", "taken", "user")
 
-    def __init__(self, user: User, node: Node, place: SortKey) -> None:
+    def __init__(self, user: User, node: Node, key: SortKey) -> None:
         self.user = user
         self.node = node
         self.taken = NONE
-        self.place = place
+        self.key = key
 
     def copy(self) -> "_Entry[User]":
-        """Return one of its own."""
-        other = _Entry(self.user, self.node, self.place)
-        other.taken = self.taken
-        return other
+        """Return an independent copy."""
+        entry = _Entry(self.user, self.node, self.key)
+        entry.taken = self.taken
+        return entry
 
 
 class _Step(NamedTuple, Generic[User]):
-    """What an entry would get before it reaches a level."""
+    """The batch of an entry that ends at a level."""
 
     entry: _Entry[User]
     number: int
-    """Of tasks; where these are too many, the first number that is."""
-    portion: TaskBatch
-    """All that it has got then."""
-    place: SortKey
+    """Number of additional tasks. If the budget ends first, the first number that is too large."""
+    batch: TaskBatch
+    """The entry's batch in total."""
+    key: SortKey
     end: _End
-    """Whether it has reached the level, cannot be counted further, or gets too much."""
+    """The reason to stop: level reached, no further task can be counted ahead, or budget
+    exceeded."""
 
 
 class _Filling(Generic[User]):
-    """One way through a branch, from nothing given to all that is within the budget.
+    """The progressive filling of one role node within a budget.
 
-    It gives up to a level that who is next reaches with a stride of so many tasks. What is left
-    then tells how long the next stride may be; one that was too long is halved. Where no stride is
-    told, much is to be given, and the level is foreseen: with some care where those below a member
-    differ, and with more if it was too much.
+    The filling repeats one step. The step chooses a level and allocates tasks to every member below
+    that level. With a stride, the level is the first member's sort key after that many tasks. The
+    remaining budget then determines the next stride. A stride that exceeded the budget is halved.
+
+    Without a stride, much is to be allocated, and the step predicts the water level. The prediction
+    uses a part of the budget if a member has heterogeneous tasks. The part shrinks after a level
+    that was too high.
     """
 
-    def __init__(self, branch: RoleNode[User], budget: Budget) -> None:
-        self._branch = branch
+    def __init__(self, node: RoleNode[User], budget: Budget) -> None:
+        self._node = node
         self._budget = budget
         self._entries: list[_Entry[User]] = []
-        """Members that have been looked at, in order."""
+        """Members visited so far, in sorter order."""
         self._served: dict[_Entry[User], None] = {}
-        """Those that get something, in the order of the first of it."""
+        """Entries with an allocation, in the order of their first allocation."""
         self._number = 0
-        """Of the first member that has not been looked at."""
+        """Place of the next member to visit, in the initial order."""
         self._pending: _Entry[User] | None = None
-        """That member."""
-        self._too_far: Position = (_FAR,)
-        """A level that is known to be."""
-        self._rough = False
-        """Whether what was foreseen goes by what tasks are like that differ."""
-        self._part = _CAREFUL
-        """Of what there is, what is given then."""
+        """The next member to visit, if it is known."""
+        self._too_high: Position = (_MAX_TASKS,)
+        """The lowest level known to exceed the budget."""
+        self._is_estimate = False
+        """True if the predicted level is an estimate, because a member has heterogeneous tasks."""
+        self._share = _SAFETY
+        """Share of the budget that an estimated level may use."""
 
     def copy(self, budget: Budget) -> "_Filling[User]":
-        """Return one that goes on from here with a budget of its own."""
-        other = _Filling(self._branch, budget)
+        """Return an independent copy that continues with another budget."""
+        filling = _Filling(self._node, budget)
         copies = {entry: entry.copy() for entry in self._entries}
-        other._entries = list(copies.values())
-        other._served = {copies[entry]: None for entry in self._served}
-        other._number = self._number
+        filling._entries = list(copies.values())
+        filling._served = {copies[entry]: None for entry in self._served}
+        filling._number = self._number
         if self._pending is not None:
-            other._pending = self._pending.copy()
-        return other
+            filling._pending = self._pending.copy()
+        return filling
 
     def run(self, stride: int) -> Cooperative[TaskBatch]:
+        """Continue the filling until a member cannot get one more task; return the batch.
+
+        Args:
+            stride: Tasks of the first member before the first level; 0: predict the level.
+        """
         pick: _Entry[User] | None = None
-        far = foresee = not stride
+        may_predict = predict = not stride
         while True:
             first = self._entry(0)
             if first is None:
                 break
-            one = first.node.portion(first.taken.number + 1)
-            if one.number == first.taken.number or not self._budget.admits(one, first.taken):
+            batch = first.node.batch(first.taken.number + 1)
+            if batch.number == first.taken.number or not self._budget.admits(batch, first.taken):
                 break
-            if foresee:
-                alone = int(1 / max(self._budget.parts(one, first.taken).values()))
-                level = yield from self._foreseen(first, pick or first, stride or alone)
+            if predict:
+                alone = int(1 / max(self._budget.shares(batch, first.taken).values()))
+                level = yield from self._predicted_level(first, pick or first, stride or alone)
             else:
-                level = yield from self._ahead(pick or first, stride)
-            trial, failed = yield from self._try(level)
+                level = yield from self._key_ahead(pick or first, stride)
+            trial, failed = yield from self._attempt(level)
             if failed is not None:
-                self._too_far = min(self._too_far, level.position)
-                self._part *= _MORE_CAREFUL
-                foresee = foresee and self._rough
+                self._too_high = min(self._too_high, level.position)
+                self._share *= _RETRY_SAFETY
+                predict = predict and self._is_estimate
             if failed is None:
-                self._part = _CAREFUL
-                # where rounding has put the level before everybody, it is one task
-                trial = trial or [self._one(first)]
-                before = self._budget.copy()
+                self._share = _SAFETY
+                # if rounding put the level before every member, allocate one task
+                trial = trial or [self._one_task(first)]
+                earlier = self._budget.copy()
                 self._give(trial)
-                again = self._budget.of(before)
-                # what bends is told by what it came to, not by how it begins
-                foresee = far and (again < 1 or not foresee)
-                again = min(trial[0].number * again, _FAR)
-                pick, stride = None, 1 + int(2 * again) if foresee else max(1, int(again))
+                repeats = self._budget.repeats(earlier)
+                # priorities are piecewise linear: use the achieved step, not the initial slope
+                predict = may_predict and (repeats < 1 or not predict)
+                repeats = min(trial[0].number * repeats, _MAX_TASKS)
+                pick, stride = None, 1 + int(2 * repeats) if predict else max(1, int(repeats))
             elif all(step.number == 1 for step in trial):
                 self._give(trial)
                 if failed.number == 1:
@@ -617,26 +677,29 @@ class _Filling(Generic[User]):
             else:
                 longest = max([*trial, failed], key=lambda step: step.number)
                 pick, stride = longest.entry, longest.number // 2
-        return together([entry.taken for entry in self._served])
+        return combined([entry.taken for entry in self._served])
 
     def one_more(self) -> TaskBatch:
-        """Give one task, if that can be counted; return all that has been given."""
+        """Allocate one task, if it can be counted ahead; return the batch allocated so far."""
         first = self._entry(0)
         if first is not None:
-            self._give([self._one(first)])
-        return together([entry.taken for entry in self._served])
+            self._give([self._one_task(first)])
+        return combined([entry.taken for entry in self._served])
 
     def _entry(self, number: int) -> _Entry[User] | None:
-        """Return an entry by its place in the order; those before it have been looked at."""
+        """Return an entry by its place in the current order; None if there are fewer.
+
+        Entries before this place must have been read already.
+        """
         pending = self._pending
         if pending is None:
-            member = self._branch.member(self._number)
+            member = self._node.member(self._number)
             if member is not None:
                 user, node = member
-                pending = _Entry(user, node, self._branch.place(user, NONE))
+                pending = _Entry(user, node, self._node.key(user, NONE))
         if pending is not None and (
             number == len(self._entries)
-            or pending.place.position < self._entries[number].place.position
+            or pending.key.position < self._entries[number].key.position
         ):
             self._entries.insert(number, pending)
             self._number += 1
@@ -644,199 +707,215 @@ class _Filling(Generic[User]):
         self._pending = pending
         return self._entries[number] if number < len(self._entries) else None
 
-    def _count(self, entry: _Entry[User], number: int) -> Cooperative[None]:
-        """Count so many tasks more for an entry, which may take long where others are below it."""
+    def _count_in_steps(self, entry: _Entry[User], number: int) -> Cooperative[None]:
+        """Compute an entry's batch with more tasks in steps, because role nodes may take long."""
         if isinstance(entry.node, RoleNode):
             yield
-            yield from entry.node.counting(entry.taken.number + number)
+            yield from entry.node.batch_in_steps(entry.taken.number + number)
 
-    def _ahead(self, entry: _Entry[User], number: int) -> Cooperative[SortKey]:
-        """Return where an entry would stand with so many tasks more, or as many as are known."""
-        yield from self._count(entry, number)
-        return self._place(entry, entry.node.portion(entry.taken.number + number))
+    def _key_ahead(self, entry: _Entry[User], number: int) -> Cooperative[SortKey]:
+        """Return an entry's sort key after more tasks, or after as many as can be counted ahead."""
+        yield from self._count_in_steps(entry, number)
+        return self._key(entry, entry.node.batch(entry.taken.number + number))
 
-    def _foreseen(
+    def _predicted_level(
         self, first: _Entry[User], pick: _Entry[User], number: int
     ) -> Cooperative[SortKey]:
-        """Return a level before which there would be enough, if everybody went on as it begins.
+        """Return a level that all members can reach within the budget, predicted linearly.
 
-        It is at most that of an entry with so many tasks more.
+        The level is at most the sort key of `pick` after `number` more tasks.
+
+        Args:
+            first: The first entry in order.
+            pick: The entry that bounds the level.
+            number: The number of tasks that bounds the level.
         """
-        here = pick.place
-        stride, _ = yield from self._typical(pick)
-        end = here.priority + number * stride
-        ways: dict[Name, list[Trajectory]] = {}
-        self._rough = False
+        start = pick.key
+        slope, _ = yield from self._slope(pick)
+        end = start.priority + number * slope
+        paths: dict[Name, list[Trajectory]] = {}
+        self._is_estimate = False
         count = 0
         while (
-            stride
+            slope
             and (entry := self._entry(count)) is not None
-            and entry.place.position[:2] < (here.position[0], end)
+            and entry.key.position[:2] < (start.position[0], end)
         ):
             count += 1
             if not count % _MEMBERS_A_STEP:
                 yield
-            stride, parts = yield from self._typical(entry)
-            if stride and entry.place.position[0] == here.position[0]:
-                self._rough = self._rough or isinstance(entry.node, RoleNode)
-                for name, part in parts.items():
-                    ways.setdefault(name, []).append(Trajectory(entry.place.priority, stride, part))
+            slope, shares = yield from self._slope(entry)
+            if slope and entry.key.position[0] == start.position[0]:
+                self._is_estimate = self._is_estimate or isinstance(entry.node, RoleNode)
+                for name, share in shares.items():
+                    paths.setdefault(name, []).append(Trajectory(entry.key.priority, slope, share))
         yield
-        for those in ways.values():
-            end = yield from find_water_level(those, end, self._part if self._rough else 1.0)
-        there = SortKey((here.position[0], end), 0.0)
-        if ways and first.place.position < there.position < self._too_far:
-            return there
-        return (yield from self._ahead(pick, number))
+        for group in paths.values():
+            end = yield from find_water_level(group, end, self._share if self._is_estimate else 1.0)
+        level = SortKey((start.position[0], end), 0.0)
+        if paths and first.key.position < level.position < self._too_high:
+            return level
+        return (yield from self._key_ahead(pick, number))
 
-    def _typical(self, entry: _Entry[User]) -> Cooperative[tuple[float, dict[Name, float]]]:
-        """Return how far a task moves an entry, and which part it takes of what is left, by name.
+    def _slope(self, entry: _Entry[User]) -> Cooperative[tuple[float, dict[Name, float]]]:
+        """Return an entry's priority change per task, and a task's share of the budget by name.
 
-        Where those below an entry differ it is what several tasks come to; 0: nobody can tell.
+        If an entry has heterogeneous tasks, both are averages of several tasks. The change is 0 if
+        unknown.
         """
-        here, before = entry.place, entry.taken
+        key, given = entry.key, entry.taken
         if not isinstance(entry.node, RoleNode):
-            some = entry.node.portion(before.number + 1)
-        elif before.number < _SAMPLE:
-            some = yield from entry.node.counting(before.number + _SAMPLE)
+            sample = entry.node.batch(given.number + 1)
+        elif given.number < _SAMPLE_TASKS:
+            sample = yield from entry.node.batch_in_steps(given.number + _SAMPLE_TASKS)
         else:
-            here, before, some = self._place(entry, NONE), NONE, entry.taken
-        number, way = some.number - before.number, here.to(self._place(entry, some))
-        if not number or way is None:
+            key, given, sample = self._key(entry, NONE), NONE, entry.taken
+        number, distance = sample.number - given.number, key.to(self._key(entry, sample))
+        if not number or distance is None:
             return 0.0, {}
-        parts = self._budget.parts(some, before)
-        return max(way, 0.0) / number, {name: part / number for name, part in parts.items()}
+        shares = self._budget.shares(sample, given)
+        return max(distance, 0.0) / number, {name: share / number for name, share in shares.items()}
 
-    def _try(self, level: SortKey) -> Cooperative[tuple[list[_Step[User]], _Step[User] | None]]:
-        """Count what everybody gets before a level, which is lowered to where counting ends.
+    def _attempt(self, level: SortKey) -> Cooperative[tuple[list[_Step[User]], _Step[User] | None]]:
+        """Compute the batches of all members that end at a level.
 
-        Returns who would get how much, in the order of the first of it, and who would be the first
-        to get too much; None: nobody.
+        The level is lowered to a member's sort key if the member's next task cannot be counted
+        ahead.
+
+        Returns:
+            The steps of the members in sorter order, and the step of the first member that exceeds
+            the budget, or None.
         """
         while True:
-            left = self._budget.copy()
+            budget = self._budget.copy()
             trial: list[_Step[User]] = []
             lowered = False
             failed: _Step[User] | None = None
             number = 0
             while True:
                 entry = self._entry(number)
-                if entry is None or not entry.place.position < level.position:
+                if entry is None or not entry.key.position < level.position:
                     break
                 number += 1
                 if not number % _MEMBERS_A_STEP:
                     yield
-                step = yield from self._reach(entry, level, left)
+                step = yield from self._reach(entry, level, budget)
                 if step.end == "full":
                     failed = step
                     break
                 if step.end == "special":
-                    level, lowered = step.place, True
+                    level, lowered = step.key, True
                 if step.number:
-                    left.spend(step.portion, entry.taken)
+                    budget.spend(step.batch, entry.taken)
                     trial.append(step)
             if not lowered:
                 return trial, failed
 
-    def _one(self, entry: _Entry[User]) -> _Step[User]:
-        """Count one task for who is next, which fits; if none moves it, as of ports, all."""
-        number = _first_not(lambda number: self._moves_nobody(entry, number), 1) - 1
+    def _one_task(self, entry: _Entry[User]) -> _Step[User]:
+        """Return a step with one task for the first member, which the budget must admit.
+
+        If the sorter does not count the member's tasks, for example tasks of ports only, the step
+        has all these tasks.
+        """
+        number = _first_false(lambda number: self._is_unseen(entry, number), 1) - 1
         if number > 1:
-            portion = entry.node.portion(entry.taken.number + number)
-            return _Step(entry, number, portion, entry.place, "level")
-        portion = entry.node.portion(entry.taken.number + 1)
-        return _Step(entry, 1, portion, self._place(entry, portion), "level")
+            batch = entry.node.batch(entry.taken.number + number)
+            return _Step(entry, number, batch, entry.key, "level")
+        batch = entry.node.batch(entry.taken.number + 1)
+        return _Step(entry, 1, batch, self._key(entry, batch), "level")
 
-    def _moves_nobody(self, entry: _Entry[User], number: int) -> bool:
-        """Whether so many tasks may be given, and the order does not see them."""
+    def _is_unseen(self, entry: _Entry[User], number: int) -> bool:
+        """Return whether the budget admits more tasks and the sorter counts none of them."""
         total = entry.taken.number + number
-        portion = entry.node.portion(total)
-        unseen = portion.number == total and portion.gifts == entry.taken.gifts
-        return unseen and self._budget.admits(portion, entry.taken)
+        batch = entry.node.batch(total)
+        is_unseen = batch.number == total and batch.allocations == entry.taken.allocations
+        return is_unseen and self._budget.admits(batch, entry.taken)
 
-    def _reach(self, entry: _Entry[User], level: SortKey, left: Budget) -> Cooperative[_Step[User]]:
-        """Return how many tasks an entry gets before it reaches a level, and what ends that."""
+    def _reach(
+        self, entry: _Entry[User], level: SortKey, budget: Budget
+    ) -> Cooperative[_Step[User]]:
+        """Return the step of an entry that ends at a level, the budget or an uncountable task."""
         node, taken = entry.node, entry.taken
         if isinstance(node, RoleNode):
-            budget = self._branch.before(entry.user, level, left.copy(), taken)
-            some = yield from node.within(taken, budget)
-            number = some.number - taken.number + 1
+            level_budget = self._node.level_budget(entry.user, level, budget.copy(), taken)
+            batch = yield from node.extend(taken, level_budget)
+            number = batch.number - taken.number + 1
         else:
             guess = self._guess(entry, level)
-            number = _first_not(
-                lambda number: self._surely_goes_on(entry, number, level, left), guess
+            number = _first_false(
+                lambda number: self._surely_continues(entry, number, level, budget), guess
             )
-        while (step := self._step(entry, number, level, left)) is None:
-            number += 1  # where rounding may have the last word, each is asked
+        while (step := self._step(entry, number, level, budget)) is None:
+            number += 1  # rounding may decide: test each number
         return step
 
     def _step(
-        self, entry: _Entry[User], number: int, level: SortKey, left: Budget
+        self, entry: _Entry[User], number: int, level: SortKey, budget: Budget
     ) -> _Step[User] | None:
-        """Return what ends an entry's way, if that is over with so many tasks."""
+        """Return the step that ends with this number of tasks; None if the entry can continue."""
         total = entry.taken.number + number
-        portion = entry.node.portion(total)
-        place = self._place(entry, portion)
-        if portion.number < total:
-            return _Step(entry, portion.number - entry.taken.number, portion, place, "special")
-        if not left.admits(portion, entry.taken):
-            return _Step(entry, number, portion, place, "full")
-        if place.position < level.position:
+        batch = entry.node.batch(total)
+        key = self._key(entry, batch)
+        if batch.number < total:
+            return _Step(entry, batch.number - entry.taken.number, batch, key, "special")
+        if not budget.admits(batch, entry.taken):
+            return _Step(entry, number, batch, key, "full")
+        if key.position < level.position:
             return None
-        return _Step(entry, number, portion, place, "level")
+        return _Step(entry, number, batch, key, "level")
 
-    def _surely_goes_on(
-        self, entry: _Entry[User], number: int, level: SortKey, left: Budget
+    def _surely_continues(
+        self, entry: _Entry[User], number: int, level: SortKey, budget: Budget
     ) -> bool:
-        """Whether an entry's way is not over with so many tasks, however arithmetic rounds."""
+        """Return whether an entry surely can continue after more tasks, whatever the rounding."""
         total = entry.taken.number + number
-        portion = entry.node.portion(total)
+        batch = entry.node.batch(total)
         return (
-            portion.number == total
-            and self._place(entry, portion).surely_before(level)
-            and left.admits(portion, entry.taken)
+            batch.number == total
+            and self._key(entry, batch).surely_before(level)
+            and budget.admits(batch, entry.taken)
         )
 
     def _guess(self, entry: _Entry[User], level: SortKey) -> int:
-        """Return how many tasks it would be if each moved the entry as far as the next one does."""
-        one = entry.node.portion(entry.taken.number + 1)
-        stride, way = entry.place.to(self._place(entry, one)), entry.place.to(level)
-        if not stride or way is None or way < stride:
+        """Return the number of tasks to a level, if each task changes the priority equally."""
+        next_task = entry.node.batch(entry.taken.number + 1)
+        step, distance = entry.key.to(self._key(entry, next_task)), entry.key.to(level)
+        if not step or distance is None or distance < step:
             return 1
-        return round(min(way / stride, _FAR))
+        return round(min(distance / step, _MAX_TASKS))
 
-    def _place(self, entry: _Entry[User], portion: TaskBatch) -> SortKey:
-        """Return where an entry would stand with a portion."""
-        return self._branch.place(entry.user, portion)
+    def _key(self, entry: _Entry[User], batch: TaskBatch) -> SortKey:
+        """Return an entry's sort key after a batch."""
+        return self._node.key(entry.user, batch)
 
     def _give(self, trial: list[_Step[User]]) -> None:
         for step in trial:
             entry = step.entry
             self._served[entry] = None
-            self._budget.spend(step.portion, entry.taken)
-            entry.taken, entry.place = step.portion, step.place
-        self._entries.sort(key=lambda entry: entry.place.position)
+            self._budget.spend(step.batch, entry.taken)
+            entry.taken, entry.key = step.batch, step.key
+        self._entries.sort(key=lambda entry: entry.key.position)
 
 
-def _first_not(holds: Callable[[int], bool], guess: int) -> int:
-    """Return a number from 1 for which something does not hold, though it does for the one before.
+def _first_false(condition: Callable[[int], bool], guess: int) -> int:
+    """Return a number from 1 for which a condition is false, but true for the number before.
 
-    It is taken to hold for 0, and looked for around a guess.
+    The condition counts as true for 0. The search starts at a guess.
     """
     low, high, step = 0, guess, 1
-    if holds(guess):
+    if condition(guess):
         low, high = guess, guess + 1
-        while holds(high):
+        while condition(high):
             step *= 2
             low, high = high, high + step
     else:
-        while high > 1 and not holds(max(high - step, 1)):
+        while high > 1 and not condition(max(high - step, 1)):
             high = max(high - step, 1)
             step *= 2
         low = max(high - step, 0 if high == 1 else 1)
     while high - low > 1:
         middle = (low + high) // 2
-        if holds(middle):
+        if condition(middle):
             low = middle
         else:
             high = middle

@@ -1,7 +1,7 @@
-"""The first stage of a run: quota guarantees (§3.3)."""
+"""First stage of an allocation cycle: quota guarantees (§3.3)."""
 
 from allocator.cluster.agents.agent import Agent
-from allocator.cluster.allocation.client_index import ClientIndex
+from allocator.cluster.allocation.client_index import ClientIndex, ClientMask
 from allocator.cluster.allocation.offer_builder import OfferBuilder
 from allocator.cluster.allocation.sorter_view import RoleTreeIterator
 from allocator.cluster.frameworks.framework import Client
@@ -9,55 +9,67 @@ from allocator.cluster.resources import NOTHING, Resources
 
 
 class QuotaStage:
-    """Gives clients of roles that lack some of their guarantee what they lack."""
+    """Allocates agents to clients of roles that hold less than their quota guarantee."""
 
-    def __init__(self, books: OfferBuilder, wanting: ClientIndex, walk: RoleTreeIterator) -> None:
-        self._books = books
-        self._wanting = wanting
-        self._walk = walk
+    def __init__(self, builder: OfferBuilder, index: ClientIndex, roles: RoleTreeIterator) -> None:
+        self._builder = builder
+        self._index = index
+        self._roles = roles
         self._guaranteed = sum(
-            mask for role, mask in wanting.by_role.items() if role in books.quotas
+            mask for role, mask in index.by_role.items() if role in builder.quotas
         )
 
-    def serve(self, agent: Agent, may: int) -> None:
-        """Give what an agent has to those who may use it and lack some of it."""
-        left = self._guaranteed & may
-        while left and agent.available:
-            for client in self._walk.clients(agent, left):
-                left &= ~self._wanting.bit[client]
-                if self._give(agent, client):
+    def serve(self, agent: Agent, eligible: ClientMask) -> None:
+        """Allocate an agent's resources towards the unmet guarantees of eligible clients.
+
+        Args:
+            agent: The agent.
+            eligible: Clients that may be allocated the agent.
+        """
+        remaining = self._guaranteed & eligible
+        while remaining and agent.available:
+            for client in self._roles.clients(agent, remaining):
+                remaining &= ~self._index.bit[client]
+                if self._allocate(agent, client):
                     break
             else:
                 return
 
-    def _give(self, agent: Agent, client: Client) -> bool:
-        usable = self._books.usable(agent, client)
+    def _allocate(self, agent: Agent, client: Client) -> bool:
+        usable = self._builder.usable(agent, client)
         if usable is None:
             return False
-        towards, give = self._part(client.role, usable)
-        if not give or not self._books.wanted(agent, client, give):
+        counted, share = self._share(client.role, usable)
+        if not share or not self._builder.wanted(agent, client, share):
             return False
-        self._books.headroom.give_guaranteed(client.role, towards.scalars, give.plain.scalars)
-        self._books.give(agent, client, give)
+        self._builder.headroom.give_guaranteed(client.role, counted.scalars, share.plain.scalars)
+        self._builder.allocate(agent, client, share)
         return True
 
-    def _part(self, role: str, usable: Resources) -> tuple[Resources, Resources]:
-        """Return what helps a role to its guarantee, and that with all that comes along."""
-        headroom, plain = self._books.headroom, usable.plain
-        towards = plain.shrunk(headroom.missing(role))
+    def _share(self, role: str, usable: Resources) -> tuple[Resources, Resources]:
+        """Return the resources that count towards the role's unmet guarantee, and the whole share.
+
+        The whole share adds the accompanying resources that the client gets in the same offer.
+
+        Args:
+            role: The client's role.
+            usable: Resources of the agent that the client can use.
+        """
+        headroom, plain = self._builder.headroom, usable.plain
+        counted = plain.shrunk(headroom.missing(role))
         if headroom.divisible:
-            if not towards:
+            if not counted:
                 return NOTHING, NOTHING
             scalars = plain.where(lambda kind: kind.scalar)
             special = usable.where(
                 lambda kind: kind.reservation == role or not kind.scalar or kind.revocable
             )
-            more = headroom.within(role, scalars - towards, besides=towards)
-            return towards, special + towards + more
+            within_limits = headroom.within(role, scalars - counted, besides=counted)
+            return counted, special + counted + within_limits
         reserved = usable.where(lambda kind: kind.reservation == role and not kind.revocable)
-        if not reserved and not towards:
+        if not reserved and not counted:
             return NOTHING, NOTHING
         guaranteed = headroom.quotas[role].guarantees
-        others = plain.where(lambda kind: kind.name not in guaranteed)
-        company = others.shrunk(headroom.spare()) + plain.where(lambda kind: not kind.scalar)
-        return towards, reserved + towards + company
+        unguaranteed = plain.where(lambda kind: kind.name not in guaranteed)
+        extra = unguaranteed.shrunk(headroom.spare()) + plain.where(lambda kind: not kind.scalar)
+        return counted, reserved + counted + extra

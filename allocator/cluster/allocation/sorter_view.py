@@ -7,7 +7,7 @@ from typing import TypeAlias
 
 from allocator.cluster.agents.agent import Agent
 from allocator.cluster.agents.shared_volumes import NO_REPEATS, Repeats
-from allocator.cluster.allocation.client_index import ClientIndex, ones
+from allocator.cluster.allocation.client_index import ClientIndex, ClientMask, ones
 from allocator.cluster.allocation.progressive_filling import ClientNode, Node, RoleNode
 from allocator.cluster.frameworks.clients import Clients
 from allocator.cluster.frameworks.framework import Client
@@ -19,50 +19,66 @@ from allocator.fairness.sorter_snapshot import SorterSnapshot, SortKey
 
 @dataclass(frozen=True, slots=True)
 class LocalSorterSnapshot:
-    """A front on one machine, under a policy that ranks on each machine apart."""
+    """A sorter snapshot on one agent, under a policy that ranks users on each machine apart."""
 
-    front: SorterSnapshot[str]
+    snapshot: SorterSnapshot[str]
     pool: Pool[str]
     machine: Quantities
-    here: Mapping[str, Quantities]
-    """What users hold of the machine; those who are not named hold nothing."""
+    held_here: Mapping[str, Quantities]
+    """Quantities of the machine that each user holds; users without an entry hold nothing."""
 
     def __iter__(self) -> Iterator[str]:
-        """Go through active users: those who hold nothing here first, then by what they hold."""
+        """Yield active users: users without resources here first, then holders by share."""
         holders = []
-        for user in self.front:
-            if user in self.here:
+        for user in self.snapshot:
+            if user in self.held_here:
                 holders.append(user)
             else:
                 yield user
         yield from sorted(holders, key=lambda user: self.place(user).position)
 
     def place(self, user: str) -> SortKey:
-        """Return where a user stands now."""
-        place = self.front.place(user)
-        if user not in self.here:
-            return SortKey((0, 0.0, *place.position), place.blur)
-        share = self.pool.local_share(user, self.here[user], self.machine)
-        return SortKey((1, share, *place.position), place.blur)
+        """Return the current sort key of a user."""
+        sort_key = self.snapshot.place(user)
+        if user not in self.held_here:
+            return SortKey((0, 0.0, *sort_key.position), sort_key.blur)
+        share = self.pool.local_share(user, self.held_here[user], self.machine)
+        return SortKey((1, share, *sort_key.position), sort_key.blur)
 
     def after(self, user: str, more: Quantities, times: int) -> SortKey:
-        """Return where a user would stand after so many gifts that amount to this."""
-        there = self.front.after(user, more, times)
-        here = self.here.get(user, Quantities()) + more
-        share = self.pool.local_share(user, here, self.machine)
-        return SortKey((1, share, *there.position), there.blur)
+        """Return the sort key of a user after further allocations.
+
+        Args:
+            user: The user.
+            more: The quantities of these allocations in total.
+            times: The number of allocations.
+        """
+        sort_key = self.snapshot.after(user, more, times)
+        held_here = self.held_here.get(user, Quantities()) + more
+        share = self.pool.local_share(user, held_here, self.machine)
+        return SortKey((1, share, *sort_key.position), sort_key.blur)
 
     def held(self, user: str) -> Quantities:
-        """Return what a user holds now, here and elsewhere."""
-        return self.front.held(user)
+        """Return the quantities that a user holds now in the whole cluster."""
+        return self.snapshot.held(user)
 
     def holding(self, user: str, total: Quantities, times: int) -> SortKey:
-        """Return where a user would stand if it held so much, after so many gifts more."""
+        """Return the sort key that a user would have with given holdings after further allocations.
+
+        Args:
+            user: The user.
+            total: The quantities that the user would hold in the whole cluster.
+            times: The number of further allocations.
+        """
         return self.after(user, total - self.held(user), times)
 
 
 class SorterView:
-    """Who is next while a run gives; the users themselves follow once, when it is over."""
+    """The order of users and clients during one allocation cycle.
+
+    Allocations change only the snapshots of this view. `commit` moves users in their pools once, at
+    the end of the cycle.
+    """
 
     def __init__(self, clients: Clients) -> None:
         self._clients = clients
@@ -70,24 +86,30 @@ class SorterView:
         self._below: dict[User, SorterSnapshot[str]] = {}
 
     def own(self, user: User) -> SorterSnapshot[Client]:
-        """Return the front of a user's own clients."""
-        front = self._own.get(user)
-        if front is None:
-            front = self._own[user] = SorterSnapshot(self._clients.users.clients_of(user))
-        return front
+        """Return the sorter snapshot of a user's own clients."""
+        snapshot = self._own.get(user)
+        if snapshot is None:
+            snapshot = self._own[user] = SorterSnapshot(self._clients.users.clients_of(user))
+        return snapshot
 
     def below(self, user: User) -> SorterSnapshot[str]:
-        """Return the front of a user's sub-users, and of its virtual leaf."""
-        front = self._below.get(user)
-        if front is None:
+        """Return the sorter snapshot of a user's sub-users and its virtual leaf."""
+        snapshot = self._below.get(user)
+        if snapshot is None:
             assert user.below is not None
-            front = self._below[user] = SorterSnapshot(user.below)
-        return front
+            snapshot = self._below[user] = SorterSnapshot(user.below)
+        return snapshot
 
     def on(
         self, user: User, agent: Agent, held: Mapping[Client, Quantities]
     ) -> SorterSnapshot[str] | LocalSorterSnapshot:
-        """Return the front of a user's sub-users on an agent of which clients hold something."""
+        """Return the sorter snapshot of a user's sub-users, as seen from an agent.
+
+        Args:
+            user: A user with sub-users.
+            agent: The agent.
+            held: The quantities that clients hold on the agent.
+        """
         users = self._clients.users
         if not users.per_machine:
             return self.below(user)
@@ -95,46 +117,47 @@ class SorterView:
         held_on_agent = users.held_below(user, held, agent.id)
         return LocalSorterSnapshot(self.below(user), user.below, agent.total.scalars, held_on_agent)
 
-    def give(
-        self, client: Client, quantities: Quantities, times: int, repeats: Repeats = NO_REPEATS
+    def allocate(
+        self, client: Client, quantities: Quantities, count: int, repeats: Repeats = NO_REPEATS
     ) -> None:
-        """Note that a client has got something, in so many gifts.
+        """Record allocations to a client.
 
         Args:
             client: The client.
-            quantities: All that it has got.
-            times: The number of gifts.
-            repeats: Quantities, by user, that other clients of that user hold as well.
+            quantities: The quantities of these allocations in total.
+            count: The number of allocations.
+            repeats: By user, quantities of shared volumes that other clients of the user hold
+                already.
         """
         user = self._clients.node(client)
-        own = self.own(user)
-        before = own.held(client)
+        snapshot_own = self.own(user)
+        before = snapshot_own.held(client)
         after = before + quantities
-        own.hold(client, after, times)
-        for front, name in self._fronts(user):
-            held = front.held(name)  # the very same where it is the user's only client
+        snapshot_own.hold(client, after, count)
+        for snapshot, name in self._snapshots(user):
+            held = snapshot.held(name)  # the very same where it is the user's only client
             if name in repeats:
                 repeated, single = repeats[name]
-                front.hold(name, held + quantities + single - repeated, times)
+                snapshot.hold(name, held + quantities + single - repeated, count)
             else:
-                front.hold(name, after if held is before else held + quantities, times)
+                snapshot.hold(name, after if held is before else held + quantities, count)
 
     def commit(self) -> None:
-        """Have clients and users hold what they have got; the run is over."""
+        """Record the cycle's allocations in the pools and framework sorters."""
         roles = self._clients.roles
         for user, own in self._own.items():
-            for client, quantities, gifts in own.changed():
+            for client, quantities, count in own.changed():
                 if roles is not None:
                     now, before = self._clients.users.now, user.clients.held(client)
                     roles.note(client.role, now, quantities, before)
-                user.clients.hold(client, quantities, gifts)
+                user.clients.hold(client, quantities, count)
         for user, below in self._below.items():
             assert user.below is not None
-            for name, quantities, gifts in below.changed():
-                user.below.hold(name, quantities, gifts)
+            for name, quantities, count in below.changed():
+                user.below.hold(name, quantities, count)
 
-    def _fronts(self, user: User) -> Iterator[tuple[SorterSnapshot[str], str]]:
-        """Go through where what a user's own client gets is seen: who competes as what."""
+    def _snapshots(self, user: User) -> Iterator[tuple[SorterSnapshot[str], str]]:
+        """Yield each snapshot that counts a user's own clients, and their member name."""
         if user.below is not None:
             yield self.below(user), user.leaf
         while user.parent is not None:
@@ -142,152 +165,175 @@ class SorterView:
             user = user.parent
 
 
-Leaves: TypeAlias = Callable[[Client, bool], ClientNode | None]
-"""Makes a leaf of a client, which competes below others or not; None: it gets nothing."""
+MakeNode: TypeAlias = Callable[[Client, bool], ClientNode | None]
+"""Creates the node of a client; None if the client can be allocated nothing.
+
+The flag is true if the client's user competes below another member of the role tree."""
 
 _FEW = 8
-"""So many passed over cost as much as one that is found and sorted."""
+"""Passing over this many clients costs as much as sorting in one client."""
 
 
 class RoleTreeIterator:
-    """The users of one run, seen from an agent."""
+    """Iterates over the role tree in sorter order during one allocation cycle."""
 
-    def __init__(self, clients: Clients, order: SorterView, wanting: ClientIndex) -> None:
-        self._all = clients
+    def __init__(self, clients: Clients, sorter: SorterView, index: ClientIndex) -> None:
+        self._registered = clients
         self._users = clients.users
-        self._order = order
-        self._wanting = wanting
+        self._sorter = sorter
+        self._index = index
 
     @property
     def per_machine(self) -> bool:
-        """Whether the order depends on what is held on an agent."""
+        """Whether the order depends on the quantities that users hold on an agent."""
         return self._users.per_machine
 
-    def clients(self, agent: Agent, live: int) -> Iterator[Client]:
-        """Go through clients of a set, the next one first; nobody may get anything meanwhile."""
-        only = self._wanting.client.get(live)
-        if only is not None:
-            yield only
+    def clients(self, agent: Agent, eligible: ClientMask) -> Iterator[Client]:
+        """Yield eligible clients in sorter order. The sorter must not change during the iteration.
+
+        Args:
+            agent: The agent to allocate.
+            eligible: The clients to yield.
+        """
+        client = self._index.client.get(eligible)
+        if client is not None:
+            yield client
         else:
-            yield from self._clients(self._users.root, agent, live)
+            yield from self._clients(self._users.root, agent, eligible)
 
-    def tree(self, agent: Agent, live: int, leaves: Leaves) -> Node | None:
-        """Return those of a set who compete for an agent; None: none of them can use it."""
-        only = self._wanting.client.get(live)
-        if only is not None:
-            return leaves(only, False)
-        return self._tree(self._users.root, agent, live, leaves, nested=False)
+    def tree(self, agent: Agent, eligible: ClientMask, nodes: MakeNode) -> Node | None:
+        """Return the tree of the eligible clients that compete for an agent.
 
-    def _clients(self, user: User, agent: Agent, live: int) -> Iterator[Client]:
-        front = self._order.on(user, agent, self._held(agent))
-        for name, below in self._present(user, front, live):
-            if below in self._wanting.client:
-                yield self._wanting.client[below]
+        The result is None if no client can be allocated anything.
+
+        Args:
+            agent: The agent to allocate.
+            eligible: The clients in the tree.
+            nodes: Creates the node of a client.
+        """
+        client = self._index.client.get(eligible)
+        if client is not None:
+            return nodes(client, False)
+        return self._node(self._users.root, agent, eligible, nodes, nested=False)
+
+    def _clients(self, user: User, agent: Agent, eligible: ClientMask) -> Iterator[Client]:
+        snapshot = self._sorter.on(user, agent, self._held(agent))
+        for name, mask in self._present(user, snapshot, eligible):
+            if mask in self._index.client:
+                yield self._index.client[mask]
                 continue
             child = user.children.get(name, user)
             if child is not user and child.below is not None:
-                yield from self._clients(child, agent, below)
+                yield from self._clients(child, agent, mask)
             else:
-                yield from self._own(child, self._order.own(child), below)
+                yield from self._own_clients(child, self._sorter.own(child), mask)
 
-    def _tree(
-        self, user: User, agent: Agent, live: int, leaves: Leaves, *, nested: bool
+    def _node(
+        self, user: User, agent: Agent, eligible: ClientMask, nodes: MakeNode, *, nested: bool
     ) -> Node | None:
-        front = self._order.on(user, agent, self._held(agent))
-        present = self._present(user, front, live)
+        snapshot = self._sorter.on(user, agent, self._held(agent))
+        present = self._present(user, snapshot, eligible)
         first = next(present, None)
-        if first is not None and first[1] == live:
-            return self._member(user, first[0], agent, live, leaves, nested=nested, among=False)
+        if first is not None and first[1] == eligible:
+            return self._member(user, first[0], agent, eligible, nodes, nested=nested, shared=False)
         members = chain([first] if first is not None else [], present)
-        return RoleNode(self._members(user, members, agent, leaves, nested=nested), front)
+        return RoleNode(self._members(user, members, agent, nodes, nested=nested), snapshot)
 
     def _members(
         self,
         user: User,
-        present: Iterable[tuple[str, int]],
+        present: Iterable[tuple[str, ClientMask]],
         agent: Agent,
-        leaves: Leaves,
+        nodes: MakeNode,
         *,
         nested: bool,
     ) -> Iterator[tuple[str, Node]]:
-        for name, below in present:
-            node = self._member(user, name, agent, below, leaves, nested=nested, among=True)
+        for name, mask in present:
+            node = self._member(user, name, agent, mask, nodes, nested=nested, shared=True)
             if node is not None:
                 yield name, node
 
-    def _member(  # noqa: PLR0913 - likewise
+    def _member(  # noqa: PLR0913 - passes the recursion's state
         self,
         user: User,
         name: str,
         agent: Agent,
-        live: int,
-        leaves: Leaves,
+        eligible: ClientMask,
+        nodes: MakeNode,
         *,
         nested: bool,
-        among: bool,
+        shared: bool,
     ) -> Node | None:
-        """Return what competes as a member of a user's pool.
+        """Return the node of a member of a user's pool.
 
         Args:
-            user: Whose pool.
+            user: The user that the pool belongs to.
             name: The member.
-            agent: Where.
-            live: Those below the member who can get something.
-            leaves: Makes leaves.
-            nested: Whether the pool itself is below members of another who compete.
-            among: Whether there are others in this pool.
+            agent: The agent to allocate.
+            eligible: The eligible clients below the member.
+            nodes: Creates the node of a client.
+            nested: Whether the pool is below a member that has competing siblings.
+            shared: Whether the pool has other members with eligible clients.
         """
-        only = self._wanting.client.get(live)
-        if only is not None:
-            return leaves(only, nested)
-        nested = nested or among
+        client = self._index.client.get(eligible)
+        if client is not None:
+            return nodes(client, nested)
+        nested = nested or shared
         child = user.children.get(name, user)
         if child is not user and child.below is not None:
-            return self._tree(child, agent, live, leaves, nested=nested)
-        own = self._order.own(child)
-        return RoleNode(self._leaves(child, own, live, leaves, nested=nested), own)
+            return self._node(child, agent, eligible, nodes, nested=nested)
+        own = self._sorter.own(child)
+        return RoleNode(self._client_nodes(child, own, eligible, nodes, nested=nested), own)
 
-    def _leaves(
-        self, user: User, own: SorterSnapshot[Client], live: int, leaves: Leaves, *, nested: bool
+    def _client_nodes(
+        self,
+        user: User,
+        own: SorterSnapshot[Client],
+        eligible: ClientMask,
+        nodes: MakeNode,
+        *,
+        nested: bool,
     ) -> Iterator[tuple[Client, Node]]:
-        for client in self._own(user, own, live):
-            leaf = leaves(client, nested)
-            if leaf is not None:
-                yield client, leaf
+        for client in self._own_clients(user, own, eligible):
+            node = nodes(client, nested)
+            if node is not None:
+                yield client, node
 
     def _present(
-        self, user: User, front: SorterSnapshot[str] | LocalSorterSnapshot, live: int
-    ) -> Iterator[tuple[str, int]]:
-        """Go through members of a user's pool, the next one first, with those of a set below."""
-        of, depth = self._wanting.of, len(user.line)
-        if not self._few(live, of[user.name] if depth else self._wanting.everybody):
-            for name in front:
-                below = of.get(name, 0) & live
-                if below:
-                    yield name, below
+        self, user: User, snapshot: SorterSnapshot[str] | LocalSorterSnapshot, eligible: ClientMask
+    ) -> Iterator[tuple[str, ClientMask]]:
+        """Yield the members of a user's pool with eligible clients, in order, and these clients."""
+        by_user, depth = self._index.by_user, len(user.line)
+        if not self._is_small(eligible, by_user[user.name] if depth else self._index.candidates):
+            for name in snapshot:
+                mask = by_user.get(name, 0) & eligible
+                if mask:
+                    yield name, mask
             return
-        found: dict[str, int] = {}
-        for bit in ones(live):
-            line = self._all.node(self._wanting.client[bit]).line
+        masks: dict[str, ClientMask] = {}
+        for bit in ones(eligible):
+            line = self._registered.node(self._index.client[bit]).line
             name = line[-1 - depth] if len(line) > depth else user.leaf
-            found[name] = found.get(name, 0) | bit
-        for name in sorted(found, key=lambda name: front.place(name).position):
-            yield name, found[name]
+            masks[name] = masks.get(name, 0) | bit
+        for name in sorted(masks, key=lambda name: snapshot.place(name).position):
+            yield name, masks[name]
 
-    def _own(self, user: User, own: SorterSnapshot[Client], live: int) -> Iterator[Client]:
-        """Go through a user's own clients that are of a set, the next one first."""
-        if self._few(live, self._wanting.of[user.leaf]):
-            those = [self._wanting.client[bit] for bit in ones(live)]
-            yield from sorted(those, key=lambda client: own.place(client).position)
+    def _own_clients(
+        self, user: User, own: SorterSnapshot[Client], eligible: ClientMask
+    ) -> Iterator[Client]:
+        """Yield a user's own clients that are eligible, in order."""
+        if self._is_small(eligible, self._index.by_user[user.leaf]):
+            clients = [self._index.client[bit] for bit in ones(eligible)]
+            yield from sorted(clients, key=lambda client: own.place(client).position)
         else:
             for client in own:
-                if self._wanting.bit.get(client, 0) & live:
+                if self._index.bit.get(client, 0) & eligible:
                     yield client
 
     @staticmethod
-    def _few(live: int, of: int) -> bool:
-        """Whether it is less work to find those of a set than to pass over all others."""
-        return live.bit_count() * _FEW < of.bit_count()
+    def _is_small(few: ClientMask, total: ClientMask) -> bool:
+        """Return whether sorting the eligible clients costs less than skipping all others."""
+        return few.bit_count() * _FEW < total.bit_count()
 
     def _held(self, agent: Agent) -> dict[Client, Quantities]:
         if not self._users.per_machine:
