@@ -1,1 +1,1 @@
-"""Agents held back for users whose tasks fit nowhere, so that small tasks starve no big one."""
+"""Backfill holds: agents held for tasks that fit nowhere, so that large tasks do not starve."""

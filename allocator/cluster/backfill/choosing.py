@@ -1,7 +1,4 @@
-"""Chooses for whom an agent is held back, and which.
-
-That is once after each run over all agents, where somebody waits in vain.
-"""
+"""Selects the clients and agents of backfill holds, after each allocation cycle over all agents."""
 
 from collections.abc import Callable, Iterator, Mapping
 from functools import cached_property
@@ -15,104 +12,111 @@ from allocator.cluster.frameworks.framework import Client
 from allocator.cluster.state import Cluster
 from allocator.fairness.quantities import Quantities
 
-Give: TypeAlias = Callable[[Client, Quantities], None]
+Allocate: TypeAlias = Callable[[Client, Quantities], None]
 
-_LOOKED_AT = 100
-"""Clients at most, the first in turn; without turns the first in order."""
+_MAX_CLIENTS = 100
+"""Maximum number of clients examined: the first in turn, or without turns the first in order."""
 
 
-def choose(cluster: Cluster, order: Callable[[], Iterator[Client]], give: Give) -> None:
-    """Hold back agents for clients whose task fits on none now, but would if one were empty.
+def choose(cluster: Cluster, order: Callable[[], Iterator[Client]], allocate: Allocate) -> None:
+    """Create holds for clients whose next task fits on no agent now, but on an empty agent.
 
-    Clients have a hold in turn (`BackfillHolds.by_turns`). In event logs of former versions, each
-    client has one hold a round. If several holds are allowed, the first client in order gets
-    further agents, as long as the client would still be first with the held resources allocated.
+    With `BackfillHolds.by_turns`, clients get holds in turn. In event logs of earlier versions,
+    each client has one hold in a round. If several holds are allowed, the first client in order
+    gets further agents, as long as the client would still be first with the held resources
+    allocated.
 
-    Costs O(agents) for each different task among the first hundred clients, less where one fits,
-    and for each of them O(agents that are ready when the first of them is).
+    Costs O(agents) for each distinct task among the first hundred clients, less if a task fits.
+    Each of these clients costs O(agents that are ready when the first agent is ready).
 
     Args:
-        cluster: Whose agents.
-        order: Goes through clients that want offers and whose task is known, the next one first.
-        give: Changes the order as if a client had got something.
+        cluster: The cluster whose agents are held.
+        order: Yields the clients that want offers and have a known task, in sorter order.
+        allocate: Records an allocation in this order, without a real allocation.
     """
     holds = cluster.holds
     if holds.full:
         return
-    chooser = _Chooser(cluster)
+    selector = _AgentSelector(cluster)
     if holds.by_turns:
-        _in_turn(holds, chooser, order())
+        _in_turn(holds, selector, order())
     else:
-        clients = list(islice(order(), _LOOKED_AT))
-        _in_rounds(holds, chooser, clients)
+        clients = list(islice(order(), _MAX_CLIENTS))
+        _in_rounds(holds, selector, clients)
         if holds.next_round():
-            _in_rounds(holds, chooser, clients)
+            _in_rounds(holds, selector, clients)
     if holds.several:
-        _as_long_as_first(holds, chooser, order, give)
+        _as_long_as_first(holds, selector, order, allocate)
 
 
-def _in_turn(holds: BackfillHolds, chooser: "_Chooser", order: Iterator[Client]) -> None:
-    """Hold back an agent for each client in turn.
+def _in_turn(holds: BackfillHolds, selector: "_AgentSelector", order: Iterator[Client]) -> None:
+    """Create a hold for each client in turn.
 
-    If there are more clients than one look takes, clients that need no hold give up their places.
-    Then the next look reaches the clients behind them.
+    If there are more clients than the function examines, clients that need no hold move to the end
+    of the queue. The next call then examines the clients behind them.
     """
     clients = holds.in_turn(order)
-    refused = [
+    not_held = [
         client
-        for client in clients[:_LOOKED_AT]
-        if not holds.full and chooser.hold_for(client) is None
+        for client in clients[:_MAX_CLIENTS]
+        if not holds.full and selector.hold_for(client) is None
     ]
-    if len(clients) > _LOOKED_AT:
-        holds.defer(client for client in refused if not chooser.waits(client))
+    if len(clients) > _MAX_CLIENTS:
+        holds.defer(client for client in not_held if not selector.waits(client))
 
 
-def _in_rounds(holds: BackfillHolds, chooser: "_Chooser", clients: list[Client]) -> None:
+def _in_rounds(holds: BackfillHolds, selector: "_AgentSelector", clients: list[Client]) -> None:
     for client in clients:
         if holds.may_begin(client):
-            chooser.hold_for(client)
+            selector.hold_for(client)
 
 
 def _as_long_as_first(
-    holds: BackfillHolds, chooser: "_Chooser", order: Callable[[], Iterator[Client]], give: Give
+    holds: BackfillHolds,
+    selector: "_AgentSelector",
+    order: Callable[[], Iterator[Client]],
+    allocate: Allocate,
 ) -> None:
     for hold in holds:
-        give(hold.client, hold.task)
-    for _ in range(_LOOKED_AT):
-        first = next(order(), None)
-        if first is None or not holds.may_have_more(first):
+        allocate(hold.client, hold.task)
+    for _ in range(_MAX_CLIENTS):
+        client = next(order(), None)
+        if client is None or not holds.may_have_more(client):
             break
-        task = chooser.hold_for(first)
+        task = selector.hold_for(client)
         if task is None:
             break
-        give(first, task)
+        allocate(client, task)
 
 
 class _Ready(NamedTuple):
-    """When an agent is expected to have room for a task; what is ready first is the least."""
+    """The time at which an agent is expected to have capacity for a task.
+
+    Earlier times compare as less.
+    """
 
     when_ns: int
     in_turn: bool
-    """Whether that takes no more than one task of somebody else that ends: then the order says who
-    gets that, and nothing has to gather first."""
+    """Whether at most one task of another client must end. In this case, the sorter order
+    decides which client gets the capacity, and no hold is needed."""
     agent: str
 
 
-class _Chooser:
-    """Looks for agents; what has been found for one task holds for others like it."""
+class _AgentSelector:
+    """Finds agents to hold. Results for one task are reused for equal tasks."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
-        self._stuck: dict[tuple[object, ...], list[_Ready]] = {}
+        self._known: dict[tuple[object, ...], list[_Ready]] = {}
 
     @cached_property
-    def _on(self) -> dict[str, frozenset[Client]]:
-        """By agent, who has tasks there."""
-        of = self._cluster.holds.run_times.clients
-        return {agent: of(agent) for agent in self._cluster.ledger.agents}
+    def _clients_on(self) -> dict[str, frozenset[Client]]:
+        """Clients with tasks on each agent, by agent."""
+        clients_on = self._cluster.holds.run_times.clients
+        return {agent: clients_on(agent) for agent in self._cluster.ledger.agents}
 
     def hold_for(self, client: Client) -> Quantities | None:
-        """Hold back an agent for a client, if one would help it; return what for."""
+        """Hold an agent for a client if that helps; return the client's task, else None."""
         cluster = self._cluster
         task = cluster.ledger.task(client)
         first = self._first(client, task) if task is not None else None
@@ -122,7 +126,7 @@ class _Chooser:
         return task
 
     def waits(self, client: Client) -> bool:
-        """Whether a client has no hold because others hold each agent that it could use."""
+        """Return whether other clients hold every agent that a client could use."""
         task = self._cluster.ledger.task(client)
         if task is None or self._first(client, task) is not None:
             return False
@@ -130,10 +134,10 @@ class _Chooser:
         return any(holds.on(ready.agent) is not None for ready in self._possible(client, task))
 
     def _first(self, client: Client, task: Quantities) -> _Ready | None:
-        """Return which agent, held for nobody, has room for a task first.
+        """Return the agent without a hold that is expected to have capacity for a task first.
 
-        A client's own tasks are not waited for, so where it has some it is ready later than for
-        others: only those are looked at again.
+        A client's own tasks do not count as ending. An agent with such tasks is therefore ready
+        later for this client than for other clients, and only these agents are estimated again.
         """
         holds, first = self._cluster.holds, None
         for ready in self._possible(client, task):
@@ -141,16 +145,16 @@ class _Chooser:
                 break
             if holds.on(ready.agent) is not None:
                 continue
-            mine = client in self._on[ready.agent]
-            found = self._ready(ready.agent, task, client) if mine else ready
-            if found is not None and (first is None or found < first):
-                first = found
+            own_tasks = client in self._clients_on[ready.agent]
+            estimate = self._ready(ready.agent, task, client) if own_tasks else ready
+            if estimate is not None and (first is None or estimate < first):
+                first = estimate
         return first
 
     def _possible(self, client: Client, task: Quantities) -> list[_Ready]:
-        """Return the agents on which a task would fit if they were empty; none if one fits now.
+        """Return the agents on which a task would fit if empty; none if the task fits now.
 
-        The first of them is ready first for clients that have no tasks there.
+        The result is sorted by the ready time for clients without tasks on the agents.
         """
         ledger = self._cluster.ledger
         framework = ledger.frameworks[client.framework]
@@ -161,13 +165,13 @@ class _Chooser:
             framework.said.capabilities,
             "/" in client.role,
         )
-        found = self._stuck.get(key)
-        if found is None:
-            each = (self._ready(agent, task) for agent in self._look(client, task))
-            found = self._stuck[key] = sorted(ready for ready in each if ready is not None)
-        return found
+        known = self._known.get(key)
+        if known is None:
+            results = (self._ready(agent, task) for agent in self._fitting_when_empty(client, task))
+            known = self._known[key] = sorted(ready for ready in results if ready is not None)
+        return known
 
-    def _look(self, client: Client, task: Quantities) -> Iterator[str]:
+    def _fitting_when_empty(self, client: Client, task: Quantities) -> Iterator[str]:
         cluster = self._cluster
         ledger, rules = cluster.ledger, cluster.rules
         framework = ledger.frameworks[client.framework]
@@ -175,7 +179,7 @@ class _Chooser:
         for agent in ledger.agents.values():
             total = agent.total
             if (
-                total.ordinary  # what is reserved for somebody is nobody else's to be held back
+                total.ordinary  # reserved resources cannot be held for other clients
                 and cluster.withheld(agent) is None
                 and _covers(total.divisible, task)
                 and ledger.admits(client, agent.id)
@@ -187,32 +191,32 @@ class _Chooser:
         yield from possible
 
     def _ready(self, agent_id: str, task: Quantities, own: Client | None = None) -> _Ready | None:
-        """Find when an agent is expected to have room for a task beside its own client's."""
+        """Return when an agent will have capacity for a task, without ending tasks of `own`."""
         cluster = self._cluster
         free = dict(cluster.ledger.agents[agent_id].available.divisible)
         gathered = False
-        for when, stay in cluster.holds.run_times.ends(agent_id, cluster.now_ns):
-            if stay.client == own:
+        for when_ns, run in cluster.holds.run_times.ends(agent_id, cluster.now_ns):
+            if run.client == own:
                 continue
-            in_turn = not gathered and self._one_is_enough(free, stay, task)
-            for name, amount in stay.amounts.items():
+            in_turn = not gathered and self._one_end_suffices(free, run, task)
+            for name, amount in run.amounts.items():
                 free[name] = free.get(name, 0) + amount
             gathered = True
             if _covers(free, task):
-                return _Ready(when, in_turn, agent_id)
+                return _Ready(when_ns, in_turn, agent_id)
         return None
 
-    def _one_is_enough(self, free: Mapping[str, int], stay: TaskRun, task: Quantities) -> bool:
+    def _one_end_suffices(self, free: Mapping[str, int], run: TaskRun, task: Quantities) -> bool:
         ledger = self._cluster.ledger
-        known = stay.client.framework in ledger.frameworks
-        ends = (ledger.task(stay.client) if known else None) or stay.amounts
-        return all(free.get(name, 0) + ends[name] >= amount for name, amount in task.items())
+        known = run.client.framework in ledger.frameworks
+        freed = (ledger.task(run.client) if known else None) or run.amounts
+        return all(free.get(name, 0) + freed[name] >= amount for name, amount in task.items())
 
 
 def fits(agent: Agent, task: Quantities) -> bool:
-    """Whether an agent has room for a task in what it has free for everybody."""
+    """Return whether a task fits into an agent's available unreserved resources."""
     return _covers(agent.available.divisible, task)
 
 
-def _covers(room: Mapping[str, int], task: Quantities) -> bool:
-    return all(room.get(name, 0) >= amount for name, amount in task.items())
+def _covers(available: Mapping[str, int], task: Quantities) -> bool:
+    return all(available.get(name, 0) >= amount for name, amount in task.items())

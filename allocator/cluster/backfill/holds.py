@@ -1,4 +1,4 @@
-"""Which agents are held back for whom, and until when."""
+"""Backfill holds: agents held for clients whose next task fits nowhere now."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -10,48 +10,47 @@ from allocator.fairness.quantities import Quantities
 from allocator.fairness.turns import Turns
 
 Holding: TypeAlias = Literal["off", "one", "all"]
-"""For how many clients at a time an agent may be held back."""
+"""How many clients may have holds at a time."""
 
 
 @dataclass(frozen=True, slots=True)
 class BackfillHold:
-    """An agent that is held back for a client's next task. Times are in nanoseconds."""
+    """An agent held for a client's next task. Times are in nanoseconds since the epoch."""
 
     client: Client
     agent: str
     task: Quantities
-    """What the task needs."""
+    """The resources that the task needs."""
     ready_ns: int
-    """When the agent is expected to have room for it."""
+    """The time at which the agent is expected to have capacity for the task."""
     until_ns: int
-    """When the hold ends in vain."""
+    """The time at which the hold expires."""
 
 
 @dataclass(slots=True)
 class HoldStatistics:
-    """What has happened since the engine was made."""
+    """Counts of holds since the engine was created."""
 
     begun: int = 0
     served: int = 0
-    """Ended as the client was offered what it waited for, there or elsewhere."""
+    """Holds that ended because the client was offered a task's resources, on any agent."""
     in_vain: int = 0
-    """Ended by the bound on how long an agent may be held back."""
+    """Holds that expired."""
 
 
 class BackfillHolds:
-    """Holds: at most one altogether, or several, which go by turns, as in the simulator.
+    """All backfill holds: at most one, or several of which clients take turns, as in the simulator.
 
-    The client that has been longest without one is first, but for those that are due to it by the
-    order alone. After a hold that was in vain, or whose offer the client declines, the client
-    gets no hold for as much time as one may last. So no client keeps agents idle for more than half
-    of the time.
+    The client that has waited longest for a hold is first. A client gets no hold for the maximum
+    length of a hold after its hold expired, or after the client declined the resources held for it.
+    So no client keeps agents idle for more than half of the time.
 
     Args:
-        holding: For how many clients at a time.
-        longest_ns: How long one lasts at most.
-        statistics: Are counted in.
-        by_turns: Whether the client that has been longest without one is first. Otherwise they go
-            in rounds, which end as soon as no client of a round needs one; clients may starve.
+        holding: How many clients may have holds at a time.
+        longest_ns: The maximum length of a hold, in nanoseconds.
+        statistics: Receives the counts.
+        by_turns: Whether the client that has waited longest is first. Otherwise clients get holds
+            in rounds. A round ends when no client of the round needs a hold; clients may starve.
     """
 
     def __init__(
@@ -63,132 +62,141 @@ class BackfillHolds:
         by_turns: bool = False,
     ) -> None:
         self.enabled = holding != "off"
-        """Whether agents are held back at all."""
+        """Whether holds are allowed."""
         self.several = holding == "all"
-        """Whether for more than one task at a time."""
+        """Whether more than one hold is allowed at a time."""
         self.by_turns = by_turns
-        """Whether the client that has been longest without one is first."""
+        """Whether the client that has waited longest for a hold is first."""
         self._longest_ns = longest_ns
         self._statistics = statistics
-        self._on: dict[str, BackfillHold] = {}
-        self._had = set[Client]()
+        self._holds: dict[str, BackfillHold] = {}
+        self._held = set[Client]()
+        """Clients that had a hold in this round."""
         self._turns = Turns[Client]()
         self._paused: dict[Client, int] = {}
-        self._answering: dict[Client, str] = {}
-        """Clients that have been offered what was held for them, and where."""
+        self._awaiting_answer: dict[Client, str] = {}
+        """Agents of ended holds whose resources were offered and not answered yet, by client."""
         self.run_times = RuntimeEstimates()
 
     def __bool__(self) -> bool:
-        return bool(self._on)
+        return bool(self._holds)
 
     def __iter__(self) -> Iterator[BackfillHold]:
-        """Go through the holds, the oldest first."""
-        yield from self._on.values()
+        """Yield the holds, oldest first."""
+        yield from self._holds.values()
 
     @property
     def full(self) -> bool:
-        """Whether there may be no other hold now."""
-        return not self.several and (bool(self._on) or not self.enabled)
+        """Whether no further hold is allowed now."""
+        return not self.several and (bool(self._holds) or not self.enabled)
 
     def on(self, agent: str) -> BackfillHold | None:
-        """Return for whom an agent is held back; None: for nobody."""
-        return self._on.get(agent)
+        """Return the hold of an agent; None if the agent is not held."""
+        return self._holds.get(agent)
 
     def has(self, client: Client) -> bool:
-        """Whether an agent is held back for a client."""
-        return any(hold.client == client for hold in self._on.values())
+        """Return whether a client has a hold."""
+        return any(hold.client == client for hold in self._holds.values())
 
     def may_begin(self, client: Client) -> bool:
-        """Whether it is a client's turn to have a hold, for which there is none."""
-        return self.may_have_more(client) and client not in self._had and not self.has(client)
+        """Return whether a client without a hold may get one in this round."""
+        return self.may_have_more(client) and client not in self._held and not self.has(client)
 
     def in_turn(self, clients: Iterable[Client]) -> list[Client]:
-        """Return clients that have no hold and are not barred from one, in order of their turns.
+        """Return the clients that may get a hold and have none, in order of their turns.
 
         Args:
-            clients: In the policy's order, which decides between clients that come at one time.
+            clients: Clients in sorter order. This order decides between clients that arrive
+                together.
         """
-        barred = self._paused.keys() | {hold.client for hold in self._on.values()}
+        barred = self._paused.keys() | {hold.client for hold in self._holds.values()}
         return self._turns.order(client for client in clients if client not in barred)
 
     def defer(self, clients: Iterable[Client]) -> None:
-        """Place clients that need no hold now behind the clients that wait for one."""
+        """Move clients that need no hold now behind the clients that wait for a hold."""
         self._turns.defer(clients)
 
     def may_have_more(self, client: Client) -> bool:
-        """Whether there may be a hold for a client, or another one, if the order says so."""
+        """Return whether a client may get a first or further hold, apart from turns and rounds."""
         return not self.full and client not in self._paused
 
     def next_round(self) -> bool:
-        """Begin a new round, as nobody is left in this one; return whether that helps anybody."""
-        helps = bool(self._had) and not self.full
+        """Begin a new round; return whether any client may get a hold in the new round."""
+        helps = bool(self._held) and not self.full
         if helps:
-            self._had.clear()
+            self._held.clear()
         return helps
 
-    def begin(self, client: Client, agent: str, task: Quantities, now_ns: int, ready: int) -> None:
-        """Hold back an agent that nobody holds."""
-        self._on[agent] = BackfillHold(client, agent, task, ready, now_ns + self._longest_ns)
+    def begin(
+        self, client: Client, agent: str, task: Quantities, now_ns: int, ready_ns: int
+    ) -> None:
+        """Hold an agent that has no hold.
+
+        Args:
+            client: The client.
+            agent: The agent.
+            task: The resources that the client's task needs.
+            now_ns: The current time, in nanoseconds.
+            ready_ns: The time at which the agent is expected to have capacity for the task.
+        """
+        self._holds[agent] = BackfillHold(client, agent, task, ready_ns, now_ns + self._longest_ns)
         self._statistics.begun += 1
 
     def served(self, client: Client, agent: str) -> str | None:
-        """Follow that a client is offered something; return the agent that was held for it.
-
-        What it is offered elsewhere ends the hold that would have helped it last.
-        """
-        if not self._on:
+        """End a hold of a client that was offered resources; return the hold's agent, or None."""
+        if not self._holds:
             return None
-        hold = self._on.get(agent)
+        hold = self._holds.get(agent)
         if hold is None or hold.client != client:
-            mine = [hold for hold in self._on.values() if hold.client == client]
-            hold = max(mine, key=lambda each: each.ready_ns, default=None)
+            own = [hold for hold in self._holds.values() if hold.client == client]
+            hold = max(own, key=lambda candidate: candidate.ready_ns, default=None)
         if hold is None:
             return None
         self.drop(hold)
-        self._answering[client] = agent
+        self._awaiting_answer[client] = agent
         self._statistics.served += 1
         return hold.agent
 
     def declined(self, client: Client, agent: str, now_ns: int) -> None:
-        """Follow that a client gives back something of an offer.
+        """Record that a client declined resources of an offer.
 
-        Who declines what was held for it has to wait as if that had been in vain.
+        A client that declines the resources held for it is treated as if the hold had expired.
         """
-        if self._answering.pop(client, None) == agent:
+        if self._awaiting_answer.pop(client, None) == agent:
             self._paused[client] = now_ns + self._longest_ns
 
     def drop(self, hold: BackfillHold) -> None:
         """End a hold."""
-        if self._on.get(hold.agent) is hold:
-            del self._on[hold.agent]
-            self._had.add(hold.client)
+        if self._holds.get(hold.agent) is hold:
+            del self._holds[hold.agent]
+            self._held.add(hold.client)
             self._turns.end(hold.client)
 
     def expire(self, now_ns: int) -> list[str]:
-        """End what has lasted for too long; return the agents."""
-        for client in [each for each, until in self._paused.items() if until <= now_ns]:
+        """End the holds that have reached their maximum length; return their agents."""
+        for client in [paused for paused, until in self._paused.items() if until <= now_ns]:
             del self._paused[client]
-        over = [hold for hold in self._on.values() if hold.until_ns <= now_ns]
-        for hold in over:
+        expired = [hold for hold in self._holds.values() if hold.until_ns <= now_ns]
+        for hold in expired:
             self.drop(hold)
             self._paused[hold.client] = now_ns + self._longest_ns
             self._statistics.in_vain += 1
-        return [hold.agent for hold in over]
+        return [hold.agent for hold in expired]
 
     def forget(self, client: Client) -> list[str]:
-        """Forget a client that is gone; return the agents that were held for it."""
-        mine = [hold for hold in self._on.values() if hold.client == client]
-        for hold in mine:
+        """Forget a client that is gone; return the agents that were held for the client."""
+        own = [hold for hold in self._holds.values() if hold.client == client]
+        for hold in own:
             self.drop(hold)
-        self._had.discard(client)
+        self._held.discard(client)
         self._turns.forget(client)
-        self._answering.pop(client, None)
+        self._awaiting_answer.pop(client, None)
         self._paused.pop(client, None)
-        return [hold.agent for hold in mine]
+        return [hold.agent for hold in own]
 
     def forget_agent(self, agent: str) -> None:
         """Forget an agent that is gone."""
-        hold = self._on.get(agent)
+        hold = self._holds.get(agent)
         if hold is not None:
             self.drop(hold)
         self.run_times.forget_agent(agent)
