@@ -1,18 +1,24 @@
-"""Work that is done step by step, so that others can be heard between two steps."""
+"""Cooperative work: long work that yields, so that the event loop can run between two steps.
+
+A function that does cooperative work is a generator with the return type `Cooperative`. If a
+function has a plain form and a generator form, the generator form has the name of the plain form
+with the suffix `_in_steps`: `fill` and `fill_in_steps`. The plain form runs the generator form to
+completion. A generator without a plain form has no suffix.
+"""
 
 from collections.abc import Generator
 from typing import TypeAlias, TypeVar
 
 T = TypeVar("T")
 Cooperative: TypeAlias = Generator[None, None, T]
-"""Work that may be interrupted wherever it yields; what it returns is its result."""
+"""Work that may be interrupted at each `yield`. The generator's return value is the result."""
 
 
-def run_to_completion(steps: Cooperative[T]) -> T:
-    """Do all steps, and return the result."""
+def run_to_completion(work: Cooperative[T]) -> T:
+    """Run all steps of cooperative work, and return the result."""
     while True:
         try:
-            next(steps)
+            next(work)
         except StopIteration as end:
             result: T = end.value
             return result

@@ -1,4 +1,4 @@
-"""What must survive a restart: who owes what, and what an operator has ordered."""
+"""State that survives a restart: commitments, and orders of an operator."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -8,77 +8,83 @@ from allocator.fairness.commitment import decayed
 
 
 class Boost(NamedTuple):
-    """A weight that holds for a time."""
+    """A weight that applies for a limited time."""
 
     weight: float
     until: float
-    """By the master's clock, in seconds since the Unix epoch."""
+    """The end of the boost by the master's clock, in seconds since the Unix epoch."""
 
 
 @dataclass(frozen=True, slots=True)
 class Remembered:
-    """One user, as of the time of the memory it is part of."""
+    """One user's state, at the time of the memory that contains it."""
 
     commitments: Mapping[str, float] = field(default_factory=dict)
-    """By resource, as fractions of the cluster."""
+    """Commitments by resource, as fractions of the cluster."""
     overuse: Mapping[str, float] = field(default_factory=dict)
-    """What commitments were moving towards (Eq. 7), by resource."""
+    """Values that the commitments were approaching (Eq. 7), by resource."""
     others: float = 0.0
-    """Commitment for every resource that is not named."""
+    """Commitment for every resource without an entry."""
     weight: float | None = None
-    """As ordered by an operator; None: nobody has."""
+    """Weight ordered by an operator; None without an order."""
     boost: Boost | None = None
-    """Likewise, for a time."""
+    """Temporary weight ordered by an operator; None without an order."""
     mean_use: float = 0.0
-    """Dominant share used on average. It outlives a snapshot, and no restart."""
+    """Average dominant share used. The value survives a snapshot, but no restart."""
 
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """All that an engine hands on to its successor. Everything else comes from the master."""
+    """All state that an engine hands over to its successor. The master provides everything else."""
 
     time: float
-    """The master's clock, in seconds since the Unix epoch; 0: no master has come yet."""
+    """The master's clock, in seconds since the Unix epoch; 0 before the first master."""
     users: Mapping[str, Remembered]
     tau: float | None = None
-    """Time constant in seconds with which commitments were made and fade, whatever policy comes
-    after; None: nobody knows, so that of the policy."""
+    """Time constant in seconds of the commitments' growth and decay, whatever policy follows.
+    None if unknown; the policy's time constant then applies."""
     places: Mapping[str, int] = field(default_factory=dict)
-    """Counted places that frameworks have in the tree of roles, by `role_places.digest`."""
+    """Counted places of frameworks in the role tree, by `role_places.digest`."""
 
 
 @dataclass(frozen=True, slots=True)
 class StoredTrajectory:
-    """How it goes on with one user for as long as nothing changes: all that Eq. 12 needs."""
+    """A user's commitments as functions of time while its allocation is constant (Eq. 12)."""
 
     since: float
-    """The instant that `remembered` is of, in seconds since the Unix epoch."""
+    """The time of `remembered`, in seconds since the Unix epoch."""
     tau: float | None
-    """Time constant in seconds; None: the policy does not let commitments fade."""
+    """Time constant in seconds; None if commitments do not decay under the policy."""
     remembered: Remembered
 
     def at(self, instant: float) -> Remembered:
-        """Return how it stands at an instant, if that is later; exact (Eq. 12)."""
-        elapsed, then = instant - self.since, self.remembered
+        """Return the user's state at a time; exact (Eq.
+
+        12). Times before `since` return `remembered`.
+
+        Args:
+            instant: Seconds since the Unix epoch.
+        """
+        elapsed, remembered = instant - self.since, self.remembered
         if self.tau is None or elapsed <= 0.0:
-            return then
+            return remembered
         commitments = {
-            name: decayed(commitment, then.overuse.get(name, 0.0), elapsed, self.tau)
-            for name, commitment in then.commitments.items()
+            name: decayed(commitment, remembered.overuse.get(name, 0.0), elapsed, self.tau)
+            for name, commitment in remembered.commitments.items()
         }
-        others = decayed(then.others, 0.0, elapsed, self.tau)
-        return replace(then, commitments=commitments, others=others)
+        other_commitment = decayed(remembered.others, 0.0, elapsed, self.tau)
+        return replace(remembered, commitments=commitments, others=other_commitment)
 
 
 @dataclass(frozen=True, slots=True)
 class MemoryChanges:
-    """What has to be remembered anew."""
+    """Changes of an engine's memory since the last changes."""
 
     time: float
     """The master's clock, in seconds since the Unix epoch."""
     courses: Mapping[str, StoredTrajectory]
-    """By user."""
+    """Commitment trajectories, by user."""
     complete: bool
-    """Whether these are all users; else the others go on as they did."""
+    """Whether `courses` has all users. Otherwise, missing users are unchanged."""
     places: Mapping[str, int] = field(default_factory=dict)
-    """All, as in a memory."""
+    """All counted places, as in a memory."""

@@ -1,4 +1,4 @@
-"""Quota: what top-level roles are guaranteed or limited to, and what that holds back (§3.2)."""
+"""Quota: guarantees and limits of top-level roles, and the headroom (§3.2)."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -18,27 +18,30 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Quota:
-    """What one role, with all roles below it, is guaranteed and limited to."""
+    """Guarantees and limits of one role, including all roles below it."""
 
     guarantees: Quantities
     limits: Mapping[str, int] = field(default_factory=dict)
-    """In thousandths; a name that is absent has none, which is not the same as 0."""
+    """Limits in thousandths, by resource. A resource without an entry is unlimited, unlike a
+    limit of 0."""
     capped: bool = False
-    """As in Mesos 1.8: what is guaranteed is all it gets, and the rest only as its company."""
+    """Whether the guarantee is also the limit, as in Mesos 1.8. Other resources come with it
+    only."""
 
     def __bool__(self) -> bool:
         return self.capped or bool(self.guarantees) or bool(self.limits)
 
     @property
     def shown_limits(self) -> Mapping[str, int]:
-        """What it can have at most, by name, under either rule."""
+        """Limits by resource, under either rule."""
         return dict(self.guarantees.items()) if self.capped else self.limits
 
 
 class Quotas:
-    """Quotas by role, and the sums that a run needs, kept up to date as things change.
+    """Quotas by role, and the sums that an allocation cycle needs.
 
-    Without any quota nothing is summed up; the first one costs a pass over all agents.
+    Sums are updated with each change. Without a quota, no sums are kept; the first quota costs a
+    pass over all agents.
     """
 
     def __init__(self) -> None:
@@ -52,11 +55,14 @@ class Quotas:
         return role in self._quotas
 
     def items(self) -> Iterator[tuple[str, Quota]]:
-        """Go through roles and their quotas."""
+        """Return an iterator over roles and their quotas."""
         return iter(self._quotas.items())
 
     def set(self, role: str, quota: Quota, agents: "dict[str, Agent]") -> None:
-        """Guarantee a role something, limit it, or both; neither removes its quota."""
+        """Set the quota of a role.
+
+        A quota without guarantees and limits removes the role's quota.
+        """
         if not quota:
             self.remove(role)
             return
@@ -69,39 +75,39 @@ class Quotas:
         self._quotas[role] = quota
 
     def remove(self, role: str) -> None:
-        """Guarantee a role nothing any more; it need not have had a quota."""
+        """Remove the quota of a role, if it has one."""
         self._quotas.pop(role, None)
 
     def note_total(self, before: Resources, after: Resources) -> None:
-        """Learn that the total of an agent changes."""
+        """Update the sums for a change of an agent's total resources."""
         if self._quotas and before is not after:
             self._sums.add_total(before, -1)
             self._sums.add_total(after, 1)
 
     def note_held(self, role: str, before: Resources, after: Resources) -> None:
-        """Learn that what a framework holds for a role on an agent changes."""
+        """Update the sums for a change of a framework's resources for a role on an agent."""
         if self._quotas:
             self._sums.add_held(role, before, -1)
             self._sums.add_held(role, after, 1)
 
     def headroom(self) -> "Headroom":
-        """Return how things stand at the start of a run."""
+        """Return the headroom at the start of an allocation cycle."""
         return Headroom(self._quotas, self.consumed(), available=self._sums.available())
 
     def consumed(self) -> dict[str, Quantities]:
-        """Return by role what counts against its quota: reservations, and what else it holds."""
+        """Return the consumed quota by role: reservations and other held resources."""
         return {role: self._sums.counted(role) for role in self._quotas}
 
 
 class Headroom:
-    """What is free for everybody once all guarantees are honoured; changes as a run goes on.
+    """The unreserved resources that exceed all unmet guarantees. An allocation cycle updates them.
 
-    Making one costs O(quotas); a question or a gift, O(names of resources in it).
+    Construction costs O(quotas). A query or an allocation costs O(resource names in it).
 
     Args:
-        quotas: By top-level role.
-        consumed: What counts against each of them.
-        available: Unreserved and free, on all agents together.
+        quotas: Quotas by top-level role.
+        consumed: The consumed quota of each of these roles.
+        available: Unreserved available resources of all agents in total.
     """
 
     def __init__(
@@ -109,112 +115,121 @@ class Headroom:
     ) -> None:
         self.quotas = quotas
         self.divisible = not any(quota.capped for quota in quotas.values())
-        """Whether a part goes to others where not all can: since Mesos 1.9."""
+        """Whether other roles may get a part of resources that they may not get in full (since
+        Mesos 1.9)."""
         self._consumed = consumed
         self._available = dict(available.items())
         self._required: dict[str, int] = {}
-        """What must be held back for guarantees that are not met; nothing is left out."""
+        """Thousandths required for unmet guarantees, by resource. A name without requirement has
+        no entry."""
         for role in quotas:
             _add(self._required, self.missing(role), 1)
-        self._short = {name for name in self._required if self._slack(name) < 0}
-        """Of what there is less than must be held back."""
+        self._scarce = {name for name in self._required if self._slack(name) < 0}
+        """Resources of which less is available than required."""
 
     def missing(self, role: str) -> Quantities:
-        """Return what a role has not got of its guarantee."""
+        """Return the resources that a role lacks to its guarantee."""
         return _less(self.quotas[role].guarantees, self._consumed[role])
 
     def spare(self) -> Quantities:
-        """Return what may go to others."""
+        """Return the available resources that are not required for guarantees."""
         required = self._required
         return Quantities(
             {n: max(amount - required.get(n, 0), 0) for n, amount in self._available.items()}
         )
 
     def within(self, role: str, plain: Resources, besides: Resources = NOTHING) -> Resources:
-        """Return what of unreserved scalars a role may have, under its limits and the headroom.
+        """Return the unreserved scalars that a role may get under its limits and the headroom.
 
         Args:
-            role: Which; the limits of its top-level role bind it.
-            plain: What there is.
-            besides: What it gets in any case.
+            role: The role. The limits of its top-level role apply.
+            plain: The unreserved scalars.
+            besides: Resources that the role gets in any case.
         """
         top = top_level(role)
         quota = self.quotas.get(top)
         if quota is not None and quota.limits:
-            room = {}
+            amounts = {}
             for name, amount in plain.scalars.items():
-                left = self.left(top, name)
-                most = amount if left is None else max(left - besides.scalars[name], 0)
-                room[name] = min(amount, most)
-            plain = plain.shrunk(Quantities(room))
+                remaining = self.remaining_limit(top, name)
+                maximum = amount if remaining is None else max(remaining - besides.scalars[name], 0)
+                amounts[name] = min(amount, maximum)
+            plain = plain.shrunk(Quantities(amounts))
         if self._required and plain:
             plain = plain.shrunk(self.spare())
         return plain
 
     def admits(self, role: str, quantities: Quantities) -> bool:
-        """Whether a role may have so much: its limits allow it, and all guarantees can be met."""
+        """Return whether limits and all guarantees permit an allocation to a role."""
         top = top_level(role)
         if any(
-            (left := self.left(top, name)) is not None and amount > left
+            (remaining := self.remaining_limit(top, name)) is not None and amount > remaining
             for name, amount in quantities.items()
         ):
             return False
-        return not self._short and all(
+        return not self._scarce and all(
             amount <= self._slack(name)
             for name, amount in quantities.items()
             if name in self._required
         )
 
     def slack(self, names: Iterable[str]) -> dict[str, int] | None:
-        """Return what guarantees leave of what must be held back for them; None: nothing at all.
+        """Return the spare amounts of required resources; None if a resource is scarce.
 
-        With the role's limits (`left`) it says what `admits` would admit.
+        Together with the role's limits (`remaining_limit`), the result decides the same as
+        `admits`.
         """
-        if self._short:
+        if self._scarce:
             return None
         return {name: self._slack(name) for name in names if name in self._required}
 
-    def left(self, top: str, name: str) -> int | None:
-        """Return what the limits of a top-level role leave it of something; None: all there is."""
+    def remaining_limit(self, top: str, name: str) -> int | None:
+        """Return the remaining limit of a top-level role for a resource; None if unlimited."""
         quota = self.quotas.get(top)
         limit = quota.limits.get(name) if quota is not None else None
         return limit - self._consumed[top][name] if limit is not None else None
 
-    def give_guaranteed(self, role: str, towards: Quantities, quantities: Quantities) -> None:
-        """Book what a role with a quota gets: the part its guarantee asks for, and all of it."""
+    def allocate_guarantee(self, role: str, towards: Quantities, quantities: Quantities) -> None:
+        """Record an allocation to a role with a quota.
+
+        Args:
+            role: The top-level role.
+            towards: The part that counts towards the role's guarantee.
+            quantities: The whole allocation.
+        """
         self._consumed[role] = self._consumed[role] + quantities
         for name, amount in towards.items():
-            left = self._required.pop(name, 0) - amount
-            if left > 0:
-                self._required[name] = left
-        self._take(quantities)
+            remaining = self._required.pop(name, 0) - amount
+            if remaining > 0:
+                self._required[name] = remaining
+        self._subtract(quantities)
 
-    def give(self, role: str, quantities: Quantities) -> None:
-        """Book what a role gets beside what it is guaranteed."""
+    def allocate(self, role: str, quantities: Quantities) -> None:
+        """Record an allocation to a role beyond its guarantee."""
         top = top_level(role)
         if top in self._consumed:
             self._consumed[top] = self._consumed[top] + quantities
-        self._take(quantities)
+        self._subtract(quantities)
 
     def _slack(self, name: str) -> int:
         return self._available.get(name, 0) - self._required.get(name, 0)
 
-    def _take(self, quantities: Quantities) -> None:
+    def _subtract(self, quantities: Quantities) -> None:
         for name, amount in quantities.items():
             self._available[name] = max(self._available.get(name, 0) - amount, 0)
-        self._judge(quantities)
+        self._update_scarce(quantities)
 
-    def _judge(self, names: Iterable[str]) -> None:
-        """Look again of what there is too little."""
+    def _update_scarce(self, names: Iterable[str]) -> None:
+        """Update the set of scarce resources."""
         for name in names:
             if self._slack(name) < 0:
-                self._short.add(name)
+                self._scarce.add(name)
             else:
-                self._short.discard(name)
+                self._scarce.discard(name)
 
 
 class _Sums:
-    """Scalars of the whole cluster by what they are; of roles that have nothing, nothing."""
+    """Sums of the scalars of the whole cluster, by kind. Roles without resources have no entry."""
 
     def __init__(self) -> None:
         self._total: dict[str, int] = {}
@@ -224,10 +239,10 @@ class _Sums:
         self._revocable: dict[str, int] = {}
         self._held_revocable: dict[str, int] = {}
         self._counted: dict[str, dict[str, int]] = {}
-        """By top-level role."""
+        """Thousandths that count against a quota: top-level role → resource → amount."""
 
     def add_total(self, total: Resources, sign: int) -> None:
-        """Count an agent's total in (1) or out (−1)."""
+        """Add (1) or subtract (−1) an agent's total resources."""
         _add(self._total, total.scalars, sign)
         _add(self._revocable, total.revocable.scalars, sign)
         for role, quantities in total.reserved.items():
@@ -235,7 +250,7 @@ class _Sums:
             self._count(role, quantities, sign)
 
     def add_held(self, role: str, held: Resources, sign: int) -> None:
-        """Count what is held for a role on an agent in (1) or out (−1)."""
+        """Add (1) or subtract (−1) resources held for a role on an agent."""
         _add(self._held, held.scalars, sign)
         _add(self._held_revocable, held.revocable.scalars, sign)
         self._count(role, held.plain.scalars, sign)
@@ -243,17 +258,17 @@ class _Sums:
             _add(self._held_reserved, quantities, sign)
 
     def available(self) -> Quantities:
-        """Return what is free, unreserved and not revocable."""
+        """Return the available resources that are neither reserved nor revocable."""
         free = {}
         for name, total in self._total.items():
-            idle = max(self._reserved.get(name, 0) - self._held_reserved.get(name, 0), 0)
+            unused = max(self._reserved.get(name, 0) - self._held_reserved.get(name, 0), 0)
             revocable = max(self._revocable.get(name, 0) - self._held_revocable.get(name, 0), 0)
-            free[name] = max(max(total - self._held.get(name, 0), 0) - idle, 0)
+            free[name] = max(max(total - self._held.get(name, 0), 0) - unused, 0)
             free[name] = max(free[name] - revocable, 0)
         return Quantities(free)
 
     def counted(self, top: str) -> Quantities:
-        """Return what is reserved for a top-level role and those below it, or held besides."""
+        """Return resources that a top-level role and its sub-roles hold or have reserved."""
         return Quantities(dict(self._counted.get(top, {})))
 
     def _count(self, role: str, quantities: Quantities, sign: int) -> None:
@@ -264,10 +279,11 @@ class _Sums:
 
 
 def parse_quota(call: contract.SetQuota) -> Quota:
-    """Read a quota of Mesos 1.8.
+    """Parse a quota of Mesos 1.8.
 
     Raises:
-        InvalidEvent: it is malformed, for a role that can have none, or not of plain scalars.
+        InvalidEvent: The quota is malformed, has other resources than plain scalars, or is for a
+            role that cannot have a quota.
     """
     role = call.role
     _require_top_level(role)
@@ -290,10 +306,10 @@ def parse_quota(call: contract.SetQuota) -> Quota:
 
 
 def parse_limited_quota(call: contract.UpdateQuota) -> Quota:
-    """Read a quota of Mesos 1.9 or later; a guarantee beyond the limit counts up to the limit.
+    """Parse a quota of Mesos 1.9 or later. A guarantee beyond the limit is reduced to the limit.
 
     Raises:
-        InvalidEvent: it is malformed, or for a role that can have none.
+        InvalidEvent: The quota is malformed, or the role cannot have a quota.
     """
     _require_top_level(call.role)
     given = call.limits.amounts
@@ -301,7 +317,9 @@ def parse_limited_quota(call: contract.UpdateQuota) -> Quota:
     limits = {name: limited[name] for name in given}
     guarantees = _amounts(call.role, call.guarantees.amounts)
     return Quota(
-        Quantities({n: min(amount, limits.get(n, amount)) for n, amount in guarantees.items()}),
+        Quantities(
+            {name: min(amount, limits.get(name, amount)) for name, amount in guarantees.items()}
+        ),
         limits,
     )
 
@@ -319,13 +337,13 @@ def _amounts(role: str, amounts: Mapping[str, float]) -> Quantities:
 
 
 def top_level(role: str) -> str:
-    """Return the top-level role that a role is below, or is."""
+    """Return the top-level role of a role."""
     return role.partition("/")[0]
 
 
-def _less(a: Quantities, b: Quantities) -> Quantities:
-    """Return a − b, clipped at nothing."""
-    return Quantities({name: max(amount - b[name], 0) for name, amount in a.items()})
+def _less(minuend: Quantities, subtrahend: Quantities) -> Quantities:
+    """Return the difference of two quantities; negative amounts become 0."""
+    return Quantities({name: max(amount - subtrahend[name], 0) for name, amount in minuend.items()})
 
 
 def _add(sums: dict[str, int], quantities: Quantities, sign: int) -> None:

@@ -1,7 +1,7 @@
-"""Why what is free does not go to a client: agent by agent, counted by reason.
+"""Reasons why a client gets no free resources, counted by agent.
 
-It is worked out when somebody asks, beside the runs and never in them, with the same questions that
-a run asks. Nothing is changed.
+The reasons are computed on request, outside of allocation cycles, with the same checks as in an
+allocation cycle. The computation changes no state.
 """
 
 from collections import Counter
@@ -46,11 +46,11 @@ Reason: TypeAlias = Literal[
     Lack,
     "constraint",
 ]
-"""Reasons of the client, of the cluster, then of agents; those closest to an offer come first.
+"""Reasons of the client, of the cluster, then of agents; reasons closest to an offer come first.
 
-A capability that is missing is a reason under its name."""
+A missing capability is a reason under its own name."""
 
-_OF_AGENTS: tuple[Reason, ...] = (
+_AGENT_REASONS: tuple[Reason, ...] = (
     "turn",
     "held",
     "quota",
@@ -67,7 +67,7 @@ _OF_AGENTS: tuple[Reason, ...] = (
     "constraint",
 )
 ORDER: tuple[Reason, ...] = (
-    *_OF_AGENTS,
+    *_AGENT_REASONS,
     "no_agents",
     "unanswered",
     "recovering",
@@ -75,58 +75,59 @@ ORDER: tuple[Reason, ...] = (
     "set_aside",
     "suppressed",
 )
-"""From what is closest to an offer to what is farthest from it."""
-_SERVED: tuple[Reason, ...] = ("turn", "held", "quota", "nothing_free")
-"""Reasons of an agent of which a client may be offered something later."""
+"""All reasons, from closest to an offer to farthest."""
+_TEMPORARY: tuple[Reason, ...] = ("turn", "held", "quota", "nothing_free")
+"""Reasons of an agent that may be offered to the client later."""
 _NANOSECONDS = 1_000_000_000
-_AT_ONCE = 200
-"""Agents that are looked at between two pauses."""
+_AGENTS_A_STEP = 200
+"""Agents examined in one step."""
 
 
 @dataclass(frozen=True, slots=True)
 class Why:
-    """Why a client gets nothing of what is free now."""
+    """Explanation why a client gets no free resources now."""
 
     client: Client
     reason: Reason
-    """That of the agents that are closest to being offered to it."""
+    """The reason of the agents that are closest to being offered to the client."""
     idle: bool
-    """Whether it holds nothing."""
+    """Whether the client holds no resources."""
     agents: Mapping[Reason, int] = field(default_factory=dict)
-    """How many are kept from it by what; each agent counts once."""
+    """Number of agents by reason; each agent counts once."""
     until: float | None = None
-    """When the first of its refusals ends, in seconds since the Unix epoch; None: it has none."""
+    """Time at which the first of the client's filters expires, in seconds since the Unix epoch;
+    None without filters."""
     task: Quantities | None = None
-    """What it is to be given at least; None: nobody knows what a task of it needs."""
+    """Resources that the client needs for one task; None if unknown."""
     refusing: int = 0
-    """On how many of the agents where nothing is free it has refused what its task needs, so that
-    it would not get that either; looked for on request."""
+    """Number of agents without free resources on which the client has declined what its task
+    needs. The client would not get these agents if they were free. Counted on request."""
     reserved_for: frozenset[str] = frozenset()
-    """The roles for which the agents are reserved that would do otherwise."""
+    """Roles that reserve agents that would otherwise suit the client."""
     without: frozenset[str] = frozenset()
-    """The resources that its task needs, and that some agents do not have at all."""
+    """Resources that the client's task needs and that some agents do not have."""
     smaller: bool = False
-    """Whether others want offers whose task is smaller, and would fit where its task does not."""
+    """Whether other clients have smaller tasks, which fit where this client's task does not."""
 
 
 @dataclass(slots=True, eq=False)
-class _Alike:
-    """Agents that are alike to every client, but for constraints and filters."""
+class _EquivalentAgents:
+    """Agents that are equivalent for every client, except for constraints and filters."""
 
     agent: Agent
-    """One of them."""
+    """A representative agent of this equivalence class."""
     state: Reason | None
-    """Why they are not offered; None: they are."""
+    """The reason why the agents are not offered; None if they are."""
     total: Resources
     free: Resources
     held_for: Client | None
-    """Whom they are held back for."""
+    """The client that has a backfill hold on the agents; None without a hold."""
     ids: set[str] = field(default_factory=set)
 
 
 @dataclass(slots=True, eq=False)
-class _Wants:
-    """What a client takes, read once, since it may be gone before all agents are looked at."""
+class _ClientNeeds:
+    """Needs of a client, read once, because the client may be gone before the survey ends."""
 
     client: Client
     framework: Framework
@@ -134,14 +135,17 @@ class _Wants:
     minimum: Alternatives
 
     def enough(self, quantities: Quantities) -> bool:
-        """Return whether one task, and the least that it takes, would be there by quantity."""
+        """Return whether quantities suffice for one task and for the client's minimum."""
         return (self.task is None or quantities.contains(self.task)) and (
             not self.minimum
             or any(quantities.contains(alternative) for alternative in self.minimum)
         )
 
     def fits(self, resources: Resources) -> bool:
-        """Whether it would be offered anything of this if it were alone; `of` without making it."""
+        """Return whether the client would be offered some of these resources if it were alone.
+
+        The result equals `bool(of(resources))`, computed without building the offer.
+        """
         if self.task is None or not resources.ordinary:
             return bool(self.of(resources))
         number = self._number(resources)
@@ -152,45 +156,46 @@ class _Wants:
         )
 
     def number(self, available: Resources) -> int:
-        """Return how many of its tasks there is room for; 0: nobody knows what one needs."""
+        """Return how many of the client's tasks fit; 0 if the task's needs are unknown."""
         if self.task is None:
             return 0
         return self._number(self.framework.share_of(available, self.client.role).plain)
 
     def _number(self, plain: Resources) -> int:
-        """Return how many tasks there is room for."""
+        """Return how many tasks fit into unreserved resources."""
         assert self.task is not None
-        return _copies(plain, self.task)
+        return _max_tasks(plain, self.task)
 
     def of(self, resources: Resources) -> Resources:
-        """Return what it would be offered of this if it were alone; nothing: it is too little."""
+        """Return the offer of these resources to the client if it were alone; may be empty."""
         usable = self.framework.share_of(resources, self.client.role)
-        give = usable
+        offer = usable
         if self.task is not None:
-            give = NOTHING if usable.ordinary else usable.where(lambda kind: not kind.plain)
+            offer = NOTHING if usable.ordinary else usable.where(lambda kind: not kind.plain)
             number = self._number(usable.plain)
             tasks = usable.plain.taken(self.task.times(number)) if number else None
-            give = give if tasks is None else give + tasks
-        reached = not self.minimum or any(give.quantities.contains(m) for m in self.minimum)
-        return give if give and reached else NOTHING
+            offer = offer if tasks is None else offer + tasks
+        enough = not self.minimum or any(offer.quantities.contains(m) for m in self.minimum)
+        return offer if offer and enough else NOTHING
 
 
 class Survey:
-    """A cluster's agents at one time, those that are alike together.
+    """The agents of a cluster at one time, grouped by equivalence.
 
-    To look at a client costs O(different agents + agents whose free resources it could use).
+    An explanation for one client costs O(groups + agents whose free resources the client could
+    use).
     """
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
-        self._alike: dict[object, _Alike] = {}
+        self._groups: dict[object, _EquivalentAgents] = {}
         quotas = cluster.ledger.quotas
         self._headroom: Headroom | None = quotas.headroom() if quotas else None
         self._smallest: list[Quantities] | None = None
-        """Different tasks of clients that want offers; None: nobody has asked yet."""
+        """Distinct tasks of clients that want offers; None until first needed."""
 
     def put(self, agent: Agent) -> None:
-        """Count an agent."""
+        """Add an agent."""
         state = self._cluster.withheld(agent)
         total, free = agent.total, agent.shown
         hold = self._cluster.holds.on(agent.id)
@@ -199,55 +204,56 @@ class Survey:
             *(state, total.key, free.key, agent.region, held_for),
             *(agent.multi_role, agent.hierarchical_role),
         )
-        alike = self._alike.get(key)
-        if alike is None:
-            alike = self._alike[key] = _Alike(agent, state, total, free, held_for)
-        alike.ids.add(agent.id)
+        group = self._groups.get(key)
+        if group is None:
+            group = self._groups[key] = _EquivalentAgents(agent, state, total, free, held_for)
+        group.ids.add(agent.id)
 
     def look(self, client: Client, *, closely: bool = False) -> Cooperative[Why | None]:
-        """Return why a client gets nothing of what is free; None: it is gone.
+        """Return why a client gets no free resources; None if the client is gone.
 
         Args:
-            client: Who.
-            closely: Whether to look on each agent where nothing is free what it has refused.
+            client: The client.
+            closely: Whether to count agents without free resources on which the client has declined
+                its task's needs.
         """
         ledger = self._cluster.ledger
         framework = ledger.frameworks.get(client.framework)
         if framework is None or client not in ledger.clients:
             return None
         idle, task = not ledger.clients.held(client), ledger.task(client)
-        own = self._own(client, framework)
-        if own is not None:
-            return Why(client, own, idle, task=task)
+        own_reason = self._own_reason(client, framework)
+        if own_reason is not None:
+            return Why(client, own_reason, idle, task=task)
         minimum = framework.min_allocatable.get(client.role, self._rules.min_allocatable)
-        wants = _Wants(client, framework, task, minimum)
+        needs = _ClientNeeds(client, framework, task, minimum)
         counts, until, refusing = Counter[Reason](), None, 0
-        reserved_for, without = set[str](), set[str]()
-        refusals = closely and task is not None and self._cluster.filters.count(client) > 0
-        for alike in self._alike.values():
-            allowed = self._allowed(client, alike.ids)
-            counts["constraint"] += len(alike.ids) - len(allowed)
+        reserved_for, missing = set[str](), set[str]()
+        check_declined = closely and task is not None and self._cluster.filters.count(client) > 0
+        for group in self._groups.values():
+            allowed = self._allowed(client, group.ids)
+            counts["constraint"] += len(group.ids) - len(allowed)
             if allowed:
-                kept, give = self._kept(wants, alike)
+                reason, offer = self._reason(needs, group)
                 declined = Counter[Reason]()
-                if give:
-                    declined, end = yield from self._refusals(client, allowed, give)
+                if offer:
+                    declined, end = yield from self._declined(client, allowed, offer)
                     until = min(
                         (instant for instant in (until, end) if instant is not None), default=None
                     )
-                elif refusals and kept == "nothing_free":
-                    its = alike.total.plain.taken(task or Quantities()) or NOTHING
-                    declined_here, _ = yield from self._refusals(client, allowed, its)
-                    refusing += declined_here.total()
-                elif kept == "reserved":
-                    reservations = (kind.reservation for kind in alike.total)
+                elif check_declined and reason == "nothing_free":
+                    task_resources = group.total.plain.taken(task or Quantities()) or NOTHING
+                    declined_now, _ = yield from self._declined(client, allowed, task_resources)
+                    refusing += declined_now.total()
+                elif reason == "reserved":
+                    reservations = (kind.reservation for kind in group.total)
                     reserved_for.update(role for role in reservations if role is not None)
-                elif kept == "no_such_resource":
-                    without.update(task.keys() - alike.total.quantities.keys() if task else ())
+                elif reason == "no_such_resource":
+                    missing.update(task.keys() - group.total.quantities.keys() if task else ())
                 counts += declined
-                counts[kept] += len(allowed) - declined.total()
+                counts[reason] += len(allowed) - declined.total()
             yield
-        agent_counts = {reason: counts[reason] for reason in _OF_AGENTS if counts[reason]}
+        agent_counts = {reason: counts[reason] for reason in _AGENT_REASONS if counts[reason]}
         ends = None if until is None else until / _NANOSECONDS
         return Why(
             client,
@@ -258,24 +264,24 @@ class Survey:
             task,
             refusing,
             frozenset(reserved_for),
-            frozenset(without),
+            frozenset(missing),
             smaller=closely and task is not None and self.others_are_smaller(task),
         )
 
     def passed_over(self, *, declining: bool = False) -> Cooperative[frozenset[str]]:
-        """Return the users, at all levels, that want offers while no agent could serve them.
+        """Return the users, at all levels, that want offers and that no agent could serve.
 
         An agent could serve a user if one of the user's clients would be offered some of its
-        resources once tasks there end. No constraint, size, reservation, capability or limit may
-        prevent that offer.
-        While no agent is known, or agents are awaited, nobody is passed over.
+        resources after tasks there end. No constraint, size, reservation, capability or limit may
+        prevent that offer. The result is empty while no agent is known, and during a failover
+        recovery.
 
         Args:
-            declining: Whether users that refuse every such agent are to be among them.
+            declining: Whether to include users that decline every agent that could serve them.
         """
         ledger = self._cluster.ledger
         wanting, served = set[str](), set[str]()
-        if not self._alike or self._cluster.holds_off:
+        if not self._groups or self._cluster.holds_off:
             return frozenset()
         for client in list(ledger.clients.wanting):
             names = ledger.clients.shown(client)
@@ -287,81 +293,84 @@ class Survey:
         return frozenset(wanting - served)
 
     def room(self, clients: Iterable[Client], task: Quantities) -> Cooperative[tuple[int, int]]:
-        """Return for how many tasks of some clients there is room: now, and if nothing else ran.
+        """Return how many tasks of some clients fit now, and how many on empty agents.
 
-        Without clients: of one that nothing is known of, which could have what is for everybody.
+        Args:
+            clients: The clients. Without clients, the result is for a client without special
+                rights, which can use unreserved resources only.
+            task: The resources that one task needs.
         """
-        ledger, now, empty = self._cluster.ledger, 0, 0
-        wants = [
-            _Wants(client, ledger.frameworks[client.framework], task, ())
+        ledger, fitting_now, fitting_if_empty = self._cluster.ledger, 0, 0
+        all_needs = [
+            _ClientNeeds(client, ledger.frameworks[client.framework], task, ())
             for client in clients
             if client in ledger.clients
         ]
-        for alike in self._alike.values():
-            free, all_ = dict[str, int](), dict[str, int]()
-            if not wants and alike.state is None:
-                held = alike.held_for is not None
-                free = dict.fromkeys(alike.ids, 0 if held else _copies(alike.free, task))
-                all_ = dict.fromkeys(alike.ids, _copies(alike.total, task))
-            for want in wants:
-                allowed = self._allowed(want.client, alike.ids)
-                fits = not want.framework.lacking(alike.agent, want.client.role, self._rules)
-                if allowed and fits and alike.state is None:
-                    ours = alike.held_for in {None, want.client}
-                    number = want.number(alike.free) if ours else 0
-                    total = want.number(alike.total)
+        for group in self._groups.values():
+            free_now, if_empty = dict[str, int](), dict[str, int]()
+            if not all_needs and group.state is None:
+                held = group.held_for is not None
+                free_now = dict.fromkeys(group.ids, 0 if held else _max_tasks(group.free, task))
+                if_empty = dict.fromkeys(group.ids, _max_tasks(group.total, task))
+            for needs in all_needs:
+                allowed = self._allowed(needs.client, group.ids)
+                fits = not needs.framework.lacking(group.agent, needs.client.role, self._rules)
+                if allowed and fits and group.state is None:
+                    not_held = group.held_for in {None, needs.client}
+                    number = needs.number(group.free) if not_held else 0
+                    total = needs.number(group.total)
                     for agent in allowed:
-                        free[agent] = max(free.get(agent, 0), number)
-                        all_[agent] = max(all_.get(agent, 0), total)
-            now += sum(free.values())
-            empty += sum(all_.values())
+                        free_now[agent] = max(free_now.get(agent, 0), number)
+                        if_empty[agent] = max(if_empty.get(agent, 0), total)
+            fitting_now += sum(free_now.values())
+            fitting_if_empty += sum(if_empty.values())
             yield
-        return now, empty
+        return fitting_now, fitting_if_empty
 
     def can_be_served(self, client: Client, *, declining: bool = False) -> Cooperative[bool]:
-        """Return whether some agent could serve a client that wants offers.
+        """Return whether an agent could serve a client that wants offers.
 
         Args:
             client: The client.
-            declining: Whether an agent that it refuses could not.
+            declining: Whether to ignore agents that the client declines.
         """
         ledger, filters = self._cluster.ledger, self._cluster.filters
         framework = ledger.frameworks.get(client.framework)
         if framework is None or client not in ledger.clients:
             return False
-        if self._own(client, framework) is not None:
+        if self._own_reason(client, framework) is not None:
             return False
         task = ledger.task(client)
         minimum = framework.min_allocatable.get(client.role, self._rules.min_allocatable)
-        wants = _Wants(client, framework, task, minimum)
+        needs = _ClientNeeds(client, framework, task, minimum)
         refuses = declining and filters.count(client) > 0
-        for alike in self._alike.values():
-            allowed = self._allowed(client, alike.ids)
-            kept, give = self._kept(wants, alike) if allowed else ("constraint", NOTHING)
-            if kept in _SERVED and not self._is_at_limit(wants, alike.total):
-                if not give and task is not None:
-                    give = alike.total.plain.taken(task) or NOTHING
-                if not refuses or not give:
+        for group in self._groups.values():
+            allowed = self._allowed(client, group.ids)
+            reason, offer = self._reason(needs, group) if allowed else ("constraint", NOTHING)
+            if reason in _TEMPORARY and not self._is_at_limit(needs, group.total):
+                if not offer and task is not None:
+                    offer = group.total.plain.taken(task) or NOTHING
+                if not refuses or not offer:
                     return True
-                declined, _ = yield from self._refusals(client, allowed, give)
+                declined, _ = yield from self._declined(client, allowed, offer)
                 if declined.total() < len(allowed):
                     return True
             yield
         return False
 
-    def _is_at_limit(self, wants: _Wants, total: Resources) -> bool:
-        """Return whether the limits of a client's own role keep an agent from it, however free."""
-        role, headroom = wants.client.role, self._headroom
+    def _is_at_limit(self, needs: _ClientNeeds, total: Resources) -> bool:
+        """Return whether the limits of the client's own role forbid even an empty agent."""
+        role, headroom = needs.client.role, self._headroom
         if headroom is None or any(not (kind.plain and kind.scalar) for kind in total):
             return False
         if role in headroom.quotas and not headroom.divisible:
             return not any(total.scalars[name] for name in headroom.missing(role))
-        remaining = {name: headroom.left(top_level(role), name) for name in total.scalars}
-        if wants.task is None:
-            return all(quantity is not None and quantity <= 0 for quantity in remaining.values())
+        limits = {name: headroom.remaining_limit(top_level(role), name) for name in total.scalars}
+        if needs.task is None:
+            return all(quantity is not None and quantity <= 0 for quantity in limits.values())
         return any(
-            (most := remaining.get(name)) is not None and amount > most
-            for name, amount in wants.task.items()
+            (limit := limits.get(name)) is not None and amount > limit
+            for name, amount in needs.task.items()
         )
 
     def others_are_smaller(self, task: Quantities) -> bool:
@@ -369,30 +378,33 @@ class Survey:
         if self._smallest is None:
             ledger = self._cluster.ledger
             tasks = map(ledger.task, ledger.clients.wanting)
-            different = {frozenset(demand.items()) for demand in tasks if demand is not None}
-            self._smallest = [Quantities(dict(amounts)) for amounts in different]
+            distinct = {frozenset(demand.items()) for demand in tasks if demand is not None}
+            self._smallest = [Quantities(dict(amounts)) for amounts in distinct]
         return any(task.contains(demand) and demand != task for demand in self._smallest)
 
-    def _refusals(
-        self, client: Client, agents: set[str], give: Resources
+    def _declined(
+        self, client: Client, agents: set[str], offer: Resources
     ) -> Cooperative[tuple["Counter[Reason]", int | None]]:
-        """Return on how many agents a client refuses something, and when the first of that ends.
+        """Return how many agents a client declines, and when the first of these filters expires.
 
-        The count separates resources that it left unused of accepted offers.
+        The counts separate filters on resources that the client left unused of accepted offers.
+
+        Returns:
+            Number of agents by reason, and nanoseconds since the epoch, or None without filters.
         """
         filters, ends, declined = self._cluster.filters, [], Counter[Reason]()
         for number, agent in enumerate(agents, start=1):
-            end = filters.refused_until(client, agent, give)
+            end = filters.refused_until(client, agent, offer)
             if end is not None:
                 ends.append(end)
-                left_over = filters.left_over(client, agent, give)
+                left_over = filters.left_over(client, agent, offer)
                 declined["left_over" if left_over else "refused"] += 1
-            if number % _AT_ONCE == 0:
+            if number % _AGENTS_A_STEP == 0:
                 yield
         return declined, min(ends, default=None)
 
-    def _own(self, client: Client, framework: Framework) -> Reason | None:
-        """Return what keeps a client from all agents alike."""
+    def _own_reason(self, client: Client, framework: Framework) -> Reason | None:
+        """Return the reason that keeps a client from all agents; None if there is none."""
         if framework.said.flaw is not None:
             return "set_aside"
         if not framework.active or client.role not in framework.roles:
@@ -401,86 +413,86 @@ class Survey:
             return "suppressed"
         if not self._cluster.allocates:
             return "recovering"
-        most = outstanding_limit(self._cluster)
-        full = most is not None and reaches_limit(
-            outstanding_offers(self._cluster, framework.id), most
+        limit = outstanding_limit(self._cluster)
+        is_limited = limit is not None and reaches_limit(
+            outstanding_offers(self._cluster, framework.id), limit
         )
-        return "unanswered" if full else None
+        return "unanswered" if is_limited else None
 
     def _allowed(self, client: Client, agents: set[str]) -> set[str]:
-        """Return on which of some agents a client's tasks may run."""
+        """Return the agents, of a set, on which a client's tasks may run."""
         ledger = self._cluster.ledger
-        chosen = ledger.placements.met_by(client.framework)
-        allowed = agents if chosen is None else agents.intersection(chosen)
+        suitable = ledger.placements.met_by(client.framework)
+        allowed = agents if suitable is None else agents.intersection(suitable)
         if ledger.exclusions.number(client):
-            allowed = {each for each in allowed if not ledger.exclusions.excludes(client, each)}
+            allowed = {agent for agent in allowed if not ledger.exclusions.excludes(client, agent)}
         return allowed
 
-    def _kept(self, wants: _Wants, alike: _Alike) -> tuple[Reason, Resources]:
-        """Return what keeps a client from agents that its constraint allows, and what it could get.
+    def _reason(self, needs: _ClientNeeds, group: _EquivalentAgents) -> tuple[Reason, Resources]:
+        """Return the reason that keeps a client from allowed agents, and its possible offer.
 
-        Its own refusals are left out.
+        The client's own filters are not considered.
         """
-        lacking = wants.framework.lacking(alike.agent, wants.client.role, self._rules)
+        lacking = needs.framework.lacking(group.agent, needs.client.role, self._rules)
         if lacking is not None:
             return lacking, NOTHING
-        if not wants.fits(alike.total):
-            return self._too_little(wants, alike.total), NOTHING
-        if alike.state is not None:
-            return alike.state, NOTHING
-        if not wants.fits(alike.free):
+        if not needs.fits(group.total):
+            return self._shortage(needs, group.total), NOTHING
+        if group.state is not None:
+            return group.state, NOTHING
+        if not needs.fits(group.free):
             return "nothing_free", NOTHING
-        if alike.held_for not in {None, wants.client}:
+        if group.held_for not in {None, needs.client}:
             return "held", NOTHING
-        give = wants.of(alike.free)
-        held_back = self._headroom is not None and self._holds_back(self._headroom, wants, give)
-        return ("quota" if held_back else "turn"), give
+        offer = needs.of(group.free)
+        forbidden = self._headroom is not None and self._is_forbidden(self._headroom, needs, offer)
+        return ("quota" if forbidden else "turn"), offer
 
     @property
     def _rules(self) -> Rules:
         return self._cluster.rules
 
     @staticmethod
-    def _too_little(wants: _Wants, total: Resources) -> Reason:
-        """Return why all of an agent is too little for a client."""
-        if not wants.enough(total.quantities):
-            unknown = wants.task is not None and wants.task.keys() - total.quantities.keys()
-            return "no_such_resource" if unknown else "too_large"
-        role = wants.client.role
-        for_it = total.where(lambda kind: kind.offerable_to(role))
-        if not wants.enough(for_it.quantities) or not for_it:
+    def _shortage(needs: _ClientNeeds, total: Resources) -> Reason:
+        """Return the reason why an agent's total resources do not suffice for a client."""
+        if not needs.enough(total.quantities):
+            absent = needs.task is not None and needs.task.keys() - total.quantities.keys()
+            return "no_such_resource" if absent else "too_large"
+        role = needs.client.role
+        usable = total.where(lambda kind: kind.offerable_to(role))
+        if not needs.enough(usable.quantities) or not usable:
             return "reserved"
-        lacks = (wants.framework.lacking_for(kind) for kind in for_it)
+        lacks = (needs.framework.lacking_for(kind) for kind in usable)
         return next((lack for lack in lacks if lack is not None), "too_large")
 
     @staticmethod
-    def _holds_back(headroom: Headroom, wants: _Wants, give: Resources) -> bool:
-        """Whether limits, or guarantees of others, keep a client from all that it could get."""
-        role, quotas = wants.client.role, headroom.quotas
-        if any(not (kind.plain and kind.scalar) for kind in give):
-            return False  # of which no quota speaks
+    def _is_forbidden(headroom: Headroom, needs: _ClientNeeds, offer: Resources) -> bool:
+        """Return whether limits, or guarantees of other roles, forbid offering these resources."""
+        role, quotas = needs.client.role, headroom.quotas
+        if any(not (kind.plain and kind.scalar) for kind in offer):
+            return False  # quotas do not apply to these resources
         if role in quotas:
-            if any(give.scalars[name] for name in headroom.missing(role)):
+            if any(offer.scalars[name] for name in headroom.missing(role)):
                 return False
             if not headroom.divisible:
-                return True  # in Mesos 1.8 its guarantee is all it gets
-        if wants.task is not None:
-            return not headroom.admits(role, wants.task)
-        if headroom.admits(role, give.scalars):
+                return True  # in Mesos 1.8, the guarantee is the limit
+        if needs.task is not None:
+            return not headroom.admits(role, needs.task)
+        if headroom.admits(role, offer.scalars):
             return False
-        return not headroom.divisible or not headroom.within(role, give)
+        return not headroom.divisible or not headroom.within(role, offer)
 
 
-def _copies(available: Resources, task: Quantities) -> int:
-    """Return how many tasks what is for everybody has room for."""
-    room = available.plain.divisible
-    return min((room.get(name, 0) // amount for name, amount in task.items()), default=0)
+def _max_tasks(available: Resources, task: Quantities) -> int:
+    """Return how many tasks fit into the unreserved resources."""
+    capacity = available.plain.divisible
+    return min((capacity.get(name, 0) // amount for name, amount in task.items()), default=0)
 
 
 def could_be_served(cluster: Cluster, client: Client) -> bool:
-    """Return whether some agent could serve a client that wants offers.
+    """Return whether an agent could serve a client that wants offers.
 
-    O(agents), each in a fraction of what a survey takes, and mostly it is the first that could.
+    Costs O(agents), a fraction of a survey. In most cases, the first agent examined can serve.
     """
     ledger, seen = cluster.ledger, set[object]()
     for agent in ledger.agents.values():
@@ -490,19 +502,19 @@ def could_be_served(cluster: Cluster, client: Client) -> bool:
         )
         if key not in seen and ledger.admits(client, agent.id):
             seen.add(key)
-            alone = Survey(cluster)
-            alone.put(agent)
-            if run_to_completion(alone.can_be_served(client)):
+            single = Survey(cluster)
+            single.put(agent)
+            if run_to_completion(single.can_be_served(client)):
                 return True
     return False
 
 
 def survey(cluster: Cluster) -> Cooperative[Survey]:
-    """Look at all agents, and return what was found. O(agents · what is allocated on them)."""
+    """Survey all agents of a cluster. O(agents · allocations on them)."""
     made = Survey(cluster)
     agents = iter(list(cluster.ledger.agents.values()))
-    while some := list(islice(agents, _AT_ONCE)):
-        for agent in some:
+    while batch := list(islice(agents, _AGENTS_A_STEP)):
+        for agent in batch:
             made.put(agent)
         yield
     return made

@@ -1,4 +1,4 @@
-"""What an operator decides about the engine."""
+"""Engine settings that an operator chooses."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -11,60 +11,67 @@ from allocator.fairness.policies import Policy
 from allocator.fairness.quantities import Quantities
 
 UserKey = Literal["role", "framework", "principal", "framework_name"]
-"""What a user is: fairness is among these."""
+"""The identity that makes a user. Fairness applies between users."""
 
 
 @dataclass(frozen=True, slots=True)
 class DeclaredUser:
-    """A user that is known, and counts in n, before its first framework shows up."""
+    """A user that is known, and counts in n, before its first framework registers."""
 
     name: str
     weight: float = 1.0
     commitment: float | Mapping[str, float] = 0.0
-    """Initial commitment as a share of the cluster: of every resource, or by resource name."""
+    """Initial commitment as a fraction of the cluster: one for every resource, or by resource
+    name."""
 
 
 @dataclass(frozen=True, slots=True)
 class EngineSettings:
-    """The policy, who its users are, and the seed of the one random choice the engine makes."""
+    """The policy, the kind of users, and all other parameters of the engine's decisions."""
 
     policy: Policy
     user_key: UserKey = "role"
     users: tuple[DeclaredUser, ...] = field(default=())
     allocation: Literal["event", "batch"] = "event"
-    """Whether freed resources are offered at once, or at the next tick as stock Mesos does."""
+    """Whether freed resources are offered immediately ("event"), or at the next tick as in stock
+    Mesos."""
     demands: Mapping[str, Quantities] = field(default_factory=dict)
-    """What one task needs, by framework name; wins over what frameworks say themselves."""
+    """Resource needs of one task, by framework name. These override what frameworks say
+    themselves."""
     constraints: Mapping[str, Constraint] = field(default_factory=dict)
-    """Where tasks may run, by framework name; on top of what frameworks say themselves."""
+    """Placement constraints, by framework name, in addition to what frameworks say themselves."""
     whole_from: int = 0
-    """From how many agents that are free at once tasks are laid on as few of them as will do; 0:
-    never, which is what event logs mean that do not say."""
+    """Least number of simultaneously available agents for bulk allocation; 0 disables bulk
+    allocation. Event logs without this setting mean 0."""
     exact_ties: bool = True
-    """Whether users are equal only if their priorities are the same float; if not, users whom only
-    rounding tells apart are equal, too. True is what event logs mean that do not say."""
+    """Whether only users with the same float as priority are equal. If false, users whose
+    priorities differ by rounding only are equal, too. Event logs without this setting mean
+    true."""
     learn_demands: bool = False
-    """Whether to take what a framework keeps of its offers for its task, if it does not say."""
+    """Whether to learn a framework's task demand from accepted offers, if the framework names
+    none."""
     hold_for: Holding = "off"
-    """For how many clients an agent may be held back whose next task fits nowhere now."""
+    """How many clients may have a backfill hold at a time."""
     longest_hold: float = 600.0
-    """Seconds for which an agent is held back at most."""
+    """Maximum length of a backfill hold, in seconds."""
     counts_for: float | None = None
-    """How many times its use a user counts for in n at most, unless an operator has named it. None:
-    every known user counts whole, as in the papers. Event logs without this setting mean None."""
+    """Maximum ratio of a user's count in n to its use, unless an operator has named the user.
+    None: every known user counts fully, as in the papers. Event logs without this setting
+    mean None."""
     roles_leave_room: bool = False
-    """Whether principals leave each other room in `limits.all_roles`; if not, the first that come
-    may take all, which is what event logs mean that do not say."""
+    """Whether principals leave places in `limits.all_roles` to each other. If false, the first
+    principals may take all places. Event logs without this setting mean false."""
     hold_by_turns: bool = False
-    """Whether the client that has been longest without a hold is first. The default is the rule of
-    event logs that do not say."""
+    """Whether the client that has waited longest for a hold is first. Event logs without this
+    setting mean false."""
     shared_volumes_once: bool = False
-    """Whether a shared volume counts once for a user, and not for each of its clients. The default
-    is the rule of event logs that do not say."""
+    """Whether a shared volume counts once for a user, not once for each of its clients. Event
+    logs without this setting mean false."""
     limits: Limits = field(default_factory=Limits)
-    """How much of one thing anybody may say."""
+    """Maximum sizes of inputs."""
     seed: int = 0
-    """Of the order in which a run visits agents."""
+    """Seed of the order in which an allocation cycle visits agents, the engine's only random
+    choice."""
     forget_after: float = 86400.0
-    """Seconds for which an undeclared user without frameworks or allocation stays known; longer
-    while it owes something."""
+    """Seconds until an undeclared user without frameworks or allocation is forgotten. A user
+    with a commitment stays known for longer."""

@@ -1,4 +1,4 @@
-"""All that the allocator knows of one master's cluster."""
+"""State of one master's cluster, as the allocator knows it."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -20,92 +20,98 @@ from allocator.contract import allocator_pb2 as contract
 from allocator.fairness.metering import Meter
 
 Withheld: TypeAlias = Literal["agent_set_aside", "deactivated", "not_whitelisted"]
-"""Why an agent is not offered."""
+"""The reason why an agent is not offered."""
 
 
 @dataclass(slots=True)
 class ClusterStatistics:
-    """What has happened since the engine was made."""
+    """Counts of events since the engine was created."""
 
     messages: int = 0
-    """Snapshots, messages of events and orders, refused ones too."""
+    """Snapshots, messages of events, and operators' orders, including rejected ones."""
     events: int = 0
     runs: int = 0
-    """Allocation runs."""
+    """Allocation cycles."""
     candidates: int = 0
-    """Agents that these runs looked at."""
+    """Agents examined in these cycles."""
     offers: int = 0
     """Offers made: one for each role and agent."""
     inverse_offers: int = 0
     clamped: int = 0
-    """Recoveries of more than was allocated."""
+    """Recoveries of more resources than were allocated."""
     ignored: int = 0
     """Calls about agents or frameworks that are gone."""
     rejected: int = 0
-    """Offers that the master's side did not let through."""
+    """Offers that the master's side rejected."""
     early_stamps: int = 0
-    """Events stamped earlier than the one before."""
+    """Events with an earlier timestamp than the event before."""
     snapshots: int = 0
     passed_over: int = 0
-    """Calls that contradicted what is known so soon after others that no snapshot was asked for."""
+    """Contradictory calls that requested no snapshot, because a snapshot was requested shortly
+    before."""
     faults: int = 0
-    """Errors in the allocator itself; each cost one call, or the offers of one run."""
+    """Errors in the allocator itself. Each error cost one call, or the offers of one cycle."""
     holds: HoldStatistics = field(default_factory=HoldStatistics)
-    """Agents that have been held back."""
+    """Counts of backfill holds."""
 
 
 class AllocationCandidates:
-    """Which agents an allocation run has to look at.
+    """The agents that the next allocation cycle examines.
 
-    An agent is *changed* until a run has looked at it: only then can it have something for
-    somebody that it had not before. It is *due* when something happened upon which Mesos allocates.
+    An agent is *changed* until a cycle has examined it. Only a changed agent can have resources for
+    a client that the agent did not have before. An agent is *due* after an event on which Mesos
+    allocates.
     """
 
     def __init__(self) -> None:
         self._changed: dict[str, None] = {}
-        self._everybody: Mapping[str, Agent] | None = None
-        """All agents, if all are changed; None: those in `_changed` are."""
+        self._all_agents: Mapping[str, Agent] | None = None
+        """All agents, if all are changed; None if only the agents in `_changed` are."""
         self._due: dict[str, None] | None = {}
-        """None: all that are changed."""
+        """The agents that are due; None if all changed agents are."""
 
     def change(self, agent: str) -> None:
-        """Say that an agent is not what a run has seen."""
-        if self._everybody is None:
+        """Mark an agent as changed."""
+        if self._all_agents is None:
             self._changed[agent] = None
 
     def change_all(self, agents: Mapping[str, Agent]) -> None:
-        """Say that everything may look different now, also what comes yet. O(1)."""
-        self._everybody = agents
+        """Mark all agents as changed, including agents added before the next cycle. O(1)."""
+        self._all_agents = agents
 
     def call(self, agent: str) -> None:
-        """Have the next run look at an agent, if it has changed."""
+        """Mark an agent as due. The next cycle examines the agent if it has changed."""
         if self._due is not None:
             self._due[agent] = None
 
     def call_all(self) -> None:
-        """Have the next run look at all agents that have changed."""
+        """Mark all agents as due. The next cycle examines all changed agents."""
         self._due = None
 
     @property
     def due(self) -> bool:
-        """Whether a run is called for."""
+        """Whether a cycle is due."""
         return self._due is None or bool(self._due)
 
     def take(self) -> tuple[list[str], list[str] | None]:
-        """Return who must be looked at, and who was called for (None: all); they are seen then."""
-        called = None if self._due is None else list(self._due)
+        """Return the agents to examine and the agents that were due, and clear these marks.
+
+        Returns:
+            The changed agents among the due ones, and all due agents (None if every agent was due).
+        """
+        scheduled = None if self._due is None else list(self._due)
         self._due = {}
-        if self._everybody is not None:
-            self._changed = dict.fromkeys(self._everybody)
-            self._everybody = None
-        if called is None:
-            seen = list(self._changed)
+        if self._all_agents is not None:
+            self._changed = dict.fromkeys(self._all_agents)
+            self._all_agents = None
+        if scheduled is None:
+            examine = list(self._changed)
             self._changed = {}
         else:
-            seen = [agent for agent in called if agent in self._changed]
-            for agent in seen:
+            examine = [agent for agent in scheduled if agent in self._changed]
+            for agent in examine:
                 del self._changed[agent]
-        return seen, called
+        return examine, scheduled
 
     def forget(self, agent: str) -> None:
         """Forget an agent that is gone."""
@@ -116,72 +122,74 @@ class AllocationCandidates:
 
 @dataclass(frozen=True, slots=True)
 class Recovery:
-    """How long to hold off after an election, as the master's flags say (since Mesos 1.11)."""
+    """Parameters of the failover recovery, from the master's flags (since Mesos 1.11)."""
 
     factor: float = 0.8
     """Fraction of the expected agents at which allocation begins."""
     timeout_ns: int = 600 * 1_000_000_000
-    """After which it begins in any case."""
+    """Nanoseconds after which allocation begins in any case."""
 
 
 @dataclass(slots=True)
 class Cluster:
-    """One master's cluster, as far as its calls have told."""
+    """State of one master's cluster, as told by the master's calls."""
 
     rules: Rules
     ledger: Ledger
     demands: Demands
     interval_ns: int
-    """Between two ticks."""
+    """Nanoseconds between two ticks."""
     now_ns: int
     at_once: bool
-    """Whether freed resources are offered at once, or at the next tick."""
+    """Whether freed resources are offered immediately. Otherwise, they are offered at the next
+    tick."""
     statistics: ClusterStatistics
     limits: Limits
     roles: RolePlaces
-    """Places in the tree of roles that frameworks take."""
+    """Places in the role tree that frameworks take."""
     holds: BackfillHolds
     whole_from: int
-    """From how many agents they are dealt out together."""
+    """Least number of agents for bulk allocation; 0 disables bulk allocation."""
     recovery: Recovery
     tells_running: bool
-    """Whether the master says what of the allocated is running, and what only offered."""
+    """Whether the master reports which allocated resources are used and which are only offered."""
     quarantine: Quarantine = field(default_factory=Quarantine)
     meter: Meter | None = None
-    """Counts what users have; None: nobody does, or not yet."""
+    """Meters what users hold; None if there is no meter, or not yet."""
     filters: OfferFilters = field(default_factory=OfferFilters)
     maintenance: Maintenance = field(default_factory=Maintenance)
     marks: AllocationCandidates = field(default_factory=AllocationCandidates)
     whitelist: frozenset[str] | None = None
-    """Hostnames of the agents that may be offered; None: all."""
+    """Hostnames of the agents that may be offered; None for all agents."""
     paused: bool = False
     failover: Failover | None = None
-    """After a failover, until all agents are back; None: nobody is awaited."""
+    """The failover recovery, until all agents are back; None without a recovery."""
     offering: bool = True
-    """Whether enough agents have come back since the failover; once they have, it stays so."""
+    """Whether enough agents have come back since the failover. Once true, the value stays true."""
     divergence: str | None = None
-    """What the master said that does not fit what is known here, though work goes on."""
+    """A contradiction between the master and the known state, although work continues; None
+    without one."""
     replies: list[contract.Reply] = field(default_factory=list)
-    """To be sent with the next decisions."""
+    """Replies to send with the next decisions."""
 
     @property
     def allocates(self) -> bool:
-        """Whether nothing keeps the next run from happening."""
+        """Whether the next allocation cycle may run: neither paused nor recovering."""
         return not self.paused and not self.holds_off
 
     @property
     def holds_off(self) -> bool:
-        """Whether after a failover not enough agents are back yet."""
+        """Whether the cluster is recovering: too few agents are back after a failover."""
         return not self.offering
 
     def begin_failover(self, failover: Failover) -> None:
-        """Wait for agents after a failover (§1.3)."""
+        """Begin a failover recovery: wait for agents to come back (§1.3)."""
         self.failover, self.offering = failover, False
         self.ledger.set_failover(failover)
         self.follow_failover()
 
     def follow_failover(self) -> None:
-        """Look who is back; to be called after each event. O(1) unless something changes."""
+        """Update the failover recovery after an event. O(1) unless the recovery's state changes."""
         failover = self.failover
         if failover is None:
             return
@@ -190,12 +198,12 @@ class Cluster:
         if self.offering and failover.over(agents, self.now_ns):
             self.failover = failover = None
             self.ledger.set_failover(None)
-        # Tasks are counted against the machines that are there, so these have to be complete.
+        # Policies that count tasks need all machines, so charging waits until all are back.
         late = failover is not None and users.counts_tasks
         users.set_charging(charging=self.offering and not late)
 
     def withheld(self, agent: Agent) -> Withheld | None:
-        """Return why nothing of what an agent has free may be offered; None: it may."""
+        """Return why an agent's available resources may not be offered; None if they may."""
         if agent.flaw is not None:
             return "agent_set_aside"
         if not agent.active:
@@ -208,7 +216,7 @@ class Cluster:
         """Return an agent.
 
         Raises:
-            InvalidEvent: it is not known.
+            InvalidEvent: The agent is not known.
         """
         try:
             return self.ledger.agents[agent_id]
@@ -219,7 +227,7 @@ class Cluster:
         """Return a framework.
 
         Raises:
-            InvalidEvent: it is not known.
+            InvalidEvent: The framework is not known.
         """
         try:
             return self.ledger.frameworks[framework_id]
@@ -227,23 +235,26 @@ class Cluster:
             raise InvalidEvent(f"framework {framework_id!r} is not known") from None
 
     def forget(self, client: Client) -> None:
-        """Forget of a client that gets no offers any more what has come of those it got."""
+        """Forget the holds, filters and learned demand of a client that gets no more offers."""
         for agent in self.holds.forget(client):
             self.no_longer_held(agent)
         self.filters.forget(client)
         self.demands.forget(client)
 
     def freed(self, agent_id: str) -> None:
-        """Follow that something of an agent is free now."""
+        """Mark an agent as changed because some of its resources became available.
+
+        If freed resources are offered immediately, the agent is also marked as due.
+        """
         self.marks.change(agent_id)
         if self.at_once:
             self.marks.call(agent_id)
 
     def no_longer_held(self, agent_id: str | None) -> None:
-        """Follow that an agent may be had by others than the one it was held back for."""
+        """Mark an agent as changed because its backfill hold has ended."""
         if agent_id in self.ledger.agents:
             self.marks.change(agent_id)
 
     def anybody(self) -> None:
-        """Follow that somebody may want now what nobody wanted."""
+        """Mark all agents as changed because a client may accept further offers."""
         self.marks.change_all(self.ledger.agents)

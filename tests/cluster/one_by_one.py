@@ -130,7 +130,7 @@ class OneByOne(Allocator):
                 continue
             if not self._wanted(agent, client, give):
                 continue
-            self._headroom.give_guaranteed(client.role, towards.scalars, give.plain.scalars)
+            self._headroom.allocate_guarantee(client.role, towards.scalars, give.plain.scalars)
             self._give(agent, client, give)
             return True
         return False
@@ -183,7 +183,7 @@ class OneByOne(Allocator):
                 if client not in tasks:
                     task = self._first(agent, client, usable, demand)
                 if task:
-                    self._headroom.give(client.role, task.plain.scalars)
+                    self._headroom.allocate(client.role, task.plain.scalars)
                     tasks[client] = tasks.get(client, NOTHING) + task
                     self._book(agent, client, task)
                     return True
@@ -193,7 +193,7 @@ class OneByOne(Allocator):
                 if give and self._wanted(agent, client, give):
                     self._give(agent, client, give)
                     if self._quotas:
-                        self._headroom.give(client.role, give.plain.scalars)
+                        self._headroom.allocate(client.role, give.plain.scalars)
                     return True
         return False
 

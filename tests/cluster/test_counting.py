@@ -198,7 +198,7 @@ def broken(*_: object) -> None:
     raise ZeroDivisionError
 
 
-@pytest.mark.parametrize("what", ["carrying_over", "note_unheard"])
+@pytest.mark.parametrize("what", ["carry_over", "note_skipped"])
 def test_an_error_in_what_is_carried_over_a_snapshot_is_one_fault_and_costs_filters_alone(
     what: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -94,11 +94,11 @@ def test_what_is_kept_up_step_by_step_is_what_the_rules_say(
             if name in plainly.required
         }
         if what == "give":
-            headroom.give(role, amounts)
+            headroom.allocate(role, amounts)
             plainly.give(role, amounts)
         elif role in quotas:
             towards = less(amounts, less(amounts, headroom.missing(role)))
-            headroom.give_guaranteed(role, towards, amounts)
+            headroom.allocate_guarantee(role, towards, amounts)
             plainly.give_guaranteed(role, towards, amounts)
 
 
@@ -152,7 +152,7 @@ def headroom(available: str) -> Headroom:
 def test_the_last_thousandth_of_a_guarantee_is_held_back() -> None:
     left = headroom("cpus:3")
     most = Quantities.parse("cpus:1.999")
-    left.give_guaranteed("q", most, most)
+    left.allocate_guarantee("q", most, most)
     assert left.missing("q") == Quantities.parse("cpus:0.001")
     assert left.spare() == Quantities.parse("cpus:1")
     assert left.admits("other", Quantities.parse("cpus:1"))
@@ -164,7 +164,7 @@ def test_what_is_met_although_there_seemed_to_be_too_little_keeps_nobody_from_an
     assert not left.admits("other", Quantities.parse("mem:64"))
     assert left.slack(["cpus"]) is None
     whole = Quantities.parse("cpus:2")
-    left.give_guaranteed("q", whole, whole)
+    left.allocate_guarantee("q", whole, whole)
     assert left.admits("other", Quantities.parse("mem:64"))
 
 
@@ -189,7 +189,7 @@ def test_what_there_is_just_enough_of_keeps_nobody_from_anything_else() -> None:
     left = headroom("cpus:2;mem:64")
     assert left.admits("other", Quantities.parse("mem:64"))
     assert not left.admits("other", Quantities.parse("cpus:0.001"))
-    left.give("other", Quantities.parse("cpus:0.001"))
+    left.allocate("other", Quantities.parse("cpus:0.001"))
     assert not left.admits("other", Quantities.parse("mem:64")), "too little is left now"
 
 
@@ -201,7 +201,7 @@ def test_of_what_is_guaranteed_and_nobody_has_there_is_too_little() -> None:
 
 def test_of_what_is_met_nothing_is_held_back_any_more() -> None:
     left, whole = headroom("cpus:2;mem:64"), Quantities.parse("cpus:2")
-    left.give_guaranteed("q", whole, whole)
+    left.allocate_guarantee("q", whole, whole)
     assert left.slack(["cpus", "mem"]) == {}
 
 

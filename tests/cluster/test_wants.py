@@ -7,7 +7,7 @@ import pytest
 
 from allocator.cluster.frameworks.framework import Client, Framework
 from allocator.cluster.frameworks.subscription import Subscription
-from allocator.cluster.reasons import _Wants
+from allocator.cluster.reasons import _ClientNeeds
 from allocator.cluster.resources import NOTHING, Resources, parse_total
 from allocator.fairness.quantities import Quantities
 from tests.cluster.conformance.quota_side import REVOCABLE, revocable
@@ -24,7 +24,7 @@ MINIMA = [(), ({"cpus": 2000},), ({"cpus": 4000, "mem": 6000}, {"gpus": 1}), ({"
 ENTRIES = ["cpus:1", "cpus:5", "mem:7", "ports:[1-3]", "cpus(a):3", "mem(b):9", "gpus:0.001"]
 
 
-def offered(wants: _Wants, there: Resources) -> Resources:
+def offered(wants: _ClientNeeds, there: Resources) -> Resources:
     """Give what is not for everybody, and as many tasks as there is room for, one by one."""
     usable = wants.framework.share_of(there, wants.client.role)
     give = usable
@@ -52,6 +52,6 @@ def test_what_fits_and_what_would_be_offered_is_what_giving_one_by_one_comes_to(
             [*resources(text), *revocable("cpus:2" if chance.random() < 0.3 else "")]
         )
         minimum = tuple(Quantities(m) for m in chance.choice(MINIMA))
-        wants = _Wants(Client("a", "f1"), framework, chance.choice(TASKS), minimum)
+        wants = _ClientNeeds(Client("a", "f1"), framework, chance.choice(TASKS), minimum)
         assert wants.of(there) == offered(wants, there)
         assert wants.fits(there) == bool(offered(wants, there))

@@ -121,7 +121,7 @@ class FairShareStage:
         """Return the remaining quota limit of a role for a resource; 0 without a role."""
         if isinstance(name, str):
             return 0
-        return self._builder.headroom.left(*name) or 0
+        return self._builder.headroom.remaining_limit(*name) or 0
 
     def _eligible(
         self, state: _AgentAllocation, free: Resources, capacity: dict[str, int]
@@ -171,7 +171,7 @@ class FairShareStage:
         top = top_level(client.role)
         limited = frozenset[str]()
         if self._quotas and top in self._builder.quotas:
-            remaining = self._builder.headroom.left
+            remaining = self._builder.headroom.remaining_limit
             limited = frozenset(name for name in demand if remaining(top, name) is not None)
         key = id(demand), counted, top if limited else ""
         task = self._tasks.get(key)
@@ -188,7 +188,7 @@ class FairShareStage:
             client, (_needs, scalars, _count) = node.client, node.task.multiple(number)
             self._builder.count(client, scalars, number)
             if self._quotas:
-                self._builder.headroom.give(client.role, scalars)
+                self._builder.headroom.allocate(client.role, scalars)
             state.count(client, node.task, number)
         if self._roles.per_machine:
             self._cut(state)
@@ -224,7 +224,7 @@ class FairShareStage:
                 if share and builder.wanted(agent, client, share):
                     builder.allocate(agent, client, share)
                     if self._quotas:
-                        builder.headroom.give(client.role, share.plain.scalars)
+                        builder.headroom.allocate(client.role, share.plain.scalars)
                     state.capacity = _divisible(agent)
                     return
         state.exhausted |= eligible
@@ -260,7 +260,7 @@ class FairShareStage:
             if not builder.wanted(state.agent, client, share):
                 share = self._least(state, client, special, demand) if several else NOTHING
         if self._quotas:
-            builder.headroom.give(client.role, share.plain.scalars)
+            builder.headroom.allocate(client.role, share.plain.scalars)
         return share
 
     def _admits(self, role: str, share: Resources) -> bool:

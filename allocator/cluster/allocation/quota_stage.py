@@ -42,7 +42,7 @@ class QuotaStage:
         counted, share = self._share(client.role, usable)
         if not share or not self._builder.wanted(agent, client, share):
             return False
-        self._builder.headroom.give_guaranteed(client.role, counted.scalars, share.plain.scalars)
+        self._builder.headroom.allocate_guarantee(client.role, counted.scalars, share.plain.scalars)
         self._builder.allocate(agent, client, share)
         return True
 

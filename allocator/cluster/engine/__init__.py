@@ -1,7 +1,7 @@
-"""The engine: events in, decisions out; a deterministic state machine.
+"""The engine: a deterministic state machine that turns events into decisions.
 
-It reads no clock, does no I/O and draws no unseeded number: the same messages always give the
-same decisions.
+The engine reads no clock, does no I/O and draws no unseeded random numbers. The same messages
+always give the same decisions.
 """
 
 from allocator.cluster.engine.engine import Engine, Watcher

@@ -1,4 +1,4 @@
-"""Allocation runs: when one is due, over which agents, and what is told of it."""
+"""Runs allocation cycles when they are due, and notifies watchers."""
 
 from collections.abc import Callable, Sequence
 from random import Random
@@ -11,39 +11,42 @@ from allocator.contract import allocator_pb2 as contract
 
 
 class AllocationCycle:
-    """Allocates in one cluster after the other.
+    """Runs allocation cycles in the current cluster.
 
     Args:
-        cluster: The first.
-        seed: Of the order in which a run visits agents.
+        cluster: The first cluster.
+        seed: Seed of the order in which a cycle visits agents.
     """
 
     def __init__(self, cluster: Cluster, seed: int) -> None:
         self._random = Random(seed)  # noqa: S311 - order of agents, not a secret
         self._before: Sequence[Callable[[], None]] = ()
         self._after: Sequence[Callable[[contract.Decisions], None]] = ()
-        self.go_on_in(cluster)
+        self.set_cluster(cluster)
 
-    def go_on_in(self, cluster: Cluster) -> None:
-        """Allocate in another cluster from now on."""
+    def set_cluster(self, cluster: Cluster) -> None:
+        """Replace the cluster for all later cycles."""
         self._cluster = cluster
-        self._allocation = Allocator(cluster)
+        self._allocator = Allocator(cluster)
 
     def watch(
         self,
         before: Sequence[Callable[[], None]],
         after: Sequence[Callable[[contract.Decisions], None]],
     ) -> None:
-        """Tell some of each run from now on: before it begins, and what has come of it."""
+        """Replace the callbacks that are called before and after each cycle."""
         self._before, self._after = before, after
 
-    def deciding(self) -> Cooperative[contract.Decisions]:
-        """Allocate; a fault of the allocator itself costs the offers of one run."""
+    def decide(self) -> Cooperative[contract.Decisions]:
+        """Run a cycle if one is due, and return its decisions and pending replies.
+
+        An error in the allocator itself costs the offers of one cycle.
+        """
         cluster = self._cluster
         replies, cluster.replies = cluster.replies, []
         try:
-            decisions = yield from self._running()
-        except Exception as error:  # noqa: BLE001 - nobody gets offers from an allocator that is down
+            decisions = yield from self._run()
+        except Exception as error:  # noqa: BLE001 - a crashed allocator offers nothing at all
             cluster.statistics.faults += 1
             cluster.divergence = f"an allocation run: {in_words(error)}"
             decisions = contract.Decisions()
@@ -51,7 +54,7 @@ class AllocationCycle:
             decisions.replies.extend(replies)
         return decisions
 
-    def _running(self) -> Cooperative[contract.Decisions]:
+    def _run(self) -> Cooperative[contract.Decisions]:
         cluster, decisions = self._cluster, contract.Decisions()
         if not cluster.marks.due or not cluster.allocates:
             return decisions
@@ -60,38 +63,40 @@ class AllocationCycle:
                 cluster.no_longer_held(agent)
         if cluster.ledger.presumed is not None:
             yield from cluster.ledger.presumed.expiring(cluster.ledger.agents, cluster.now_ns)
-        changed, called = cluster.marks.take()
+        changed, due = cluster.marks.take()
         agents = [cluster.ledger.agents[name] for name in changed]
-        for tell in self._before:
-            tell()
-        self._random.shuffle(agents)  # so that no agent is always the first to be used
-        made = yield from self._allocation.run(agents, decisions)
-        if called is None and cluster.holds.enabled:
-            self._allocation.hold_back()
-        inverse_offers = self._inverse_offers(called)
+        for before in self._before:
+            before()
+        self._random.shuffle(agents)  # so that no agent is always used first
+        offers = yield from self._allocator.run(agents, decisions)
+        if due is None and cluster.holds.enabled:
+            self._allocator.hold_back()
+        inverse_offers = self._inverse_offers(due)
         decisions.inverse_offers.extend(inverse_offers)
-        done = cluster.statistics
-        done.runs += 1
-        done.candidates += len(agents)
-        done.offers += made
-        done.inverse_offers += sum(len(each.inverse_offers) for each in inverse_offers)
-        for tell_after in self._after:
-            tell_after(decisions)
+        statistics = cluster.statistics
+        statistics.runs += 1
+        statistics.candidates += len(agents)
+        statistics.offers += offers
+        statistics.inverse_offers += sum(len(message.inverse_offers) for message in inverse_offers)
+        for after in self._after:
+            after(decisions)
         return decisions
 
-    def _inverse_offers(self, called: list[str] | None) -> list[contract.InverseOffers]:
-        """Ask active frameworks to leave agents that are going to be unavailable (§3.9)."""
+    def _inverse_offers(self, due: list[str] | None) -> list[contract.InverseOffers]:
+        """Return inverse offers to active frameworks on agents that become unavailable (§3.9)."""
         cluster = self._cluster
-        made: dict[str, contract.InverseOffers] = {}
-        for name in cluster.maintenance.agents():
-            if called is not None and name not in called:
+        messages: dict[str, contract.InverseOffers] = {}
+        for agent in cluster.maintenance.agents():
+            if due is not None and agent not in due:
                 continue
-            for holder in cluster.ledger.agents[name].holders():
+            for holder in cluster.ledger.agents[agent].holders():
                 framework = cluster.ledger.frameworks.get(holder)
                 if framework is None or not framework.active:
                     continue
-                unavailability = cluster.maintenance.ask(name, holder, cluster.now_ns)
+                unavailability = cluster.maintenance.ask(agent, holder, cluster.now_ns)
                 if unavailability is not None:
-                    offers = made.setdefault(holder, contract.InverseOffers(framework_id=holder))
-                    offers.inverse_offers.add(agent_id=name, unavailability=unavailability)
-        return list(made.values())
+                    offers = messages.setdefault(
+                        holder, contract.InverseOffers(framework_id=holder)
+                    )
+                    offers.inverse_offers.add(agent_id=agent, unavailability=unavailability)
+        return list(messages.values())

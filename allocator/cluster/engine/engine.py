@@ -1,4 +1,4 @@
-"""Applies what a master says, and decides: the state machine itself."""
+"""The engine: applies the events of a master, and returns decisions."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import replace
@@ -14,8 +14,8 @@ from allocator.cluster.engine.allocation_cycle import AllocationCycle
 from allocator.cluster.engine.memory_handover import MemoryHandover
 from allocator.cluster.engine.options import answered_after_ns, recovery, rules
 from allocator.cluster.engine.orders import carry_out
-from allocator.cluster.engine.resync import carrying_over, note_unheard
-from allocator.cluster.engine.snapshot import BadSnapshotPart, filling, subject
+from allocator.cluster.engine.resync import carry_over, note_skipped
+from allocator.cluster.engine.snapshot import BadSnapshotPart, fill_cluster, subject
 from allocator.cluster.engine.view import View
 from allocator.cluster.frameworks.clients import Clients
 from allocator.cluster.frameworks.demands import Demands
@@ -34,37 +34,40 @@ from allocator.contract import operator_pb2 as operator
 from allocator.fairness.metering import AccountCheckpoint, Meter
 
 LONGEST_LEAP_NS = 7200 * 1_000_000_000
-"""An event stamped later than this after the one before is refused; a snapshot may be later.
+"""Maximum difference between the timestamps of two events, in nanoseconds.
 
-Time fades debts, so one stamp from a broken clock would forgive everybody everything."""
+The engine rejects an event with a later timestamp; a snapshot may be later. Commitments decay with
+time, so one timestamp of a broken clock would cancel all commitments."""
 PATIENCE_NS = 60 * 1_000_000_000
-"""A snapshot is asked for at most so often because something contradicts what is known."""
-MOST_SPOILERS = 10
-"""Parts of a snapshot that may break the allocator itself, each of which costs a further try."""
+"""Minimum time between two snapshots requested because of a contradiction, in nanoseconds."""
+MAX_BAD_SNAPSHOT_PARTS = 10
+"""Parts of a snapshot that may cause an error in the allocator. Each bad part costs another
+attempt."""
 _NANOSECONDS = 1_000_000_000
-_LATEST = 2**62 / _NANOSECONDS
-"""Seconds since the Unix epoch, a century from now: what a memory may say that the time is."""
+_MAX_MEMORY_TIME_S = 2**62 / _NANOSECONDS
+"""Latest time that a memory may have: seconds since the Unix epoch, about a century from now."""
 
 
 class Watcher(Protocol):
-    """Looks at allocation runs; may not touch anything."""
+    """Observes allocation cycles. A watcher must not change the engine."""
 
     def before_run(self, engine: "Engine") -> None:
-        """Look at the order in which the run is going to serve."""
+        """Called before a cycle, when the sorter order of the cycle is known."""
 
     def after_run(self, engine: "Engine", decisions: contract.Decisions) -> None:
-        """Look at what has come of it."""
+        """Called after a cycle with its decisions."""
 
 
 class Engine(View):
-    """All that the allocator knows of one master, and what it makes of it.
+    """The allocator's state for one master, and the operations on it.
 
     Args:
-        settings: What the operator decides.
-        memory: What a former engine has left.
-        before_change: Told the time of each event before it is applied; may look, not touch.
-        meter: Counts what users have from the first snapshot on, and what is held in roles where
-            these are no users; decides nothing.
+        settings: The operator's settings.
+        memory: The memory of an earlier engine.
+        before_change: Called with the time of each event before the event is applied. The callback
+            must not change the engine.
+        meter: Meters what users hold, from the first snapshot on, and what roles hold if users are
+            not roles. The meter affects no decision.
     """
 
     def __init__(
@@ -75,36 +78,39 @@ class Engine(View):
         before_change: Callable[[float], None] | None = None,
         meter: Meter | None = None,
     ) -> None:
-        since_ns = round(min(memory.time, _LATEST) * _NANOSECONDS) if memory is not None else 0
+        since_ns = (
+            round(min(memory.time, _MAX_MEMORY_TIME_S) * _NANOSECONDS) if memory is not None else 0
+        )
         super().__init__(
-            settings, _empty(settings, contract.Options(), since_ns, ClusterStatistics())
+            settings, _empty_cluster(settings, contract.Options(), since_ns, ClusterStatistics())
         )
         self._before_change = before_change
         self._meter = meter
         self._metered: Clients | None = None
         self.role_meter: RoleMeter | None = None
-        """Counts what is held in roles, where a meter counts users that are none."""
+        """Meters what roles hold, if there is a meter and users are not roles."""
         if meter is not None and settings.user_key != "role":
             self.role_meter = RoleMeter(settings.limits)
         self._sequence = 0
-        self._asked_ns = -PATIENCE_NS
-        self._asking: str | None = None
-        self._heard = 0
-        """Sequence number up to which all events have been heard; −1: some are missing."""
+        self._requested_ns = -PATIENCE_NS
+        self._divergence: str | None = None
+        self._seen = 0
+        """Number of the last event up to which the engine has seen all events; −1 if events are
+        missing."""
         self._leading_since_ns = 0
-        self._runs = AllocationCycle(self._cluster, settings.seed)
-        self._heritage = MemoryHandover(memory)
+        self._cycle = AllocationCycle(self._cluster, settings.seed)
+        self._handover = MemoryHandover(memory)
         if memory is not None:
             self._users.inherit(memory)
 
     @property
     def sequence(self) -> int:
-        """Sequence number of the last event applied."""
+        """Sequence number of the last applied event."""
         return self._sequence
 
     def watch(self, *watchers: Watcher) -> None:
-        """Have all who watch look at each allocation run from now on, and nobody else."""
-        self._runs.watch(
+        """Replace the watchers of allocation cycles."""
+        self._cycle.watch(
             [partial(watcher.before_run, self) for watcher in watchers],
             [partial(watcher.after_run, self) for watcher in watchers],
         )
@@ -115,19 +121,20 @@ class Engine(View):
         snapshot: contract.Snapshot,
         memory: Memory | None = None,
     ) -> contract.Decisions:
-        """Replace all that is known of the cluster; what users owe is kept.
+        """Replace the state of the cluster by a snapshot. Commitments are kept.
 
-        A part of it that cannot be used is set aside. Filters are lost, as in a failover of a stock
-        master, unless it is the same master and all its events have been heard.
+        Parts of the snapshot that cannot be used are quarantined. Offer filters are lost, as in a
+        failover of a stock master, unless the master is the same and the engine has seen all its
+        events.
 
         Args:
-            options: The master's.
-            snapshot: All that is.
-            memory: What another engine has left, which led meanwhile; what it says holds if it
-                is of later than what is known here.
+            options: The master's flags.
+            snapshot: The master's whole state.
+            memory: The memory of another engine that led in the meantime. The engine uses this
+                memory if it is later than its own.
 
         Raises:
-            InvalidEvent: the master's options are malformed; nothing has changed.
+            InvalidEvent: The master's options are malformed. No change was made.
         """
         return run_to_completion(self.restoring(options, snapshot, memory))
 
@@ -137,14 +144,17 @@ class Engine(View):
         snapshot: contract.Snapshot,
         memory: Memory | None = None,
     ) -> Cooperative[contract.Decisions]:
-        """Do so step by step; until it is done nobody else may look at this engine."""
+        """Generator form of `restore`.
+
+        The engine must not be used until the generator is exhausted.
+        """
         self.statistics.messages += 1
         if snapshot.time_ns < 0:
             raise InvalidEvent("the snapshot is stamped before 1970; is the master's clock right?")
-        cluster = yield from self._filled(options, snapshot, memory)
+        cluster = yield from self._build_cluster(options, snapshot, memory)
         if self._before_change is not None:
             self._before_change(snapshot.time_ns / _NANOSECONDS)
-        known = yield from self._heritage.known(self._users, self.statistics)
+        known = yield from self._handover.known(self._users, self.statistics)
         if memory is not None and memory.time > known.time:
             known = memory
         users = cluster.ledger.clients.users
@@ -153,35 +163,39 @@ class Engine(View):
             update_usage(cluster)
         users.settle()
         same_master = snapshot.leading_since_ns == self._leading_since_ns
-        if same_master and snapshot.sequence == self._heard:
+        if same_master and snapshot.sequence == self._seen:
             yield from self._carry_over(cluster)
-        self._heritage.settle()
+        self._handover.complete()
         if self._meter is not None:
-            yield from self._count_on(self._meter, cluster)
+            yield from self._start_metering(self._meter, cluster)
         self._cluster = cluster
-        self._runs.go_on_in(cluster)
-        self._sequence = self._heard = snapshot.sequence
+        self._cycle.set_cluster(cluster)
+        self._sequence = self._seen = snapshot.sequence
         self._leading_since_ns = snapshot.leading_since_ns
-        self._asking = None
-        self._asked_ns = min(self._asked_ns, snapshot.time_ns)
+        self._divergence = None
+        self._requested_ns = min(self._requested_ns, snapshot.time_ns)
         self.statistics.snapshots += 1
-        return (yield from self._deciding())
+        return (yield from self._decide())
 
     def apply(self, events: contract.Events) -> contract.Decisions:
-        """Apply events in order, then allocate once.
+        """Apply events in order, then run one allocation cycle.
 
-        An event that contradicts what is known changes nothing. The first makes a snapshot
-        necessary; those that follow within a minute are passed over.
+        An event that contradicts the known state changes nothing. The first contradiction requires
+        a snapshot; contradictions within a minute after it are skipped.
 
         Raises:
-            InvalidEvent: a snapshot is needed. Events before the one that it names stand.
+            InvalidEvent: A snapshot is needed. Events before the contradicting event have been
+                applied.
         """
         return run_to_completion(self.applying(events))
 
     def applying(self, events: contract.Events) -> Cooperative[contract.Decisions]:
-        """Do so step by step; until it is done nobody else may look at this engine."""
+        """Generator form of `apply`.
+
+        The engine must not be used until the generator is exhausted.
+        """
         self.statistics.messages += 1
-        self._asking = None
+        self._divergence = None
         for number, event in enumerate(events.events):
             if number:
                 yield
@@ -189,101 +203,102 @@ class Engine(View):
                 self._apply(event)
             except InvalidEvent as error:
                 lost = isinstance(error, LostTrack)
-                if lost or self._may_ask():
-                    self._heard = -1 if lost else self._heard
-                    self._note_unheard(events.events[number:])
+                if lost or self._may_request_snapshot():
+                    self._seen = -1 if lost else self._seen
+                    self._note_skipped(events.events[number:])
                     raise
-                self._pass_over(event, error)
-        decisions = yield from self._deciding()
-        if self._cluster.divergence is not None and self._may_ask():
-            self._asking, self._cluster.divergence = self._cluster.divergence, None
+                self._skip(event, error)
+        decisions = yield from self._decide()
+        if self._cluster.divergence is not None and self._may_request_snapshot():
+            self._divergence, self._cluster.divergence = self._cluster.divergence, None
         return decisions
 
     def divergence(self) -> str | None:
-        """Return what of the last message, or before, does not fit; a snapshot would heal it.
+        """Return the current contradiction between the master and the engine, or None.
 
-        A master that goes on saying such things is not asked more than once a minute.
+        The session then requests a snapshot, which resolves the contradiction. At most one
+        contradiction a minute is returned.
         """
-        return self._asking
+        return self._divergence
 
     def unheard(self, events: Iterable[contract.Event]) -> None:
-        """Learn of events that are not applied, as a snapshot that contains them is under way."""
-        self._note_unheard(events)
+        """Note skipped events. A snapshot that contains their effects is on its way."""
+        self._note_skipped(events)
 
     def memory(self) -> Memory:
-        """Return what a successor must know that no master will tell it."""
-        places = self._heritage.places(self._cluster)
-        return replace(self._heritage.memory(self._users), places=places)
+        """Return the state that a successor needs and cannot learn from a master."""
+        places = self._handover.places(self._cluster)
+        return replace(self._handover.memory(self._users), places=places)
 
     def changes(self) -> MemoryChanges:
-        """Return what a successor must know that it would not from what this returned before.
+        """Return the changes of the memory since the last call.
 
-        Costs O(users that have got or given back something since), at first O(users).
+        Costs O(users whose allocation has changed since); the first call costs O(users).
         """
-        places = self._heritage.places(self._cluster)
-        return replace(self._heritage.changes(self._users), places=places)
+        places = self._handover.places(self._cluster)
+        return replace(self._handover.changes(self._users), places=places)
 
     def closing(self) -> Cooperative[dict[str, AccountCheckpoint]]:
-        """Have its meter close all users' accounts, to be taken; return how each stood then.
+        """Close all users' accounts in the meter; return each account's checkpoint.
 
-        Something may be applied wherever this yields.
+        Events may be applied wherever this generator yields.
         """
-        users, formers = None, dict[str, AccountCheckpoint]()
-        while users is not self._users:  # after a snapshot it is others who are counted
+        users, checkpoints = None, dict[str, AccountCheckpoint]()
+        while users is not self._users:  # a snapshot replaces the metered users
             users = self._users
             users.count_capacity()
-            formers = {} if self._meter is None else self._meter.close()
-            yield from counting(users, formers)
-        return formers
+            checkpoints = {} if self._meter is None else self._meter.close()
+            yield from counting(users, checkpoints)
+        return checkpoints
 
     def order(self, order: operator.Order) -> None:
-        """Carry out what an operator orders, at the time of the last event.
+        """Carry out an operator's order, at the time of the last event.
 
         Raises:
-            InvalidOrder: it is malformed, or names somebody or something that is not known.
+            InvalidOrder: The order is malformed, or names unknown users or resources.
         """
         self.statistics.messages += 1
         carry_out(order, self._users, self._settings.policy)
         self._users.settle()
 
-    def _filled(
+    def _build_cluster(
         self, options: contract.Options, snapshot: contract.Snapshot, memory: Memory | None
     ) -> Cooperative[Cluster]:
-        """Return the cluster of a snapshot, without what would break the allocator itself.
+        """Return the cluster of a snapshot, without parts that cause allocator errors.
 
         Raises:
-            InvalidEvent: the master's options are malformed.
+            InvalidEvent: The master's options are malformed, or too many parts are bad.
         """
-        statistics, spoilers = self._cluster.statistics, dict[int, ValidationError]()
-        places = dict(self._heritage.places(self._cluster))
+        statistics, bad_parts = self._cluster.statistics, dict[int, ValidationError]()
+        places = dict(self._handover.places(self._cluster))
         for framework, counted in ({} if memory is None else memory.places).items():
             places[framework] = max(counted, places.get(framework, 0))
         while True:
-            cluster = _empty(self._settings, options, snapshot.time_ns, statistics)
+            cluster = _empty_cluster(self._settings, options, snapshot.time_ns, statistics)
             try:
-                yield from filling(cluster, snapshot, self._cluster, places, spoilers)
+                yield from fill_cluster(cluster, snapshot, self._cluster, places, bad_parts)
             except BadSnapshotPart as error:
                 statistics.faults += 1
-                spoilers[error.part] = error.flaw
-                if len(spoilers) > MOST_SPOILERS:
+                bad_parts[error.part] = error.flaw
+                if len(bad_parts) > MAX_BAD_SNAPSHOT_PARTS:
                     raise InvalidEvent(error.flaw.words) from error
             else:
                 return cluster
 
-    def _count_on(self, meter: Meter, cluster: Cluster) -> Cooperative[None]:
-        """Have the users of another cluster counted; an error costs what is counted alone."""
+    def _start_metering(self, meter: Meter, cluster: Cluster) -> Cooperative[None]:
+        """Meter the users of another cluster. An error loses metered usage only."""
         clients, before = cluster.ledger.clients, self._metered
         try:
             yield from passing_on(meter, self.role_meter, before, clients)
-        except Exception:  # noqa: BLE001 - those before may be broken, whence the snapshot
+        except Exception:  # noqa: BLE001 - the previous users may be broken
             self.statistics.faults += 1
             yield from passing_on(meter, self.role_meter, None, clients)
         self._metered, cluster.meter = clients, meter
 
     def _carry_over(self, cluster: Cluster) -> Cooperative[None]:
         try:
-            yield from carrying_over(self._cluster, cluster)
-        except Exception:  # noqa: BLE001 - what is there is broken, and what is carried may be lost
+            yield from carry_over(self._cluster, cluster)
+        except Exception:  # noqa: BLE001 - the previous cluster may be broken
             self.statistics.faults += 1
             cluster.filters = OfferFilters()
 
@@ -308,57 +323,57 @@ class Engine(View):
                 "is the master's clock right?"
             )
         cluster.now_ns = max(event.time_ns, before_ns)
-        said = getattr(event, call)
+        message = getattr(event, call)
         try:
-            change = PREPARE[call](cluster, said)
+            change = PREPARE[call](cluster, message)
         except Exception as error:
             cluster.now_ns = before_ns
-            raise self._refusal(event.sequence, call, error) from error
-        replies, users = len(cluster.replies), cluster.ledger.clients.users
+            raise self._rejection(event.sequence, call, error) from error
+        earlier_replies, users = len(cluster.replies), cluster.ledger.clients.users
         try:
             if self._before_change is not None:
                 self._before_change(self.now)
             users.advance(cluster.now_ns / _NANOSECONDS)
             change()
             users.settle()
-        except Exception as error:  # it may have changed a part, which only a snapshot can heal
-            raise self._refusal(event.sequence, call, error) from error
-        for reply in cluster.replies[replies:]:
+        except Exception as error:  # a partial change; only a snapshot repairs it
+            raise self._rejection(event.sequence, call, error) from error
+        for reply in cluster.replies[earlier_replies:]:
             reply.sequence = event.sequence
         cluster.follow_failover()
         if cluster.quarantine:
-            cluster.quarantine.put(*subject(call, said), "call", None)
-        self._sequence = self._heard = event.sequence
+            cluster.quarantine.put(*subject(call, message), "call", None)
+        self._sequence = self._seen = event.sequence
         cluster.statistics.events += 1
         cluster.statistics.early_stamps += event.time_ns < before_ns
 
-    def _note_unheard(self, events: Iterable[contract.Event]) -> None:
+    def _note_skipped(self, events: Iterable[contract.Event]) -> None:
         for event in events:
-            if event.sequence == self._heard + 1 and self._heard >= 0:
-                self._heard = event.sequence
+            if event.sequence == self._seen + 1 and self._seen >= 0:
+                self._seen = event.sequence
                 try:
-                    note_unheard(self._cluster, event)
-                except Exception:  # noqa: BLE001 - what is carried over need not be whole
+                    note_skipped(self._cluster, event)
+                except Exception:  # noqa: BLE001 - filters are lost instead
                     self.statistics.faults += 1
-                    self._heard = -1
-            elif event.sequence != self._heard:
-                self._heard = -1
+                    self._seen = -1
+            elif event.sequence != self._seen:
+                self._seen = -1
 
-    def _refusal(self, sequence: int, call: str, error: Exception) -> InvalidEvent:
-        """Return the refusal of a call, also where the allocator itself is to blame."""
+    def _rejection(self, sequence: int, call: str, error: Exception) -> InvalidEvent:
+        """Return the error for a rejected call; count a fault if the allocator itself failed."""
         if not isinstance(error, InvalidEvent):
             self.statistics.faults += 1
         return InvalidEvent(f"event {sequence} ({call}): {in_words(error)}")
 
-    def _may_ask(self) -> bool:
-        """Whether a snapshot may be asked for; it is then."""
-        if self._cluster.now_ns < self._asked_ns + PATIENCE_NS:
+    def _may_request_snapshot(self) -> bool:
+        """Return whether a snapshot may be requested now. If true, the call counts as a request."""
+        if self._cluster.now_ns < self._requested_ns + PATIENCE_NS:
             return False
-        self._asked_ns = self._cluster.now_ns
+        self._requested_ns = self._cluster.now_ns
         return True
 
-    def _pass_over(self, event: contract.Event, error: InvalidEvent) -> None:
-        """Go on without a call; it is explained, and a snapshot asked for when that may be."""
+    def _skip(self, event: contract.Event, error: InvalidEvent) -> None:
+        """Skip a contradicting call: quarantine it and note the divergence for a later snapshot."""
         cluster, call = self._cluster, event.WhichOneof("call")
         if call is not None:
             flaw = ValidationError("contradiction", str(error))
@@ -366,22 +381,28 @@ class Engine(View):
         if call in {"update_available", "get_inverse_offer_statuses"}:
             cluster.replies.append(contract.Reply(sequence=event.sequence, error=str(error)))
         cluster.divergence = str(error)
-        self._sequence = self._heard = event.sequence
+        self._sequence = self._seen = event.sequence
         self.statistics.passed_over += 1
 
-    def _deciding(self) -> Cooperative[contract.Decisions]:
-        decisions = yield from self._runs.deciding()
+    def _decide(self) -> Cooperative[contract.Decisions]:
+        decisions = yield from self._cycle.decide()
         decisions.applied_sequence = self._sequence
         return decisions
 
 
-def _empty(
+def _empty_cluster(
     settings: EngineSettings, options: contract.Options, now_ns: int, statistics: ClusterStatistics
 ) -> Cluster:
-    """Return a cluster of which nothing is known but the master's flags.
+    """Return a cluster without agents and frameworks.
+
+    Args:
+        settings: The operator's settings.
+        options: The master's flags.
+        now_ns: The master's clock, in nanoseconds.
+        statistics: Receives the counts.
 
     Raises:
-        InvalidEvent: these are malformed.
+        InvalidEvent: The options are malformed.
     """
     excluded = tuple(options.fairness_excluded)
     clients = Clients(settings, now_ns / _NANOSECONDS, excluded)

@@ -1,4 +1,4 @@
-"""What engines leave to those that come after them."""
+"""Memory handover: the state that an engine inherits, and leaves to a successor."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -10,39 +10,39 @@ from allocator.cluster.users import Users
 
 
 class MemoryHandover:
-    """What a former engine has left, and what a successor must know.
+    """Combines the memory of an earlier engine with the current state of the users.
 
     Args:
-        memory: The former engine's; None: there was none.
+        memory: The memory of the earlier engine; None if there is no earlier engine.
     """
 
     def __init__(self, memory: Memory | None) -> None:
         self._inherited = memory
-        """Until a snapshot says what is held now."""
+        """The inherited memory, until a snapshot provides current allocations."""
         self._last = memory if memory is not None else Memory(0.0, {})
 
-    def settle(self) -> None:
-        """Follow that a snapshot has said what is held now."""
+    def complete(self) -> None:
+        """Drop the inherited memory, because a snapshot has provided current allocations."""
         self._inherited = None
 
     def places(self, cluster: Cluster) -> Mapping[str, int]:
-        """Return the counted places of frameworks in the tree of roles."""
+        """Return the counted places of frameworks in the role tree."""
         return cluster.roles.counted() if self._inherited is None else self._inherited.places
 
     def known(self, users: Users, statistics: ClusterStatistics) -> Cooperative[Memory]:
-        """Return what is to be handed on; if users are broken, what it was handed itself."""
+        """Return the memory to hand over; the previous memory if the users are broken."""
         try:
-            self._last = self._completed((yield from users.remembering()))
-        except Exception:  # noqa: BLE001 - a healthy snapshot replaces whatever there is
+            self._last = self._with_inherited((yield from users.remembering()))
+        except Exception:  # noqa: BLE001 - a healthy snapshot replaces broken state
             statistics.faults += 1
         return self._last
 
     def memory(self, users: Users) -> Memory:
-        """Return what a successor must know that no master will tell it."""
-        return self._completed(users.memory())
+        """Return the state that a successor needs and cannot learn from a master."""
+        return self._with_inherited(users.memory())
 
-    def _completed(self, memory: Memory) -> Memory:
-        """Add what was inherited, as long as no snapshot has said what is held now."""
+    def _with_inherited(self, memory: Memory) -> Memory:
+        """Add inherited values to a memory until a snapshot has provided current allocations."""
         if self._inherited is None:
             return memory
         before, tau = self._inherited.users, self._inherited.tau
@@ -58,7 +58,7 @@ class MemoryHandover:
         )
 
     def changes(self, users: Users) -> MemoryChanges:
-        """Return what a successor must know that it would not from what this returned before."""
+        """Return the changes of the memory since the last call."""
         changes = users.changes()
         if self._inherited is None:
             return changes

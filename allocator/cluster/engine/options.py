@@ -1,4 +1,4 @@
-"""Reads what a master's flags say."""
+"""Parses the master's flags."""
 
 from dataclasses import replace
 
@@ -16,10 +16,10 @@ _NANOSECONDS = 1_000_000_000
 
 
 def rules(options: contract.Options) -> Rules:
-    """Read what the master's flags say.
+    """Parse the allocation rules in the master's flags.
 
     Raises:
-        InvalidEvent: the domain is malformed, or an amount is none.
+        InvalidEvent: The domain or an amount is malformed.
     """
     region: str | None = None
     if options.HasField("domain"):
@@ -39,27 +39,27 @@ def rules(options: contract.Options) -> Rules:
 
 
 def recovery(options: contract.Options) -> Recovery:
-    """Read how long to hold off after an election.
+    """Parse the parameters of the failover recovery.
 
     Raises:
-        InvalidEvent: the factor is no fraction.
+        InvalidEvent: The factor is not between 0 and 1.
     """
-    read = Recovery()
+    parameters = Recovery()
     if options.HasField("recovery_factor"):
         if not 0.0 <= options.recovery_factor <= 1.0:
             raise InvalidEvent(
                 f"options: recovery_factor {options.recovery_factor} is not between 0 and 1"
             )
-        read = replace(read, factor=options.recovery_factor)
+        parameters = replace(parameters, factor=options.recovery_factor)
     if options.HasField("recovery_timeout_ns"):
-        read = replace(read, timeout_ns=options.recovery_timeout_ns)
-    return read
+        parameters = replace(parameters, timeout_ns=options.recovery_timeout_ns)
+    return parameters
 
 
 def answered_after_ns(options: contract.Options, limits: Limits) -> int | None:
-    """Return after how many nanoseconds what is offered is presumed to be used.
+    """Return the nanoseconds after which offered resources are assumed to be used.
 
-    None: nothing is presumed, as the master tells, or nobody is bounded by that.
+    The result is None if the master reports used resources, or if no limit depends on them.
     """
     if options.tells_running or limits.unanswered >= 1.0 or not limits.answered_after:
         return None

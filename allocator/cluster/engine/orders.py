@@ -1,4 +1,4 @@
-"""What an operator can order, carried out on the users."""
+"""Carries out orders of an operator on the users."""
 
 from collections.abc import Iterable
 
@@ -8,15 +8,15 @@ from allocator.contract import operator_pb2 as operator
 from allocator.fairness.policies.policy import Policy
 
 LONGEST_BOOST = 366 * 86400.0
-"""Seconds; what lasts longer is no boost."""
+"""Maximum length of a boost, in seconds."""
 
 
 def carry_out(order: operator.Order, users: Users, policy: Policy) -> None:
-    """Carry out an order at the users' time.
+    """Carry out an order at the users' current time.
 
     Raises:
-        InvalidOrder: it is malformed, or names somebody or something that is not known; nothing has
-            changed.
+        InvalidOrder: The order is malformed, or names unknown users or resources. No change was
+            made.
     """
     match order.WhichOneof("order"):
         case "set_weight":
@@ -68,11 +68,11 @@ def _set_commitments(order: operator.SetCommitments, users: Users, policy: Polic
         raise InvalidOrder(
             f"the cluster has no {', '.join(map(repr, unknown))}; it has {', '.join(capacity)}"
         )
-    owed, other_commitments = dict.fromkeys(capacity, order.others), order.others
+    commitments, others = dict.fromkeys(capacity, order.others), order.others
     standing = users.standing(order.user) if order.keep_others else None
     if standing is not None:
-        owed, other_commitments = standing.commitments, standing.inherited
-    users.owe(order.user, owed | dict(order.commitments), other_commitments)
+        commitments, others = standing.commitments, standing.inherited
+    users.owe(order.user, commitments | dict(order.commitments), others)
 
 
 def _forget(named: Iterable[str], users: Users) -> None:
@@ -80,11 +80,11 @@ def _forget(named: Iterable[str], users: Users) -> None:
     if not named:
         raise InvalidOrder("nobody is named; name the users to forget")
     _require_known(named, users)
-    obstacles = [obstacle for user in named if (obstacle := users.kept_by(user)) is not None]
-    if obstacles:
-        raise InvalidOrder("; ".join(obstacles))
+    reasons = [reason for user in named if (reason := users.kept_by(user)) is not None]
+    if reasons:
+        raise InvalidOrder("; ".join(reasons))
     for user in named:
-        if user in users:  # it was not below one that is forgotten by now
+        if user in users:  # unless forgotten together with a user above
             users.forget(user)
 
 

@@ -1,8 +1,9 @@
-"""What outlives a snapshot: filters, offers that wait for an answer, requests, what was learned.
+"""Resync: state that survives a snapshot. Filters, assumed usage, requests, learned demands.
 
-A snapshot says all that a master knows. What frameworks have refused, its side does not know; so
-whoever makes a snapshot necessary must not cost others their filters. They are kept if every
-event between them and the snapshot has been heard: a framework may have revived its offers.
+A snapshot contains everything that the master knows, but the master's side does not know offer
+filters. A contradiction by one framework must not cost other frameworks their filters. Filters
+survive if the engine has seen every event up to the snapshot, because a framework may have revived
+its offers.
 """
 
 from allocator.cluster.agents.agent import attributes
@@ -17,13 +18,13 @@ from allocator.cluster.state import Cluster
 from allocator.contract import allocator_pb2 as contract
 
 _KEPT: tuple[Topic, ...] = ("request", "answer")
-"""Topics of which no snapshot says anything."""
+"""Topics of rejected input that snapshots do not cover."""
 
 
-def note_unheard(cluster: Cluster, event: contract.Event) -> None:
-    """Follow what an event means for filters, though it is not applied.
+def note_skipped(cluster: Cluster, event: contract.Event) -> None:
+    """Apply the effect of a skipped event on filters.
 
-    It is part of the snapshot that is under way.
+    The event itself is part of the snapshot that is on its way.
     """
     match event.WhichOneof("call"):
         case "revive_offers":
@@ -34,18 +35,23 @@ def note_unheard(cluster: Cluster, event: contract.Event) -> None:
         case "recover_resources":
             _note_refusal(cluster, event.recover_resources, event.time_ns)
         case "add_framework" | "update_framework" | "remove_framework" as call:
-            _drop(cluster, getattr(event, call).framework_id)
+            _drop_filters(cluster, getattr(event, call).framework_id)
         case "activate_framework" | "deactivate_framework" as call:
-            _drop(cluster, getattr(event, call).framework_id)
+            _drop_filters(cluster, getattr(event, call).framework_id)
         case "add_agent" | "update_agent" | "remove_agent" as call:
             cluster.filters.drop_agent(getattr(event, call).agent_id)
 
 
-def carrying_over(before: Cluster, after: Cluster) -> Cooperative[None]:
-    """Take into a cluster that a snapshot describes what the one before knew beside."""
+def carry_over(before: Cluster, after: Cluster) -> Cooperative[None]:
+    """Copy state that the snapshot does not contain from the previous cluster.
+
+    Args:
+        before: The previous cluster.
+        after: The cluster built from the snapshot.
+    """
     for agent in before.ledger.agents.values():
-        now = after.ledger.agents.get(agent.id)
-        if now is None or attributes(now.info) != attributes(agent.info):
+        agent_after = after.ledger.agents.get(agent.id)
+        if agent_after is None or attributes(agent_after.info) != attributes(agent.info):
             before.filters.drop_agent(agent.id)
         yield
     for framework in before.ledger.frameworks.values():
@@ -54,25 +60,25 @@ def carrying_over(before: Cluster, after: Cluster) -> Cooperative[None]:
     after.filters = before.filters
     if before.ledger.presumed is not None and after.ledger.presumed is not None:
         yield from after.ledger.presumed.carry_over(before.ledger.presumed, after.ledger.agents)
-    for scheduled in after.maintenance.agents():
-        after.maintenance.keep_refusals(scheduled, before.maintenance)
-    for each in before.quarantine:
-        if each.topic in _KEPT and each.name in after.ledger.frameworks:
-            after.quarantine.put(*each)
+    for agent_id in after.maintenance.agents():
+        after.maintenance.keep_refusals(agent_id, before.maintenance)
+    for rejected in before.quarantine:
+        if rejected.topic in _KEPT and rejected.name in after.ledger.frameworks:
+            after.quarantine.put(*rejected)
 
 
 def _carry_framework(before: Cluster, after: Cluster, framework: Framework) -> None:
-    now = after.ledger.frameworks.get(framework.id)
+    framework_after = after.ledger.frameworks.get(framework.id)
     for client in before.ledger.clients.of(framework.id):
-        if now is None or client.role not in now.roles:
+        if framework_after is None or client.role not in framework_after.roles:
             before.filters.forget(client)
             continue
-        if not now.active:
+        if not framework_after.active:
             before.filters.drop(client)
         after.demands.recall(client, before.demands.learned(client))
-    if now is not None and now.said == framework.said:
-        now.demand = framework.demand
-        after.ledger.refresh(now)
+    if framework_after is not None and framework_after.said == framework.said:
+        framework_after.demand = framework.demand
+        after.ledger.refresh(framework_after)
 
 
 def _note_refusal(cluster: Cluster, call: contract.RecoverResources, time_ns: int) -> None:
@@ -86,6 +92,6 @@ def _note_refusal(cluster: Cluster, call: contract.RecoverResources, time_ns: in
         refuse(cluster, client, agent, resources, refusal, max(time_ns, cluster.now_ns))
 
 
-def _drop(cluster: Cluster, framework_id: str) -> None:
+def _drop_filters(cluster: Cluster, framework_id: str) -> None:
     for client in cluster.ledger.clients.of(framework_id):
         cluster.filters.drop(client)

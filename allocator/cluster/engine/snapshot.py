@@ -1,4 +1,4 @@
-"""Snapshots: all that a master knows, put into an empty cluster part by part."""
+"""Applies a snapshot to an empty cluster, part by part."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -15,12 +15,12 @@ from allocator.cluster.state import Cluster
 from allocator.contract import allocator_pb2 as contract
 
 
-class BadSnapshotPart(Exception):  # noqa: N818 - the cluster is
-    """A part broke the allocator itself, and the cluster with it.
+class BadSnapshotPart(Exception):  # noqa: N818 - not an error of the snapshot
+    """A part of a snapshot broke the allocator and left the cluster in an unknown state.
 
     Args:
-        part: Its number.
-        flaw: What went wrong.
+        part: The number of the part.
+        flaw: The error.
     """
 
     def __init__(self, part: int, flaw: ValidationError) -> None:
@@ -28,57 +28,57 @@ class BadSnapshotPart(Exception):  # noqa: N818 - the cluster is
         self.flaw = flaw
 
 
-def filling(
+def fill_cluster(
     cluster: Cluster,
     snapshot: contract.Snapshot,
     before: Cluster,
     places: Mapping[str, int],
     without: Mapping[int, ValidationError],
 ) -> Cooperative[None]:
-    """Put what a snapshot says into an empty cluster; parts that cannot be used are set aside.
+    """Apply a snapshot to an empty cluster. Parts that cannot be used are quarantined.
 
     Args:
-        cluster: An empty one.
-        snapshot: All that is.
-        before: The cluster that was known before.
-        places: Counted places of frameworks in the tree of roles, before and as remembered.
-        without: Numbers of parts to leave out, and why.
+        cluster: An empty cluster.
+        snapshot: The snapshot.
+        before: The previous cluster.
+        places: Counted places of frameworks in the role tree, from the previous cluster and memory.
+        without: Errors of the parts to leave out, by number.
 
     Raises:
-        Spoiled: a part has left the cluster in an unknown state.
+        BadSnapshotPart: A part has left the cluster in an unknown state.
     """
     if snapshot.HasField("whitelist"):
         cluster.whitelist = frozenset(snapshot.whitelist.hostnames)
     if cluster.roles.leaves_room:
-        yield from _planning_roles(cluster, snapshot, places)
-    for number, (call, said) in enumerate(_parts(snapshot)):
+        yield from _plan_roles(cluster, snapshot, places)
+    for number, (call, message) in enumerate(_parts(snapshot)):
         flaw = without.get(number)
         if flaw is None:
-            flaw = _put(cluster, number, call, said)
+            flaw = _apply_part(cluster, number, call, message)
         if flaw is not None:
-            cluster.quarantine.put(*subject(call, said), "call", flaw)
+            cluster.quarantine.put(*subject(call, message), "call", flaw)
         yield
     cluster.roles.end_plan()
     for state in snapshot.inverse_offers:
         cluster.maintenance.restore(state)
     cluster.paused = snapshot.paused
     if snapshot.HasField("hold_off"):
-        told = snapshot.hold_off
-        expected = max(told.agents_expected, told.agents_needed)
+        hold_off = snapshot.hold_off
+        expected = max(hold_off.agents_expected, hold_off.agents_needed)
         capacity = before.ledger.clients.users.pool.capacity
-        until_ns = min(told.until_ns, cluster.now_ns + cluster.recovery.timeout_ns)
-        cluster.begin_failover(Failover(told.agents_needed, expected, until_ns, capacity))
+        until_ns = min(hold_off.until_ns, cluster.now_ns + cluster.recovery.timeout_ns)
+        cluster.begin_failover(Failover(hold_off.agents_needed, expected, until_ns, capacity))
 
 
-def _planning_roles(
+def _plan_roles(
     cluster: Cluster, snapshot: contract.Snapshot, before: Mapping[str, int]
 ) -> Cooperative[None]:
-    """Decide which frameworks get places in the tree of roles, whatever order they come in."""
+    """Decide which frameworks get places in the role tree, independently of their order."""
     wishes = []
     for framework in snapshot.frameworks:
         try:
             subscription = read_subscription(framework.framework_id, framework.info, cluster.limits)
-        except Exception:  # noqa: BLE001, S112 - it costs this part alone, where it is put
+        except Exception:  # noqa: BLE001, S112 - `_apply_part` reports it
             continue
         wishes.append(
             Wish(framework.framework_id, subscription.principal, levels(subscription.roles))
@@ -86,27 +86,27 @@ def _planning_roles(
         yield
     holding = set[str]()
     for agent in snapshot.agents:
-        holding.update(each.framework_id for each in agent.running or agent.used)
+        holding.update(allocation.framework_id for allocation in agent.running or agent.used)
         yield
     cluster.roles.plan(wishes, before, holding)
 
 
-def subject(call: str, said: Any) -> tuple[Kind, str]:  # noqa: ANN401 - any of the contract's calls
-    """Return of whom, or about what, a call speaks."""
-    fields = type(said).DESCRIPTOR.fields_by_name
+def subject(call: str, message: Any) -> tuple[Kind, str]:  # noqa: ANN401 - any call of the contract
+    """Return the kind and the name of the object that a call is about."""
+    fields = type(message).DESCRIPTOR.fields_by_name
     if "framework_id" in fields:
-        return "framework", said.framework_id
+        return "framework", message.framework_id
     if "agent_id" in fields:
-        return "agent", said.agent_id
+        return "agent", message.agent_id
     if "role" in fields:
-        return "role", said.role
-    if call == "update_weights" and len(said.weights) == 1:
-        return "role", said.weights[0].role
+        return "role", message.role
+    if call == "update_weights" and len(message.weights) == 1:
+        return "role", message.weights[0].role
     return "master", call
 
 
 def _parts(snapshot: contract.Snapshot) -> Iterator[tuple[str, Any]]:
-    """Go through the calls that a snapshot amounts to."""
+    """Yield the calls that a snapshot is equivalent to."""
     for quota in snapshot.quotas:
         yield "set_quota", quota
     for limited in snapshot.limited_quotas:
@@ -121,12 +121,12 @@ def _parts(snapshot: contract.Snapshot) -> Iterator[tuple[str, Any]]:
         yield "add_framework", framework
 
 
-def _put(cluster: Cluster, number: int, call: str, said: Any) -> ValidationError | None:  # noqa: ANN401
+def _apply_part(cluster: Cluster, number: int, call: str, message: Any) -> ValidationError | None:  # noqa: ANN401
     try:
-        change = PREPARE[call](cluster, said)
+        change = PREPARE[call](cluster, message)
     except InvalidEvent as error:
         return ValidationError("contradiction", f"{call}: {error}")
-    except Exception as fault:  # noqa: BLE001 - it costs this part alone
+    except Exception as fault:  # noqa: BLE001 - rejects this part only
         cluster.statistics.faults += 1
         return ValidationError("fault", f"{call}: {in_words(fault)}")
     try:

@@ -1,4 +1,4 @@
-"""What people may look at of an engine: users, agents, frameworks, and what stands in their way."""
+"""Read-only view of an engine for people: users, agents, frameworks, and obstacles to offers."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -35,35 +35,37 @@ _STATES: dict[Withheld, PlaceState] = {
 
 @dataclass(frozen=True, slots=True)
 class UserRank:
-    """One agent, as people look at it."""
+    """One agent, as shown to people."""
 
     agent: str
     hostname: str
     state: PlaceState
-    """Whether what is free may be offered, and why not."""
+    """Whether the free resources may be offered; if not, the reason."""
     total: Quantities
     free: Quantities
     held: dict[str, Quantities]
-    """By user; by role where the framework is not known."""
+    """Held resources by user; by role if the framework is not known."""
 
 
 @dataclass(frozen=True, slots=True)
 class TaskFit:
-    """Where one framework may run its tasks."""
+    """The agents on which one framework may run its tasks."""
 
     framework: str
     constraint: str
-    """In words; empty: it has none."""
+    """Description of the placement constraint; empty if there is none."""
     agents: int
-    """How many it may use."""
+    """The number of agents that the framework may use."""
     misfit: str
-    """The requirement that no agent can meet, so that it gets no offers; empty: none."""
+    """The requirement that no agent can meet, so that the framework gets no offers; empty if
+    none."""
     slip: str
-    """The label that Longshare cannot read and therefore ignores; empty: none."""
+    """The label that Longshare cannot read and therefore ignores; empty if none."""
     at_a_time: int
-    """How many of its tasks count as one, because one is below the floor of demands."""
+    """How many of the framework's tasks count as one, because one task is below the floor of
+    demands."""
     unnamed: tuple[str, ...]
-    """Resources that it is not offered, because its demand is known and does not name them."""
+    """Resources that the framework is not offered, because its known demand does not name them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,17 +73,17 @@ class TreeLevel:
     """One level of the role tree, at which a user or a user above it competes."""
 
     pool: Pool[str]
-    """Its members."""
+    """The pool of this level."""
     member: str
-    """The user, or the one above it."""
+    """The user, or the user above it, that is a member of the pool."""
 
 
 class View:
-    """Answers questions about what is known; nothing is changed by that.
+    """Answers questions about the state of an engine, without changing the state.
 
     Args:
-        settings: What the operator decided.
-        cluster: All that is known.
+        settings: The operator's settings.
+        cluster: The state of the master's cluster.
     """
 
     def __init__(self, settings: EngineSettings, cluster: Cluster) -> None:
@@ -90,7 +92,7 @@ class View:
 
     @property
     def settings(self) -> EngineSettings:
-        """What the operator decided."""
+        """The operator's settings."""
         return self._settings
 
     @property
@@ -100,12 +102,12 @@ class View:
 
     @property
     def statistics(self) -> ClusterStatistics:
-        """What has happened since the engine was made."""
+        """Counts of events since the engine was created."""
         return self._cluster.statistics
 
     @property
     def pool(self) -> Pool[str]:
-        """The users at the top, with what they hold and owe."""
+        """The pool of top-level users, with their allocations and commitments."""
         return self._cluster.ledger.clients.users.pool
 
     @property
@@ -124,66 +126,70 @@ class View:
         return len(self._cluster.filters)
 
     def holds(self) -> list[BackfillHold]:
-        """Return which agents are held back for whom, the oldest hold first."""
+        """Return all backfill holds, oldest first."""
         return list(self._cluster.holds)
 
     def standings(self) -> list[Standing[str]]:
-        """Return how all users stand, each level of a role tree in order of priority."""
+        """Return the standings of all users, each level of a role tree in order of priority."""
         return self._users.standings()
 
     def users(self) -> list[str]:
-        """Return the names of all users, those at the top first, and of virtual leaves."""
+        """Return the names of all users and virtual leaves, top-level users first."""
         return self._users.names()
 
     def standing(self, user: str) -> Standing[str] | None:
-        """Return how a user stands, O(resources); None: it is not known."""
+        """Return the standing of a user, in O(resources); None if the user is not known."""
         return self._users.standing(user)
 
     def twin(self, user: str) -> Pool[str] | None:
-        """Return a copy of the pool in which a user competes; None: it is not known. O(n)."""
+        """Return a copy of the pool in which a user competes; None if the user is not known.
+
+        O(n).
+        """
         return self._users.twin(user)
 
     def path(self, user: str) -> list[TreeLevel]:
-        """Return the levels at which a user competes, the top first; none: it is not known.
+        """Return the levels at which a user competes, top first; empty if the user is not known.
 
-        A user is served next if at each level its member is the first that can be served.
+        The user is served next if, at each level, the level's member is the first that can be
+        served.
         """
         return [TreeLevel(pool, member) for pool, member in self._users.path(user)]
 
     def turns(self) -> dict[str, int]:
-        """Return by user its place in the order of those that want offers at its level, from 0."""
-        return {user: n for pool in self._users.pools() for n, user in enumerate(pool)}
+        """Return each user's place, from 0, among the users of its level that want offers."""
+        return {user: place for pool in self._users.pools() for place, user in enumerate(pool)}
 
     def passed_over(self, *, declining: bool = False) -> Cooperative[frozenset[str]]:
-        """Return the users, at all levels, that want offers while no agent could serve them.
+        """Return the users, at all levels, that want offers and that no agent could serve.
 
         Args:
-            declining: Whether users that refuse every such agent are to be among them.
+            declining: Whether to include users that decline every agent that could serve them.
         """
         agent_survey = yield from survey(self._cluster)
         return (yield from agent_survey.passed_over(declining=declining))
 
     def could_be_served(self, user: str) -> bool:
-        """Return whether some agent could serve a user; what `passed_over` says of one. O(agents).
+        """Return whether an agent could serve a user: the negation of `passed_over`, for one user.
 
-        That is the least that is asked for a user that has just begun to want offers.
+        Costs O(agents). This is the cheapest check for a user that has just begun to want offers.
         """
         clients = self._users.clients(user)
         return not self.agents or any(could_be_served(self._cluster, client) for client in clients)
 
     @property
     def weights(self) -> Weights:
-        """Whose word the users' weights are."""
+        """The users' weights and their sources."""
         return self._users.weights
 
     def user(self, role: str, framework: str) -> str | None:
-        """Return the user that a framework acts for in a role; None: neither is known."""
+        """Return the user that a framework acts for in a role; None if the pair is not known."""
         client = Client(role, framework)
         clients = self._cluster.ledger.clients
         return clients.user(client) if client in clients else None
 
     def demands(self) -> dict[str, list[Quantities]]:
-        """Return what one task needs of each framework of a user, as far as that is known."""
+        """Return the known task demands of each user's frameworks."""
         demands: dict[str, list[Quantities]] = {}
         for framework in self._cluster.ledger.frameworks.values():
             for client in self._cluster.ledger.clients.of(framework.id):
@@ -194,30 +200,32 @@ class View:
         return demands
 
     def constraints(self) -> dict[str, dict[str, None]]:
-        """Return where the tasks of users may run, in words, where that is restricted. O(clients).
+        """Return descriptions of the placement constraints of each user's frameworks. O(clients).
 
-        Of a user whose frameworks have several constraints, each once, in order of arrival.
+        Each distinct description occurs once, in order of arrival. Users without constraints are
+        absent.
         """
-        ledger, found = self._cluster.ledger, dict[str, dict[str, None]]()
+        ledger, by_user = self._cluster.ledger, dict[str, dict[str, None]]()
         for framework in ledger.frameworks:
-            words = ledger.placements.describe(framework)
-            if words:
+            description = ledger.placements.describe(framework)
+            if description:
                 for client in ledger.clients.of(framework):
-                    found.setdefault(ledger.clients.user(client), {})[words] = None
-        return found
+                    by_user.setdefault(ledger.clients.user(client), {})[description] = None
+        return by_user
 
     def misfits(self) -> dict[str, str]:
-        """Return which frameworks have said what cannot be met or understood, and what.
+        """Return the unmeetable or unreadable requirements of frameworks, by framework.
 
-        `slips` returns those among them that get offers nevertheless. Until enough agents are back
-        after a failover, a constraint may still be met. O(frameworks).
+        `slips` returns the frameworks among them that get offers nevertheless. During a failover
+        recovery, missing agents may still meet a constraint, so constraints are not reported.
+        O(frameworks).
         """
         frameworks = self._cluster.ledger.frameworks.values()
         misfits = ((framework.id, self._misfit(framework, slips=True)) for framework in frameworks)
         return {framework: misfit for framework, misfit in misfits if misfit}
 
     def slips(self) -> dict[str, str]:
-        """Return which frameworks have labels that are not understood, but fit nevertheless."""
+        """Return the unreadable labels of frameworks that get offers nevertheless, by framework."""
         frameworks = self._cluster.ledger.frameworks.values()
         slips = (framework for framework in frameworks if framework.said.unreadable)
         return {
@@ -227,11 +235,11 @@ class View:
         }
 
     def set_aside(self) -> Iterator[RejectedInput]:
-        """Go through what could not be accepted of what anybody has said."""
+        """Return an iterator over all rejected input."""
         return iter(self._cluster.quarantine)
 
     def fits(self, user: str) -> list[TaskFit]:
-        """Return where the frameworks that act for a user may run their tasks."""
+        """Return the agents on which each framework of a user may run its tasks."""
         clients = self._cluster.ledger.clients
         return [
             self._fit(framework)
@@ -240,7 +248,7 @@ class View:
         ]
 
     def clients(self, user: str | None = None) -> list[Client]:
-        """Return all clients, or those of a user and of those below it. O(clients)."""
+        """Return all clients, or the clients of one user and of the users below it. O(clients)."""
         clients = self._cluster.ledger.clients
         return [
             client
@@ -250,15 +258,15 @@ class View:
         ]
 
     def users_of(self, client: Client) -> list[str]:
-        """Return the user that a client acts for, and all above it; nobody: the client is gone."""
+        """Return a client's user and all users above it; empty if the client is gone."""
         return list(self._cluster.ledger.clients.shown(client))
 
     def survey(self) -> Cooperative[Survey]:
-        """Look at all agents, to be asked then why clients get nothing of what is free."""
+        """Survey all agents, to explain why clients get no offers."""
         return survey(self._cluster)
 
     def filters_by_role(self) -> dict[str, int]:
-        """Return how many offer filters are in force for each role that frameworks have."""
+        """Return the number of offer filters in force, by role."""
         counts: dict[str, int] = {}
         for framework in self._cluster.ledger.frameworks.values():
             for client in self._cluster.ledger.clients.of(framework.id):
@@ -268,15 +276,15 @@ class View:
         return counts
 
     def quotas(self) -> dict[str, tuple[Quota, Quantities]]:
-        """Return by role its quota, and what counts against it."""
+        """Return the quota and the consumed quota of each role."""
         quotas = self._cluster.ledger.quotas
         consumed = quotas.consumed()
         return {role: (quota, consumed[role]) for role, quota in quotas.items()}
 
     def offered(self) -> dict[str, Quantities] | None:
-        """Return what of each user's allocation is offered and not running; None: nobody tells.
+        """Return each user's offered and unused resources; None if the master does not report them.
 
-        Masters tell since Mesos 1.10. O(clients).
+        Masters report used resources since Mesos 1.10. O(clients).
         """
         if not self._cluster.tells_running:
             return None
@@ -290,7 +298,7 @@ class View:
         return offered
 
     def holdings(self) -> dict[tuple[str, str, str], Quantities]:
-        """Return what is allocated: (agent, framework, role) → scalars."""
+        """Return all allocations: (agent, framework, role) → scalars."""
         return {
             (agent.id, framework, role): held.scalars
             for agent in self._cluster.ledger.agents.values()
@@ -298,17 +306,17 @@ class View:
         }
 
     def available(self) -> dict[str, Quantities]:
-        """Return the scalars that are free on each agent."""
+        """Return the available scalars of each agent."""
         agents = self._cluster.ledger.agents
         return {agent.id: agent.shown.scalars for agent in agents.values()}
 
     def places(self) -> Iterator[UserRank]:
-        """Go through the agents and what users hold of each, in order of arrival.
+        """Yield each agent and the resources that users hold on it, in order of arrival.
 
-        Something may be applied meanwhile; each is as it is when its turn comes.
+        Events may be applied between two items. Each item shows the state at its time.
         """
         cluster = self._cluster
-        for agent in list(cluster.ledger.agents.values()):  # they may change meanwhile
+        for agent in list(cluster.ledger.agents.values()):  # events may change them
             held: dict[str, Quantities] = {}
             for framework, role, resources in agent.allocations():
                 user = self.user(role, framework) or role
@@ -319,25 +327,25 @@ class View:
             yield UserRank(agent.id, agent.hostname, state, total, free, held)
 
     def agent(self, agent: str) -> Agent | None:
-        """Return what is known of an agent, only to be looked at; None: nothing is."""
+        """Return an agent, which the caller must not change; None if the agent is not known."""
         return self._cluster.ledger.agents.get(agent)
 
     def framework(self, framework: str) -> Framework | None:
-        """Return what is known of a framework, only to be looked at; None: nothing is."""
+        """Return a framework, which the caller must not change; None if it is not known."""
         return self._cluster.ledger.frameworks.get(framework)
 
     def demand(self, client: Client) -> Quantities | None:
-        """Return what one task of a client needs; None: nobody knows, or it is not known."""
+        """Return the resources that one task of a client needs; None if unknown."""
         framework = self.framework(client.framework)
         return None if framework is None else self._cluster.demands.of(client, framework)
 
     def agent_name(self, agent: str) -> str:
-        """Return an agent's host, or what it was called if it is not known."""
+        """Return an agent's hostname; the given id if the agent is not known."""
         known = self._cluster.ledger.agents.get(agent)
         return known.hostname if known is not None else agent
 
     def framework_name(self, framework: str) -> str:
-        """Return how a framework calls itself, or its id if it is not known."""
+        """Return a framework's name; the given id if the framework is not known."""
         known = self._cluster.ledger.frameworks.get(framework)
         return known.name if known is not None else framework
 
@@ -358,10 +366,10 @@ class View:
         )
 
     def _unknown(self, framework: Framework, demands: Iterable[Quantities | None]) -> Iterator[str]:
-        """Go through what a framework needs of resources that no agent has, each in words."""
+        """Yield descriptions of a framework's needs for resources that no agent has."""
         floor = self._cluster.ledger.floor
         unknown = dict.fromkeys(floor.unknown(demand) for demand in demands if demand is not None)
-        yield from (shortened(words) for words in unknown if words)
+        yield from (shortened(description) for description in unknown if description)
         for role, alternatives in framework.min_allocatable.items():
             least = [floor.unknown(minimum) for minimum in alternatives]
             if least and all(least):
@@ -378,22 +386,22 @@ class View:
 
     def _misfit(self, framework: Framework, *, slips: bool = False) -> str:
         ledger = self._cluster.ledger
-        wrong = [framework.said.unreadable] if slips and framework.said.unreadable else []
+        texts = [framework.said.unreadable] if slips and framework.said.unreadable else []
         if self._cluster.quarantine:
-            wrong += [flaw.words for flaw in self._cluster.quarantine.of("framework", framework.id)]
-        known = len(ledger.agents)
-        clients = ledger.clients.of(framework.id) if known else []
-        if known and not self._cluster.holds_off:
+            texts += [flaw.words for flaw in self._cluster.quarantine.of("framework", framework.id)]
+        agents = len(ledger.agents)
+        clients = ledger.clients.of(framework.id) if agents else []
+        if agents and not self._cluster.holds_off:
             if not ledger.placements.number(framework.id):
                 constraint = ledger.placements.describe(framework.id)
-                wrong.append(f"no agent meets its constraint: {constraint}")
+                texts.append(f"no agent meets its constraint: {constraint}")
             demands = [self._cluster.demands.of(client, framework) for client in clients]
-            beyond = [ledger.floor.beyond(demand) for demand in demands if demand is not None]
-            wrong += dict.fromkeys(f"one task needs {words}" for words in beyond if words)
-            if beyond or framework.min_allocatable:
-                wrong += self._unknown(framework, demands)
+            excesses = [ledger.floor.beyond(demand) for demand in demands if demand is not None]
+            texts += dict.fromkeys(f"one task needs {words}" for words in excesses if words)
+            if excesses or framework.min_allocatable:
+                texts += self._unknown(framework, demands)
         for client in clients:
-            if ledger.exclusions.number(client) == known:
+            if ledger.exclusions.number(client) == agents:
                 role = client.role
-                wrong.append(f"its offer constraints for the role {role!r} exclude every agent")
-        return "; ".join(wrong)
+                texts.append(f"its offer constraints for the role {role!r} exclude every agent")
+        return "; ".join(texts)
