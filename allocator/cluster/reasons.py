@@ -387,7 +387,7 @@ class Survey:
     ) -> Cooperative[tuple["Counter[Reason]", int | None]]:
         """Return how many agents a client declines, and when the first of these filters expires.
 
-        The counts separate filters on resources that the client left unused of accepted offers.
+        Resources that the client left unused of an accepted offer count as a separate reason.
 
         Returns:
             Number of agents by reason, and nanoseconds since the epoch, or None without filters.

@@ -1,4 +1,11 @@
-"""The allocation cycle: the agents visited, the stages they pass, and the resulting offers."""
+"""The allocation cycle: the agents visited, their stages, and the resulting offers.
+
+A cycle visits the allocation candidates in a random order. If there are quotas, the first stage
+serves unmet guarantees (`QuotaStage`). The second stage allocates fair shares: agent by agent
+(`FairShareStage`), or in groups of many identical agents at once (`BulkAllocator`). All stages
+record allocations in an `OfferBuilder`, which makes the offers. Clients are visited in the order of
+a `SorterView`.
+"""
 
 from collections.abc import Sequence
 
@@ -62,7 +69,7 @@ class Allocator:
             for agent in open_agents:
                 if agent.available:
                     self._cluster.marks.change(agent.id)
-        return (yield from builder.offering(decisions))
+        return (yield from builder.write_offers(decisions))
 
     def hold_back(self) -> None:
         """Hold agents for clients whose tasks fit nowhere, if backfill holds are enabled.
@@ -127,8 +134,9 @@ class Allocator:
     ) -> ClientMask:
         """Apply an agent's backfill hold, and return the clients that may be allocated the rest.
 
-        If the held task fits, the hold's client is allocated first. Until then, only clients may
-        use the agent whose tasks are estimated to end before the agent is ready for the held task.
+        If the held task fits, the hold's client is allocated first. Otherwise, only clients with
+        short tasks may use the agent: tasks estimated to end before the agent is ready for the held
+        task.
         """
         hold = self._holds.on(agent.id)
         if hold is None:

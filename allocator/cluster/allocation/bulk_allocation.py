@@ -1,4 +1,18 @@
-"""Bulk allocation: a group of agents is allocated as one bin, then tasks are packed on agents."""
+"""Bulk allocation: a group of agents is allocated as one bin, then tasks are packed on agents.
+
+Allocating agent by agent is slow if many agents are free at once. Bulk allocation computes fair
+shares of a whole group of agents by progressive filling, and then places the tasks on agents, with
+few agents for each client. The result equals an allocation task by task if all tasks have one shape
+and all clients may use all agents.
+
+With several task shapes, the allocator works in stages. Each stage allocates almost all remaining
+capacity, and stands only if all its tasks can be packed: scarce shapes first, then shapes that fill
+the gaps. A stage that cannot be packed is repeated with half of the capacity. Agents with capacity
+for few tasks of a shape leave the group, and are allocated one by one at the end.
+
+A group costs O(stages · (agents + clients · log tasks)). If k shapes may use different agents,
+skipping costs another O(k · agents).
+"""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from copy import copy
@@ -29,9 +43,9 @@ _NOTHING = ""
 """Name of a resource that no agent has."""
 _UNLIMITED = 1 << 62
 _PROBES = 8
-"""Agents examined in a count, and in a packing, for each agent of the group."""
+"""Maximum number of rows examined for each agent of the group, in a count and in a packing."""
 _MIN_PROBES = 64
-"""Agents left over by earlier shapes that a shape examines in any case."""
+"""Minimum number of rows that a shape examines of the rows left over by earlier shapes."""
 
 
 IndexedNeeds: TypeAlias = Sequence[tuple[int, int]]
@@ -316,9 +330,9 @@ class Eligibility:
     def _declined(
         self, agent: Agent, able: ClientMask, fewest: Mapping[Client, tuple[ClientTask, int]]
     ) -> Iterator[tuple[Client, int]]:
-        """Yield each client that declined part of an agent, and the tasks that exceed the part.
+        """Yield clients that declined part of an agent, each with a task count above that part.
 
-        The number is 0 if the agent has less capacity.
+        The count is 0 if the agent has less capacity.
         """
         free, capacities = agent.available.divisible, dict[ClientTask, int]()
         able &= ~self._index.unknown_demand
@@ -395,7 +409,7 @@ class AgentGroup:
 
 @dataclass(eq=False)
 class TaskShape:
-    """A task and its least number, for clients that are eligible on the same agents."""
+    """A task and its least number in an offer, for clients eligible on the same agents."""
 
     task: ClientTask
     number: int

@@ -82,7 +82,7 @@ class FairShareStage:
                 state.capacity[str(name)] -= number * amount
         self._fill(state)
         for client, tasks in state.tasks.items():
-            self._builder.make(agent, client, tasks)
+            self._builder.add_offer(agent, client, tasks)
 
     def _fill(self, state: _AgentAllocation) -> None:
         """Allocate in sorter order until no client can be allocated more."""
@@ -107,7 +107,7 @@ class FairShareStage:
             self._cut(state)
 
     def _capacity(self, state: _AgentAllocation) -> dict[str, int]:
-        """Return the agent's capacity for tasks that leaves all quota guarantees satisfiable."""
+        """Return the agent's capacity for tasks, without resources held back for guarantees."""
         capacity = dict(state.capacity)
         if self._quotas:
             slack = self._builder.headroom.slack(capacity)
@@ -118,7 +118,7 @@ class FairShareStage:
         return capacity
 
     def _limit(self, name: Name) -> int:
-        """Return the remaining quota limit of a role for a resource; 0 without a role."""
+        """Return the remaining quota limit of a (role, resource); 0 for a plain resource."""
         if isinstance(name, str):
             return 0
         return self._builder.headroom.remaining_limit(*name) or 0

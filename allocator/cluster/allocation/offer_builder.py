@@ -1,4 +1,4 @@
-"""Offers of one allocation cycle, and the limit on a client's outstanding offers."""
+"""Offers of one allocation cycle, and the limit on a framework's outstanding offers."""
 
 from collections.abc import Iterable, Mapping
 
@@ -100,7 +100,8 @@ def reaches_limit(quantities: Quantities, limit: Mapping[str, float]) -> bool:
 
 
 _NO_QUOTAS = Headroom({}, {}, Quantities())
-"""Headroom of a cluster without quotas; all builders share this object and none writes to it."""
+"""Headroom of a cluster without quotas; all builders share this object and no builder changes
+it."""
 
 
 class OfferBuilder:
@@ -193,7 +194,7 @@ class OfferBuilder:
     def allocate(self, agent: Agent, client: Client, share: Resources) -> None:
         """Record an allocation in the ledger and the sorter view, and offer the resources."""
         self.charge(agent, client, share)
-        self.make(agent, client, share)
+        self.add_offer(agent, client, share)
 
     def charge(self, agent: Agent, client: Client, share: Resources) -> None:
         """Record an allocation in the ledger and the sorter view."""
@@ -224,7 +225,7 @@ class OfferBuilder:
         """
         self.sorter.allocate(client, quantities, count if quantities else 0)
 
-    def make(self, agent: Agent, client: Client, share: Resources) -> None:
+    def add_offer(self, agent: Agent, client: Client, share: Resources) -> None:
         """Offer resources that the ledger has recorded as allocated."""
         offers = self._offers.setdefault(client.framework, {})
         key = (agent.id, client.role)
@@ -238,7 +239,7 @@ class OfferBuilder:
             holds.run_times.given(client, agent.id, share.scalars, self._cluster.now_ns)
             self._cluster.no_longer_held(holds.served(client, agent.id))
 
-    def offering(self, decisions: contract.Decisions) -> Cooperative[int]:
+    def write_offers(self, decisions: contract.Decisions) -> Cooperative[int]:
         """Write all offers into a decisions message, and return the number of offers.
 
         Each framework gets at most one `Offers` message. The method creates messages in place,

@@ -1,4 +1,14 @@
-"""Progressive filling: the first client in sorter order gets the next task, until no task fits."""
+"""Progressive filling: the first client in sorter order gets the next task, until no task fits.
+
+Allocating one task at a time is slow, so a filling computes the same result in larger steps. The
+clients form a tree of nodes (`ClientNode`, `RoleNode`). A *level* is a sort key. A member's *batch*
+for a level is the number of tasks that the member gets before its sort key reaches the level. A
+filling searches for the highest level at which the batches of all members fit into a `Budget`.
+
+A task can be *counted ahead* if its needs are known, and if its client accepts any part of the
+agent that meets the needs. Otherwise, the filling stops before the task, and the caller allocates
+the task on its own.
+"""
 
 from bisect import bisect_left, bisect_right, insort
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -44,7 +54,7 @@ class ClientTask:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TaskBatch:
-    """A number of tasks, allocated one by one, in total."""
+    """The total of several tasks that are allocated one by one."""
 
     number: int
     leaves: "dict[ClientNode, int]"
@@ -148,7 +158,7 @@ class Budget(Protocol):
 
 
 class _Left(dict[Name, int]):
-    """Remaining amounts by name; amounts of other names are looked up when first read."""
+    """Remaining amounts by name. Missing names are looked up on each access."""
 
     __slots__ = ("unasked",)
 
@@ -348,11 +358,11 @@ class LevelBudget:
 
 _HALVINGS = 20
 _TRAJECTORIES_A_STEP = 50
-"""With more trajectories, each evaluation of all of them is a step of its own."""
+"""With more trajectories than this number, the bisection yields after each evaluation."""
 
 
 class Trajectory(NamedTuple):
-    """A member's future: its priority and its demand as functions of its number of tasks."""
+    """A member's priority and demand as linear functions of its number of further tasks."""
 
     level: float
     """Current priority."""
@@ -680,7 +690,7 @@ class _Filling(Generic[User]):
         return combined([entry.taken for entry in self._served])
 
     def one_more(self) -> TaskBatch:
-        """Allocate one task, if it can be counted ahead; return the batch allocated so far."""
+        """Allocate one task if the task can be counted ahead; return the batch allocated so far."""
         first = self._entry(0)
         if first is not None:
             self._give([self._one_task(first)])
@@ -898,7 +908,7 @@ class _Filling(Generic[User]):
 
 
 def _first_false(condition: Callable[[int], bool], guess: int) -> int:
-    """Return a number from 1 for which a condition is false, but true for the number before.
+    """Return a number n ≥ 1 for which a condition is false, while it is true for n − 1.
 
     The condition counts as true for 0. The search starts at a guess.
     """
