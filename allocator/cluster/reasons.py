@@ -100,14 +100,15 @@ class Why:
     task: Quantities | None = None
     """Resources that the client needs for one task; None if unknown."""
     refusing: int = 0
-    """Number of agents without free resources on which the client has declined what its task
-    needs. The client would not get these agents if they were free. Counted on request."""
+    """Number of agents without free resources on which the client has declined its task's needs.
+    The client would decline these agents even if they were free. Counted on request."""
     reserved_for: frozenset[str] = frozenset()
     """Roles that reserve agents that would otherwise suit the client."""
     without: frozenset[str] = frozenset()
     """Resources that the client's task needs and that some agents do not have."""
     smaller: bool = False
-    """Whether other clients have smaller tasks, which fit where this client's task does not."""
+    """Whether other clients have smaller tasks, which fit on agents too small for this client's
+    task."""
 
 
 @dataclass(slots=True, eq=False)
@@ -269,12 +270,11 @@ class Survey:
         )
 
     def passed_over(self, *, declining: bool = False) -> Cooperative[frozenset[str]]:
-        """Return the users, at all levels, that want offers and that no agent could serve.
+        """Return the users, at all levels, that want offers but cannot be served by any agent.
 
-        An agent could serve a user if one of the user's clients would be offered some of its
-        resources after tasks there end. No constraint, size, reservation, capability or limit may
-        prevent that offer. The result is empty while no agent is known, and during a failover
-        recovery.
+        An agent could serve a user if a client of the user would be offered resources of the agent
+        after tasks there end. No constraint, size, reservation, capability or limit may prevent
+        that offer. The result is empty while no agent is known, and during a failover recovery.
 
         Args:
             declining: Whether to include users that decline every agent that could serve them.
@@ -296,8 +296,8 @@ class Survey:
         """Return how many tasks of some clients fit now, and how many on empty agents.
 
         Args:
-            clients: The clients. Without clients, the result is for a client without special
-                rights, which can use unreserved resources only.
+            clients: The clients. Without clients, the result is for an unknown client, which can
+                use unreserved resources only.
             task: The resources that one task needs.
         """
         ledger, fitting_now, fitting_if_empty = self._cluster.ledger, 0, 0
@@ -404,7 +404,7 @@ class Survey:
         return declined, min(ends, default=None)
 
     def _own_reason(self, client: Client, framework: Framework) -> Reason | None:
-        """Return the reason that keeps a client from all agents; None if there is none."""
+        """Return the reason that keeps a client from all agents; None without a reason."""
         if framework.said.flaw is not None:
             return "set_aside"
         if not framework.active or client.role not in framework.roles:

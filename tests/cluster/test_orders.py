@@ -193,7 +193,7 @@ def test_what_cannot_be_ordered_changes_nothing(change: object, words: str) -> N
 def test_where_nobody_owes_anything_commitments_cannot_be_set() -> None:
     master = MasterSide("drf", users=USERS)
     change = operator.SetCommitments(user="a", others=0.1)
-    with pytest.raises(InvalidOrder, match="nobody owes anything"):
+    with pytest.raises(InvalidOrder, match="has no commitments"):
         master.engine.order(operator.Order(set_commitments=change))
 
 

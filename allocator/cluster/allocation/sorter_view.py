@@ -135,7 +135,7 @@ class SorterView:
         after = before + quantities
         snapshot_own.hold(client, after, count)
         for snapshot, name in self._snapshots(user):
-            held = snapshot.held(name)  # the very same where it is the user's only client
+            held = snapshot.held(name)  # the same object if the user has no other client
             if name in repeats:
                 repeated, single = repeats[name]
                 snapshot.hold(name, held + quantities + single - repeated, count)

@@ -33,7 +33,7 @@ def carry_out(order: operator.Order, users: Users, policy: Policy) -> None:
         case "forget_users":
             _forget(dict.fromkeys(order.forget_users.users), users)
         case _:
-            raise InvalidOrder("an order of a kind that this version does not know")
+            raise InvalidOrder("unknown kind of order; is the client newer than the service?")
 
 
 def _set_weight(order: operator.SetWeight, users: Users) -> None:
@@ -54,7 +54,7 @@ def _set_weight(order: operator.SetWeight, users: Users) -> None:
 def _set_commitments(order: operator.SetCommitments, users: Users, policy: Policy) -> None:
     _require_known([order.user], users)
     if policy.tau is None:
-        raise InvalidOrder(f"under the policy {policy.name!r} nobody owes anything")
+        raise InvalidOrder(f"the policy {policy.name!r} has no commitments")
     capacity = users.pool.capacity
     for name, part in {**order.commitments, "every other resource": order.others}.items():
         if not 0.0 <= part <= 1.0:
@@ -78,7 +78,7 @@ def _set_commitments(order: operator.SetCommitments, users: Users, policy: Polic
 def _forget(named: Iterable[str], users: Users) -> None:
     named = list(named)
     if not named:
-        raise InvalidOrder("nobody is named; name the users to forget")
+        raise InvalidOrder("no user is named; name the users to forget")
     _require_known(named, users)
     reasons = [reason for user in named if (reason := users.kept_by(user)) is not None]
     if reasons:

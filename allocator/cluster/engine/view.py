@@ -161,7 +161,7 @@ class View:
         return {user: place for pool in self._users.pools() for place, user in enumerate(pool)}
 
     def passed_over(self, *, declining: bool = False) -> Cooperative[frozenset[str]]:
-        """Return the users, at all levels, that want offers and that no agent could serve.
+        """Return the users, at all levels, that want offers but cannot be served by any agent.
 
         Args:
             declining: Whether to include users that decline every agent that could serve them.
