@@ -280,17 +280,17 @@ class Survey:
             declining: Whether to include users that decline every agent that could serve them.
         """
         ledger = self._cluster.ledger
-        wanting, served = set[str](), set[str]()
+        candidates, served = set[str](), set[str]()
         if not self._groups or self._cluster.holds_off:
             return frozenset()
         for client in list(ledger.clients.wanting):
             names = ledger.clients.shown(client)
             if not served.issuperset(names):
-                wanting.update(names)
+                candidates.update(names)
                 if (yield from self.can_be_served(client, declining=declining)):
                     served.update(names)
             yield
-        return frozenset(wanting - served)
+        return frozenset(candidates - served)
 
     def room(self, clients: Iterable[Client], task: Quantities) -> Cooperative[tuple[int, int]]:
         """Return how many tasks of some clients fit now, and how many on empty agents.

@@ -132,7 +132,7 @@ class Recovery:
 
 @dataclass(slots=True)
 class Cluster:
-    """State of one master's cluster, as told by the master's calls."""
+    """State of one master's cluster, as reported by the master's calls."""
 
     rules: Rules
     ledger: Ledger

@@ -165,7 +165,7 @@ def test_any_tree_in_any_order_is_filled_as_if_its_tasks_were_given_one_by_one()
         left[ROLES_LIMIT] = unasked(ROLES_LIMIT)
         before = left.copy()
         one_by_one(plain, left)
-        given = {leaf.client.framework: number for leaf, number in portion.leaves.items()}
+        given = {leaf.client.framework: number for leaf, number in portion.counts.items()}
         assert list(given.items()) == list(plain.in_order().items()), seed
         assert portion.number == sum(given.values())
         assert (portion.scalars, portion.allocations) == (plain.scalars, plain.gifts)

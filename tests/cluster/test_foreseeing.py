@@ -81,7 +81,7 @@ def one_by_one(lines: Lines, leaves: list[tuple[int, ClientNode]]) -> dict[int, 
 def test_what_is_foreseen_is_what_giving_one_by_one_comes_to(seed: int, *, bent: bool) -> None:
     lines, leaves = world(seed, 20, bent=bent)
     portion = RoleNode(iter(leaves), lines).fill(CapacityBudget([("", ALL)], lambda _name: 0))
-    given = {int(leaf.client.framework[1:]): number for leaf, number in portion.leaves.items()}
+    given = {int(leaf.client.framework[1:]): number for leaf, number in portion.counts.items()}
     assert given == one_by_one(lines, leaves)
 
 

@@ -154,6 +154,7 @@ class Allocator:
         return eligible
 
     def _open_agents(self, agents: Sequence[Agent]) -> Cooperative[list[Agent]]:
+        """Return the agents that have available resources and may be offered."""
         open_agents: list[Agent] = []
         for first in range(0, len(agents), _AGENTS_A_STEP):
             batch = agents[first : first + _AGENTS_A_STEP]
@@ -166,11 +167,12 @@ class Allocator:
         return self._cluster.withheld(agent) is None and bool(agent.available)
 
     def _current_index(self) -> ClientIndex:
-        """Return the client index, built anew if clients, filters or demand floors have changed."""
+        """Return the client index, rebuilt if clients, filters or demand floors have changed."""
         if self._index is None or self._version != self._current_version():
             self._index = ClientIndex(self._ledger, self._filters)
             self._version = self._current_version()
         return self._index
 
     def _current_version(self) -> tuple[object, ...]:
+        """Return the versions of all state that the client index depends on."""
         return self._ledger.clients.version, self._filters.version, self._ledger.floor.version

@@ -247,6 +247,7 @@ class PackingTable:
         return True
 
     def _wants(self, needs: Needs) -> IndexedNeeds:
+        """Return needs with columns of this table instead of names."""
         nothing = self._columns[_NOTHING]
         return [(self._columns.get(str(name), nothing), amount) for name, amount in needs.items()]
 
@@ -558,7 +559,7 @@ class BulkAllocator:
                 batch = tree.fill(budget)
             else:  # with one shape there is nothing to predict
                 batch = yield from tree.fill_in_steps(budget, 0 if len(plan.shapes) > 1 else 1)
-            given = {node.client: count for node, count in batch.leaves.items()}
+            given = {node.client: count for node, count in batch.counts.items()}
             yield
             new = [
                 (client, task[shapes[client]].multiple(count)[1]) for client, count in given.items()
@@ -651,6 +652,7 @@ class BulkAllocator:
         return list(shapes.values())
 
     def _clients_of(self, shapes: Iterable[TaskShape]) -> ClientMask:
+        """Return the clients of several shapes."""
         return sum(self._index.bit[client] for shape in shapes for client in shape.clients)
 
     def _group_key(self, agent: Agent, eligible: ClientMask) -> _GroupKey | None:

@@ -99,7 +99,7 @@ class FairShareStage:
                     continue  # clients that cannot use the agent are exhausted now
                 batch = tree.fill(CapacityBudget(capacity.items(), self._limit), self._stride)
                 if batch.number:
-                    self._stride = max(next(iter(batch.leaves.values())) - 1, 1)
+                    self._stride = max(next(iter(batch.counts.values())) - 1, 1)
                     self._count(state, batch)
                     continue
             self._step(state, eligible)
@@ -143,6 +143,15 @@ class FairShareStage:
         return eligible
 
     def _node(self, state: _AgentAllocation, client: Client, *, deep: bool) -> ClientNode | None:
+        """Return the node of a client; None if the client cannot use the agent.
+
+        The node has no task if the client's next task cannot be counted ahead.
+
+        Args:
+            state: The allocation of the agent.
+            client: The client.
+            deep: Whether the client's user competes below another member of the role tree.
+        """
         agent = state.agent
         if self._builder.usable(agent, client) is None:
             state.exhausted |= self._index.bit[client]
@@ -183,7 +192,7 @@ class FairShareStage:
         """Record a batch of tasks, to be subtracted from the agent's available resources later."""
         for name in state.capacity:
             state.capacity[name] -= batch.needs.get(name, 0)
-        for node, number in batch.leaves.items():
+        for node, number in batch.counts.items():
             assert node.task is not None
             client, (_needs, scalars, _count) = node.client, node.task.multiple(number)
             self._builder.count(client, scalars, number)
@@ -194,6 +203,7 @@ class FairShareStage:
             self._cut(state)
 
     def _cut(self, state: _AgentAllocation) -> None:
+        """Subtract all uncut tasks from the agent's available resources, in the ledger."""
         for client, (task, number) in state.uncut.items():
             tasks = self._builder.cut(state.agent, task.needs, number)
             self._builder.book(state.agent, client, tasks)
@@ -264,6 +274,7 @@ class FairShareStage:
         return share
 
     def _admits(self, role: str, share: Resources) -> bool:
+        """Return whether quotas permit a share for a role."""
         return not self._quotas or self._builder.headroom.admits(role, share.scalars)
 
     def _least(
@@ -288,6 +299,7 @@ class FairShareStage:
 
 
 def _divisible(agent: Agent) -> dict[str, int]:
+    """Return the available thousandths of an agent's divisible resources, by name."""
     return dict(agent.available.divisible.items())
 
 

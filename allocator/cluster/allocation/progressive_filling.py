@@ -57,7 +57,8 @@ class TaskBatch:
     """The total of several tasks that are allocated one by one."""
 
     number: int
-    leaves: "dict[ClientNode, int]"
+    counts: "dict[ClientNode, int]"
+    """Number of tasks of each client."""
     needs: Needs
     """Thousandths taken of an agent, by name."""
     scalars: Quantities
@@ -110,12 +111,12 @@ def combined(batches: list[TaskBatch]) -> TaskBatch:
     batches = [batch for batch in batches if batch.number]
     if len(batches) == 1:
         return batches[0]
-    leaves: dict[ClientNode, int] = {}
+    counts: dict[ClientNode, int] = {}
     tasks: dict[ClientTask, int] = {}
     for batch in batches:
-        for node, number in batch.leaves.items():
+        for node, number in batch.counts.items():
             assert node.task is not None
-            leaves[node] = number
+            counts[node] = number
             tasks[node.task] = tasks.get(node.task, 0) + number
     needs: Needs = {}
     scalars, allocations = Quantities(), 0
@@ -124,7 +125,7 @@ def combined(batches: list[TaskBatch]) -> TaskBatch:
         scalars, allocations = scalars + held, allocations + count
         for name, amount in task_needs.items():
             needs[name] = needs.get(name, 0) + amount
-    return TaskBatch(sum(leaves.values()), leaves, needs, scalars, allocations)
+    return TaskBatch(sum(counts.values()), counts, needs, scalars, allocations)
 
 
 class Budget(Protocol):
@@ -899,6 +900,7 @@ class _Filling(Generic[User]):
         return self._node.key(entry.user, batch)
 
     def _give(self, trial: list[_Step[User]]) -> None:
+        """Apply steps: spend their batches and sort the entries again."""
         for step in trial:
             entry = step.entry
             self._served[entry] = None

@@ -36,6 +36,7 @@ class QuotaStage:
                 return
 
     def _allocate(self, agent: Agent, client: Client) -> bool:
+        """Allocate a share to a client, if the client accepts it; return whether it does."""
         usable = self._builder.usable(agent, client)
         if usable is None:
             return False

@@ -217,6 +217,7 @@ class RoleTreeIterator:
         return self._node(self._users.root, agent, eligible, nodes, nested=False)
 
     def _clients(self, user: User, agent: Agent, eligible: ClientMask) -> Iterator[Client]:
+        """Yield the eligible clients below a user, in order."""
         snapshot = self._sorter.on(user, agent, self._held(agent))
         for name, mask in self._present(user, snapshot, eligible):
             if mask in self._index.client:
@@ -231,6 +232,7 @@ class RoleTreeIterator:
     def _node(
         self, user: User, agent: Agent, eligible: ClientMask, nodes: MakeNode, *, nested: bool
     ) -> Node | None:
+        """Return the node of a user's pool with its eligible members."""
         snapshot = self._sorter.on(user, agent, self._held(agent))
         present = self._present(user, snapshot, eligible)
         first = next(present, None)
@@ -248,6 +250,7 @@ class RoleTreeIterator:
         *,
         nested: bool,
     ) -> Iterator[tuple[str, Node]]:
+        """Yield the members of a user's pool with their nodes, in order."""
         for name, mask in present:
             node = self._member(user, name, agent, mask, nodes, nested=nested, shared=True)
             if node is not None:
@@ -294,6 +297,7 @@ class RoleTreeIterator:
         *,
         nested: bool,
     ) -> Iterator[tuple[Client, Node]]:
+        """Yield a user's own eligible clients with their nodes, in order."""
         for client in self._own_clients(user, own, eligible):
             node = nodes(client, nested)
             if node is not None:
@@ -336,6 +340,7 @@ class RoleTreeIterator:
         return few.bit_count() * _FEW < total.bit_count()
 
     def _held(self, agent: Agent) -> dict[Client, Quantities]:
+        """Return what clients hold on an agent, if the policy ranks users on each machine apart."""
         if not self._users.per_machine:
             return {}
         return {Client(role, name): held.scalars for name, role, held in agent.allocations()}

@@ -66,6 +66,7 @@ def _in_turn(holds: BackfillHolds, selector: "_AgentSelector", order: Iterator[C
 
 
 def _in_rounds(holds: BackfillHolds, selector: "_AgentSelector", clients: list[Client]) -> None:
+    """Create a hold for each client that may have one in this round."""
     for client in clients:
         if holds.may_begin(client):
             selector.hold_for(client)
@@ -77,6 +78,7 @@ def _as_long_as_first(
     order: Callable[[], Iterator[Client]],
     allocate: Allocate,
 ) -> None:
+    """Create further holds for the first client in order, with held resources allocated."""
     for hold in holds:
         allocate(hold.client, hold.task)
     for _ in range(_MAX_CLIENTS):
@@ -172,6 +174,7 @@ class _AgentSelector:
         return known
 
     def _fitting_when_empty(self, client: Client, task: Quantities) -> Iterator[str]:
+        """Yield the agents on which a task would fit if empty; none if the task fits now."""
         cluster = self._cluster
         ledger, rules = cluster.ledger, cluster.rules
         framework = ledger.frameworks[client.framework]
@@ -207,6 +210,7 @@ class _AgentSelector:
         return None
 
     def _one_end_suffices(self, free: Mapping[str, int], run: TaskRun, task: Quantities) -> bool:
+        """Return whether a task fits as soon as one task of a run ends."""
         ledger = self._cluster.ledger
         known = run.client.framework in ledger.frameworks
         freed = (ledger.task(run.client) if known else None) or run.amounts
@@ -219,4 +223,5 @@ def fits(agent: Agent, task: Quantities) -> bool:
 
 
 def _covers(available: Mapping[str, int], task: Quantities) -> bool:
+    """Return whether available thousandths suffice for a task."""
     return all(available.get(name, 0) >= amount for name, amount in task.items())

@@ -68,6 +68,7 @@ def carry_over(before: Cluster, after: Cluster) -> Cooperative[None]:
 
 
 def _carry_framework(before: Cluster, after: Cluster, framework: Framework) -> None:
+    """Copy a framework's requests and learned demands, and drop filters that no longer apply."""
     framework_after = after.ledger.frameworks.get(framework.id)
     for client in before.ledger.clients.of(framework.id):
         if framework_after is None or client.role not in framework_after.roles:
@@ -88,10 +89,11 @@ def _note_refusal(cluster: Cluster, call: contract.RecoverResources, time_ns: in
         return
     client, agent = Client(role, call.framework_id), cluster.ledger.agents.get(call.agent_id)
     if agent is not None and call.HasField("filters"):
-        refusal, _flaw = read_refusal(call.filters)
-        refuse(cluster, client, agent, resources, refusal, max(time_ns, cluster.now_ns))
+        refuse_ns, _flaw = read_refusal(call.filters)
+        refuse(cluster, client, agent, resources, refuse_ns, max(time_ns, cluster.now_ns))
 
 
 def _drop_filters(cluster: Cluster, framework_id: str) -> None:
+    """Drop all offer filters of a framework."""
     for client in cluster.ledger.clients.of(framework_id):
         cluster.filters.drop(client)
