@@ -449,7 +449,7 @@ def test_a_small_program_is_solved_once(monkeypatch: pytest.MonkeyPatch) -> None
         return fill([Tank(Fraction(1), Fraction(0), None, takes)]).exact
 
     nearly = Fraction(10**20 + 1, 3 * 10**20)  # as a floating-point number, a third
-    progressive_filling._remembered.cache_clear()
+    progressive_filling._solve_cached.cache_clear()
     assert [exact(Fraction(1, 3)), exact(Fraction(1, 3))] == [True, True]
     assert asked.call_count == 1
     assert not exact(nearly)

@@ -1,4 +1,4 @@
-"""The exact optimum for tasks that can be divided at will: what fairness aims at."""
+"""The exact fair allocation when tasks can be divided into arbitrarily small parts."""
 
 from allocator.theory.divisible.fluid import FluidTrajectory, FluidUser, fluid
 from allocator.theory.divisible.water_filling import Optimum, drf, equation_10, mmf, sdrf, smmf

@@ -10,10 +10,10 @@ _ZERO = Fraction(0)
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """Maximise the last variable, where rows · x ≤ bounds and x ≥ 0."""
+    """The linear program: maximise the last variable, subject to rows · x ≤ bounds and x ≥ 0."""
 
     rows: tuple[tuple[tuple[int, Fraction], ...], ...]
-    """Numbers of variables with their coefficients, by row."""
+    """For each row, pairs of variable index and coefficient."""
     bounds: tuple[Fraction, ...]
     variables: int
 
@@ -21,31 +21,40 @@ class Program:
     def of(
         cls, rows: Iterable[Mapping[int, Fraction]], bounds: Iterable[Fraction], variables: int
     ) -> "Program":
-        """Make one of coefficients by number of the variable, by row."""
+        """Build a program.
+
+        Args:
+            rows: For each constraint, coefficients by variable index.
+            bounds: Upper bound of each row.
+            variables: Number of variables.
+        """
         return cls(tuple(tuple(row.items()) for row in rows), tuple(bounds), variables)
 
     @property
     def coefficients(self) -> int:
-        """How many there are."""
+        """Number of stored coefficients in all rows."""
         return sum(map(len, self.rows))
 
 
 @dataclass(frozen=True, slots=True)
 class Solution:
-    """An optimal point, and prices that prove it."""
+    """An optimal point, and the prices that prove its optimality."""
 
     point: tuple[Fraction, ...]
-    """Of each variable."""
+    """Value of each variable."""
     prices: tuple[Fraction, ...]
-    """Of each row: what the maximum would gain by one more unit of its bound."""
+    """Price of each row: increase of the maximum for each additional unit of the row's bound."""
 
 
 def certify(program: Program, point: Sequence[float], prices: Sequence[float]) -> Solution | None:
-    """Return the simple fractions next to a point and its prices if they are an exact optimum.
+    """Round a point and its prices to simple fractions and check that they are an exact optimum.
 
-    A feasible point and feasible prices of equal value prove each other optimal (strong
-    duality). None: they are not, which says nothing about the floating-point solution. Costs one
-    fraction's multiplication for each coefficient.
+    A feasible point and feasible prices of equal value prove each other optimal (strong duality).
+    The cost is one multiplication of fractions for each coefficient.
+
+    Returns:
+        The exact solution. None if the rounded numbers are not an optimum; the floating-point
+        solution may be optimal all the same.
     """
     exact = tuple(_simple(value) for value in point)
     proof = tuple(_simple(value) for value in prices)
@@ -58,7 +67,7 @@ def certify(program: Program, point: Sequence[float], prices: Sequence[float]) -
         if price:
             for column, factor in row:
                 columns[column] += price * factor
-    worth = sum((b * p for b, p in zip(program.bounds, proof, strict=True)), _ZERO)
+    worth = sum((bound * price for bound, price in zip(program.bounds, proof, strict=True)), _ZERO)
     if min(columns) < 0 or columns[-1] < 1 or worth != exact[-1]:
         return None
     return Solution(exact, proof)

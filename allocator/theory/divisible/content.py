@@ -1,4 +1,4 @@
-"""Numbers as they were written, and content of files validated: what files of this room share."""
+"""Validation of the problem, profile and game files: exact numbers, names and error messages."""
 
 import math
 from collections.abc import Mapping
@@ -19,7 +19,7 @@ from allocator.complaints import complaints
 
 
 def _exactly(value: object) -> Fraction:
-    """Read a number as it was written: 0.1 is one tenth."""
+    """Convert a number to the fraction that it was written as: 0.1 is one tenth."""
     if isinstance(value, bool) or not isinstance(value, int | float | Decimal | Fraction):
         raise ValueError(f"{value!r} is not a number")  # noqa: TRY004 - what pydantic expects
     if isinstance(value, float | Decimal) and not math.isfinite(value):
@@ -45,7 +45,7 @@ Name = Annotated[str, Field(min_length=1)]
 
 
 class FileModel(BaseModel):
-    """A table of a file; what is not known in it is refused."""
+    """Base class of a table in a file; unknown keys are rejected."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -54,10 +54,10 @@ Read = TypeVar("Read", bound=FileModel)
 
 
 def validated(model: type[Read], content: Mapping[str, Any]) -> Read:
-    """Make a model of what a file holds.
+    """Validate the content of a file against a model.
 
     Raises:
-        ValueError: something in it cannot be used; the message says where, what and why.
+        ValueError: A value is invalid; the message names the place, the value and the reason.
     """
     try:
         return model.model_validate(content)

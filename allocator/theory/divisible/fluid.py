@@ -1,4 +1,4 @@
-"""The divisible optimum followed through time: what an experiment should come out as."""
+"""The divisible optimum followed through time: the result that an experiment should approach."""
 
 import math
 from collections.abc import Sequence
@@ -15,12 +15,12 @@ class FluidUser:
     demand: Vector
     """θᵢᵣ as fractions of capacity, once the user has started."""
     start: float = 0.0
-    """Seconds."""
+    """Time at which the user starts to demand resources, in seconds."""
     weight: float = 1.0
     commitment: float = 0.0
-    """Of every resource, at time 0."""
+    """Commitment to every resource at time 0, as a fraction of capacity."""
     work: float = math.inf
-    """Dominant share × seconds that it has to do; it leaves when that is done."""
+    """Work to do, in dominant share × seconds; the user leaves when the work is done."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +28,7 @@ class FluidTrajectory:
     """Allocations and commitments over time, by sample, user and resource."""
 
     times: list[float]
-    """Seconds from 0; what a sample says holds until the next."""
+    """Time of each sample, in seconds from 0; a sample is valid until the next one."""
     allocations: list[list[list[float]]]
     """oᵢᵣ as fractions of capacity."""
     commitments: list[list[list[float]]]
@@ -40,64 +40,68 @@ def fluid(
 ) -> FluidTrajectory:
     """Follow Eq. 10 and 12 from time 0 to `end`; all users count in n from the start.
 
-    Within a step the allocation is held, and commitments move exactly (Eq. 12); the error is
-    of order step / τ. A step ends early where somebody's work is done.
+    Within a step, the allocation is constant and commitments change exactly (Eq. 12). The error is
+    of order step / τ. A step ends early when a user's work is done.
 
     Args:
-        users: The users; those that start later hold nothing before.
-        tau: Time constant of commitments in seconds; None: the policy has no memory (DRF),
-            and initial commitments count for nothing.
-        end: Seconds.
+        users: The users. A user that starts later holds nothing before its start.
+        tau: Time constant of commitments in seconds. None selects a policy without memory (DRF),
+            which ignores initial commitments.
+        end: End of the simulation in seconds.
         step: Seconds between samples.
 
     Raises:
-        ValueError: a time is not positive, or a user's numbers are out of range.
+        ValueError: A time is not positive, or a user's numbers are out of range.
     """
     if not (end > 0.0 and step > 0.0 and (tau is None or tau > 0.0)):
         raise ValueError(f"end {end}, step {step} and tau {tau} must be positive")
     total = sum(user.weight for user in users)
-    owed = [[user.commitment if tau else 0.0 for _ in user.demand] for user in users]
+    commitments = [[user.commitment if tau else 0.0 for _ in user.demand] for user in users]
     trajectory = FluidTrajectory([], [], [])
-    left = [user.work for user in users]
+    remaining = [user.work for user in users]
     now, index = 0.0, 0
     while index < round(end / step):
-        held = _allocations(users, owed, left, now)
+        held = _allocations(users, commitments, remaining, now)
         trajectory.times.append(now)
         trajectory.allocations.append(held)
-        trajectory.commitments.append(owed)
-        ends = [now + rest / max(has) for rest, has in zip(left, held, strict=True) if max(has)]
+        trajectory.commitments.append(commitments)
+        ends = [
+            now + work / max(holds)
+            for work, holds in zip(remaining, held, strict=True)
+            if max(holds)
+        ]
         if min(ends, default=math.inf) < (index + 1) * step:
             until = min(ends)
         else:
             index += 1
             until = index * step
-        took = until - now
-        left = [
-            0.0 if max(has) and now + rest / max(has) <= until else rest - max(has) * took
-            for rest, has in zip(left, held, strict=True)
+        elapsed = until - now
+        remaining = [
+            0.0 if max(holds) and now + work / max(holds) <= until else work - max(holds) * elapsed
+            for work, holds in zip(remaining, held, strict=True)
         ]
         now = until
         if tau is not None:
-            owed = [
+            commitments = [
                 [
-                    decayed(c, overuse(o, user.weight / total), took, tau)
-                    for c, o in zip(owes, holds, strict=True)
+                    decayed(commitment, overuse(held_amount, user.weight / total), elapsed, tau)
+                    for commitment, held_amount in zip(owed_amounts, holds, strict=True)
                 ]
-                for user, owes, holds in zip(users, owed, held, strict=True)
+                for user, owed_amounts, holds in zip(users, commitments, held, strict=True)
             ]
     return trajectory
 
 
 def _allocations(
-    users: Sequence[FluidUser], owed: list[list[float]], left: list[float], now: float
+    users: Sequence[FluidUser], commitments: list[list[float]], remaining: list[float], now: float
 ) -> list[list[float]]:
-    here = [i for i, user in enumerate(users) if user.start <= now and left[i] > 0.0]
+    active = [i for i, user in enumerate(users) if user.start <= now and remaining[i] > 0.0]
     optimum = sdrf(
-        [users[i].demand for i in here],
-        [owed[i] for i in here],
-        [users[i].weight for i in here],
+        [users[i].demand for i in active],
+        [commitments[i] for i in active],
+        [users[i].weight for i in active],
     )
     held = [[0.0] * len(user.demand) for user in users]
-    for i, allocation in zip(here, optimum.allocations, strict=True):
+    for i, allocation in zip(active, optimum.allocations, strict=True):
         held[i] = allocation
     return held

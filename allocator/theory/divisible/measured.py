@@ -1,9 +1,11 @@
-"""The divisible optimum of a policy that is there as code: its measure is asked of the live pool.
+"""The divisible optimum of any policy implemented in code, with its share read from a live pool.
 
-A divisible policy raises the least share, and a share grows with the tasks in proportion. Where a
-policy's priorities do so (or as a power of it: the order is the same), what one task counts is
-read from the priority of a user that runs some. Problems are scaled so that whole tasks, which is
-what pools count, are whole.
+A divisible policy raises the smallest share, and a share is proportional to the number of tasks.
+This module runs some tasks of a user in a pool and reads the user's priority. If the priority is
+proportional to the tasks, or to a power of the tasks, the share of one task follows. A power does
+not change the order of users.
+
+Pools count whole tasks, so machines are scaled until each task fits a whole number of times.
 """
 
 import math
@@ -20,21 +22,22 @@ from allocator.theory.divisible.optimum import DivisiblePolicy
 from allocator.theory.divisible.problem import Problem, ProblemUser
 
 _TRIED = (0, 1, 2, 3, 5)
-"""Tasks, of which the priorities must be in proportion, or in a power of it."""
+"""Task counts at which priorities are compared with a power of the count."""
 _EXACT = 1e-9
 _ROUNDING = 1e-14
 _DENOMINATOR = 10**6
-"""Up to which a floating-point number that is as good as a fraction is taken for it."""
+"""Largest denominator at which a floating-point number counts as exactly equal to a fraction."""
 _COARSE = Fraction(1, 1000)
-"""Within which other numbers are taken for simple fractions, so that optima can be proved."""
+"""Relative error allowed when other numbers are rounded to simple fractions, so that optima can be
+proved."""
 
 
 def measured(policy: Policy) -> DivisiblePolicy:
-    """Return what a policy does if tasks can be divided at will.
+    """Return the divisible form of a policy: its share for each task, measured in a live pool.
 
     Raises:
-        ValueError: it ranks each machine apart, or by who came first, or its priorities drift while
-            nobody owes anything.
+        ValueError: The policy ranks users on each machine separately or by arrival. Or its
+            priorities change over time although all commitments are zero.
     """
     if policy.queues:
         raise ValueError(
@@ -43,7 +46,7 @@ def measured(policy: Policy) -> DivisiblePolicy:
     if policy.per_machine:
         raise ValueError(f"policy {policy.name!r} ranks each machine apart, and has no measure")
     if not isinstance(policy, KeyPolicy | Sdrf):
-        raise ValueError(  # noqa: TRY004 - of all that may be wrong with a policy
+        raise ValueError(  # noqa: TRY004 - one of several reasons why a policy is unsuitable
             f"policy {policy.name!r} ranks by lines in time, and has no optimum at an instant; "
             "'longshare simulate' shows what it does"
         )
@@ -56,27 +59,27 @@ def measured(policy: Policy) -> DivisiblePolicy:
 
 
 def _share(policy: Policy, problem: Problem, user: ProblemUser) -> Fraction:
-    """Return what one task of a user counts, before its weight.
+    """Return the share of one task of a user, before division by its weight.
 
     Raises:
-        ValueError: priorities are not in proportion to tasks, nor to a power of them.
+        ValueError: Priorities are proportional neither to tasks nor to a power of them.
         PolicyFailedError: The policy failed.
     """
     scale = _scale(problem)
-    said = _priorities(policy, problem, user, scale)
+    priorities = _priorities(policy, problem, user, scale)
     require_success(policy)
-    one = said[1]
-    power = math.log2(said[2] / one) if min(one, said[2]) > 0.0 else 0.0
-    if said[0] != 0.0 or power <= _EXACT:
-        raise ValueError(_strange(policy, user, said))
+    unit = priorities[1]
+    power = math.log2(priorities[2] / unit) if min(unit, priorities[2]) > 0.0 else 0.0
+    if priorities[0] != 0.0 or power <= _EXACT:
+        raise ValueError(_not_proportional(policy, user, priorities))
     for tasks in _TRIED:
-        if not math.isclose(said[tasks], one * tasks**power, rel_tol=_EXACT):
-            raise ValueError(_strange(policy, user, said))
-    return _simple(one ** (1.0 / power)) * user.weight * scale
+        if not math.isclose(priorities[tasks], unit * tasks**power, rel_tol=_EXACT):
+            raise ValueError(_not_proportional(policy, user, priorities))
+    return _simple_fraction(unit ** (1.0 / power)) * user.weight * scale
 
 
-def _simple(value: float) -> Fraction:
-    """Return the fraction that a number stands for; else the simplest that is near."""
+def _simple_fraction(value: float) -> Fraction:
+    """Return the exact fraction of a number, or else the simplest fraction within `_COARSE`."""
     exact = Fraction(value).limit_denominator(_DENOMINATOR)
     if math.isclose(exact, value, rel_tol=_ROUNDING) and exact.numerator < _DENOMINATOR:
         return exact
@@ -86,19 +89,26 @@ def _simple(value: float) -> Fraction:
     return Fraction(value).limit_denominator(denominator)
 
 
-def _strange(policy: Policy, user: ProblemUser, said: dict[int, float]) -> str:
-    told = ", ".join(f"{tasks}: {priority:.6g}" for tasks, priority in said.items())
+def _not_proportional(policy: Policy, user: ProblemUser, priorities: dict[int, float]) -> str:
+    listed = ", ".join(f"{tasks}: {priority:.6g}" for tasks, priority in priorities.items())
     return (
         f"policy {policy.name!r} has no divisible optimum: its priorities do not begin at 0 and "
-        f"grow with the tasks, in proportion or as a power (user {user.name!r}, by tasks: {told}); "
-        "'longshare simulate' shows what it does"
+        f"grow with the tasks, in proportion or as a power (user {user.name!r}, by tasks: {listed}"
+        "); 'longshare simulate' shows what it does"
     )
 
 
 def _priorities(
     policy: Policy, problem: Problem, user: ProblemUser, scale: int
 ) -> dict[int, float]:
-    """Return a user's priority by how many tasks it runs, on machines so many times as large."""
+    """Return a user's priority for each task count in `_TRIED`.
+
+    Args:
+        policy: The policy that computes priorities.
+        problem: The machines and users.
+        user: The user that runs tasks.
+        scale: Factor by which machines are enlarged, so that whole tasks fit.
+    """
     machines: Machines[str] = Machines()
     for machine in problem.machines:
         for number in range(machine.count):
@@ -107,26 +117,28 @@ def _priorities(
         machines.restrict(user.name, lambda name: name.partition("\0")[0] in user.machines)  # type: ignore[operator]  # not None
     capacity = _whole(problem.capacity, scale)
     pool: Pool[str] = Pool(policy, capacity=capacity, machines=machines)
-    for each in problem.users:
-        pool.add(each.name, weight=float(each.weight))
+    for member in problem.users:
+        pool.add(member.name, weight=float(member.weight))
     demand = _whole(user.demand, 1)
     pool.set_demand(user.name, demand)
     pool.set_active(user.name, True)
-    said, runs = {}, 0
+    priorities, running = {}, 0
     for tasks in _TRIED:
-        pool.allocate(user.name, demand.times(tasks - runs))
-        runs = tasks
-        said[tasks] = pool.standing(user.name).priority
-    return said
+        pool.allocate(user.name, demand.times(tasks - running))
+        running = tasks
+        priorities[tasks] = pool.standing(user.name).priority
+    return priorities
 
 
 def _scale(problem: Problem) -> int:
-    """Return by what machines are multiplied so that each task fits a whole number of times."""
+    """Return the factor for machines at which each task fits a whole number of times."""
     amounts = {amount for user in problem.users for amount in user.demand.values() if amount}
-    has = {amount for machine in problem.machines for amount in machine.resources.values()}
-    fits = {h / amount for h in has for amount in amounts}
+    available = {amount for machine in problem.machines for amount in machine.resources.values()}
+    fits = {amount_available / amount for amount_available in available for amount in amounts}
     return math.lcm(*(fit.denominator for fit in fits))
 
 
 def _whole(amounts: dict[str, Fraction], scale: int) -> Quantities:
-    return Quantities.from_doubles({name: float(a * scale) for name, a in amounts.items()})
+    return Quantities.from_doubles(
+        {name: float(amount * scale) for name, amount in amounts.items()}
+    )

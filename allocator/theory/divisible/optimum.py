@@ -1,4 +1,4 @@
-"""The divisible optimum of each policy: what a share is, over one engine for all."""
+"""The divisible optimum of each policy: a definition of share for each, and one solver for all."""
 
 from collections import defaultdict
 from collections.abc import Callable, Mapping
@@ -14,37 +14,38 @@ SharePerTask: TypeAlias = Callable[[Problem, ProblemUser], Fraction]
 
 @dataclass(frozen=True, slots=True)
 class DivisiblePolicy:
-    """How a policy measures; what it does follows by max-min fairness."""
+    """A policy's definition of share; the allocation follows by max-min fairness."""
 
     name: str
     share: SharePerTask
-    """Of one task, before weights; more than 0 if the user can run tasks at all."""
+    """Share of one task before division by the weight; more than 0 if the user can run tasks at
+    all."""
     remembers: bool = False
-    """Commitments count as shares held."""
+    """True if commitments count as shares held."""
     per_machine: bool = False
-    """Each machine is shared apart."""
+    """True if each machine is shared separately."""
     coarse: Fraction = Fraction(0)
-    """How far shares may be from what the policy would say, as a part of them."""
+    """Maximum relative error of a share, compared with the share that the policy would compute."""
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """What a user gets."""
+    """Allocation of one user."""
 
     tasks: Number
     share: Number
-    """By the policy's measure, over the weight; without commitments."""
+    """Share by the policy's definition, divided by the weight; excludes commitments."""
     machines: dict[str, Number]
-    """Tasks by name of the machine; those of a class are spread evenly over it."""
+    """Tasks by machine name; tasks on a class of machines are spread evenly over the class."""
 
 
 @dataclass(frozen=True, slots=True)
 class Shared:
-    """Who gets what."""
+    """The allocation of all users."""
 
     users: dict[str, Part]
     exact: bool
-    """All numbers are fractions, and proved; else they are floating-point numbers."""
+    """True if all numbers are proved fractions; False if they are floating-point numbers."""
 
 
 def _task_share(problem: Problem, user: ProblemUser) -> Fraction:
@@ -71,7 +72,11 @@ _POLICIES = (
 
 
 def cmmf(resource: str | None = None) -> DivisiblePolicy:
-    """Return constrained max-min fairness (Choosy) on a resource; None: the problem's first."""
+    """Return constrained max-min fairness (Choosy) for one resource.
+
+    Args:
+        resource: Name of the resource; None selects the first resource of the problem.
+    """
 
     def share(problem: Problem, user: ProblemUser) -> Fraction:
         shared = problem.resources[0] if resource is None else resource
@@ -92,10 +97,10 @@ def names() -> list[str]:
 
 
 def create(name: str, parameters: Mapping[str, object]) -> DivisiblePolicy:
-    """Make a policy from its name and parameters; only `cmmf` has one, `resource`.
+    """Create a policy from its name and parameters; only `cmmf` has a parameter, `resource`.
 
     Raises:
-        ValueError: there is no such policy or parameter.
+        ValueError: The policy or the parameter does not exist.
     """
     known = {"resource"} if name == "cmmf" else set()
     for parameter in parameters:
@@ -116,15 +121,15 @@ def create(name: str, parameters: Mapping[str, object]) -> DivisiblePolicy:
 def optimum(
     problem: Problem, policy: DivisiblePolicy, watch: Watch = lambda _frozen, _all: None
 ) -> Shared:
-    """Share machines among users as a policy would if tasks could be divided at will.
+    """Share machines among users as a policy would if tasks could be divided arbitrarily.
 
-    Machines that have the same and may be used by the same users are one to it, and so are users
-    that differ in nothing but their names. A user whose tasks fit on no machine that it may use
-    gets nothing.
+    The solver merges machines with the same resources and the same allowed users. It also merges
+    users that differ only in their names. A user whose tasks fit on no machine that it may use gets
+    nothing.
 
     Raises:
-        ValueError: the policy cannot be asked about this problem.
-        ArithmeticError: the solver gave up.
+        ValueError: The policy is not defined for this problem.
+        ArithmeticError: The solver failed.
     """
     places = _places(problem)
     shares = {
@@ -147,7 +152,7 @@ def optimum(
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """Machines that have the same and may be used by the same users."""
+    """Machines with the same resources and the same allowed users."""
 
     machines: list[Machine]
     users: frozenset[str]
@@ -160,13 +165,17 @@ class _Place:
         return user.name in self.users and user.fit(self.machines[0]) > 0
 
     def takes(self, user: ProblemUser, count: int) -> dict[str, Fraction]:
-        """Return what part of so many such machines a task needs."""
-        has = self.machines[0].resources
-        return {name: need / (has[name] * count) for name, need in user.demand.items() if need}
+        """Return the fraction of each resource of `count` such machines that one task needs."""
+        available = self.machines[0].resources
+        return {
+            name: amount / (available[name] * count)
+            for name, amount in user.demand.items()
+            if amount
+        }
 
 
 _Placed: TypeAlias = dict[str, dict[int, Number]]
-"""Tasks by user and place."""
+"""Tasks by user name and place index."""
 
 
 def _places(problem: Problem) -> list[_Place]:
@@ -175,13 +184,15 @@ def _places(problem: Problem) -> list[_Place]:
     for user in problem.users:
         for name in user.machines or ():
             chosen[name].add(user.name)
-    alike: dict[object, list[Machine]] = defaultdict(list)
+    groups: dict[object, list[Machine]] = defaultdict(list)
     for machine in problem.machines:
-        has = frozenset((name, amount) for name, amount in machine.resources.items() if amount)
-        alike[has, frozenset(chosen[machine.name])].append(machine)
+        resources = frozenset(
+            (name, amount) for name, amount in machine.resources.items() if amount
+        )
+        groups[resources, frozenset(chosen[machine.name])].append(machine)
     return [
         _Place(machines, frozenset(everywhere | chosen[machines[0].name]))
-        for machines in alike.values()
+        for machines in groups.values()
     ]
 
 
@@ -197,18 +208,20 @@ def _together(
     usable: dict[str, list[int]] = {}
     for user in problem.users:
         if user.name in shares:
-            mine = [p for p, place in enumerate(places) if place.fits(user)]
-            usable[user.name] = mine
+            indices = [index for index, place in enumerate(places) if place.fits(user)]
+            usable[user.name] = indices
             demand = frozenset(user.demand.items())
             groups[
-                demand, tuple(mine), user.weight, user.tasks, remembers and user.commitment
+                demand, tuple(indices), user.weight, user.tasks, remembers and user.commitment
             ].append(user)
     tanks = [
         Tank(
             share=shares[user.name] / user.weight,
             base=user.commitment / user.weight if remembers else Fraction(0),
             limit=user.tasks,
-            takes={p: places[p].takes(user, places[p].count) for p in usable[user.name]},
+            takes={
+                index: places[index].takes(user, places[index].count) for index in usable[user.name]
+            },
             users=len(group),
         )
         for group in groups.values()
@@ -232,7 +245,7 @@ def _on_each_machine(problem: Problem, places: list[_Place], watch: Watch) -> tu
             )
     placed: _Placed = defaultdict(dict)
     exact = True
-    for done, place in enumerate(places):
+    for index, place in enumerate(places):
         users = [user for user in problem.users if place.fits(user)]
         takes = [place.takes(user, 1) for user in users]
         filled = fill(
@@ -243,8 +256,8 @@ def _on_each_machine(problem: Problem, places: list[_Place], watch: Watch) -> tu
         )
         exact = exact and filled.exact
         for user, tasks in zip(users, filled.tasks, strict=True):
-            placed[user.name][done] = tasks * place.count
-        watch(done + 1, len(places))
+            placed[user.name][index] = tasks * place.count
+        watch(index + 1, len(places))
     return placed, exact
 
 
@@ -252,9 +265,9 @@ def _part(
     user: ProblemUser, share: Fraction, placed: _Placed, places: list[_Place], *, exact: bool
 ) -> Part:
     machines: dict[str, Number] = {}
-    for p, tasks in placed.get(user.name, {}).items():
-        for machine in places[p].machines:
-            machines[machine.name] = tasks * machine.count / places[p].count
+    for index, tasks in placed.get(user.name, {}).items():
+        for machine in places[index].machines:
+            machines[machine.name] = tasks * machine.count / places[index].count
     total: Number = sum(machines.values(), Fraction(0))
     return Part(
         _number(total, exact=exact),

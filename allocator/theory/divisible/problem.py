@@ -1,4 +1,4 @@
-"""What is to be shared and by whom: the problem that a divisible optimum solves, validated."""
+"""The allocation problem that a divisible optimum solves: machines and users, validated."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -12,28 +12,28 @@ from allocator.theory.divisible.content import Amount, FileModel, Name, Positive
 
 
 class Machine(FileModel):
-    """A machine, or a class of machines that are all alike."""
+    """A machine, or a class of identical machines."""
 
     name: Name
     resources: dict[Name, Amount]
-    """What one machine has."""
+    """Resources of one machine, by resource name."""
     count: Annotated[int, Field(ge=1, strict=True)] = 1
-    """How many there are."""
+    """Number of machines in the class."""
 
 
 class ProblemUser(FileModel):
-    """A user whose tasks are all alike and can be divided at will."""
+    """A user with identical tasks that can be divided arbitrarily."""
 
     name: Name
     demand: dict[Name, Amount]
-    """What one task needs; of one resource more than 0."""
+    """Resources that one task needs; at least one amount is more than 0."""
     machines: tuple[Name, ...] | None = None
-    """Names of the machines that it may use; None: all."""
+    """Names of the machines that the user may use; None allows all machines."""
     weight: Positive = Fraction(1)
     tasks: Amount | None = None
-    """How many it has at most; None: without end."""
+    """Maximum number of tasks; None sets no maximum."""
     commitment: Amount = Fraction(0)
-    """What it owes, as a share; policies without memory do not ask."""
+    """Commitment of the user, as a share; policies without memory ignore it."""
 
     @model_validator(mode="after")
     def _demands_something(self) -> Self:
@@ -42,11 +42,11 @@ class ProblemUser(FileModel):
         return self
 
     def may_use(self, machine: Machine) -> bool:
-        """Return whether its tasks may run there, whether or not they fit."""
+        """Return whether the user's constraints allow a machine; resources are not compared."""
         return self.machines is None or machine.name in self.machines
 
     def fit(self, machine: Machine) -> Fraction:
-        """Return how many of its tasks fill one such machine, constraints aside."""
+        """Return how many of the user's tasks fill one such machine, ignoring constraints."""
         return min(
             machine.resources.get(name, Fraction(0)) / amount
             for name, amount in self.demand.items()
@@ -62,37 +62,43 @@ class Problem(FileModel):
 
     @model_validator(mode="after")
     def _names_are_known(self) -> Self:
-        for what, things in (("machines", self.machines), ("users", self.users)):
-            for name, times in Counter(thing.name for thing in things).items():
-                if times > 1:
-                    raise ValueError(f"{what}: {times} have the name {name!r}; one may")
+        for table, entries in (("machines", self.machines), ("users", self.users)):
+            for name, count in Counter(entry.name for entry in entries).items():
+                if count > 1:
+                    raise ValueError(f"{table}: {count} have the name {name!r}; one may")
         machines = [machine.name for machine in self.machines]
         known = set(machines)
-        for place, user in enumerate(self.users):
+        for index, user in enumerate(self.users):
             for name in user.machines or ():
                 if name not in known:
                     raise ValueError(
-                        f"users[{place}].machines: {user.name!r} may use {name!r}, "
-                        f"and there is no such machine; there are: {_some(machines)}"
+                        f"users[{index}].machines: {user.name!r} may use {name!r}, "
+                        f"and there is no such machine; there are: {_listed(machines)}"
                     )
             for name, amount in user.demand.items():
                 if amount and not self.capacity.get(name):
                     raise ValueError(
-                        f"users[{place}].demand: {user.name!r} needs {name!r}, which no machine "
-                        f"has; there are: {_some(self.resources)}"
+                        f"users[{index}].demand: {user.name!r} needs {name!r}, which no machine "
+                        f"has; there are: {_listed(self.resources)}"
                     )
         return self
 
     @cached_property
     def resources(self) -> tuple[str, ...]:
         """Names of all resources, in the order in which machines name them."""
-        return tuple(dict.fromkeys(name for m in self.machines for name in m.resources))
+        return tuple(dict.fromkeys(name for machine in self.machines for name in machine.resources))
 
     @cached_property
     def capacity(self) -> dict[str, Fraction]:
-        """What all machines have together."""
+        """Resources of all machines together, by resource name."""
         return {
-            name: sum((m.count * m.resources.get(name, Fraction(0)) for m in self.machines), _ZERO)
+            name: sum(
+                (
+                    machine.count * machine.resources.get(name, Fraction(0))
+                    for machine in self.machines
+                ),
+                _ZERO,
+            )
             for name in self.resources
         }
 
@@ -105,18 +111,18 @@ class Problem(FileModel):
         return _kinds(self.machines)
 
     def monopoly(self, user: ProblemUser) -> Fraction:
-        """Return h: how many tasks it could run if it were alone and had no constraints."""
+        """Return h: the number of tasks that the user could run alone and without constraints."""
         return _fit(user, self._all)
 
     def constrained_monopoly(self, user: ProblemUser) -> Fraction:
-        """Return how many tasks it could run if it were alone, on machines that it may use."""
+        """Return the number of tasks that the user could run alone on the machines it may use."""
         if user.machines is None:
             return self.monopoly(user)
         return _fit(user, _kinds([self._by_name[name] for name in dict.fromkeys(user.machines)]))
 
     def dominant_share(self, user: ProblemUser) -> Fraction:
-        """Return what one task takes of the resource that it takes most of, as a fraction."""
-        return max(amount / self.capacity[r] for r, amount in user.demand.items() if amount)
+        """Return the largest fraction of any resource's capacity that one task needs."""
+        return max(amount / self.capacity[name] for name, amount in user.demand.items() if amount)
 
 
 _ZERO = Fraction(0)
@@ -124,12 +130,12 @@ _Kinds: TypeAlias = dict[frozenset[tuple[str, Fraction]], tuple[Machine, int]]
 
 
 def _kinds(machines: Sequence[Machine]) -> _Kinds:
-    """Return one machine of each that have the same, and how many there are."""
-    found: _Kinds = {}
+    """Return, for each set of resources, a machine with these resources and their number."""
+    kinds: _Kinds = {}
     for machine in machines:
-        has = frozenset(machine.resources.items())
-        found[has] = machine, found.get(has, (machine, 0))[1] + machine.count
-    return found
+        resources = frozenset(machine.resources.items())
+        kinds[resources] = machine, kinds.get(resources, (machine, 0))[1] + machine.count
+    return kinds
 
 
 def _fit(user: ProblemUser, kinds: _Kinds) -> Fraction:
@@ -137,15 +143,14 @@ def _fit(user: ProblemUser, kinds: _Kinds) -> Fraction:
 
 
 def read_problem(content: Mapping[str, Any]) -> Problem:
-    """Make a problem of what a problem file holds.
+    """Build a problem from the content of a problem file.
 
     Raises:
-        ValueError: something in it cannot be used; the message says what, where, and what would
-            do.
+        ValueError: A value is invalid; the message names the place, the value and what is accepted.
     """
     return validated(Problem, content)
 
 
-def _some(names: Sequence[str]) -> str:
+def _listed(names: Sequence[str]) -> str:
     shown = ", ".join(names[:10])
     return f"{shown} and {len(names) - 10} more" if len(names) > 10 else shown

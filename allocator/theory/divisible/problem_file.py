@@ -1,4 +1,4 @@
-"""A problem as its file says it: what `read_problem` reads."""
+"""Conversion of a problem to the content of a problem file, the input of `read_problem`."""
 
 from decimal import Decimal
 from fractions import Fraction
@@ -10,10 +10,10 @@ Number: TypeAlias = int | Decimal
 
 
 def file_of(problem: Problem) -> dict[str, Any]:
-    """Return the content of a problem's file; what is absent from a file is absent here.
+    """Return the content of a problem's file; values equal to their default are omitted.
 
     Raises:
-        ValueError: a number has no end as a decimal.
+        ValueError: A number has no finite decimal representation.
     """
     return {
         "machines": [

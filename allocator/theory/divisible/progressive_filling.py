@@ -1,11 +1,12 @@
-"""Progressive filling: the max-min fair shares of users who may use some machines (TSF, Alg. 1).
+"""Progressive filling: max-min fair shares of users with placement constraints (TSF, Algorithm 1).
 
-Each round raises the least share of all active users as far as it goes, by a linear program, and
-freezes users that cannot go on. Who these are is read from the program's prices: by
-complementary slackness, a user whose share has a price has that same share in every optimum. One
-whose price is 0 stays active, even if it cannot go on either; a later round freezes it at the
-same level. So nobody is frozen by comparing floating-point levels, and small problems are solved
-in exact fractions.
+Each round raises the smallest share of all active users as far as possible, by a linear program.
+The round then freezes users whose share cannot rise further.
+
+The program's prices identify these users. By complementary slackness, a user whose share has a
+positive price has the same share in every optimum. A user whose price is 0 stays active, even if
+its share cannot rise; a later round freezes it at the same level. So the algorithm never compares
+floating-point levels, and small problems are solved in exact fractions.
 """
 
 import math
@@ -23,37 +24,39 @@ from allocator.theory.divisible.certificate import Program, Solution, certify
 
 Number: TypeAlias = Fraction | float
 Watch: TypeAlias = Callable[[int, int], None]
-"""Told after each round how many users are frozen, of how many."""
+"""Progress callback: receives the number of frozen users and of all users after each round."""
 
 _CERTIFIED = 2000
-"""Coefficients up to which a program is proved in fractions; that costs some milliseconds."""
+"""Maximum number of coefficients of a program that is proved in fractions; a proof takes some
+milliseconds."""
 _DENSE = 2000
-"""Coefficients, zeros included, up to which these are cheaper than what SciPy does to leave them
-out."""
+"""Maximum number of coefficients, zeros included, of a dense matrix; below it, SciPy's sparse
+matrices cost more."""
 _PRICED = 1e-6
-"""Prices of shares add up to 1 and are exact to about 1e-9."""
+"""Minimum price that counts as positive: prices of shares add up to 1 and are exact to about
+1e-9."""
 _REMEMBERED = 1024
-"""Small programs that are not solved again. Nearly alike problems, as where lies are looked for or
-policies are compared, lead to the same ones again and again."""
+"""Number of small programs whose solutions are cached. Similar problems, as in the search for lies
+or the comparison of policies, lead to the same programs repeatedly."""
 _SMALL = 64
-"""Coefficients of such a program at most."""
+"""Maximum number of coefficients of a program that is cached."""
 _TOLERANCE = 1e-10
 _ZERO = Fraction(0)
 
 
 @dataclass(frozen=True, slots=True)
 class Tank:
-    """Users that are all alike, and rise together."""
+    """A group of identical users, whose shares rise together."""
 
     share: Fraction
-    """Of one task of one user, over its weight; more than 0."""
+    """Share of one task of one user, divided by its weight; more than 0."""
     base: Fraction
-    """What the share begins at: a commitment, over the weight."""
+    """Initial value of the share: the commitment, divided by the weight."""
     limit: Fraction | None
-    """Tasks that a user has at most."""
+    """Maximum number of tasks of one user; None sets no maximum."""
     takes: dict[int, dict[str, Fraction]]
-    """By place where its tasks may run, one at least: what part of the place's resources a task
-    takes."""
+    """For each place where a task may run (at least one), the fraction of the place's resources
+    that one task needs."""
     users: int = 1
 
 
@@ -62,26 +65,27 @@ class Filled:
     """The max-min fair allocation."""
 
     tasks: list[Number]
-    """Of one of the users of each tank."""
+    """Tasks of one user of each tank."""
     placed: list[dict[int, Number]]
-    """The same by place; there may be other ways to place them."""
+    """Tasks of one user of each tank, by place; other placements of the same tasks may exist."""
     exact: bool
-    """All numbers are proved fractions; else they are floating-point numbers."""
+    """True if all numbers are proved fractions; False if they are floating-point numbers."""
 
 
 def fill(tanks: Sequence[Tank], watch: Watch = lambda _frozen, _all: None) -> Filled:
-    """Raise the least share, then the second least, and so on, until nobody can go on.
+    """Raise the smallest share, then the second smallest, and so on, until no share can rise.
 
     Args:
-        tanks: Who shares the places.
-        watch: Told how it gets on.
+        tanks: Groups of users that share the places.
+        watch: Progress callback.
 
     Returns:
-        The allocation. It takes one linear program for each tank at most, and fewer if many stop
-        together; what is filled for good takes no part in the next one.
+        The allocation. The cost is at most one linear program for each tank, and fewer if many
+        tanks stop together. A tank that no later round can change is excluded from the next
+        program.
 
     Raises:
-        ArithmeticError: the solver gave up.
+        ArithmeticError: The solver failed.
     """
     filling = _Filling(tanks)
     while filling.active:
@@ -99,24 +103,25 @@ def fill(tanks: Sequence[Tank], watch: Watch = lambda _frozen, _all: None) -> Fi
 
 
 class _Filling:
-    """Where filling stands between two rounds."""
+    """State of progressive filling between two rounds."""
 
     def __init__(self, tanks: Sequence[Tank]) -> None:
         self.active = set(range(len(tanks)))
         self.tasks: dict[int, Fraction] = {}
-        """Of frozen tanks."""
+        """Tasks of one user of each frozen tank."""
         self.placed: list[dict[int, Fraction]] = [{} for _ in tanks]
         self.exact = True
         self._tanks = tanks
         self._open = {t: list(tank.takes) for t, tank in enumerate(tanks)}
-        """By tank that takes part in the next round: places where it may have tasks still."""
+        """For each tank in the next round, the places whose number of tasks may still change."""
         self._alone = [
             sum((1 / max(parts.values()) for parts in tank.takes.values()), _ZERO) for tank in tanks
         ]
-        """Tasks that a tank's user could run alone: variables are in this unit, from 0 to 1."""
+        """Tasks that one user of each tank could run alone. Program variables are in this unit,
+        from 0 to 1."""
 
     def round(self) -> None:
-        """Find the highest level for all active tanks, and freeze those it stops."""
+        """Find the highest level for all active tanks, and freeze the tanks at their maximum."""
         unit = max(self._tanks[t].base + self._tanks[t].share * self._alone[t] for t in self.active)
         variables = [(t, place) for t, places in self._open.items() for place in places]
         program, rising = self._program(variables, unit)
@@ -144,13 +149,17 @@ class _Filling:
     def _program(
         self, variables: list[tuple[int, int]], unit: Fraction
     ) -> tuple[Program, dict[int, int]]:
-        """Return a round's program (Eq. 1 to 4), and the active tanks by row of their level."""
+        """Build the program of a round (Eq. 1 to 4).
+
+        Returns:
+            The program, and the active tanks by the row of their level constraint.
+        """
         level = len(variables)
         capacity: dict[tuple[int, str], dict[int, Fraction]] = {}
-        mine: dict[int, dict[int, Fraction]] = {}
+        own_columns: dict[int, dict[int, Fraction]] = {}
         for column, (t, place) in enumerate(variables):
             tank = self._tanks[t]
-            mine.setdefault(t, {})[column] = Fraction(-1)
+            own_columns.setdefault(t, {})[column] = Fraction(-1)
             for resource, part in tank.takes[place].items():
                 row = capacity.setdefault((place, resource), {})
                 row[column] = part * tank.users * self._alone[t]
@@ -158,7 +167,7 @@ class _Filling:
         bounds = [Fraction(1)] * len(rows)
         rising = {}
         for t in self._open:
-            tank, tasks = self._tanks[t], mine.get(t, {})
+            tank, tasks = self._tanks[t], own_columns.get(t, {})
             if t in self.active:
                 rising[len(rows)] = t
                 rise = tank.share * self._alone[t] / unit
@@ -173,10 +182,10 @@ class _Filling:
         return Program.of(rows, bounds, level + 1), rising
 
     def _close(self, variables: list[tuple[int, int]], slopes: Sequence[float]) -> None:
-        """Leave out what no later round can change.
+        """Remove the variables and tanks that no later round can change.
 
-        A variable that would lower the level has the value 0 in every optimum of this round, and
-        later rounds look for one among these.
+        A variable that would lower the level has the value 0 in every optimum of this round. Later
+        rounds choose among the optima of this round, so the variable stays 0.
         """
         users: dict[int, set[int]] = {}
         for t in self._open:
@@ -185,37 +194,41 @@ class _Filling:
             if slope <= _PRICED:
                 self._open[t].append(place)
                 users.setdefault(place, set()).add(t)
-        reached, ahead = set(self.active), list(self.active)
-        while ahead:
-            for place in self._open[ahead.pop()]:
-                new = users.pop(place, set()) - reached
-                reached |= new
-                ahead.extend(new)
-        self._open = {t: places for t, places in self._open.items() if t in reached}
+        connected, pending = set(self.active), list(self.active)
+        while pending:
+            for place in self._open[pending.pop()]:
+                new = users.pop(place, set()) - connected
+                connected |= new
+                pending.extend(new)
+        self._open = {t: places for t, places in self._open.items() if t in connected}
 
 
 @dataclass(frozen=True, slots=True)
 class Solved:
-    """What the solver has found."""
+    """Result of the linear-program solver."""
 
     point: tuple[float, ...]
-    """An optimal one."""
+    """An optimal point."""
     prices: tuple[float, ...]
-    """Of the rows."""
+    """Price of each row."""
     slopes: tuple[float, ...]
-    """By how much variables but the last cost."""
+    """Reduced cost of each variable except the last."""
     proof: Solution | None
-    """In fractions, if that was wanted and is one."""
+    """Proof in exact fractions; None if it was not requested or could not be found."""
 
 
 def solve(program: Program, *, proved: bool = True) -> Solved:
-    """Find an optimal point, and prove it if that is wanted.
+    """Find an optimal point of a program.
+
+    Args:
+        program: The linear program.
+        proved: Whether to prove the optimum in exact fractions.
 
     Raises:
-        ArithmeticError: the solver gave up.
+        ArithmeticError: The solver failed.
     """
     if program.coefficients <= _SMALL:
-        return _remembered(program, proved=proved)
+        return _solve_cached(program, proved=proved)
     return _solve(program, proved=proved)
 
 
@@ -226,7 +239,7 @@ def _solve(program: Program, *, proved: bool) -> Solved:
     cost = np.zeros(program.variables)
     cost[-1] = -1.0
     matrix = csr_array((values, columns, starts), shape=(len(program.rows), program.variables))
-    found = linprog(
+    result = linprog(
         cost,
         A_ub=matrix.toarray() if math.prod(matrix.shape) <= _DENSE else matrix,
         b_ub=[float(bound) for bound in program.bounds],
@@ -236,12 +249,12 @@ def _solve(program: Program, *, proved: bool) -> Solved:
             "dual_feasibility_tolerance": _TOLERANCE,
         },
     )
-    if found.x is None:
-        raise ArithmeticError(f"the linear program was not solved: {found.message}")
-    point = tuple(max(0.0, value) for value in found.x.tolist())
-    prices = tuple(max(0.0, -price) for price in found.ineqlin.marginals.tolist())
-    slopes = tuple(found.lower.marginals.tolist()[:-1])
+    if result.x is None:
+        raise ArithmeticError(f"the linear program was not solved: {result.message}")
+    point = tuple(max(0.0, value) for value in result.x.tolist())
+    prices = tuple(max(0.0, -price) for price in result.ineqlin.marginals.tolist())
+    slopes = tuple(result.lower.marginals.tolist()[:-1])
     return Solved(point, prices, slopes, certify(program, point, prices) if proved else None)
 
 
-_remembered = lru_cache(_REMEMBERED)(_solve)
+_solve_cached = lru_cache(_REMEMBERED)(_solve)

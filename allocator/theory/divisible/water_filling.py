@@ -1,13 +1,15 @@
-"""Water-filling: MMF, SMMF, DRF and SDRF as one problem (paper Eq. 5, 8, 10).
+"""Water-filling: MMF, SMMF, DRF and SDRF as one problem (SDRF paper, Eq. 5, 8, 10).
 
-Each user is a tank that stands on its commitment; the water level x rises until a resource is
-used up. How much of a resource all users take together is piecewise linear in x, so the level
-is found exactly, by walking from bend to bend.
+Each user is a tank whose base is the user's commitment. The water level x rises until a resource is
+exhausted. The total use of a resource is piecewise linear in x, so the exact level is found by
+visiting the breakpoints in order.
 
-The paper has all users need something of every resource; then one that is used up stops everybody.
-Where some need nothing of it, Eq. 10 to the letter stops them too and leaves unused what only they
-could use. Here they go on, as they do in a live cluster and in `optimum`: else the allocation would
-not be Pareto optimal (Proposition 5). `equation_10` keeps to the letter.
+The paper assumes that every user needs some of every resource. Then the first exhausted resource
+stops all users. If some users need nothing of that resource, Eq. 10 to the letter stops them too,
+and leaves resources idle that only they could use.
+
+Here these users continue, as in a live cluster and in `optimum`. Otherwise the allocation would not
+be Pareto optimal (Proposition 5). `equation_10` follows the equation to the letter.
 """
 
 import math
@@ -22,14 +24,15 @@ class Optimum:
     """The allocation at the highest feasible water level."""
 
     level: float
-    """x, at which a resource was used up first, or else everybody had what it demands."""
+    """x, the level at which the first resource is exhausted, or at which all demands are met."""
     levels: list[float]
-    """By user, where the water stopped for it: (oᵢ + cᵢ) / wᵢ in dominant shares, if it is neither
-    dry nor full. All x, but for users that need nothing of what was used up first."""
+    """Level at which each user stops. For a user that has some but not all of its demand, the level
+    is (oᵢ + cᵢ) / wᵢ in dominant shares. All levels equal x, except those of users that need
+    nothing of the resource exhausted first."""
     allocations: list[list[float]]
     """oᵢᵣ, users × resources, as fractions of capacity."""
     bottlenecks: frozenset[int]
-    """Resources that are used up; empty when all demands are met."""
+    """Indices of exhausted resources; empty when all demands are met."""
 
 
 def sdrf(
@@ -37,20 +40,21 @@ def sdrf(
     commitments: Sequence[Vector] | None = None,
     weights: Vector | None = None,
 ) -> Optimum:
-    """Solve Eq. 10, round after round: the SDRF allocation.
+    """Compute the SDRF allocation by solving Eq. 10 in rounds.
 
     Args:
-        demands: θᵢᵣ, users × resources, as fractions of capacity: finite, ≥ 0, one > 0. Who
-            wants without end demands all there is of the dominant resource: 1.
-        commitments: cᵢᵣ, users × resources, ≥ 0; None: nobody owes anything.
-        weights: wᵢ > 0: how wide a tank is; None: 1.
+        demands: θᵢᵣ, users × resources, as fractions of capacity. Entries are finite and ≥ 0; one
+            entry for each user is > 0. A user with unlimited demand has the entry 1 for its
+            dominant resource.
+        commitments: cᵢᵣ, users × resources, ≥ 0; None means that all commitments are 0.
+        weights: wᵢ > 0, the width of each tank; None means 1.
 
     Returns:
-        The optimum. Cost O(n·m + n log n) for n users and m resources, as often as another
-        resource stops some of them.
+        The optimum. The cost is O(n·m + n log n) for n users and m resources in each round. There
+        is one round for each time that an exhausted resource stops users.
 
     Raises:
-        ValueError: shapes differ, or a number is out of range.
+        ValueError: Shapes differ, or a number is out of range.
     """
     tanks = _tanks(demands, commitments, weights)
     first, bottlenecks = _highest_level(tanks, [0.0] * len(tanks[0].direction) if tanks else [])
@@ -83,10 +87,10 @@ def equation_10(
     commitments: Sequence[Vector] | None = None,
     weights: Vector | None = None,
 ) -> Optimum:
-    """Solve Eq. 10 to the letter: the first resource that is used up stops everybody.
+    """Solve Eq. 10 to the letter: the first exhausted resource stops all users.
 
-    Takes, gives and raises what `sdrf` does, and is the same where all need something of each
-    resource.
+    Arguments, result and errors are as for `sdrf`. The result is the same if all users need some of
+    every resource.
     """
     tanks = _tanks(demands, commitments, weights)
     level, bottlenecks = _highest_level(tanks, [0.0] * len(tanks[0].direction) if tanks else [])
@@ -94,7 +98,7 @@ def equation_10(
 
 
 def drf(demands: Sequence[Vector], weights: Vector | None = None) -> Optimum:
-    """Solve Eq. 5, with demands that may end: SDRF where nobody owes anything."""
+    """Solve Eq. 5 with bounded demands: SDRF with all commitments 0."""
     return sdrf(demands, None, weights)
 
 
@@ -104,28 +108,28 @@ def smmf(demands: Vector, commitments: Vector, weights: Vector | None = None) ->
 
 
 def mmf(demands: Vector, weights: Vector | None = None) -> Optimum:
-    """Share one resource max-min fairly (§4.1): SMMF where nobody owes anything."""
+    """Share one resource max-min fairly (§4.1): SMMF with all commitments 0."""
     return drf([[d] for d in demands], weights)
 
 
 @dataclass(frozen=True, slots=True)
 class _Tank:
     direction: list[float]
-    """θ̃ᵢ: the demand with its dominant resource scaled to 1 (Eq. 4)."""
+    """θ̃ᵢ: the demand, scaled so that the entry of its dominant resource is 1 (Eq. 4)."""
     height: float
     """θᵢ of the dominant resource."""
     base: float
     """c̃ᵢ, the dominant commitment (Eq. 9)."""
     width: float
-    """wᵢ"""
+    """Weight wᵢ."""
 
     @property
-    def wet_from(self) -> float:
+    def reached_level(self) -> float:
         """Level at which water reaches the tank."""
         return self.base / self.width
 
     @property
-    def full_from(self) -> float:
+    def full_level(self) -> float:
         """Level at which the demand is met."""
         return (self.base + self.height) / self.width
 
@@ -138,37 +142,41 @@ class _Tank:
 def _tanks(
     demands: Sequence[Vector], commitments: Sequence[Vector] | None, weights: Vector | None
 ) -> list[_Tank]:
-    owed = [0.0] * len(demands) if commitments is None else [max(row) for row in commitments]
+    bases = [0.0] * len(demands) if commitments is None else [max(row) for row in commitments]
     widths = [1.0] * len(demands) if weights is None else list(weights)
-    _validate(demands, owed, widths)
+    _validate(demands, bases, widths)
     return [
         _Tank([entry / max(demand) for entry in demand], max(demand), base, width)
-        for demand, base, width in zip(demands, owed, widths, strict=True)
+        for demand, base, width in zip(demands, bases, widths, strict=True)
     ]
 
 
 def _highest_level(tanks: list[_Tank], taken: Sequence[float]) -> tuple[float, frozenset[int]]:
-    """Walk up the bends of the resources' total use; return the level and what stops it.
+    """Find the water level at which a resource is exhausted, by visiting the breakpoints in order.
 
     Args:
-        tanks: Those that still rise.
-        taken: Of each resource, what others have.
+        tanks: Tanks that are still rising.
+        taken: Amount of each resource that the other tanks hold, as a fraction of capacity.
+
+    Returns:
+        The level, and the indices of the resources exhausted there. The set is empty if all demands
+        are met.
     """
     resources = range(len(taken))
     used = list(taken)
     rate = [0.0] * len(resources)
-    bends = sorted(
-        [(tank.wet_from, 1.0, tank) for tank in tanks]
-        + [(tank.full_from, -1.0, tank) for tank in tanks],
-        key=lambda bend: bend[:2],
+    breakpoints = sorted(
+        [(tank.reached_level, 1.0, tank) for tank in tanks]
+        + [(tank.full_level, -1.0, tank) for tank in tanks],
+        key=lambda breakpoint_level: breakpoint_level[:2],
     )
-    level = bends[0][0] if bends else math.inf
-    for bend, sign, tank in bends:
+    level = breakpoints[0][0] if breakpoints else math.inf
+    for breakpoint_level, sign, tank in breakpoints:
         highest = min(
             (level + (1.0 - used[r]) / rate[r] for r in resources if rate[r] > 0.0),
             default=math.inf,
         )
-        if highest <= bend:
+        if highest <= breakpoint_level:
             stopped = (
                 r
                 for r in resources
@@ -176,19 +184,19 @@ def _highest_level(tanks: list[_Tank], taken: Sequence[float]) -> tuple[float, f
             )
             return highest, frozenset(stopped)
         for r in resources:
-            used[r] += rate[r] * (bend - level)
+            used[r] += rate[r] * (breakpoint_level - level)
             rate[r] += sign * tank.width * tank.direction[r]
-        level = bend
+        level = breakpoint_level
     return level, frozenset()
 
 
-def _validate(demands: Sequence[Vector], owed: Vector, widths: Vector) -> None:
-    if not len(demands) == len(owed) == len(widths):
+def _validate(demands: Sequence[Vector], bases: Vector, widths: Vector) -> None:
+    if not len(demands) == len(bases) == len(widths):
         raise ValueError(
-            f"{len(demands)} demands, {len(owed)} commitments and {len(widths)} weights: "
+            f"{len(demands)} demands, {len(bases)} commitments and {len(widths)} weights: "
             "there must be one of each for every user"
         )
-    for user, (demand, base, width) in enumerate(zip(demands, owed, widths, strict=True)):
+    for user, (demand, base, width) in enumerate(zip(demands, bases, widths, strict=True)):
         if len(demand) != len(demands[0]):
             raise ValueError(
                 f"user {user} demands {len(demand)} resources, user 0 {len(demands[0])}"
