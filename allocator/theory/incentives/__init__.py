@@ -1,1 +1,1 @@
-"""What a user can gain by misreporting when shares are evened out over time."""
+"""Gains from misreporting demands when shares are evened out over time (dynamic DRF)."""

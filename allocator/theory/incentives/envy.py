@@ -1,4 +1,4 @@
-"""Envy under dynamic demands: would a user rather have had what another was allocated?"""
+"""Envy under dynamic demands: whether a user would prefer the allocations of another user."""
 
 from dataclasses import dataclass
 from fractions import Fraction
@@ -11,26 +11,27 @@ _ZERO = Fraction(0)
 
 @dataclass(frozen=True, slots=True)
 class Envy:
-    """Somebody who would rather have had what another had, scaled to its weight."""
+    """A user that would prefer another user's allocations, scaled by the ratio of their weights."""
 
     user: str
     other: str
     epoch: int
-    """By the end of which, counted from 1."""
+    """Number of the epoch, counted from 1, at whose end the user envies."""
     has: Fraction
-    """Its utility up to then."""
+    """Utility of the user's own allocations up to that epoch."""
     instead: Fraction
-    """What the other's allocations would have been worth to it."""
+    """Utility of the other user's scaled allocations to the envious user."""
 
 
 def envy(profile: Profile) -> Envy | None:
-    """Return the first who envies, if all tell the truth; None: nobody does.
+    """Return the first case of envy if all users tell the truth, or None.
 
-    Theorem 4.8 and Corollary 4.9 of the incentives paper say that nobody ever does: after no epoch
-    would wᵢ / wⱼ times what j was allocated have been worth more to i. Allocations of an epoch are
-    worth min over resources q that i needs of amount / aᵢq, and its demand at most. The theorem has
-    the largest ratio of each user be 1; where it is not, units of allocation differ, and users may
-    envy.
+    Theorem 4.8 and Corollary 4.9 of the incentives paper state that envy never occurs. After every
+    epoch, user i values its own allocations at least as much as wᵢ / wⱼ times the allocations of j.
+
+    The value of an allocation in an epoch is the minimum of amount / aᵢq over the resources q that
+    i needs, and at most the demand of i. The theorem assumes that the largest ratio of each user is
+    1. Without this assumption units of allocation differ between users, and a user may envy.
     """
     allocated = play(profile, {})
     for user in profile.users:
@@ -38,9 +39,12 @@ def envy(profile: Profile) -> Envy | None:
         for other in profile.users:
             scale, has, instead = user.weight / other.weight, _ZERO, _ZERO
             for number, epoch in enumerate(profile.epochs):
-                mine, theirs = profile.ratios(user, epoch), profile.ratios(other, epoch)
+                own_ratios, other_ratios = profile.ratios(user, epoch), profile.ratios(other, epoch)
                 amount = scale * allocated[other.name][number]
-                worth = min(amount * theirs.get(q, _ZERO) / need for q, need in mine.items())
+                worth = min(
+                    amount * other_ratios.get(resource, _ZERO) / need
+                    for resource, need in own_ratios.items()
+                )
                 has += allocated[user.name][number]
                 instead += min(worth, demands[number])
                 if instead > has:

@@ -1,4 +1,4 @@
-"""Dynamic DRF, epoch by epoch in exact fractions; with one resource it is Dynamic MMF."""
+"""Dynamic DRF, computed epoch by epoch in exact fractions; with one resource, Dynamic MMF."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -11,56 +11,59 @@ _ZERO = Fraction(0)
 
 @dataclass(slots=True)
 class Claim:
-    """What a user asks for in an epoch, and how it stands."""
+    """Demand and state of one user in one epoch."""
 
     ratios: Mapping[str, Fraction]
-    """Of each resource for a unit of allocation, more than 0."""
+    """Amount of each resource that a unit of allocation needs, more than 0."""
     demand: Fraction
     weight: Fraction
     before: Fraction
-    """What it was allocated in all epochs before."""
+    """Total allocation of all earlier epochs."""
     guarantee: Fraction
-    """It gets so much, whatever it had before; not more than its demand."""
+    """Allocation that the user receives regardless of earlier epochs; at most its demand."""
 
 
 def share_epoch(claims: Sequence[Claim], capacity: Fraction) -> list[Fraction]:
-    """Allocate one epoch: problem (6) of the incentives paper, and (1) with one resource.
+    """Allocate one epoch: problem (6) of the incentives paper, or (1) with one resource.
 
-    Totals over weights are raised together from the lowest; a user stops at its demand, or when a
-    resource that it needs is used up.
+    Totals divided by weights are raised together, lowest first. A user stops at its demand, or when
+    a resource that it needs is exhausted.
 
     Args:
-        claims: Those of each user; guarantees fit into the capacity together.
-        capacity: What there is of each resource.
+        claims: The claims of the users; the guarantees together fit into the capacity.
+        capacity: Available amount of each resource.
 
     Returns:
-        Allocations. O(n) for each of at most 2 n + m events of n users and m resources.
+        Allocations in the order of the claims. The cost is O(n) for each of at most 2 n + m events,
+        for n users and m resources.
     """
-    got = [claim.guarantee for claim in claims]
-    left = {resource: capacity for claim in claims for resource in claim.ratios}
+    allocated = [claim.guarantee for claim in claims]
+    remaining = {resource: capacity for claim in claims for resource in claim.ratios}
     for claim in claims:
         for resource, ratio in claim.ratios.items():
-            left[resource] -= ratio * claim.guarantee
-    going = {i for i, claim in enumerate(claims) if claim.demand > claim.guarantee}
-    while going := {i for i in going if all(left[resource] > 0 for resource in claims[i].ratios)}:
-        heights = {i: (claims[i].before + got[i]) / claims[i].weight for i in going}
+            remaining[resource] -= ratio * claim.guarantee
+    growing = {i for i, claim in enumerate(claims) if claim.demand > claim.guarantee}
+    while growing := {
+        i for i in growing if all(remaining[resource] > 0 for resource in claims[i].ratios)
+    }:
+        heights = {i: (claims[i].before + allocated[i]) / claims[i].weight for i in growing}
         level = min(heights.values())
-        rising = [i for i in going if heights[i] == level]
+        rising = [i for i in growing if heights[i] == level]
         rates: dict[str, Fraction] = {}
         for i in rising:
             for resource, ratio in claims[i].ratios.items():
                 rates[resource] = rates.get(resource, _ZERO) + ratio * claims[i].weight
-        by = min(
-            [left[resource] / rate for resource, rate in rates.items()]
-            + [(claims[i].demand - got[i]) / claims[i].weight for i in rising]
-            + [heights[i] - level for i in going if heights[i] > level]
+        step = min(
+            [remaining[resource] / rate for resource, rate in rates.items()]
+            + [(claims[i].demand - allocated[i]) / claims[i].weight for i in rising]
+            + [heights[i] - level for i in growing if heights[i] > level]
         )
         for i in rising:
-            got[i] += by * claims[i].weight
+            allocated[i] += step * claims[i].weight
         for resource, rate in rates.items():
-            left[resource] -= by * rate
-        going = {i for i in going if got[i] < claims[i].demand}
-    return got
+            remaining[resource] -= step * rate
+        growing = {i for i in growing if allocated[i] < claims[i].demand}
+    return allocated
 
 
 def play(
@@ -72,8 +75,9 @@ def play(
 
     Args:
         profile: The users and epochs.
-        reports: Demands in each epoch that users claim to have; who is absent tells the truth.
-        shapes: Likewise, in which proportions they claim to need resources, those above 0.
+        reports: Claimed demand in each epoch, by user. A user that is absent tells the truth.
+        shapes: Claimed resource ratios above 0 in each epoch, by user. A user that is absent tells
+            the truth.
     """
     shapes = shapes or {}
     total = sum((user.weight for user in profile.users), _ZERO)
@@ -85,7 +89,7 @@ def play(
         claims = []
         for user in asking:
             demand = claimed[user.name][number]
-            fair = epoch.capacity * user.weight / total
+            fair_share = epoch.capacity * user.weight / total
             claims.append(
                 Claim(
                     ratios=shapes[user.name][number]
@@ -94,13 +98,13 @@ def play(
                     demand=demand,
                     weight=user.weight,
                     before=before[user.name],
-                    guarantee=min(demand, profile.alpha * fair),
+                    guarantee=min(demand, profile.alpha * fair_share),
                 )
             )
-        got = dict.fromkeys(claimed, _ZERO)
+        received = dict.fromkeys(claimed, _ZERO)
         for user, amount in zip(asking, share_epoch(claims, epoch.capacity), strict=True):
-            got[user.name] = amount
-        for name, amount in got.items():
+            received[user.name] = amount
+        for name, amount in received.items():
             allocated[name].append(amount)
             before[name] += amount
     return allocated

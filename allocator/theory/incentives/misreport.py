@@ -1,4 +1,4 @@
-"""The search for the best lie: how much a user can gain by claiming other demands than it has."""
+"""Search for the best lie: the largest gain of a user that claims false demands."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -9,42 +9,53 @@ from allocator.theory.incentives.profile import Profile, ProfileUser
 
 _ZERO = Fraction(0)
 _PARTS = [Fraction(k, 8) for k in range(8)]
-"""Of what a user gets, in what it may claim instead."""
+"""Fractions of a user's useful allocation that the search tries as claims."""
 _FINEST = Fraction(1, 128)
-"""Of a demand, in the last steps."""
+"""Smallest relative step when a claim is refined."""
 _ROUNDS = 20
-"""Through all epochs; a search that still gains after that is cut short."""
+"""Maximum number of passes through all epochs; a search that still gains afterwards is cut
+short."""
 
 
 @dataclass(frozen=True, slots=True)
 class Lie:
-    """The best that was found for a user, or for several who lie together."""
+    """The best lie found for a user, or for several users that lie together."""
 
     truthful: Fraction
-    """Utility over all epochs if everybody tells the truth; of several, the sum."""
+    """Utility over all epochs if all users tell the truth; summed over the liars."""
     gained: Fraction
-    """The same if they report this instead."""
+    """Utility over all epochs with these reports; summed over the liars."""
     reports: dict[str, list[Fraction]]
-    """By liar and epoch; the truth if no lie is better."""
+    """Claimed demands by liar and epoch; the truth if no lie is better."""
     bound: Fraction | None
-    """No lie multiplies their utility by more; None: no bound is known."""
+    """Proved maximum of the ratio of utilities; None if no bound is known."""
 
     @property
     def ratio(self) -> Fraction:
-        """How many times their utility: 1 if no lie is better."""
+        """Utility with the lie, divided by the truthful utility; 1 if no lie is better."""
         return self.gained / self.truthful if self.truthful else Fraction(1)
 
 
 def bound(profile: Profile, liars: Sequence[ProfileUser]) -> Fraction | None:
-    """Return the proved limit of what a lie can multiply utility by.
+    """Return the proved maximum factor by which a lie can multiply utility.
 
-    With one resource, of which all need the same for a unit of allocation: 2 for several together,
-    and 1 + max wᵢ / (wᵢ + wⱼ) over others j for one (Theorem 5.3, whose formula the text that we
-    have has lost; docs/optimum.md derives it), so 3/2 with equal weights (Theorem 3.6). Else for
-    one 1 + ρ, where ρ is the largest aᵢq wᵢ / (aⱼq wⱼ) (Theorem 4.6). None if a user needs nothing
-    of a resource, for then there is no bound that all numbers of resources share (Theorem B.1).
+    * One resource, with equal ratios for all users, and several liars together: 2.
+    * One resource, with equal ratios, and one liar: 1 + max wᵢ / (wᵢ + wⱼ) over the other users j
+      (Theorem 5.3), so 3/2 with equal weights (Theorem 3.6). Our copy of the paper lacks the
+      formula of Theorem 5.3; docs/optimum.md derives it.
+    * Otherwise, one liar: 1 + ρ, where ρ is the largest aᵢq wᵢ / (aⱼq wⱼ) (Theorem 4.6).
+
+    Returns:
+        The bound. None if a user needs nothing of a resource: then no bound holds for all numbers
+        of resources (Theorem B.1). Also None for several liars if there are several resources or
+        ratios differ.
     """
-    resources = {r for e in profile.epochs for u in profile.users for r in profile.ratios(u, e)}
+    resources = {
+        resource
+        for epoch in profile.epochs
+        for user in profile.users
+        for resource in profile.ratios(user, epoch)
+    }
     shapes = [[profile.ratios(user, epoch) for user in profile.users] for epoch in profile.epochs]
     if any(set(shape) != resources for epoch in shapes for shape in epoch):
         return None
@@ -57,12 +68,12 @@ def bound(profile: Profile, liars: Sequence[ProfileUser]) -> Fraction | None:
         parts = [liar.weight / (liar.weight + other.weight) for other in others]
     else:
         parts = [
-            profile.ratios(liar, epoch)[r]
+            profile.ratios(liar, epoch)[resource]
             * liar.weight
-            / (profile.ratios(other, epoch)[r] * other.weight)
+            / (profile.ratios(other, epoch)[resource] * other.weight)
             for epoch in profile.epochs
             for other in others
-            for r in resources
+            for resource in resources
         ]
     return 1 + max(parts, default=_ZERO)
 
@@ -70,17 +81,17 @@ def bound(profile: Profile, liars: Sequence[ProfileUser]) -> Fraction | None:
 def best_lie(
     profile: Profile, liars: Sequence[ProfileUser], watch: Callable[[], None] = lambda: None
 ) -> Lie:
-    """Search reports that serve one user best, or several together, while others tell the truth.
+    """Search the reports that serve the liars best while all other users tell the truth.
 
-    What is found can be had; a better lie may exist. First each claims nothing in spans of epochs
-    in which it gets something, then all climb, epoch by epoch, in steps that get finer. Claims
-    above the truth are tried only where there is no bound: elsewhere they cannot help
-    (Theorems 3.5, 4.4 and 5.2).
+    Each result is achievable; a better lie may exist. First each liar claims nothing in spans of
+    epochs in which it receives something. Then all claims are improved epoch by epoch, in
+    decreasing steps. Claims above the truth are tried only without a known bound; otherwise they
+    cannot help (Theorems 3.5, 4.4 and 5.2).
 
     Args:
         profile: The game.
-        liars: Who lies; several add up their utilities (Section 5.1).
-        watch: Called after each game that was played.
+        liars: The users that lie; the search maximises the sum of their utilities (Section 5.1).
+        watch: Called after each game played.
     """
     search = _Search(profile, liars, watch)
     best = search.truth()
@@ -97,11 +108,11 @@ def best_lie(
 
 
 @dataclass(frozen=True, slots=True)
-class _Told:
+class _JudgedReports:
     reports: dict[str, list[Fraction]]
-    """By liar and epoch."""
+    """Claimed demands by liar and epoch."""
     useful: dict[str, list[Fraction]]
-    """What they get of it that is of use."""
+    """Useful allocation by liar and epoch."""
 
     @property
     def total(self) -> Fraction:
@@ -116,17 +127,25 @@ class _Search:
         self._truth = {liar.name: profile.demands(liar) for liar in liars}
         self._watch = watch
 
-    def truth(self) -> _Told:
-        return self._tell(self._truth)
+    def truth(self) -> _JudgedReports:
+        return self._judge(self._truth)
 
-    def better(self, best: _Told, liar: str, changes: Mapping[int, Fraction]) -> _Told:
-        """Return the better of what is known, and that with other claims in some epochs."""
+    def better(
+        self, best: _JudgedReports, liar: str, changes: Mapping[int, Fraction]
+    ) -> _JudgedReports:
+        """Return the better of the best known lie and the same lie with changed claims.
+
+        Args:
+            best: The best known lie.
+            liar: Name of the user whose claims change.
+            changes: New claims by epoch.
+        """
         claims = [changes.get(t, claim) for t, claim in enumerate(best.reports[liar])]
-        told = self._tell({**best.reports, liar: claims})
-        return told if told.total > best.total else best
+        judged = self._judge({**best.reports, liar: claims})
+        return judged if judged.total > best.total else best
 
-    def climb(self, best: _Told, *, over: bool) -> _Told:
-        """Change one report after the other as long as that helps."""
+    def climb(self, best: _JudgedReports, *, over: bool) -> _JudgedReports:
+        """Change one report after another while the total utility increases."""
         for _ in range(_ROUNDS):
             before = best.total
             for liar, truth in self._truth.items():
@@ -138,18 +157,23 @@ class _Search:
                 break
         return best
 
-    def _tell(self, reports: dict[str, list[Fraction]]) -> _Told:
+    def _judge(self, reports: dict[str, list[Fraction]]) -> _JudgedReports:
         allocated = play(self._profile, reports)
         self._watch()
-        return _Told(
+        return _JudgedReports(
             reports,
             {
-                liar: [min(got, wants) for got, wants in zip(allocated[liar], truth, strict=True)]
+                liar: [
+                    min(received, demand)
+                    for received, demand in zip(allocated[liar], truth, strict=True)
+                ]
                 for liar, truth in self._truth.items()
             },
         )
 
-    def _claims(self, best: _Told, liar: str, epoch: int, *, over: bool) -> Iterable[Fraction]:
+    def _claims(
+        self, best: _JudgedReports, liar: str, epoch: int, *, over: bool
+    ) -> Iterable[Fraction]:
         truth = self._truth[liar][epoch]
         claims = {truth} | {best.useful[liar][epoch] * part for part in _PARTS}
         if over:
@@ -158,12 +182,12 @@ class _Search:
             claims.add(capacity)
         return sorted(claims - {best.reports[liar][epoch]})
 
-    def _refine(self, best: _Told, liar: str, epoch: int) -> _Told:
-        """Move a lie that is neither silence nor the truth by ever smaller steps."""
+    def _refine(self, best: _JudgedReports, liar: str, epoch: int) -> _JudgedReports:
+        """Change a claim between zero and the truth by ever smaller steps."""
         step, truth = Fraction(1, 16), self._truth[liar][epoch]
         while step >= _FINEST and 0 < best.reports[liar][epoch] < truth:
-            here = best.reports[liar][epoch]
-            for claim in (here * (1 - step), min(truth, here * (1 + step))):
+            current = best.reports[liar][epoch]
+            for claim in (current * (1 - step), min(truth, current * (1 + step))):
                 best = self.better(best, liar, {epoch: claim})
             step /= 2
         return best
