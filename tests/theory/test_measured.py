@@ -27,7 +27,7 @@ def test_a_policy_of_ours_measures_as_its_divisible_optimum_does(name: str) -> N
     written, read = divisible.create(name, {}), measured(policies.create(name, parameters))
     assert written.remembers == read.remembers
     for trial in range(12):
-        problem = draw_problem(random, Size.of(trial / 12), debts=False)
+        problem = draw_problem(random, Size.of(trial / 12), commitments=False)
         for user in problem.users:
             if problem.constrained_monopoly(user):
                 assert written.share(problem, user) == read.share(problem, user)
@@ -36,7 +36,7 @@ def test_a_policy_of_ours_measures_as_its_divisible_optimum_does(name: str) -> N
 def test_powers_of_a_measure_are_the_same_measure(tmp_path: Path) -> None:
     plugins.load(file(tmp_path, key("return (account.share / account.weight) ** 3")))
     cubed, drf = measured(plugins.create("mine", {})), divisible.create("drf", {})
-    problem = draw_problem(Random(5), Size.of(1.0), debts=False)
+    problem = draw_problem(Random(5), Size.of(1.0), commitments=False)
     for user in problem.users:
         assert cubed.share(problem, user) == drf.share(problem, user)
 
@@ -72,6 +72,6 @@ def test_a_policy_that_has_no_such_measure_is_told_why(
     tmp_path: Path, source: str, complaint: str
 ) -> None:
     (name,) = plugins.load(file(tmp_path, source))
-    problem = draw_problem(Random(5), Size.of(0.5), debts=False)
+    problem = draw_problem(Random(5), Size.of(0.5), commitments=False)
     with pytest.raises(ValueError, match=complaint):
         divisible.optimum(problem, measured(plugins.create(name, {})))

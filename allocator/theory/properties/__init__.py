@@ -1,1 +1,1 @@
-"""Properties of sharing, and a search for cases in which a policy does not have them."""
+"""Fairness properties, and a search for cases in which a policy violates them."""

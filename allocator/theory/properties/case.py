@@ -1,4 +1,4 @@
-"""A case that a property is tried on, and what is wrong with it."""
+"""A case that tests a property, and the violation that a test may report."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -11,81 +11,82 @@ from allocator.theory.divisible.optimum import DivisiblePolicy, optimum
 from allocator.theory.divisible.problem import Problem, ProblemUser
 
 Pool: TypeAlias = Mapping[str, Mapping[str, int]]
-"""What a user has for itself: amounts by machine and resource."""
+"""Resources reserved for one user: amounts by machine and resource."""
 Placement: TypeAlias = Mapping[str, Mapping[str, Fraction]]
 """Tasks by user and machine."""
 
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """A problem, and what some properties ask about besides."""
+    """A problem, with a lie or pools where a property needs them."""
 
     problem: Problem
     lie: ProblemUser | None = None
-    """What the user of this name claims to be."""
+    """A false description of the user with the same name."""
     pools: Mapping[str, Pool] | None = None
-    """By user; all of them together are no more than what there is."""
+    """Pools by user; all pools together are at most the machines' resources."""
 
 
 @dataclass(frozen=True, slots=True)
 class Violation:
-    """A case in which a policy lacks a property."""
+    """A case in which a policy violates a property."""
 
     user: str
-    """Who has a reason to complain."""
+    """Name of the user that has a reason to complain."""
     has: Fraction
-    """Tasks that it runs."""
+    """Number of tasks that the user runs."""
     instead: Fraction
-    """Tasks that the property tells of: more than it has, or other than it has."""
+    """Number of tasks that the property requires, or that the user could run."""
     text: str
-    """The same in words."""
+    """Description of the violation."""
     problem: Problem
-    """Who shares what: its divisible optimum is what is wrong."""
+    """The problem whose divisible optimum violates the property."""
     lie: Problem | None = None
-    """The same with the lie, if the violation is one that pays."""
+    """The problem as seen with the lie, if the violation is a profitable lie."""
     placement: Placement | None = None
-    """Where tasks are, where it matters: of all places that the optimum leaves open."""
+    """Placement of the tasks, if the violation depends on the placement; one of all placements of
+    the optimum."""
     certain: bool = True
-    """It is one wherever the tasks are."""
+    """True if the violation holds for every placement of the tasks."""
 
 
 @dataclass(frozen=True, slots=True)
 class Property:
-    """What should hold whatever the machines and users."""
+    """A statement that should hold for all machines and users."""
 
     name: str
     claim: str
-    """In one sentence."""
+    """The property in one sentence."""
     draw: Callable[[Random, float, bool], Case]
-    """Draw a case: of how large a size (0 … 1), and with commitments or without."""
+    """Draw a random case from a size in 0 … 1, with commitments if the last argument is true."""
     violation: Callable[[DivisiblePolicy, Case], Violation | None]
-    """Return what is wrong; None: nothing. Raises Undecided."""
+    """Return the violation in a case, or None. Raises UndecidedError."""
 
 
 class UndecidedError(Exception):
-    """The policy cannot be asked about this case, or its answer is not proved in fractions."""
+    """The policy is not defined for this case, or its allocation is not proved in fractions."""
 
 
 @dataclass(frozen=True, slots=True)
 class Allocation:
-    """Who runs how much, proved."""
+    """An allocation proved in exact fractions."""
 
     problem: Problem
     placed: Placement
-    """One way to place the tasks."""
+    """One possible placement of the tasks."""
     movable: bool
-    """The policy says how many tasks users run, and leaves open where."""
+    """True if the policy fixes the number of tasks of each user but not their placement."""
 
     def tasks(self, user: str) -> Fraction:
-        """Return what a user runs on all machines."""
+        """Return the number of tasks of a user on all machines."""
         return total(self.placed[user])
 
 
 def proved(problem: Problem, policy: DivisiblePolicy) -> Allocation:
-    """Return the divisible optimum, in fractions.
+    """Return the divisible optimum in exact fractions.
 
     Raises:
-        UndecidedError: there is none, or no proof of it.
+        UndecidedError: The optimum is undefined or not proved.
         PolicyFailedError: The policy failed.
     """
     try:
@@ -103,11 +104,11 @@ def proved(problem: Problem, policy: DivisiblePolicy) -> Allocation:
     return Allocation(problem, placed, movable=not policy.per_machine)
 
 
-def total(where: Mapping[str, Fraction]) -> Fraction:
-    """Return the tasks on all machines."""
-    return sum(where.values(), Fraction(0))
+def total(machines: Mapping[str, Fraction]) -> Fraction:
+    """Return the number of tasks on all machines."""
+    return sum(machines.values(), Fraction(0))
 
 
 def in_words(tasks: Fraction) -> str:
-    """Return a number of tasks in words."""
+    """Return a number of tasks as text, such as "1 task" or "3/2 tasks"."""
     return f"{tasks} task" if tasks == 1 else f"{tasks} tasks"

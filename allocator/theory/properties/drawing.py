@@ -1,4 +1,4 @@
-"""Random cases: few machines and users, small whole numbers."""
+"""Random cases with few machines, few users and small whole numbers."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -14,19 +14,19 @@ _RESOURCES = ("cpu", "mem", "gpu")
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """How large a case may be."""
+    """Upper limits for a random case."""
 
     users: int
     machines: int
     resources: int
     has: int
-    """Of one resource, on one machine."""
+    """Largest amount of one resource on one machine."""
     needs: int
-    """Of one resource, for one task."""
+    """Largest amount of one resource for one task."""
 
     @classmethod
     def of(cls, size: float) -> "Size":
-        """Return the size of cases from 0, the smallest, to 1."""
+        """Return the limits for a size from 0 (smallest) to 1."""
         return cls(
             users=2 + round(3 * size),
             machines=2 + round(2 * size),
@@ -36,13 +36,13 @@ class Size:
         )
 
 
-def draw(rng: Random, size: float, debts: bool) -> Case:  # noqa: FBT001 - Property.draw's
-    """Draw a case that is nothing but a problem."""
-    return Case(draw_problem(rng, Size.of(size), debts=debts))
+def draw(rng: Random, size: float, commitments: bool) -> Case:  # noqa: FBT001 - signature of Property.draw
+    """Draw a case that consists of a problem only."""
+    return Case(draw_problem(rng, Size.of(size), commitments=commitments))
 
 
-def draw_problem(rng: Random, size: Size, *, debts: bool) -> Problem:
-    """Draw machines that differ, and users that may use some of them."""
+def draw_problem(rng: Random, size: Size, *, commitments: bool) -> Problem:
+    """Draw different machines, and users that may use some of them."""
     resources = _RESOURCES[: rng.randint(1, size.resources)]
     machines = tuple(
         Machine(
@@ -59,7 +59,7 @@ def draw_problem(rng: Random, size: Size, *, debts: bool) -> Problem:
                 demand=draw_demand(rng, resources, size),
                 machines=draw_machines(rng, machines),
                 weight=Fraction(rng.choice((1, 1, 1, 2, 3))),
-                commitment=Fraction(rng.randrange(4), 4) if debts else Fraction(0),
+                commitment=Fraction(rng.randrange(4), 4) if commitments else Fraction(0),
             )
             for number in range(1, rng.randint(2, size.users) + 1)
         ),
@@ -67,7 +67,7 @@ def draw_problem(rng: Random, size: Size, *, debts: bool) -> Problem:
 
 
 def draw_demand(rng: Random, resources: Sequence[str], size: Size) -> dict[str, Fraction]:
-    """Draw what one task needs: not always of every resource, and of one at least."""
+    """Draw the demand of one task: often all resources, and at least one."""
     demand = {
         name: Fraction(rng.randint(1, size.needs) if rng.random() < 0.85 else 0)
         for name in resources
@@ -78,20 +78,21 @@ def draw_demand(rng: Random, resources: Sequence[str], size: Size) -> dict[str, 
 
 
 def draw_machines(rng: Random, machines: Sequence[Machine]) -> tuple[str, ...] | None:
-    """Draw constraints: names of one machine at least; None: all."""
+    """Draw placement constraints: the names of at least one machine, or None for all machines."""
     chosen = tuple(machine.name for machine in machines if rng.random() < 0.6)
     if len(chosen) == len(machines):
         return None
     return chosen or (rng.choice(machines).name,)
 
 
-def draw_with_pools(rng: Random, size: Size, *, debts: bool) -> Case:
-    """Draw a problem and divide its machines among users that can run something in their part.
+def draw_with_pools(rng: Random, size: Size, *, commitments: bool) -> Case:
+    """Draw a problem and divide its machines into pools of users.
 
-    Some machines belong to one user whole, others are cut at random.
+    Some machines belong entirely to one user; others are divided at random. Users that could run
+    nothing in their pool are removed.
     """
     while True:
-        problem = draw_problem(rng, size, debts=debts)
+        problem = draw_problem(rng, size, commitments=commitments)
         pools = _pools(rng, problem)
         alone = in_pools(problem, pools)
         owners = tuple(user for user in problem.users if alone[user.name])
@@ -103,15 +104,15 @@ def draw_with_pools(rng: Random, size: Size, *, debts: bool) -> Case:
 def _pools(rng: Random, problem: Problem) -> Mapping[str, Pool]:
     pools: dict[str, dict[str, dict[str, int]]] = {user.name: {} for user in problem.users}
     for machine in problem.machines:
-        here = [user.name for user in problem.users if user.may_use(machine)]
-        if not here:
+        allowed = [user.name for user in problem.users if user.may_use(machine)]
+        if not allowed:
             continue
         if rng.random() < 0.5:
-            whole = {name: int(amount) for name, amount in machine.resources.items()}
-            pools[rng.choice(here)][machine.name] = whole
+            resources = {name: int(amount) for name, amount in machine.resources.items()}
+            pools[rng.choice(allowed)][machine.name] = resources
         else:
             for name, amount in machine.resources.items():
                 for _unit in range(int(amount)):
-                    part = pools[rng.choice(here)].setdefault(machine.name, {})
-                    part[name] = part.get(name, 0) + 1
+                    amounts = pools[rng.choice(allowed)].setdefault(machine.name, {})
+                    amounts[name] = amounts.get(name, 0) + 1
     return pools

@@ -1,4 +1,4 @@
-"""Envy-freeness: nobody would run more on what another has (Definition 3, TSF paper)."""
+"""Envy-freeness: no user would run more tasks on another's allocation (TSF paper, Definition 3)."""
 
 from allocator.theory.divisible.optimum import DivisiblePolicy
 from allocator.theory.properties.case import Case, Property, Violation, in_words, proved
@@ -7,10 +7,13 @@ from allocator.theory.properties.use import luckiest
 
 
 def violation(policy: DivisiblePolicy, case: Case) -> Violation | None:
-    """Return an envious user: n_i < (w_i / w_j) · what i could run on what j has, somewhere.
+    """Return an envious user, or None.
+
+    User i envies user j if nᵢ < (wᵢ / wⱼ) · (tasks that i could run on the allocation of j) for
+    some placement.
 
     Raises:
-        UndecidedError: see `proved` and `best_placement`.
+        UndecidedError: As for `proved` and `best_placement`.
     """
     problem = case.problem
     allocation = proved(problem, policy)
@@ -18,9 +21,9 @@ def violation(policy: DivisiblePolicy, case: Case) -> Violation | None:
         has = allocation.tasks(user.name)
         for other in problem.users:
             scale = user.weight / other.weight
-            found = luckiest(allocation, other, user, more_than=has / scale)
-            if found is not None:
-                could = found.tasks * scale
+            envied_use = luckiest(allocation, other, user, more_than=has / scale)
+            if envied_use is not None:
+                could = envied_use.tasks * scale
                 scaled = "" if scale == 1 else ", scaled to its weight,"
                 text = (
                     f"{user.name} runs {in_words(has)}, and on what {other.name} has{scaled} "
@@ -32,8 +35,8 @@ def violation(policy: DivisiblePolicy, case: Case) -> Violation | None:
                     could,
                     text,
                     problem,
-                    placement=found.placement,
-                    certain=found.certain,
+                    placement=envied_use.placement,
+                    certain=envied_use.certain,
                 )
     return None
 

@@ -1,4 +1,4 @@
-"""Pareto optimality: nobody could run more without another running fewer (Definition 4)."""
+"""Pareto optimality: no user could run more without another running fewer (Definition 4)."""
 
 from fractions import Fraction
 
@@ -9,15 +9,19 @@ from allocator.theory.properties.placement import best_placement
 
 
 def violation(policy: DivisiblePolicy, case: Case) -> Violation | None:
-    """Return who could run more while all others run as much as they do.
+    """Return a user that could run more tasks while all other users keep theirs, or None.
 
     Raises:
-        UndecidedError: see `proved` and `best_placement`.
+        UndecidedError: As for `proved` and `best_placement`.
     """
     problem = case.problem
     allocation = proved(problem, policy)
-    has = {name: total(where) for name, where in allocation.placed.items()}
-    gains = {(u.name, m.name): Fraction(1) for u in problem.users for m in problem.machines}
+    has = {name: total(machines) for name, machines in allocation.placed.items()}
+    gains = {
+        (user.name, machine.name): Fraction(1)
+        for user in problem.users
+        for machine in problem.machines
+    }
     better = best_placement(problem, has, gains, or_more=True)
     for name, before in has.items():
         could = total(better[name])

@@ -1,4 +1,4 @@
-"""Where tasks may be: of all ways to run as many as everybody runs, one that gains most."""
+"""Choice of a placement: among all placements of given tasks, the one with the largest gain."""
 
 from collections.abc import Iterator, Mapping
 from fractions import Fraction
@@ -10,7 +10,7 @@ from allocator.theory.divisible.progressive_filling import solve
 from allocator.theory.properties.case import Placement, UndecidedError
 
 Gains: TypeAlias = Mapping[tuple[str, str], Fraction]
-"""Of a task, by user and machine; absent: 0."""
+"""Gain of one task by user and machine; 0 if absent."""
 
 _Row: TypeAlias = dict[int, Fraction]
 _Place: TypeAlias = tuple[ProblemUser, Machine]
@@ -21,16 +21,19 @@ _ZERO, _ONE = Fraction(0), Fraction(1)
 def best_placement(
     problem: Problem, tasks: Mapping[str, Fraction], gains: Gains, *, or_more: bool = False
 ) -> Placement:
-    """Return tasks by user and machine that gain as much as can be; proved in fractions.
+    """Return the placement with the largest total gain, proved in exact fractions.
 
     Args:
-        problem: Machines, and who may use them.
-        tasks: Of each user: so many as some placement has room for.
-        gains: Not negative.
-        or_more: Users may run more than that.
+        problem: The machines, and the users that may use them.
+        tasks: Number of tasks of each user; some placement must have capacity for them.
+        gains: Gains, not negative.
+        or_more: Whether users may run more tasks than given.
+
+    Returns:
+        Tasks by user and machine.
 
     Raises:
-        UndecidedError: no proof was found.
+        UndecidedError: No proof was found.
     """
     places = [
         (user, machine)
@@ -39,9 +42,9 @@ def best_placement(
         if user.may_use(machine) and user.fit(machine)
     ]
     constraints = [
-        *_of_users(problem, places, tasks, or_more=or_more),
-        *_of_machines(problem, places),
-        (_gained(places, gains), _ZERO),
+        *_user_constraints(problem, places, tasks, or_more=or_more),
+        *_machine_constraints(problem, places),
+        (_gain_constraint(places, gains), _ZERO),
     ]
     rows, bounds = ([*column] for column in zip(*constraints, strict=True))
     try:
@@ -57,19 +60,21 @@ def best_placement(
     return placed
 
 
-def _of_users(
+def _user_constraints(
     problem: Problem, places: list[_Place], tasks: Mapping[str, Fraction], *, or_more: bool
 ) -> Iterator[tuple[_Row, Fraction]]:
     for user in problem.users:
-        mine = dict.fromkeys((i for i, (owner, _m) in enumerate(places) if owner is user), _ONE)
-        if mine:
-            yield dict.fromkeys(mine, -_ONE), -tasks[user.name]
-            most = user.tasks if or_more else tasks[user.name]
-            if most is not None:
-                yield mine, most
+        columns = dict.fromkeys(
+            (i for i, (owner, _machine) in enumerate(places) if owner is user), _ONE
+        )
+        if columns:
+            yield dict.fromkeys(columns, -_ONE), -tasks[user.name]
+            maximum = user.tasks if or_more else tasks[user.name]
+            if maximum is not None:
+                yield columns, maximum
 
 
-def _of_machines(problem: Problem, places: list[_Place]) -> Iterator[tuple[_Row, Fraction]]:
+def _machine_constraints(problem: Problem, places: list[_Place]) -> Iterator[tuple[_Row, Fraction]]:
     for machine in problem.machines:
         for resource, amount in machine.resources.items():
             needs = {
@@ -81,6 +86,6 @@ def _of_machines(problem: Problem, places: list[_Place]) -> Iterator[tuple[_Row,
                 yield needs, amount * machine.count
 
 
-def _gained(places: list[_Place], gains: Gains) -> _Row:
+def _gain_constraint(places: list[_Place], gains: Gains) -> _Row:
     gained = ((i, gains.get((user.name, machine.name))) for i, (user, machine) in enumerate(places))
     return {i: -gain for i, gain in gained if gain} | {len(places): _ONE}

@@ -1,6 +1,6 @@
-"""Strategy-proofness where weights follow from pools: then a lie changes the weight as well.
+"""Strategy-proofness if weights follow from pools, so that a lie also changes the weight.
 
-Theorem 3 of the TSF paper is about this, Theorem 2 about weights that are given.
+This is Theorem 3 of the TSF paper. Theorem 2 assumes given weights.
 """
 
 from random import Random
@@ -13,28 +13,28 @@ from allocator.theory.properties.strategy_proofness import paying, problem_with,
 
 
 def violation(policy: DivisiblePolicy, case: Case) -> Violation | None:
-    """Return who runs more useful tasks by lying, about what it runs in its pool too.
+    """Return a user that runs more useful tasks by lying, also about its tasks in its pool.
 
     Raises:
-        UndecidedError: see `proved`.
+        UndecidedError: As for `proved`.
     """
     claimed, pools = case.lie, case.pools
     if claimed is None or pools is None:
         return None
     constrained = policy.name == "cdrf"
-    told = []
+    problems = []
     for problem in (case.problem, problem_with(case.problem, claimed)):
         alone = in_pools(problem, pools)
         if not all(alone.values()):
             return None
-        told.append(weighted(problem, alone, constrained=constrained))
-    truth, lie = told
+        problems.append(weighted(problem, alone, constrained=constrained))
+    truth, lie = problems
     return paying(policy, truth, lie, claimed)
 
 
-def _draw(rng: Random, size: float, debts: bool) -> Case:  # noqa: FBT001 - Property.draw's
-    of = Size.of(size)
-    return with_lie(rng, draw_with_pools(rng, of, debts=debts), of)
+def _draw(rng: Random, size: float, commitments: bool) -> Case:  # noqa: FBT001 - signature of Property.draw
+    limits = Size.of(size)
+    return with_lie(rng, draw_with_pools(rng, limits, commitments=commitments), limits)
 
 
 PROPERTY = Property(

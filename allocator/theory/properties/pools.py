@@ -1,8 +1,8 @@
-"""What users run in pools of their own, and the weights that follow from that.
+"""Tasks that users run in pools of their own, and the weights that follow from these tasks.
 
-Weights are kᵢ / hᵢ for a user that runs kᵢ tasks in its pool (Theorem 1 of the TSF paper), and
-kᵢ / gᵢ for CDRF, whose own theorem (15) says so. Where everybody has an equal part of every
-machine and may use all, Theorem 1 gives equal weights: the claim that is made for other policies.
+The weight is kᵢ / hᵢ for a user that runs kᵢ tasks in its pool (TSF paper, Theorem 1). For CDRF it
+is kᵢ / gᵢ, by the TSF paper's Theorem 15. If all users have an equal part of every machine and may
+use all machines, Theorem 1 gives equal weights, as assumed for other policies.
 """
 
 from collections.abc import Mapping
@@ -14,19 +14,19 @@ from allocator.theory.properties.case import Pool
 
 
 def in_pools(problem: Problem, pools: Mapping[str, Pool]) -> dict[str, Fraction]:
-    """Return kᵢ by user: how many tasks it runs in its pool, on machines that it may use."""
+    """Return kᵢ by user: the number of tasks in its pool, on machines that it may use."""
     return {user.name: _fit(user, pools.get(user.name, {}), problem) for user in problem.users}
 
 
 def weighted(problem: Problem, alone: Mapping[str, Fraction], *, constrained: bool) -> Problem:
-    """Return the problem with weights that follow from what users run in their pools.
+    """Return the problem with the weights that follow from the pools.
 
-    Only ratios of weights matter, so they are made whole numbers.
+    Only ratios of weights matter, so weights are scaled to whole numbers.
 
     Args:
-        problem: Who shares what; its weights do not count.
+        problem: The machines and users; its weights are ignored.
         alone: kᵢ by user, more than 0.
-        constrained: Monopolies know of constraints (Theorem 15).
+        constrained: Whether monopolies respect placement constraints (Theorem 15).
     """
     monopoly = problem.constrained_monopoly if constrained else problem.monopoly
     weights = [alone[user.name] / monopoly(user) for user in problem.users]
@@ -40,15 +40,15 @@ def weighted(problem: Problem, alone: Mapping[str, Fraction], *, constrained: bo
 
 
 def shown(pools: Mapping[str, Pool]) -> str:
-    """Return pools in words."""
-    return "; ".join(f"{owner}: {_shown(pool)}" for owner, pool in pools.items())
+    """Describe pools as text, such as "u1: 2 cpu and 1 mem of m1"."""
+    return "; ".join(f"{owner}: {_shown(amounts)}" for owner, amounts in pools.items())
 
 
 def _shown(pool: Pool) -> str:
     return ", ".join(
-        f"{' and '.join(f'{n} {name}' for name, n in parts.items() if n)} of {machine}"
-        for machine, parts in pool.items()
-        if any(parts.values())
+        f"{' and '.join(f'{n} {name}' for name, n in amounts.items() if n)} of {machine}"
+        for machine, amounts in pool.items()
+        if any(amounts.values())
     )
 
 

@@ -1,4 +1,4 @@
-"""Whether a policy does the same as another one."""
+"""Comparison of a policy with a reference policy."""
 
 from allocator.theory.divisible.optimum import DivisiblePolicy
 from allocator.theory.divisible.problem import Problem
@@ -8,14 +8,20 @@ from allocator.theory.properties.case import Violation, in_words, proved
 def differing(
     policy: DivisiblePolicy, reference: DivisiblePolicy, called: str, problem: Problem
 ) -> Violation | None:
-    """Return who runs more or fewer tasks than the reference would let it.
+    """Return a user whose number of tasks differs from the reference policy's, or None.
+
+    Args:
+        policy: The policy to test.
+        reference: The policy to compare with.
+        called: Name of the reference in the description.
+        problem: The machines and users.
 
     Raises:
-        UndecidedError: see `proved`.
+        UndecidedError: As for `proved`.
     """
-    ours, theirs = proved(problem, policy), proved(problem, reference)
-    for name in ours.placed:
-        has, instead = ours.tasks(name), theirs.tasks(name)
+    allocation, expected = proved(problem, policy), proved(problem, reference)
+    for name in allocation.placed:
+        has, instead = allocation.tasks(name), expected.tasks(name)
         if has != instead:
             text = f"{name} runs {in_words(has)}, and {instead} under {called}"
             return Violation(name, has, instead, text, problem)

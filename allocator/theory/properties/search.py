@@ -1,4 +1,4 @@
-"""A seeded search for the smallest case in which a policy lacks a property."""
+"""A seeded search for the smallest case in which a policy violates a property."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -27,22 +27,24 @@ PROPERTIES = (
     single_resource.PROPERTY,
     pooled_strategy_proofness.PROPERTY,
 )
-"""In the order of Table I of the TSF paper; the last one is of its Theorem 3."""
+"""All properties in the order of Table I of the TSF paper; the last property is Theorem 3 of that
+paper."""
 
 Watch: TypeAlias = Callable[[int, int], None]
-"""Told how many cases were tried, of how many."""
+"""Progress callback: receives the number of cases tried and the number of all cases."""
 
 
 @dataclass(frozen=True, slots=True)
 class PropertySearchOutcome:
-    """What a search has come to."""
+    """Result of a search."""
 
     tried: int
-    """Cases, up to the violation if there is one."""
+    """Number of cases tried; the search stops at a violation."""
     undecided: int
-    """Of these: the policy could not be asked, or nothing was proved."""
+    """Number of tried cases without an answer: the policy is not defined for them, or no proof was
+    found."""
     violation: Violation | None
-    """The smallest found: no simpler case next to it is one."""
+    """The smallest violation found: no simpler neighbouring case violates the property."""
 
 
 def search(
@@ -53,12 +55,18 @@ def search(
     seed: int,
     watch: Watch = lambda _tried, _of: None,
 ) -> PropertySearchOutcome:
-    """Draw cases, from small to large, until one violates the property; then make it smaller.
+    """Draw cases from small to large until a case violates the property; then simplify that case.
 
-    A violation for some placements of the tasks only is kept for when there is no better one.
+    A violation that holds for some placements only is reported only if no certain violation is
+    found. The same seed gives the same outcome. A case takes some milliseconds, and simplifying a
+    case takes some hundred cases.
 
-    The same seed gives the same outcome. A case takes some milliseconds, and making one smaller
-    takes some hundred cases.
+    Args:
+        policy: The policy to test.
+        wanted: The property to test.
+        trials: Maximum number of cases to draw.
+        seed: Seed of the random generator.
+        watch: Progress callback.
     """
     rng = Random(f"{seed} {wanted.name}")  # noqa: S311 - a search, not a secret
     undecided = 0
@@ -66,18 +74,18 @@ def search(
     for trial in range(trials):
         case = wanted.draw(rng, trial / trials, policy.remembers)
         try:
-            found = _violation(policy, wanted, case)
+            violation = _violation(policy, wanted, case)
         except UndecidedError:
             undecided += 1
             continue
         finally:
             watch(trial + 1, trials)
-        if found is not None and found.certain:
+        if violation is not None and violation.certain:
             return PropertySearchOutcome(
-                trial + 1, undecided, smallest(policy, wanted, case, found)
+                trial + 1, undecided, smallest(policy, wanted, case, violation)
             )
-        if found is not None and doubtful is None:
-            doubtful = case, found
+        if violation is not None and doubtful is None:
+            doubtful = case, violation
     return PropertySearchOutcome(
         trials, undecided, doubtful and smallest(policy, wanted, *doubtful)
     )
@@ -86,37 +94,39 @@ def search(
 def smallest(
     policy: DivisiblePolicy, wanted: Property, case: Case, violation: Violation
 ) -> Violation:
-    """Walk to simpler cases that violate the property too, until none is next to the last one.
+    """Move to simpler cases that violate the property until no neighbouring case does.
 
-    What is certain stays so.
+    A certain violation is never replaced by an uncertain one.
     """
     while True:
-        for other in simpler(case):
-            if extent(other) < extent(case):
+        for candidate in simpler(case):
+            if extent(candidate) < extent(case):
                 try:
-                    found = _violation(policy, wanted, other)
+                    simpler_violation = _violation(policy, wanted, candidate)
                 except UndecidedError:
                     continue
-                if found is not None and found.certain >= violation.certain:
-                    case, violation = other, found
+                if simpler_violation is not None and simpler_violation.certain >= violation.certain:
+                    case, violation = candidate, simpler_violation
                     break
         else:
             return violation
 
 
 def _violation(policy: DivisiblePolicy, wanted: Property, case: Case) -> Violation | None:
-    """Return what is wrong, if it is more than the policy's shares may be wrong by.
+    """Return the violation if it is larger than the possible error of the policy's shares.
 
     Raises:
-        UndecidedError: see `Property.violation`, or it is not.
+        UndecidedError: As for `Property.violation`, or the violation may be caused by rounding.
     """
-    found = wanted.violation(policy, case)
-    if found is None or not policy.coarse:
-        return found
-    if abs(found.instead - found.has) <= _DOUBT * policy.coarse * max(found.has, found.instead):
+    violation = wanted.violation(policy, case)
+    if violation is None or not policy.coarse:
+        return violation
+    if abs(violation.instead - violation.has) <= _ERROR_FACTOR * policy.coarse * max(
+        violation.has, violation.instead
+    ):
         raise UndecidedError("the violation is no larger than what rounding may have made")
-    return found
+    return violation
 
 
-_DOUBT = 20
-"""How much larger than the error of one share that of an optimum is taken to be at most."""
+_ERROR_FACTOR = 20
+"""Assumed maximum ratio of an optimum's error to the error of one share."""

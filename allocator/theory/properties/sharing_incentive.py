@@ -1,4 +1,4 @@
-"""Sharing incentive: nobody ran more tasks in a pool of its own (Definition 1 of the TSF paper).
+"""Sharing incentive: no user would run more tasks in a pool of its own (TSF paper, Definition 1).
 
 Pools are arbitrary, and weights follow from them.
 """
@@ -12,10 +12,10 @@ from allocator.theory.properties.pools import in_pools, shown, weighted
 
 
 def violation(policy: DivisiblePolicy, case: Case) -> Violation | None:
-    """Return who runs fewer tasks than in its pool.
+    """Return a user that runs fewer tasks than in its pool, or None.
 
     Raises:
-        UndecidedError: see `proved`.
+        UndecidedError: As for `proved`.
     """
     if case.pools is None:
         return None
@@ -35,8 +35,8 @@ def violation(policy: DivisiblePolicy, case: Case) -> Violation | None:
     return None
 
 
-def _draw(rng: Random, size: float, debts: bool) -> Case:  # noqa: FBT001 - Property.draw's
-    return draw_with_pools(rng, Size.of(size), debts=debts)
+def _draw(rng: Random, size: float, commitments: bool) -> Case:  # noqa: FBT001 - signature of Property.draw
+    return draw_with_pools(rng, Size.of(size), commitments=commitments)
 
 
 PROPERTY = Property(

@@ -1,4 +1,4 @@
-"""Simpler cases next to one: fewer users and machines, smaller numbers."""
+"""Simplification of cases: fewer users and machines, smaller numbers."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -13,31 +13,33 @@ _ZERO = Fraction(0)
 
 
 def simpler(case: Case) -> Iterator[Case]:
-    """Yield cases that differ from one in one respect, those that save most first."""
+    """Yield cases that differ from the given case in one respect, largest simplification first."""
     return filter(_makes_sense, chain.from_iterable(change(case) for change in _CHANGES))
 
 
 def extent(case: Case) -> tuple[int, int, int, int, Fraction]:
-    """Return what makes a case large: users, machines, resources, constraints, then numbers."""
+    """Return the size of a case: users, machines, resources, constraints, and sum of numbers."""
     problem = case.problem
-    told = [*problem.users, *_lies(case)]
-    numbers = sum(chain.from_iterable(m.resources.values() for m in problem.machines), _ZERO)
-    numbers += sum(chain.from_iterable(user.demand.values() for user in told), _ZERO)
-    numbers += sum((user.weight + user.commitment for user in told), _ZERO)
+    users = [*problem.users, *_lies(case)]
+    numbers = sum(
+        chain.from_iterable(machine.resources.values() for machine in problem.machines), _ZERO
+    )
+    numbers += sum(chain.from_iterable(user.demand.values() for user in users), _ZERO)
+    numbers += sum((user.weight + user.commitment for user in users), _ZERO)
     numbers += sum(
         amount
         for pool in (case.pools or {}).values()
         for parts in pool.values()
         for amount in parts.values()
     )
-    for lie in _lies(case):  # the fewer things are lied about, the better
+    for lie in _lies(case):  # a lie about fewer fields is simpler
         truth = _truth(case, lie)
         numbers += 10 * ((truth.demand != lie.demand) + (truth.machines != lie.machines))
     return (
         len(problem.users),
         len(problem.machines),
         len(problem.resources),
-        sum(user.machines is not None for user in told),
+        sum(user.machines is not None for user in users),
         numbers,
     )
 
@@ -46,7 +48,9 @@ def _without_a_user(case: Case) -> Iterator[Case]:
     for user in case.problem.users:
         if case.lie is None or case.lie.name != user.name:
             kept = tuple(other for other in case.problem.users if other is not user)
-            pools = case.pools and {n: pool for n, pool in case.pools.items() if n != user.name}
+            pools = case.pools and {
+                name: pool for name, pool in case.pools.items() if name != user.name
+            }
             problem = Problem.model_construct(machines=case.problem.machines, users=kept)
             yield replace(case, problem=problem, pools=pools)
 
@@ -56,18 +60,23 @@ def _without_a_machine(case: Case) -> Iterator[Case]:
         kept = tuple(other for other in case.problem.machines if other is not machine)
 
         def elsewhere(
-            user: ProblemUser, gone: str = machine.name, left: int = len(kept)
+            user: ProblemUser, gone: str = machine.name, remaining: int = len(kept)
         ) -> ProblemUser:
             if user.machines is None:
                 return user
             names = tuple(name for name in user.machines if name != gone)
-            return user.model_copy(update={"machines": None if len(names) == left else names})
+            return user.model_copy(update={"machines": None if len(names) == remaining else names})
 
         changed = _changed(case, kept, elsewhere)
         if case.pools is not None:
             gone = machine.name
             pools = {
-                n: {m: p for m, p in pool.items() if m != gone} for n, pool in case.pools.items()
+                owner: {
+                    machine_name: amounts
+                    for machine_name, amounts in pool.items()
+                    if machine_name != gone
+                }
+                for owner, pool in case.pools.items()
             }
             changed = replace(changed, pools=pools)
         yield changed
@@ -76,20 +85,24 @@ def _without_a_machine(case: Case) -> Iterator[Case]:
 def _without_a_resource(case: Case) -> Iterator[Case]:
     for gone in case.problem.resources:
 
-        def left(amounts: Mapping[str, Any], gone: str = gone) -> dict[str, Any]:
+        def without(amounts: Mapping[str, Any], gone: str = gone) -> dict[str, Any]:
             return {name: amount for name, amount in amounts.items() if name != gone}
 
         def needing(
-            user: ProblemUser, left: Callable[[Mapping[str, Any]], dict[str, Any]] = left
+            user: ProblemUser, without: Callable[[Mapping[str, Any]], dict[str, Any]] = without
         ) -> ProblemUser:
-            return user.model_copy(update={"demand": left(user.demand)})
+            return user.model_copy(update={"demand": without(user.demand)})
 
         machines = [
-            m.model_copy(update={"resources": left(m.resources)}) for m in case.problem.machines
+            machine.model_copy(update={"resources": without(machine.resources)})
+            for machine in case.problem.machines
         ]
         changed = _changed(case, machines, needing)
         if case.pools is not None:
-            pools = {n: {m: left(p) for m, p in pool.items()} for n, pool in case.pools.items()}
+            pools = {
+                owner: {machine_name: without(amounts) for machine_name, amounts in pool.items()}
+                for owner, pool in case.pools.items()
+            }
             changed = replace(changed, pools=pools)
         yield changed
 
@@ -97,7 +110,7 @@ def _without_a_resource(case: Case) -> Iterator[Case]:
 def _changed(
     case: Case, machines: Sequence[Machine], change: Callable[[ProblemUser], ProblemUser]
 ) -> Case:
-    """Return a case with other machines, and everybody and the lie changed."""
+    """Return a case with new machines, and with each user and the lie changed by `change`."""
     users = tuple(change(user) for user in case.problem.users)
     return replace(
         case,
@@ -110,29 +123,29 @@ def _with_smaller_pools(case: Case) -> Iterator[Case]:
     pools = case.pools or {}
     for owner, pool in pools.items():
         for machine, parts in pool.items():
-            for fewer in _less_of_one(parts):
+            for fewer in _with_one_amount_less(parts):
                 smaller = {**pool, machine: {name: int(amount) for name, amount in fewer.items()}}
                 yield replace(case, pools={**pools, owner: smaller})
 
 
 def _with_smaller_machines(case: Case) -> Iterator[Case]:
     machines, users = case.problem.machines, case.problem.users
-    for place, machine in enumerate(machines):
-        for resources in _less_of_one(machine.resources):
-            other = machine.model_copy(update={"resources": resources})
-            put = (*machines[:place], other, *machines[place + 1 :])
-            yield replace(case, problem=Problem.model_construct(machines=put, users=users))
+    for index, machine in enumerate(machines):
+        for resources in _with_one_amount_less(machine.resources):
+            smaller = machine.model_copy(update={"resources": resources})
+            changed = (*machines[:index], smaller, *machines[index + 1 :])
+            yield replace(case, problem=Problem.model_construct(machines=changed, users=users))
 
 
 def _with_smaller_users(case: Case) -> Iterator[Case]:
     machines, users = case.problem.machines, case.problem.users
-    for place, user in enumerate(users):
-        for changes in _less(user):
-            less = user.model_copy(update=changes)
-            everybody = (*users[:place], less, *users[place + 1 :])
-            problem = Problem.model_construct(machines=machines, users=everybody)
+    for index, user in enumerate(users):
+        for changes in _smaller_users(user):
+            smaller = user.model_copy(update=changes)
+            changed = (*users[:index], smaller, *users[index + 1 :])
+            problem = Problem.model_construct(machines=machines, users=changed)
             lie = case.lie
-            if lie is not None and lie.name == user.name:  # what is not lied about stays true
+            if lie is not None and lie.name == user.name:  # a field without a lie stays truthful
                 kept = {name: new for name, new in changes.items() if _same(user, lie, name)}
                 lie = lie.model_copy(update=kept)
             yield replace(case, problem=problem, lie=lie)
@@ -142,7 +155,7 @@ def _with_smaller_lies(case: Case) -> Iterator[Case]:
     for lie in _lies(case):
         truth = _truth(case, lie)
         truer: list[dict[str, Any]] = [{"demand": truth.demand}, {"machines": truth.machines}]
-        for changes in (*truer, *_less(lie)):
+        for changes in (*truer, *_smaller_users(lie)):
             if "weight" not in changes and "commitment" not in changes:
                 yield replace(case, lie=lie.model_copy(update=changes))
 
@@ -151,7 +164,7 @@ def _same(user: ProblemUser, lie: ProblemUser, field: str) -> bool:
     return bool(getattr(user, field) == getattr(lie, field))
 
 
-def _less(user: ProblemUser) -> Iterator[dict[str, Any]]:
+def _smaller_users(user: ProblemUser) -> Iterator[dict[str, Any]]:
     if user.machines is not None:
         yield {"machines": None}
     if user.weight > 1:
@@ -159,21 +172,21 @@ def _less(user: ProblemUser) -> Iterator[dict[str, Any]]:
         yield {"weight": user.weight - 1}
     if user.commitment:
         yield {"commitment": _ZERO}
-    for demand in _less_of_one(user.demand):
+    for demand in _with_one_amount_less(user.demand):
         yield {"demand": demand}
 
 
-def _less_of_one(amounts: Mapping[str, Any]) -> Iterator[dict[str, Fraction]]:
+def _with_one_amount_less(amounts: Mapping[str, Any]) -> Iterator[dict[str, Fraction]]:
     for name, amount in amounts.items():
-        for less in dict.fromkeys((0, 1, amount // 2, amount - 1)):
-            if 0 <= less < amount:
-                yield {**amounts, name: Fraction(less)}
+        for smaller in dict.fromkeys((0, 1, amount // 2, amount - 1)):
+            if 0 <= smaller < amount:
+                yield {**amounts, name: Fraction(smaller)}
 
 
 def _makes_sense(case: Case) -> bool:
-    """Return whether the case is one: its problem valid, and pools no more than there is."""
-    told = [*case.problem.users, *_lies(case)]
-    if not all(any(user.demand.values()) for user in told):
+    """Return whether the problem is valid and the pools are at most the machines' resources."""
+    users = [*case.problem.users, *_lies(case)]
+    if not all(any(user.demand.values()) for user in users):
         return False
     try:
         Problem(machines=case.problem.machines, users=case.problem.users)
@@ -182,9 +195,10 @@ def _makes_sense(case: Case) -> bool:
     except ValueError:
         return False
     return all(
-        sum(pool.get(m.name, {}).get(name, 0) for pool in (case.pools or {}).values()) <= amount
-        for m in case.problem.machines
-        for name, amount in m.resources.items()
+        sum(pool.get(machine.name, {}).get(name, 0) for pool in (case.pools or {}).values())
+        <= amount
+        for machine in case.problem.machines
+        for name, amount in machine.resources.items()
     )
 
 

@@ -1,4 +1,4 @@
-"""Single-machine fairness: on one machine it is DRF (Definition 5 of the TSF paper)."""
+"""Single-machine fairness: on one machine, the policy equals DRF (TSF paper, Definition 5)."""
 
 from dataclasses import replace
 from random import Random
@@ -10,10 +10,12 @@ from allocator.theory.properties.reduction import differing
 
 
 def violation(policy: DivisiblePolicy, case: Case) -> Violation | None:
-    """Return who runs more or less than DRF would let it; with debts, than SDRF would.
+    """Return a user that runs more or fewer tasks than under DRF, or None.
+
+    With commitments, the reference is SDRF.
 
     Raises:
-        UndecidedError: see `proved`.
+        UndecidedError: As for `proved`.
     """
     if len(case.problem.machines) > 1 or case.problem.machines[0].count > 1:
         return None
@@ -21,8 +23,8 @@ def violation(policy: DivisiblePolicy, case: Case) -> Violation | None:
     return differing(policy, reference, "SDRF" if policy.remembers else "DRF", case.problem)
 
 
-def _draw(rng: Random, size: float, debts: bool) -> Case:  # noqa: FBT001 - Property.draw's
-    return Case(draw_problem(rng, replace(Size.of(size), machines=1), debts=debts))
+def _draw(rng: Random, size: float, commitments: bool) -> Case:  # noqa: FBT001 - signature of Property.draw
+    return Case(draw_problem(rng, replace(Size.of(size), machines=1), commitments=commitments))
 
 
 PROPERTY = Property("single-machine", "on one machine it is DRF", _draw, violation)

@@ -1,4 +1,4 @@
-"""Single-resource fairness: with one resource it is CMMF (Definition 6 of the TSF paper)."""
+"""Single-resource fairness: with one resource, the policy equals CMMF (TSF paper, Definition 6)."""
 
 from dataclasses import replace
 from random import Random
@@ -10,10 +10,12 @@ from allocator.theory.properties.reduction import differing
 
 
 def violation(policy: DivisiblePolicy, case: Case) -> Violation | None:
-    """Return who runs more or less than CMMF would let it; debts count for both or none.
+    """Return a user that runs more or fewer tasks than under CMMF, or None.
+
+    Commitments count under both policies or under neither.
 
     Raises:
-        UndecidedError: see `proved`.
+        UndecidedError: As for `proved`.
     """
     if len(case.problem.resources) > 1:
         return None
@@ -21,8 +23,8 @@ def violation(policy: DivisiblePolicy, case: Case) -> Violation | None:
     return differing(policy, reference, "CMMF", case.problem)
 
 
-def _draw(rng: Random, size: float, debts: bool) -> Case:  # noqa: FBT001 - Property.draw's
-    return Case(draw_problem(rng, replace(Size.of(size), resources=1), debts=debts))
+def _draw(rng: Random, size: float, commitments: bool) -> Case:  # noqa: FBT001 - signature of Property.draw
+    return Case(draw_problem(rng, replace(Size.of(size), resources=1), commitments=commitments))
 
 
 PROPERTY = Property("single-resource", "with one resource it is CMMF", _draw, violation)

@@ -1,4 +1,4 @@
-"""Strategy-proofness: no lie about demand or constraints pays (Definition 2 of the TSF paper)."""
+"""Strategy-proofness: no lie about demand or constraints pays (TSF paper, Definition 2)."""
 
 from dataclasses import replace
 from fractions import Fraction
@@ -12,12 +12,13 @@ from allocator.theory.properties.use import luckiest
 
 
 def violation(policy: DivisiblePolicy, case: Case) -> Violation | None:
-    """Return who runs more useful tasks by lying: on machines it can use, with its real demand.
+    """Return a user that runs more useful tasks by lying, or None.
 
-    Weights are given, whatever users say (Theorem 2).
+    A task is useful with the user's real demand, on a machine that the user can use. Weights are
+    fixed, whatever users claim (Theorem 2).
 
     Raises:
-        UndecidedError: see `proved`.
+        UndecidedError: As for `proved`.
     """
     claimed = case.lie
     if claimed is None:
@@ -28,42 +29,42 @@ def violation(policy: DivisiblePolicy, case: Case) -> Violation | None:
 def paying(
     policy: DivisiblePolicy, problem: Problem, lie: Problem, claimed: ProblemUser
 ) -> Violation | None:
-    """Return what a lie gains, if it gains anything.
+    """Return the gain of a lie as a violation, or None if the lie gains nothing.
 
     Args:
-        policy: What shares.
-        problem: The truth.
-        lie: What the policy is told.
-        claimed: The liar in it.
+        policy: The policy to test.
+        problem: The true problem.
+        lie: The problem with the lie, as the policy sees it.
+        claimed: The liar as described by the lie.
 
     Raises:
-        UndecidedError: see `proved`.
+        UndecidedError: As for `proved`.
     """
     user = next(user for user in problem.users if user.name == claimed.name)
     has = proved(problem, policy).tasks(user.name)
     if has == user.tasks:
         return None
-    found = luckiest(proved(lie, policy), claimed, user, more_than=has)
-    if found is None:
+    use = luckiest(proved(lie, policy), claimed, user, more_than=has)
+    if use is None:
         return None
     text = (
-        f"{user.name} runs {in_words(has)}, and {found.tasks} "
+        f"{user.name} runs {in_words(has)}, and {use.tasks} "
         f"if it claims {_difference(user, claimed)}"
     )
     return Violation(
         user.name,
         has,
-        found.tasks,
+        use.tasks,
         text,
         problem,
         lie=lie,
-        placement=found.placement,
-        certain=found.certain,
+        placement=use.placement,
+        certain=use.certain,
     )
 
 
 def problem_with(problem: Problem, claimed: ProblemUser) -> Problem:
-    """Return the problem as it is if one user claims to be what it is not."""
+    """Return the problem with one user replaced by its false description."""
     return Problem(
         machines=problem.machines,
         users=tuple(claimed if user.name == claimed.name else user for user in problem.users),
@@ -71,14 +72,14 @@ def problem_with(problem: Problem, claimed: ProblemUser) -> Problem:
 
 
 def with_lie(rng: Random, case: Case, size: Size) -> Case:
-    """Let one user of a case lie about its demand, its constraints, or both."""
+    """Add a random lie of one user about its demand, its constraints, or both."""
     problem = case.problem
     user = rng.choice(problem.users)
     demand, machines = user.demand, user.machines
-    what = rng.randrange(3)
-    if what != 0:
+    choice = rng.randrange(3)
+    if choice != 0:
         machines = draw_machines(rng, problem.machines)
-    if what != 1:
+    if choice != 1:
         demand = _another_demand(rng, user, problem, size)
     claimed = user.model_copy(update={"demand": demand, "machines": machines})
     return replace(case, lie=claimed)
@@ -101,14 +102,14 @@ def _difference(user: ProblemUser, claimed: ProblemUser) -> str:
         needs = ", ".join(f"{amount} {name}" for name, amount in claimed.demand.items())
         parts.append(f"to need {needs}")
     if user.machines != claimed.machines:
-        where = "all machines" if claimed.machines is None else ", ".join(claimed.machines)
-        parts.append(f"to run on {where}")
+        machines = "all machines" if claimed.machines is None else ", ".join(claimed.machines)
+        parts.append(f"to run on {machines}")
     return " and ".join(parts)
 
 
-def _draw(rng: Random, size: float, debts: bool) -> Case:  # noqa: FBT001 - Property.draw's
-    of = Size.of(size)
-    return with_lie(rng, Case(draw_problem(rng, of, debts=debts)), of)
+def _draw(rng: Random, size: float, commitments: bool) -> Case:  # noqa: FBT001 - signature of Property.draw
+    limits = Size.of(size)
+    return with_lie(rng, Case(draw_problem(rng, limits, commitments=commitments)), limits)
 
 
 PROPERTY = Property(

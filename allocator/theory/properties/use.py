@@ -1,4 +1,4 @@
-"""Of what use to a user is what somebody with another demand was given."""
+"""Usefulness of one user's allocation to another user with a different demand."""
 
 from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
@@ -14,48 +14,56 @@ _ZERO, _ONE = Fraction(0), Fraction(1)
 
 @dataclass(frozen=True, slots=True)
 class Use:
-    """What can be run, and where everybody's tasks are then."""
+    """Tasks that a user could run on another user's allocation, with their placement."""
 
     tasks: Fraction
     placement: Placement
     certain: bool
-    """It is more wherever tasks are."""
+    """True if the user could run more than the threshold for every placement."""
 
 
 def luckiest(
     allocation: Allocation, owner: ProblemUser, user: ProblemUser, *, more_than: Fraction
 ) -> Use | None:
-    """Return how many tasks a user can run on what another was given, if it is more than so many.
+    """Return how many tasks a user could run on another user's allocation, or None.
 
-    On each machine the owner has what its tasks there need. It is of use where the user may run
-    tasks, as far as the scarcest of what a task of it needs goes. If the policy leaves open where
-    tasks are, the placement counts that is of most use.
+    On each machine, the owner's allocation is the demand of its tasks there. The user can run tasks
+    on the machines that it may use, limited by the scarcest resource. If the policy does not fix
+    the placement, the most useful placement counts.
+
+    Args:
+        allocation: The allocation of all users.
+        owner: The user whose allocation is compared.
+        user: The user that would run tasks on it.
+        more_than: Threshold; the result is None if the user could not run more tasks.
 
     Raises:
-        UndecidedError: see `best_placement`.
+        UndecidedError: As for `best_placement`.
     """
-    part = min(
+    tasks_per_task = min(
         owner.demand.get(name, _ZERO) / amount for name, amount in user.demand.items() if amount
     )
-    if part * allocation.tasks(owner.name) <= more_than:
+    if tasks_per_task * allocation.tasks(owner.name) <= more_than:
         return None
     useful = {m.name for m in allocation.problem.machines if user.may_use(m)}
     if not allocation.movable:
-        found = part * _on(useful, allocation.placed[owner.name])
-        return Use(found, allocation.placed, certain=True) if found > more_than else None
-    best = _with_most_on(useful, owner, allocation)
-    found = part * _on(useful, best[owner.name])
-    if found <= more_than:
+        tasks = tasks_per_task * _tasks_on(useful, allocation.placed[owner.name])
+        return Use(tasks, allocation.placed, certain=True) if tasks > more_than else None
+    best = _placement_with_most_on(useful, owner, allocation)
+    tasks = tasks_per_task * _tasks_on(useful, best[owner.name])
+    if tasks <= more_than:
         return None
     useless = {m.name for m in allocation.problem.machines} - useful
-    worst = _with_most_on(useless, owner, allocation)
-    return Use(found, best, certain=part * _on(useful, worst[owner.name]) > more_than)
+    worst = _placement_with_most_on(useless, owner, allocation)
+    return Use(
+        tasks, best, certain=tasks_per_task * _tasks_on(useful, worst[owner.name]) > more_than
+    )
 
 
-def _with_most_on(
+def _placement_with_most_on(
     machines: AbstractSet[str], owner: ProblemUser, allocation: Allocation
 ) -> Placement:
-    """Return a placement with as much of a user's on some machines as can be."""
+    """Return a placement that maximises the owner's tasks on the given machines."""
     return best_placement(
         allocation.problem,
         {name: allocation.tasks(name) for name in allocation.placed},
@@ -63,5 +71,5 @@ def _with_most_on(
     )
 
 
-def _on(machines: AbstractSet[str], where: Mapping[str, Fraction]) -> Fraction:
-    return sum((tasks for machine, tasks in where.items() if machine in machines), _ZERO)
+def _tasks_on(machines: AbstractSet[str], placed: Mapping[str, Fraction]) -> Fraction:
+    return sum((tasks for machine, tasks in placed.items() if machine in machines), _ZERO)
