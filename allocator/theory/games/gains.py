@@ -1,4 +1,4 @@
-"""How much a liar can gain, by how long a policy remembers, how many share, and what they share."""
+"""Largest gain of a liar by decay, number of users and number of resources."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -11,15 +11,15 @@ from allocator.theory.games.search import Climbed, Effort, climb
 
 @dataclass(frozen=True, slots=True)
 class GainCell:
-    """A search: games of three users and three stages, each played at most `longest` times."""
+    """One search among games of three users and three stages."""
 
     policy: str
     resources: int
     members: int
-    """n: with those that never want anything."""
+    """n: number of users, including idle users."""
     delta: Fraction
     longest: int
-    """How many times in a row a stage may be played."""
+    """Maximum number of times that a stage may be played in a row."""
 
 
 _STAGES = 3
@@ -33,10 +33,17 @@ def cells(
     deltas: Sequence[Fraction],
     longest: int,
 ) -> list[GainCell]:
-    """Return all combinations, in the order in which they are searched.
+    """Return all combinations in the order in which they are searched.
+
+    Args:
+        policies: Names of policies.
+        resources: Numbers of resources.
+        members: Numbers of users, including idle users.
+        deltas: Decay factors δ.
+        longest: Maximum number of times that a stage may be played in a row.
 
     Raises:
-        ValueError: there are fewer members than players, or no such policy.
+        ValueError: A number of members is less than the number of players, or a policy is unknown.
     """
     for n in members:
         if n < _PLAYERS:
@@ -54,10 +61,10 @@ def cells(
 
 
 def gains(
-    asked: Sequence[GainCell], effort: Effort, watch: Callable[[int, int], None]
+    requested: Sequence[GainCell], effort: Effort, watch: Callable[[int, int], None]
 ) -> Iterator[tuple[GainCell, Climbed]]:
-    """Yield each cell with the worst game found; `watch` is told how many cells are done."""
-    for done, cell in enumerate(asked):
+    """Yield each cell with the worst game found; `watch` receives the number of finished cells."""
+    for done, cell in enumerate(requested):
         yield (
             cell,
             climb(
@@ -73,4 +80,4 @@ def gains(
                 ),
             ),
         )
-        watch(done + 1, len(asked))
+        watch(done + 1, len(requested))

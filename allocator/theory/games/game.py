@@ -1,4 +1,4 @@
-"""A repeated game: what users need in each stage, what they claim, and how the past counts."""
+"""A repeated game: users' needs and claims in each stage, and the weight of past stages."""
 
 from collections import Counter
 from collections.abc import Mapping
@@ -11,9 +11,9 @@ from pydantic import AfterValidator, Field, model_validator
 from allocator.theory.divisible.content import Amount, FileModel, Name, Positive, validated
 
 Vector: TypeAlias = tuple[Fraction, ...]
-"""By resource, as fractions of what there is."""
+"""Amounts by resource, as fractions of capacity."""
 Plan: TypeAlias = tuple[Vector, ...]
-"""By stage."""
+"""Vectors by stage."""
 
 
 def _at_most_one(value: Fraction) -> Fraction:
@@ -39,39 +39,40 @@ class Player(FileModel):
 
     name: Name
     needs: Stages
-    """θ_ir: by stage, what is of use to it; a resource that is absent: nothing of it."""
+    """θ_ir: useful amounts by stage and resource; an absent resource counts as 0."""
     claims: Stages | None = None
-    """θ̂_ir: what it says; None: the truth."""
+    """θ̂_ir: claimed amounts by stage and resource; None means the truth."""
     weight: Positive = Fraction(1)
 
 
 class Game(FileModel):
-    """Users who share all resources, of each of which there is 1, in stage after stage."""
+    """Users that share all resources, stage after stage; the capacity of each resource is 1."""
 
     users: Annotated[tuple[Player, ...], Field(min_length=1)]
     idle: Annotated[int, Field(ge=0, strict=True)] = 0
-    """Users of weight 1 that never want anything; they count in n, so in what users may have."""
+    """Number of users of weight 1 that never need anything; they count in n and so lower
+    entitlements."""
     delta: Discount = Fraction(1, 2)
-    """δ: how much of a commitment is left after a stage (Eq. 6)."""
+    """δ: fraction of a commitment that remains after a stage (Eq. 6)."""
     patience: Part = Fraction(9, 10)
-    """δ_i: what a stage later is worth (Eq. 3)."""
+    """δ_i: value of the next stage relative to the present stage (Eq. 3)."""
     alpha: Part = Fraction(0)
-    """Part of its entitlement that a user is guaranteed, under dynamic-drf and dynamic-mmf."""
+    """Fraction of its entitlement that a user is guaranteed under dynamic-drf and dynamic-mmf."""
     lengths: tuple[Length, ...] = ()
-    """How many times in a row each stage is played; empty: each stage once."""
+    """Number of times that each stage is played in a row; empty means once each."""
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
-        for name, times in Counter(user.name for user in self.users).items():
-            if times > 1:
-                raise ValueError(f"users: {times} have the name {name!r}; one may")
+        for name, count in Counter(user.name for user in self.users).items():
+            if count > 1:
+                raise ValueError(f"users: {count} have the name {name!r}; one may")
         stages = len(self.users[0].needs)
-        for place, user in enumerate(self.users):
+        for index, user in enumerate(self.users):
             for table in ("needs", "claims"):
-                told = getattr(user, table)
-                if told is not None and len(told) != stages:
+                plan = getattr(user, table)
+                if plan is not None and len(plan) != stages:
                     raise ValueError(
-                        f"users[{place}].{table}: {len(told)} stages, and {self.users[0].name!r} "
+                        f"users[{index}].{table}: {len(plan)} stages, and {self.users[0].name!r} "
                         f"needs something in {stages}; all must have the same"
                     )
         if self.lengths and len(self.lengths) != stages:
@@ -95,54 +96,54 @@ class Game(FileModel):
 
     @property
     def stages(self) -> int:
-        """Number of stages; a stage that is played several times in a row counts once."""
+        """Number of stages; a stage played several times in a row counts once."""
         return len(self.users[0].needs)
 
     @property
     def times(self) -> tuple[int, ...]:
-        """Return how many times in a row each stage is played."""
+        """Number of times that each stage is played in a row."""
         return self.lengths or (1,) * self.stages
 
     @property
     def duration(self) -> int:
-        """Return how many times a stage is played in the whole game."""
+        """Total number of stages played in the game, repetitions included."""
         return sum(self.times)
 
     @cached_property
     def entitlements(self) -> Vector:
-        """e_i: what each user may have without owing anything."""
+        """e_i: fraction of each resource to which each user is entitled."""
         total = sum((user.weight for user in self.users), Fraction(self.idle))
         return tuple(user.weight / total for user in self.users)
 
     @cached_property
     def truth(self) -> tuple[Plan, ...]:
-        """The needs of each user, each time that a stage is played."""
+        """Needs of each user for each stage played."""
         return tuple(self._plan(user.needs) for user in self.users)
 
     @cached_property
     def told(self) -> tuple[Plan, ...]:
-        """The claims of each user, each time that a stage is played."""
+        """Claims of each user for each stage played."""
         return tuple(self._plan(user.claims or user.needs) for user in self.users)
 
     def _plan(self, stages: Stages) -> Plan:
         return tuple(
             vector
-            for stage, times in zip(stages, self.times, strict=True)
-            for vector in (tuple(stage.get(r, Fraction(0)) for r in self.resources),) * times
+            for stage, repetitions in zip(stages, self.times, strict=True)
+            for vector in (tuple(stage.get(r, Fraction(0)) for r in self.resources),) * repetitions
         )
 
 
 def read_game(content: Mapping[str, Any]) -> Game:
-    """Make a game of what a game file holds.
+    """Build a game from the content of a game file.
 
     Raises:
-        ValueError: something in it cannot be used; the message says where, what and why.
+        ValueError: A value is invalid; the message names the place, the value and the reason.
     """
     return validated(Game, content)
 
 
 def file_of(game: Game) -> dict[str, Any]:
-    """Return what a game file of this game holds, with numbers as near as TOML can write them."""
+    """Return the content of a game file, with numbers rounded to floating point."""
     content: dict[str, Any] = {
         "idle": game.idle,
         "delta": float(game.delta),

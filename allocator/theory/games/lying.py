@@ -1,4 +1,4 @@
-"""The lies that a user of a game may tell, and the best of them that is found."""
+"""Lies of a user in a game, and the best lie found."""
 
 from collections.abc import Iterator
 from fractions import Fraction
@@ -13,10 +13,15 @@ _ROUNDS = 2
 
 
 def best_lie(policy: GamePolicy, game: Game, number: int) -> Game | None:
-    """Return the game with the best claims of a user that are found; None: no lie pays.
+    """Return the game with the best claims found for a user, or None if no lie pays.
 
-    Stage after stage, twice, every other claim is tried and the best one kept: less of all, nothing
-    (in all stages: to stay away), more, other ratios, and to hold on to what it needed last.
+    The search makes at most two passes through the stages. For each stage it tries these claims and
+    keeps the best:
+
+    * a fraction of all needs, or nothing (in all stages, this means staying away),
+    * larger amounts,
+    * other ratios of resources,
+    * the needs of the previous stage, if the user needs nothing.
     """
     best: Stages = game.users[number].needs
     gained = truthful = worth(game, number, play(policy, game, game.truth))
@@ -36,17 +41,17 @@ def best_lie(policy: GamePolicy, game: Game, number: int) -> Game | None:
 
 def _claims(game: Game, number: int, stage: int) -> Iterator[dict[str, Fraction]]:
     needs = game.users[number].needs
-    true = needs[stage]
-    if not any(true.values()):
+    truth = needs[stage]
+    if not any(truth.values()):
         if stage and needs[stage - 1]:
             yield needs[stage - 1]
         return
     for part in _PARTS:
-        yield {name: part * amount for name, amount in true.items()} if part else {}
-    most = max(true.values())
-    for factor in {min(Fraction(2), 1 / most), 1 / most} - {Fraction(1)}:
-        yield {name: factor * amount for name, amount in true.items()}
-    if len(true) > 1:
-        for name, amount in true.items():
-            for other in {most, amount / 2} - {amount}:
-                yield {**true, name: other}
+        yield {name: part * amount for name, amount in truth.items()} if part else {}
+    largest = max(truth.values())
+    for factor in {min(Fraction(2), 1 / largest), 1 / largest} - {Fraction(1)}:
+        yield {name: factor * amount for name, amount in truth.items()}
+    if len(truth) > 1:
+        for name, amount in truth.items():
+            for changed in {largest, amount / 2} - {amount}:
+                yield {**truth, name: changed}

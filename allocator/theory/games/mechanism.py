@@ -1,4 +1,4 @@
-"""A repeated game played in exact fractions, and what it is worth to users."""
+"""A repeated game played in exact fractions, and its value to each user."""
 
 from collections.abc import Sequence
 from fractions import Fraction
@@ -9,26 +9,29 @@ from allocator.theory.games.policies import GamePolicy
 from allocator.theory.incentives.mechanism import Claim, share_epoch
 
 Held: TypeAlias = list[tuple[Vector, ...]]
-"""o_ir: by stage, user and resource; a stage appears as many times as it is played."""
+"""o_ir: allocations by stage, user and resource; a repeated stage appears once for each
+repetition."""
 
 _ZERO, _ONE = Fraction(0), Fraction(1)
 
 
 def play(policy: GamePolicy, game: Game, plans: Sequence[Plan]) -> Held:
-    """Return what users hold each time that a stage is played (SDRF: Eq. 10 and 6, in order).
+    """Return the users' allocations in each stage played (SDRF: Eq. 10 and 6, in this order).
 
-    In a stage the shares of all, each on top of what the memory says it has had, are raised
-    together from the lowest; who has what it claims stops, and so does who needs a resource that is
-    used up. Where all need something of everything this is Eq. 10; where not, those who need
-    nothing of what is used up go on.
+    Within a stage, all shares are raised together, lowest first. Each share includes the value that
+    the policy's memory adds for earlier stages. A user stops at its claim, or when a resource that
+    it needs is exhausted.
+
+    If all users need some of every resource, this is Eq. 10. Otherwise, users that need nothing of
+    the exhausted resource continue.
 
     Args:
-        policy: What is remembered, and which share is compared.
-        game: Users, and how long they remember.
-        plans: What each user claims, each time that a stage is played.
+        policy: The policy, which defines its memory and the share that it compares.
+        game: The users and the decay factor.
+        plans: Claims of each user for each stage played.
 
     Raises:
-        ValueError: the policy shares one resource, and a user claims others but none of it.
+        ValueError: The policy shares one resource, and a user claims only other resources.
     """
     memory = policy.memory(game)
     held: Held = []
@@ -38,29 +41,29 @@ def play(policy: GamePolicy, game: Game, plans: Sequence[Plan]) -> Held:
             for user, plan in enumerate(plans)
             if any(plan[stage])
         }
-        got = dict(zip(claims, share_epoch(list(claims.values()), _ONE), strict=True))
-        now = tuple(
-            tuple(got[user] / claims[user].demand * amount for amount in plan[stage])
-            if user in got
+        received = dict(zip(claims, share_epoch(list(claims.values()), _ONE), strict=True))
+        allocations = tuple(
+            tuple(received[user] / claims[user].demand * amount for amount in plan[stage])
+            if user in received
             else (_ZERO,) * len(game.resources)
             for user, plan in enumerate(plans)
         )
-        memory.learn(now)
-        held.append(now)
+        memory.learn(allocations)
+        held.append(allocations)
     return held
 
 
-def _claim(policy: GamePolicy, game: Game, user: int, wants: Vector, before: Fraction) -> Claim:
-    share = policy.measure(wants)
+def _claim(policy: GamePolicy, game: Game, user: int, claimed: Vector, before: Fraction) -> Claim:
+    share = policy.measure(claimed)
     if not share:
         raise ValueError(
             f"{policy.name} shares {game.resources[0]!r}, and {game.users[user].name!r} claims "
             "others but none of it"
         )
     entitled = game.entitlements[user]
-    guaranteed = game.alpha * entitled * share / max(wants) if policy.guarantees else _ZERO
+    guaranteed = game.alpha * entitled * share / max(claimed) if policy.guarantees else _ZERO
     return Claim(
-        ratios={str(r): amount / share for r, amount in enumerate(wants) if amount},
+        ratios={str(r): amount / share for r, amount in enumerate(claimed) if amount},
         demand=share,
         weight=game.users[user].weight,
         before=before,
@@ -69,15 +72,15 @@ def _claim(policy: GamePolicy, game: Game, user: int, wants: Vector, before: Fra
 
 
 def utility(needs: Vector, holds: Vector) -> Fraction:
-    """Return what an allocation is worth in a stage: useful dominant share (Eq. 2)."""
+    """Return the value of an allocation in one stage: the useful dominant share (Eq. 2)."""
     parts = [have / need for have, need in zip(holds, needs, strict=True) if need]
     return max(needs) * min(*parts, _ONE) if parts else _ZERO
 
 
 def worth(game: Game, user: int, held: Held) -> Fraction:
-    """Return what a user gets of it all, later stages discounted (Eq. 3)."""
+    """Return a user's total value of all stages, with later stages discounted (Eq. 3)."""
     total, value = _ZERO, _ONE
-    for needs, now in zip(game.truth[user], held, strict=True):
-        total += value * utility(needs, now[user])
+    for needs, allocations in zip(game.truth[user], held, strict=True):
+        total += value * utility(needs, allocations[user])
         value *= game.patience
     return total

@@ -1,4 +1,4 @@
-"""What policies remember from stage to stage, and by which share they compare users."""
+"""Policies of repeated games: memory of past stages, and the share that a policy compares."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -11,65 +11,73 @@ _ZERO = Fraction(0)
 
 
 class PolicyMemory(Protocol):
-    """What a policy knows of the stages before; it counts as held already in this one."""
+    """A policy's memory of earlier stages, as shares that count as already held."""
 
     def before(self, user: int) -> Fraction:
-        """Return what a user is taken to have before it is allocated anything."""
+        """Return the share that counts as held by a user before the stage's allocation."""
 
     def learn(self, held: Sequence[Vector]) -> None:
-        """Remember a stage: what each user held of each resource."""
+        """Record a stage.
+
+        Args:
+            held: Amount of each resource that each user held.
+        """
 
 
 @dataclass(frozen=True, slots=True)
 class GamePolicy:
-    """A policy of repeated games: a share of users, raised together, over a memory."""
+    """A policy of repeated games: a share that is raised for all users together, and a memory."""
 
     name: str
     measure: Callable[[Vector], Fraction]
-    """The share of a user that holds this; what is compared."""
+    """Function from an allocation to the share that the policy compares."""
     memory: Callable[[Game], PolicyMemory]
     guarantees: bool = False
-    """Users have α times their entitlement whatever they had before."""
+    """True if each user is guaranteed α times its entitlement regardless of earlier stages."""
 
 
 class _Commitments:
-    """A commitment for each resource; the largest counts (SDRF, Eq. 6, 7 and 9)."""
+    """A commitment for each resource; the largest one counts (SDRF, Eq. 6, 7 and 9)."""
 
     def __init__(self, game: Game) -> None:
         self._delta = game.delta
-        self._entitled = game.entitlements
-        self._owed = [[_ZERO] * len(game.resources) for _ in game.users]
+        self._entitlements = game.entitlements
+        self._commitments = [[_ZERO] * len(game.resources) for _ in game.users]
 
     def before(self, user: int) -> Fraction:
-        return max(self._owed[user], default=_ZERO)
+        return max(self._commitments[user], default=_ZERO)
 
     def learn(self, held: Sequence[Vector]) -> None:
-        for owes, holds, entitled in zip(self._owed, held, self._entitled, strict=True):
+        for commitments, holds, entitled in zip(
+            self._commitments, held, self._entitlements, strict=True
+        ):
             for r, amount in enumerate(holds):
-                over = max(amount - entitled, _ZERO)
-                owes[r] = self._delta * owes[r] + (1 - self._delta) * over
+                overuse = max(amount - entitled, _ZERO)
+                commitments[r] = self._delta * commitments[r] + (1 - self._delta) * overuse
 
 
 class _ShareCommitments:
-    """One commitment, for over-use of the share itself (Stateful TSF)."""
+    """One commitment for each user, for overuse of the share itself (Stateful TSF)."""
 
     def __init__(self, game: Game) -> None:
         self._delta = game.delta
-        self._entitled = game.entitlements
-        self._owed = [_ZERO] * len(game.users)
+        self._entitlements = game.entitlements
+        self._commitments = [_ZERO] * len(game.users)
 
     def before(self, user: int) -> Fraction:
-        return self._owed[user]
+        return self._commitments[user]
 
     def learn(self, held: Sequence[Vector]) -> None:
-        for user, (holds, entitled) in enumerate(zip(held, self._entitled, strict=True)):
-            over = max(dominant(holds) - entitled, _ZERO)
-            self._owed[user] = self._delta * self._owed[user] + (1 - self._delta) * over
+        for user, (holds, entitled) in enumerate(zip(held, self._entitlements, strict=True)):
+            overuse = max(dominant(holds) - entitled, _ZERO)
+            self._commitments[user] = (
+                self._delta * self._commitments[user] + (1 - self._delta) * overuse
+            )
 
 
 @dataclass(slots=True)
 class _Totals:
-    """All that users ever had by some measure (Dynamic DRF)."""
+    """Undecayed sum of each user's past shares (Dynamic DRF)."""
 
     measure: Callable[[Vector], Fraction]
     had: list[Fraction]
@@ -83,9 +91,9 @@ class _Totals:
 
 
 class _DecayedUse:
-    """What users had, each stage back counting δ times as much (Slurm, Kueue, Volcano, HTCondor).
+    """Past use in which each stage back counts δ times as much (Slurm, Kueue, Volcano, HTCondor).
 
-    Those who are raised together have used the same, decayed, when the stage is over.
+    Users that are raised together have equal decayed use at the end of the stage.
     """
 
     def __init__(self, measure: Callable[[Vector], Fraction], game: Game) -> None:
@@ -102,7 +110,7 @@ class _DecayedUse:
 
 
 def dominant(holds: Vector) -> Fraction:
-    """Return the largest share of a resource."""
+    """Return the largest share of any resource."""
     return max(holds, default=_ZERO)
 
 
@@ -117,7 +125,7 @@ def together(holds: Vector) -> Fraction:
 
 
 def _nothing(_holds: Vector) -> Fraction:
-    """Return what counts of the past where each stage is played for itself."""
+    """Return 0: past stages do not count."""
     return _ZERO
 
 
@@ -142,20 +150,21 @@ POLICIES: Mapping[str, GamePolicy] = {
         GamePolicy("volcano", first, _decayed(first)),
     )
 }
-"""By name. With one resource sdrf is the paper's SMMF, drf is MMF, dynamic-drf is dynamic-mmf.
+"""Policies by name.
 
-Played in stages, slurm-fair-tree and htcondor are volcano, and karma is dynamic-mmf.
+With one resource, sdrf is the paper's SMMF, drf is MMF, and dynamic-drf is dynamic-mmf. In stages,
+slurm-fair-tree and htcondor equal volcano, and karma equals dynamic-mmf.
 """
 
 
 def policy_of(name: str) -> GamePolicy:
-    """Return a policy by its name.
+    """Return the policy with a given name.
 
     Raises:
-        ValueError: there is none.
+        ValueError: No policy has this name.
     """
     try:
         return POLICIES[name]
     except KeyError:
-        there = ", ".join(sorted(POLICIES))
-        raise ValueError(f"no game of policy {name!r} is known; there are: {there}") from None
+        known = ", ".join(sorted(POLICIES))
+        raise ValueError(f"no game of policy {name!r} is known; there are: {known}") from None

@@ -1,4 +1,4 @@
-"""What should hold of a game over time, and who has a reason to complain."""
+"""Properties of policies in games over time, and functions that find violations."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -13,33 +13,33 @@ _ZERO, _ONE = Fraction(0), Fraction(1)
 
 @dataclass(frozen=True, slots=True)
 class Violation:
-    """Somebody for whom a property does not hold."""
+    """A user whose result violates a property."""
 
     user: str
     has: Fraction
-    """What it gets."""
+    """The user's actual value."""
     instead: Fraction
-    """What it could get, or should have: more."""
+    """The larger value that the user could or should get."""
     text: str
-    """The same in words."""
+    """Description of the violation."""
 
 
 @dataclass(frozen=True, slots=True)
 class TimeProperty:
-    """What should hold of a policy in every game."""
+    """A property that a policy should have in every game."""
 
     name: str
     claim: str
-    """In one sentence."""
+    """The property in one sentence."""
     complaint: Callable[[GamePolicy, Game], Violation | None]
-    """Return what is wrong in a game; None: nothing."""
+    """Return the violation in a game, or None."""
     about_lies: bool = False
     one_resource: bool = False
-    """It is defined for games with one resource only."""
+    """True if the property is defined only for games with one resource."""
 
 
 def lie_pays(policy: GamePolicy, game: Game) -> Violation | None:
-    """Return who gets more when it says what it says than when all tell the truth (Eq. 3)."""
+    """Return a user that gets more with its claims than if all users tell the truth (Eq. 3)."""
     truthful, lying = play(policy, game, game.truth), play(policy, game, game.told)
     for number, user in enumerate(game.users):
         if user.claims is not None:
@@ -51,7 +51,7 @@ def lie_pays(policy: GamePolicy, game: Game) -> Violation | None:
 
 
 def alone_is_better(policy: GamePolicy, game: Game) -> Violation | None:
-    """Return who would have got more over time on a part of its own, as large as it may have."""
+    """Return a user that would get more over time on a fixed part equal to its entitlement."""
     held = play(policy, game, game.truth)
     for number, user in enumerate(game.users):
         part = (game.entitlements[number],) * len(game.resources)
@@ -64,19 +64,24 @@ def alone_is_better(policy: GamePolicy, game: Game) -> Violation | None:
 
 
 def envies(policy: GamePolicy, game: Game) -> Violation | None:
-    """Return who would have got more, over time, with what another had, scaled to its weight."""
+    """Return a user that would get more over time from another user's allocations.
+
+    The other user's allocations are scaled by the ratio of the weights.
+    """
     held = play(policy, game, game.truth)
     for number, user in enumerate(game.users):
         has = worth(game, number, held)
-        for other, rival in enumerate(game.users):
-            scale = user.weight / rival.weight
-            theirs: Held = [
-                (tuple(scale * amount for amount in now[other]),) * len(now) for now in held
+        for other_number, other_user in enumerate(game.users):
+            scale = user.weight / other_user.weight
+            other_held: Held = [
+                (tuple(scale * amount for amount in held_in_stage[other_number]),)
+                * len(held_in_stage)
+                for held_in_stage in held
             ]
-            instead = worth(game, number, theirs)
+            instead = worth(game, number, other_held)
             if instead > has:
                 text = (
-                    f"{user.name} gets {_number(has)}; what {rival.name} had is worth "
+                    f"{user.name} gets {_number(has)}; what {other_user.name} had is worth "
                     f"{_number(instead)} to it"
                 )
                 return Violation(user.name, has, instead, text)
@@ -84,31 +89,35 @@ def envies(policy: GamePolicy, game: Game) -> Violation | None:
 
 
 def cannot_recoup(policy: GamePolicy, game: Game) -> Violation | None:
-    """Return a lender that goes short beside one of less credit that holds more than is its own.
+    """Return a user that lacks resources while a user with less credit exceeds its entitlement.
 
-    A user's credit is what it left of its entitlement to others in all stages so far, less what it
-    had beyond it: all that condition CF1 of credit fairness (Zahedi and Freeman 2026) allows.
+    A user's credit is the unused part of its entitlement minus its overuse, summed over all stages
+    so far. This is the condition CF1 of credit fairness (Zahedi and Freeman 2026), with all the
+    credit that the condition allows.
     """
     held = play(policy, game, game.truth)
     credit = [_ZERO] * len(game.users)
-    for stage, now in enumerate(held):
-        used = [utility(game.truth[user][stage], holds) for user, holds in enumerate(now)]
-        credit = [c + e - u for c, e, u in zip(credit, game.entitlements, used, strict=True)]
+    for stage, allocations in enumerate(held):
+        used = [utility(game.truth[user][stage], holds) for user, holds in enumerate(allocations)]
+        credit = [
+            earned + entitlement - use
+            for earned, entitlement, use in zip(credit, game.entitlements, used, strict=True)
+        ]
         for number, user in enumerate(game.users):
-            wants = max(game.truth[number][stage], default=_ZERO)
-            for other, rival in enumerate(game.users):
+            needed = max(game.truth[number][stage], default=_ZERO)
+            for other_number, other_user in enumerate(game.users):
                 if (
-                    used[number] < wants
-                    and used[other] > game.entitlements[other]
-                    and credit[number] / user.weight > credit[other] / rival.weight
+                    used[number] < needed
+                    and used[other_number] > game.entitlements[other_number]
+                    and credit[number] / user.weight > credit[other_number] / other_user.weight
                 ):
                     text = (
                         f"{user.name}, with a credit of {_number(credit[number])}, has "
-                        f"{_number(used[number])} of {_number(wants)} in stage {stage + 1}, while "
-                        f"{rival.name}, with {_number(credit[other])}, holds "
-                        f"{_number(used[other])}"
+                        f"{_number(used[number])} of {_number(needed)} in stage {stage + 1}, while "
+                        f"{other_user.name}, with {_number(credit[other_number])}, holds "
+                        f"{_number(used[other_number])}"
                     )
-                    return Violation(user.name, used[number], wants, text)
+                    return Violation(user.name, used[number], needed, text)
     return None
 
 
@@ -117,8 +126,8 @@ def _number(value: Fraction) -> str:
 
 
 PROPERTIES: Mapping[str, TimeProperty] = {
-    each.name: each
-    for each in (
+    time_property.name: time_property
+    for time_property in (
         TimeProperty(
             "strategy-proofness",
             "nobody gets more over time by claiming what is not so",
@@ -141,4 +150,4 @@ PROPERTIES: Mapping[str, TimeProperty] = {
         ),
     )
 }
-"""By name."""
+"""Properties by name."""

@@ -1,4 +1,4 @@
-"""A seeded search for games in which a property does not hold: the smallest, and the worst."""
+"""A seeded search for games that violate a property: the smallest violation, and the worst lie."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -22,21 +22,22 @@ from allocator.theory.games.properties import TimeProperty, Violation
 from allocator.theory.games.shrinking import extent, simpler
 
 Watch: TypeAlias = Callable[[int, int], None]
-"""Told how many games were tried, of how many."""
+"""Progress callback: receives the number of games tried and the number of all games."""
 
 
 _ZERO = Fraction(0)
 _KNOWN = (like_proposition_3, like_a_long_absence)
-"""Games from which a climb starts first."""
+"""Known games, used as the first starting points of a climb."""
 _DRAWN = 30
-"""Games in which a climb looks for a lie that pays, before it starts from one that does not."""
+"""Number of drawn games in which a climb looks for a lie that pays, before it starts from one that
+does not."""
 _SILENT = 300
-"""Games in which a climb tries one lie: to stay away in all stages but the last."""
+"""Number of drawn games in which a climb tries one lie: to stay away in all stages but the last."""
 
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """A game in which a property does not hold."""
+    """A game that violates a property."""
 
     game: Game
     complaint: Violation
@@ -44,20 +45,20 @@ class Found:
 
 @dataclass(frozen=True, slots=True)
 class GameSearchOutcome:
-    """What a search has come to."""
+    """Result of a search."""
 
     tried: int
-    """Games, up to the one that was found if there is one."""
+    """Number of games tried; the search stops at a violation."""
     found: Found | None
-    """No simpler game next to it would do."""
+    """The smallest violation found, or None: no simpler neighbouring game violates the property."""
 
 
 @dataclass(frozen=True, slots=True)
 class Effort:
-    """How long a climb goes on."""
+    """Number of steps and starts of a climb."""
 
     steps: int
-    """Games tried from each start."""
+    """Games tried from each starting point."""
     restarts: int
     seed: int = 1
 
@@ -71,10 +72,18 @@ def search(  # noqa: PLR0913 - all but two by name
     limits: GameLimits,
     watch: Watch = lambda _tried, _of: None,
 ) -> GameSearchOutcome:
-    """Draw games, from small to large, until a property does not hold; then make that one smaller.
+    """Draw games from small to large until a game violates a property; then simplify that game.
 
-    The same seed gives the same outcome. A game takes a millisecond, and 10 to 50 if all lies of
-    its first user are tried.
+    The same seed gives the same outcome. A game takes a millisecond, or 10 to 50 if all lies of its
+    first user are tried.
+
+    Args:
+        policy: The policy to test.
+        wanted: The property to test.
+        trials: Maximum number of games to draw.
+        seed: Seed of the random generator.
+        limits: Limits on drawn games.
+        watch: Progress callback.
     """
     rng = Random(f"{seed} {wanted.name}")  # noqa: S311 - a search, not a secret
     for trial in range(trials):
@@ -88,45 +97,45 @@ def search(  # noqa: PLR0913 - all but two by name
     return GameSearchOutcome(trials, None)
 
 
-def smallest(policy: GamePolicy, wanted: TimeProperty, found: Found) -> Found:
-    """Walk to simpler games in which the property does not hold either, until none is next."""
+def smallest(policy: GamePolicy, wanted: TimeProperty, smallest_found: Found) -> Found:
+    """Move to simpler games that violate the property until no neighbouring game does."""
     while True:
-        for other in simpler(found.game):
-            if extent(other) < extent(found.game):
+        for candidate in simpler(smallest_found.game):
+            if extent(candidate) < extent(smallest_found.game):
                 try:
-                    complaint = wanted.complaint(policy, other)
-                except ValueError:  # one that the policy cannot be asked about
+                    complaint = wanted.complaint(policy, candidate)
+                except ValueError:  # the policy is not defined for this game
                     continue
                 if complaint is not None:
-                    found = Found(other, complaint)
+                    smallest_found = Found(candidate, complaint)
                     break
         else:
-            return found
+            return smallest_found
 
 
 @dataclass(frozen=True, slots=True)
 class Climbed:
-    """The worst lie that a climb has come to."""
+    """The worst lie found by a climb."""
 
     game: Game
     truthful: Fraction
     gained: Fraction
     given_up: Fraction
-    """In stages in which the lie gets less than the truth."""
+    """Value lost in stages in which the lie gets less than the truth."""
 
     @property
     def regained(self) -> Fraction:
-        """In stages in which it gets more."""
+        """Value won in stages in which the lie gets more than the truth."""
         return self.gained - self.truthful + self.given_up
 
     @property
     def ratio(self) -> Fraction:
-        """How many times its utility the liar gets."""
+        """The liar's value divided by its truthful value."""
         return self.gained / self.truthful if self.truthful else _ZERO
 
     @property
     def promise(self) -> tuple[bool, Fraction]:
-        """What a climb raises: how much a lie pays; or else what part of its price comes back."""
+        """Quantity that a climb maximises: the ratio if the lie pays, else the part regained."""
         if self.ratio > 1:
             return True, self.ratio
         return False, self.regained / self.given_up if self.given_up else Fraction(-1)
@@ -138,11 +147,16 @@ def climb(
     limits: GameLimits,
     watch: Watch = lambda _tried, _of: None,
 ) -> Climbed:
-    """Change games and lies of their first user, keeping what makes the lie pay more.
+    """Search the worst lie by random changes of a game and of its first user's claims.
 
-    The first start is the game that refutes Proposition 3, the second a long absence, where these
-    fit the limits; all other starts are drawn at random. A larger gain than the largest found may
-    exist. The same seed gives the same game.
+    A change is kept if the lie pays at least as much as before.
+
+    The first start is the game that refutes Proposition 3, and the second is a long absence, if
+    these games fit the limits. All other starts are drawn at random. A larger gain than the result
+    may exist. The same seed gives the same game.
+
+    Raises:
+        ValueError: `effort` has no restarts.
     """
     steps, restarts = effort.steps, effort.restarts
     rng = Random(f"{effort.seed} climb")  # noqa: S311 - a search, not a secret
@@ -166,10 +180,10 @@ def climb(
 
 
 def _start(policy: GamePolicy, rng: Random, limits: GameLimits) -> Game:
-    """Return the game of many in which silence pays most; else one in which some lie pays.
+    """Return the drawn game in which silence pays most, or else a game in which some lie pays.
 
-    A user that stays away gives up all that it needs until the last stage, and forces others to
-    use more. Such a lie needs two plays to judge; the best of all lies needs hundreds.
+    A silent user gives up its needs until the last stage, and so forces other users to use more.
+    Two plays are enough to judge silence; the best of all lies needs hundreds.
     """
     if (limits.stages or 0) > 1:
         games = (_silent(draw(rng, 1.0, limits)) for _ in range(_SILENT))
@@ -191,17 +205,17 @@ def _silent(game: Game) -> Game:
 
 
 def _with_a_lie(rng: Random, game: Game) -> Game:
-    """Return a game in which the first user claims nine tenths of what it needs in some stage."""
+    """Return a game whose first user claims nine tenths of its needs in some stage."""
     needs = game.users[0].needs
     stage = rng.randrange(game.stages)
-    less = {name: amount * Fraction(9, 10) for name, amount in needs[stage].items()}
-    return told(game, 0, (*needs[:stage], less, *needs[stage + 1 :]))
+    reduced = {name: amount * Fraction(9, 10) for name, amount in needs[stage].items()}
+    return told(game, 0, (*needs[:stage], reduced, *needs[stage + 1 :]))
 
 
 def _judged(policy: GamePolicy, game: Game) -> Climbed:
-    truth, told = play(policy, game, game.truth), play(policy, game, game.told)
+    truth, lying = play(policy, game, game.truth), play(policy, game, game.told)
     given_up, value = _ZERO, Fraction(1)
-    for needs, true, lied in zip(game.truth[0], truth, told, strict=True):
+    for needs, true, lied in zip(game.truth[0], truth, lying, strict=True):
         given_up += value * max(utility(needs, true[0]) - utility(needs, lied[0]), _ZERO)
         value *= game.patience
-    return Climbed(game, worth(game, 0, truth), worth(game, 0, told), given_up)
+    return Climbed(game, worth(game, 0, truth), worth(game, 0, lying), given_up)

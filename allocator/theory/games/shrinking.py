@@ -1,4 +1,4 @@
-"""Simpler games: fewer users, stages, resources and lies, shorter stages, rounder numbers."""
+"""Simplification of games: fewer users, stages, resources and lies, and rounder numbers."""
 
 from collections.abc import Iterator
 from fractions import Fraction
@@ -11,7 +11,7 @@ _ROUND = tuple(Fraction(p, 100) for p in (100, 50, 10, 90, 20, 1))
 
 
 def simpler(game: Game) -> Iterator[Game]:
-    """Yield games that differ from one in one respect, those that save most first."""
+    """Yield games that differ from the given game in one respect, largest simplification first."""
     for change in (
         _fewer_users,
         _fewer_stages,
@@ -25,8 +25,8 @@ def simpler(game: Game) -> Iterator[Game]:
 
 def extent(game: Game) -> tuple[int, int, int, int, int, Fraction, int]:
     """Return a game's size: users, stages, resources, duration, lies, numbers, idle users."""
-    told = [stage for user in game.users for stage in (*user.needs, *(user.claims or ()))]
-    numbers = [amount for stage in told for amount in stage.values()]
+    stages = [stage for user in game.users for stage in (*user.needs, *(user.claims or ()))]
+    numbers = [amount for stage in stages for amount in stage.values()]
     numbers += [user.weight for user in game.users]
     return (
         len(game.users),
@@ -44,7 +44,7 @@ def extent(game: Game) -> tuple[int, int, int, int, int, Fraction, int]:
 
 
 def _size(number: Fraction) -> Fraction:
-    """Return how much there is to a number: 0 and 1 are plain, a half less so, 0.137 not at all."""
+    """Return the complexity of a number: least for 0 and 1, more for a half, most for 0.137."""
     if number in {0, 1}:
         return Fraction(int(number), 100)
     rank = Fraction(_ROUND.index(number), 10) if number in _ROUND else Fraction(1)
@@ -52,9 +52,9 @@ def _size(number: Fraction) -> Fraction:
 
 
 def _fewer_users(game: Game) -> Iterator[Game]:
-    for place, user in enumerate(game.users):
+    for index, user in enumerate(game.users):
         if user.claims is None and len(game.users) > 1:
-            kept = [*game.users[:place], *game.users[place + 1 :]]
+            kept = [*game.users[:index], *game.users[index + 1 :]]
             yield changed(game, kept, idle=game.idle + 1)
             yield changed(game, kept)
 
@@ -77,9 +77,9 @@ def _fewer_stages(game: Game) -> Iterator[Game]:
 
 
 def _shorter_stages(game: Game) -> Iterator[Game]:
-    for stage, times in enumerate(game.times):
-        for fewer in dict.fromkeys((1, times // 2, times - 1)):
-            if 1 <= fewer < times:
+    for stage, count in enumerate(game.times):
+        for fewer in dict.fromkeys((1, count // 2, count - 1)):
+            if 1 <= fewer < count:
                 lengths = (*game.times[:stage], fewer, *game.times[stage + 1 :])
                 yield changed(game, game.users, lengths=lengths)
 
@@ -91,14 +91,19 @@ def _without(stages: Stages, gone: int) -> Stages:
 def _fewer_resources(game: Game) -> Iterator[Game]:
     for gone in game.resources:
 
-        def left(stages: Stages, gone: str = gone) -> Stages:
-            return tuple({n: a for n, a in stage.items() if n != gone} for stage in stages)
+        def without(stages: Stages, gone: str = gone) -> Stages:
+            return tuple(
+                {name: amount for name, amount in stage.items() if name != gone} for stage in stages
+            )
 
         yield changed(
             game,
             [
                 user.model_copy(
-                    update={"needs": left(user.needs), "claims": user.claims and left(user.claims)}
+                    update={
+                        "needs": without(user.needs),
+                        "claims": user.claims and without(user.claims),
+                    }
                 )
                 for user in game.users
             ],
@@ -112,9 +117,9 @@ def _fewer_idle(game: Game) -> Iterator[Game]:
 
 
 def _plainer(game: Game) -> Iterator[Game]:
-    for place, user in enumerate(game.users):
-        for other in chain(_less_lied(user), _with_plainer_numbers(user)):
-            yield changed(game, [*game.users[:place], other, *game.users[place + 1 :]])
+    for index, user in enumerate(game.users):
+        for simpler_user in chain(_less_lied(user), _with_plainer_numbers(user)):
+            yield changed(game, [*game.users[:index], simpler_user, *game.users[index + 1 :]])
 
 
 def _less_lied(user: Player) -> Iterator[Player]:
