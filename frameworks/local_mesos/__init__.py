@@ -1,4 +1,4 @@
 """A small Mesos master with virtual agents, for newcomers, tests and accelerated experiments."""
 
 MESOS_VERSION = "1.8.0"
-"""What the embedded master says it is."""
+"""Mesos version that the embedded master reports."""

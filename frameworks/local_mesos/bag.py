@@ -1,7 +1,7 @@
-"""Resource arithmetic for the embedded master's books: scalars, ranges, sets, reservations.
+"""Resource arithmetic of the embedded master: scalars, ranges, sets and reservations.
 
-This is the other side of the contract and checks what the allocator says, so it shares no
-code with the allocator's own.
+The embedded master is the other side of the contract and checks the allocator's decisions.
+Therefore this module shares no code with the allocator's resource arithmetic.
 """
 
 from collections.abc import Iterable
@@ -12,54 +12,59 @@ from frameworks.local_mesos.intervals import Intervals
 
 Resource = mesos.Resource
 _Amount = int | Intervals | frozenset[str]
-"""Thousandths of a scalar, or which ones of what can be told apart."""
+"""Amount of a resource: thousandths of a scalar, the numbers of a range, or the items of a set."""
 
 
 class Bag:
-    """Resources by kind; mutable. A kind is a Resource without amount and allocation.
+    """A mutable collection of resources, stored as an amount for each kind.
+
+    A kind is a Resource message without amount and allocation.
+
+    Args:
+        resources: Initial content.
 
     Raises:
-        ValueError: a resource does not say what it should; the message says what.
+        ValueError: A resource is invalid; the message says why.
     """
 
     def __init__(self, resources: Iterable[Resource] = ()) -> None:
         self.amounts: dict[bytes, _Amount] = {}
-        """By kind; for others to read."""
+        """Amount by serialised kind; readable by other modules."""
         self.add(resources)
 
     def add(self, resources: Iterable[Resource]) -> None:
-        """Put resources in."""
+        """Add resources."""
         for kind, amount in map(_split, resources):
             if amount:
-                present = self.amounts.get(kind)
-                self.amounts[kind] = amount if present is None else _sum(present, amount)
+                previous = self.amounts.get(kind)
+                self.amounts[kind] = amount if previous is None else _sum(previous, amount)
 
     def remove(self, resources: Iterable[Resource]) -> None:
-        """Take resources out.
+        """Remove resources.
 
         Raises:
-            ValueError: there are not that many; nothing has changed.
+            ValueError: The bag does not contain all the resources; the bag is unchanged.
         """
-        wanted = Bag(resources)
-        if not self.contains(wanted):
-            raise ValueError(f"{wanted} is more than there is: {self or 'nothing'}")
-        for kind, amount in wanted.amounts.items():
-            rest = self.amounts[kind] - amount  # type: ignore[operator]  # same kind, same type
-            if rest:
-                self.amounts[kind] = rest
+        removed = Bag(resources)
+        if not self.contains(removed):
+            raise ValueError(f"{removed} is more than there is: {self or 'nothing'}")
+        for kind, amount in removed.amounts.items():
+            remainder = self.amounts[kind] - amount  # type: ignore[operator]  # same kind, same type
+            if remainder:
+                self.amounts[kind] = remainder
             else:
                 del self.amounts[kind]
 
     def contains(self, other: "Bag") -> bool:
-        """Whether all of another bag is in here."""
+        """Return whether this bag contains all resources of another bag."""
         for kind, amount in other.amounts.items():
-            present = self.amounts.get(kind)
-            if present is None or not present >= amount:  # type: ignore[operator]  # likewise
+            own_amount = self.amounts.get(kind)
+            if own_amount is None or not own_amount >= amount:  # type: ignore[operator]  # same kind, same type
                 return False
         return True
 
     def overlaps(self, other: "Bag") -> bool:
-        """Whether some port, or other thing there is only one of, is in both."""
+        """Return whether both bags contain the same port or the same item of a set."""
         return any(
             not isinstance(amount, int) and amount & other.amounts[kind]  # type: ignore[operator]
             for kind, amount in self.amounts.items()
@@ -78,11 +83,11 @@ class Bag:
         return ";".join(map(text_of, self.resources()))
 
     def scalar(self, name: str) -> float:
-        """Return how much there is of a scalar, reserved or not, in units."""
+        """Return the total amount of a scalar resource, reserved or unreserved, in its unit."""
         return sum(r.scalar.value for r in self.resources() if r.name == name)
 
     def resources(self) -> list[Resource]:
-        """Return messages, without allocation."""
+        """Return the resources as messages without allocation."""
         messages = []
         for kind, amount in self.amounts.items():
             message = Resource.FromString(kind)
@@ -98,7 +103,7 @@ class Bag:
 
 
 def text_of(resource: Resource) -> str:
-    """Write a resource as Mesos does: `cpus:4`, `mem(eng):64`, `ports:[1-9]`, `disks:{a,b}`."""
+    """Format a resource as Mesos does: `cpus:4`, `mem(eng):64`, `ports:[1-9]`, `disks:{a,b}`."""
     role = f"({resource.reservations[-1].role})" if resource.reservations else ""
     value = f"{resource.scalar.value:g}"
     if resource.type == mesos.Value.RANGES:
@@ -121,15 +126,15 @@ def _split(resource: Resource) -> tuple[bytes, _Amount]:
 
 
 def _amount(resource: Resource) -> _Amount:
-    """Read how much a resource is, as strictly as `Resources::validate` in Mesos.
+    """Return the amount of a resource, checked as strictly as by `Resources::validate` in Mesos.
 
     Raises:
-        ValueError: it has no name, or not the value that its type asks for.
+        ValueError: The resource has no name, or its value does not match its type.
     """
     name = resource.name
-    said = [field for field in ("scalar", "ranges", "set") if resource.HasField(field)]
+    fields = [field for field in ("scalar", "ranges", "set") if resource.HasField(field)]
     expected = {mesos.Value.SCALAR: "scalar", mesos.Value.RANGES: "ranges", mesos.Value.SET: "set"}
-    if not name or said != [expected.get(resource.type)]:
+    if not name or fields != [expected.get(resource.type)]:
         raise ValueError(f"invalid resource {name!r}: its value is not of its type")
     try:
         if resource.type == mesos.Value.SCALAR:

@@ -1,7 +1,7 @@
-"""The embedded master's books: who holds what; and every change is told to the allocator.
+"""State of the embedded master: agents, frameworks and offers; the allocator receives every change.
 
-This is what the module in a real master calls its mirror: from it a snapshot is made whenever
-an allocator has to start anew, and against it every offer is checked.
+The module in a real master calls this state its mirror. Snapshots for an allocator are built from
+it, and every offer is checked against it.
 """
 
 import uuid
@@ -29,9 +29,9 @@ class Books:
     """Agents, frameworks and offers of one master.
 
     Args:
-        clock: The master's time.
-        allocator: Where allocator calls go.
-        random: Of the master's id.
+        clock: The master's clock.
+        allocator: Receiver of allocator calls.
+        random: Source of the master's id.
     """
 
     def __init__(self, clock: Clock, allocator: AllocatorSide, random: Random) -> None:
@@ -42,22 +42,26 @@ class Books:
         self.frameworks: dict[str, EmbeddedFramework] = {}
         self.offers: dict[str, Offer] = {}
         self.counters: Counter[str] = Counter()
-        """Names as in `/metrics/snapshot`, without `master/`."""
+        """Counters by name in `/metrics/snapshot`, without the prefix `master/`."""
         self._serials: Counter[str] = Counter()
-        self._elected_ns = clock.now_ns  # alone, and so the leader from the start
+        self._elected_ns = clock.now_ns  # a single master leads from the start
 
     def new_id(self, kind: str) -> str:
-        """Make an id as Mesos does: `S` for agents, `O` for offers, none for frameworks."""
+        """Return a new id in Mesos's format.
+
+        Args:
+            kind: `S` for agents, `O` for offers, empty for frameworks.
+        """
         serial = self._serials[kind]
         self._serials[kind] += 1
         return f"{self.master_id}-{kind}{serial}" if kind else f"{self.master_id}-{serial:04}"
 
     def tell(self, **call: object) -> None:
-        """Tell the allocator; the argument is named after the call."""
+        """Send a call to the allocator; the keyword is the name of the call."""
         self.allocator.tell(contract.Event(time_ns=self.clock.now_ns, **call))  # type: ignore[arg-type]
 
     def add_agent(self, agent: EmbeddedAgent) -> None:
-        """Register an agent that nothing is used of yet."""
+        """Register an agent without used resources."""
         self.agents[agent.id] = agent
         self.tell(add_agent=_agent_call(agent, {}))
         agent.added_at = self.allocator.sequence
@@ -68,7 +72,7 @@ class Books:
         self.tell(add_framework=_framework_call(framework))
 
     def update_framework(self, framework: EmbeddedFramework) -> None:
-        """Tell the allocator what a framework says of itself now."""
+        """Send a framework's present description and suppressed roles to the allocator."""
         self.tell(
             update_framework=contract.UpdateFramework(
                 framework_id=framework.id,
@@ -78,22 +82,27 @@ class Books:
         )
 
     def book(self, offer: Offer) -> None:
-        """Take an offer's resources off what is free.
+        """Record an offer and remove its resources from the agent's free resources.
 
         Raises:
-            ValueError: they are not free, or no resources.
+            ValueError: The resources are not free or are invalid.
         """
         self.agents[offer.agent].free.remove(offer.resources)
         self.offers[offer.id] = offer
         self.frameworks[offer.framework].offers[offer.id] = offer
 
     def forget(self, offer: Offer) -> None:
-        """Strike an offer out; what becomes of its resources is the caller's business."""
+        """Remove an offer; the caller must recover or use its resources."""
         del self.offers[offer.id]
         del self.frameworks[offer.framework].offers[offer.id]
 
     def take_back(self, offer: Offer, *, rescind: bool) -> None:
-        """End an offer without an answer, and tell its scheduler so if it is to `rescind`."""
+        """End an unanswered offer and recover its resources.
+
+        Args:
+            offer: The offer to end.
+            rescind: Whether to send a RESCIND event to the scheduler.
+        """
         self.forget(offer)
         self.recover(offer.framework, offer.agent, offer.role, offer.resources)
         if rescind:
@@ -112,7 +121,15 @@ class Books:
         resources: list[Resource],
         filters: mesos.Filters | None = None,
     ) -> None:
-        """Free what a framework held on an agent."""
+        """Recover resources that a framework held on an agent, and tell the allocator.
+
+        Args:
+            framework_id: Id of the framework that held the resources.
+            agent_id: Id of the agent; may be removed already.
+            role: Role to which the resources were allocated.
+            resources: The resources; an empty list does nothing.
+            filters: Offer filters of a decline or an accept.
+        """
         if not resources:
             return
         agent = self.agents.get(agent_id)
@@ -128,7 +145,7 @@ class Books:
         self.tell(recover_resources=call)
 
     def snapshot(self) -> contract.Snapshot:
-        """Describe all that an allocator must know, as of the latest call."""
+        """Return the complete state for an allocator, as of the latest call."""
         used: dict[str, dict[str, list[bytes]]] = {agent_id: {} for agent_id in self.agents}
         for framework in self.frameworks.values():
             for agent_id, role, resources in framework.holdings():

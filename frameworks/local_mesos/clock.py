@@ -1,4 +1,4 @@
-"""The embedded master's own time, and what is to happen when."""
+"""The embedded master's virtual clock and its timers."""
 
 import heapq
 from collections.abc import Callable
@@ -10,17 +10,21 @@ SECOND = 1_000_000_000
 
 @dataclass(slots=True, eq=False)
 class Timer:
-    """Something that will happen once, unless cancelled."""
+    """A callback that runs once, unless cancelled."""
 
     callback: Callable[[], None] | None
 
     def cancel(self) -> None:
-        """Make it not happen."""
+        """Prevent the callback from running."""
         self.callback = None
 
 
 class Clock:
-    """A time in nanoseconds that moves only when told to, and timers in order of it."""
+    """A virtual clock that moves only by `advance`, with timers in order of deadline.
+
+    Args:
+        now_ns: Initial time in nanoseconds since the Unix epoch.
+    """
 
     def __init__(self, now_ns: int) -> None:
         self._now_ns = now_ns
@@ -29,30 +33,30 @@ class Clock:
 
     @property
     def now_ns(self) -> int:
-        """Nanoseconds since the Unix epoch."""
+        """Current time in nanoseconds since the Unix epoch."""
         return self._now_ns
 
     @property
     def now(self) -> float:
-        """Seconds since the Unix epoch."""
+        """Current time in seconds since the Unix epoch."""
         return self._now_ns / SECOND
 
     @property
     def next_deadline_ns(self) -> int | None:
-        """When the next timer is due."""
+        """Deadline of the next timer in nanoseconds since the Unix epoch, or None."""
         while self._timers and self._timers[0][2].callback is None:
             heapq.heappop(self._timers)
         return self._timers[0][0] if self._timers else None
 
     def after(self, seconds: float, callback: Callable[[], None]) -> Timer:
-        """Call back once so much time has passed."""
+        """Schedule a callback after a number of seconds."""
         timer = Timer(callback)
         deadline = self._now_ns + round(seconds * SECOND)
         heapq.heappush(self._timers, (deadline, next(self._serial), timer))
         return timer
 
     def advance(self, nanoseconds: int) -> None:
-        """Let time pass; each timer that comes due runs at its own instant, in order."""
+        """Advance the time; each timer that becomes due runs at its own deadline, in order."""
         target = self._now_ns + nanoseconds
         while (deadline := self.next_deadline_ns) is not None and deadline <= target:
             self._now_ns = max(self._now_ns, deadline)

@@ -1,4 +1,4 @@
-"""Log lines about calls of schedulers, and parts of them, that have no effect."""
+"""Log messages about calls of schedulers, or parts of calls, that the master ignores."""
 
 import structlog
 
@@ -8,7 +8,7 @@ _log = structlog.get_logger(__name__)
 
 
 def log_drop(framework: EmbeddedFramework, dropped: str, reason: str) -> None:
-    """Log that something a scheduler asked for is not done, as a master does."""
+    """Log that the master ignores a scheduler's request, as Mesos does."""
     _log.warning(
         "dropped", framework=framework.id, name=framework.info.name, what=dropped, reason=reason
     )

@@ -1,7 +1,7 @@
-"""The embedded master's HTTP face: the v1 scheduler API and what people and tools look at.
+"""HTTP server of the embedded master: the v1 scheduler API and endpoints for people and tools.
 
-Status codes and their occasions are those of `src/master/http.cpp` in Mesos 1.8. A 503 is never
-needed: this master has nothing to recover, it is ready as soon as it listens.
+The status codes and their conditions are those of `src/master/http.cpp` in Mesos 1.8. The status
+503 is never needed, because this master recovers nothing and is ready once it listens.
 """
 
 import asyncio
@@ -19,29 +19,34 @@ from frameworks.local_mesos.master import Master
 
 STREAM_ID = "Mesos-Stream-Id"
 LARGEST_BACKLOG = 16 * 2**20
-"""Bytes that wait for a scheduler to read them; one that is further behind loses its stream."""
+"""Maximum number of bytes that wait for a scheduler to read them; a slower scheduler is
+disconnected."""
 REFUSAL_PAUSE = 1.0
-"""Wall seconds between two ends of streams that were refused."""
+"""Minimum real time in seconds between the ends of two rejected subscriptions."""
 _LARGEST_BODY = 64 * 2**20
 _WITHOUT_PART = {v1.Call.UNKNOWN, v1.Call.TEARDOWN, v1.Call.REVIVE, v1.Call.SUPPRESS}
-"""Calls that say everything by their type."""
+"""Types of calls that have no message field of their own."""
 
 
 class Stream:
-    """A subscribed scheduler's stream: events queued here, written by its HTTP handler."""
+    """The event stream of a subscribed scheduler; its HTTP handler writes the queued events.
+
+    Args:
+        content_type: Encoding of the events.
+    """
 
     def __init__(self, content_type: str) -> None:
         self.stream_id = str(uuid.uuid4())
         self.content_type = content_type
         self._queue: list[bytes] = []
         self.backlog = 0
-        """Bytes that are queued or being written."""
+        """Number of bytes queued or being written."""
         self._wake = asyncio.Event()
         self._closed = False
         self._drop: Callable[[], object] | None = None
 
     def send(self, event: v1.Event) -> None:
-        """Queue an event; a scheduler that does not read loses its stream instead."""
+        """Queue an event, or close the stream if the scheduler has fallen too far behind."""
         if self._closed:
             return
         record = wire.record(wire.encode(event, self.content_type))
@@ -56,16 +61,16 @@ class Stream:
         self._wake.set()
 
     def dropped_by(self, drop: Callable[[], object]) -> None:
-        """Say what breaks the connection, also while something is being written to it."""
+        """Set the function that breaks the connection, even during a write."""
         self._drop = drop
 
     def close(self) -> None:
-        """End the stream after what is queued."""
+        """End the stream after the queued events."""
         self._closed = True
         self._wake.set()
 
     async def write_to(self, response: web.StreamResponse) -> None:
-        """Write events as they come, many at once when they come fast, until closed."""
+        """Write events until the stream is closed; queued events are written together."""
         while not self._closed or self._queue:
             await self._wake.wait()
             self._wake.clear()
@@ -76,7 +81,12 @@ class Stream:
 
 
 def application(master: Master, link: AllocatorLink) -> web.Application:
-    """Return the web application of a master."""
+    """Return the web application of a master.
+
+    Args:
+        master: The embedded master.
+        link: The master's connection to the allocator, for metrics.
+    """
     schedulers = _Schedulers(master)
     answers: dict[str, Callable[[], Any]] = {
         "/version": reports.version,
@@ -96,21 +106,21 @@ def application(master: Master, link: AllocatorLink) -> web.Application:
 
 
 class _Schedulers:
-    """`/api/v1/scheduler`."""
+    """Handler of `/api/v1/scheduler`."""
 
     def __init__(self, master: Master) -> None:
         self._master = master
-        self._refused_at = -math.inf
-        """When a subscription was refused last."""
+        self._rejected_at = -math.inf
+        """Time of the latest rejected subscription, by the event loop's clock."""
 
     async def _slow_down(self) -> None:
-        """Make a scheduler wait that was refused and tries again at once, as pymesos does."""
+        """Delay a rejected scheduler that retries immediately, as pymesos does."""
         now = asyncio.get_running_loop().time()
-        repeated = now - self._refused_at < REFUSAL_PAUSE
-        self._refused_at = now
+        repeated = now - self._rejected_at < REFUSAL_PAUSE
+        self._rejected_at = now
         if repeated:
             await asyncio.sleep(REFUSAL_PAUSE)
-            self._refused_at = asyncio.get_running_loop().time()
+            self._rejected_at = asyncio.get_running_loop().time()
 
     async def answer(self, request: web.Request) -> web.StreamResponse:
         if request.method != "POST":
@@ -125,7 +135,7 @@ class _Schedulers:
         try:
             call = wire.decode(await request.read(), content_type, v1.Call)
         except wire.Malformed as error:
-            if STREAM_ID not in request.headers:  # it may have meant to subscribe
+            if STREAM_ID not in request.headers:  # the call may be a subscription
                 await self._slow_down()
             raise web.HTTPBadRequest(text=str(error)) from error
         problem = _problem(call)
@@ -192,16 +202,19 @@ async def _health(_: web.Request) -> web.Response:
 
 
 def _expecting(master: Master) -> Callable[[web.Request], Any]:
-    """Answer what no Mesos has: for whom its time is to wait, and from when on."""
+    """Return the handler of `/longshare/expect`, an endpoint that Mesos does not have.
+
+    A request makes the master's clock wait for a framework from a given uptime on.
+    """
 
     async def handler(request: web.Request) -> web.Response:
         try:
-            name, uptime = request.query["framework"], float(request.query["uptime"])
+            name, uptime_s = request.query["framework"], float(request.query["uptime"])
         except (KeyError, ValueError) as error:
             raise web.HTTPBadRequest(text="Expecting framework=NAME and uptime=SECONDS") from error
-        if not 0.0 <= uptime < math.inf:
-            raise web.HTTPBadRequest(text=f"Expecting an uptime in seconds, not {uptime}")
-        master.expect(name, uptime)
+        if not 0.0 <= uptime_s < math.inf:
+            raise web.HTTPBadRequest(text=f"Expecting an uptime in seconds, not {uptime_s}")
+        master.expect(name, uptime_s)
         return web.Response(status=202)
 
     return handler
@@ -226,7 +239,7 @@ def _acceptable(accept: str) -> str:
 
 
 def _problem(call: v1.Call) -> str | None:
-    """Say what a call lacks, as `validation::scheduler::call` does."""
+    """Return an error message if a call lacks a field, as `validation::scheduler::call` does."""
     if not call.HasField("type"):
         return "Expecting 'type' to be present"
     part = v1.Call.Type.Name(call.type).lower()

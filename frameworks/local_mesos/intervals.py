@@ -1,19 +1,19 @@
-"""Sets of whole numbers as intervals: what Mesos calls ranges, of any length."""
+"""Sets of integers stored as intervals: Mesos's ranges, of any length."""
 
 from collections.abc import Iterable, Iterator
 
 
 class Intervals:
-    """An immutable set of integers, kept as ascending intervals with gaps between them.
+    """An immutable set of integers, stored as ascending intervals with gaps between them.
 
-    Its operators are those of frozenset; they take time by the number of intervals, not by
-    their lengths.
+    The operators are those of frozenset. Their cost depends on the number of intervals, not on the
+    lengths.
 
     Args:
         pairs: First and last number of each interval, in any order.
 
     Raises:
-        ValueError: an interval ends before it begins, or two of them overlap.
+        ValueError: An interval ends before it begins, or two intervals overlap.
     """
 
     __slots__ = ("_pairs",)
@@ -38,22 +38,22 @@ class Intervals:
         return self - (self - other)
 
     def __sub__(self, other: "Intervals") -> "Intervals":
-        rest: list[tuple[int, int]] = []
+        remaining: list[tuple[int, int]] = []
         cuts = list(other)
         first = 0
         for begin, end in self:
             while first < len(cuts) and cuts[first][1] < begin:
                 first += 1
-            left = begin
+            start = begin
             for cut_begin, cut_end in cuts[first:]:
                 if cut_begin > end:
                     break
-                if cut_begin > left:
-                    rest.append((left, cut_begin - 1))
-                left = cut_end + 1
-            if left <= end:
-                rest.append((left, end))
-        return Intervals(rest)
+                if cut_begin > start:
+                    remaining.append((start, cut_begin - 1))
+                start = cut_end + 1
+            if start <= end:
+                remaining.append((start, end))
+        return Intervals(remaining)
 
     def __ge__(self, other: "Intervals") -> bool:
         return not other - self

@@ -1,4 +1,4 @@
-"""ACCEPT: tasks out of offers."""
+"""Handling of ACCEPT calls: tasks are launched from offers."""
 
 from collections.abc import Iterable
 
@@ -24,12 +24,12 @@ Operation = v1.Offer.Operation
 
 
 class Launching:
-    """Carries out what schedulers want done with their offers.
+    """Carries out the operations of ACCEPT calls.
 
     Args:
-        books: The master's.
-        tasks: Where tasks are started.
-        updates: Where refusals are reported.
+        books: The master's state.
+        tasks: Starts tasks.
+        updates: Reports rejected tasks.
     """
 
     def __init__(self, books: Books, tasks: TaskReports, updates: Updates) -> None:
@@ -38,14 +38,16 @@ class Launching:
         self._updates = updates
 
     def accept(self, framework: EmbeddedFramework, call: v1.Call.Accept) -> None:
-        """Carry out an ACCEPT; what it leaves of its offers goes back to the allocator."""
+        """Carry out an ACCEPT call; unused resources of its offers return to the allocator."""
         self._count(call.operations)
         known = (self._books.offers.get(offer_id.value) for offer_id in call.offer_ids)
         offers = [offer for offer in known if offer is not None]
         try:
             check_offers(framework, len(call.offer_ids), offers)
         except Refused as error:
-            for offer in {o.id: o for o in offers if o.framework == framework.id}.values():
+            for offer in {
+                offer.id: offer for offer in offers if offer.framework == framework.id
+            }.values():
                 self._books.take_back(offer, rescind=False)
             self._drop(framework, call.operations, str(error))
             if not call.operations:
@@ -53,61 +55,61 @@ class Launching:
             return
         for offer in offers:
             self._books.forget(offer)
-        left = self._launch(framework, offers, call.operations)
-        if left:
+        unused = self._launch(framework, offers, call.operations)
+        if unused:
             filters = call.filters if call.HasField("filters") else mesos.Filters()
             self._books.tell(pause=contract.Pause())
             self._books.recover(
-                framework.id, offers[0].agent, offers[0].role, left.resources(), filters
+                framework.id, offers[0].agent, offers[0].role, unused.resources(), filters
             )
             self._books.tell(resume=contract.Resume())
 
     def _launch(
         self, framework: EmbeddedFramework, offers: list[Offer], operations: Iterable[Operation]
     ) -> Bag:
-        """Carry out operations on valid offers; return what they leave."""
+        """Carry out operations on valid offers; return the unused resources."""
         agent, role = offers[0].agent, offers[0].role
-        left = Bag(resource for offer in offers for resource in offer.resources)
+        unused = Bag(resource for offer in offers for resource in offer.resources)
         for operation in operations:
             if operation.type != Operation.LAUNCH:
-                self._refuse_operation(framework, operation)
+                self._reject_operation(framework, operation)
                 continue
             for info in operation.launch.task_infos:
                 task, executor = _planned(framework, agent, role, info)
                 try:
                     check_launch(operation)
-                    check_task(framework, task, executor, left)
+                    check_task(framework, task, executor, unused)
                 except Refused as error:
-                    self._refuse_task(framework, info, str(error))
+                    self._reject_task(framework, info, str(error))
                     continue
-                left.remove(task.resources)
+                unused.remove(task.resources)
                 if executor is not None:
-                    left.remove(executor.resources)
+                    unused.remove(executor.resources)
                     framework.executors[agent, executor.id] = executor
                 self._tasks.start(framework, task)
-        return left
+        return unused
 
     def _count(self, operations: Iterable[Operation]) -> None:
         for operation in operations:
             if operation.type == Operation.LAUNCH:
-                some = bool(operation.launch.task_infos)
-                name = "messages_launch_tasks" if some else "messages_decline_offers"
+                has_tasks = bool(operation.launch.task_infos)
+                name = "messages_launch_tasks" if has_tasks else "messages_decline_offers"
                 self._books.counters[name] += 1
 
     def _drop(
         self, framework: EmbeddedFramework, operations: Iterable[Operation], complaint: str
     ) -> None:
-        """Give up the operations of an invalid ACCEPT."""
-        aware = framework.capable(Capability.PARTITION_AWARE)
+        """Report the operations of an invalid ACCEPT call as failed."""
+        partition_aware = framework.capable(Capability.PARTITION_AWARE)
         for operation in operations:
             for info in (*operation.launch.task_infos, *operation.launch_group.task_group.tasks):
-                self._books.counters["tasks_dropped" if aware else "tasks_lost"] += 1
+                self._books.counters["tasks_dropped" if partition_aware else "tasks_lost"] += 1
                 self._updates.tell(
                     framework,
                     v1.TaskStatus(
                         task_id=info.task_id,
                         agent_id=info.agent_id,
-                        state=v1.TASK_DROPPED if aware else v1.TASK_LOST,
+                        state=v1.TASK_DROPPED if partition_aware else v1.TASK_LOST,
                         reason=v1.TaskStatus.REASON_INVALID_OFFERS,
                         message=f"Task launched with invalid offers: {complaint}",
                     ),
@@ -116,7 +118,7 @@ class Launching:
                 framework, operation, f"Operation attempted with invalid offers: {complaint}"
             )
 
-    def _refuse_task(self, framework: EmbeddedFramework, info: v1.TaskInfo, complaint: str) -> None:
+    def _reject_task(self, framework: EmbeddedFramework, info: v1.TaskInfo, complaint: str) -> None:
         self._books.counters["tasks_error"] += 1
         log_drop(framework, f"task {info.task_id.value}", complaint)
         self._updates.tell(
@@ -130,15 +132,15 @@ class Launching:
             ),
         )
 
-    def _refuse_operation(self, framework: EmbeddedFramework, operation: Operation) -> None:
+    def _reject_operation(self, framework: EmbeddedFramework, operation: Operation) -> None:
         name = Operation.Type.Name(operation.type)
         complaint = f"{name} is not supported by the embedded Mesos"
         for info in operation.launch_group.task_group.tasks:
-            self._refuse_task(framework, info, complaint)
+            self._reject_task(framework, info, complaint)
         self._fail(framework, operation, complaint)
 
     def _fail(self, framework: EmbeddedFramework, operation: Operation, complaint: str) -> None:
-        """Log that an operation failed, and report it if its framework asked to hear of it."""
+        """Log that an operation failed; report the failure if the operation has an id."""
         log_drop(framework, Operation.Type.Name(operation.type), complaint)
         if operation.HasField("id") and operation.type not in {
             Operation.LAUNCH,
@@ -160,7 +162,7 @@ class Launching:
 def _planned(
     framework: EmbeddedFramework, agent: str, role: str, info: v1.TaskInfo
 ) -> tuple[EmbeddedTask, Executor | None]:
-    """Return a task as it would run on an agent, with its executor if that is a new one."""
+    """Return a task as it would run on an agent, and its executor if the executor is new."""
     executor_id = None
     executor = None
     if info.HasField("executor"):
@@ -168,26 +170,26 @@ def _planned(
         if not info.executor.HasField("framework_id"):
             info.executor.framework_id.value = framework.id
         if (agent, executor_id) not in framework.executors:
-            resources = _injected(info.executor.resources, role)
+            resources = _with_allocation(info.executor.resources, role)
             executor = Executor(info.executor, agent, role, resources)
     task = EmbeddedTask(
         info=info,
         framework=framework.id,
         agent=agent,
         role=role,
-        resources=_injected(info.resources, role),
+        resources=_with_allocation(info.resources, role),
         executor=executor_id,
     )
     return task, executor
 
 
-def _injected(resources: Iterable[Resource], role: str) -> list[Resource]:
-    """Return copies in today's form, allocated to a role unless they say to which."""
-    injected = []
+def _with_allocation(resources: Iterable[Resource], role: str) -> list[Resource]:
+    """Return copies in the current format, allocated to a role unless they have an allocation."""
+    copies = []
     for resource in resources:
         copy = Resource()
         copy.CopyFrom(upgraded(resource))
         if not copy.HasField("allocation_info"):
             copy.allocation_info.role = role
-        injected.append(copy)
-    return injected
+        copies.append(copy)
+    return copies

@@ -1,8 +1,8 @@
-"""The master's end of the stream to the allocator, as the module in a real master behaves.
+"""The master's end of the stream to the allocator; behaves as the module in a real master.
 
-One stream, events in order. What is queued while a write is under way goes out in one message.
-When the stream breaks, the queue is dropped: the master goes on, running tasks never notice,
-and after reconnecting a snapshot says where things stand.
+One stream carries the events in order. Events queued during a write are sent together in the next
+message. When the stream breaks, the queue is dropped. The master and running tasks continue, and a
+snapshot after reconnection restores the allocator's state.
 """
 
 import asyncio
@@ -24,13 +24,14 @@ if TYPE_CHECKING:
     from frameworks.local_mesos.master import Master
 
 FIRST_RETRY = 0.05
-"""Wall seconds, doubled each time …"""
+"""Initial delay before reconnection, in seconds of real time; doubled after each failed attempt."""
 LAST_RETRY = 2.0
-"""… up to this."""
-_LAST_WORD = 1.0
-"""Wall seconds for the allocator's reason to arrive when the stream can no longer be written to."""
-_REASONS = 8
-"""That are remembered until the allocator serves, so that none is said with every attempt."""
+"""Maximum delay before reconnection, in seconds of real time."""
+_REASON_TIMEOUT = 1.0
+"""Real time in seconds that the allocator's reason may take to arrive once the stream cannot be
+written."""
+_MAX_LOGGED_REASONS = 8
+"""Number of recent failure reasons that are not logged again until the allocator serves."""
 _CLOSED = "the allocator closed the stream"
 _LARGEST_MESSAGE = 256 * 2**20
 _OPTIONS = [
@@ -43,18 +44,18 @@ _OPTIONS = [
     ("grpc.max_reconnect_backoff_ms", 1000),
 ]
 _Call = Any
-"""A bidirectional stream; grpc's types have no public name for it."""
+"""Type of a bidirectional stream; grpc's type stubs have no public name for it."""
 
 _log = structlog.get_logger(__name__)
 
 
 class AllocatorLink:
-    """Numbers the master's calls and carries them to the allocator.
+    """Numbers the master's calls and sends them to the allocator.
 
     Args:
-        address: gRPC target: `unix:///PATH` or `HOST:PORT`; with TLS if the environment names
-            an authority.
-        hello: How to introduce this master; version and session id are filled in.
+        address: gRPC target, `unix:///PATH` or `HOST:PORT`. The connection uses TLS if the
+            environment names a certificate authority.
+        hello: Description of this master; the link sets contract version and session id.
     """
 
     def __init__(self, address: str, hello: contract.Hello) -> None:
@@ -66,15 +67,15 @@ class AllocatorLink:
         self._applied = 0
         """Sequence number of the latest call that the allocator has answered."""
         self._queue: list[contract.Event] = []
-        self._ticking = False
-        """Whether a tick is queued already; further ones are as good as that one."""
+        self._tick_queued = False
+        """True if a tick is queued already; further ticks would have no additional effect."""
         self._wake = asyncio.Event()
         self._open = False
-        """Whether there is a stream, and calls are to be queued for it."""
+        """True if a stream exists, so that calls are queued."""
         self._snapshot_due = False
-        """Whether a snapshot is to be sent next; until then decisions are stale."""
+        """True if a snapshot is the next message; until it is sent, decisions are stale."""
         self.connected = False
-        """Whether the allocator has answered on the present stream."""
+        """True if the allocator has answered on the present stream."""
         self._sessions = 0
         self._resyncs = 0
 
@@ -85,11 +86,11 @@ class AllocatorLink:
 
     @property
     def awaiting(self) -> bool:
-        """Whether the allocator has not answered all calls yet."""
+        """True if the allocator has not answered all calls yet."""
         return self.connected and self._applied < self._sequence
 
     def metrics(self) -> dict[str, float]:
-        """Return what `/metrics/snapshot` says about the link."""
+        """Return the link's metrics for `/metrics/snapshot`."""
         return {
             "longshare/connected": int(self.connected),
             "longshare/sessions_total": self._sessions,
@@ -97,22 +98,25 @@ class AllocatorLink:
         }
 
     def tell(self, event: contract.Event) -> None:
-        """Number and queue a call; without a stream it is dropped, a snapshot will contain it."""
-        tick = event.WhichOneof("call") == "tick"
-        if tick and self._ticking:
+        """Number and queue a call.
+
+        Without a stream the call is dropped; the next snapshot will include its effect.
+        """
+        is_tick = event.WhichOneof("call") == "tick"
+        if is_tick and self._tick_queued:
             return
         self._sequence += 1
         if not self._open:
             return
-        self._ticking |= tick
+        self._tick_queued |= is_tick
         event.sequence = self._sequence
         self._queue.append(event)
         self._wake.set()
 
     async def run(self, master: "Master") -> None:
         """Keep a session with the allocator until cancelled."""
-        wait = FIRST_RETRY
-        complaints: deque[str] = deque(maxlen=_REASONS)
+        delay = FIRST_RETRY
+        logged_reasons: deque[str] = deque(maxlen=_MAX_LOGGED_REASONS)
         credentials = Identity.of_environment().credentials()
         channel = (
             grpc.aio.insecure_channel(self._address, options=_OPTIONS)
@@ -121,49 +125,49 @@ class AllocatorLink:
         )
         async with channel:
             while True:
-                begun = self._sessions
+                sessions_before = self._sessions
                 reason = await self._session(AllocatorStub(channel), master)
-                if reason not in complaints:
+                if reason not in logged_reasons:
                     _log.warning("no allocator", address=self._address, reason=reason)
-                    complaints.append(reason)
-                served = self._sessions > begun
+                    logged_reasons.append(reason)
+                served = self._sessions > sessions_before
                 if served:
-                    complaints.clear()
-                wait = FIRST_RETRY if served else min(2 * wait, LAST_RETRY)
-                await asyncio.sleep(wait)
+                    logged_reasons.clear()
+                delay = FIRST_RETRY if served else min(2 * delay, LAST_RETRY)
+                await asyncio.sleep(delay)
 
     async def _session(self, stub: "AllocatorAsyncStub", master: "Master") -> str:
-        """Serve one stream to its end; return why it ended."""
+        """Serve one stream until it ends; return the reason for the end."""
         stream: _Call = stub.Session()
         self._open = self._snapshot_due = True
         self._wake.set()
-        # In tasks of their own, as a call of gRPC that is cancelled while it is being prepared
-        # goes on waiting: cancelling the task that awaits it would have no effect.
+        # Reader and writer are separate tasks because cancelling a gRPC call during its preparation
+        # has no effect: a coroutine that awaits the call would go on waiting.
         reader = asyncio.create_task(self._read(stream, master))
         writer = asyncio.create_task(self._write(stream, master))
         try:
             await asyncio.wait([reader, writer], return_when=asyncio.FIRST_COMPLETED)
             if writer.done() and not writer.cancelled():
-                writer.result()  # raises what it should not have raised
-            await asyncio.wait([reader], timeout=_LAST_WORD)  # it hears why
+                writer.result()  # raises an unexpected error of the writer
+            await asyncio.wait([reader], timeout=_REASON_TIMEOUT)  # the reader receives the reason
             return reader.result() if reader.done() and not reader.cancelled() else _CLOSED
         finally:
             self._open = self.connected = False
-            self._forget_queue()
+            self._clear_queue()
             reader.cancel()
             writer.cancel()
             stream.cancel()
 
     async def _read(self, stream: _Call, master: "Master") -> str:
-        """Hear what the allocator says, to the end of the stream; return why it ended."""
+        """Read the allocator's messages until the stream ends; return the reason for the end."""
         try:
             async for answer in stream:
-                self._hear(answer, master)
+                self._handle(answer, master)
         except grpc.aio.AioRpcError as error:
             return error.details() or error.code().name
         return _CLOSED
 
-    def _hear(self, answer: contract.ToMaster, master: "Master") -> None:
+    def _handle(self, answer: contract.ToMaster, master: "Master") -> None:
         kind = answer.WhichOneof("message")
         if kind == "decisions" and not self._snapshot_due:
             self._applied = answer.decisions.applied_sequence
@@ -183,21 +187,21 @@ class AllocatorLink:
             self._wake.set()
 
     async def _write(self, stream: _Call, master: "Master") -> None:
-        """Write what is due, one message at a time; the reader learns why when it fails."""
+        """Write due messages one at a time; after a failure the reader receives the reason."""
         with suppress(grpc.aio.AioRpcError, asyncio.InvalidStateError):
             await stream.write(contract.FromMaster(hello=self._hello))
             while True:
                 await self._wake.wait()
                 self._wake.clear()
                 if self._snapshot_due:
-                    self._forget_queue()
+                    self._clear_queue()
                     self._snapshot_due = False
                     await stream.write(contract.FromMaster(snapshot=master.snapshot()))
                 elif self._queue:
                     events = contract.Events(events=self._queue)
-                    self._forget_queue()
+                    self._clear_queue()
                     await stream.write(contract.FromMaster(events=events))
 
-    def _forget_queue(self) -> None:
+    def _clear_queue(self) -> None:
         self._queue = []
-        self._ticking = False
+        self._tick_queued = False

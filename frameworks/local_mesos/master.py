@@ -1,8 +1,8 @@
-"""The embedded master: schedulers' calls and allocator's decisions in, events out.
+"""The embedded master: it takes schedulers' calls and allocator decisions, and emits events.
 
-Deterministic: time, identifiers and randomness come in from outside. Whatever a scheduler or
-an allocator can see follows Mesos 1.8 (`src/master/master.cpp`); where it does not, that is a
-bug here.
+The master is deterministic: time, identifiers and random numbers are supplied from outside. All
+behaviour visible to a scheduler or an allocator follows Mesos 1.8 (`src/master/master.cpp`). Any
+difference is a bug in this package.
 """
 
 from collections.abc import Iterable, Mapping
@@ -30,22 +30,22 @@ from frameworks.local_mesos.updates import Updates
 
 AGENT_PORT = 5051
 PROMPT = 1.0
-"""Seconds within which a scheduler answers, if it does not mean to keep an offer."""
+"""Time in seconds within which a scheduler normally answers an offer that it does not keep."""
 
 
 class Master:
     """One master and its virtual agents.
 
     Args:
-        clock: Its time.
-        allocator: Where allocator calls go.
-        random: Of its ids.
-        task_seconds: How long a task runs whose command is not `sleep N`.
+        clock: The master's clock.
+        allocator: Receiver of allocator calls.
+        random: Source of ids.
+        task_seconds: Run time in seconds of a task whose command is not `sleep N`.
         interval: Seconds between ticks.
-        offer_timeout: Seconds after which an offer without an answer is rescinded; 0: never.
+        offer_timeout: Seconds after which an unanswered offer is rescinded; 0 disables the timeout.
     """
 
-    def __init__(  # noqa: PLR0913 - as many flags as a master has
+    def __init__(  # noqa: PLR0913 - a master has as many flags
         self,
         clock: Clock,
         allocator: AllocatorSide,
@@ -65,18 +65,18 @@ class Master:
         self._launching = Launching(self._books, self._tasks, self._updates)
         self._subscribing = Subscribing(self._books, self._tasks, self._updates)
         self._expected: set[str] = set()
-        """Names of frameworks that have not come yet …"""
-        self._late: set[str] = set()
-        """… and of those whose time has come."""
-        self._prompt: set[str] = set()
-        """Names of frameworks that are said to answer every offer."""
+        """Names of announced frameworks that have not subscribed yet."""
+        self._overdue: set[str] = set()
+        """Names of announced frameworks that are due but have not subscribed yet."""
+        self._announced: set[str] = set()
+        """Names of announced frameworks, which answer every offer."""
         clock.after(interval, self._tick)
 
-    # What others may look at
+    # Read access for other modules
 
     @property
     def id(self) -> str:
-        """The master's id, which those of its agents, frameworks and offers begin with."""
+        """The master's id, the prefix of the ids of its agents, frameworks and offers."""
         return self._books.master_id
 
     @property
@@ -86,44 +86,48 @@ class Master:
 
     @property
     def frameworks(self) -> Mapping[str, EmbeddedFramework]:
-        """Frameworks by id, connected or not."""
+        """Frameworks by id, connected or disconnected."""
         return self._books.frameworks
 
     @property
     def completed(self) -> Mapping[str, EmbeddedFramework]:
-        """The latest frameworks that were removed, by id."""
+        """The most recently removed frameworks by id."""
         return self._subscribing.completed
 
     @property
     def offers(self) -> Mapping[str, Offer]:
-        """Offers that wait for an answer, by id."""
+        """Unanswered offers by id."""
         return self._books.offers
 
     @property
     def expecting(self) -> bool:
-        """Whether frameworks were announced, as an experiment does."""
-        return bool(self._prompt)
+        """True if frameworks were announced, as by an experiment."""
+        return bool(self._announced)
 
     @property
     def owed(self) -> bool:
-        """Whether a framework that was announced should be here, or has an offer to answer."""
-        prompt = (f for f in self.frameworks.values() if f.info.name in self._prompt)
-        return bool(self._late) or any(framework.offers for framework in prompt)
+        """True if an announced framework is due to subscribe or has an unanswered offer."""
+        announced = (
+            framework
+            for framework in self.frameworks.values()
+            if framework.info.name in self._announced
+        )
+        return bool(self._overdue) or any(framework.offers for framework in announced)
 
     @property
     def awaiting(self) -> bool:
-        """Whether a framework has had less than `PROMPT` to answer its offer."""
+        """True if the latest unanswered offer was made less than `PROMPT` seconds ago."""
         latest = next(reversed(self._books.offers.values()), None)
         return latest is not None and self.clock.now_ns - latest.made_ns < PROMPT * SECOND
 
     @property
     def counters(self) -> Mapping[str, int]:
-        """What has been counted, by its name in `/metrics/snapshot` without `master/`."""
+        """Counters by name in `/metrics/snapshot`, without the prefix `master/`."""
         return self._books.counters
 
     @property
     def address(self) -> tuple[str, int]:
-        """Where schedulers reach the master: IPv4 address and port."""
+        """IPv4 address and port at which schedulers reach the master."""
         return self._subscribing.address
 
     @address.setter
@@ -140,7 +144,14 @@ class Master:
         attributes: Iterable[mesos.Attribute] = (),
         agent_id: str | None = None,
     ) -> EmbeddedAgent:
-        """Register an agent; one that comes back after its removal brings its id."""
+        """Register an agent.
+
+        Args:
+            hostname: Host name of the agent.
+            total: All resources of the agent.
+            attributes: Attributes of the agent.
+            agent_id: Id of an agent that returns after its removal; None assigns a new id.
+        """
         agent = EmbeddedAgent(
             id=agent_id or self._books.new_id("S"),
             hostname=hostname,
@@ -153,7 +164,7 @@ class Master:
         return agent
 
     def remove_agent(self, agent_id: str) -> None:
-        """Lose an agent and the tasks on it."""
+        """Remove an agent; the tasks on it are lost."""
         agent = self._books.agents.pop(agent_id)
         self._books.tell(remove_agent=contract.RemoveAgent(agent_id=agent_id))
         self._tasks.lose(agent_id, f"Agent {agent.hostname} removed")
@@ -163,47 +174,56 @@ class Master:
             framework.send(v1.Event(type=v1.Event.FAILURE, failure=failure))
 
     def disconnect_agent(self, agent_id: str) -> None:
-        """Have an agent's connection break: its tasks run on, but nobody hears of them."""
+        """Break an agent's connection: its tasks continue, but the master gets no updates."""
         self._books.agents[agent_id].active = False
         self._books.tell(deactivate_agent=contract.DeactivateAgent(agent_id=agent_id))
         self._rescind(agent_id)
 
     def reconnect_agent(self, agent_id: str) -> None:
-        """Have an agent's connection come back."""
+        """Restore an agent's connection."""
         agent = self._books.agents[agent_id]
         agent.active = True
         self._books.tell(activate_agent=contract.ActivateAgent(agent_id=agent_id))
         self._tasks.agent_is_back(agent)
 
     def _rescind(self, agent_id: str) -> None:
-        for offer in [o for o in self._books.offers.values() if o.agent == agent_id]:
+        for offer in [offer for offer in self._books.offers.values() if offer.agent == agent_id]:
             self._books.take_back(offer, rescind=True)
 
     # Schedulers
 
     def subscribe(self, call: v1.Call, subscriber: Subscriber) -> EmbeddedFramework | None:
-        """Open a stream; None: refused, and the stream says why."""
+        """Open a stream for a scheduler.
+
+        Returns:
+            The framework. None if the subscription is rejected; the stream carries the reason.
+        """
         name = call.subscribe.framework_info.name
         self._expected.discard(name)
-        self._late.discard(name)
+        self._overdue.discard(name)
         return self._subscribing.subscribe(call.subscribe, subscriber)
 
     def expect(self, name: str, uptime: float) -> None:
-        """Await a framework from so many seconds after the master's start on, until it comes.
+        """Make the clock wait for a framework's subscription from a given uptime on.
 
-        And then, of each offer, until it has answered, as one does that keeps none.
+        After that, the clock also waits for the framework's answer to each offer. The framework
+        must answer every offer.
+
+        Args:
+            name: Name of the framework.
+            uptime: Seconds since the master's start at which the framework is due.
         """
         self._expected.add(name)
-        self._prompt.add(name)
-        missing = max(self.started + uptime - self.clock.now, 0.0)
-        self.clock.after(missing, lambda: self._late.update(self._expected & {name}))
+        self._announced.add(name)
+        delay = max(self.started + uptime - self.clock.now, 0.0)
+        self.clock.after(delay, lambda: self._overdue.update(self._expected & {name}))
 
     def disconnected(self, framework_id: str, subscriber: Subscriber) -> None:
-        """Hear that a stream has broken."""
+        """Handle the loss of a stream."""
         self._subscribing.disconnected(framework_id, subscriber)
 
     def call(self, framework: EmbeddedFramework, call: v1.Call) -> None:
-        """Take a call of a connected scheduler, other than SUBSCRIBE."""
+        """Handle a call of a connected scheduler, other than SUBSCRIBE."""
         handler = getattr(self, f"_{v1.Call.Type.Name(call.type).lower()}", None)
         if handler is not None:
             handler(framework, call)
@@ -262,24 +282,28 @@ class Master:
 
     def _acknowledge(self, framework: EmbeddedFramework, call: v1.Call) -> None:
         self._count("status_update_acknowledgement")
-        said = call.acknowledge
-        agent = self._books.agents.get(said.agent_id.value)
-        task = framework.tasks.get(said.task_id.value)
+        acknowledgement = call.acknowledge
+        agent = self._books.agents.get(acknowledgement.agent_id.value)
+        task = framework.tasks.get(acknowledgement.task_id.value)
         if agent is None or not agent.active:
             self._books.counters["invalid_status_update_acknowledgements"] += 1
-            log_drop(framework, "ACKNOWLEDGE", f"agent {said.agent_id.value!r} is not connected")
+            log_drop(
+                framework,
+                "ACKNOWLEDGE",
+                f"agent {acknowledgement.agent_id.value!r} is not connected",
+            )
             return
         self._books.counters["valid_status_update_acknowledgements"] += 1
         if task is not None and task.agent == agent.id:
-            self._updates.acknowledge(framework, task, said.uuid)
+            self._updates.acknowledge(framework, task, acknowledgement.uuid)
 
     def _reconcile(self, framework: EmbeddedFramework, call: v1.Call) -> None:
         self._count("reconcile_tasks")
         if not call.reconcile.tasks:
             for task in framework.tasks.values():
                 self._tasks.report(framework, task.info.task_id, None)
-        for asked in call.reconcile.tasks:
-            self._tasks.report(framework, asked.task_id, asked.agent_id)
+        for reported_task in call.reconcile.tasks:
+            self._tasks.report(framework, reported_task.task_id, reported_task.agent_id)
 
     def _message(self, framework: EmbeddedFramework, _: v1.Call) -> None:
         self._count("framework_to_executor")
@@ -288,13 +312,13 @@ class Master:
     # The allocator
 
     def decide(self, decisions: contract.Decisions) -> None:
-        """Take the allocator's decisions."""
+        """Apply the allocator's decisions."""
         self._offering.decide(decisions)
         for refused in decisions.refused:
             self._subscribing.refuse(refused.framework_id, refused.reason)
 
     def snapshot(self) -> contract.Snapshot:
-        """Describe all that an allocator must know, as of the latest call."""
+        """Return the complete state for an allocator, as of the latest call."""
         return self._books.snapshot()
 
     def _tick(self) -> None:

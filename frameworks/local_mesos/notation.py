@@ -1,4 +1,4 @@
-"""Resources as operators write them, and as schedulers older than Mesos 1.4 do."""
+"""Parsing of operators' resources and attributes, and conversion of old resource formats."""
 
 import json
 import re
@@ -10,13 +10,13 @@ from frameworks.local_mesos.bag import Bag, Resource
 
 
 def parse_flag(text: str) -> list[Resource]:
-    """Read an agent's `--resources`: Mesos's text syntax, or a JSON array of resources.
+    """Parse an agent's `--resources`: Mesos's text syntax, or a JSON array of resources.
 
     >>> [text_of(r) for r in parse_flag("cpus:4;mem(eng):64;ports:[1-9];disks:{b,a}")]
     ['cpus:4', 'mem(eng):64', 'ports:[1-9]', 'disks:{a,b}']
 
     Raises:
-        ValueError: the text does not have that form; the message shows where.
+        ValueError: The text has another form; the message names the invalid part.
     """
     if text.lstrip().startswith("["):
         return Bag(_parse_json(text)).resources()
@@ -51,10 +51,12 @@ def _parse_entry(entry: str) -> Resource:
 
 
 def parse_attributes(text: str) -> list[mesos.Attribute]:
-    """Read an agent's `--attributes`: `rack:1;disk:ssd;slots:[1-9]`; what is no number is text.
+    """Parse an agent's `--attributes`, such as `rack:1;disk:ssd;slots:[1-9]`.
+
+    A value that is not a number, a range or a set becomes text.
 
     Raises:
-        ValueError: the text does not have that form; the message shows where.
+        ValueError: The text has another form; the message names the invalid part.
     """
     attributes = []
     for entry in filter(None, map(str.strip, text.split(";"))):
@@ -63,15 +65,15 @@ def parse_attributes(text: str) -> list[mesos.Attribute]:
             raise ValueError(f"{entry!r}: not of the form NAME:VALUE, such as rack:1")
         attribute = mesos.Attribute(name=name)
         try:
-            read = _parse_entry(f"value:{value}")
+            parsed = _parse_entry(f"value:{value}")
         except ValueError:
             attribute.type = mesos.Value.TEXT
             attribute.text.value = value
         else:
-            attribute.type = read.type
+            attribute.type = parsed.type
             for kind in ("scalar", "ranges", "set"):
-                if read.HasField(kind):
-                    getattr(attribute, kind).CopyFrom(getattr(read, kind))
+                if parsed.HasField(kind):
+                    getattr(attribute, kind).CopyFrom(getattr(parsed, kind))
         attributes.append(attribute)
     return attributes
 
@@ -87,35 +89,35 @@ def _parse_json(text: str) -> list[Resource]:
 
 
 def upgraded(resource: Resource) -> Resource:
-    """Turn a resource of an old scheduler, with a `role` field, into today's form."""
+    """Convert a resource with the deprecated `role` field to the format of Mesos 1.4 and later."""
     if not (resource.HasField("role") or resource.HasField("reservation")):
         return resource
-    new = Resource()
-    new.CopyFrom(resource)
-    new.ClearField("role")
-    new.ClearField("reservation")
+    converted = Resource()
+    converted.CopyFrom(resource)
+    converted.ClearField("role")
+    converted.ClearField("reservation")
     if resource.role != "*":
-        added = new.reservations.add()
-        added.CopyFrom(resource.reservation)
-        added.type = (
+        reservation = converted.reservations.add()
+        reservation.CopyFrom(resource.reservation)
+        reservation.type = (
             Resource.ReservationInfo.DYNAMIC
             if resource.HasField("reservation")
             else Resource.ReservationInfo.STATIC
         )
-        added.role = resource.role
-    return new
+        reservation.role = resource.role
+    return converted
 
 
 def downgraded(resource: Resource) -> Resource:
-    """Turn a resource into the form of schedulers that know no refined reservations."""
-    old = Resource()
-    old.CopyFrom(resource)
-    old.role = resource.reservations[0].role if resource.reservations else "*"
+    """Convert a resource to the format for schedulers without reservation refinement."""
+    converted = Resource()
+    converted.CopyFrom(resource)
+    converted.role = resource.reservations[0].role if resource.reservations else "*"
     if resource.reservations:
         reservation = resource.reservations[0]
         if reservation.type == Resource.ReservationInfo.DYNAMIC:
-            old.reservation.CopyFrom(reservation)
-            old.reservation.ClearField("type")
-            old.reservation.ClearField("role")
-        old.ClearField("reservations")
-    return old
+            converted.reservation.CopyFrom(reservation)
+            converted.reservation.ClearField("type")
+            converted.reservation.ClearField("role")
+        converted.ClearField("reservations")
+    return converted

@@ -1,7 +1,7 @@
-"""Offers: the allocator's decisions, checked before a scheduler hears of them.
+"""Offers: the allocator's decisions, checked before they are sent to schedulers.
 
-The checks are those of `mesos-allocator.md` §5.4, which a module in a real master has to make
-too: a master believes its allocator and would not survive some mistakes.
+The checks are those of `mesos-allocator.md` §5.4, which the module in a real master must make too.
+A Mesos master trusts its allocator, and some invalid decisions would crash it.
 """
 
 from collections.abc import Collection
@@ -22,12 +22,12 @@ from frameworks.local_mesos.validation import Refused
 
 
 class Offering:
-    """Makes offers of decisions, and takes them back when they are declined.
+    """Makes offers from decisions, and recovers them when they are declined.
 
     Args:
-        books: The master's.
-        clock: Its time.
-        timeout: Seconds after which an offer that has not been answered is rescinded; 0: never.
+        books: The master's state.
+        clock: The master's clock.
+        timeout: Seconds after which an unanswered offer is rescinded; 0 disables the timeout.
     """
 
     def __init__(self, books: Books, clock: Clock, timeout: float) -> None:
@@ -36,22 +36,22 @@ class Offering:
         self._timeout = timeout
 
     def decide(self, decisions: contract.Decisions) -> None:
-        """Make the offers that pass; send the others back to the allocator."""
+        """Make the valid offers; reject the invalid offers to the allocator."""
         for offers in decisions.offers:
             made = []
-            for part in offers.offers:
-                agent = self._books.agents.get(part.agent_id)
+            for offer in offers.offers:
+                agent = self._books.agents.get(offer.agent_id)
                 if agent is not None and decisions.applied_sequence < agent.added_at:
-                    continue  # of an earlier life of this agent, whose books are closed
+                    continue  # the decision is older than the agent's latest registration
                 try:
-                    made.append(self._admit(offers.framework_id, part))
+                    made.append(self._admit(offers.framework_id, offer))
                 except Refused as error:
-                    self._reject(offers.framework_id, part, str(error))
+                    self._reject(offers.framework_id, offer, str(error))
             if made:
                 self._send(self._books.frameworks[offers.framework_id], made)
 
     def decline(self, framework: EmbeddedFramework, call: v1.Call.Decline) -> None:
-        """Take declined offers back; those that are not valid any more are passed over."""
+        """Recover declined offers; offers that are no longer valid are ignored."""
         filters = call.filters if call.HasField("filters") else mesos.Filters()
         for offer_id in call.offer_ids:
             offer = framework.offers.get(offer_id.value)
@@ -61,18 +61,18 @@ class Offering:
                 self._books.forget(offer)
                 self._books.recover(framework.id, offer.agent, offer.role, offer.resources, filters)
 
-    def _admit(self, framework_id: str, part: contract.Offer) -> Offer:
+    def _admit(self, framework_id: str, decided: contract.Offer) -> Offer:
         framework = self._books.frameworks.get(framework_id)
-        agent = self._books.agents.get(part.agent_id)
+        agent = self._books.agents.get(decided.agent_id)
         if framework is None or not framework.connected:
             raise Refused("the framework is gone or not connected")
-        if part.role not in framework.roles:
-            raise Refused(f"the framework is not subscribed to role {part.role!r}")
+        if decided.role not in framework.roles:
+            raise Refused(f"the framework is not subscribed to role {decided.role!r}")
         if agent is None or not agent.active:
             raise Refused("the agent is gone or not connected")
-        resources = _resources(part)
+        resources = _resources(decided)
         offer = Offer(
-            *(self._books.new_id("O"), framework_id, agent.id, part.role, resources),
+            *(self._books.new_id("O"), framework_id, agent.id, decided.role, resources),
             made_ns=self._clock.now_ns,
         )
         try:
@@ -81,13 +81,13 @@ class Offering:
             raise Refused(f"the agent has not that much free: {error}") from error
         return offer
 
-    def _reject(self, framework_id: str, part: contract.Offer, reason: str) -> None:
+    def _reject(self, framework_id: str, offer: contract.Offer, reason: str) -> None:
         self._books.counters["offers_rejected"] += 1
         self._books.tell(
             reject_offer=contract.RejectOffer(
                 framework_id=framework_id,
-                agent_id=part.agent_id,
-                resources=part.resources,
+                agent_id=offer.agent_id,
+                resources=offer.resources,
                 reason=reason,
             )
         )
@@ -108,28 +108,28 @@ class Offering:
             self._books.take_back(offer, rescind=True)
 
 
-def _resources(part: contract.Offer) -> list[Resource]:
-    """Read an offer's resources.
+def _resources(offer: contract.Offer) -> list[Resource]:
+    """Parse an offer's resources.
 
     Raises:
-        Refused: they are none, or would harm a master.
+        Refused: The resources are empty, or would harm a master.
     """
     try:
-        resources = [Resource.FromString(data) for data in part.resources]
+        resources = [Resource.FromString(data) for data in offer.resources]
         empty = not Bag(resources)
     except (DecodeError, ValueError) as error:
         raise Refused(f"the resources are invalid: {error}") from error
-    if empty or any(r.allocation_info.role != part.role for r in resources):
-        raise Refused(f"the resources are not allocated to role {part.role!r}, or none at all")
+    if empty or any(r.allocation_info.role != offer.role for r in resources):
+        raise Refused(f"the resources are not allocated to role {offer.role!r}, or none at all")
     if any(r.HasField("role") or r.HasField("reservation") for r in resources):
         raise Refused("the resources carry the deprecated fields role or reservation")
     return resources
 
 
 def _described(offer: Offer, framework: EmbeddedFramework, agent: EmbeddedAgent) -> v1.Offer:
-    """Say an offer as its scheduler understands it."""
+    """Return an offer in the format that its scheduler understands."""
     modern = framework.capable(Capability.RESERVATION_REFINEMENT)
-    said = v1.Offer(
+    message = v1.Offer(
         id=v1.OfferID(value=offer.id),
         framework_id=mesos.FrameworkID(value=framework.id),
         agent_id=v1.AgentID(value=agent.id),
@@ -144,8 +144,8 @@ def _described(offer: Offer, framework: EmbeddedFramework, agent: EmbeddedAgent)
         resources=offer.resources if modern else map(downgraded, offer.resources),
     )
     if framework.capable(Capability.MULTI_ROLE):
-        said.allocation_info.role = offer.role
+        message.allocation_info.role = offer.role
     else:
-        for resource in said.resources:
+        for resource in message.resources:
             resource.ClearField("allocation_info")
-    return said
+    return message

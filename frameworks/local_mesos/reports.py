@@ -1,6 +1,6 @@
-"""What the embedded master says of itself at `/state`, `/metrics/snapshot` and the like.
+"""Reports of the embedded master: `/state`, `/metrics/snapshot` and other endpoints.
 
-Keys and shapes are Mesos 1.8's; all times are the master's own (virtual) ones.
+Keys and structure are those of Mesos 1.8; all times are the master's virtual time.
 """
 
 from collections import Counter
@@ -46,7 +46,7 @@ _COUNTED = (
 
 
 def version() -> dict[str, Any]:
-    """Answer `/version`."""
+    """Return the answer to `/version`."""
     return {
         "version": MESOS_VERSION,
         "build_user": "longshare",
@@ -56,7 +56,7 @@ def version() -> dict[str, Any]:
 
 
 def state(master: Master) -> dict[str, Any]:
-    """Answer `/state`."""
+    """Return the answer to `/state`."""
     host, port = master.address
     pid = f"master@{host}:{port}"
     return {
@@ -83,7 +83,7 @@ def state(master: Master) -> dict[str, Any]:
 
 
 def state_summary(master: Master) -> dict[str, Any]:
-    """Answer `/state-summary`: who holds how much, without the tasks one by one."""
+    """Return the answer to `/state-summary`: resources and task counts, without tasks."""
     used, offered, states = _by_agent(master)
     running: dict[str, set[str]] = {agent_id: set() for agent_id in master.agents}
     for framework in master.frameworks.values():
@@ -111,7 +111,7 @@ def state_summary(master: Master) -> dict[str, Any]:
 
 
 def agents(master: Master) -> list[dict[str, Any]]:
-    """Answer `/slaves`."""
+    """Return the answer to `/slaves`."""
     used, offered, _ = _by_agent(master)
     return [
         {
@@ -130,14 +130,16 @@ def agents(master: Master) -> list[dict[str, Any]]:
 
 
 def metrics(master: Master) -> dict[str, float]:
-    """Answer `/metrics/snapshot`."""
+    """Return the answer to `/metrics/snapshot`."""
     frameworks, all_agents = master.frameworks.values(), master.agents.values()
-    states = Counter(task.state for f in frameworks for task in f.tasks.values())
+    states = Counter(task.state for framework in frameworks for task in framework.tasks.values())
     connected = sum(framework.connected for framework in frameworks)
     active = sum(agent.active for agent in all_agents)
     total = _amounts(r for agent in all_agents for r in agent.total)
-    used = _amounts(r for f in frameworks for _, _, resources in f.used() for r in resources)
-    shown: dict[str, float] = {
+    used = _amounts(
+        r for framework in frameworks for _, _, resources in framework.used() for r in resources
+    )
+    values: dict[str, float] = {
         "uptime_secs": master.clock.now - master.started,
         "elected": 1,
         "slaves_active": active,
@@ -151,13 +153,13 @@ def metrics(master: Master) -> dict[str, float]:
         "outstanding_offers": len(master.offers),
     }
     for name in _SCALARS:
-        shown[f"{name}_total"] = total[name]
-        shown[f"{name}_used"] = used[name]
-        shown[f"{name}_percent"] = used[name] / total[name] if total[name] else 0.0
+        values[f"{name}_total"] = total[name]
+        values[f"{name}_used"] = used[name]
+        values[f"{name}_percent"] = used[name] / total[name] if total[name] else 0.0
     for name in _ALIVE:
-        shown[f"tasks_{name}"] = states[v1.TaskState.Value(f"TASK_{name.upper()}")]
-    shown |= {name: master.counters.get(name, 0) for name in _COUNTED}
-    return {f"master/{name}": value for name, value in shown.items()} | {
+        values[f"tasks_{name}"] = states[v1.TaskState.Value(f"TASK_{name.upper()}")]
+    values |= {name: master.counters.get(name, 0) for name in _COUNTED}
+    return {f"master/{name}": value for name, value in values.items()} | {
         "longshare/offers_rejected_total": master.counters.get("offers_rejected", 0)
     }
 
@@ -165,7 +167,7 @@ def metrics(master: Master) -> dict[str, float]:
 def _by_agent(
     master: Master,
 ) -> tuple[dict[str, list[Resource]], dict[str, list[Resource]], dict[str, Counter[int]]]:
-    """Return used and offered resources, and numbers of tasks by state, of each agent."""
+    """Return used resources, offered resources, and task counts by state, each by agent."""
     used: dict[str, list[Resource]] = {agent_id: [] for agent_id in master.agents}
     offered: dict[str, list[Resource]] = {agent_id: [] for agent_id in master.agents}
     states: dict[str, Counter[int]] = {agent_id: Counter() for agent_id in master.agents}
@@ -188,16 +190,16 @@ def _states(counted: Counter[int]) -> dict[str, int]:
 
 
 def _amounts(resources: Iterable[Resource]) -> dict[str, Any]:
-    """Write amounts as Mesos's endpoints do: numbers, and text for what is not a number."""
+    """Format amounts as Mesos's endpoints do: numbers for scalars, text for ranges and sets."""
     amounts: dict[str, Any] = dict.fromkeys(_SCALARS, 0.0)
-    others = []
+    non_scalars = []
     for resource in resources:
         if resource.type == mesos.Value.SCALAR:
             amounts[resource.name] = amounts.get(resource.name, 0.0) + resource.scalar.value
         else:
-            others.append(resource)
-    if others:
-        for resource in Bag(others).resources():
+            non_scalars.append(resource)
+    if non_scalars:
+        for resource in Bag(non_scalars).resources():
             amounts[resource.name] = text_of(resource).split(":", 1)[1]
     return amounts
 
@@ -211,14 +213,19 @@ def _agent(agent: EmbeddedAgent, used: list[Resource], offered: list[Resource]) 
         "id": agent.id,
         "hostname": agent.hostname,
         "port": agent.port,
-        "attributes": {a.name: a.text.value or a.scalar.value for a in agent.attributes},
+        "attributes": {
+            attribute.name: attribute.text.value or attribute.scalar.value
+            for attribute in agent.attributes
+        },
         "pid": f"slave(1)@127.0.0.1:{agent.port}",
         "registered_time": agent.registered,
         "resources": _amounts(agent.total),
         "used_resources": _amounts(used),
         "offered_resources": _amounts(offered),
-        "reserved_resources": {role: _amounts(rs) for role, rs in reserved.items()},
-        "unreserved_resources": _amounts(r for r in agent.total if not r.reservations),
+        "reserved_resources": {role: _amounts(resources) for role, resources in reserved.items()},
+        "unreserved_resources": _amounts(
+            resource for resource in agent.total if not resource.reservations
+        ),
         "active": agent.active,
         "version": MESOS_VERSION,
         "capabilities": _CAPABILITIES,
@@ -230,14 +237,16 @@ def _framework_summary(framework: EmbeddedFramework) -> dict[str, Any]:
     return {
         "id": framework.id,
         "name": framework.info.name,
-        "used_resources": _amounts(r for _, _, rs in framework.used() for r in rs),
+        "used_resources": _amounts(
+            resource for _, _, resources in framework.used() for resource in resources
+        ),
         "offered_resources": _amounts(
-            r for offer in framework.offers.values() for r in offer.resources
+            resource for offer in framework.offers.values() for resource in offer.resources
         ),
         "capabilities": [
             mesos.FrameworkInfo.Capability.Type.Name(capability.type)
             for capability in framework.info.capabilities
-            if capability.type in names  # newer ones are not named here
+            if capability.type in names  # capabilities newer than 1.8 are omitted
         ],
         "hostname": framework.info.hostname,
         "webui_url": framework.info.webui_url,
@@ -248,7 +257,7 @@ def _framework_summary(framework: EmbeddedFramework) -> dict[str, Any]:
 
 
 def _framework(framework: EmbeddedFramework) -> dict[str, Any]:
-    shown = {
+    report = {
         **_framework_summary(framework),
         "user": framework.info.user,
         "failover_timeout": framework.info.failover_timeout,
@@ -256,22 +265,24 @@ def _framework(framework: EmbeddedFramework) -> dict[str, Any]:
         "registered_time": framework.registered,
         "unregistered_time": framework.unregistered,
         "principal": framework.info.principal,
-        "resources": _amounts(r for _, _, rs in framework.holdings() for r in rs),
+        "resources": _amounts(
+            resource for _, _, resources in framework.holdings() for resource in resources
+        ),
         "role": framework.info.role,
         "roles": list(framework.info.roles),
         "tasks": [_task(task) for task in framework.tasks.values()],
         "unreachable_tasks": [],
         "completed_tasks": [_task(task) for task in framework.completed],
         "offers": [
-            {"id": o.id, "slave_id": o.agent, "resources": _amounts(o.resources)}
-            for o in framework.offers.values()
+            {"id": offer.id, "slave_id": offer.agent, "resources": _amounts(offer.resources)}
+            for offer in framework.offers.values()
         ],
         "executors": [_executor(executor) for executor in framework.executors.values()],
     }
-    del shown["role" if framework.info.roles else "roles"]
+    del report["role" if framework.info.roles else "roles"]
     if framework.reregistered != framework.registered:
-        shown["reregistered_time"] = framework.reregistered
-    return shown
+        report["reregistered_time"] = framework.reregistered
+    return report
 
 
 def _task(task: EmbeddedTask) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Runs an embedded master: its clock, its HTTP face, its link to the allocator."""
+"""Runs an embedded master with its clock, its HTTP server and its link to the allocator."""
 
 import asyncio
 import signal
@@ -22,60 +22,61 @@ from frameworks.local_mesos.link import AllocatorLink
 from frameworks.local_mesos.master import Master
 
 LONGEST_STEP = 0.05
-"""Wall seconds: after a hiccup of the machine, time goes on from where it was."""
+"""Maximum step in seconds of real time; after a pause of the machine, the clock does not catch
+up."""
 _SHORTEST_STEP = 0.001
 _AT_ONCE = 100
-"""Agents that are made before signals are looked at."""
+"""Number of agents created before the event loop can handle signals."""
 
 _log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class AgentSpec:
-    """Agents that are alike."""
+    """A group of identical agents."""
 
     count: int
     resources: list[Resource]
-    """Of each."""
+    """Resources of each agent."""
     attributes: list[mesos.Attribute] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
 class MasterSettings:
-    """What an embedded Mesos consists of."""
+    """Settings of an embedded Mesos."""
 
     agents: list["AgentSpec"]
     allocator: str
     """gRPC target of the allocator service."""
     speed: float = 1.0
-    """How many seconds of the master's time go by in one of the wall's."""
+    """Seconds of the master's time for each second of real time."""
     host: str = "127.0.0.1"
     port: int = 5050
-    """0: any that is free."""
+    """Port to listen on; 0 selects a free port."""
     hostname_prefix: str = "agent-"
-    """Of the agents; their numbers follow."""
+    """Prefix of the agents' host names; a number follows."""
     interval: float = 1.0
     """Allocation interval in the master's seconds."""
     offer_timeout: float = 30.0
-    """The master's seconds after which an offer without an answer is rescinded; 0: never."""
+    """The master's seconds after which an unanswered offer is rescinded; 0 disables the timeout."""
     task_seconds: float = 10.0
-    """How long a task runs whose command is not `sleep N`, in the master's seconds."""
+    """Run time of a task whose command is not `sleep N`, in the master's seconds."""
     seed: int | None = None
-    """Of ids; None: another one each time."""
+    """Seed of ids; None makes ids random."""
 
 
 @dataclass(frozen=True, slots=True)
 class Embedded:
-    """A master that is being served."""
+    """A running embedded master."""
 
     master: Master
     link: AllocatorLink
     background: asyncio.Future[Any]
-    """Ends only if the clock or the link fails, and so the master."""
+    """Future of the clock and the link; it ends only if one of them fails."""
 
     @property
     def address(self) -> str:
-        """HOST:PORT."""
+        """Address of the HTTP server, as HOST:PORT."""
         host, port = self.master.address
         return f"{host}:{port}"
 
@@ -84,11 +85,11 @@ async def run(settings: MasterSettings, ready: Callable[[str], None]) -> None:
     """Serve until SIGTERM or SIGINT.
 
     Args:
-        settings: What to run.
-        ready: Told the address once it is served.
+        settings: Settings of the embedded Mesos.
+        ready: Receives the address once the server listens.
 
     Raises:
-        OSError: the address cannot be listened on.
+        OSError: The server cannot listen on the address.
     """
     stop, starting = asyncio.Event(), asyncio.current_task()
     assert starting is not None
@@ -106,8 +107,8 @@ async def _serve(
         _on_signals(stop.set)
         ready(embedded.address)
         stopping = asyncio.ensure_future(stop.wait())
-        both: list[asyncio.Future[Any]] = [embedded.background, stopping]
-        await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
+        futures: list[asyncio.Future[Any]] = [embedded.background, stopping]
+        await asyncio.wait(futures, return_when=asyncio.FIRST_COMPLETED)
         if embedded.background.done():
             embedded.background.result()
         _log.info("stopping")
@@ -120,10 +121,10 @@ def _on_signals(stop: Callable[[], object]) -> None:
 
 @asynccontextmanager
 async def serving(settings: MasterSettings) -> AsyncIterator[Embedded]:
-    """Serve a master for as long as the context lasts.
+    """Serve a master for the duration of the context.
 
     Raises:
-        OSError: the address cannot be listened on.
+        OSError: The server cannot listen on the address.
     """
     clock = Clock(time.time_ns())
     link = AllocatorLink(settings.allocator, _hello(settings))
@@ -135,18 +136,18 @@ async def serving(settings: MasterSettings) -> AsyncIterator[Embedded]:
         interval=settings.interval,
         offer_timeout=settings.offer_timeout,
     )
-    every = [group for group in settings.agents for _ in range(group.count)]
-    width = len(str(len(every)))
-    for number, group in enumerate(every, 1):
+    specifications = [group for group in settings.agents for _ in range(group.count)]
+    width = len(str(len(specifications)))
+    for number, group in enumerate(specifications, 1):
         hostname = f"{settings.hostname_prefix}{number:0{width}}"
         master.add_agent(hostname, group.resources, attributes=group.attributes)
         if number % _AT_ONCE == 0:
-            await asyncio.sleep(0)  # a signal is heard
+            await asyncio.sleep(0)  # lets the event loop handle signals
     runner = web.AppRunner(
         application(master, link),
         access_log=None,
         shutdown_timeout=0.5,
-        handler_cancellation=True,  # a scheduler that goes away is noticed at once
+        handler_cancellation=True,  # the departure of a scheduler is noticed at once
     )
     await runner.setup()
     try:
@@ -168,11 +169,11 @@ async def serving(settings: MasterSettings) -> AsyncIterator[Embedded]:
 
 
 def _pace(speed: float, master: Master, link: AllocatorLink) -> float:
-    """Return the master's seconds in one of the wall's, as things are.
+    """Return the present rate of the clock, in the master's seconds for each second of real time.
 
-    What comes of an experiment does not depend on how fast its parts are: until they have answered,
-    time stands still. Others may mean to keep an offer, or never answer; for their sake it goes no
-    faster than the wall's.
+    The result of an experiment must not depend on the speed of its components. So the clock stops
+    until the announced frameworks and the allocator have answered. Other schedulers may keep an
+    offer or never answer; for them, the clock slows to at most real time.
     """
     if master.owed or (master.expecting and link.awaiting):
         return 0.0
@@ -180,31 +181,36 @@ def _pace(speed: float, master: Master, link: AllocatorLink) -> float:
 
 
 async def _drive(clock: Clock, speed: float, pace: Callable[[], float]) -> None:
-    """Let the clock follow the wall's, `speed` times as fast, or as is said at the moment.
+    """Advance the clock with real time, multiplied by the present rate.
 
-    It stops at each timer, as what happens then may be somebody's to answer, and does not go on
-    while somebody is to answer what has happened meanwhile.
+    The clock stops at each timer, because a timer may cause messages that must be answered first.
+    The rate is checked before and after each step.
+
+    Args:
+        clock: The master's clock.
+        speed: Maximum rate, in the master's seconds for each second of real time.
+        pace: Returns the present rate.
     """
 
-    def left() -> int:
-        """Return the nanoseconds until something is to happen."""
+    def remaining_ns() -> int:
+        """Return the nanoseconds until the next timer, or the length of a maximum step."""
         deadline = clock.next_deadline_ns
         return round(LONGEST_STEP * speed * SECOND) if deadline is None else deadline - clock.now_ns
 
     last = time.monotonic()
     while True:
         rate = pace()
-        until = left() / SECOND / rate if rate > 0.0 else LONGEST_STEP
-        longest = LONGEST_STEP / 2 if rate == speed else _SHORTEST_STEP
-        await asyncio.sleep(min(max(until, _SHORTEST_STEP), longest))
+        time_left = remaining_ns() / SECOND / rate if rate > 0.0 else LONGEST_STEP
+        maximum = LONGEST_STEP / 2 if rate == speed else _SHORTEST_STEP
+        await asyncio.sleep(min(max(time_left, _SHORTEST_STEP), maximum))
         now = time.monotonic()
         passed = min(now - last, LONGEST_STEP) * min(rate, pace())
-        clock.advance(min(round(passed * SECOND), left()))
+        clock.advance(min(round(passed * SECOND), remaining_ns()))
         last = now
 
 
 def _hello(settings: MasterSettings) -> contract.Hello:
-    """Introduce the master with Mesos's default flags."""
+    """Return the master's introduction with Mesos's default flags."""
     return contract.Hello(
         mesos_version=MESOS_VERSION,
         master=f"{settings.host}:{settings.port}",

@@ -1,4 +1,4 @@
-"""What the embedded master knows: agents, frameworks, offers, tasks."""
+"""Records of the embedded master: agents, frameworks, offers, tasks."""
 
 from collections import deque
 from collections.abc import Iterable, Iterator
@@ -28,7 +28,7 @@ TERMINAL = frozenset(
 
 
 class Subscriber(Protocol):
-    """A scheduler's open stream."""
+    """The open stream of a scheduler."""
 
     stream_id: str
 
@@ -36,23 +36,23 @@ class Subscriber(Protocol):
         """Queue an event."""
 
     def close(self) -> None:
-        """End the stream after what is queued."""
+        """End the stream after the queued events."""
 
 
 class AllocatorSide(Protocol):
-    """Where the master's allocator calls go."""
+    """The receiver of the master's allocator calls."""
 
     @property
     def sequence(self) -> int:
         """Sequence number of the latest call."""
 
     def tell(self, event: contract.Event) -> None:
-        """Number, stamp and send a call; without a session it is dropped (see `snapshot`)."""
+        """Number, stamp and send a call; without a session the call is dropped (see `snapshot`)."""
 
 
 @dataclass(slots=True, eq=False)
 class Offer:
-    """Resources in the hands of a framework that has not answered yet."""
+    """An offer that the framework has not answered yet."""
 
     id: str
     framework: str
@@ -60,12 +60,12 @@ class Offer:
     role: str
     resources: list[Resource]
     made_ns: int
-    """When, in the master's time."""
+    """Time of the offer in the master's time, in nanoseconds since the Unix epoch."""
 
 
 @dataclass(slots=True, eq=False)
 class Executor:
-    """A custom executor; holds its resources until it ends."""
+    """A custom executor; it holds its resources until it ends."""
 
     info: v1.ExecutorInfo
     agent: str
@@ -74,7 +74,7 @@ class Executor:
 
     @property
     def id(self) -> str:
-        """The id that its framework gave it."""
+        """Executor id, chosen by the framework."""
         return self.info.executor_id.value
 
 
@@ -88,34 +88,36 @@ class EmbeddedTask:
     role: str
     resources: list[Resource]
     executor: str | None
-    """Id of its custom executor."""
+    """Id of the custom executor, or None."""
     state: v1.TaskState.ValueType = v1.TASK_STAGING
-    """The latest that the master has heard of."""
+    """Latest state known to the master."""
     reported: v1.TaskState.ValueType | None = None
-    """That of the update which the scheduler was sent last."""
+    """State in the latest update sent to the scheduler."""
     held: bool = True
-    """Whether its resources are still its own."""
+    """True until the task's resources are recovered."""
     ended: bool = False
-    """Whether its agent has seen its end; the master hears of it with the next update."""
+    """True once the task has ended on its agent; the master learns of the end with the next
+    update."""
     kill_when_back: bool = False
-    """Whether it was to be killed while its agent was not connected."""
+    """True if the task was killed while its agent was disconnected."""
     end: Timer | None = None
-    """When it will finish."""
+    """Timer of the task's regular end."""
     updates: deque[v1.TaskStatus] = field(default_factory=deque)
-    """Of the agent, oldest first; the first one waits for its acknowledgement."""
+    """The agent's unacknowledged updates, oldest first; only the first was sent to the
+    scheduler."""
     resend: Timer | None = None
     statuses: list[v1.TaskStatus] = field(default_factory=list)
-    """What the master has heard of it, in order, without repetitions."""
+    """Updates received by the master, in order and without repetitions."""
 
     @property
     def id(self) -> str:
-        """The id that its framework gave it."""
+        """Task id, chosen by the framework."""
         return self.info.task_id.value
 
 
 @dataclass(slots=True, eq=False)
 class EmbeddedAgent:
-    """A virtual agent, and the master's book of what is free on it."""
+    """A virtual agent, with the master's record of its free resources."""
 
     id: str
     hostname: str
@@ -123,18 +125,18 @@ class EmbeddedAgent:
     total: list[Resource]
     attributes: list[mesos.Attribute]
     registered: float
-    """Seconds since the Unix epoch."""
+    """Time of registration, in seconds since the Unix epoch."""
     active: bool = True
-    """Whether it is connected."""
+    """True while the agent is connected."""
     added_at: int = 0
-    """Sequence number of its latest AddAgent."""
+    """Sequence number of the latest AddAgent call."""
     free: Bag = field(init=False)
 
     def __post_init__(self) -> None:
         self.free = Bag(self.total)
 
     def info(self) -> mesos.SlaveInfo:
-        """Describe the agent as it would describe itself."""
+        """Return the agent's description as the agent would send it."""
         return mesos.SlaveInfo(
             hostname=self.hostname,
             port=self.port,
@@ -144,7 +146,7 @@ class EmbeddedAgent:
         )
 
     def url(self) -> v1.URL:
-        """Say where a real agent would answer."""
+        """Return the URL at which a real agent would answer."""
         address = v1.Address(hostname=self.hostname, ip="127.0.0.1", port=self.port)
         return v1.URL(scheme="http", address=address, path="/slave(1)")
 
@@ -157,42 +159,42 @@ class EmbeddedFramework:
     info: mesos.FrameworkInfo
     suppressed: set[str]
     registered: float
-    """Seconds since the Unix epoch."""
+    """Time of the first subscription, in seconds since the Unix epoch."""
     reregistered: float
-    """Likewise, of its latest subscription."""
+    """Time of the latest subscription, in seconds since the Unix epoch."""
     unregistered: float = 0.0
-    """Likewise, of its end."""
+    """Time of the removal, in seconds since the Unix epoch; 0 before the removal."""
     subscriber: Subscriber | None = None
     heartbeat: Timer | None = None
     removal: Timer | None = None
-    """Ends it when it does not come back."""
+    """Timer that removes a disconnected framework after its failover timeout."""
     offers: dict[str, Offer] = field(default_factory=dict)
     tasks: dict[str, EmbeddedTask] = field(default_factory=dict)
     executors: dict[tuple[str, str], Executor] = field(default_factory=dict)
-    """(agent, executor id) → executor"""
+    """Executors by agent id and executor id."""
     completed: deque[EmbeddedTask] = field(default_factory=lambda: deque(maxlen=1000))
 
     @property
     def connected(self) -> bool:
-        """Whether its scheduler is there; in the embedded Mesos that is: active."""
+        """True while the scheduler is connected; the embedded Mesos treats this as active."""
         return self.subscriber is not None
 
     @property
     def roles(self) -> frozenset[str]:
-        """The roles it is subscribed to."""
+        """Roles to which the framework is subscribed."""
         return roles_of(self.info)
 
     def capable(self, capability: Capability.Type.ValueType) -> bool:
-        """Whether it declared a capability."""
+        """Return whether the framework declared a capability."""
         return any(declared.type == capability for declared in self.info.capabilities)
 
     def send(self, event: v1.Event) -> None:
-        """Send an event if the scheduler is there."""
+        """Send an event if the scheduler is connected."""
         if self.subscriber is not None:
             self.subscriber.send(event)
 
     def used(self) -> Iterator[tuple[str, str, list[Resource]]]:
-        """Go through what its tasks and executors hold: agent, role, resources."""
+        """Yield agent id, role and resources of each task and executor that holds resources."""
         for task in self.tasks.values():
             if task.held:
                 yield task.agent, task.role, task.resources
@@ -200,21 +202,21 @@ class EmbeddedFramework:
             yield executor.agent, executor.role, executor.resources
 
     def holdings(self) -> Iterator[tuple[str, str, list[Resource]]]:
-        """Go through all that it holds, offers included: agent, role, resources."""
+        """Yield agent id, role and resources of each task, executor and offer."""
         yield from self.used()
         for offer in self.offers.values():
             yield offer.agent, offer.role, offer.resources
 
 
 def roles_of(info: mesos.FrameworkInfo) -> frozenset[str]:
-    """Return the roles that a framework subscribes to."""
+    """Return the roles to which a framework subscribes."""
     if any(declared.type == Capability.MULTI_ROLE for declared in info.capabilities):
         return frozenset(info.roles)
     return frozenset((info.role,))
 
 
 def allocated(resources: Iterable[Resource], role: str) -> list[Resource]:
-    """Return copies of resources that say which role they are allocated to."""
+    """Return copies of resources, marked as allocated to a role."""
     copies = []
     for resource in resources:
         copy = Resource()
@@ -225,5 +227,5 @@ def allocated(resources: Iterable[Resource], role: str) -> list[Resource]:
 
 
 def serialised(resources: Iterable[Resource]) -> list[bytes]:
-    """Return resources as the contract carries them."""
+    """Return resources in the contract's serialised form."""
     return [resource.SerializeToString(deterministic=True) for resource in resources]

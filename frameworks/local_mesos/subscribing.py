@@ -1,4 +1,4 @@
-"""Schedulers come, fail over, and go."""
+"""Subscription, failover and removal of schedulers."""
 
 import ipaddress
 from collections import OrderedDict
@@ -16,17 +16,17 @@ from frameworks.local_mesos.validation import Refused, check_subscription
 
 HEARTBEAT = 15.0
 """Seconds between heartbeats on a scheduler's stream."""
-_REMEMBERED = 50
-"""Completed frameworks; Mesos's `--max_completed_frameworks`."""
+_MAX_COMPLETED = 50
+"""Maximum number of completed frameworks kept; Mesos's `--max_completed_frameworks`."""
 
 
 class Subscribing:
-    """The frameworks' streams.
+    """Manager of the frameworks' streams.
 
     Args:
-        books: The master's.
-        tasks: What the frameworks run.
-        updates: What waits for them to come back.
+        books: The master's state.
+        tasks: Ends the tasks of removed frameworks.
+        updates: Sends pending updates again after a failover.
     """
 
     def __init__(self, books: Books, tasks: TaskReports, updates: Updates) -> None:
@@ -34,18 +34,22 @@ class Subscribing:
         self._tasks = tasks
         self._updates = updates
         self.address = ("127.0.0.1", 5050)
-        """Where the master listens: an IPv4 address and a port."""
+        """IPv4 address and port at which the master listens."""
         self.completed: OrderedDict[str, EmbeddedFramework] = OrderedDict()
 
     def subscribe(
         self, call: v1.Call.Subscribe, subscriber: Subscriber
     ) -> EmbeddedFramework | None:
-        """Open a stream; None: refused, and the stream says why."""
+        """Open a stream for a scheduler.
+
+        Returns:
+            The framework. None if the subscription is rejected; the stream carries the reason.
+        """
         info = mesos.FrameworkInfo()
         info.CopyFrom(call.framework_info)
         suppressed = set(call.suppressed_roles)
-        again = bool(info.id.value)
-        name = "messages_reregister_framework" if again else "messages_register_framework"
+        reregistering = bool(info.id.value)
+        name = "messages_reregister_framework" if reregistering else "messages_register_framework"
         self._books.counters[name] += 1
         try:
             check_subscription(info, suppressed, self.completed)
@@ -53,16 +57,16 @@ class Subscribing:
             subscriber.send(_error(str(error)))
             subscriber.close()
             return None
-        if not again:
+        if not reregistering:
             return self._register(info, suppressed, subscriber)
         framework = self._books.frameworks.get(info.id.value)
-        if framework is None:  # of an earlier master
+        if framework is None:  # registered with an earlier master
             framework = self._add(info, suppressed, None)
         self._fail_over(framework, info, suppressed, subscriber)
         return framework
 
     def disconnected(self, framework_id: str, subscriber: Subscriber) -> None:
-        """Hear that a stream has broken."""
+        """Handle the loss of a stream."""
         framework = self._books.frameworks.get(framework_id)
         if framework is None or framework.subscriber is not subscriber:
             return  # removed, or failed over already
@@ -73,14 +77,14 @@ class Subscribing:
         )
 
     def refuse(self, framework_id: str, reason: str) -> None:
-        """Tell a framework that the allocator will make it no offers."""
+        """Report to a framework that the allocator will make it no offers."""
         framework = self._books.frameworks.get(framework_id)
         if framework is not None:
             log_drop(framework, "SUBSCRIBE", reason)
             framework.send(_error(f"The allocator makes no offers to this framework: {reason}"))
 
     def remove(self, framework: EmbeddedFramework) -> None:
-        """End a framework with all its tasks."""
+        """Remove a framework with all its tasks."""
         if framework.removal is not None:
             framework.removal.cancel()
         subscriber = framework.subscriber
@@ -96,17 +100,19 @@ class Subscribing:
         self._books.tell(remove_framework=contract.RemoveFramework(framework_id=framework.id))
         self._books.tell(resume=contract.Resume())
         self.completed[framework.id] = framework
-        while len(self.completed) > _REMEMBERED:
+        while len(self.completed) > _MAX_COMPLETED:
             self.completed.popitem(last=False)
 
     def _register(
         self, info: mesos.FrameworkInfo, suppressed: set[str], subscriber: Subscriber
     ) -> EmbeddedFramework:
         info.id.value = self._books.new_id("")
-        while info.id.value in self._books.frameworks:  # brought from a master of the same seed
+        while (
+            info.id.value in self._books.frameworks
+        ):  # the id came from a master with the same seed
             info.id.value = self._books.new_id("")
         framework = self._add(info, suppressed, subscriber)
-        self._greet(framework)
+        self._send_subscribed(framework)
         return framework
 
     def _add(
@@ -126,27 +132,27 @@ class Subscribing:
         suppressed: set[str],
         subscriber: Subscriber,
     ) -> None:
-        """Give a known framework a new stream, and its old one, if there is one, an end."""
-        for field in ("user", "checkpoint", "principal"):  # these cannot change
+        """Give a known framework a new stream, and end its old stream if there is one."""
+        for field in ("user", "checkpoint", "principal"):  # these fields cannot change
             setattr(info, field, getattr(framework.info, field))
         framework.info, framework.suppressed = info, suppressed
         framework.reregistered = self._books.clock.now
         self._books.update_framework(framework)
         if framework.removal is not None:
             framework.removal.cancel()
-        old = framework.subscriber
-        if old is not None:
-            old.send(_error("Framework failed over"))
+        old_subscriber = framework.subscriber
+        if old_subscriber is not None:
+            old_subscriber.send(_error("Framework failed over"))
             self._leave(framework)
-            old.close()
+            old_subscriber.close()
         framework.subscriber = subscriber
-        for offer in list(framework.offers.values()):  # made to the scheduler that was here before
+        for offer in list(framework.offers.values()):  # offers made to the previous scheduler
             self._books.take_back(offer, rescind=False)
-        if old is None:
+        if old_subscriber is None:
             self._books.tell(
                 activate_framework=contract.ActivateFramework(framework_id=framework.id)
             )
-        self._greet(framework)
+        self._send_subscribed(framework)
         self._updates.resume(framework, framework.tasks.values())
 
     def _leave(self, framework: EmbeddedFramework) -> None:
@@ -161,24 +167,28 @@ class Subscribing:
         for offer in list(framework.offers.values()):
             self._books.take_back(offer, rescind=False)
 
-    def _greet(self, framework: EmbeddedFramework) -> None:
+    def _send_subscribed(self, framework: EmbeddedFramework) -> None:
         subscribed = v1.Event.Subscribed(
             framework_id=mesos.FrameworkID(value=framework.id),
             heartbeat_interval_seconds=HEARTBEAT,
             master_info=self._master_info(),
         )
         framework.send(v1.Event(type=v1.Event.SUBSCRIBED, subscribed=subscribed))
-        self._beat(framework)
+        self._send_heartbeat(framework)
 
-    def _beat(self, framework: EmbeddedFramework) -> None:
+    def _send_heartbeat(self, framework: EmbeddedFramework) -> None:
         framework.send(v1.Event(type=v1.Event.HEARTBEAT))
-        framework.heartbeat = self._books.clock.after(HEARTBEAT, lambda: self._beat(framework))
+        framework.heartbeat = self._books.clock.after(
+            HEARTBEAT, lambda: self._send_heartbeat(framework)
+        )
 
     def _master_info(self) -> v1.MasterInfo:
         host, port = self.address
         return v1.MasterInfo(
             id=self._books.master_id,
-            ip=int.from_bytes(ipaddress.IPv4Address(host).packed, "little"),  # as in_addr has it
+            ip=int.from_bytes(
+                ipaddress.IPv4Address(host).packed, "little"
+            ),  # the byte order of in_addr
             port=port,
             pid=f"master@{host}:{port}",
             hostname=host,

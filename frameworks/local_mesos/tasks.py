@@ -1,4 +1,4 @@
-"""Tasks on virtual agents: nothing is executed, time alone makes them finish."""
+"""Tasks on virtual agents: nothing is executed, and tasks finish after a given time."""
 
 import re
 
@@ -18,12 +18,12 @@ _SLEEP = re.compile(r"\s*(?:exec\s+)?sleep\s+(\d+(?:\.\d+)?)\s*")
 
 
 class TaskReports:
-    """What goes on on the agents, and what the master says of it when asked.
+    """Runs tasks on the virtual agents and answers questions about their state.
 
     Args:
-        books: The master's.
-        updates: Where states are reported.
-        task_seconds: How long a task runs whose command is not `sleep N`.
+        books: The master's state.
+        updates: Reports task states.
+        task_seconds: Run time in seconds of a task whose command is not `sleep N`.
     """
 
     def __init__(self, books: Books, updates: Updates, task_seconds: float) -> None:
@@ -32,9 +32,9 @@ class TaskReports:
         self._task_seconds = task_seconds
 
     def start(self, framework: EmbeddedFramework, task: EmbeddedTask) -> None:
-        """Start a task that has been validated, with an executor that is there."""
+        """Start a validated task whose executor exists."""
         framework.tasks[task.id] = task
-        if task.executor is None:  # Mesos's own executor says so, a custom one need not
+        if task.executor is None:  # Mesos's own executor reports it, a custom executor need not
             self._updates.add(framework, task, v1.TASK_STARTING)
         self._updates.add(framework, task, v1.TASK_RUNNING)
         task.end = self._books.clock.after(
@@ -42,7 +42,10 @@ class TaskReports:
         )
 
     def kill(self, framework: EmbeddedFramework, call: v1.Call.Kill) -> None:
-        """Kill a task; of one that is not known, say so; with the wrong agent, do nothing."""
+        """Kill a task.
+
+        For an unknown task, its state is reported. A call that names the wrong agent is ignored.
+        """
         task = framework.tasks.get(call.task_id.value)
         if task is None:
             self.report(framework, call.task_id, call.agent_id)
@@ -53,7 +56,7 @@ class TaskReports:
             log_drop(framework, f"KILL of {task.id}", f"it does not run on agent {named_agent!r}")
 
     def shut_down(self, framework: EmbeddedFramework, call: v1.Call.Shutdown) -> None:
-        """End a custom executor; what it still runs fails."""
+        """End a custom executor; its remaining tasks fail."""
         key = (call.agent_id.value, call.executor_id.value)
         executor = framework.executors.get(key)
         if executor is None or not self._books.agents[executor.agent].active:
@@ -75,7 +78,7 @@ class TaskReports:
         framework.send(v1.Event(type=v1.Event.FAILURE, failure=failure))
 
     def agent_is_back(self, agent: EmbeddedAgent) -> None:
-        """Catch up on what happened while an agent was not connected."""
+        """Send delayed updates and carry out delayed kills after an agent has reconnected."""
         for framework in list(self._books.frameworks.values()):
             tasks = [task for task in framework.tasks.values() if task.agent == agent.id]
             self._updates.resume(framework, tasks)
@@ -84,9 +87,9 @@ class TaskReports:
                     self._kill(framework, task)
 
     def lose(self, agent_id: str, reason: str) -> None:
-        """End everything on an agent that is gone."""
+        """End all tasks and executors on a removed agent."""
         for framework in self._books.frameworks.values():
-            for task in [t for t in framework.tasks.values() if t.agent == agent_id]:
+            for task in [task for task in framework.tasks.values() if task.agent == agent_id]:
                 self._remove(framework, task, v1.TASK_LOST)
                 self._updates.tell(
                     framework,
@@ -98,11 +101,13 @@ class TaskReports:
                         message=reason,
                     ),
                 )
-            for executor in [e for e in framework.executors.values() if e.agent == agent_id]:
+            for executor in [
+                executor for executor in framework.executors.values() if executor.agent == agent_id
+            ]:
                 self._remove_executor(framework, executor)
 
     def abandon(self, framework: EmbeddedFramework) -> None:
-        """End everything of a framework that is gone; nobody is left to be told."""
+        """End all tasks and executors of a removed framework, without status updates."""
         for task in list(framework.tasks.values()):
             self._remove(framework, task, v1.TASK_KILLED)
         for executor in list(framework.executors.values()):
@@ -111,7 +116,13 @@ class TaskReports:
     def report(
         self, framework: EmbeddedFramework, task_id: v1.TaskID, agent_id: v1.AgentID | None
     ) -> None:
-        """Answer a question for a task's state."""
+        """Report a task's state, as an answer to reconciliation.
+
+        Args:
+            framework: The framework that asks.
+            task_id: Id of the task.
+            agent_id: Agent of the task according to the framework, if given.
+        """
         task = framework.tasks.get(task_id.value)
         if task is not None:
             agent_id = task.info.agent_id
@@ -159,7 +170,7 @@ class TaskReports:
         self._books.recover(framework.id, executor.agent, executor.role, executor.resources)
 
     def _run_time(self, info: v1.TaskInfo) -> float:
-        """Return how long a task's command takes, in seconds."""
+        """Return the run time of a task's command, in seconds."""
         command = info.command
         text = command.value if command.shell else " ".join(command.arguments)
         match = _SLEEP.fullmatch(text)

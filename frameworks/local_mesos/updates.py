@@ -1,7 +1,7 @@
-"""Status updates: one at a time for each task, sent again until the scheduler says it has it.
+"""Status updates: one at a time for each task, sent again until acknowledged.
 
-This is the agents' task status update manager, what the master makes of what it forwards, and
-the master's own updates, which are sent once.
+This module combines three parts of Mesos: the agents' task status update manager, the master's
+handling of forwarded updates, and the master's own updates, which are sent once.
 """
 
 import uuid
@@ -13,9 +13,9 @@ from frameworks.local_mesos.books import Books
 from frameworks.local_mesos.state import TERMINAL, EmbeddedFramework, EmbeddedTask
 
 FIRST_RESEND = 10.0
-"""Seconds, doubled each time …"""
+"""Initial delay in seconds before an update is sent again; doubled each time."""
 LAST_RESEND = 600.0
-"""… up to this."""
+"""Maximum delay in seconds before an update is sent again."""
 
 _CONTAINER = v1.ContainerStatus(
     network_infos=[v1.NetworkInfo(ip_addresses=[v1.NetworkInfo.IPAddress(ip_address="127.0.0.1")])]
@@ -26,8 +26,8 @@ class Updates:
     """The update streams of all tasks.
 
     Args:
-        books: The master's.
-        random: Of the updates' ids.
+        books: The master's state.
+        random: Source of the updates' ids.
     """
 
     def __init__(self, books: Books, random: Random) -> None:
@@ -43,7 +43,15 @@ class Updates:
         reason: v1.TaskStatus.Reason.ValueType | None = None,
         message: str | None = None,
     ) -> None:
-        """Have the task's agent report a state."""
+        """Report a task's state as its agent would.
+
+        Args:
+            framework: The framework of the task.
+            task: The task.
+            state: The new state.
+            reason: Reason for the state.
+            message: Explanation for people.
+        """
         status = v1.TaskStatus(
             task_id=task.info.task_id,
             state=state,
@@ -62,31 +70,37 @@ class Updates:
             self._forward(framework, task, FIRST_RESEND)
 
     def tell(self, framework: EmbeddedFramework, status: v1.TaskStatus) -> None:
-        """Send an update of the master's own, which needs no acknowledgement."""
+        """Send an update of the master itself, which needs no acknowledgement."""
         status.source = v1.TaskStatus.SOURCE_MASTER
         status.timestamp = self._books.clock.now
         framework.send(v1.Event(type=v1.Event.UPDATE, update=v1.Event.Update(status=status)))
 
     def acknowledge(self, framework: EmbeddedFramework, task: EmbeddedTask, update: bytes) -> None:
-        """Take the scheduler's word that it has an update; late repetitions are passed over."""
+        """Handle an acknowledgement; repeated acknowledgements are ignored.
+
+        Args:
+            framework: The framework that acknowledges.
+            task: The task.
+            update: Id of the acknowledged update.
+        """
         if not task.updates or task.updates[0].uuid != update:
             return
-        done = task.updates.popleft()
+        acknowledged = task.updates.popleft()
         self._pause(task)
         if task.updates:
             self._forward(framework, task, FIRST_RESEND)
-        elif done.state in TERMINAL:
+        elif acknowledged.state in TERMINAL:
             framework.completed.append(framework.tasks.pop(task.id))
 
     def resume(self, framework: EmbeddedFramework, tasks: Iterable[EmbeddedTask]) -> None:
-        """Send at once what is pending: the scheduler or the agent is back."""
+        """Send pending updates at once, after the scheduler or the agent has returned."""
         for task in list(tasks):
             if task.updates:
                 self._pause(task)
                 self._forward(framework, task, FIRST_RESEND)
 
     def stop(self, task: EmbeddedTask) -> None:
-        """Forget what is pending: the task's agent or framework is gone."""
+        """Discard pending updates of a task whose agent or framework is gone."""
         self._pause(task)
         task.updates.clear()
 
@@ -96,12 +110,13 @@ class Updates:
         task: EmbeddedTask,
         state: v1.TaskState.ValueType | None = None,
     ) -> None:
-        """Free a task's resources once, as the master hears that it has ended.
+        """Recover a task's resources once the master learns of the task's end.
 
         Args:
-            framework: Whose task it is.
+            framework: The framework of the task.
             task: The task.
-            state: What the master says it ended in, if it is not the agent who says so.
+            state: Terminal state assigned by the master; None keeps the state reported by the
+                agent.
         """
         if state is not None and task.state not in TERMINAL:
             task.state = state
@@ -117,9 +132,9 @@ class Updates:
             task.resend = None
 
     def _forward(self, framework: EmbeddedFramework, task: EmbeddedTask, wait: float) -> None:
-        """Let the master hear of the oldest update, and through it of the latest state."""
+        """Send the oldest pending update to the master, together with the latest state."""
         if not self._books.agents[task.agent].active:
-            return  # until it is connected again
+            return  # until the agent is connected again
         self._books.counters["messages_status_update"] += 1
         if framework.connected:
             task.reported = task.updates[0].state

@@ -1,4 +1,4 @@
-"""What a master refuses, and how it says so; the rules are `src/master/validation.cpp`'s."""
+"""Requests that a master rejects, with error messages; rules of `src/master/validation.cpp`."""
 
 import math
 import re
@@ -17,17 +17,25 @@ from frameworks.local_mesos.state import (
 )
 
 _LONGEST_ID = 255
-"""Bytes: ids become names of folders."""
+"""Maximum length of an id in bytes, because ids become names of folders."""
 _LONGEST_DURATION = 2**63 / 1e9
-"""Seconds: what fits into 64 bits of nanoseconds."""
+"""Upper limit of a duration in seconds: 64 bits of nanoseconds."""
 
 
-class Refused(ValueError):  # noqa: N818 - Mesos's word for it
-    """Something that a scheduler asked for and cannot have; the message tells it why."""
+class Refused(ValueError):  # noqa: N818 - Mesos's word
+    """A scheduler's request that the master rejects; the scheduler receives the message."""
 
 
-def check_id(what: str, value: str) -> None:
-    """Refuse an id that could not name a folder."""
+def check_id(kind: str, value: str) -> None:
+    """Reject an id that could not name a folder.
+
+    Args:
+        kind: Kind of id, for the message.
+        value: The id.
+
+    Raises:
+        Refused: The id is invalid.
+    """
     problem = None
     if not value:
         problem = "must not be empty"
@@ -36,11 +44,15 @@ def check_id(what: str, value: str) -> None:
     elif value in {".", ".."} or re.search(r"[\x00-\x1f\x7f/\\]", value):
         problem = "must not be a path, nor contain control characters"
     if problem is not None:
-        raise Refused(f"{what} id {value!r} {problem}")
+        raise Refused(f"{kind} id {value!r} {problem}")
 
 
 def check_role(role: str) -> None:
-    """Refuse what is no role: `*`, or names joined by slashes."""
+    """Reject an invalid role; valid are `*` and names joined by slashes.
+
+    Raises:
+        Refused: The role is invalid.
+    """
     if role != "*" and not all(
         re.fullmatch(r"[^\s\x7f/-][^\s\x7f/]*", part) and part not in {".", "..", "*"}
         for part in role.split("/")
@@ -54,7 +66,11 @@ def check_role(role: str) -> None:
 def check_subscription(
     info: mesos.FrameworkInfo, suppressed: set[str], completed: Container[str]
 ) -> None:
-    """Refuse a framework that contradicts itself, or has been removed before."""
+    """Reject a framework with contradictory fields, or a framework that was removed before.
+
+    Raises:
+        Refused: The subscription is invalid.
+    """
     if any(declared.type == Capability.MULTI_ROLE for declared in info.capabilities):
         if info.HasField("role"):
             raise Refused("'FrameworkInfo.role' must not be set by a MULTI_ROLE framework")
@@ -78,13 +94,22 @@ def check_subscription(
         raise Refused(f"The framework failover_timeout ({timeout}) is invalid")
 
 
-def check_offers(framework: EmbeddedFramework, asked: int, offers: Sequence[Offer]) -> None:
-    """Refuse an ACCEPT whose offers are not all valid, and of one agent and role."""
-    if not asked:
+def check_offers(framework: EmbeddedFramework, requested: int, offers: Sequence[Offer]) -> None:
+    """Reject an ACCEPT call unless its offers are all valid and belong to one agent and role.
+
+    Args:
+        framework: The framework that accepts.
+        requested: Number of offers named in the call.
+        offers: The named offers that exist.
+
+    Raises:
+        Refused: The offers cannot be accepted together.
+    """
+    if not requested:
         raise Refused("No offers specified")
     if len({offer.id for offer in offers}) < len(offers):
         raise Refused("An offer is named twice")
-    if len(offers) < asked:
+    if len(offers) < requested:
         raise Refused("An offer is no longer valid")
     if any(offer.framework != framework.id for offer in offers):
         raise Refused("An offer is another framework's")
@@ -95,21 +120,24 @@ def check_offers(framework: EmbeddedFramework, asked: int, offers: Sequence[Offe
 
 
 def check_launch(operation: v1.Offer.Operation) -> None:
-    """Refuse a LAUNCH that wants feedback, which comes as status updates of its tasks."""
+    """Reject a LAUNCH operation with an id; tasks give feedback by status updates instead."""
     if operation.HasField("id"):
         raise Refused("The 'id' field cannot be set on LAUNCH operations")
 
 
 def check_task(
-    framework: EmbeddedFramework, task: EmbeddedTask, executor: Executor | None, left: Bag
+    framework: EmbeddedFramework, task: EmbeddedTask, executor: Executor | None, remaining: Bag
 ) -> None:
-    """Refuse a task that is not well-formed, or asks for more than is left of its offers.
+    """Reject a task that is malformed or needs more than the remaining resources of its offers.
 
     Args:
-        framework: Whose task it is.
-        task: As it would be launched on its offers' agent.
-        executor: Its own, if it has one that does not run there yet.
-        left: Of the offers.
+        framework: The framework that launches the task.
+        task: The task as it would be launched on the offers' agent.
+        executor: The task's executor, if it does not run on the agent yet.
+        remaining: Remaining resources of the offers.
+
+    Raises:
+        Refused: The task cannot be launched.
     """
     info = task.info
     check_id("task", task.id)
@@ -119,18 +147,18 @@ def check_task(
         raise Refused(f"Task uses agent {info.agent_id.value!r}, its offers are of {task.agent!r}")
     if not info.resources:
         raise Refused("Task uses no resources")
-    wanted = _bag("Task", task)
+    needed = _bag("Task", task)
     if info.HasField("executor") == info.HasField("command"):
         raise Refused("Task should have either a command or an executor, and not both")
     if info.HasField("executor"):
         _check_executor(framework, task, executor)
     if executor is not None:
-        own = _bag("Executor", executor)
-        if wanted.overlaps(own):
-            raise Refused(f"Task ({wanted}) and executor ({own}) overlap")
-        wanted.add(executor.resources)
-    if not left.contains(wanted):
-        raise Refused(f"Task and its executor use more ({wanted}) than available ({left})")
+        executor_resources = _bag("Executor", executor)
+        if needed.overlaps(executor_resources):
+            raise Refused(f"Task ({needed}) and executor ({executor_resources}) overlap")
+        needed.add(executor.resources)
+    if not remaining.contains(needed):
+        raise Refused(f"Task and its executor use more ({needed}) than available ({remaining})")
 
 
 def _check_executor(
@@ -153,10 +181,10 @@ def _check_executor(
         )
 
 
-def _bag(what: str, holder: EmbeddedTask | Executor) -> Bag:
+def _bag(kind: str, holder: EmbeddedTask | Executor) -> Bag:
     if any(r.allocation_info.role != holder.role for r in holder.resources):
-        raise Refused(f"{what} uses resources that are not allocated to role {holder.role!r}")
+        raise Refused(f"{kind} uses resources that are not allocated to role {holder.role!r}")
     try:
         return Bag(holder.resources)
     except ValueError as error:
-        raise Refused(f"{what} uses invalid resources: {error}") from error
+        raise Refused(f"{kind} uses invalid resources: {error}") from error

@@ -1,7 +1,7 @@
-"""JSON as Mesos writes it, and RecordIO: one record after the other, each with its length.
+"""JSON as Mesos writes it, and RecordIO framing of streams: each record follows its length.
 
-Mesos writes whole numbers as JSON numbers, protobuf's own JSON writer writes 64-bit ones as
-strings; hence this writer. Reading is left to protobuf.
+Mesos writes 64-bit integers as JSON numbers. The protobuf library writes them as strings, so this
+module has its own writer. The protobuf library parses JSON.
 """
 
 import base64
@@ -18,12 +18,12 @@ PROTOBUF = "application/x-protobuf"
 M = TypeVar("M", bound=Message)
 
 
-class Malformed(ValueError):  # noqa: N818 - it names the body, which is what is wrong
-    """A body that does not say a message; the text says why."""
+class Malformed(ValueError):  # noqa: N818 - the name describes the body
+    """A body that does not contain a valid message; the text gives the reason."""
 
 
 def to_dict(message: Message) -> dict[str, Any]:
-    """Return the set fields of a message as JSON's types."""
+    """Return the set fields of a message as JSON types."""
     return {
         field.name: _entries(field, value) if field.is_repeated else _value(field, value)
         for field, value in message.ListFields()
@@ -54,16 +54,21 @@ def encode(message: Message, content_type: str) -> bytes:
     return json.dumps(to_dict(message), separators=(",", ":")).encode()
 
 
-def decode(body: bytes, content_type: str, into: type[M]) -> M:
-    """Read a message from JSON or protobuf.
+def decode(body: bytes, content_type: str, message_type: type[M]) -> M:
+    """Parse a message from JSON or protobuf.
+
+    Args:
+        body: The body of a request.
+        content_type: `JSON` or `PROTOBUF`.
+        message_type: Type of the message.
 
     Raises:
-        Malformed: the body is neither, or lacks a required field.
+        Malformed: The body cannot be parsed, or lacks a required field.
     """
-    name = into.DESCRIPTOR.name
+    name = message_type.DESCRIPTOR.name
     if content_type == PROTOBUF:
         try:
-            message = into.FromString(body)
+            message = message_type.FromString(body)
         except DecodeError as error:
             raise Malformed(f"Failed to parse body into {name} protobuf") from error
         _require_text(message)
@@ -75,7 +80,7 @@ def decode(body: bytes, content_type: str, into: type[M]) -> M:
         if not isinstance(parsed, dict):
             raise Malformed(f"Failed to convert JSON into {name} protobuf: expecting an object")
         try:
-            message = json_format.ParseDict(parsed, into(), ignore_unknown_fields=True)
+            message = json_format.ParseDict(parsed, message_type(), ignore_unknown_fields=True)
         except (json_format.ParseError, AttributeError, TypeError, ValueError) as error:
             raise Malformed(f"Failed to convert JSON into {name} protobuf: {error}") from error
     if not message.IsInitialized():
@@ -85,14 +90,14 @@ def decode(body: bytes, content_type: str, into: type[M]) -> M:
 
 
 def _require_text(message: Message) -> None:
-    """Refuse text that is not UTF-8, which proto2 lets through, as bytes.
+    """Reject text that is not UTF-8; proto2 accepts such text and returns bytes.
 
-    A real master forwards it; here it would end in the streams of others.
+    A real master forwards such text. Here it would break the streams of other schedulers.
     """
     for field, value in message.ListFields():
         try:
-            entries = _each(field, value)
-        except UnicodeDecodeError as error:  # how protobuf refuses a key of a map
+            entries = _elements(field, value)
+        except UnicodeDecodeError as error:  # protobuf's error for a map key
             raise Malformed(f"{field.full_name} has a key that is not UTF-8") from error
         for entry in entries:
             if field.type == FieldDescriptor.TYPE_STRING and isinstance(entry, bytes):
@@ -101,7 +106,7 @@ def _require_text(message: Message) -> None:
                 _require_text(entry)
 
 
-def _each(field: FieldDescriptor, value: Any) -> list[Any]:  # noqa: ANN401 - a field's value
+def _elements(field: FieldDescriptor, value: Any) -> list[Any]:  # noqa: ANN401 - a field's value
     if not field.is_repeated:
         return [value]
     if not hasattr(value, "items"):
