@@ -1,1 +1,1 @@
-"""Test frameworks, their experiments, and an embedded Mesos to run them on."""
+"""Test frameworks, their experiments, and an embedded Mesos that can run them."""

@@ -1,4 +1,4 @@
-"""`longshare experiment …` and `longshare framework`."""
+"""The commands `longshare experiment …` and `longshare framework`."""
 
 import json
 import signal
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from frameworks.harness.verdict import Verdict
 
 DEFAULT_SPEED = 15.0
-"""The papers' experiments then take 40 s each, and two cores keep up."""
+"""Default speed. At this speed each of the papers' experiments takes 40 s on two cores."""
 
 experiment_app = typer.Typer(
     help="Reproduce the papers' experiments on this machine.", no_args_is_help=True
@@ -31,7 +31,7 @@ experiment_app = typer.Typer(
 
 
 def _named(name: str) -> "Experiment":
-    """Find an experiment, or tell its caller which there are."""
+    """Return the experiment with a given name, or raise a usage error that lists all names."""
     from frameworks import experiment  # noqa: PLC0415 - keeps `--help` fast
 
     try:
@@ -43,20 +43,27 @@ def _named(name: str) -> "Experiment":
 def _under(
     chosen: "Experiment", policy: str | None, file: Path | None, parameters: list[str] | None
 ) -> "Experiment":
-    """Return an experiment with the policy that is asked for, if one is."""
+    """Return an experiment under the policy of the options, or unchanged without these options.
+
+    Args:
+        chosen: The experiment.
+        policy: Value of `--policy`.
+        file: Value of `--policy-file`.
+        parameters: Values of `--set`.
+    """
     from allocator import plugins  # noqa: PLC0415 - keeps `--help` fast
 
     try:
-        brought = [] if file is None else plugins.load(file.absolute())
-        name = policy or (brought[0] if len(brought) == 1 else None)
+        loaded = [] if file is None else plugins.load(file.absolute())
+        name = policy or (loaded[0] if len(loaded) == 1 else None)
         if name is not None:
-            given = dict(_parameter(parameter) for parameter in parameters or ())
-            return chosen.under({"name": name, **given})
+            settings = dict(_parameter(parameter) for parameter in parameters or ())
+            return chosen.under({"name": name, **settings})
     except ValueError as error:
         raise typer.BadParameter(str(error), param_hint="--policy") from error
     if file is not None:
         raise typer.BadParameter(
-            f"{file} defines {', '.join(brought)}; say which", param_hint="--policy"
+            f"{file} defines {', '.join(loaded)}; say which", param_hint="--policy"
         )
     if parameters:
         raise typer.BadParameter("it goes with --policy", param_hint="--set")
@@ -64,10 +71,10 @@ def _under(
 
 
 def _parameter(text: str) -> tuple[str, float | str]:
-    """Read KEY=VALUE.
+    """Parse KEY=VALUE; a numeric value becomes a float.
 
     Raises:
-        ValueError: it is not that.
+        ValueError: The text has another form.
     """
     key, equals, value = text.partition("=")
     if not equals:
@@ -82,31 +89,35 @@ def _parameter(text: str) -> tuple[str, float | str]:
 def list_experiments(
     *, as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False
 ) -> None:
-    """Show which experiments there are."""
+    """List the available experiments."""
     from rich.console import Console  # noqa: PLC0415 - keeps `--help` fast
     from rich.table import Column, Table  # noqa: PLC0415
 
     from frameworks import experiment  # noqa: PLC0415
 
-    found = list(experiment.load_all())
+    experiments = list(experiment.load_all())
     if as_json:
         fields = {"name", "title", "figure", "shows", "duration", "policy"}
-        typer.echo(json.dumps([e.model_dump(include=fields) for e in found], indent=2))
+        typer.echo(
+            json.dumps([entry.model_dump(include=fields) for entry in experiments], indent=2)
+        )
         return
     table = Table(Column("name", no_wrap=True), "policy", "paper", "shows")
-    for e in found:
-        table.add_row(e.name, str(e.policy["name"]), e.figure, e.shows)
+    for entry in experiments:
+        table.add_row(entry.name, str(entry.policy["name"]), entry.figure, entry.shows)
     Console().print(table)
 
 
 @experiment_app.command("settings")
 def show_settings(
-    name: Annotated[str, typer.Argument(help="One that `longshare experiment list` shows.")],
+    name: Annotated[
+        str, typer.Argument(help="Name of an experiment, see `longshare experiment list`.")
+    ],
 ) -> None:
-    """Print what an experiment asks of an allocator service that runs elsewhere, as TOML.
+    """Print the settings that an experiment needs from an external allocator service, as TOML.
 
-    These are the sections [policy] and [users] of `longshare serve --config`; without them, `run
-    --master` measures another policy.
+    The output is the sections [policy] and [users] for `longshare serve --config`. Without these
+    settings, `run --master` measures another policy.
     """
     import tomli_w  # noqa: PLC0415 - keeps `--help` fast
 
@@ -117,18 +128,24 @@ def show_settings(
 
 @experiment_app.command("run")
 def run_experiment(
-    name: Annotated[str, typer.Argument(help="One that `longshare experiment list` shows.")],
+    name: Annotated[
+        str, typer.Argument(help="Name of an experiment, see `longshare experiment list`.")
+    ],
     *,
     speed: Annotated[
         float,
-        typer.Option(min=0.1, help="Seconds of the embedded Mesos's time in one of yours."),
+        typer.Option(
+            min=0.1, help="Seconds of the embedded Mesos's time for each second of real time."
+        ),
     ] = DEFAULT_SPEED,
     seed: Annotated[
-        int, typer.Option(help="Of task run times; an experiment with variants takes several.")
+        int, typer.Option(help="Seed of task run times; an experiment with variants uses several.")
     ] = 1,
     seeds: Annotated[
         int | None,
-        typer.Option(min=1, help="How often to run each variant.", show_default="as it says"),
+        typer.Option(
+            min=1, help="Number of runs of each variant.", show_default="that of the experiment"
+        ),
     ] = None,
     out: Annotated[
         Path | None, typer.Option(help="Folder for the results.", show_default="runs/NAME-TIME")
@@ -136,43 +153,47 @@ def run_experiment(
     as_json: Annotated[bool, typer.Option("--json", help="Print summary.json.")] = False,
     master: Annotated[
         str | None,
-        typer.Option(help="HOST:PORT of a Mesos master that is there, instead of starting one."),
+        typer.Option(help="HOST:PORT of a running Mesos master; without it, one is started."),
     ] = None,
     mesos_home: Annotated[
         Path | None,
         typer.Option(
-            help="Folder with mesos-master, mesos-agent and our module: start these, in real time."
+            help="Folder with mesos-master, mesos-agent and our module, to run in real time."
         ),
     ] = None,
     record: Annotated[
         Path | None,
-        typer.Option(help="Have the allocator log all it does to this file, see `replay`."),
+        typer.Option(
+            help="File for the allocator's log of events and decisions, see `longshare replay`."
+        ),
     ] = None,
     policy: Annotated[
         str | None,
         typer.Option(
-            help="Another policy than the experiment's; its claims are then left out.",
+            help="Policy to use instead of the experiment's; its claims are then omitted.",
             show_default="that of --policy-file",
         ),
     ] = None,
     policy_file: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="Python that defines a policy, docs/own-policy.md."),
+        typer.Option(
+            metavar="FILE", help="Python file that defines a policy, see docs/own-policy.md."
+        ),
     ] = None,
     parameters: Annotated[
         list[str] | None,
-        typer.Option("--set", metavar="KEY=VALUE", help="A parameter of it; repeatable."),
+        typer.Option("--set", metavar="KEY=VALUE", help="Parameter of the policy; repeatable."),
     ] = None,
 ) -> None:
-    """Run an experiment and hold it against the paper.
+    """Run an experiment and compare the result with the paper.
 
-    Exit codes: 0, it comes out as the paper says; 1, it does not; 2, the policy failed; 3, this
-    machine was too slow for --speed to tell.
+    Exit codes: 0, the result agrees with the paper; 1, it does not; 2, the policy failed; 3, this
+    machine was too slow for --speed, so the result is not meaningful.
 
-    Starts the allocator service, a Mesos and one pymesos framework for each user,
-    shows how they share the cluster, stops them all, and writes summary.json, allocations.csv,
-    commitments.csv, figure.png, time-machine.html (a page that plays the run), events.log and the
-    parts' logs.
+    The command starts the allocator service, a Mesos and one pymesos framework for each user. It
+    shows the users' shares of the cluster and then stops all processes. It writes summary.json,
+    allocations.csv, commitments.csv, figure.png, time-machine.html (a page that plays the run),
+    events.log and the logs of all processes.
     """
     from rich.console import Console  # noqa: PLC0415 - keeps `--help` fast
 
@@ -228,7 +249,7 @@ def run_experiment(
 
 
 def _failed(error: Exception, *, as_json: bool) -> int:
-    """Return the exit code of an experiment without a result; print a failed policy as JSON."""
+    """Return the exit code of a failed experiment, and print a policy failure as JSON if asked."""
     from allocator.fairness.plugin_sandbox import PolicyFailedError  # noqa: PLC0415
 
     if not isinstance(error, PolicyFailedError):
@@ -241,36 +262,41 @@ def _failed(error: Exception, *, as_json: bool) -> int:
 def framework(
     *,
     name: Annotated[str, typer.Option(help="Name of the framework.")],
-    role: Annotated[str, typer.Option(help="Role it subscribes to.")] = "*",
+    role: Annotated[str, typer.Option(help="Role of the framework.")] = "*",
     master: Annotated[str, typer.Option(help="HOST:PORT of the Mesos master.")] = "127.0.0.1:5050",
-    demand: Annotated[str, typer.Option(help="Of each task.")] = "cpus:1;mem:1024",
-    run_time: Annotated[float, typer.Option(min=0.001, help="Mean, in seconds.")] = 20.0,
+    demand: Annotated[str, typer.Option(help="Resources of each task.")] = "cpus:1;mem:1024",
+    run_time: Annotated[
+        float, typer.Option(min=0.001, help="Mean run time of a task in seconds.")
+    ] = 20.0,
     jitter: Annotated[
-        float, typer.Option(min=0.0, max=0.99, help="Run times vary by this fraction.")
+        float,
+        typer.Option(
+            min=0.0, max=0.99, help="Largest deviation of run times, as a fraction of the mean."
+        ),
     ] = 0.2,
     tasks: Annotated[
-        int | None, typer.Option(min=1, help="How many.", show_default="without end")
+        int | None, typer.Option(min=1, help="Number of tasks.", show_default="no limit")
     ] = None,
     whitelist: Annotated[
         str | None,
-        typer.Option(help="Hosts on which alone its tasks may run: 'node-[1-9],10.0.4.0/22'."),
+        typer.Option(help="Hosts on which the tasks may run: 'node-[1-9],10.0.4.0/22'."),
     ] = None,
     declare: Annotated[
-        bool, typer.Option("--declare", help="Tell the allocator what a task needs.")
+        bool, typer.Option("--declare", help="Declare the demand of a task to the allocator.")
     ] = False,
-    seed: Annotated[int, typer.Option(help="Of run times.")] = 0,
+    seed: Annotated[int, typer.Option(help="Seed of run times.")] = 0,
     wait: Annotated[
-        bool, typer.Option("--wait", help="Start when a line comes on standard input.")
+        bool, typer.Option("--wait", help="Wait for a line on standard input before starting.")
     ] = False,
 ) -> None:
-    """Run a test framework that launches `sleep` tasks of one kind on any Mesos master."""
+    """Run a test framework that launches identical `sleep` tasks on any Mesos master."""
     from allocator.fairness.quantities import Quantities  # noqa: PLC0415 - keeps `--help` fast
     from frameworks.launcher import FrameworkWorkload, launch  # noqa: PLC0415
 
     try:
-        each = Quantities.parse(demand).to_doubles()
-        if not each:
-            raise ValueError("no task needs nothing")  # noqa: TRY301 - told as the others are
+        quantities = Quantities.parse(demand).to_doubles()
+        if not quantities:
+            raise ValueError("no task needs nothing")  # noqa: TRY301 - reported like the other errors
     except ValueError as error:
         raise typer.BadParameter(str(error), param_hint="--demand") from error
     labels = {"longshare.whitelist": whitelist} if whitelist is not None else {}
@@ -281,9 +307,9 @@ def framework(
     if wait:
         typer.echo("waiting")
         if not sys.stdin.readline():
-            return  # whoever was to say when is gone
+            return  # the parent process has ended
     try:
-        workload = FrameworkWorkload(name, role, each, run_time, jitter, tasks, seed, labels)
+        workload = FrameworkWorkload(name, role, quantities, run_time, jitter, tasks, seed, labels)
         launch(workload, master, stop)
     except RuntimeError as error:
         typer.echo(f"longshare framework: {error}", err=True)
@@ -295,7 +321,7 @@ def _interrupt(*_: object) -> None:
 
 
 class _Display:
-    """Shows an experiment's progress for as long as it runs."""
+    """Progress display of a running experiment."""
 
     def __init__(self, experiment: "Experiment", console: object) -> None:
         from rich.progress import BarColumn, Progress, TextColumn  # noqa: PLC0415
@@ -305,14 +331,14 @@ class _Display:
         self._progress = Progress(
             TextColumn("{task.description}"),
             BarColumn(bar_width=50),
-            TextColumn("{task.fields[said]}"),
+            TextColumn("{task.fields[status]}"),
             console=console,  # type: ignore[arg-type]  # a rich Console
         )
         add = self._progress.add_task
-        self._told = False
-        self._time = add(experiment.name, total=experiment.duration, said="starting …")
+        self._addresses_shown = False
+        self._time = add(experiment.name, total=experiment.duration, status="starting …")
         self._users = {
-            user.name: add(f"  {user.name}", total=self._total, said="")
+            user.name: add(f"  {user.name}", total=self._total, status="")
             for user in experiment.users
         }
 
@@ -323,32 +349,32 @@ class _Display:
     def __exit__(self, *_: object) -> None:
         self._progress.stop()
 
-    def _show(self, now: "Progress") -> None:
-        if now.allocator is not None and not self._told:
-            self._told = True
+    def _show(self, progress: "Progress") -> None:
+        if progress.allocator is not None and not self._addresses_shown:
+            self._addresses_shown = True
             self._progress.console.print(
-                f"Status page: {now.allocator.page}\n"
-                f"At the prompt: longshare top --address {now.allocator.address}",
+                f"Status page: {progress.allocator.page}\n"
+                f"At the prompt: longshare top --address {progress.allocator.address}",
                 highlight=False,
                 markup=False,
                 soft_wrap=True,
             )
-        number = self._experiment.phases.index(now.phase) + 1
-        said = f"{now.elapsed:4.0f} s of {self._experiment.duration:.0f}, phase {number}"
-        self._progress.update(self._time, completed=now.elapsed, said=said)
-        for name, cpus in now.cpus.items():
-            self._progress.update(self._users[name], completed=cpus, said=f"{cpus:5.1f} CPUs")
+        number = self._experiment.phases.index(progress.phase) + 1
+        status = f"{progress.elapsed:4.0f} s of {self._experiment.duration:.0f}, phase {number}"
+        self._progress.update(self._time, completed=progress.elapsed, status=status)
+        for name, cpus in progress.cpus.items():
+            self._progress.update(self._users[name], completed=cpus, status=f"{cpus:5.1f} CPUs")
 
 
 def _report(outcome: "Verdict | Comparison", folder: Path, console: "Console") -> None:
-    """Print what was measured, and what became of the claims."""
+    """Print the measured values and the result of each claim."""
     from frameworks.harness.verdict import Verdict  # noqa: PLC0415
 
     if not isinstance(outcome, Verdict):
         console.print(_table_of_completions(outcome))
     elif outcome.completions:
-        for name, took in outcome.completions.items():
-            console.print(f"{name} took {took:.1f} s.", highlight=False)
+        for name, seconds in outcome.completions.items():
+            console.print(f"{name} took {seconds:.1f} s.", highlight=False)
     else:
         console.print(_table_of_phases(outcome))
     for finding in outcome.claims:
@@ -372,11 +398,11 @@ def _was_too_slow(outcome: "Verdict | Comparison") -> "TypeGuard[Verdict]":
 
 
 def _film(folder: Path, record: Path | None, seed: int, console: "Console") -> None:
-    """Make time machines of what was recorded, and name them."""
+    """Make the time machine of each recording, and print its path."""
     from frameworks.harness import film  # noqa: PLC0415 - keeps `--help` fast
 
-    kept = list(film.recordings(folder, seed)) if record is None else [record]
-    for recording in kept:
+    recordings = list(film.recordings(folder, seed)) if record is None else [record]
+    for recording in recordings:
         page = (folder if record is not None else recording.parent) / film.FILM
         try:
             with console.status("Making the time machine …"):
@@ -393,7 +419,7 @@ def _film(folder: Path, record: Path | None, seed: int, console: "Console") -> N
 
 
 def _table_of_completions(comparison: "Comparison") -> "Table":
-    """Return when users have finished in each variant."""
+    """Return a table of the users' completion times in each variant."""
     from statistics import fmean, stdev  # noqa: PLC0415
 
     from rich.table import Table  # noqa: PLC0415
@@ -402,11 +428,13 @@ def _table_of_completions(comparison: "Comparison") -> "Table":
     table = Table("user", title=f"Completion time in seconds, mean ± deviation of {runs} runs")
     for variant in comparison.completions:
         table.add_column(variant, justify="right")
-    users = dict.fromkeys(user for took in comparison.completions.values() for user in took)
+    users = dict.fromkeys(
+        user for times_by_user in comparison.completions.values() for user in times_by_user
+    )
     for user in users:
         cells = []
-        for took in comparison.completions.values():
-            times = took.get(user, [])
+        for times_by_user in comparison.completions.values():
+            times = times_by_user.get(user, [])
             spread = stdev(times) if len(times) > 1 else 0.0
             cells.append(f"{fmean(times):.1f} ± {spread:.1f}" if times else "")
         table.add_row(user, *cells)
@@ -414,7 +442,7 @@ def _table_of_completions(comparison: "Comparison") -> "Table":
 
 
 def _table_of_phases(verdict: "Verdict") -> "Table":
-    """Return measured beside expected."""
+    """Return a table of measured and expected values by phase and user."""
     from rich.table import Table  # noqa: PLC0415
 
     table = Table("phase", "user", title="CPUs held, mean over the last 60 s of each phase")

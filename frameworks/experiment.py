@@ -1,4 +1,4 @@
-"""Experiments as data: who wants what, when, on which cluster, and what should come of it."""
+"""Experiments as data: users, tasks, cluster, and the claims to verify."""
 
 import re
 import tomllib
@@ -18,20 +18,20 @@ SETTLED = 60.0
 """Seconds at the end of a phase over which CPUs are averaged."""
 
 
-class _Part(BaseModel):
+class _Section(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
-class Agents(_Part):
-    """`[[cluster.agents]]`: some equal agents."""
+class Agents(_Section):
+    """`[[cluster.agents]]`: a group of identical agents."""
 
     count: PositiveInt
     resources: str
-    """Of each, in Mesos's flag syntax."""
+    """Resources of each agent, in Mesos's flag syntax."""
 
     @property
     def quantities(self) -> Quantities:
-        """What each has."""
+        """Resources of each agent."""
         return Quantities.parse(self.resources)
 
     @model_validator(mode="after")
@@ -40,56 +40,56 @@ class Agents(_Part):
         return self
 
 
-class ClusterSpec(_Part):
-    """`[cluster]`: agents, numbered from 1 through all groups."""
+class ClusterSpec(_Section):
+    """`[cluster]`: the agents, numbered from 1 across all groups."""
 
     agents: Annotated[tuple[Agents, ...], Field(min_length=1)]
 
     @property
     def size(self) -> int:
-        """The number of agents."""
+        """Number of agents."""
         return sum(group.count for group in self.agents)
 
     @property
     def hosts(self) -> list[tuple[str, Agents]]:
-        """Return each agent's host name, as an embedded Mesos gives it, and what it is like."""
-        every = [group for group in self.agents for _ in range(group.count)]
-        width = len(str(len(every)))
-        return [(f"agent-{number:0{width}}", group) for number, group in enumerate(every, 1)]
+        """Host name and group of each agent; the names are those of an embedded Mesos."""
+        groups = [group for group in self.agents for _ in range(group.count)]
+        width = len(str(len(groups)))
+        return [(f"agent-{number:0{width}}", group) for number, group in enumerate(groups, 1)]
 
     @property
     def capacity(self) -> Quantities:
-        """The total of all agents."""
+        """Total resources of all agents."""
         return sum((group.quantities for _, group in self.hosts), start=Quantities())
 
     @property
     def cores(self) -> float:
-        """The CPUs of all agents."""
+        """Total CPUs of all agents."""
         return self.capacity["cpus"] / 1000
 
     def monopoly(self, demand: Quantities) -> int:
-        """Return how many whole tasks fit: h of the TSF paper."""
+        """Return the number of whole tasks that fit into the cluster: h of the TSF paper."""
         machines: Machines[str] = Machines()
         for name, group in self.hosts:
             machines.put(name, group.quantities)
         return machines.monopoly(demand)
 
 
-class TaskSpec(_Part):
-    """`[tasks]`: what each task is like."""
+class TaskSpec(_Section):
+    """`[tasks]`: a description of each task."""
 
     demand: str
-    """In Mesos's flag syntax."""
+    """Resources of one task, in Mesos's flag syntax."""
     run_time: PositiveFloat
-    """Mean, in seconds."""
+    """Mean run time in seconds."""
     jitter: Annotated[float, Field(ge=0, lt=1)] = 0.2
-    """Run times vary evenly by this fraction to either side."""
+    """Run times are uniformly distributed around the mean, up to this fraction below and above."""
     count: PositiveInt | None = None
-    """How many a user has; None: without end."""
+    """Number of tasks of a user; None sets no limit."""
 
     @property
     def quantities(self) -> Quantities:
-        """The demand of one task."""
+        """Resources of one task."""
         return Quantities.parse(self.demand)
 
     @model_validator(mode="after")
@@ -103,48 +103,48 @@ Nodes = Annotated[str, Field(pattern=_NODES)]
 """Numbers of agents, as in `1-10, 26-35`."""
 
 
-class UserSpec(_Part):
-    """`[[users]]`: a user, and the tasks that its one framework launches."""
+class UserSpec(_Section):
+    """`[[users]]`: a user and the tasks of its single framework."""
 
     name: Annotated[str, Field(min_length=1)]
     start: Annotated[float, Field(ge=0)] = 0.0
-    """Seconds."""
+    """Start time in seconds."""
     weight: PositiveFloat = 1.0
     commitment: Annotated[float, Field(ge=0, le=1)] = 0.0
     nodes: Nodes | None = None
-    """Where alone its tasks may run: its whitelist."""
+    """Agents on which the user's tasks may run (its whitelist); None allows all agents."""
     tasks: TaskSpec | None = None
-    """What its tasks are like, if not as all others'."""
+    """Description of this user's tasks; None selects the experiment's default."""
 
 
-class Variant(_Part):
+class Variant(_Section):
     """`[[variants]]`: the same experiment with a difference."""
 
     name: Annotated[str, Field(min_length=1)]
     without: tuple[str, ...] = ()
-    """Users who do not take part."""
+    """Names of users that do not take part."""
     nodes: dict[str, Nodes] = {}
-    """Other whitelists, by user."""
+    """Changed whitelists by user."""
     hold_for: Literal["off", "one", "all"] = "off"
-    """For how many jobs an agent is held back whose next task fits nowhere."""
+    """Jobs for which agents are held if their next task fits nowhere: none, one or all."""
 
 
-class PhasesAgree(_Part):
-    """Each user's mean CPUs at the end of each phase are those of the divisible optimum."""
+class PhasesAgree(_Section):
+    """Claim: each user's mean CPUs at the end of each phase match the divisible optimum."""
 
     kind: Literal["phases-agree"]
     within_cpus: PositiveFloat
 
 
-class Utilization(_Part):
-    """More than this fraction of the CPUs is in use once the first user has ramped up."""
+class Utilization(_Section):
+    """Claim: utilization of the CPUs after the first user's ramp-up exceeds a fraction."""
 
     kind: Literal["utilization"]
     above: Annotated[float, Field(gt=0, lt=1)]
 
 
-class CommitmentAt(_Part):
-    """A user's commitment at an instant."""
+class CommitmentAt(_Section):
+    """Claim: a user has a given commitment at a given time."""
 
     kind: Literal["commitment-at"]
     user: str
@@ -153,39 +153,39 @@ class CommitmentAt(_Part):
     within: PositiveFloat
 
 
-class LargestLead(_Part):
-    """How many more CPUs a user holds than the others, when it leads most in a phase."""
+class LargestLead(_Section):
+    """Claim: bounds of a user's largest lead in CPUs over other users during a phase."""
 
     kind: Literal["largest-lead"]
     user: str
     over: tuple[str, ...]
-    """Compared with the one of these that then holds most."""
+    """Names of the other users; the lead is relative to the user with the most CPUs at the time."""
     phase: PositiveInt
-    """From 1."""
+    """Number of the phase, counted from 1."""
     at_least: float | None = None
     at_most: float | None = None
 
 
-class TaskShares(_Part):
-    """What parts of the tasks they could run alone users run on average."""
+class TaskShares(_Section):
+    """Claim: users' mean task shares, as fractions of the tasks that each could run alone."""
 
     kind: Literal["task-shares"]
     shares: dict[str, PositiveFloat]
-    """By user."""
+    """Task share by user."""
     start: float
     end: float
     within_tasks: PositiveFloat
 
 
-class NoLater(_Part):
-    """Users finish no later in one variant than in another, in the mean over seeds."""
+class NoLater(_Section):
+    """Claim: users finish no later in one variant than in another, on average over seeds."""
 
     kind: Literal["no-later"]
     users: tuple[str, ...]
     variant: str
     than: str
     within_noise: bool = False
-    """Whether two standard errors of the difference are allowed for."""
+    """True if a difference of up to two standard errors is accepted."""
 
 
 Claim = Annotated[
@@ -194,83 +194,83 @@ Claim = Annotated[
 ]
 
 
-class Phase(_Part):
-    """From one user's start to the next one's."""
+class Phase(_Section):
+    """The time from one user's start to the next user's start."""
 
     start: float
     end: float
     users: tuple[str, ...]
-    """Those that have started."""
+    """Names of the users that have started."""
 
 
-class Experiment(_Part):
-    """One experiment. Times are in the master's seconds from the start."""
+class Experiment(_Section):
+    """One experiment. All times are in the master's seconds since the start."""
 
     name: str
     title: str
     figure: str
-    """What it reproduces."""
+    """The figure or table of a paper that the experiment reproduces."""
     shows: str
     duration: PositiveFloat
     cluster: ClusterSpec
     policy: dict[str, Any]
-    """A policy's name and parameters, as in the service's configuration."""
+    """Name and parameters of the policy, as in the service's configuration."""
     hold_for: Literal["off", "one", "all"] = "off"
     """`offers.hold_for` of the service's configuration."""
     tasks: TaskSpec | None = None
-    """What everybody's tasks are like who says nothing else."""
+    """Description of the tasks of all users without a description of their own."""
     users: Annotated[tuple[UserSpec, ...], Field(min_length=1)]
     variants: tuple[Variant, ...] = ()
-    """Compared with each other by when users have finished."""
+    """Variants, whose completion times are compared."""
     seeds: PositiveInt = 3
-    """How often each variant is run, each time with other run times."""
+    """Number of runs of each variant; each run has other task run times."""
     claims: tuple[Claim, ...] = ()
 
     def tasks_of(self, user: UserSpec) -> TaskSpec:
-        """Return what a user's tasks are like."""
+        """Return the description of a user's tasks."""
         tasks = user.tasks or self.tasks
         assert tasks is not None
         return tasks
 
     @property
     def finite(self) -> bool:
-        """Whether everybody has a number of tasks, so that it may end before its time."""
+        """True if each user's number of tasks is limited, so that the experiment may end early."""
         return all(self.tasks_of(user).count is not None for user in self.users)
 
     @property
     def counts_tasks(self) -> bool:
-        """Whether its policy goes by tasks, so that demands must be known."""
+        """True if the policy counts tasks, so that the allocator must know demands."""
         return self.create_policy().counts_tasks
 
     @property
     def divisible(self) -> bool:
-        """Whether there is nothing that the divisible optimum over time knows not of."""
+        """True if the divisible optimum over time can describe the experiment."""
         return self.policy["name"] in {"drf", "sdrf"} and all(
             user.nodes is None and user.tasks is None for user in self.users
         )
 
     def whitelist(self, user: UserSpec) -> list[str]:
-        """Return the hosts on which alone a user's tasks may run; empty: on all."""
+        """Return the hosts on which a user's tasks may run; an empty list means all hosts."""
         if user.nodes is None:
             return []
         hosts = [name for name, _ in self.cluster.hosts]
         return [hosts[number - 1] for number in _numbers(user.nodes)]
 
     def under(self, policy: dict[str, Any]) -> "Experiment":
-        """Return the same with another policy; what is claimed is of the one it has.
+        """Return the experiment with another policy and without claims.
 
         Args:
-            policy: A name and parameters.
+            policy: Name and parameters of the policy.
 
         Raises:
-            ValueError: there is no such policy or parameter.
+            ValueError: The policy or a parameter does not exist.
         """
         changed = self.model_copy(update={"policy": policy, "claims": ()})
         changed.create_policy()
         return changed
 
     def variant(self, variant: Variant) -> "Experiment":
-        """Return a variant as an experiment of its own, without claims."""
+        """Return a variant as an experiment without claims."""
         return self.model_copy(
             update={
                 "name": f"{self.name}: {variant.name}",
@@ -287,7 +287,7 @@ class Experiment(_Part):
 
     @property
     def phases(self) -> list[Phase]:
-        """Return the stretches of time in which the same users are there."""
+        """Periods of time with a constant set of started users."""
         starts = sorted({user.start for user in self.users})
         return [
             Phase(
@@ -299,7 +299,7 @@ class Experiment(_Part):
         ]
 
     def create_policy(self) -> Policy:
-        """Make the policy."""
+        """Create the policy object."""
         parameters = {key: value for key, value in self.policy.items() if key != "name"}
         return plugins.create(str(self.policy.get("name")), parameters)
 
@@ -332,15 +332,15 @@ class Experiment(_Part):
         if user.nodes is not None:
             self._check_nodes(user.name, user.nodes)
 
-    def _check_nodes(self, whose: str, nodes: str) -> None:
-        wrong = [number for number in _numbers(nodes) if not 1 <= number <= self.cluster.size]
-        if wrong:
-            raise ValueError(f"{whose}: there is no agent {wrong[0]}")
+    def _check_nodes(self, owner: str, nodes: str) -> None:
+        invalid = [number for number in _numbers(nodes) if not 1 <= number <= self.cluster.size]
+        if invalid:
+            raise ValueError(f"{owner}: there is no agent {invalid[0]}")
 
     def _check_claim(self, claim: "Claim", names: list[str]) -> None:
-        said = [getattr(claim, "user", names[0]), *getattr(claim, "over", ())]
-        said += [*getattr(claim, "shares", ()), *getattr(claim, "users", ())]
-        _require(f"claim {claim.kind}", said, names)
+        users = [getattr(claim, "user", names[0]), *getattr(claim, "over", ())]
+        users += [*getattr(claim, "shares", ()), *getattr(claim, "users", ())]
+        _require(f"claim {claim.kind}", users, names)
         if isinstance(claim, LargestLead) and claim.phase > len(self.phases):
             raise ValueError(f"claim {claim.kind}: there is no phase {claim.phase}")
         if isinstance(claim, PhasesAgree) and not self.divisible:
@@ -350,14 +350,14 @@ class Experiment(_Part):
             _require(f"claim {claim.kind}", [claim.variant, claim.than], known, "variant")
 
 
-def _require(where: str, said: list[str], known: list[str], what: str = "user") -> None:
-    unknown = [name for name in said if name not in known]
+def _require(place: str, names: list[str], known: list[str], kind: str = "user") -> None:
+    unknown = [name for name in names if name not in known]
     if unknown:
-        raise ValueError(f"{where}: no {what} is named {unknown[0]!r}")
+        raise ValueError(f"{place}: no {kind} is named {unknown[0]!r}")
 
 
 def _numbers(nodes: str) -> list[int]:
-    """Read `1-3, 7` as 1, 2, 3, 7."""
+    """Parse `1-3, 7` as 1, 2, 3, 7."""
     numbers: list[int] = []
     for part in nodes.split(","):
         first, _, last = part.strip().partition("-")
@@ -366,7 +366,7 @@ def _numbers(nodes: str) -> list[int]:
 
 
 def names() -> list[str]:
-    """Return the names of all experiments that come with Longshare."""
+    """Return the names of all experiments that are part of Longshare."""
     folder = files("frameworks") / "experiments"
     return sorted(
         f.name.removesuffix(".toml") for f in folder.iterdir() if f.name.endswith(".toml")
@@ -374,10 +374,10 @@ def names() -> list[str]:
 
 
 def load(name: str) -> Experiment:
-    """Return an experiment by its name.
+    """Return the experiment with a given name.
 
     Raises:
-        KeyError: there is none of this name.
+        KeyError: No experiment has this name.
     """
     if name not in names():
         raise KeyError(f"no experiment is named {name!r}; there are: {', '.join(names())}")
@@ -386,14 +386,14 @@ def load(name: str) -> Experiment:
 
 
 def parse(name: str, text: str) -> Experiment:
-    """Read an experiment from TOML.
+    """Parse an experiment from TOML.
 
     Raises:
-        ValueError: the text is not TOML or says something that cannot be.
+        ValueError: The text is not TOML or contradicts itself.
     """
     return Experiment.model_validate({"name": name, **tomllib.loads(text)})
 
 
 def load_all() -> Iterator[Experiment]:
-    """Go through all experiments that come with Longshare."""
+    """Yield all experiments that are part of Longshare."""
     return map(load, names())

@@ -1,6 +1,6 @@
-"""The test framework: a pymesos scheduler that launches tasks of one kind as one user.
+"""The test framework: a pymesos scheduler that launches tasks of one kind for one user.
 
-Its tasks are `sleep SECONDS`, so it runs unchanged on an embedded and on a real Mesos.
+The tasks are `sleep SECONDS`, so the framework runs unchanged on an embedded and on a real Mesos.
 """
 
 import getpass
@@ -17,54 +17,55 @@ from typing import Any
 from pymesos import MesosSchedulerDriver, Scheduler
 
 LONG_REFUSAL = {"refuse_seconds": 3600.0}
-"""What is too small for a task stays so until more is free, and then no filter applies: Mesos's
-filters refuse what they name or less. Refusing for longer keeps leftovers from going round."""
+"""Offer filter for resources too small for a task. Mesos's filter applies only to offers of at most
+the declined resources, so an offer with more resources arrives at once. A long filter keeps
+leftovers from being offered repeatedly."""
 ENDED = frozenset(
     {"TASK_FAILED", "TASK_LOST", "TASK_KILLED", "TASK_ERROR", "TASK_DROPPED", "TASK_GONE"}
 )
-"""States after which a task is launched again under another id."""
+"""States after which a task is launched again with a new id."""
 
 RECONCILIATION = 15.0
-"""Seconds until a master that has not said what became of a task is asked again."""
-_PATIENCE = 30.0
-"""Seconds for a master to come up that is being started beside us."""
-_PAUSE = 0.2
-"""Seconds between attempts to reach it."""
+"""Seconds before a master is asked again about tasks of unknown state."""
+_CONNECT_TIMEOUT = 30.0
+"""Seconds to wait for a master that is starting."""
+_CONNECT_INTERVAL = 0.2
+"""Seconds between attempts to connect to the master."""
 
 _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class FrameworkWorkload:
-    """What a framework wants to run."""
+    """Tasks that a framework runs."""
 
     name: str
     role: str
     demand: Mapping[str, float]
-    """Of each task, by resource: cores, megabytes …"""
+    """Amount of each resource that one task needs: cores, megabytes and so on."""
     run_time: float
-    """Mean, in seconds."""
+    """Mean run time in seconds."""
     jitter: float = 0.2
-    """Run times vary evenly by this fraction to either side."""
+    """Run times are uniformly distributed around the mean, up to this fraction below and above."""
     tasks: int | None = None
-    """How many; None: without end."""
+    """Number of tasks; None sets no limit."""
     seed: int = 0
     labels: Mapping[str, str] = field(default_factory=dict)
-    """Of the framework: how it tells the allocator of demands and constraints."""
+    """Labels of the framework, which carry demands and constraints to the allocator."""
 
 
 @dataclass(slots=True)
 class Plan:
-    """Which tasks to launch on which offers; knows nothing of pymesos."""
+    """Decides which tasks to launch on which offers; independent of pymesos."""
 
     workload: FrameworkWorkload
     launched: int = 0
-    """Also counts those that had to be launched again."""
+    """Number of launched tasks; a repeated launch counts again."""
     finished: int = 0
-    _again: int = 0
-    """Tasks that ended without having finished and have not been launched again yet."""
+    _to_repeat: int = 0
+    """Number of tasks that ended without finishing and have not been launched again yet."""
     _live: set[str] = field(default_factory=set)
-    """Tasks of which no end has been heard: a master may tell of one more than once."""
+    """Ids of launched tasks without a known end; a master may report the same end repeatedly."""
     _random: Random = field(init=False)
 
     def __post_init__(self) -> None:
@@ -72,23 +73,23 @@ class Plan:
 
     @property
     def wanted(self) -> float:
-        """How many more tasks to launch now."""
+        """Number of tasks that could be launched now."""
         if self.workload.tasks is None:
             return float("inf")
-        return self.workload.tasks - self.launched + self._again
+        return self.workload.tasks - self.launched + self._to_repeat
 
     @property
     def live(self) -> frozenset[str]:
-        """Tasks that were launched and of which no end has been heard."""
+        """Ids of launched tasks without a known end."""
         return frozenset(self._live)
 
     @property
     def done(self) -> bool:
-        """Whether all tasks have finished."""
+        """True if all tasks have finished."""
         return self.workload.tasks is not None and self.finished >= self.workload.tasks
 
     def fill(self, offer: Mapping[str, Any]) -> list[dict[str, Any]]:
-        """Return as many TaskInfos as the offer holds and the workload wants."""
+        """Return the TaskInfos for an offer: as many tasks as fit and are needed."""
         free = _scalars(offer["resources"])
         tasks: list[dict[str, Any]] = []
         while self.wanted > 0 and all(
@@ -100,18 +101,18 @@ class Plan:
         return tasks
 
     def ended(self, task: str, state: str) -> None:
-        """Hear of a task's state; one that ended without finishing is to be launched again."""
+        """Handle a task's state; a task that ended without finishing is launched again later."""
         if task not in self._live or state not in {"TASK_FINISHED", *ENDED}:
             return
         self._live.remove(task)
         if state == "TASK_FINISHED":
             self.finished += 1
         else:
-            self._again += 1
+            self._to_repeat += 1
 
     def _task(self, agent_id: Mapping[str, str]) -> dict[str, Any]:
-        if self._again:
-            self._again -= 1
+        if self._to_repeat:
+            self._to_repeat -= 1
         self.launched += 1
         spread = self.workload.jitter * self._random.uniform(-1.0, 1.0)
         seconds = self.workload.run_time * (1.0 + spread)
@@ -130,7 +131,7 @@ class Plan:
 
 
 def _scalars(resources: Sequence[Mapping[str, Any]]) -> dict[str, float]:
-    """Sum an offer's unreserved, ordinary scalars by name; others are left to others."""
+    """Sum an offer's unreserved, non-revocable scalars by name; ignore all other resources."""
     total: dict[str, float] = {}
     for resource in resources:
         reserved = resource.get("reservations") or resource.get("role", "*") != "*"
@@ -141,11 +142,11 @@ def _scalars(resources: Sequence[Mapping[str, Any]]) -> dict[str, float]:
 
 
 class TaskLauncher(Scheduler):  # type: ignore[misc]  # pymesos is not typed
-    """Carries a plan out: the thin shell that pymesos calls, in its own thread.
+    """The pymesos scheduler that carries out a plan; pymesos calls it in its own thread.
 
     Args:
-        plan: What to launch.
-        stop: Set when there is nothing more to do.
+        plan: The plan, which decides on tasks.
+        stop: Set when all tasks have finished or the framework has failed.
     """
 
     def __init__(self, plan: Plan, stop: threading.Event) -> None:
@@ -153,39 +154,39 @@ class TaskLauncher(Scheduler):  # type: ignore[misc]  # pymesos is not typed
         self._lock = threading.Lock()
         self._stop = stop
         self.failure: str | None = None
-        """What the master said when it refused the framework."""
-        self._unsure = frozenset[str]()
-        """Tasks of which nothing has been heard since the framework subscribed again."""
+        """The master's message when it rejected the framework, or None."""
+        self._unknown = frozenset[str]()
+        """Ids of tasks without an update since the framework subscribed again."""
 
     def reregistered(
         self,
         driver: MesosSchedulerDriver,
         masterInfo: Mapping[str, Any],  # noqa: ARG002, N803 - pymesos's names
     ) -> None:
-        """Ask what became of tasks: the master may be another one, which knows none of them."""
+        """Ask for the states of tasks, because a new master may not know them."""
         self.doubt()
         self.reconcile(driver)
 
     def doubt(self) -> None:
-        """Take note that what became of tasks has to be asked."""
+        """Mark the states of all live tasks as unknown."""
         with self._lock:
-            self._unsure = self._plan.live
+            self._unknown = self._plan.live
 
     def reconcile(self, driver: MesosSchedulerDriver) -> None:
-        """Ask for the states of tasks of which nothing has been heard, if there are any.
+        """Ask for the states of tasks whose state is unknown, if there are any.
 
-        A master that waits for its agents to come back does not answer yet.
+        A master that waits for its agents to return does not answer yet.
         """
         with self._lock:
-            self._unsure &= self._plan.live
-            tasks = [{"task_id": {"value": task}} for task in sorted(self._unsure)]
+            self._unknown &= self._plan.live
+            tasks = [{"task_id": {"value": task}} for task in sorted(self._unknown)]
         if tasks:
             driver.reconcileTasks(tasks)
 
     def resourceOffers(  # noqa: N802 - pymesos's name
         self, driver: MesosSchedulerDriver, offers: Sequence[Mapping[str, Any]]
     ) -> None:
-        """Launch what fits; refuse the rest for long."""
+        """Launch the tasks that fit; decline the other offers with a long filter."""
         useless = []
         for offer in offers:
             with self._lock:
@@ -202,11 +203,11 @@ class TaskLauncher(Scheduler):  # type: ignore[misc]  # pymesos is not typed
     def statusUpdate(  # noqa: N802 - pymesos's name
         self, driver: MesosSchedulerDriver, update: Mapping[str, Any]
     ) -> None:
-        """Count what has finished, and ask for offers again when something has to be repeated."""
+        """Count finished tasks, and revive offers if a task must be repeated."""
         with self._lock:
             idle = self._plan.wanted <= 0
             self._plan.ended(update["task_id"]["value"], update["state"])
-            self._unsure -= {update["task_id"]["value"]}
+            self._unknown -= {update["task_id"]["value"]}
             if self._plan.done:
                 self._stop.set()
         if update["state"] in ENDED:
@@ -215,15 +216,15 @@ class TaskLauncher(Scheduler):  # type: ignore[misc]  # pymesos is not typed
                 driver.reviveOffers()
 
     def error(self, driver: MesosSchedulerDriver, message: str) -> None:  # noqa: ARG002
-        """End: the master will not have this framework."""
+        """Stop, because the master has rejected this framework."""
         self.failure = message
         self._stop.set()
 
 
 class _Driver(MesosSchedulerDriver):  # type: ignore[misc]  # pymesos is not typed
-    """A driver that goes on when a master does not take a call; pymesos ends its thread then."""
+    """A driver that continues after a failed call; the thread of pymesos's own driver would end."""
 
-    def _send(self, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - as pymesos's
+    def _send(self, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - signature of pymesos
         try:
             return super()._send(*args, **kwargs)
         except (OSError, RuntimeError, HTTPException) as error:
@@ -236,7 +237,7 @@ def launch(workload: FrameworkWorkload, master: str, stop: threading.Event) -> N
     """Run a framework until its tasks have finished or `stop` is set.
 
     Raises:
-        RuntimeError: no master is there, or it refused the framework.
+        RuntimeError: No master answers, or the master rejected the framework.
     """
     plan = Plan(workload)
     scheduler = TaskLauncher(plan, stop)
@@ -245,7 +246,9 @@ def launch(workload: FrameworkWorkload, master: str, stop: threading.Event) -> N
         "name": workload.name,
         "roles": [workload.role],
         "capabilities": [{"type": "MULTI_ROLE"}],
-        "labels": {"labels": [{"key": k, "value": v} for k, v in workload.labels.items()]},
+        "labels": {
+            "labels": [{"key": key, "value": value} for key, value in workload.labels.items()]
+        },
     }
     _reach(master)
     driver = _Driver(scheduler, info, master)
@@ -262,23 +265,25 @@ def launch(workload: FrameworkWorkload, master: str, stop: threading.Event) -> N
 
 
 def _reach(master: str) -> None:
-    """Wait until somebody listens where a master is said to be; the driver would for ever.
+    """Wait until the master's port accepts connections; the driver would wait forever.
 
     Raises:
-        RuntimeError: nobody does.
+        RuntimeError: Nothing accepts connections in time, or the address is invalid.
     """
     if master.startswith("zk://"):
         return
     host, _, port = master.rpartition(":")
     if not host or not port.isdecimal():
         raise RuntimeError(f"{master!r} is not HOST:PORT of a master, nor zk://…")
-    given_up = time.monotonic() + _PATIENCE
+    deadline = time.monotonic() + _CONNECT_TIMEOUT
     while True:
         try:
-            socket.create_connection((host.strip("[]"), int(port)), timeout=_PATIENCE).close()
+            socket.create_connection(
+                (host.strip("[]"), int(port)), timeout=_CONNECT_TIMEOUT
+            ).close()
         except OSError as error:
-            if time.monotonic() < given_up:
-                time.sleep(_PAUSE)
+            if time.monotonic() < deadline:
+                time.sleep(_CONNECT_INTERVAL)
                 continue
             raise RuntimeError(
                 f"no Mesos master answers at {master} ({error.strerror or error}); start one with "

@@ -1,1 +1,1 @@
-"""Runs an experiment on real parts, and says whether it came out as it should."""
+"""Runs an experiment with real processes, and checks its claims."""

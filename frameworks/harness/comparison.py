@@ -1,4 +1,4 @@
-"""Runs the variants of an experiment, each with several seeds, and compares when users finish."""
+"""Runs the variants of an experiment with several seeds, and compares users' completion times."""
 
 import json
 import math
@@ -14,12 +14,12 @@ from frameworks.harness.runner import ExperimentSettings, Progress, run
 from frameworks.harness.verdict import Finding
 
 Watch = Callable[[Experiment], AbstractContextManager[Callable[[Progress], None]]]
-"""Given each run's experiment, provides who looks on."""
+"""Function that returns, for the experiment of each run, a context with a progress callback."""
 
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """What came of an experiment with variants."""
+    """Result of an experiment with variants."""
 
     experiment: str
     policy: str
@@ -27,33 +27,35 @@ class Comparison:
     speed: float
     agrees: bool
     completions: dict[str, dict[str, list[float]]]
-    """variant → user → seconds from its start to its end, one for each seed."""
+    """Seconds from a user's start to its end, by variant and user, one value for each seed."""
     claims: list[Finding]
 
     def summary(self) -> dict[str, Any]:
-        """Return it as JSON's types."""
+        """Return the comparison as JSON types."""
         return asdict(self)
 
 
 def compare(experiment: Experiment, settings: ExperimentSettings, watch: Watch) -> Comparison:
-    """Run all variants and write what came of them; each run has a folder of its own.
+    """Run all variants and write the results; each run has its own folder.
 
     Raises:
-        ChildFailed: a part ended before its time.
-        TimeoutError: a part did not come up, or a user did not finish in time.
-        OSError: the results cannot be written, or a master did not answer.
-        PolicyFailedError: the policy failed, so the allocations are not the policy's.
+        ChildFailed: A process ended unexpectedly.
+        TimeoutError: A process did not start, or a user did not finish in time.
+        OSError: The results cannot be written, or a master did not answer.
+        PolicyFailedError: The policy failed, so the allocations are not the policy's.
     """
     seeds = list(range(settings.seed, settings.seed + experiment.seeds))
-    completions: dict[str, dict[str, list[float]]] = {v.name: {} for v in experiment.variants}
+    completions: dict[str, dict[str, list[float]]] = {
+        variant.name: {} for variant in experiment.variants
+    }
     for seed in seeds:
         for variant in experiment.variants:
             varied = experiment.variant(variant)
             folder = settings.out / f"{variant.name.replace(' ', '-')}-{seed}"
-            with watch(varied) as look:
-                verdict = run(varied, replace(settings, seed=seed, out=folder), look)
-            for user, took in verdict.completions.items():
-                completions[variant.name].setdefault(user, []).append(took)
+            with watch(varied) as progress:
+                verdict = run(varied, replace(settings, seed=seed, out=folder), progress)
+            for user, seconds in verdict.completions.items():
+                completions[variant.name].setdefault(user, []).append(seconds)
     claims = list(_findings(experiment, completions))
     comparison = Comparison(
         experiment=experiment.name,
@@ -81,15 +83,15 @@ def _findings(
                 )
 
 
-def _no_later(claim: NoLater, user: str, took: list[float], than: list[float]) -> Finding:
-    """Compare two means; the runs of a seed have the same run times, so differences are paired."""
-    differences = [a - b for a, b in zip(took, than, strict=True)]
+def _no_later(claim: NoLater, user: str, times: list[float], other_times: list[float]) -> Finding:
+    """Compare two means by paired differences; runs with the same seed have the same run times."""
+    differences = [time - other_time for time, other_time in zip(times, other_times, strict=True)]
     noise = 0.0
     if claim.within_noise and len(differences) > 1:
         noise = 2 * stdev(differences) / math.sqrt(len(differences))
     allowed = f" (and {noise:.1f} s of noise)" if claim.within_noise else ""
     return Finding(
         f"{user} finishes no later in {claim.variant!r} than in {claim.than!r}{allowed}: "
-        f"{fmean(took):.1f} s against {fmean(than):.1f} s",
+        f"{fmean(times):.1f} s against {fmean(other_times):.1f} s",
         fmean(differences) <= noise,
     )

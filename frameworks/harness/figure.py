@@ -1,4 +1,4 @@
-"""Figures like the papers': CPUs and commitments, shares, and completion times."""
+"""Figures in the style of the papers: CPUs and commitments, shares, and completion times."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -10,30 +10,38 @@ from matplotlib.figure import Figure
 from frameworks.experiment import Experiment
 from frameworks.harness.measurement import Measurement, Series
 
-# Okabe and Ito's palette: told apart by everybody, also in grey.
+# Okabe and Ito's palette: distinguishable for colour-blind people and in grey.
 _COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 
 
 def draw(
     experiment: Experiment, measured: Measurement, expected: Measurement, folder: Path
 ) -> Path:
-    """Draw measured lines over the divisible optimum's; return the PNG's path."""
+    """Draw measured lines over those of the divisible optimum; return the PNG file's path."""
     figure = Figure(figsize=(8.0, 5.4), layout="constrained")
     FigureCanvasAgg(figure)
-    owes = experiment.create_policy().tau is not None
+    has_commitments = experiment.create_policy().tau is not None
     axes = figure.subplots(
-        2 if owes else 1, 1, sharex=True, squeeze=False, height_ratios=[2, 1] if owes else [1]
+        2 if has_commitments else 1,
+        1,
+        sharex=True,
+        squeeze=False,
+        height_ratios=[2, 1] if has_commitments else [1],
     )[:, 0]
     figure.suptitle(experiment.title, fontsize=11)
-    shown = [(axes[0], measured.cpus, expected.cpus, "CPUs held")]
-    if owes:
-        shown.append((axes[1], measured.commitments, expected.commitments, "Commitment"))
-    for panel, drawn, ideal, label in shown:
-        for i, user in enumerate(experiment.users):
-            colour = _COLOURS[i % len(_COLOURS)]
-            after = {t: v for t, v in ideal.get(user.name, {}).items() if t >= user.start}
+    panels = [(axes[0], measured.cpus, expected.cpus, "CPUs held")]
+    if has_commitments:
+        panels.append((axes[1], measured.commitments, expected.commitments, "Commitment"))
+    for panel, drawn, ideal, label in panels:
+        for index, user in enumerate(experiment.users):
+            colour = _COLOURS[index % len(_COLOURS)]
+            from_start = {
+                time: value
+                for time, value in ideal.get(user.name, {}).items()
+                if time >= user.start
+            }
             panel.plot(
-                *_points(after), color=colour, linewidth=0.9, linestyle=(0, (3, 2)), alpha=0.8
+                *_points(from_start), color=colour, linewidth=0.9, linestyle=(0, (3, 2)), alpha=0.8
             )
             line = drawn.get(user.name, {})
             panel.plot(*_points(line), color=colour, linewidth=1.6, label=user.name)
@@ -53,25 +61,25 @@ def draw(
 
 
 def draw_shares(experiment: Experiment, measured: Measurement, folder: Path) -> Path:
-    """Draw CPU, memory and task shares of running tasks over time; return the PNG's path."""
+    """Draw CPU, memory and task shares of running tasks over time; return the PNG file's path."""
     figure = Figure(figsize=(8.0, 6.4), layout="constrained")
     FigureCanvasAgg(figure)
     panels = figure.subplots(3, 1, sharex=True)
     figure.suptitle(experiment.title, fontsize=11)
     capacity = experiment.cluster.capacity
-    for i, user in enumerate(experiment.users):
+    for index, user in enumerate(experiment.users):
         demand = experiment.tasks_of(user).quantities
         times, cpus = _points(measured.running.get(user.name, {}))
         tasks = [held * 1000 / demand["cpus"] for held in cpus]
-        of_one = {
+        shares_of_task = {
             "CPU share": demand["cpus"] / capacity["cpus"],
             "Memory share": demand["mem"] / capacity["mem"],
             "Task share": 1.0 / experiment.cluster.monopoly(demand),
         }
-        for panel, (label, share) in zip(panels, of_one.items(), strict=True):
+        for panel, (label, share) in zip(panels, shares_of_task.items(), strict=True):
             drawn = [share * number for number in tasks]
             panel.plot(
-                times, drawn, color=_COLOURS[i % len(_COLOURS)], linewidth=1.6, label=user.name
+                times, drawn, color=_COLOURS[index % len(_COLOURS)], linewidth=1.6, label=user.name
             )
             panel.set_ylabel(label)
     for panel in panels:
@@ -87,31 +95,31 @@ def draw_shares(experiment: Experiment, measured: Measurement, folder: Path) -> 
 def draw_completions(
     title: str, completions: Mapping[str, Mapping[str, Sequence[float]]], folder: Path
 ) -> Path:
-    """Draw how long users took in each variant, with standard deviations over seeds as bars.
+    """Draw completion times in each variant, with standard deviations over seeds as bars.
 
     Args:
-        title: Of the figure.
-        completions: variant → user → seconds, one for each seed.
-        folder: Where to put it.
+        title: Title of the figure.
+        completions: Seconds by variant and user, one value for each seed.
+        folder: Folder for the files.
 
     Returns:
-        The PNG's path.
+        The path of the PNG file.
     """
     figure = Figure(figsize=(8.0, 4.2), layout="constrained")
     FigureCanvasAgg(figure)
     panel = figure.subplots()
     figure.suptitle(title, fontsize=11)
-    users = list(dict.fromkeys(user for took in completions.values() for user in took))
+    users = list(dict.fromkeys(user for times in completions.values() for user in times))
     width = 0.8 / len(completions)
-    for i, (variant, took) in enumerate(completions.items()):
-        there = [place for place, user in enumerate(users) if user in took]
+    for index, (variant, times) in enumerate(completions.items()):
+        places = [place for place, user in enumerate(users) if user in times]
         panel.bar(
-            [place - 0.4 + (i + 0.5) * width for place in there],
-            [fmean(took[users[place]]) for place in there],
+            [place - 0.4 + (index + 0.5) * width for place in places],
+            [fmean(times[users[place]]) for place in places],
             width * 0.92,
-            yerr=[_deviation(took[users[place]]) for place in there],
+            yerr=[_deviation(times[users[place]]) for place in places],
             capsize=3,
-            color=_COLOURS[i % len(_COLOURS)],
+            color=_COLOURS[index % len(_COLOURS)],
             label=variant,
         )
     panel.set_xticks(range(len(users)), users)
@@ -135,4 +143,4 @@ def _save(figure: Figure, folder: Path) -> Path:
 
 def _points(series: Series) -> tuple[list[float], list[float]]:
     times = sorted(series)
-    return times, [series[when] for when in times]
+    return times, [series[time] for time in times]

@@ -1,4 +1,4 @@
-"""Makes the time machine of a run: a page that plays what its allocator has recorded."""
+"""Makes the time machine of a run: a page that plays the allocator's recording."""
 
 import subprocess
 import sys
@@ -6,29 +6,33 @@ from collections.abc import Iterator
 from pathlib import Path
 
 EVENTS = "events.log"
-"""In the folder of a run: what the allocator has recorded."""
+"""Name of the allocator's recording in the folder of a run."""
 FILM = "time-machine.html"
 
 
-class NoFilm(RuntimeError):  # noqa: N818 - the message says what is missing
+class NoFilm(RuntimeError):  # noqa: N818 - the message names the missing part
     """The recording cannot be played."""
 
 
 def recordings(folder: Path, seed: int) -> Iterator[Path]:
-    """Go through what was recorded in a folder: of each variant the run with a seed."""
+    """Yield the recordings in a folder: of each variant, the run with the given seed."""
     if (folder / EVENTS).exists():
         yield folder / EVENTS
     yield from sorted(folder.glob(f"*-{seed}/{EVENTS}"))
 
 
 def make(recording: Path, film: Path) -> None:
-    """Write a film of an event log.
+    """Write the film of an event log.
+
+    Args:
+        recording: Path of the event log.
+        film: Path of the page to write.
 
     Raises:
-        NoFilm: it cannot be made; the message says why.
+        NoFilm: The film cannot be made; the message gives the reason.
     """
     command = ("replay", str(recording), "--html", str(film))
-    made = subprocess.run(  # noqa: S603 - our own command
+    result = subprocess.run(  # noqa: S603 - our own command
         [sys.executable, "-m", "allocator.cli", *command],
         stdin=subprocess.DEVNULL,
         capture_output=True,
@@ -36,5 +40,5 @@ def make(recording: Path, film: Path) -> None:
         errors="replace",
         check=False,
     )
-    if made.returncode:
-        raise NoFilm((made.stderr or made.stdout).strip() or f"exit code {made.returncode}")
+    if result.returncode:
+        raise NoFilm((result.stderr or result.stdout).strip() or f"exit code {result.returncode}")

@@ -1,4 +1,4 @@
-"""Looks at a master through the HTTP endpoints that every Mesos master has."""
+"""Observes a master through the HTTP endpoints of every Mesos master."""
 
 import json
 import math
@@ -12,23 +12,24 @@ from dataclasses import dataclass
 from typing import Any
 
 TIMEOUT = 30.0
-"""Seconds for an answer, which a busy machine may take for a moment: an experiment ends without."""
+"""Timeout of an answer in seconds; long enough for a busy machine, because a timeout ends the
+experiment."""
 
 
 @dataclass(frozen=True, slots=True)
 class Glance:
-    """What a master said at an instant."""
+    """State of a master at an instant."""
 
     uptime: float
-    """Seconds of the master's time."""
+    """Uptime in the master's seconds."""
     connected: bool
-    """Whether its allocator service answers; a stock master needs none."""
+    """True if the master's allocator service answers; always true for a stock master."""
     cpus: dict[str, float]
-    """Cores that running tasks hold, by framework name."""
+    """Cores held by running tasks, by framework name."""
 
 
 def policy_failures(page: str) -> int:
-    """Return how often the policy of an allocator service has failed, as its metrics say.
+    """Return the number of policy failures according to the metrics of an allocator service.
 
     Args:
         page: URL of the service's status page.
@@ -43,30 +44,30 @@ def policy_failures(page: str) -> int:
 
 
 class Observer:
-    """Polls a master and knows its time in between.
+    """Polls a master and estimates its time between polls.
 
     Args:
-        master: HOST:PORT.
+        master: HOST:PORT of the master.
     """
 
     def __init__(self, master: str) -> None:
         self._url = f"http://{master}"
-        self._seen: tuple[float, float] | None = None
-        """(wall, master's) time at the latest glance"""
+        self._latest: tuple[float, float] | None = None
+        """Real time and master's uptime at the latest poll, in seconds."""
         self._rate = 1.0
-        """Master's seconds in one of the wall's, between the latest two glances."""
+        """The master's seconds for each second of real time, between the latest two polls."""
 
     def glance(self) -> Glance:
-        """Ask the master.
+        """Poll the master.
 
         Raises:
-            OSError: it does not answer.
+            OSError: The master does not answer.
         """
         metrics = self.metrics()
-        uptime, wall = float(metrics["master/uptime_secs"]), time.monotonic()
-        if self._seen is not None and wall > self._seen[0]:
-            self._rate = (uptime - self._seen[1]) / (wall - self._seen[0])
-        self._seen = (wall, uptime)
+        uptime, real_time = float(metrics["master/uptime_secs"]), time.monotonic()
+        if self._latest is not None and real_time > self._latest[0]:
+            self._rate = (uptime - self._latest[1]) / (real_time - self._latest[0])
+        self._latest = (real_time, uptime)
         cpus: dict[str, float] = {}
         for framework in self._get("/state-summary")["frameworks"]:
             used = float(framework["used_resources"]["cpus"])
@@ -77,65 +78,70 @@ class Observer:
         """Return the master's metrics.
 
         Raises:
-            OSError: it does not answer.
+            OSError: The master does not answer.
         """
         return self._get("/metrics/snapshot")
 
     def state(self) -> dict[str, Any]:
-        """Return the master's account of agents, frameworks, tasks and offers.
+        """Return the master's report of agents, frameworks, tasks and offers.
 
         Raises:
-            OSError: it does not answer.
+            OSError: The master does not answer.
         """
         return self._get("/state")
 
     def expect(self, framework: str, uptime: float) -> None:
-        """Have an embedded master await a framework from an instant of its time on.
+        """Make the clock of an embedded master wait for a framework from an uptime on.
+
+        Args:
+            framework: Name of the framework.
+            uptime: The master's uptime in seconds.
 
         Raises:
-            OSError: it does not answer, or is no embedded one.
+            OSError: The master does not answer, or is not an embedded master.
         """
-        asked = urllib.parse.urlencode({"framework": framework, "uptime": uptime})
-        url = f"{self._url}/longshare/expect?{asked}"
+        query = urllib.parse.urlencode({"framework": framework, "uptime": uptime})
+        url = f"{self._url}/longshare/expect?{query}"
         urllib.request.urlopen(url, data=b"", timeout=TIMEOUT).close()  # noqa: S310 - http
 
     def until(self, uptime: float) -> float:
-        """Return the wall seconds until the master's time is there, as things go."""
-        if self._seen is None:
+        """Estimate the seconds of real time until the master reaches an uptime."""
+        if self._latest is None:
             return 0.0
-        now = self._seen[1] + (time.monotonic() - self._seen[0]) * self._rate
+        now = self._latest[1] + (time.monotonic() - self._latest[0]) * self._rate
         return (uptime - now) / max(self._rate, 1e-6)
 
     def started(self) -> float:
-        """Return when the master's time began, in seconds since the Unix epoch.
+        """Return the master's start time, in seconds since the Unix epoch.
 
         Raises:
-            OSError: it does not answer.
+            OSError: The master does not answer.
         """
         return float(self.state()["start_time"])
 
     def finished(self, since: float) -> dict[str, list[float]]:
-        """Return when tasks have finished, by framework name, in seconds after `since`.
+        """Return the end times of finished tasks, by framework name.
 
-        Those that the master remembers, but none from before: there may have been others of that
-        name. Not when the framework has left: its process may stand still before it does, and the
-        master's time goes on.
+        The times are in the master's seconds after `since`. Tasks that ended before `since` are
+        excluded, because they may belong to an earlier framework of the same name. The end of the
+        framework's process is not used: the process may be delayed while the master's time
+        continues.
 
         Args:
-            since: An instant of the master's uptime.
+            since: An instant, as the master's uptime in seconds.
 
         Raises:
-            OSError: the master does not answer.
+            OSError: The master does not answer.
         """
-        said = self.state()
-        began = float(said["start_time"]) + since
+        state = self.state()
+        start = float(state["start_time"]) + since
         finished: defaultdict[str, list[float]] = defaultdict(list)
-        for framework in (*said["completed_frameworks"], *said["frameworks"]):
+        for framework in (*state["completed_frameworks"], *state["frameworks"]):
             for task in (*framework["completed_tasks"], *framework["tasks"]):
                 states = {status["state"]: status["timestamp"] for status in task["statuses"]}
                 end = states.get("TASK_FINISHED", -math.inf)
-                if end >= began:
-                    finished[framework["name"]].append(end - began)
+                if end >= start:
+                    finished[framework["name"]].append(end - start)
         return finished
 
     def _get(self, path: str) -> dict[str, Any]:
@@ -146,8 +152,11 @@ class Observer:
     def wait_for(self, patience: float) -> None:
         """Wait until the master answers and its allocator is connected.
 
+        Args:
+            patience: Timeout in seconds.
+
         Raises:
-            TimeoutError: it has not within so many seconds.
+            TimeoutError: The master or its allocator did not answer in time.
         """
         deadline = time.monotonic() + patience
         while time.monotonic() < deadline:

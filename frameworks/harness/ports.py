@@ -1,4 +1,4 @@
-"""Ports for programs that must know theirs before they start, and keep it when they come back."""
+"""Port numbers for programs that need a fixed port before they start and after a restart."""
 
 import fcntl
 import os
@@ -13,18 +13,18 @@ _TRIES = 1000
 
 
 def free_port() -> int:
-    """Return a port that nobody listens on just now, and that no connection will be given.
+    """Return a port that is free now and that the system will not assign to a connection.
 
-    The system gives connections that go out ports of a range of its own, where they would take
-    the port of a program that is down for a moment. Ports are gone through in turn by all
-    processes of a user, so that nobody else is given one whose program has yet to begin to listen.
+    Outgoing connections get ports from a separate range of the system. A port from that range could
+    be taken while its program restarts. All processes of a user take ports from one sequence, so
+    that a port is not given away again before its program listens.
 
     Raises:
-        OSError: there is none.
+        OSError: No port is free.
     """
     end = int(_RANGE.read_text().split()[0]) if _RANGE.exists() else 32_768
     for _ in range(_TRIES):
-        port = _LOWEST + _turn() % max(end - _LOWEST, 1)
+        port = _LOWEST + _next_number() % max(end - _LOWEST, 1)
         with socket.socket() as probe:
             try:
                 probe.bind(("127.0.0.1", port))
@@ -34,15 +34,15 @@ def free_port() -> int:
     raise OSError(f"no port from {_LOWEST} to {end} is free")
 
 
-def _turn() -> int:
-    """Return the number after the one that was returned last, to whichever process."""
+def _next_number() -> int:
+    """Return the next number of a sequence shared by all processes of the user."""
     path = Path(tempfile.gettempdir()) / f"longshare-ports-{os.getuid()}"
     flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
     with os.fdopen(os.open(path, flags, 0o600), "r+", encoding="ascii") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
-        last = file.read(20)
-        turn = int(last) + 1 if last.isdecimal() else secrets.randbelow(_TRIES)
+        previous = file.read(20)
+        number = int(previous) + 1 if previous.isdecimal() else secrets.randbelow(_TRIES)
         file.seek(0)
-        file.write(str(turn))
+        file.write(str(number))
         file.truncate()
-    return turn
+    return number

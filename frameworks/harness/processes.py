@@ -1,4 +1,4 @@
-"""Child processes that never outlive their parent's interest in them."""
+"""Child processes that are always stopped together with their parent."""
 
 import os
 import signal
@@ -11,27 +11,27 @@ from types import TracebackType
 from typing import Self
 
 PATIENCE = 5.0
-"""Seconds between asking a process to stop and killing it."""
+"""Seconds between the request to stop a process and its kill."""
 _TAIL = 15
 
 
-class ChildFailed(RuntimeError):  # noqa: N818 - it names the child, which is what failed
-    """A child ended before its time."""
+class ChildFailed(RuntimeError):  # noqa: N818 - the name says that a child failed
+    """A child process ended unexpectedly."""
 
 
 class Child:
     """A process with its output in a log file.
 
     Args:
-        name: For people.
-        command: What to run.
-        log: Where its output goes.
-        waits: Whether it waits for `release`.
-        ends: Whether it may end by itself, if it ends well.
-        farewell: The signal that asks it to stop.
+        name: Name for people.
+        command: Program and arguments.
+        log: File for the output.
+        waits: Whether the process waits for `release`.
+        ends: Whether the process may end by itself with exit code 0.
+        farewell: Signal that asks the process to stop.
     """
 
-    def __init__(  # noqa: PLR0913 - they are what starting a process takes
+    def __init__(  # noqa: PLR0913 - a process has as many options
         self,
         name: str,
         command: Sequence[str],
@@ -46,61 +46,65 @@ class Child:
         self._log = log
         self._farewell = farewell
         self._expected = False
-        """Whether it may have ended."""
+        """True if the process may have ended, after `kill`."""
         with log.open("wb") as output:
             self._process = subprocess.Popen(  # noqa: S603 - our own command
                 command,
                 stdin=subprocess.PIPE if waits else subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,
-                start_new_session=True,  # Ctrl-C is for the harness, which stops them in order
+                start_new_session=True,  # the harness handles Ctrl-C and stops children in order
             )
 
     @property
     def ended(self) -> bool:
-        """Whether it has ended."""
+        """True if the process has ended."""
         return self._process.poll() is not None
 
     @property
     def pid(self) -> int:
-        """Its process id."""
+        """Process id."""
         return self._process.pid
 
     def release(self) -> None:
-        """Let a process go that was started to wait."""
+        """Let a waiting process continue."""
         assert self._process.stdin is not None
         self._process.stdin.write(b"\n")
         self._process.stdin.close()
 
     def check(self) -> None:
-        """Raise if the process has ended.
+        """Raise an error if the process has ended unexpectedly.
 
         Raises:
-            ChildFailed: it has; the message shows its last words.
+            ChildFailed: The process has ended; the message shows its last lines of output.
         """
         code = self._process.poll()
         if self._ends and code == 0:
             return
         if code is not None and not self._expected:
             lines = self._log.read_text(errors="replace").splitlines()[-_TAIL:]
-            said = "".join(f"\n  | {line}" for line in lines) or " (it said nothing)"
-            raise ChildFailed(f"{self.name} ended with exit code {code}; see {self._log}:{said}")
+            output = "".join(f"\n  | {line}" for line in lines) or " (it said nothing)"
+            raise ChildFailed(f"{self.name} ended with exit code {code}; see {self._log}:{output}")
 
     def ask_to_stop(self) -> None:
-        """Send the signal, and the end of its input to one that still waits."""
+        """Send the stop signal, and close the input of a process that still waits."""
         if self._process.stdin is not None and not self._process.stdin.closed:
             self._process.stdin.close()
         if self._process.poll() is None:
             self._process.send_signal(self._farewell)
 
     def kill(self) -> None:
-        """Kill it, as a crash would, and expect nothing more of it."""
+        """Kill the process as a crash would; `check` then accepts its end."""
         self._process.kill()
         self._process.wait()
         self._expected = True
 
     def stop(self, deadline: float) -> None:
-        """Wait until it has stopped; from the deadline on kill it with all its children."""
+        """Wait until the process has stopped; after the deadline, kill it with its children.
+
+        Args:
+            deadline: Time by `time.monotonic`.
+        """
         try:
             self._process.wait(max(deadline - time.monotonic(), 0.0))
         except subprocess.TimeoutExpired:
@@ -109,7 +113,11 @@ class Child:
 
 
 class Children:
-    """Processes that are stopped together, the latest first, however the block ends."""
+    """A set of processes that are stopped at the end of a `with` block, latest first.
+
+    Args:
+        logs: Folder for the log files.
+    """
 
     def __init__(self, logs: Path) -> None:
         self._logs = logs
@@ -118,31 +126,31 @@ class Children:
     def start(self, name: str, *arguments: str, waits: bool = False, ends: bool = False) -> Child:
         """Start `longshare ARGUMENTS`."""
         command = [sys.executable, "-m", "allocator.cli", *arguments]
-        return self._keep(Child(name, command, self.log(name), waits=waits, ends=ends))
+        return self._register(Child(name, command, self.log(name), waits=waits, ends=ends))
 
     def start_program(
         self, name: str, *command: str, farewell: signal.Signals = signal.SIGTERM
     ) -> Child:
-        """Start a program that is not ours."""
-        return self._keep(Child(name, command, self.log(name), farewell=farewell))
+        """Start a program other than Longshare."""
+        return self._register(Child(name, command, self.log(name), farewell=farewell))
 
     def latest(self, name: str) -> Child:
-        """Return the latest child of a name."""
+        """Return the latest child with a given name."""
         return next(child for child in reversed(self._children) if child.name == name)
 
     def log(self, name: str) -> Path:
-        """Return where the output of a child goes."""
+        """Return the path of a child's log file."""
         return self._logs / f"{name}.log"
 
-    def _keep(self, child: Child) -> Child:
+    def _register(self, child: Child) -> Child:
         self._children.append(child)
         return child
 
     def check(self) -> None:
-        """Raise if one has ended.
+        """Raise an error if a child has ended unexpectedly.
 
         Raises:
-            ChildFailed: one has.
+            ChildFailed: A child has ended.
         """
         for child in self._children:
             child.check()
@@ -159,7 +167,7 @@ class Children:
         self.stop()
 
     def stop(self) -> None:
-        """Stop all that still run, the latest first."""
+        """Stop all running children, latest first."""
         deadline = time.monotonic() + PATIENCE
         children, self._children = self._children, []
         for child in reversed(children):

@@ -1,4 +1,4 @@
-"""A real Mesos on this machine: a master that asks Longshare, and agents on loopback."""
+"""A real Mesos on this machine: a master with Longshare as allocator, and agents on loopback."""
 
 import json
 import os
@@ -20,20 +20,21 @@ MODULE = "liblongshare_allocator.so"
 ALLOCATOR = "org_longshare_Allocator"
 """Name of the module in its library."""
 PATIENCE = 60.0
-"""Wall seconds for the master to lead, and for all agents to register."""
-_LOOK_AGAIN = 0.2
-_ASKABLE = "Using '"
-"""What a master has logged, of its allocator, once it can tell who asks."""
+"""Real time in seconds for the election of the master, and for the registration of all agents."""
+_POLL_INTERVAL = 0.2
+_READY_TEXT = "Using '"
+"""Text in the master's log, about its allocator, after which the master can authenticate
+requests."""
 
 T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
 class MesosHome:
-    """A folder with `mesos-master`, `mesos-agent`, what these need, and our module.
+    """A folder with `mesos-master`, `mesos-agent`, their dependencies, and Longshare's module.
 
     Raises:
-        FileNotFoundError: something of that is missing; the message says what.
+        FileNotFoundError: A file is missing; the message names the file.
     """
 
     folder: Path
@@ -50,7 +51,7 @@ class MesosHome:
             )
 
     def program(self, name: str) -> str:
-        """Return the path of one of its programs."""
+        """Return the path of a program in the folder."""
         return str((self.folder / name).resolve())
 
 
@@ -58,9 +59,9 @@ class RealMesos:
     """Starts masters and agents on loopback.
 
     Args:
-        home: Where Mesos is.
-        children: Stops them in the end.
-        work: A folder for what they write.
+        home: Folder with Mesos.
+        children: The set of processes that will contain masters and agents.
+        work: Folder for their files.
     """
 
     def __init__(self, home: MesosHome, children: Children, work: Path) -> None:
@@ -68,7 +69,7 @@ class RealMesos:
         self._children = children
         self._work = work
         self._ports: dict[str, int] = {}
-        """By name of the agent, which must not change its port."""
+        """Port by agent name; an agent must keep its port after a restart."""
 
     def master(
         self,
@@ -77,20 +78,21 @@ class RealMesos:
         port: int | None = None,
         name: str = "mesos",
     ) -> str:
-        """Start a master; return its HOST:PORT, where it may be asked.
+        """Start a master; return its HOST:PORT once it accepts requests.
 
-        Mesos listens before it can tell who asks, and whoever asks for metrics in these first
-        moments crashes it. So nobody is told where it is until it says that it is further.
+        Mesos listens before it can authenticate requests. A request for metrics during this time
+        crashes the master. So this function returns only after the master's log shows that it is
+        ready.
 
         Args:
-            parameters: Of our module; None: the master keeps its own allocator.
-            flags: More flags of mesos-master.
-            port: Where to listen; None: somewhere.
-            name: Of the child.
+            parameters: Parameters of Longshare's module; None keeps the master's own allocator.
+            flags: Additional flags of mesos-master.
+            port: Port to listen on; None selects a free port.
+            name: Name of the child.
 
         Raises:
-            ChildFailed: a child ended meanwhile.
-            TimeoutError: it took too long.
+            ChildFailed: A child ended in the meantime.
+            TimeoutError: The master was not ready in time.
         """
         port = port or free_port()
         if parameters is not None:
@@ -104,13 +106,13 @@ class RealMesos:
             "--hostname=127.0.0.1",
             f"--port={port}",
             f"--work_dir={self._work / 'master'}",
-            "--quiet=false",  # for its log is read
+            "--quiet=false",  # the log is read below
             "--logging_level=INFO",
             *flags,
         )
         address = f"127.0.0.1:{port}"
         log = self._children.log(name)
-        self._until(address, "to start", lambda: _ASKABLE in log.read_text(errors="replace"))
+        self._until(address, "to start", lambda: _READY_TEXT in log.read_text(errors="replace"))
         return address
 
     def agent(self, master: str, name: str, resources: str, *flags: str) -> Child:
@@ -118,9 +120,10 @@ class RealMesos:
 
         Args:
             master: HOST:PORT of its master.
-            name: Also its host name, so that lists of hosts can tell agents of one machine apart.
-            resources: In Mesos's flag syntax.
-            flags: More flags of mesos-agent.
+            name: Name of the child and host name of the agent, so that host lists can distinguish
+                the agents of one machine.
+            resources: Resources in Mesos's flag syntax.
+            flags: Additional flags of mesos-agent.
         """
         return self._children.start_program(
             name,
@@ -137,61 +140,66 @@ class RealMesos:
             "--no-systemd_enable_support",
             f"--resources={resources}",
             *flags,
-            farewell=signal.SIGUSR1,  # ends its executors as well
+            farewell=signal.SIGUSR1,  # also ends the agent's executors
         )
 
     def wait_for(
-        self, master: str, what: str, reached: Callable[[dict[str, float]], bool]
+        self, master: str, description: str, reached: Callable[[dict[str, float]], bool]
     ) -> dict[str, float]:
-        """Wait until a master's metrics say so, and return them.
+        """Wait until a master's metrics meet a condition, and return the metrics.
+
+        Args:
+            master: HOST:PORT of the master.
+            description: Description of the condition, for the error message.
+            reached: The condition.
 
         Raises:
-            ChildFailed: a child ended meanwhile.
-            TimeoutError: it took too long.
+            ChildFailed: A child ended in the meantime.
+            TimeoutError: The condition was not met in time.
         """
         observer = Observer(master)
 
-        def look() -> dict[str, float]:
+        def probe() -> dict[str, float]:
             metrics = observer.metrics()
             return metrics if reached(metrics) else {}
 
-        return self._until(master, what, look)
+        return self._until(master, description, probe)
 
-    def _until(self, master: str, what: str, look: Callable[[], T]) -> T:
-        """Look again and again until something is seen, and return that."""
+    def _until(self, master: str, description: str, probe: Callable[[], T]) -> T:
+        """Call a function repeatedly until its result is true, and return the result."""
         deadline = time.monotonic() + PATIENCE
         while time.monotonic() < deadline:
             self._children.check()
             with suppress(OSError):
-                if seen := look():
-                    return seen
-            time.sleep(_LOOK_AGAIN)
-        raise TimeoutError(f"{what}: not within {PATIENCE:g} s at the master {master}")
+                if result := probe():
+                    return result
+            time.sleep(_POLL_INTERVAL)
+        raise TimeoutError(f"{description}: not within {PATIENCE:g} s at the master {master}")
 
     def _with_module(self, parameters: dict[str, str]) -> Sequence[str]:
-        given = [{"key": key, "value": value} for key, value in parameters.items()]
-        module = {"name": ALLOCATOR, "parameters": given}
+        settings = [{"key": key, "value": value} for key, value in parameters.items()]
+        module = {"name": ALLOCATOR, "parameters": settings}
         libraries = [{"file": self._home.program(MODULE), "modules": [module]}]
-        listed = self._work / "modules.json"
-        listed.write_text(json.dumps({"libraries": libraries}, indent=2) + "\n", encoding="utf-8")
-        return f"--modules=file://{listed.resolve()}", f"--allocator={ALLOCATOR}"
+        listing = self._work / "modules.json"
+        listing.write_text(json.dumps({"libraries": libraries}, indent=2) + "\n", encoding="utf-8")
+        return f"--modules=file://{listing.resolve()}", f"--allocator={ALLOCATOR}"
 
 
 @contextmanager
 def cluster(
     home: MesosHome, children: Children, size: ClusterSpec, allocator: str
 ) -> Iterator[str]:
-    """Provide a master with all its agents registered; yield its HOST:PORT.
+    """Start a master with all its agents registered; yield its HOST:PORT.
 
     Args:
-        home: Where Mesos is.
-        children: Stops master and agents.
-        size: How many agents, of what.
+        home: Folder with Mesos.
+        children: The set of processes that will contain master and agents.
+        size: Number and resources of the agents.
         allocator: Address of the allocator service.
 
     Raises:
-        ChildFailed: one of them ended.
-        TimeoutError: they did not come up.
+        ChildFailed: A process ended.
+        TimeoutError: The processes did not start in time.
     """
     with tempfile.TemporaryDirectory(prefix="longshare-mesos-") as folder:
         work = Path(folder)
@@ -213,9 +221,9 @@ def cluster(
 
 
 def kill_whatever_runs_in(work: Path) -> None:
-    """Kill tasks and executors whose sandboxes are in a folder, with or without an agent."""
-    mark = f"={work}/".encode()
+    """Kill tasks and executors with a sandbox in a folder, even without an agent."""
+    pattern = f"={work}/".encode()
     for process in Path("/proc").glob("[0-9]*"):
         with suppress(OSError):
-            if mark in (process / "environ").read_bytes():
+            if pattern in (process / "environ").read_bytes():
                 os.kill(int(process.name), signal.SIGKILL)

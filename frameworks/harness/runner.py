@@ -1,4 +1,4 @@
-"""Runs an experiment: starts what it needs, watches, stops it all, and writes what came of it."""
+"""Runs an experiment: starts processes, measures, stops all processes, and writes the results."""
 
 import json
 import re
@@ -24,55 +24,55 @@ from frameworks.harness.real_mesos import MesosHome
 from frameworks.harness.verdict import Verdict, expectation, expected_cpus, judge
 
 PATIENCE = 30.0
-"""Wall seconds for a part to come up."""
+"""Real time in seconds for the start of a process."""
 APART = 0.01
-"""Seconds between frameworks that come at the same time, so that they come in the same order in
+"""Seconds between frameworks with equal start times, so that they subscribe in the same order in
 every run."""
 SOON = 0.001
-"""Seconds before its time that a framework is released: the master, whose time stands still until
-it comes, may mean an instant that is a rounding before ours."""
+"""Seconds by which a framework is released early. The master's clock stops until the framework
+subscribes, and the master may round the start time to a slightly earlier instant."""
 GLANCES = 0.15
-"""Wall seconds between looks at the master."""
+"""Real time in seconds between polls of the master."""
 
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """How far an experiment is."""
+    """Progress of an experiment."""
 
     elapsed: float
-    """Of the master's seconds since the start."""
+    """Time since the start, in the master's seconds."""
     phase: Phase
     cpus: dict[str, float]
-    """Cores that running tasks hold, by user."""
+    """Cores held by running tasks, by user."""
     allocator: "Whereabouts | None"
-    """None: the allocator is not ours."""
+    """Addresses of the allocator; None if an external master has its own allocator."""
 
 
 @dataclass(frozen=True, slots=True)
 class Whereabouts:
-    """Where an allocator that has been started for an experiment can be asked meanwhile."""
+    """Addresses of the allocator service of a running experiment."""
 
     page: str
-    """URL of its status page."""
+    """URL of the status page."""
     address: str
-    """For `longshare shares` and its like."""
+    """Address for operators' commands such as `longshare shares`."""
 
 
 @dataclass(frozen=True, slots=True)
 class ExperimentSettings:
-    """How to run an experiment."""
+    """Settings of an experiment's run."""
 
     speed: float
     seed: int
     out: Path
     master: str | None = None
-    """HOST:PORT of a master that is there already; None: an embedded one."""
+    """HOST:PORT of a running master; None starts a master."""
     mesos_home: Path | None = None
-    """A folder with a real Mesos to start instead of an embedded one."""
+    """Folder of a real Mesos, which is started instead of an embedded Mesos."""
     record: Path | None = None
-    """Where the allocator service is to log every event and decision; None: `EVENTS` in `out`."""
+    """File for the allocator's log of events and decisions; None selects `EVENTS` in `out`."""
     policy_file: Path | None = None
-    """Where the policy is defined, if it does not come with Longshare."""
+    """File that defines the policy, unless the policy is part of Longshare."""
 
 
 def run(
@@ -81,11 +81,11 @@ def run(
     """Run an experiment and write its results.
 
     Raises:
-        ChildFailed: a part ended before its time.
-        TimeoutError: a part did not come up.
-        OSError: the results cannot be written, a master did not answer, or a folder for Mesos
-            lacks something.
-        PolicyFailedError: the policy failed, so the allocations are not the policy's.
+        ChildFailed: A process ended unexpectedly.
+        TimeoutError: A process did not start in time.
+        OSError: The results cannot be written, a master did not answer, or the folder of Mesos is
+            incomplete.
+        PolicyFailedError: The policy failed, so the allocations are not the policy's.
     """
     logs = settings.out / "logs"
     logs.mkdir(parents=True, exist_ok=True)
@@ -108,15 +108,15 @@ def run(
             lambda elapsed, phase, held: watch(Progress(elapsed, phase, held, allocator)),
             start=start,
         )
-        began = observer.started() + start
+        start_time = observer.started() + start
         if experiment.finite:
             measured.completions = _completions(experiment, observer.finished(start))
-        if allocator is not None and (times := policy_failures(allocator.page)):
+        if allocator is not None and (count := policy_failures(allocator.page)):
             name = str(experiment.policy["name"])
-            raise PolicyFailedError(name, times, f"{times} failures; see {logs / 'allocator.log'}")
+            raise PolicyFailedError(name, count, f"{count} failures; see {logs / 'allocator.log'}")
     measured.cpus = measured.running
     if settings.master is None:
-        recorded = read_recorder(recording, began, began + experiment.duration)
+        recorded = read_recorder(recording, start_time, start_time + experiment.duration)
         measured.cpus, measured.commitments = recorded.cpus, recorded.commitments
     expected = (
         expected_cpus(experiment, expectation(experiment))
@@ -139,7 +139,10 @@ def run(
 def _master(
     experiment: Experiment, settings: ExperimentSettings, children: Children, recording: Path
 ) -> Iterator[tuple[str, Whereabouts | None]]:
-    """Provide a master: the one that is there, or an embedded one with its allocator."""
+    """Provide the address of a master and the addresses of its allocator.
+
+    The master is either a running one, or it is started together with an allocator.
+    """
     if settings.master is not None:
         yield settings.master, None
         return
@@ -147,7 +150,7 @@ def _master(
         allocator = f"unix://{folder}/allocator.sock"
         config = settings.out / "longshare.toml"
         store = settings.out / "commitments.sqlite"
-        store.unlink(missing_ok=True)  # users start with what the experiment says they owe
+        store.unlink(missing_ok=True)  # users start with the commitments of the experiment
         policy = _policy(experiment, settings.policy_file, Path(folder))
         config.write_text(
             _configuration(experiment, policy, allocator, recording, store), encoding="utf-8"
@@ -158,7 +161,7 @@ def _master(
         try:
             page = _await_line(service, logs / "allocator.log", r"(http://\S+/)metrics")
         except ChildFailed as error:
-            if "cannot be served" not in str(error):  # as the service says of a policy
+            if "cannot be served" not in str(error):  # the service's message about a policy
                 raise
             name = str(experiment.policy["name"])
             raise PolicyFailedError(name, 1, str(error)) from error
@@ -178,12 +181,12 @@ def _master(
             f"--allocator={allocator}",
             "--port=0",
         )
-        said = _await_line(master, logs / "mesos.log", r"Mesos master on (\S+)")
-        yield said, whereabouts
+        address = _await_line(master, logs / "mesos.log", r"Mesos master on (\S+)")
+        yield address, whereabouts
 
 
 def allocation_settings(experiment: Experiment) -> dict[str, Any]:
-    """Return what an experiment asks of an allocator: `policy`, `users`, and perhaps `offers`."""
+    """Return an experiment's settings of the allocator: `policy`, `users`, and perhaps `offers`."""
     offers = {"hold_for": experiment.hold_for} if experiment.hold_for != "off" else {}
     return {
         "policy": experiment.policy,
@@ -199,7 +202,7 @@ def allocation_settings(experiment: Experiment) -> dict[str, Any]:
 
 
 def _policy(experiment: Experiment, file: Path | None, folder: Path) -> dict[str, Any]:
-    """Return the section `policy`; a policy's file is copied to where only we can write."""
+    """Return the section `policy`; the policy's file is copied into a private folder."""
     if file is None:
         return experiment.policy
     copy = folder.resolve() / file.name
@@ -211,7 +214,7 @@ def _policy(experiment: Experiment, file: Path | None, folder: Path) -> dict[str
 def _configuration(
     experiment: Experiment, policy: dict[str, Any], address: str, recording: Path, store: Path
 ) -> str:
-    """Write the allocator's configuration for an experiment."""
+    """Return the allocator's configuration for an experiment, as TOML."""
     return tomli_w.dumps(
         {
             **allocation_settings(experiment),
@@ -220,7 +223,7 @@ def _configuration(
             "metrics": {"address": "127.0.0.1:0"},
             "recorder": {"file": str(recording.resolve()), "every": 1.0},
             "store": {"path": str(store.resolve())},
-            "accounting": {"database": "none"},  # of what nobody is going to be charged for
+            "accounting": {"database": "none"},  # an experiment needs no accounts
         }
     )
 
@@ -228,9 +231,9 @@ def _configuration(
 def _prepare(
     experiment: Experiment, settings: ExperimentSettings, children: Children, address: str
 ) -> list[tuple[float, Child]]:
-    """Start all frameworks up to the point where they wait for their time."""
+    """Start all frameworks, which then wait; return them with their start times in seconds."""
     prepared = []
-    for number, (at, user) in enumerate(_arrivals(experiment)):
+    for number, (arrival, user) in enumerate(_arrivals(experiment)):
         tasks = experiment.tasks_of(user)
         child = children.start(
             f"framework-{user.name}",
@@ -249,35 +252,35 @@ def _prepare(
             waits=True,
             ends=tasks.count is not None,
         )
-        prepared.append((at, child))
+        prepared.append((arrival, child))
     for _, child in prepared:
         _await_line(child, settings.out / "logs" / f"{child.name}.log", r"(waiting)")
     return prepared
 
 
 def _arrivals(experiment: Experiment) -> list[tuple[float, UserSpec]]:
-    """Return the users in the order in which they come, each with its second."""
+    """Return the users in order of arrival, each with its start time in seconds."""
     ordered = sorted(experiment.users, key=lambda user: user.start)
     return [(user.start + number * APART, user) for number, user in enumerate(ordered)]
 
 
 def _begin(experiment: Experiment, observer: Observer, *, embedded: bool) -> float:
-    """Return when by the master's time it begins.
+    """Return the start of the experiment, as the master's uptime in seconds.
 
-    An embedded master awaits each framework, so that none comes late on a crowded machine.
+    An embedded master waits for each framework, so that no framework is late on a busy machine.
     """
     arrivals = _arrivals(experiment) if embedded else []
-    for at, user in arrivals:
-        if at == 0.0:  # time waits from here on, until it is there
+    for arrival, user in arrivals:
+        if arrival == 0.0:  # time stops here until the framework subscribes
             observer.expect(user.name, 0.0)
     start = observer.glance().uptime
-    for at, user in arrivals:
-        if at > 0.0:
-            observer.expect(user.name, start + at)
+    for arrival, user in arrivals:
+        if arrival > 0.0:
+            observer.expect(user.name, start + arrival)
     return start
 
 
-def _conduct(  # noqa: PLR0913 - what is looked at, and how
+def _conduct(  # noqa: PLR0913 - the experiment's processes, and callbacks
     experiment: Experiment,
     observer: Observer,
     frameworks: list[tuple[float, Child]],
@@ -286,10 +289,18 @@ def _conduct(  # noqa: PLR0913 - what is looked at, and how
     *,
     start: float,
 ) -> Measurement:
-    """Release each framework at its time, and look on until the end.
+    """Release each framework at its time, and measure until the end.
+
+    Args:
+        experiment: The experiment.
+        observer: Observer of the master.
+        frameworks: Waiting frameworks with their start times in seconds.
+        children: All processes, to be checked for failures.
+        watch: Receives the elapsed time in seconds, the phase, and the cores by user.
+        start: The master's uptime at the start, in seconds.
 
     Raises:
-        TimeoutError: users that were to finish have not.
+        TimeoutError: Some users with a limited number of tasks have not finished.
     """
     names = [user.name for user in experiment.users]
     measured = Measurement(running={name: {} for name in names})
@@ -309,7 +320,7 @@ def _conduct(  # noqa: PLR0913 - what is looked at, and how
             late = _unfinished(experiment, observer.finished(start)) if experiment.finite else []
             if late:
                 raise TimeoutError(f"not finished after {elapsed:.0f} s: {', '.join(late)}")
-            return measured  # some may have yet to leave, which is up to their processes
+            return measured  # some frameworks' processes may still be running
         phase = next(p for p in reversed(experiment.phases) if p.start <= max(elapsed, 0.0))
         watch(elapsed, phase, held)
         upcoming = waiting[0][0] if waiting else experiment.duration
@@ -317,7 +328,7 @@ def _conduct(  # noqa: PLR0913 - what is looked at, and how
 
 
 def _unfinished(experiment: Experiment, finished: Mapping[str, list[float]]) -> list[str]:
-    """Return the names of the children whose user's tasks have not all finished."""
+    """Return the names of the children whose users have unfinished tasks."""
     return [
         f"framework-{user.name}"
         for _, user in _arrivals(experiment)
@@ -326,16 +337,16 @@ def _unfinished(experiment: Experiment, finished: Mapping[str, list[float]]) -> 
 
 
 def _completions(experiment: Experiment, finished: Mapping[str, list[float]]) -> dict[str, float]:
-    """Return how many seconds each user took from its start to the end of its last task."""
+    """Return the seconds from each user's start to the end of its last task."""
     return {user.name: max(finished[user.name]) - at for at, user in _arrivals(experiment)}
 
 
 def _await_line(child: Child, log: Path, pattern: str) -> str:
-    """Wait until a child says something, and return what the pattern's group matches.
+    """Wait until a line of a child's output matches a pattern; return the match of its group.
 
     Raises:
-        ChildFailed: it ended instead.
-        TimeoutError: it has not said so in time.
+        ChildFailed: The child ended.
+        TimeoutError: No line matched in time.
     """
     deadline = time.monotonic() + PATIENCE
     while time.monotonic() < deadline:

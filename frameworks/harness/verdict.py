@@ -1,4 +1,4 @@
-"""Measured beside expected, claim by claim."""
+"""Comparison of measured and expected values, claim by claim."""
 
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
@@ -21,26 +21,27 @@ STEP = 0.5
 """Seconds between samples of the expectation."""
 
 
-_PROMPT = 0.1
-"""Of what users hold: with more than that in offers, the machine is too slow for the speed."""
+_MAX_IN_OFFERS = 0.1
+"""Maximum fraction of held CPUs in offers; above this fraction, the machine is too slow for the
+speed."""
 
 
 @dataclass(frozen=True, slots=True)
 class UserResult:
-    """How a user fared in a phase."""
+    """Result of one user in one phase."""
 
     cpus: float
-    """Mean over the last 60 s."""
+    """Mean CPUs over the last 60 s."""
     expected_cpus: float
-    """Likewise, of the divisible optimum."""
+    """Mean CPUs over the last 60 s in the divisible optimum."""
     commitment: float
-    """At the end."""
+    """Commitment at the end of the phase."""
     peak_cpus: float
 
 
 @dataclass(frozen=True, slots=True)
 class PhaseResult:
-    """How all users fared in a phase."""
+    """Results of all users in one phase."""
 
     start: float
     end: float
@@ -49,7 +50,7 @@ class PhaseResult:
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """A claim and what became of it."""
+    """A claim and whether it holds."""
 
     claim: str
     holds: bool
@@ -57,34 +58,34 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What came of an experiment."""
+    """Result of an experiment."""
 
     experiment: str
     policy: str
     seed: int
     speed: float
     utilization: float
-    """Of the CPUs by running tasks, from when the first user had ramped up to the end."""
+    """Fraction of the CPUs used by running tasks, between the first user's ramp-up and the end."""
     in_offers: float
-    """Of the CPUs that users held, those that no task ran on: offers on their way, mean."""
+    """Mean fraction of the held CPUs that are in offers instead of running tasks."""
     agrees: bool
     phases: list[PhaseResult]
     completions: dict[str, float]
-    """By user that has finished: seconds it took."""
+    """Seconds from start to end, for each user that has finished."""
     claims: list[Finding]
 
     @property
     def too_slow(self) -> bool:
-        """Whether offers took so long to be answered that nothing can be said."""
-        return self.in_offers > _PROMPT
+        """True if frameworks answered offers too slowly for a meaningful result."""
+        return self.in_offers > _MAX_IN_OFFERS
 
     def summary(self) -> dict[str, Any]:
-        """Return it as JSON's types."""
+        """Return the verdict as JSON types."""
         return asdict(self)
 
 
 def expectation(experiment: Experiment) -> FluidTrajectory:
-    """Follow the divisible optimum (paper Eq. 10, 12) through the experiment."""
+    """Compute the divisible optimum (SDRF paper, Eq. 10, 12) for the experiment."""
     capacity = experiment.cluster.capacity
     assert experiment.tasks is not None
     shares = experiment.tasks.quantities.shares(capacity)
@@ -108,14 +109,14 @@ def expected_cpus(experiment: Experiment, trajectory: FluidTrajectory) -> Measur
     cpus = list(capacity).index("cpus")
     total = capacity["cpus"] / 1000
     expected = Measurement()
-    for i, user in enumerate(experiment.users):
+    for index, user in enumerate(experiment.users):
         expected.cpus[user.name] = {
-            when: total * held[i][cpus]
-            for when, held in zip(trajectory.times, trajectory.allocations, strict=True)
+            time: total * held[index][cpus]
+            for time, held in zip(trajectory.times, trajectory.allocations, strict=True)
         }
         expected.commitments[user.name] = {
-            when: max(owed[i])
-            for when, owed in zip(trajectory.times, trajectory.commitments, strict=True)
+            time: max(commitments[index])
+            for time, commitments in zip(trajectory.times, trajectory.commitments, strict=True)
         }
     return expected
 
@@ -123,7 +124,7 @@ def expected_cpus(experiment: Experiment, trajectory: FluidTrajectory) -> Measur
 def judge(
     experiment: Experiment, measured: Measurement, expected: Measurement, *, seed: int, speed: float
 ) -> Verdict:
-    """Hold a measurement against the expectation and the experiment's claims."""
+    """Compare a measurement with the expectation and with the experiment's claims."""
     phases = [_phase(phase, experiment, measured, expected) for phase in experiment.phases]
     utilization = _utilization(experiment, measured)
     findings = list(_findings(experiment, measured, phases, utilization))
@@ -136,7 +137,7 @@ def judge(
         in_offers=round(_in_offers(experiment, measured), 4),
         agrees=all(finding.holds for finding in findings),
         phases=phases,
-        completions={name: round(took, 3) for name, took in measured.completions.items()},
+        completions={name: round(seconds, 3) for name, seconds in measured.completions.items()},
         claims=findings,
     )
 
@@ -148,30 +149,30 @@ def _phase(
     users = {}
     for user in experiment.users:
         held = measured.cpus.get(user.name, {})
-        within = [value for when, value in held.items() if phase.start <= when < phase.end]
+        values = [value for time, value in held.items() if phase.start <= time < phase.end]
         users[user.name] = UserResult(
             cpus=round(mean(held, settled, phase.end), 3),
             expected_cpus=round(mean(expected.cpus.get(user.name, {}), settled, phase.end), 3),
             commitment=round(last(measured.commitments.get(user.name, {}), phase.end), 4),
-            peak_cpus=max(within, default=0.0),
+            peak_cpus=max(values, default=0.0),
         )
     return PhaseResult(phase.start, phase.end, users)
 
 
 def _utilization(experiment: Experiment, measured: Measurement) -> float:
-    """Return the mean use after ramp-up: from when the cluster was first 97 % full."""
+    """Return the mean utilization after ramp-up, the time when the cluster was first 97 % full."""
     total = experiment.cluster.cores
-    full = [when for when, used in measured.in_use.items() if used >= 0.97 * total]
+    full = [time for time, used in measured.in_use.items() if used >= 0.97 * total]
     if not full:
         return mean(measured.in_use, 0.0, experiment.duration) / total
     return mean(measured.in_use, min(full), experiment.duration) / total
 
 
 def _in_offers(experiment: Experiment, measured: Measurement) -> float:
-    """Return how much more is held than runs; 0 where only what runs could be seen."""
+    """Return the fraction of held CPUs without running tasks; 0 if only running tasks are known."""
     held = sum(mean(series, 0.0, experiment.duration) for series in measured.cpus.values())
-    ran = mean(measured.in_use, 0.0, experiment.duration)
-    return max(1.0 - ran / held, 0.0) if held else 0.0
+    running = mean(measured.in_use, 0.0, experiment.duration)
+    return max(1.0 - running / held, 0.0) if held else 0.0
 
 
 def _findings(
@@ -194,19 +195,19 @@ def _findings(
             )
         elif isinstance(claim, CommitmentAt):
             if not measured.commitments:
-                continue  # a master that was there already does not tell
-            owed = last(measured.commitments.get(claim.user, {}), claim.at)
+                continue  # an external master does not report commitments
+            commitment = last(measured.commitments.get(claim.user, {}), claim.at)
             yield Finding(
                 f"{claim.user}'s commitment is {claim.value:g} ± {claim.within:g} at "
-                f"{claim.at:g} s (measured: {owed:.3f})",
-                abs(owed - claim.value) <= claim.within,
+                f"{claim.at:g} s (measured: {commitment:.3f})",
+                abs(commitment - claim.value) <= claim.within,
             )
         elif isinstance(claim, LargestLead):
             yield _lead(claim, experiment.phases[claim.phase - 1], measured)
         elif isinstance(claim, TaskShares):
             yield _task_shares(claim, experiment, measured)
         elif isinstance(claim, NoLater):
-            continue  # of several runs, see `comparison`
+            continue  # about several runs, see `comparison`
         else:
             yield Finding(
                 f"more than {claim.above:.0%} of the CPUs are in use after ramp-up "
@@ -226,9 +227,9 @@ def _task_shares(claim: TaskShares, experiment: Experiment, measured: Measuremen
         tasks = cpus * 1000 / demand["cpus"]
         parts.append(f"{user.name}: {tasks / alone:.3f}, {tasks:.1f} of {alone} tasks")
         holds &= abs(tasks - claim.shares[user.name] * alone) <= claim.within_tasks
-    wanted = ", ".join(f"{name} {share:.3f}" for name, share in claim.shares.items())
+    expected = ", ".join(f"{name} {share:.3f}" for name, share in claim.shares.items())
     return Finding(
-        f"task shares are {wanted} from {claim.start:g} to {claim.end:g} s, within "
+        f"task shares are {expected} from {claim.start:g} to {claim.end:g} s, within "
         f"{claim.within_tasks:g} tasks (measured: {'; '.join(parts)})",
         holds,
     )
@@ -238,9 +239,9 @@ def _lead(claim: LargestLead, phase: Phase, measured: Measurement) -> Finding:
     held = measured.cpus.get(claim.user, {})
     lead = max(
         (
-            cpus - max(measured.cpus.get(other, {}).get(when, 0.0) for other in claim.over)
-            for when, cpus in held.items()
-            if phase.start <= when < phase.end
+            cpus - max(measured.cpus.get(rival, {}).get(time, 0.0) for rival in claim.over)
+            for time, cpus in held.items()
+            if phase.start <= time < phase.end
         ),
         default=0.0,
     )

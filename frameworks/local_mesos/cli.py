@@ -23,7 +23,7 @@ def local_mesos(
         typer.Option(
             min=0,
             max=MOST_AGENTS,
-            help="Number of virtual agents. Repeat it with --resources for several kinds of agents.",
+            help="Number of virtual agents. Repeat with --resources for several kinds of agents.",
             show_default="4",
         ),
     ] = None,

@@ -33,7 +33,7 @@ def test_a_port_on_which_somebody_listens_is_not_free(monkeypatch: pytest.Monkey
     taken = free_port()
     with socket.create_server(("127.0.0.1", taken)):
         turns = itertools.count(taken - 10_000)
-        monkeypatch.setattr("frameworks.harness.ports._turn", lambda: next(turns))
+        monkeypatch.setattr("frameworks.harness.ports._next_number", lambda: next(turns))
         assert free_port() != taken  # nor need it be above, after the last one of all
 
 
