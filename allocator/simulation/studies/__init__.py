@@ -1,1 +1,1 @@
-"""Studies: many simulations of a workload, what to measure in each, and what they show together."""
+"""Studies: many simulations of a workload, their measurements, and reports about them."""

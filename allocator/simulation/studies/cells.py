@@ -1,4 +1,4 @@
-"""A cell of a sweep: one simulation, known by a hash of all that goes into it."""
+"""A cell of a sweep: one simulation, identified by a hash of all its inputs."""
 
 import hashlib
 import io
@@ -24,7 +24,8 @@ from allocator.simulation.summary import end_of
 from allocator.simulation.trace import Trace
 
 FORMAT = 1
-"""Of a cell's files, and of what the simulators decide: cells of another are computed again."""
+"""Version of the cell files and of the simulators' decisions; cells of other versions are
+recomputed."""
 
 
 @dataclass(frozen=True)
@@ -32,10 +33,10 @@ class Source:
     """A trace on disk.
 
     Args:
-        path: Parquet; every worker must see it there.
+        path: Parquet file, at a path that is valid for every worker.
         digest: SHA-256 of the file.
-        name: For people.
-        seed: Of the generator, if one made it.
+        name: Name for people.
+        seed: Seed of the generator, if the trace is generated.
     """
 
     path: Path
@@ -46,11 +47,11 @@ class Source:
 
 @dataclass(frozen=True)
 class Code:
-    """A policy that does not come with Longshare.
+    """The source file of a policy that is not part of Longshare.
 
     Args:
-        file: Where it is defined; every worker must see it there.
-        sha256: Of that file.
+        file: Path of the file, valid for every worker.
+        sha256: SHA-256 of the file.
     """
 
     file: str
@@ -59,7 +60,7 @@ class Code:
 
 @dataclass(frozen=True)
 class Cell:
-    """One simulation and what is kept of it; the fields mean what a sweep's file says."""
+    """One simulation and its stored results; the fields have the meaning of the sweep's file."""
 
     source: Source
     policy: str
@@ -76,13 +77,13 @@ class Cell:
     events: bool = True
 
     def inputs(self) -> dict[str, Any]:
-        """Return all that the results depend on; where the trace lies is no part of it."""
+        """Return all values on which the results depend; the path of the trace is excluded."""
         inputs = asdict(self)
         del inputs["source"], inputs["code"]
         if self.code is not None:
             inputs["code"] = self.code.sha256
-            inputs["failures"] = "refused"  # former results may be of a policy that failed
-        if self.sampled is None:  # results that are there already stay good
+            inputs["failures"] = "refused"  # earlier results may be of a policy that failed
+        if self.sampled is None:  # keeps existing results valid
             del inputs["sampled"]
         if not self.liars:
             del inputs["liars"]
@@ -92,12 +93,12 @@ class Cell:
 
     @cached_property
     def key(self) -> str:
-        """What the cell's files are called: a hash of its inputs."""
+        """Name of the cell's files: a hash of its inputs."""
         text = json.dumps(self.inputs(), sort_keys=True, allow_nan=False)
         return hashlib.sha256(text.encode()).hexdigest()[:32]
 
     def setting(self, trace: Trace) -> Setting:
-        """Return the setting for a trace."""
+        """Return the simulation setting for a trace."""
         return Setting(
             policy=self.policy,
             parameters=self.parameters,
@@ -109,15 +110,15 @@ class Cell:
         )
 
     def file(self, folder: Path) -> Path:
-        """Return where the cell's result is, once it is there."""
+        """Return the path of the cell's result file."""
         return folder / f"{self.key}.json"
 
     def details(self, folder: Path) -> Path:
-        """Return where tasks and jobs are, if they are kept."""
+        """Return the path of the file with tasks and jobs, which exists only if they are kept."""
         return folder / f"{self.key}.npz"
 
     def is_finished(self, folder: Path) -> bool:
-        """Tell whether the result is there; its file is written last, and whole."""
+        """Return whether the result exists; the result file is written last, and atomically."""
         return self.file(folder).exists()
 
 
@@ -125,23 +126,23 @@ def digest(path: Path) -> str:
     """Return the SHA-256 of a file.
 
     Raises:
-        OSError: it cannot be read.
+        OSError: The file cannot be read.
     """
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def compute(cell: Cell, folder: Path, copy: Path | None = None) -> None:
-    """Simulate a cell and write its files; does nothing when they are there.
+    """Simulate a cell and write its files, unless the files exist.
 
     Args:
-        cell: What is to be simulated.
-        folder: Where its files go.
-        copy: Where the trace is laid out to be shared, if it is.
+        cell: The simulation to run.
+        folder: Folder for the cell's files.
+        copy: Folder of the trace's memory-mapped copy, if there is one.
 
     Raises:
-        OSError: a file cannot be read or written.
-        ValueError: the trace cannot be simulated so, or the policy failed.
+        OSError: A file cannot be read or written.
+        ValueError: The trace cannot be simulated with these settings, or the policy failed.
     """
     if cell.is_finished(folder):
         return
@@ -149,14 +150,14 @@ def compute(cell: Cell, folder: Path, copy: Path | None = None) -> None:
         plugins.provide(cell.policy, cell.code.file, cell.code.sha256)
     trace = _read(cell.source.path, cell.source.digest, copy)
     setting = cell.setting(trace)
-    begun = time.perf_counter()
+    start = time.perf_counter()
     fast = cell.engine == "fast" and fast_path.supports(setting)
     outcome = (
         fast_path.simulate(trace, setting, events=cell.events)
         if fast
         else reference.simulate(trace, setting)
     )
-    seconds = time.perf_counter() - begun
+    seconds = time.perf_counter() - start
     if cell.keep == "tasks":
         with whole(cell.details(folder)) as part:
             part.write_bytes(_details(outcome))
@@ -204,9 +205,9 @@ def _windows(outcome: Outcome, setting: Setting) -> dict[str, Any]:
 
 
 def _lies(trace: Trace, setting: Setting, liars: int) -> list[dict[str, Any]]:
-    """Return what each lie of each liar did, without what is common to all."""
-    found = online_truth.gains(trace, setting, liars, lambda _done, _of: None)
-    return [{"user": g.user, "lie": g.lie, "saved": _number(g.saved)} for g in found]
+    """Return user, lie and saved fraction for each lie of each liar."""
+    gains = online_truth.gains(trace, setting, liars, lambda _done, _of: None)
+    return [{"user": gain.user, "lie": gain.lie, "saved": _number(gain.saved)} for gain in gains]
 
 
 def _details(outcome: Outcome) -> bytes:
@@ -229,5 +230,5 @@ def _number(value: float) -> float | None:
 
 @lru_cache(maxsize=1)
 def _read(path: Path, _digest: str, copy: Path | None) -> Trace:
-    """Read a trace once for all cells of it that a worker computes one after the other."""
+    """Read a trace, once for all consecutive cells of a worker."""
     return store.read(path) if copy is None else store.shared(path, copy)

@@ -1,4 +1,4 @@
-"""Several policies on one trace: what each means to users, as a table's rows and a figure."""
+"""Comparison of several policies on one trace: table rows and a figure."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -13,17 +13,17 @@ from allocator.simulation.studies.measures import UserMeasures
 
 @dataclass(frozen=True)
 class ComparisonRow:
-    """What one policy means, held against the first.
+    """Effect of one policy on users, compared with the first policy.
 
     Args:
-        policy: As it was named.
-        mean_user_wait_s: Mean of users' mean waits.
-        reduction: By which fraction that is lower than under the first policy.
-        light: Likewise of the half of users with the lowest usage.
-        heavy: Likewise of the other half.
-        gain: Users whose mean wait is shorter by more than a second.
-        lose: Users whose mean wait is longer by more than that.
-        completion_ratio: Mean of users' ratios.
+        policy: Name of the policy, as given.
+        mean_user_wait_s: Mean of users' mean waits, in seconds.
+        reduction: Fraction by which this mean is lower than under the first policy.
+        light: The same fraction for the half of users with the lowest usage.
+        heavy: The same fraction for the other half.
+        gain: Number of users whose mean wait is shorter by more than a second.
+        lose: Number of users whose mean wait is longer by more than a second.
+        completion_ratio: Mean of users' completion ratios.
     """
 
     policy: str
@@ -37,12 +37,16 @@ class ComparisonRow:
 
 
 def rows(fared: Mapping[str, UserMeasures]) -> list[ComparisonRow]:
-    """Hold policies against the first of them."""
+    """Compare policies with the first policy.
+
+    Args:
+        fared: Users' measures by policy.
+    """
     first = next(iter(fared.values()))
-    found = []
+    compared = []
     for policy, users in fared.items():
         gain = PolicyGain(first, first.wait, users.wait)
-        found.append(
+        compared.append(
             ComparisonRow(
                 policy,
                 users.mean_wait(),
@@ -54,11 +58,11 @@ def rows(fared: Mapping[str, UserMeasures]) -> list[ComparisonRow]:
                 float(np.nanmean(users.completion)) if np.isfinite(users.completion).any() else 1.0,
             )
         )
-    return found
+    return compared
 
 
 def figure_of(fared: Mapping[str, UserMeasures], title: str) -> Figure:
-    """Draw how long users wait under each policy, and what each user saves against the first."""
+    """Draw users' waits under each policy, and each user's saving relative to the first policy."""
     figure, (waits, saved) = new_figure(title, panels=2)
     drawn = styles(fared)
     first, base = next(iter(fared.items()))

@@ -10,33 +10,38 @@ from allocator.simulation.studies.measures import Floats, JobMeasures, UserMeasu
 from allocator.simulation.studies.results import Result
 
 SIZES = (("small", 1, 10), ("medium", 11, 100), ("big", 101, 500), ("huge", 501, None))
-"""Bins of jobs by tasks, from and to (Task Share Fairness §VI-B2)."""
+"""Bins of jobs by number of tasks: name, minimum and maximum (Task Share Fairness §VI-B2)."""
 
 
 def reduction(before: float, after: float) -> float:
-    """Return by which fraction something went down; 0 if there was nothing to reduce."""
+    """Return the fraction by which a value decreased; 0 if the first value is not positive."""
     return (before - after) / before if before > 0 else 0.0
 
 
 def distribution(values: Iterable[float], limit: float = np.inf) -> tuple[Floats, Floats]:
-    """Return sorted values and, at each, the fraction of all that are at most that.
+    """Return the sorted values and the cumulative fraction of all values at each of them.
 
-    What is not a number counts as beyond every value: a task that never started waits forever.
+    A value that is not a number counts as infinite, because a task that never started waits
+    forever.
+
+    Args:
+        values: The values.
+        limit: Largest value to return; larger values count only in the total.
     """
-    all_ = np.asarray(list(values) if not isinstance(values, np.ndarray) else values, np.float64)
-    known = np.sort(all_[np.isfinite(all_) & (all_ <= limit)])
-    return known, np.arange(1, len(known) + 1) / max(len(all_), 1)
+    array = np.asarray(list(values) if not isinstance(values, np.ndarray) else values, np.float64)
+    finite = np.sort(array[np.isfinite(array) & (array <= limit)])
+    return finite, np.arange(1, len(finite) + 1) / max(len(array), 1)
 
 
 @dataclass(frozen=True)
 class PolicyGain:
-    """What a policy instead of another means to users; arrays have one entry per user.
+    """Effect of one policy, compared with another policy, on users; arrays have one entry per user.
 
     Args:
-        users: Under the other policy; names, tasks and usage are the same under both.
-        before: Mean seconds of waiting under the other policy.
-        after: Under this one.
-        slack: Seconds; a smaller change is none.
+        users: Measures under the other policy; names, tasks and usage are equal under both.
+        before: Mean wait in seconds under the other policy.
+        after: Mean wait in seconds under this policy.
+        slack: Seconds; a smaller change counts as no change.
     """
 
     users: UserMeasures
@@ -46,36 +51,41 @@ class PolicyGain:
 
     @property
     def saved(self) -> Floats:
-        """Return the seconds of mean wait that each user saves; negative: loses."""
+        """Seconds of mean wait that each user saves; negative for a user that loses."""
         return self.before - self.after
 
     @property
     def gains(self) -> NDArray[np.bool_]:
-        """Tell who waits less."""
+        """True for each user that waits less."""
         return self.saved > self.slack
 
     @property
     def loses(self) -> NDArray[np.bool_]:
-        """Tell who waits longer."""
+        """True for each user that waits longer."""
         return self.saved < -self.slack
 
     def of_half(self, *, lighter: bool) -> float:
-        """Return the reduction of the mean wait of the half of users with less or more usage."""
-        chosen = self.users.lighter_half()
-        chosen = (chosen if lighter else ~chosen) & np.isfinite(self.before + self.after)
-        if not chosen.any():
+        """Return the reduction of the mean wait in one half of users by usage.
+
+        Args:
+            lighter: True for the half with less usage, False for the other half.
+        """
+        selected = self.users.lighter_half()
+        selected = (selected if lighter else ~selected) & np.isfinite(self.before + self.after)
+        if not selected.any():
             return 0.0
-        return reduction(float(self.before[chosen].mean()), float(self.after[chosen].mean()))
+        return reduction(float(self.before[selected].mean()), float(self.after[selected].mean()))
 
     @property
     def lower_part(self) -> float:
-        """Return which part of all saved seconds of mean wait the half with less usage saves.
+        """Fraction of all saved seconds of mean wait that the half with less usage saves.
 
-        Above 1 where the other half loses; 0 where all together save nothing.
+        The value exceeds 1 if the other half loses. The value is 0 if all users together save
+        nothing.
         """
         light = self.users.lighter_half()
-        in_all, in_half = float(np.nansum(self.saved)), float(np.nansum(self.saved[light]))
-        return in_half / in_all if in_all > 0.0 else 0.0
+        total, light_total = float(np.nansum(self.saved)), float(np.nansum(self.saved[light]))
+        return light_total / total if total > 0.0 else 0.0
 
 
 def gain(before: Result, after: Result) -> PolicyGain:
@@ -84,15 +94,17 @@ def gain(before: Result, after: Result) -> PolicyGain:
 
 
 def speedup(alternative: JobMeasures, baseline: JobMeasures) -> Floats:
-    """Return for each job by which fraction of its time under the alternative it ends earlier."""
+    """Return the completion time that each job saves, as a fraction of the alternative's."""
     with np.errstate(invalid="ignore", divide="ignore"):
         return (alternative.completion - baseline.completion) / alternative.completion
 
 
 def by_size(size: NDArray[np.int64], values: Floats) -> dict[str, Floats]:
-    """Sort what is known of jobs into bins by size."""
-    known = np.isfinite(values)
+    """Group the finite values of jobs by the size of the job."""
+    finite = np.isfinite(values)
     return {
-        name: values[known & (size >= least) & (size <= (np.inf if most is None else most))]
-        for name, least, most in SIZES
+        name: values[
+            finite & (size >= minimum) & (size <= (np.inf if maximum is None else maximum))
+        ]
+        for name, minimum, maximum in SIZES
     }

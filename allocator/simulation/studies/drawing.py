@@ -1,4 +1,4 @@
-"""How figures look, and how they become files."""
+"""Style of figures, and their storage as files."""
 
 import re
 import zlib
@@ -11,35 +11,44 @@ from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
-# Okabe and Ito's palette: told apart by everybody, also in grey.
+# Okabe and Ito's palette: distinguishable for colour-blind people and in grey.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 
 _POLICIES = dict(
     zip(("drf", "sdrf", "tsf", "stsf", "cdrf", "cmmf", "fifo"), COLOURS, strict=True)
 ) | {"cpu": COLOURS[5], "mem": COLOURS[5]}
-"""The same in every figure, whoever else is in it."""
-# Tol's muted palette, for the others.
-_OTHERS = ("#332288", "#88CCEE", "#44AA99", "#117733", "#999933", "#CC6677", "#882255", "#AA4499")
+"""Colour of each policy, equal in every figure."""
+# Tol's muted palette, for all other policies.
+_OTHER_COLOURS = (
+    "#332288",
+    "#88CCEE",
+    "#44AA99",
+    "#117733",
+    "#999933",
+    "#CC6677",
+    "#882255",
+    "#AA4499",
+)
 _DASHES = ("solid", (0, (5, 2)), (0, (1, 1.5)), (0, (6, 2, 1, 2)))
 
 
 def colour_of(label: str) -> str:
-    """Return the colour of a policy, given its name or what a figure calls it with parameters."""
+    """Return the colour of a policy, given its name or its label with parameters."""
     name = re.split(r"[\s:]", label, maxsplit=1)[0].lower()
-    return _POLICIES.get(name, _OTHERS[zlib.crc32(name.encode()) % len(_OTHERS)])
+    return _POLICIES.get(name, _OTHER_COLOURS[zlib.crc32(name.encode()) % len(_OTHER_COLOURS)])
 
 
 def styles(labels: Iterable[str]) -> dict[str, dict[str, Any]]:
-    """Return how each policy's line is drawn; the same policy with other parameters is dashed."""
-    drawn: dict[str, dict[str, Any]] = {}
-    seen: Counter[str] = Counter()
+    """Return the line style of each policy; further lines of the same colour are dashed."""
+    line_styles: dict[str, dict[str, Any]] = {}
+    uses: Counter[str] = Counter()
     for label in labels:
         colour = colour_of(label)
-        dashes = _DASHES[seen[colour] % len(_DASHES)]
-        drawn[label] = {"color": colour, "linestyle": dashes}
-        seen[colour] += 1
-    return drawn
+        dashes = _DASHES[uses[colour] % len(_DASHES)]
+        line_styles[label] = {"color": colour, "linestyle": dashes}
+        uses[colour] += 1
+    return line_styles
 
 
 def new_figure(title: str, panels: int = 1) -> tuple[Figure, list[Axes]]:
@@ -56,12 +65,12 @@ def new_figure(title: str, panels: int = 1) -> tuple[Figure, list[Axes]]:
 
 
 def legend(panel: Axes, title: str | None = None) -> None:
-    """Explain a panel's lines where they leave room."""
+    """Add a legend to a panel where it covers no lines."""
     panel.legend(title=title, frameon=False, fontsize=8, title_fontsize=8)
 
 
 def towards_one(panel: Axes) -> None:
-    """Have the horizontal axis be 1 − δ, smaller to the right, as the paper draws δ."""
+    """Set the horizontal axis to 1 − δ, decreasing to the right, as in the paper."""
     panel.set_xscale("log")
     panel.invert_xaxis()
     panel.set_xlabel("1 − δ, per second")
@@ -71,7 +80,7 @@ def save(figures: Iterable[tuple[str, Figure]], folder: Path) -> dict[str, Path]
     """Write figures as PNG; return the files by name.
 
     Raises:
-        OSError: a file cannot be written.
+        OSError: A file cannot be written.
     """
     folder.mkdir(parents=True, exist_ok=True)
     files = {}

@@ -1,4 +1,4 @@
-"""A mean over traces that chance has drawn, and how sure it is."""
+"""Means over randomly drawn traces, and their confidence intervals."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -7,19 +7,19 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import chdtri, ndtr, stdtrit
 
-_PART = 0.9
+_CONFIDENCE = 0.9
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """What several draws of a workload show.
+    """Mean over several draws of a workload, with its confidence interval.
 
     Args:
-        mean: Over draws.
-        low: The lower end of its 90 % interval (Student's t); not a number for one draw.
-        high: The upper end.
-        draws: How many.
-        spread: Standard deviation between draws; not a number for one draw.
+        mean: Mean over draws.
+        low: Lower end of the 90 % interval (Student's t); not a number for a single draw.
+        high: Upper end of the 90 % interval.
+        draws: Number of draws.
+        spread: Standard deviation between draws; not a number for a single draw.
     """
 
     mean: float
@@ -29,15 +29,16 @@ class Estimate:
     spread: float = float("nan")
 
     def exceeds(self, bound: float) -> bool | None:
-        """Tell whether it is above a bound; None if the interval holds the bound."""
+        """Return whether the mean is above a bound; None if the interval contains the bound."""
         if self.low > bound:
             return True
         return False if self.high < bound else None
 
     def within(self, bound: float) -> bool | None:
-        """Tell whether it is nearer to 0 than a bound; None if the interval holds bound or −bound.
+        """Return whether the absolute mean is below a bound.
 
-        One draw has no interval, and tells nothing.
+        Returns:
+            None if the interval contains the bound or its negative, or if there is a single draw.
         """
         if self.low > -bound and self.high < bound:
             return True
@@ -45,32 +46,38 @@ class Estimate:
 
     @property
     def spread_ends(self) -> tuple[float, float]:
-        """Return the 90 % interval of the standard deviation (χ²).
+        """The 90 % interval of the standard deviation (χ²).
 
-        Few draws tell little about it: eight draws leave from 0.7 to 1.8 times what they show. If
-        they happen to differ little, the interval of their mean is too narrow as well.
+        The interval is wide for few draws: for eight draws, it reaches from 0.7 to 1.8 times the
+        measured value. If the draws differ little by chance, the interval of their mean is too
+        narrow as well.
         """
         degrees = self.draws - 1
         low, high = (
-            float(np.sqrt(degrees / chdtri(degrees, beyond))) * self.spread
-            for beyond in (0.5 - _PART / 2, 0.5 + _PART / 2)
+            float(np.sqrt(degrees / chdtri(degrees, tail))) * self.spread
+            for tail in (0.5 - _CONFIDENCE / 2, 0.5 + _CONFIDENCE / 2)
         )
         return low, high
 
     @property
     def percent(self) -> str:
-        """Write it in percent."""
+        """The mean and its interval as text, in percent."""
         return f"{self.written('{:+.1f}', 100.0)} %"
 
     def written(self, form: str = "{:.3g}", scale: float = 1.0) -> str:
-        """Write the mean and, in brackets, the interval."""
+        """Format the mean, followed by the interval in brackets.
+
+        Args:
+            form: Format of each number.
+            scale: Factor for each number.
+        """
         mean = form.format(scale * self.mean)
-        if self.draws < 2:  # one draw has no interval
+        if self.draws < 2:  # a single draw has no interval
             return mean
         return f"{mean} [{form.format(scale * self.low)}, {form.format(scale * self.high)}]"
 
     def written_spread(self, form: str = "{:.3g}", scale: float = 1.0) -> str:
-        """Write the standard deviation between draws and, in brackets, its interval."""
+        """Format the standard deviation between draws, followed by its interval in brackets."""
         if self.draws < 2:
             return ""
         low, high = (form.format(scale * end) for end in self.spread_ends)
@@ -80,38 +87,38 @@ class Estimate:
 def estimate(values: Sequence[float]) -> Estimate:
     """Return the mean of at least one value, and its interval.
 
-    Values are of independent draws. Their mean is taken for normal, which eight skewed values
-    bear out roughly.
+    The values are independent draws. The interval assumes a normally distributed mean, which is
+    roughly valid for eight skewed values.
     """
     mean = float(np.mean(values))
     count = len(values)
     if count == 1:
         return Estimate(mean, float("nan"), float("nan"), 1)
     spread = float(np.std(values, ddof=1))
-    reach = float(stdtrit(count - 1, 0.5 + _PART / 2)) * spread / float(np.sqrt(count))
+    reach = float(stdtrit(count - 1, 0.5 + _CONFIDENCE / 2)) * spread / float(np.sqrt(count))
     return Estimate(mean, mean - reach, mean + reach, count, spread)
 
 
 def resampled_ends(resampled: NDArray[np.float64], users: int) -> tuple[float, float]:
-    """Return the ends of a 90 % interval from a statistic of users drawn with replacement.
+    """Return a 90 % interval of a statistic, from users drawn with replacement (bootstrap).
 
-    The plain 5 % and 95 % quantiles of the bootstrap are too narrow where users are few: of six,
-    the interval of a mean is a quarter narrower than Student's t. So they are taken further out
-    (the expanded percentile interval: T. Hesterberg, "What Teachers Should Know About the
+    The plain 5 % and 95 % quantiles of the bootstrap are too narrow for few users. For six users,
+    the interval of a mean is a quarter narrower than Student's t. So more extreme quantiles are
+    used (the expanded percentile interval: T. Hesterberg, "What Teachers Should Know About the
     Bootstrap", The American Statistician 69(4), 2015).
 
     Args:
-        resampled: The statistic in each draw.
-        users: How many users are drawn from, at least two.
+        resampled: Value of the statistic in each draw.
+        users: Number of users that are drawn from, at least two.
     """
-    reach = float(stdtrit(users - 1, 0.5 + _PART / 2)) * float(np.sqrt(users / (users - 1)))
-    beyond = float(ndtr(-reach))
-    low, high = np.quantile(resampled, (beyond, 1.0 - beyond))
+    reach = float(stdtrit(users - 1, 0.5 + _CONFIDENCE / 2)) * float(np.sqrt(users / (users - 1)))
+    tail = float(ndtr(-reach))
+    low, high = np.quantile(resampled, (tail, 1.0 - tail))
     return float(low), float(high)
 
 
 def all_of(verdicts: Sequence[bool | None]) -> bool | None:
-    """Return whether all hold: no if one does not, else None if one cannot be told."""
+    """Return False if a verdict is False, else None if a verdict is None, else True."""
     if any(verdict is False for verdict in verdicts):
         return False
     return None if any(verdict is None for verdict in verdicts) else True

@@ -1,4 +1,4 @@
-"""What is published of simulations of Google's month, held against those of a month made up."""
+"""Comparison of simulations of a synthetic month with published results of Google's month."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -18,13 +18,13 @@ from allocator.simulation.trace import Trace
 
 JOURNAL, THESIS = "SDRF §7.2", "thesis §4.5"
 LOADS = (0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
-"""Of the paper."""
+"""Loads of the paper: capacities as fractions of the mean use."""
 BEST = 1e-6
-"""1 − δ that served best at each of them."""
-_BESIDE = (1e-5, 1e-7)
+"""Value of 1 − δ with the shortest waits at each load of the paper."""
+_NEIGHBOURS = (1e-5, 1e-7)
 _TASKS = FINISHED + FAILED
-_LEAST = 0.10
-_LOSERS = 11 / google_month.USERS
+_MIN_REDUCTION = 0.10
+_MAX_LOSERS = 11 / google_month.USERS
 
 _EVENTS = (
     ("events per 1,000 tasks, 50 %, 1 − 10⁻¹", 5_101_975, "journal", 1e-1, JOURNAL),
@@ -32,20 +32,20 @@ _EVENTS = (
     ("  the same, thesis form, 1 − 10⁻¹", 5_094_167, "thesis", 1e-1, THESIS),
     ("  the same, thesis form, 1 − 10⁻⁶", 22_718, "thesis", 1e-6, THESIS),
 )
-"""Name, events of the Live Tree in the whole month, form, 1 − δ, source."""
+"""For each row: name, Live Tree events in the whole month, form of SDRF, 1 − δ, source."""
 
 _RATIOS = {name for name, *_ in _EVENTS}
 _Published = tuple[str, float, Literal["=", "≥", "≤"], str, float]
-"""Name, value, relation, source, scale."""
+"""Name, value, relation, source and scale of a published number."""
 
 
 @dataclass(frozen=True)
 class Months:
-    """Months to be made up.
+    """Synthetic months to generate.
 
     Args:
-        tasks: Of each.
-        seeds: One month for each.
+        tasks: Number of tasks in each month.
+        seeds: Seeds of the generator, one for each month.
     """
 
     tasks: int
@@ -54,17 +54,17 @@ class Months:
 
 @dataclass(frozen=True)
 class Fingerprint:
-    """One figure that is published.
+    """A published number and its value in the synthetic months.
 
     Args:
-        name: What.
-        wanted: Its value, or the bound on it.
-        relation: Whether it should be equal, at least or at most that.
-        got: Here, the mean over seeds.
-        seeds: Of each seed.
-        source: Who published it.
-        scale: How much counts as a miss of one.
-        ratio: Whether that is a ratio; if not, a difference.
+        name: Name of the number.
+        wanted: Published value, or a bound on the value.
+        relation: Whether the value should be equal to, at least or at most `wanted`.
+        got: Mean value over seeds.
+        seeds: Value for each seed.
+        source: Publication.
+        scale: Deviation that counts as a miss of 1.
+        ratio: True if the deviation is a ratio, False if it is a difference.
     """
 
     name: str
@@ -78,20 +78,21 @@ class Fingerprint:
 
     @property
     def miss(self) -> float:
-        """Return how far off months are, in units of the scale: the root of the mean square.
+        """Deviation of the months in units of the scale: the root of the mean square.
 
-        Each month counts, not their mean: the real one was one month, too.
+        The mean of the squares is used, not the square of the mean, because the published month was
+        a single month too.
         """
         return float(np.sqrt(np.mean([self._miss(value) ** 2 for value in self.seeds])))
 
     def _miss(self, value: float) -> float:
         if self.ratio:
-            over = float(np.log(max(value, 1e-9) / self.wanted) / np.log(self.scale))
+            deviation = float(np.log(max(value, 1e-9) / self.wanted) / np.log(self.scale))
         else:
-            over = (value - self.wanted) / self.scale
+            deviation = (value - self.wanted) / self.scale
         if self.relation == "=":
-            return abs(over)
-        return max(-over if self.relation == "≥" else over, 0.0)
+            return abs(deviation)
+        return max(-deviation if self.relation == "≥" else deviation, 0.0)
 
 
 def fingerprints(
@@ -100,15 +101,15 @@ def fingerprints(
     loads: Sequence[float] = LOADS,
     on_simulation: Callable[[], None] = lambda: None,
 ) -> list[Fingerprint]:
-    """Simulate months, and hold them against all that is published of simulations of the real one.
+    """Simulate months and compare them with all published numbers.
 
     Args:
-        knobs: Of the months.
-        months: How large, and how many.
-        loads: Capacities, of mean use, at which waits are compared.
+        knobs: Parameters of the months.
+        months: Size and seeds of the months.
+        loads: Capacities at which waits are compared, as fractions of the mean use.
         on_simulation: Called after each of `simulations(months, loads)`.
     """
-    found = [
+    measured = [
         _of_month(google_month.generate(seed, months.tasks, knobs=knobs), loads, on_simulation)
         for seed in months.seeds
     ]
@@ -117,8 +118,8 @@ def fingerprints(
             name,
             wanted,
             relation,
-            float(np.mean([of[name] for of in found])),
-            tuple(of[name] for of in found),
+            float(np.mean([values[name] for values in measured])),
+            tuple(values[name] for values in measured),
             source,
             scale,
             ratio=name in _RATIOS,
@@ -128,54 +129,60 @@ def fingerprints(
 
 
 def simulations(months: Months, loads: Sequence[float]) -> int:
-    """Return how many simulations that takes."""
-    return len(months.seeds) * ((2 + len(_BESIDE)) * len(loads) + len(_EVENTS))
+    """Return the number of simulations of `fingerprints`."""
+    return len(months.seeds) * ((2 + len(_NEIGHBOURS)) * len(loads) + len(_EVENTS))
 
 
-def miss(found: Sequence[Fingerprint]) -> float:
-    """Return how far off all are together: the root of the mean of the squares."""
-    return float(np.sqrt(np.mean([one.miss**2 for one in found])))
+def miss(fingerprints: Sequence[Fingerprint]) -> float:
+    """Return the total deviation: the root of the mean square of all misses."""
+    return float(np.sqrt(np.mean([fingerprint.miss**2 for fingerprint in fingerprints])))
 
 
 def _published(tasks: int, loads: Sequence[float]) -> list[_Published]:
-    """Return what is known, as a month of so many tasks can show it.
+    """Return the published numbers, adapted to months with a given number of tasks.
 
-    Small δ makes more events for each task the fewer tasks a month has: commitments fade in
-    seconds, and with fewer tasks there are more seconds between two. So of smaller months only
-    the bound is asked.
+    Small δ causes more events for each task in a smaller month: commitments decay in seconds, and a
+    smaller month has more seconds between two tasks. So in smaller months the events at small δ are
+    only a lower bound.
     """
-    whole = tasks >= google_month.TASKS
+    full_size = tasks >= google_month.TASKS
     return [
         *(
-            (name, 1e3 * events / _TASKS, "=" if whole or forgotten <= BEST else "≥", source, 2.0)
+            (
+                name,
+                1e3 * events / _TASKS,
+                "=" if full_size or forgotten <= BEST else "≥",
+                source,
+                2.0,
+            )
             for name, events, _, forgotten, source in _EVENTS
         ),
-        *((_less(load), _LEAST, "≥", JOURNAL, 0.05) for load in loads),
-        *((_beside(load), 0.0, "≥", JOURNAL, 0.02) for load in loads),
+        *((_reduction_name(load), _MIN_REDUCTION, "≥", JOURNAL, 0.05) for load in loads),
+        *((_lead_name(load), 0.0, "≥", JOURNAL, 0.02) for load in loads),
         ("saved seconds in the lower half, 50 %, part", 0.5, "≥", JOURNAL, 0.1),
-        ("users that complete fewer, 50 %, part", _LOSERS, "≤", JOURNAL, 0.05),
+        ("users that complete fewer, 50 %, part", _MAX_LOSERS, "≤", JOURNAL, 0.05),
         ("users that complete more, 50 %, part", 0.5, "≥", JOURNAL, 0.1),
         ("users that wait at a start, 50 %", 15.0, "≥", "Table 1, inferred", 15.0),
     ]
 
 
-def _less(load: float) -> str:
+def _reduction_name(load: float) -> str:
     return f"mean wait less by, {load:.0%}, 1 − 10⁻⁶".replace("%", " %")
 
 
-def _beside(load: float) -> str:
+def _lead_name(load: float) -> str:
     return f"  more than at 10⁻⁵ and 10⁻⁷, {load:.0%}".replace("%", " %")
 
 
 def _of_month(
     trace: Trace, loads: Sequence[float], on_simulation: Callable[[], None]
 ) -> dict[str, float]:
-    found: dict[str, float] = {}
+    measured: dict[str, float] = {}
 
     def run(
         load: float, forgotten: float | None, form: str = "journal", *, events: bool = False
     ) -> Outcome:
-        """Simulate SDRF, or DRF, which has nothing to forget."""
+        """Simulate SDRF, or DRF if `forgotten` is None."""
         capacity = capacity_at(trace, load)
         setting = (
             Setting("drf", {}, capacity)
@@ -188,20 +195,20 @@ def _of_month(
 
     for name, _, form, forgotten, _ in _EVENTS:
         outcome = run(LOADS[0], forgotten, form, events=True)
-        found[name] = 1000.0 * outcome.operations.events / len(trace)
+        measured[name] = 1000.0 * outcome.operations.events / len(trace)
     for load in loads:
         drf, sdrf = of_users(run(load, None)), run(load, BEST)
         after = of_users(sdrf)
-        less = reduction(drf.mean_wait(), after.mean_wait())
-        others = [
+        reduced = reduction(drf.mean_wait(), after.mean_wait())
+        neighbours = [
             reduction(drf.mean_wait(), of_users(run(load, forgotten)).mean_wait())
-            for forgotten in _BESIDE
+            for forgotten in _NEIGHBOURS
         ]
-        found[_less(load)] = less
-        found[_beside(load)] = less - max(others)
+        measured[_reduction_name(load)] = reduced
+        measured[_lead_name(load)] = reduced - max(neighbours)
         if load == LOADS[0]:
-            found |= _at_half(drf, after, sdrf)
-    return found
+            measured |= _at_half(drf, after, sdrf)
+    return measured
 
 
 def _at_half(drf: UserMeasures, after: UserMeasures, sdrf: Outcome) -> dict[str, float]:

@@ -1,4 +1,4 @@
-"""A search for what is not published of Google's month, such that all that is comes out."""
+"""Search for the unpublished parameters of Google's month that reproduce the published numbers."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -17,17 +17,17 @@ from allocator.simulation.studies.fingerprints import (
 )
 
 SEARCHED = (LOADS[0], LOADS[-1])
-"""Loads at which waits are compared while searching."""
+"""Loads at which waits are compared during the search."""
 
 
 @dataclass(frozen=True)
 class Fit:
-    """A month that was tried.
+    """Result of one choice of parameters.
 
     Args:
-        knobs: What it was made with.
-        found: How near that came to each figure.
-        miss: How far off all are together.
+        knobs: Parameters of the months.
+        found: Comparison with each published number.
+        miss: Total deviation.
     """
 
     knobs: Knobs
@@ -41,9 +41,9 @@ def tried(
     loads: Sequence[float] = LOADS,
     on_simulation: Callable[[], None] = lambda: None,
 ) -> Fit:
-    """Try knobs."""
-    found = fingerprints(knobs, months, loads, on_simulation)
-    return Fit(knobs, tuple(found), miss(found))
+    """Evaluate one choice of parameters."""
+    compared = fingerprints(knobs, months, loads, on_simulation)
+    return Fit(knobs, tuple(compared), miss(compared))
 
 
 def search(
@@ -52,12 +52,15 @@ def search(
     months: Months,
     on_simulation: Callable[[], None] = lambda: None,
 ) -> Iterator[Fit]:
-    """Go through months with drawn knobs: half of them anywhere, then near the best so far.
+    """Yield the results of randomly drawn parameters.
+
+    The first half of the draws covers the whole range. The other half is near the best result so
+    far.
 
     Args:
-        draws: How many.
-        seed: Of what is drawn.
-        months: The same for all knobs, so that these are compared, not chance.
+        draws: Number of draws.
+        seed: Seed of the draws.
+        months: Months, equal for all draws, so that parameters are compared instead of chance.
         on_simulation: Called after each of `simulations(months, SEARCHED)` of every draw.
     """
     random = np.random.default_rng(seed)
@@ -77,7 +80,7 @@ _RANGES = {
     "user_spread": (0.2, 1.5),
     "job_spread": (0.8, 2.0),
 }
-"""Of knobs; those of seconds are drawn by their logarithms."""
+"""Ranges of parameters; logarithmic parameters are drawn by their logarithms."""
 _LOOPS = {
     "jobs": (0.002, 0.1),
     "user_spread": (0.0, 3.0),
@@ -87,17 +90,17 @@ _LOOPS = {
 }
 _LOGARITHMIC = {"session_s", "jobs", "attempt_s"}
 _NEAR = 0.15
-"""Of a range: how far from the best the later draws go."""
+"""Standard deviation of later draws from the best result, as a fraction of the range."""
 
 
 def _drawn(random: Generator, near: Knobs | None) -> Knobs:
     old_loops = None if near is None else near.loops
-    knobs = {name: _one(random, name, ends, near) for name, ends in _RANGES.items()}
-    loops = {name: _one(random, name, ends, old_loops) for name, ends in _LOOPS.items()}
+    knobs = {name: _draw_value(random, name, ends, near) for name, ends in _RANGES.items()}
+    loops = {name: _draw_value(random, name, ends, old_loops) for name, ends in _LOOPS.items()}
     return replace(FITTED, **knobs, loops=Loops(**loops))
 
 
-def _one(
+def _draw_value(
     random: Generator, name: str, ends: tuple[float, float], near: Knobs | Loops | None
 ) -> float:
     low, high = np.log(ends) if name in _LOGARITHMIC else ends

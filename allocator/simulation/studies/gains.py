@@ -1,4 +1,4 @@
-"""A report's part about any workload: who gains, who loses and by how much, for each policy."""
+"""Report sections for any workload: users that gain or lose under each policy, and amounts."""
 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
@@ -11,15 +11,15 @@ from allocator.simulation.studies.results import Result
 from allocator.simulation.studies.section import Section, Table, duration
 
 _SHOWN = 8
-"""Users in a table of those who gain or lose most."""
+"""Number of users in a table of the largest gains or losses."""
 _DRAWN = 6
-"""Policies in a figure: those with the shortest waits."""
+"""Number of policies in a figure; the policies with the shortest waits are drawn."""
 
 
 def sections(results: Sequence[Result], baseline: str) -> Iterator[Section]:
-    """Go through the groups of results that can be compared with the baseline's.
+    """Yield a section for each group of results that includes the baseline.
 
-    Of several seeds the first stands for all: users of different traces are different users.
+    Of several seeds only the first is shown, because different traces have different users.
     """
     groups: defaultdict[tuple[str, ...], list[Result]] = defaultdict(list)
     for result in results:
@@ -27,22 +27,22 @@ def sections(results: Sequence[Result], baseline: str) -> Iterator[Section]:
             groups[(*map(str, result.group[:4]), str(result.group[4]))].append(result)
     for number, group in enumerate(groups.values(), 1):
         first = group[0].raw["trace"]
-        same = [result for result in group if result.raw["trace"] == first]
-        base = next((result for result in same if result.label == baseline), None)
-        others = [result for result in same if result is not base]
-        if base is not None and others:
-            yield _section(f"gains-{number}", base, others)
+        same_trace = [result for result in group if result.raw["trace"] == first]
+        base = next((result for result in same_trace if result.label == baseline), None)
+        compared = [result for result in same_trace if result is not base]
+        if base is not None and compared:
+            yield _section(f"gains-{number}", base, compared)
 
 
-def _section(name: str, base: Result, others: Sequence[Result]) -> Section:
-    gains = {result.label: gain(base, result) for result in others}
-    waits = {result.label: result.mean_wait for result in others}
+def _section(name: str, base: Result, compared: Sequence[Result]) -> Section:
+    gains = {result.label: gain(base, result) for result in compared}
+    waits = {result.label: result.mean_wait for result in compared}
     order = sorted(gains, key=lambda label: (np.isnan(waits[label]), waits[label]))
     best = order[0]
-    where = "on its machines" if base.load is None else f"at {base.load:.0%} of its mean use"
+    place = "on its machines" if base.load is None else f"at {base.load:.0%} of its mean use"
     return Section(
         name,
-        f"Who gains and who loses: {base.raw['name']} {where}",
+        f"Who gains and who loses: {base.raw['name']} {place}",
         (
             (
                 f"Against {base.label}, where the mean of users' mean waits is "
@@ -80,9 +80,9 @@ def _overview(
 
 
 def _users(gain: PolicyGain, *, most: bool) -> Table:
-    chosen = gain.gains if most else gain.loses
-    saved = np.where(chosen, gain.saved, 0.0)
-    order = np.argsort(-saved if most else saved, kind="stable")[: min(_SHOWN, chosen.sum())]
+    affected = gain.gains if most else gain.loses
+    saved = np.where(affected, gain.saved, 0.0)
+    order = np.argsort(-saved if most else saved, kind="stable")[: min(_SHOWN, affected.sum())]
     return Table(
         ("user", "tasks", "of all use", "mean wait before", "mean wait now", "saved"),
         [

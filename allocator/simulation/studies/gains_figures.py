@@ -1,4 +1,4 @@
-"""Who gains and who loses under a policy, drawn."""
+"""Figure of users' gains and losses under each policy."""
 
 from collections.abc import Mapping
 
@@ -10,19 +10,19 @@ from allocator.simulation.studies.drawing import legend, new_figure, styles
 
 
 def saved_by_user(gains: Mapping[str, PolicyGain], baseline: str) -> Figure:
-    """Draw what each user's mean wait is shorter than under the baseline, and for whom."""
+    """Draw each user's saving of mean wait relative to the baseline, by rank and by usage."""
     figure, (by_rank, by_usage) = new_figure(f"Mean wait saved against {baseline}", panels=2)
-    drawn = styles(gains)
+    line_styles = styles(gains)
     for label, gain in gains.items():
-        known = np.isfinite(gain.saved)
-        saved = np.sort(gain.saved[known])[::-1]
+        finite = np.isfinite(gain.saved)
+        saved = np.sort(gain.saved[finite])[::-1]
         rank = np.arange(1, len(saved) + 1) / max(len(saved), 1)
-        by_rank.step(rank, saved, where="post", label=label, **drawn[label])
+        by_rank.step(rank, saved, where="post", label=label, **line_styles[label])
         by_usage.scatter(
-            100.0 * gain.users.usage[known],
-            gain.saved[known],
+            100.0 * gain.users.usage[finite],
+            gain.saved[finite],
             s=10,
-            color=drawn[label]["color"],
+            color=line_styles[label]["color"],
             alpha=0.5,
             linewidths=0.0,
         )

@@ -1,4 +1,4 @@
-"""What a user may do with its tasks other than submit them when it has them, as whom it is."""
+"""Lies of a user: late submission, several accounts, padded demand and held resources."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -11,13 +11,13 @@ from allocator.simulation.trace import MICROSECONDS, Trace
 
 @dataclass(frozen=True)
 class Told:
-    """A trace in which one user does not submit what it has.
+    """A trace in which one user lies.
 
     Args:
-        trace: What is submitted.
-        mine: The liar's real tasks, by place in the true trace.
-        carrier: For each of these, the place in `trace` of the task in which it runs.
-        offset: Microseconds from the start of that task to its own.
+        trace: The submitted trace.
+        mine: Indices of the liar's real tasks in the true trace.
+        carrier: For each of these tasks, the index in `trace` of the task that runs it.
+        offset: Microseconds from the start of the carrier to the start of the real task.
     """
 
     trace: Trace
@@ -26,20 +26,25 @@ class Told:
     offset: NDArray[np.int64]
 
     def waits(self, true: Trace, started: NDArray[np.int64]) -> NDArray[np.float64]:
-        """Return seconds from when the liar had its tasks until they ran."""
+        """Return the wait of each real task of the liar, in seconds since its true submission.
+
+        Args:
+            true: The true trace.
+            started: Start times of the tasks in `trace`, in microseconds.
+        """
         starts = started[self.carrier] + self.offset
         waits: NDArray[np.float64] = (starts - true.submitted[self.mine]) / MICROSECONDS
         return waits
 
 
 def nothing(trace: Trace, user: int) -> Told:
-    """Return the truth."""
+    """Return the truthful trace."""
     mine = np.flatnonzero(trace.user == user)
     return Told(trace, mine, mine, np.zeros(len(mine), np.int64))
 
 
 def delayed(seconds: float) -> Callable[[Trace, int], Told]:
-    """Return the lie that submits everything so much later."""
+    """Return the lie that submits all tasks later by a number of seconds."""
 
     def lie(trace: Trace, user: int) -> Told:
         truth = nothing(trace, user)
@@ -55,35 +60,38 @@ def delayed(seconds: float) -> Callable[[Trace, int], Told]:
 
 
 def split(accounts: int) -> Callable[[Trace, int], Told]:
-    """Return the lie that submits tasks in turn as so many users of the same weight.
+    """Return the lie that submits tasks in turn from several users of the same weight.
 
-    They are numbered where the liar was, so that ties are decided as they were.
+    The new users follow the liar directly in the numbering, so that ties are decided as before.
+
+    Args:
+        accounts: Number of users, including the liar.
     """
 
     def lie(trace: Trace, user: int) -> Told:
         truth = nothing(trace, user)
-        names = tuple(f"{trace.users[user]}~{k}" for k in range(1, accounts))
-        who = np.where(trace.user > user, trace.user + len(names), trace.user).astype(np.int32)
-        who[truth.mine] = user + np.arange(len(truth.mine)) % accounts
-        several = np.arange(len(trace.users)).repeat(
-            [accounts if place == user else 1 for place in range(len(trace.users))]
+        names = tuple(f"{trace.users[user]}~{number}" for number in range(1, accounts))
+        owners = np.where(trace.user > user, trace.user + len(names), trace.user).astype(np.int32)
+        owners[truth.mine] = user + np.arange(len(truth.mine)) % accounts
+        originals = np.arange(len(trace.users)).repeat(
+            [accounts if index == user else 1 for index in range(len(trace.users))]
         )
         users = list(trace.users)
         users[user + 1 : user + 1] = names
-        told = replace(
+        split_trace = replace(
             trace,
-            user=who,
+            user=owners,
             users=tuple(users),
-            weights=tuple(trace.weights[place] for place in several) if trace.weights else (),
-            commitments=_first_owes(trace, several.tolist()),
+            weights=tuple(trace.weights[index] for index in originals) if trace.weights else (),
+            commitments=_split_commitments(trace, originals.tolist()),
         )
-        return replace(truth, trace=told)
+        return replace(truth, trace=split_trace)
 
     return lie
 
 
 def padded(factor: float) -> Callable[[Trace, int], Told]:
-    """Return the lie that asks for so many times what its tasks need."""
+    """Return the lie that multiplies the demand of each task by a factor."""
 
     def lie(trace: Trace, user: int) -> Told:
         truth = nothing(trace, user)
@@ -94,32 +102,35 @@ def padded(factor: float) -> Callable[[Trace, int], Told]:
     return lie
 
 
-def held(most: int) -> Callable[[Trace, int], Told]:
-    """Return the lie that does not give back what a finished task had, but runs its next one there.
+def held(maximum: int) -> Callable[[Trace, int], Told]:
+    """Return the lie that keeps a finished task's resources and runs its next task on them.
 
-    Up to so many tasks of the same shape become one, if each is submitted by the time at which the
-    one before it is over even when nothing waits.
+    Tasks of the same shape are merged into one task. A task is merged only if it is submitted
+    before the merged task would end without any waiting.
+
+    Args:
+        maximum: Maximum number of tasks in a merged task.
     """
 
     def lie(trace: Trace, user: int) -> Told:
         truth = nothing(trace, user)
         runtime, kept = trace.runtime.copy(), np.ones(len(trace), np.bool_)
         carrier, offset = truth.carrier.copy(), truth.offset.copy()
-        open_: dict[tuple[float, ...], tuple[int, int]] = {}  # by shape: the carrier, its tasks
+        merged: dict[tuple[float, ...], tuple[int, int]] = {}  # by shape: carrier, number of tasks
         for place, task in enumerate(truth.mine.tolist()):
             shape = (float(trace.constraint[task]), *trace.demand[task].tolist())
-            first, tasks = open_.get(shape, (task, most))
-            over = int(trace.submitted[first] + runtime[first])
-            if tasks < most and trace.submitted[task] <= over:
+            first, tasks = merged.get(shape, (task, maximum))
+            end = int(trace.submitted[first] + runtime[first])
+            if tasks < maximum and trace.submitted[task] <= end:
                 carrier[place], offset[place] = first, runtime[first]
                 runtime[first] += trace.runtime[task]
                 kept[task] = False
-                open_[shape] = first, tasks + 1
+                merged[shape] = first, tasks + 1
             else:
-                open_[shape] = task, 1
-        moved = np.cumsum(kept) - 1
+                merged[shape] = task, 1
+        new_index = np.cumsum(kept) - 1
         shorter = _rows(replace(trace, runtime=runtime), np.flatnonzero(kept))
-        return Told(shorter, truth.mine, moved[carrier], offset)
+        return Told(shorter, truth.mine, new_index[carrier], offset)
 
     return lie
 
@@ -134,24 +145,29 @@ LIES: Mapping[str, Callable[[Trace, int], Told]] = {
     "holds for 4 tasks": held(4),
     "holds for 16 tasks": held(16),
 }
-"""By name, in the order of tables."""
+"""Lies by name, in the order of tables."""
 
 
-def _first_owes(trace: Trace, several: list[int]) -> tuple[tuple[float, ...], ...]:
-    """Return debts after a user has split up: the first account keeps them."""
+def _split_commitments(trace: Trace, originals: list[int]) -> tuple[tuple[float, ...], ...]:
+    """Return commitments after a user has split: its first account keeps the commitment.
+
+    Args:
+        trace: The true trace.
+        originals: For each new user, the index of its original user.
+    """
     if not trace.commitments:
         return ()
     nothing = (0.0,) * len(trace.resources)
     return tuple(
-        nothing if place == before else trace.commitments[place]
-        for before, place in zip([None, *several[:-1]], several, strict=True)
+        nothing if original == previous else trace.commitments[original]
+        for previous, original in zip([None, *originals[:-1]], originals, strict=True)
     )
 
 
 def _rows(
     trace: Trace, places: NDArray[np.int64], *, submitted: NDArray[np.int64] | None = None
 ) -> Trace:
-    """Return some tasks in another order, with other times of submission perhaps."""
+    """Return selected tasks in a new order, optionally with other submission times."""
     return replace(
         trace,
         submitted=(trace.submitted if submitted is None else submitted)[places],

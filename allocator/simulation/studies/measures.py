@@ -1,4 +1,4 @@
-"""What is measured of one simulation: of each user, each job and each task."""
+"""Measures of one simulation: of each user, each job and each task."""
 
 from dataclasses import dataclass
 
@@ -14,15 +14,15 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class UserMeasures:
-    """How users fared; all arrays have one entry per user of the trace.
+    """Measures of users; all arrays have one entry per user of the trace.
 
     Args:
-        name: Of each user.
-        tasks: How many were submitted.
-        usage: Dominant use over the whole trace: the largest, over resources, of the share of
-            all that is used which this user accounts for.
-        wait: Mean seconds from submission to start; not a number if nothing ever started.
-        completion: Tasks finished by the trace's end, over those submitted (Stateful DRF §7.2).
+        name: Names of the users.
+        tasks: Number of submitted tasks.
+        usage: Dominant use over the whole trace: the user's largest share, over resources, of the
+            total use of all users.
+        wait: Mean seconds from submission to start; not a number if no task started.
+        completion: Fraction of tasks that finished by the trace's end (Stateful DRF §7.2).
     """
 
     name: tuple[str, ...]
@@ -32,12 +32,12 @@ class UserMeasures:
     completion: Floats
 
     def mean_wait(self) -> float:
-        """Return the mean of users' mean waits in seconds, users that ran nothing left out."""
+        """Return the mean of users' mean waits in seconds, without users that started no task."""
         ran = self.wait[np.isfinite(self.wait)]
         return float(ran.mean()) if len(ran) else float("nan")
 
     def lighter_half(self) -> NDArray[np.bool_]:
-        """Tell which users are in the half that used least; the middle one is not."""
+        """Return a mask of the half of users with the lowest usage, without the median user."""
         light = np.zeros(len(self.usage), dtype=bool)
         light[np.argsort(self.usage, kind="stable")[: len(light) // 2]] = True
         return light
@@ -45,14 +45,14 @@ class UserMeasures:
 
 @dataclass(frozen=True)
 class JobMeasures:
-    """How jobs fared; one entry per job, in order of their numbers.
+    """Measures of jobs; one entry per job, in order of job numbers.
 
     Args:
-        size: Tasks.
-        machines: On how many machines the job's first task may run, all if it may run anywhere.
+        size: Number of tasks.
+        machines: Number of machines on which the job's first task may run.
         delay: Seconds from the first submission to the first start (Task Share Fairness, Fig. 9a).
-        completion: Seconds from the first submission to the last finish, not a number if a task
-            never started (Fig. 9b).
+        completion: Seconds from the first submission to the last finish (Fig. 9b); not a number if
+            a task never started.
     """
 
     size: NDArray[np.int64]
@@ -62,7 +62,7 @@ class JobMeasures:
 
 
 def of_users(outcome: Outcome) -> UserMeasures:
-    """Measure users."""
+    """Return the measures of users."""
     fared = users_of(outcome)
     return UserMeasures(
         fared.names, fared.tasks, fared.usage, fared.mean_wait_s, fared.completion_ratio
@@ -70,7 +70,7 @@ def of_users(outcome: Outcome) -> UserMeasures:
 
 
 def of_jobs(outcome: Outcome) -> JobMeasures:
-    """Measure jobs."""
+    """Return the measures of jobs."""
     trace = outcome.trace
     _, first, job = np.unique(trace.job, return_index=True, return_inverse=True)
     count = len(first)
@@ -82,7 +82,7 @@ def of_jobs(outcome: Outcome) -> JobMeasures:
     allowed = np.array(
         [per_class[list(classes)].sum() for classes in trace.constraints] + [per_class.sum()],
         np.int64,
-    )  # UNCONSTRAINED is -1, the last place
+    )  # UNCONSTRAINED is -1, the index of the last entry
     assert UNCONSTRAINED == -1
     return JobMeasures(
         size=np.bincount(job, minlength=count),

@@ -1,4 +1,4 @@
-"""What users gain online by not telling the truth: one liar at a time, in whole simulations."""
+"""Gains of users that lie in whole simulations, one liar at a time."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -16,41 +16,48 @@ from allocator.simulation.trace import MICROSECONDS, Trace
 
 @dataclass(frozen=True)
 class LieGain:
-    """What one lie did for one user."""
+    """Effect of one lie of one user."""
 
     user: str
     lie: str
     true_wait_s: float
-    """Mean wait of its tasks when it tells the truth."""
+    """Mean wait of the user's tasks in seconds when it tells the truth."""
     lying_wait_s: float
-    """From when it had a task until the task ran; infinite if one never ran."""
+    """Mean wait in seconds since the true submission when the user lies; infinite if a task never
+    ran."""
     others_true_wait_s: float
-    """Mean of the other users' mean waits."""
+    """Mean of the other users' mean waits in seconds when all tell the truth."""
     others_wait_s: float
-    """The same beside the liar."""
+    """Mean of the other users' mean waits in seconds when the user lies."""
 
     @property
     def saved(self) -> float:
-        """Part of its wait that the lie saves; negative if it costs."""
+        """Fraction of the user's wait that the lie saves; negative if the lie costs."""
         return 1.0 - self.lying_wait_s / self.true_wait_s
 
     @property
     def harm(self) -> float:
-        """By what part others wait longer."""
+        """Fraction by which the other users wait longer."""
         if not self.others_true_wait_s:
             return 0.0
         return self.others_wait_s / self.others_true_wait_s - 1.0
 
 
 def liars(trace: Trace, outcome: Outcome, count: int) -> list[int]:
-    """Return users who wait at least a second on average, spread evenly over use, lightest first.
+    """Return users that may lie, evenly spread over usage, lowest usage first.
 
-    Only users with at least ten tasks, all of which ran.
+    A user qualifies if it has at least ten tasks, all its tasks ran, and its mean wait is at least
+    a second.
+
+    Args:
+        trace: The trace.
+        outcome: Outcome of the truthful simulation.
+        count: Maximum number of liars.
     """
     tasks = np.bincount(trace.user, minlength=len(trace.users))
     waits = _mean_waits(trace, outcome.started)
-    may = np.flatnonzero((tasks >= 10) & (waits >= 1.0) & np.isfinite(waits))
-    by_use = may[np.argsort(dominant_use(trace)[may], kind="stable")]
+    eligible = np.flatnonzero((tasks >= 10) & (waits >= 1.0) & np.isfinite(waits))
+    by_use = eligible[np.argsort(dominant_use(trace)[eligible], kind="stable")]
     if len(by_use) <= count:
         return [int(user) for user in by_use]
     chosen = np.linspace(0, len(by_use) - 1, count).round().astype(int)
@@ -60,38 +67,42 @@ def liars(trace: Trace, outcome: Outcome, count: int) -> list[int]:
 def gains(
     trace: Trace, setting: Setting, count: int, watch: Callable[[int, int], None]
 ) -> Iterator[LieGain]:
-    """Yield what each lie does for each liar.
+    """Yield the effect of each lie of each liar.
 
     Args:
-        trace: What users have, and when.
-        setting: How it is dealt with.
-        count: Of liars, at most.
-        watch: Told how many simulations are done, of how many.
+        trace: The true trace.
+        setting: Setting of the simulations.
+        count: Maximum number of liars.
+        watch: Receives the number of finished simulations and the number of all simulations.
 
     Raises:
-        SettingError: the setting does not fit the trace.
+        SettingError: The setting does not fit the trace.
     """
     truth = _simulate(trace, setting)
     true_waits = _mean_waits(trace, truth.started)
     chosen = liars(trace, truth, count)
     done = 0
     for user in chosen:
-        others = [other for other in range(len(trace.users)) if other != user]
+        other_users = [index for index in range(len(trace.users)) if index != user]
         for name, lie in LIES.items():
-            told = lie(trace, user)
-            outcome = _simulate(told.trace, setting)
-            waits = told.waits(trace, outcome.started)
-            never = (outcome.started[told.carrier] == NEVER).any()
-            beside = dict(
-                zip(told.trace.users, _mean_waits(told.trace, outcome.started), strict=True)
+            lying_trace = lie(trace, user)
+            outcome = _simulate(lying_trace.trace, setting)
+            waits = lying_trace.waits(trace, outcome.started)
+            never = (outcome.started[lying_trace.carrier] == NEVER).any()
+            waits_of_lie = dict(
+                zip(
+                    lying_trace.trace.users,
+                    _mean_waits(lying_trace.trace, outcome.started),
+                    strict=True,
+                )
             )
             yield LieGain(
                 trace.users[user],
                 name,
                 float(true_waits[user]),
                 float("inf") if never else float(waits.mean()),
-                _mean(true_waits[others]),
-                _mean(np.array([beside[trace.users[other]] for other in others])),
+                _mean(true_waits[other_users]),
+                _mean(np.array([waits_of_lie[trace.users[index]] for index in other_users])),
             )
             done += 1
             watch(done, len(chosen) * len(LIES))
@@ -99,32 +110,35 @@ def gains(
 
 @dataclass(frozen=True)
 class LieRow:
-    """What a lie does for liars of all kinds."""
+    """Effect of a lie, summarised over all liars."""
 
     lie: str
     liars: int
     saved: tuple[float, float, float]
-    """Of the wait: 5 %, 50 % and 95 % quantiles over liars; negative: lost."""
+    """Saved fraction of the wait: 5 %, 50 % and 95 % quantiles over liars; negative if the lie
+    costs."""
     gaining: float
-    """Part of the liars who save more than one hundredth."""
+    """Fraction of the liars that save more than one hundredth."""
     harm: float
-    """By what part others wait longer, median."""
+    """Median fraction by which the other users wait longer."""
 
 
-def rows(found: Sequence[LieGain]) -> list[LieRow]:
+def rows(gains: Sequence[LieGain]) -> list[LieRow]:
     """Return a row for each lie."""
     return [
-        _row(name, of_it)
+        _row(name, selected)
         for name in LIES
-        if (of_it := [gain for gain in found if gain.lie == name])
+        if (selected := [gain for gain in gains if gain.lie == name])
     ]
 
 
-def _row(lie: str, found: Sequence[LieGain]) -> LieRow:
-    saved = np.array([gain.saved for gain in found])
-    low, middle, high = (float(q) for q in np.quantile(saved, [0.05, 0.5, 0.95], method="nearest"))
-    harm = float(np.median([gain.harm for gain in found]))
-    return LieRow(lie, len(found), (low, middle, high), float((saved > 0.01).mean()), harm)
+def _row(lie: str, gains: Sequence[LieGain]) -> LieRow:
+    saved = np.array([gain.saved for gain in gains])
+    low, middle, high = (
+        float(value) for value in np.quantile(saved, [0.05, 0.5, 0.95], method="nearest")
+    )
+    harm = float(np.median([gain.harm for gain in gains]))
+    return LieRow(lie, len(gains), (low, middle, high), float((saved > 0.01).mean()), harm)
 
 
 def _simulate(trace: Trace, setting: Setting) -> Outcome:
@@ -134,7 +148,7 @@ def _simulate(trace: Trace, setting: Setting) -> Outcome:
 
 
 def _mean_waits(trace: Trace, started: NDArray[np.int64]) -> NDArray[np.float64]:
-    """Return each user's mean wait in seconds; infinite if one of its tasks never ran."""
+    """Return each user's mean wait in seconds; infinite if a task of the user never ran."""
     waits = (started - trace.submitted) / MICROSECONDS
     waits[started == NEVER] = np.inf
     total = np.bincount(trace.user, waits, minlength=len(trace.users))
@@ -144,5 +158,5 @@ def _mean_waits(trace: Trace, started: NDArray[np.int64]) -> NDArray[np.float64]
 
 
 def _mean(values: NDArray[np.float64]) -> float:
-    known = values[np.isfinite(values)]
-    return float(known.mean()) if len(known) else 0.0
+    finite = values[np.isfinite(values)]
+    return float(finite.mean()) if len(finite) else 0.0

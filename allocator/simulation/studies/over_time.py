@@ -1,4 +1,4 @@
-"""How users stood over time in one simulation, drawn: shares, commitments, and who waits."""
+"""Figure of one simulation over time: shares, commitments and waiting tasks of users."""
 
 from collections.abc import Sequence
 
@@ -16,30 +16,33 @@ _OTHERS = "0.6"
 
 
 def figure_of(outcome: Outcome, users: UserSummary, series: Series, title: str) -> Figure:
-    """Draw the users of most usage, and the others together, in the order of users' colours.
+    """Draw the users with the highest usage in colour, and all other users in grey.
 
     Args:
-        outcome: What was simulated.
-        users: How its users fared.
-        series: How they stood.
-        title: Of the figure.
+        outcome: Outcome of the simulation.
+        users: Summary of the users.
+        series: Shares and commitments over time.
+        title: Title of the figure.
     """
-    most = np.argsort(-users.usage, kind="stable")[: len(COLOURS)].tolist()
-    rest = sorted(set(range(len(users.names))) - set(most))
-    owes = bool(np.isfinite(series.commitments).any())
-    figure, panels = new_figure(title, panels=3 if owes else 2)
+    heaviest = np.argsort(-users.usage, kind="stable")[: len(COLOURS)].tolist()
+    remaining = sorted(set(range(len(users.names))) - set(heaviest))
+    has_commitments = bool(np.isfinite(series.commitments).any())
+    figure, panels = new_figure(title, panels=3 if has_commitments else 2)
     seconds = series.times / 1e6
     unit, size = next(
-        ((u, s) for u, s in _UNITS if seconds[-1] - seconds[0] >= 2.0 * s), ("s", 1.0)
+        ((name, length) for name, length in _UNITS if seconds[-1] - seconds[0] >= 2.0 * length),
+        ("s", 1.0),
     )
     _running, waiting = running_and_waiting(outcome, series.times)
     drawn = [("Dominant share (%)", 100.0 * series.shares), ("Tasks that wait", waiting)]
-    if owes:
+    if has_commitments:
         drawn.insert(1, ("Commitment (%)", 100.0 * series.commitments))
     for panel, (label, values) in zip(panels, drawn, strict=True):
-        if rest:
-            panel.plot(seconds / size, values[:, rest], color=_OTHERS, linewidth=0.4, alpha=0.5)
-        for colour, user in zip(COLOURS, most, strict=False):
+        if remaining:
+            panel.plot(
+                seconds / size, values[:, remaining], color=_OTHERS, linewidth=0.4, alpha=0.5
+            )
+        for colour, user in zip(COLOURS, heaviest, strict=False):
             panel.plot(
                 seconds / size,
                 values[:, user],
@@ -51,11 +54,11 @@ def figure_of(outcome: Outcome, users: UserSummary, series: Series, title: str) 
         panel.set_xlabel(f"Time ({unit})")
         panel.set_ylim(bottom=0.0)
     panels[-1].set_yscale("symlog", linthresh=1.0)
-    if rest:
-        panels[0].plot([], [], color=_OTHERS, linewidth=0.8, label=_others(rest))
+    if remaining:
+        panels[0].plot([], [], color=_OTHERS, linewidth=0.8, label=_others(remaining))
     legend(panels[0], "User")
     return figure
 
 
-def _others(rest: Sequence[int]) -> str:
-    return f"{len(rest)} others"
+def _others(remaining: Sequence[int]) -> str:
+    return f"{len(remaining)} others"

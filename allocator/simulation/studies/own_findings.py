@@ -1,4 +1,4 @@
-"""A report's part about a trace of one's own: what each half-life makes of waits."""
+"""Report sections for a user's own trace: effect of each half-life on waits."""
 
 import math
 from collections import defaultdict
@@ -14,12 +14,12 @@ from allocator.simulation.studies.section import Section, Table, duration
 
 Group = tuple[str, str, str, str]
 """Trace, blocking, users, per."""
-_LEAST = 2
-"""Half-lives, for a curve."""
+_MIN_POINTS = 2
+"""Minimum number of half-lives of a curve."""
 
 
 def sections(results: Sequence[Result]) -> Iterator[Section]:
-    """Go through the traces that were simulated under SDRF with several half-lives."""
+    """Yield a section for each trace simulated under SDRF with several half-lives."""
     groups: defaultdict[Group, list[Result]] = defaultdict(list)
     for result in results:
         if result.raw["engine"] == "fast":
@@ -31,25 +31,25 @@ def sections(results: Sequence[Result]) -> Iterator[Section]:
 
 
 def _curves(group: Sequence[Result]) -> dict[float | None, list[tuple[float, float]]]:
-    """Return by load, of each half-life, by which fraction users wait less than under DRF."""
+    """Return the reduction of the mean wait relative to DRF, by load and half-life."""
     curves: dict[float | None, list[tuple[float, float]]] = {}
     for load in dict.fromkeys(result.load for result in group):
-        same = [result for result in group if result.load == load]
-        drf = next((result for result in same if result.policy == "drf"), None)
+        same_load = [result for result in group if result.load == load]
+        drf = next((result for result in same_load if result.policy == "drf"), None)
         if drf is None or not drf.mean_wait > 0.0:
             continue
         curve = sorted(
             (_half_life(result), reduction(drf.mean_wait, result.mean_wait))
-            for result in same
+            for result in same_load
             if result.policy == "sdrf" and result.parameters.keys() <= {"delta", "half_life"}
         )
-        if len(curve) >= _LEAST:
+        if len(curve) >= _MIN_POINTS:
             curves[load] = curve
     return curves
 
 
 def _half_life(result: Result) -> float:
-    """Return in how many seconds a debt halves."""
+    """Return the half-life of commitments in seconds."""
     return -math.log(2.0) / math.log1p(-result.forgotten)
 
 
@@ -73,8 +73,8 @@ def _section(
                 Table(
                     ("capacity", "half-life", "mean wait less by"),
                     [
-                        (_where(load), duration(half_life), f"{less:+.1%}")
-                        for load, (half_life, less) in best.items()
+                        (_capacity_text(load), duration(half_life), f"{reduced:+.1%}")
+                        for load, (half_life, reduced) in best.items()
                     ],
                 ),
             ),
@@ -82,21 +82,21 @@ def _section(
     )
 
 
-def _where(load: float | None) -> str:
+def _capacity_text(load: float | None) -> str:
     return "its machines" if load is None else f"{load:.0%} of mean use"
 
 
 def _figure(trace: str, curves: dict[float | None, list[tuple[float, float]]]) -> Figure:
     figure, (panel,) = new_figure(f"{trace}: mean wait under SDRF against DRF")
-    for i, (load, curve) in enumerate(curves.items()):
-        half_lives, less = np.array(curve).T
+    for index, (load, curve) in enumerate(curves.items()):
+        half_lives, reductions = np.array(curve).T
         panel.plot(
             half_lives,
-            100.0 * less,
-            color=COLOURS[i % len(COLOURS)],
-            marker=MARKERS[i % len(MARKERS)],
+            100.0 * reductions,
+            color=COLOURS[index % len(COLOURS)],
+            marker=MARKERS[index % len(MARKERS)],
             markersize=4,
-            label=_where(load),
+            label=_capacity_text(load),
         )
     panel.axhline(0.0, color="0.5", linewidth=0.8)
     panel.set_xscale("log")

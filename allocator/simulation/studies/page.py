@@ -1,4 +1,4 @@
-"""A report as one HTML page that needs nothing else: figures are part of it."""
+"""A report as one self-contained HTML page with embedded figures."""
 
 import base64
 from collections.abc import Mapping, Sequence
@@ -27,15 +27,15 @@ nav a { margin-right: 1rem; }
 
 
 def render(title: str, sections: Sequence[Section], figures: Mapping[str, Path]) -> str:
-    """Return the page.
+    """Return the page as HTML.
 
     Args:
-        title: Of the study.
-        sections: In the order in which they are shown.
-        figures: The PNG files of sections, by their names.
+        title: Title of the study.
+        sections: Sections in the order of the page.
+        figures: PNG files by the name of their section.
 
     Raises:
-        OSError: a figure cannot be read.
+        OSError: A figure cannot be read.
     """
     links = "".join(f'<a href="#{escape(s.name)}">{escape(s.title)}</a> ' for s in sections)
     body = "".join(_section(section, figures) for section in sections)

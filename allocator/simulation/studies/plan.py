@@ -1,4 +1,4 @@
-"""A sweep's file: which traces, policies, loads and rules a study tries."""
+"""The file of a sweep: traces, policies, loads and rules of a study."""
 
 import itertools
 import tomllib
@@ -25,21 +25,21 @@ if TYPE_CHECKING:
 
 
 def _large_enough(load: float) -> float:
-    """Accept a load at which a pool is not empty."""
+    """Return a load that is large enough for a nonempty pool, or raise an error."""
     if load < LEAST_LOAD:
         raise ValueError(f"it must be at least {LEAST_LOAD:g}")
     return load
 
 
 Value = float | str
-"""Of a policy's parameter."""
+"""Value of a policy's parameter."""
 Load = Annotated[
     float, Field(gt=0, allow_inf_nan=False), Field(le=LARGEST_LOAD), AfterValidator(_large_enough)
 ]
 
 
 class SweepError(ValueError):
-    """A sweep's file cannot be used; the message says where and why."""
+    """The file of a sweep is invalid; the message gives the place and the reason."""
 
 
 class _Strict(BaseModel):
@@ -47,22 +47,22 @@ class _Strict(BaseModel):
 
 
 class TraceFile(_Strict):
-    """A trace that is there.
+    """An existing trace.
 
     Args:
-        path: Parquet; seen from the sweep's file.
+        path: Parquet file, relative to the sweep's file.
     """
 
     path: Path
 
 
 class Generated(_Strict):
-    """Traces that the generator makes, one for each seed.
+    """Generated traces, one for each seed.
 
     Args:
-        generate: The generator's name.
-        tasks: How many; the generator's own number if not given.
-        seeds: One trace for each.
+        generate: Name of the generator.
+        tasks: Number of tasks; None selects the generator's own number.
+        seeds: Seeds, one trace for each.
     """
 
     generate: str
@@ -71,22 +71,23 @@ class Generated(_Strict):
 
 
 class Recorded(_Strict):
-    """A workload of real people, in the folder that LONGSHARE_DATA names; left out without it.
+    """A recorded workload in the folder LONGSHARE_DATA, omitted if its file does not exist.
 
     Args:
-        recorded: The file's name there, in the Standard Workload Format.
+        recorded: Name of the file, in the Standard Workload Format.
     """
 
     recorded: str
 
 
 class Policies(BaseModel):
-    """A policy, and for each of its parameters a value or several.
+    """A policy, with one or several values for each of its parameters.
 
     Args:
-        policy: Its name.
-        per: Who a user is to it.
-        sampled: Look at users as seldom as its original does ("original"), or so often ("5m").
+        policy: Name of the policy.
+        per: Whether a user or a job counts as the policy's user.
+        sampled: Interval at which the policy's accounts are updated: "original" for that of the
+            emulated scheduler, or a duration such as "5m". None keeps exact accounts.
     """
 
     model_config = ConfigDict(extra="allow", frozen=True)
@@ -102,26 +103,26 @@ class Policies(BaseModel):
         return self
 
     def settings(self) -> Iterator[dict[str, Value]]:
-        """Go through the combinations of parameters."""
+        """Yield all combinations of parameters."""
         extra: dict[str, Any] = self.__pydantic_extra__ or {}
-        several = [value if isinstance(value, list) else [value] for value in extra.values()]
-        for chosen in itertools.product(*several):
+        values = [value if isinstance(value, list) else [value] for value in extra.values()]
+        for chosen in itertools.product(*values):
             yield dict(zip(extra, chosen, strict=True))
 
 
 class Grid(_Strict):
-    """Every policy at every load.
+    """A grid: every policy at every load.
 
     Args:
-        policies: What is compared.
-        loads: Capacities as fractions of the trace's mean use; none: the trace's machines.
-        blocking: What happens when the next task of who is next does not fit.
+        policies: The policies to compare.
+        loads: Capacities as fractions of the trace's mean use; empty selects the trace's machines.
+        blocking: Rule for the case that the next task of the first user does not fit.
         users: Whether all users count from the start.
-        engine: `fast` where it can; `reference` measures the time of each operation.
-        keep: `tasks` keeps each task's wait and each job's times beside the users' figures;
-            `windows` how even users' parts were, window by window, and the tail of tasks' waits.
-        events: Whether the Live Tree's events are counted, which takes half as long again.
-        liars: How many users lie, one at a time and in every way, to see what they gain.
+        engine: `fast` where supported; `reference` measures the time of each operation.
+        keep: `tasks` also keeps each task's wait and each job's times. `windows` also keeps the
+            evenness of users' shares over time windows, and the tail of tasks' waits.
+        events: Whether the Live Tree's events are counted, which increases the run time by half.
+        liars: Number of users that lie, one at a time and in every way, to measure their gains.
     """
 
     policies: Annotated[tuple[Policies, ...], Field(min_length=1)]
@@ -138,9 +139,9 @@ class Sweep(_Strict):
     """A study.
 
     Args:
-        title: A line about it.
-        traces: What is simulated.
-        grids: What is tried on each trace.
+        title: Title in one line.
+        traces: Traces to simulate.
+        grids: Settings to simulate on each trace.
     """
 
     title: str
@@ -149,7 +150,7 @@ class Sweep(_Strict):
 
 
 def names() -> list[str]:
-    """Return the names of the studies that come with Longshare."""
+    """Return the names of the studies that are part of Longshare."""
     return sorted(
         entry.name.removesuffix(".toml")
         for entry in files(__package__).iterdir()
@@ -158,10 +159,13 @@ def names() -> list[str]:
 
 
 def read_sweep(source: str) -> tuple[Sweep, Path]:
-    """Read a sweep's file, or one of the studies by its name; return it and where it lies.
+    """Read the file of a sweep, or a study of Longshare by its name.
+
+    Returns:
+        The sweep and the folder of its file.
 
     Raises:
-        SweepError: there is none, or it cannot be used.
+        SweepError: The file does not exist or is invalid.
     """
     file: Traversable = Path(source)
     if source in names():

@@ -1,4 +1,4 @@
-"""A sweep's report: one page that needs nothing else, and its figures as PNG files."""
+"""A sweep's report: one self-contained page, and its figures as PNG files."""
 
 from pathlib import Path
 
@@ -25,19 +25,19 @@ _BASELINE = "drf"
 def write_report(
     folder: Path, out: Path, baseline: str | None = None, *, papers: bool = False
 ) -> list[Section]:
-    """Draw what a sweep's finished cells show, and return it.
+    """Write the report of a sweep's finished cells, and return its sections.
 
     Args:
-        folder: Of the sweep's results.
-        out: Where the page and the folder `figures` go.
-        baseline: The policy that others are held against in who gains and who loses; none: DRF,
-            where it is.
-        papers: Whether results of traces that no generator of ours has made, too, are held
-            against what the papers found.
+        folder: Folder of the sweep's results.
+        out: Folder for the page and the folder `figures`.
+        baseline: Label of the policy with which gains and losses are compared; None selects DRF if
+            there are results of DRF.
+        papers: Whether results of traces from outside Longshare's generators are compared with the
+            papers too.
 
     Raises:
-        ResultsError: the folder holds no results, or none of such a baseline.
-        OSError: a file cannot be written.
+        ResultsError: The folder has no results, or no results of the baseline.
+        OSError: A file cannot be written.
     """
     title, results = read_results(folder)
     labels = dict.fromkeys(result.label for result in results)
@@ -46,22 +46,25 @@ def write_report(
             f"no result in {folder} is of a policy that is called {baseline!r}; there are: "
             + ", ".join(labels)
         )
-    theirs = [result for result in results if papers or result.raw["seed"] is not None]
-    own = [result for result in results if result not in theirs]
+    paper_results = [result for result in results if papers or result.raw["seed"] is not None]
+    own_results = [result for result in results if result not in paper_results]
     sections = [
-        *sdrf_findings.sections(theirs),
-        *tsf_findings.sections(theirs),
-        *own_findings.sections(own),
+        *sdrf_findings.sections(paper_results),
+        *tsf_findings.sections(paper_results),
+        *own_findings.sections(own_results),
         *rivals.sections(results, baseline or _BASELINE),
         *gains.sections(results, baseline or _BASELINE),
     ]
-    figures = save(((s.name, s.figure) for s in sections if s.figure is not None), out / "figures")
+    figures = save(
+        ((section.name, section.figure) for section in sections if section.figure is not None),
+        out / "figures",
+    )
     if any("windows" in result.raw for result in results):
         (out / rivals.CSV).write_text(
             rivals.table(results, baseline or _BASELINE), encoding="utf-8"
         )
-    if told := sdrf_study.table(theirs):
-        (out / sdrf_study.CSV).write_text(told, encoding="utf-8")
+    if csv_text := sdrf_study.table(paper_results):
+        (out / sdrf_study.CSV).write_text(csv_text, encoding="utf-8")
     with whole(out / PAGE) as part:
         part.write_text(render(title, sections, figures), encoding="utf-8")
     return sections

@@ -1,4 +1,4 @@
-"""A report's part about other systems' policies: what they do to users, and what sampling costs."""
+"""Report sections on policies of other systems: effect on users, and cost of sampling."""
 
 import csv
 import io
@@ -16,34 +16,34 @@ from allocator.simulation.studies.results import Result
 from allocator.simulation.studies.section import Section, Table, duration
 
 CSV = "rivals.csv"
-"""What a report's table is called as a file."""
+"""File name of the report's table."""
 _RESAMPLES = 1000
 Ends: TypeAlias = tuple[float, float]
 
 
 @dataclass(frozen=True)
 class SchedulerRow:
-    """What a policy does to the users of a workload; means are over its traces, if several.
+    """Effect of a policy on the users of a workload; means over the workload's traces.
 
     Args:
-        workload: Its name.
-        load: Capacity as a part of the mean use; 0: the trace's machines.
-        seeds: How many traces.
-        policy: With its parameters.
-        mean_wait_s: Mean of users' mean waits.
-        less: By which part that is less than the baseline's.
-        less_low, less_high: 90 % of what that is when users are drawn anew, 1,000 times.
-        user_wait_s_99: Mean wait of the user whom 99 % of users wait less than.
-        task_wait_s_99: Wait that 99 % of tasks are below.
-        light, heavy: By which part the mean wait is less of the half of users that used less, more.
-        completion: Mean of users' ratios of tasks that were over by the trace's end.
-        jain: Mean over days of Jain's index of what users got of their fair part.
-        never: Tasks that fit nowhere.
-        traces_less: Mean over traces of `less`, of each trace alone; nothing for one trace.
-        traces_low, traces_high: Its 90 % interval (Student's t).
-        traces_least, traces_most: Of the traces with the least and the most.
-        lie: Mean over liars of the part of its wait that the best of its lies saves.
-        lie_low, lie_high: Its 90 % interval (Student's t); nothing for one liar.
+        workload: Name of the workload.
+        load: Capacity as a fraction of the mean use; 0 means the trace's machines.
+        seeds: Number of traces.
+        policy: Name and parameters of the policy.
+        mean_wait_s: Mean of users' mean waits, in seconds.
+        less: Fraction by which this mean is lower than the baseline's.
+        less_low, less_high: 90 % interval of `less`, from 1,000 draws of users with replacement.
+        user_wait_s_99: 99 % quantile of users' mean waits, in seconds.
+        task_wait_s_99: 99 % quantile of tasks' waits, in seconds.
+        light, heavy: Reduction of the mean wait of the half of users with less and with more usage.
+        completion: Mean of users' ratios of tasks that finished by the trace's end.
+        jain: Mean over days of Jain's index of users' allocations relative to their fair parts.
+        never: Number of tasks that never started.
+        traces_less: Mean over traces of `less` of each trace; None for one trace.
+        traces_low, traces_high: 90 % interval of `traces_less` (Student's t).
+        traces_least, traces_most: Smallest and largest `less` of a trace.
+        lie: Mean over liars of the fraction of the wait that the best lie saves.
+        lie_low, lie_high: 90 % interval of `lie` (Student's t); None for one liar.
     """
 
     workload: str
@@ -72,7 +72,7 @@ class SchedulerRow:
 
 
 def sections(results: Sequence[Result], baseline: str) -> Iterator[Section]:
-    """Go through workloads and loads of which windows were kept."""
+    """Yield a section for each workload and load with results over time windows."""
     for number, (name, rows) in enumerate(_grouped(results, baseline), 1):
         yield Section(
             f"rivals-{number}",
@@ -100,100 +100,108 @@ def table(results: Sequence[Result], baseline: str) -> str:
     writer.writeheader()
     for _name, rows in _grouped(results, baseline):
         for row in rows:
-            told = asdict(row).items()
-            writer.writerow({k: f"{v:.6g}" if isinstance(v, float) else v for k, v in told})
+            values = asdict(row).items()
+            writer.writerow({k: f"{v:.6g}" if isinstance(v, float) else v for k, v in values})
     return text.getvalue()
 
 
 def _grouped(results: Sequence[Result], baseline: str) -> Iterator[tuple[str, list[SchedulerRow]]]:
-    for name, of_policy in _by_workload(results).items():
-        base = of_policy.get(baseline)
+    for name, results_by_policy in _by_workload(results).items():
+        base = results_by_policy.get(baseline)
         if base is not None:
-            rows = [_row(label, base, runs) for label, runs in of_policy.items()]
+            rows = [_row(label, base, runs) for label, runs in results_by_policy.items()]
             yield name, sorted(rows, key=lambda row: row.mean_wait_s)
 
 
 def _by_workload(results: Sequence[Result]) -> dict[str, dict[str, list[Result]]]:
-    """Sort results into workloads at a load, and there by policy: one for each trace."""
-    found: defaultdict[str, defaultdict[str, list[Result]]] = defaultdict(lambda: defaultdict(list))
+    """Group results by workload and load, then by policy, with one result for each trace."""
+    groups: defaultdict[str, defaultdict[str, list[Result]]] = defaultdict(
+        lambda: defaultdict(list)
+    )
     for result in results:
         if "windows" in result.raw:
-            where = "on its machines" if result.load is None else f"at {result.load:.0%}"
-            found[f"{result.raw['name']} {where}"][result.label].append(result)
-    return {name: dict(of_policy) for name, of_policy in found.items()}
+            place = "on its machines" if result.load is None else f"at {result.load:.0%}"
+            groups[f"{result.raw['name']} {place}"][result.label].append(result)
+    return {name: dict(results_by_policy) for name, results_by_policy in groups.items()}
 
 
 def _row(label: str, base: list[Result], runs: list[Result]) -> SchedulerRow:
     pairs = _pairs(base, runs)
-    gains = [PolicyGain(b.users, b.users.wait, r.users.wait) for b, r in pairs]
-    low, high = interval([(b.users.wait, r.users.wait) for b, r in pairs])
-    mean = float(np.mean([r.mean_wait for _b, r in pairs]))
+    gains = [
+        PolicyGain(before.users, before.users.wait, after.users.wait) for before, after in pairs
+    ]
+    low, high = interval([(before.users.wait, after.users.wait) for before, after in pairs])
+    mean = float(np.mean([after.mean_wait for _, after in pairs]))
     return SchedulerRow(
         workload=runs[0].raw["name"],
         load=runs[0].load or 0.0,
         seeds=len(pairs),
         policy=label,
         mean_wait_s=mean,
-        less=reduction(float(np.mean([b.mean_wait for b, _r in pairs])), mean),
+        less=reduction(float(np.mean([before.mean_wait for before, _ in pairs])), mean),
         less_low=low,
         less_high=high,
-        user_wait_s_99=float(np.mean([np.nanquantile(r.users.wait, 0.99) for _b, r in pairs])),
-        task_wait_s_99=float(np.mean([r.raw["windows"]["wait_s_99"] for _b, r in pairs])),
+        user_wait_s_99=float(
+            np.mean([np.nanquantile(after.users.wait, 0.99) for _, after in pairs])
+        ),
+        task_wait_s_99=float(np.mean([after.raw["windows"]["wait_s_99"] for _, after in pairs])),
         light=float(np.mean([gain.of_half(lighter=True) for gain in gains])),
         heavy=float(np.mean([gain.of_half(lighter=False) for gain in gains])),
-        completion=float(np.mean([np.nanmean(r.users.completion) for _b, r in pairs])),
-        jain=float(np.mean([r.raw["windows"]["jain"] for _b, r in pairs])),
-        never=sum(r.raw["tasks"] - r.raw["started"] for _b, r in pairs),
-        **_of_traces(pairs),
-        **_best_lies([r for _b, r in pairs]),
+        completion=float(np.mean([np.nanmean(after.users.completion) for _, after in pairs])),
+        jain=float(np.mean([after.raw["windows"]["jain"] for _, after in pairs])),
+        never=sum(after.raw["tasks"] - after.raw["started"] for _, after in pairs),
+        **_trace_reductions(pairs),
+        **_best_lies([after for _, after in pairs]),
     )
 
 
 def _pairs(base: Sequence[Result], runs: Sequence[Result]) -> list[tuple[Result, Result]]:
     before = {result.raw["trace"]: result for result in base}
-    return [(before[r.raw["trace"]], r) for r in runs if r.raw["trace"] in before]
+    return [(before[run.raw["trace"]], run) for run in runs if run.raw["trace"] in before]
 
 
-def _of_traces(pairs: Sequence[tuple[Result, Result]]) -> dict[str, float | None]:
-    """Return what is less on each trace alone: its mean with 90 %, the least, the most."""
+def _trace_reductions(pairs: Sequence[tuple[Result, Result]]) -> dict[str, float | None]:
+    """Return the reductions on single traces: mean, 90 % interval, smallest and largest."""
     names = ("traces_less", "traces_low", "traces_high", "traces_least", "traces_most")
     if len(pairs) < 2:
         return dict.fromkeys(names)
-    less = [reduction(b.mean_wait, r.mean_wait) for b, r in pairs]
-    of_all = estimate(less)
+    reductions = [reduction(before.mean_wait, after.mean_wait) for before, after in pairs]
+    mean = estimate(reductions)
     return dict(
-        zip(names, (of_all.mean, of_all.low, of_all.high, min(less), max(less)), strict=True)
+        zip(names, (mean.mean, mean.low, mean.high, min(reductions), max(reductions)), strict=True)
     )
 
 
 def interval(waits: Sequence[tuple[Floats, Floats]]) -> Ends:
-    """Return 90 % of the reductions of the mean wait when users are drawn anew, trace by trace.
+    """Return a 90 % interval of the reduction of the mean wait, by drawing users with replacement.
 
     Args:
-        waits: Of each trace, users' mean waits before and after.
+        waits: For each trace, users' mean waits before and after.
     """
     generator = np.random.default_rng(1)
     before, after = np.zeros(_RESAMPLES), np.zeros(_RESAMPLES)
-    for first, second in waits:
-        ran = np.isfinite(first + second)
-        drawn = generator.integers(int(ran.sum()), size=(_RESAMPLES, int(ran.sum())))
-        before += first[ran][drawn].mean(axis=1)
-        after += second[ran][drawn].mean(axis=1)
+    for before_waits, after_waits in waits:
+        started = np.isfinite(before_waits + after_waits)
+        draws = generator.integers(int(started.sum()), size=(_RESAMPLES, int(started.sum())))
+        before += before_waits[started][draws].mean(axis=1)
+        after += after_waits[started][draws].mean(axis=1)
     with np.errstate(divide="ignore", invalid="ignore"):
-        less = np.where(before > 0.0, 1.0 - after / before, 0.0)
-    users = sum(int(np.isfinite(first + second).sum()) for first, second in waits)
+        reductions = np.where(before > 0.0, 1.0 - after / before, 0.0)
+    users = sum(
+        int(np.isfinite(before_waits + after_waits).sum()) for before_waits, after_waits in waits
+    )
     if users < 2:
         return float("nan"), float("nan")
-    return resampled_ends(less, users)
+    return resampled_ends(reductions, users)
 
 
 def _best_lies(runs: Sequence[Result]) -> dict[str, float | None]:
-    """Return what the best lie saves a liar, with its ends; none where nobody lied."""
+    """Return the mean saving of each liar's best lie, with its interval; None without lies."""
     best: dict[tuple[str, str], float] = {}
     for run in runs:
-        for told in run.raw.get("lies", ()):
-            who = run.raw["trace"], told["user"]
-            best[who] = max(best.get(who, 0.0), told["saved"] or 0.0)
+        for lie in run.raw.get("lies", ()):
+            liar = run.raw["trace"], lie["user"]
+            best[liar] = max(best.get(liar, 0.0), lie["saved"] or 0.0)
     if not best:
         return dict.fromkeys(("lie", "lie_low", "lie_high"))
     saving = estimate(list(best.values()))
@@ -245,13 +253,20 @@ def _by_trace(rows: Sequence[SchedulerRow]) -> Table:
 
 
 def _sampling(results: Sequence[Result], name: str) -> Table:
-    of_policy = _by_workload(results)[name]
+    results_by_policy = _by_workload(results)[name]
     rows = []
-    for label, runs in of_policy.items():
-        exact = next((o for o in of_policy.values() if _is_exact_of(o[0], runs[0])), None)
+    for label, runs in results_by_policy.items():
+        exact = next(
+            (
+                other_runs
+                for other_runs in results_by_policy.values()
+                if _is_exact_of(other_runs[0], runs[0])
+            ),
+            None,
+        )
         if exact is not None:
             row = _row(label, exact, runs)
-            jain = float(np.mean([r.raw["windows"]["jain"] for r in exact]))
+            jain = float(np.mean([run.raw["windows"]["jain"] for run in exact]))
             rows.append(
                 (
                     label,
@@ -271,7 +286,7 @@ def _more_by_trace(row: SchedulerRow) -> str:
 
 
 def _ends(low: float | None, high: float | None) -> str:
-    """Write an interval; nothing where there is none."""
+    """Format an interval; return an empty text without an interval."""
     return "" if low is None or high is None else f"[{low:+.1%}, {high:+.1%}]"
 
 

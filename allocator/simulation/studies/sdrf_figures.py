@@ -1,4 +1,4 @@
-"""The figures of Stateful DRF §7.2, from numbers; bands are 90 % intervals of means over traces."""
+"""Figures of Stateful DRF §7.2 from numbers; bands are 90 % intervals of means over traces."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -19,13 +19,13 @@ from allocator.simulation.studies.estimates import Estimate, estimate
 from allocator.simulation.studies.measures import Floats, UserMeasures
 
 Curves = Mapping[float, tuple[Floats, Sequence[Estimate]]]
-"""For each load: values of 1 − δ, and what was measured there."""
+"""For each load, the values of 1 − δ and the measured values."""
 _POINTS = 200
 _FAINT = 0.15
 
 
 def reductions(curves: Curves) -> Figure:
-    """Draw Fig. 8: by how much SDRF lowers the mean of users' mean waits against DRF."""
+    """Draw Fig. 8: reduction of the mean of users' mean waits under SDRF relative to DRF."""
     figure, (panel,) = new_figure("Reduction in the mean of users' mean waits against DRF")
     _by_load(panel, curves, 100.0)
     panel.axhline(0.0, color="0.5", linewidth=0.8)
@@ -34,7 +34,7 @@ def reductions(curves: Curves) -> Figure:
 
 
 def events(curves: Curves) -> Figure:
-    """Draw Fig. 11: position changes that the Live Tree looked at."""
+    """Draw Fig. 11: position changes that the Live Tree examined."""
     figure, (panel,) = new_figure("Live Tree events per 1,000 tasks")
     _by_load(panel, curves, 1.0)
     panel.set_yscale("symlog", linthresh=1.0)
@@ -45,14 +45,14 @@ def events(curves: Curves) -> Figure:
 
 def _by_load(panel: Axes, curves: Curves, scale: float) -> None:
     towards_one(panel)
-    for i, (load, (forgotten, measured)) in enumerate(sorted(curves.items())):
+    for index, (load, (forgotten, measured)) in enumerate(sorted(curves.items())):
         _banded(
             panel,
             forgotten,
             measured,
             scale,
-            color=COLOURS[i % len(COLOURS)],
-            marker=MARKERS[i % len(MARKERS)],
+            color=COLOURS[index % len(COLOURS)],
+            marker=MARKERS[index % len(MARKERS)],
             markersize=4,
             label=f"{load:.0%}",
         )
@@ -66,35 +66,37 @@ def _banded(
     scale: float,
     *,
     color: str,
-    **look: Any,  # noqa: ANN401 - matplotlib's
+    **style: Any,  # noqa: ANN401 - arguments of matplotlib
 ) -> None:
     mean, low, high = (
         [scale * value for value in values]
-        for values in zip(*((one.mean, one.low, one.high) for one in measured), strict=True)
+        for values in zip(
+            *((estimate.mean, estimate.low, estimate.high) for estimate in measured), strict=True
+        )
     )
-    panel.plot(at, mean, color=color, **look)
+    panel.plot(at, mean, color=color, **style)
     panel.fill_between(at, low, high, color=color, alpha=_FAINT, linewidth=0.0)
 
 
 def waits_by_half(pairs: Sequence[tuple[UserMeasures, UserMeasures]]) -> Figure:
-    """Draw Fig. 9: how many users wait longer than so long, of each half by usage.
+    """Draw Fig. 9: distribution of users' mean waits (CCDF), for each half of users by usage.
 
     Args:
-        pairs: Of each trace, users under DRF and under SDRF.
+        pairs: For each trace, users under DRF and under SDRF.
     """
     figure, panels = new_figure("Users that wait longer on average (CCDF)", panels=2)
     longest = max(float(np.nanmax(users.wait)) for pair in pairs for users in pair)
     at = np.concatenate(([0.0], np.geomspace(1.0, max(longest, 2.0), _POINTS)))
-    for place, (panel, title) in enumerate(
+    for half_index, (panel, title) in enumerate(
         zip(panels, ("lower half by usage", "upper half by usage"), strict=True)
     ):
-        for which, label in enumerate(("DRF", "SDRF")):
-            beyond = []
+        for policy_index, label in enumerate(("DRF", "SDRF")):
+            fractions = []
             for pair in pairs:
                 light = pair[0].lighter_half()
-                waits = pair[which].wait[~light if place else light]
-                beyond.append((np.nan_to_num(waits, nan=np.inf)[:, None] > at).mean(axis=0))
-            measured = [estimate(values) for values in np.array(beyond).T.tolist()]
+                waits = pair[policy_index].wait[~light if half_index else light]
+                fractions.append((np.nan_to_num(waits, nan=np.inf)[:, None] > at).mean(axis=0))
+            measured = [estimate(values) for values in np.array(fractions).T.tolist()]
             _banded(panel, at, measured, 1.0, color=colour_of(label), label=label)
         panel.set_title(title, fontsize=10)
         panel.set_xscale("symlog", linthresh=1.0)
@@ -107,7 +109,7 @@ def waits_by_half(pairs: Sequence[tuple[UserMeasures, UserMeasures]]) -> Figure:
 
 
 def completion_bubbles(drf: UserMeasures, sdrf: UserMeasures) -> Figure:
-    """Draw Fig. 10: each user's completion ratio; the bubble grows with the log of its tasks."""
+    """Draw Fig. 10: each user's completion ratio; bubbles grow with the logarithm of its tasks."""
     figure, (panel,) = new_figure("Task completion ratio of each user")
     panel.plot([0.0, 1.0], [0.0, 1.0], color="black", linewidth=0.8)
     panel.scatter(

@@ -1,4 +1,4 @@
-"""A report's part about Stateful DRF §7.2: Fig. 8, 9 and 10, held against the paper's words."""
+"""Report sections on Stateful DRF §7.2: Fig. 8, 9 and 10, compared with the paper's findings."""
 
 from collections.abc import Iterator, Sequence
 
@@ -10,20 +10,20 @@ from allocator.simulation.studies.results import Result
 from allocator.simulation.studies.sdrf_study import Changes, Study, changes, studies
 from allocator.simulation.studies.section import Finding, Section, Table, discount, duration
 
-_PAPERS_BEST = 1e-6
-"""1 − δ that lowered waits most in the paper, at each load."""
-_LEAST = 0.10
-"""By which part waits were less there."""
+_PUBLISHED_BEST = 1e-6
+"""Value of 1 − δ with the largest reduction of waits in the paper, at each load."""
+_MIN_REDUCTION = 0.10
+"""Smallest of the paper's reductions of waits at this value."""
 _LITTLE = 0.05
-"""What the paper's "little impact" is taken for: a twentieth of the upper half's wait."""
-_LOSERS = 11 / 627
-_MOST = 0.5
+"""Interpretation of the paper's "little impact": a twentieth of the upper half's wait."""
+_MAX_LOSERS = 11 / 627
+_MAJORITY = 0.5
 _SPREADS = "Standard deviation between traces, with its 90 % interval (χ²)"
 _INTERVAL = "Brackets hold 90 % intervals of the mean over traces (Student's t)."
 
 
 def sections(results: Sequence[Result]) -> Iterator[Section]:
-    """Go through the figures that the results are enough for."""
+    """Yield a section for each figure for which there are enough results."""
     for number, study in enumerate(studies(results), 1):
         suffix = "" if number == 1 else f"-{number}"
         if study.loads:
@@ -35,23 +35,23 @@ def _figures(study: Study, suffix: str) -> Iterator[Section]:
     if any(len(study.tried(load)) > 1 for load in study.loads):
         yield _reductions(study, suffix)
     lowest = study.loads[0]
-    tried = study.tried(lowest)
-    chosen = min(tried, key=lambda f: abs(np.log(f / _PAPERS_BEST)))
+    forgotten_values = study.tried(lowest)
+    chosen = min(forgotten_values, key=lambda forgotten: abs(np.log(forgotten / _PUBLISHED_BEST)))
     pairs = study.pairs(lowest, chosen)
-    at = f"{study.name} at {lowest:.0%} of its mean use, {discount(chosen)}"
-    changed = changes(study, lowest, chosen)
+    description = f"{study.name} at {lowest:.0%} of its mean use, {discount(chosen)}"
+    effects = changes(study, lowest, chosen)
     yield Section(
         f"sdrf-fig-9{suffix}",
-        f"SDRF Fig. 9: waits of light and heavy users ({at})",
+        f"SDRF Fig. 9: waits of light and heavy users ({description})",
         (f"Lines are means over {len(pairs)} traces, bands their 90 % intervals.",)
         if len(pairs) > 1
         else (),
-        figure=sdrf_figures.waits_by_half([(b.users, a.users) for b, a in pairs]),
-        claims=(_light_users_gain(changed), _heavy_users_hardly_change(changed)),
+        figure=sdrf_figures.waits_by_half([(before.users, after.users) for before, after in pairs]),
+        claims=(_light_users_gain(effects), _heavy_users_hardly_change(effects)),
     )
     yield Section(
         f"sdrf-fig-10{suffix}",
-        f"SDRF Fig. 10: task completion ratios ({at})",
+        f"SDRF Fig. 10: task completion ratios ({description})",
         (
             (
                 "A task counts as completed when it finishes before the last task would have, had "
@@ -60,45 +60,53 @@ def _figures(study: Study, suffix: str) -> Iterator[Section]:
             *(("The first of the traces is drawn.",) if len(pairs) > 1 else ()),
         ),
         sdrf_figures.completion_bubbles(pairs[0][0].users, pairs[0][1].users),
-        claims=(_most_complete_more(changed), _few_complete_less(changed)),
+        claims=(_most_complete_more(effects), _few_complete_less(effects)),
     )
 
 
 def _reductions(study: Study, suffix: str) -> Section:
     loads = study.loads
-    tried = sorted({forgotten for load in loads for forgotten in study.tried(load)}, reverse=True)
-    of_load = {load: study.tried(load)[::-1] for load in loads}
+    forgotten_values = sorted(
+        {forgotten for load in loads for forgotten in study.tried(load)}, reverse=True
+    )
+    values_by_load = {load: study.tried(load)[::-1] for load in loads}
     curves = {
-        load: (np.array(of), [study.reduction(load, f) for f in of]) for load, of in of_load.items()
+        load: (np.array(values), [study.reduction(load, forgotten) for forgotten in values])
+        for load, values in values_by_load.items()
     }
     rows = [
         (
             f"{load:.0%}",
-            *(study.reduction(load, f).percent if f in of_load[load] else "" for f in tried),
-        )
-        for load in loads
-    ]
-    header = ("capacity", *(f"{f:.2g}" for f in tried))
-    spreads = [
-        (
-            f"{load:.0%}",
             *(
-                f"{study.reduction(load, f).written_spread('{:.1f}', 100.0)} %"
-                if f in of_load[load]
+                study.reduction(load, forgotten).percent
+                if forgotten in values_by_load[load]
                 else ""
-                for f in tried
+                for forgotten in forgotten_values
             ),
         )
         for load in loads
     ]
-    one = next(iter(study.drf[loads[0]].values()))
-    span = float(one.raw["span_s"])
+    header = ("capacity", *(f"{forgotten:.2g}" for forgotten in forgotten_values))
+    spreads = [
+        (
+            f"{load:.0%}",
+            *(
+                f"{study.reduction(load, forgotten).written_spread('{:.1f}', 100.0)} %"
+                if forgotten in values_by_load[load]
+                else ""
+                for forgotten in forgotten_values
+            ),
+        )
+        for load in loads
+    ]
+    first = next(iter(study.drf[loads[0]].values()))
+    span = float(first.raw["span_s"])
     traces = len(study.drf[loads[0]])
     return Section(
         f"sdrf-fig-8{suffix}",
         f"SDRF Fig. 8: how much shorter users wait ({study.name})",
         (
-            f"{one.raw['tasks']:,} tasks of {len(one.users.name)} users over {duration(span)}"
+            f"{first.raw['tasks']:,} tasks of {len(first.users.name)} users over {duration(span)}"
             + (f"; means over {traces} traces. {_INTERVAL}" if traces > 1 else "."),
         ),
         sdrf_figures.reductions(curves),
@@ -123,8 +131,9 @@ def _lowers_waits(study: Study) -> Finding:
     return Finding(
         "With the best δ, SDRF lowers the mean of users' mean waits by more than 10 % at every "
         "load.",
-        "; ".join(f"{less.percent} less at {load:.0%}" for load, less in best.items()) + ".",
-        all_of([less.exceeds(_LEAST) for less in best.values()]),
+        "; ".join(f"{reduction.percent} less at {load:.0%}" for load, reduction in best.items())
+        + ".",
+        all_of([reduction.exceeds(_MIN_REDUCTION) for reduction in best.values()]),
         "How much there is to share out depends on how bursty users are and how unequal; of the "
         "paper's trace that is not published, and from draw to draw of this one it differs as "
         "the intervals say.",
@@ -133,14 +142,14 @@ def _lowers_waits(study: Study) -> Finding:
 
 def _more_when_overloaded(study: Study) -> Finding:
     lowest, highest = study.loads[0], study.loads[-1]
-    shared = [f for f in study.tried(lowest) if f in study.tried(highest)]
-    chosen = max(shared, key=lambda f: study.reduction(lowest, f).mean)
-    more = study.trend((lowest, highest), chosen)
+    shared = [forgotten for forgotten in study.tried(lowest) if forgotten in study.tried(highest)]
+    chosen = max(shared, key=lambda forgotten: study.reduction(lowest, forgotten).mean)
+    trend = study.trend((lowest, highest), chosen)
     return Finding(
         "The advantage is more evident when the system is overloaded.",
-        f"At {discount(chosen)}, {more.percent} more at {lowest:.0%} than at {highest:.0%}, month "
+        f"At {discount(chosen)}, {trend.percent} more at {lowest:.0%} than at {highest:.0%}, month "
         "by month.",
-        more.exceeds(0.0),
+        trend.exceeds(0.0),
         "With more room fewer users wait, and what is left of waits may be easier or harder to "
         "share out.",
     )
@@ -148,15 +157,18 @@ def _more_when_overloaded(study: Study) -> Finding:
 
 def _optimum_is_interior(study: Study, span: float) -> Finding:
     best = {load: study.best(load) for load in study.loads}
-    theirs = {
-        load: study.nearest(load, _PAPERS_BEST)
+    published = {
+        load: study.nearest(load, _PUBLISHED_BEST)
         for load in study.loads
         if len(study.tried(load)) > 1
     }
-    leads = {load: None if f is None else study.lead(load, f) for load, f in theirs.items()}
+    leads = {
+        load: None if forgotten is None else study.lead(load, forgotten)
+        for load, forgotten in published.items()
+    }
     return Finding(
         "The optimum is inside the range of δ, at 1 − 10⁻⁶ for every load.",
-        "; ".join(f"{discount(f)} at {load:.0%}" for load, f in best.items())
+        "; ".join(f"{discount(forgotten)} at {load:.0%}" for load, forgotten in best.items())
         + ". Lead of 1 − 10⁻⁶ over the best of the others: "
         + (
             "; ".join(f"{lead.percent} at {load:.0%}" for load, lead in leads.items() if lead)
@@ -173,14 +185,14 @@ def _optimum_is_interior(study: Study, span: float) -> Finding:
 
 def _ends_are_drf(study: Study) -> Finding:
     load = study.loads[0]
-    tried = study.tried(load)
+    values = study.tried(load)
     best = study.reduction(load, study.best(load))
-    ends = [study.reduction(load, f) for f in (tried[-1], tried[0])]
+    ends = [study.reduction(load, forgotten) for forgotten in (values[-1], values[0])]
     half = 0.5 * best.mean
     return Finding(
         "At both ends of the range of δ, SDRF is close to DRF.",
-        f"At {load:.0%}: {ends[0].percent} at {discount(tried[-1])}, {ends[1].percent} at "
-        f"{discount(tried[0])}, against {best.percent} at the best.",
+        f"At {load:.0%}: {ends[0].percent} at {discount(values[-1])}, {ends[1].percent} at "
+        f"{discount(values[0])}, against {best.percent} at the best.",
         all_of([end.within(half) for end in ends]),
         "Close is taken for less than half of what is best. The range that was tried does not "
         "reach far enough towards an end: commitments that last longer than the workload still "
@@ -194,7 +206,7 @@ def _light_users_gain(changed: Changes) -> Finding:
         f"Of all saved seconds of mean wait the lower half saves {changed.lower_part.percent}: "
         f"{changed.light_s.written('{:,.0f}')} s a user, the others "
         f"{changed.heavy_s.written('{:,.0f}')} s.",
-        changed.lower_part.exceeds(_MOST),
+        changed.lower_part.exceeds(_MAJORITY),
         "In relative terms light users may gain more all the same; but heavy users wait far "
         "longer, so most seconds that can be saved are theirs.",
     )
@@ -215,14 +227,14 @@ def _most_complete_more(changed: Changes) -> Finding:
     return Finding(
         "Most users complete more of their tasks under SDRF.",
         f"{changed.more.percent} of users do.",
-        changed.more.exceeds(_MOST),
+        changed.more.exceeds(_MAJORITY),
         "Who completes all under DRF cannot complete more. Only users with tasks left at the "
         "trace's end can, and here these are not most.",
     )
 
 
 def _few_complete_less(changed: Changes) -> Finding:
-    fewer = changed.fewer.exceeds(_LOSERS)
+    fewer = changed.fewer.exceeds(_MAX_LOSERS)
     return Finding(
         "11 of 627 users (1.8 %) complete fewer, and few fewer.",
         f"{changed.fewer.percent} of users complete fewer; who loses most, "

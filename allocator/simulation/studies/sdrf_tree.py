@@ -1,4 +1,4 @@
-"""A report's part about what order costs in Stateful DRF §7.2: Fig. 11 and Table 1."""
+"""Report sections on the cost of ranking in Stateful DRF §7.2: Fig. 11 and Table 1."""
 
 from collections.abc import Iterator, Sequence
 
@@ -10,19 +10,22 @@ from allocator.simulation.studies.section import Finding, Section, Table, discou
 
 
 def sections(study: Study, suffix: str) -> Iterator[Section]:
-    """Go through what the results are enough for."""
-    several = sorted(load for load in study.sdrf if len(study.counted(load)) > 1)
-    if several:
-        yield _events(study, several, suffix)
+    """Yield a section for the figure and for the table, if there are enough results."""
+    loads = sorted(load for load in study.sdrf if len(study.counted(load)) > 1)
+    if loads:
+        yield _events(study, loads, suffix)
     if {"live-tree", "scan"} <= study.timed.keys():
         yield _table_1(study, suffix)
 
 
 def _events(study: Study, loads: Sequence[float], suffix: str) -> Section:
     curves = {
-        load: (np.array(tried), [study.events(load, f) for f in tried])
+        load: (
+            np.array(forgotten_values),
+            [study.events(load, forgotten) for forgotten in forgotten_values],
+        )
         for load in loads
-        for tried in [sorted(study.counted(load), reverse=True)]
+        for forgotten_values in [sorted(study.counted(load), reverse=True)]
     }
     lowest = curves[loads[0]]
     falls = all((np.diff([rate.mean for rate in rates]) <= 0).all() for _, rates in curves.values())
@@ -36,7 +39,8 @@ def _events(study: Study, loads: Sequence[float], suffix: str) -> Section:
                 "1,000 tasks at δ = 1 − 10⁻¹, 0.8 at δ = 1 − 10⁻⁶.",
                 f"At {loads[0]:.0%}, per 1,000 tasks: "
                 + ", ".join(
-                    f"{rate.written()} at {discount(f)}" for f, rate in zip(*lowest, strict=True)
+                    f"{rate.written()} at {discount(forgotten)}"
+                    for forgotten, rate in zip(*lowest, strict=True)
                 )
                 + ".",
                 falls,
@@ -52,12 +56,15 @@ def _events(study: Study, loads: Sequence[float], suffix: str) -> Section:
 
 def _less_room_more_events(study: Study, loads: Sequence[float]) -> Iterator[Finding]:
     shared = study.counted(loads[0]).keys() & study.counted(loads[-1]).keys()
-    more = sum(study.events(loads[0], f).mean >= study.events(loads[-1], f).mean for f in shared)
+    count = sum(
+        study.events(loads[0], forgotten).mean >= study.events(loads[-1], forgotten).mean
+        for forgotten in shared
+    )
     yield Finding(
         "Less capacity, more events.",
-        f"At least as many at {loads[0]:.0%} as at {loads[-1]:.0%} for {more} of "
+        f"At least as many at {loads[0]:.0%} as at {loads[-1]:.0%} for {count} of "
         f"{len(shared)} values of δ.",
-        more == len(shared),
+        count == len(shared),
         "With more room users come and go more often while others wait, and each who comes "
         "may be passed; with little room the same few wait for days.",
     )
@@ -77,7 +84,7 @@ def _table_1(study: Study, suffix: str) -> Section:
         )
         for name in operations
     ]
-    naive, tree = (sum(each.get(name, 0.0) for name in operations) for each in spent)
+    naive, tree = (sum(seconds.get(name, 0.0) for name in operations) for seconds in spent)
     faster = spent[0].get("minimum", 0.0) > spent[1].get("minimum", 0.0)
     return Section(
         f"sdrf-table-1{suffix}",

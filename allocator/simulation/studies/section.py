@@ -1,4 +1,4 @@
-"""What a report is made of: sections with text, a figure, a table, and claims held against it."""
+"""Parts of a report: sections with text, a figure, tables, and findings of papers."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -8,13 +8,13 @@ from matplotlib.figure import Figure
 
 @dataclass(frozen=True)
 class Finding:
-    """Something that a paper found, and what was found here.
+    """A finding of a paper, compared with the simulations.
 
     Args:
-        theirs: The paper's finding, in our words.
-        ours: The same of these simulations, with numbers.
-        agrees: Whether the two say the same; None: these simulations cannot tell.
-        why: Where they do not agree, what does it.
+        theirs: The paper's finding, reworded.
+        ours: The simulations' finding, with numbers.
+        agrees: Whether both findings agree; None if the simulations cannot tell.
+        why: Reason for a disagreement.
     """
 
     theirs: str
@@ -25,7 +25,7 @@ class Finding:
 
 @dataclass(frozen=True)
 class Table:
-    """Rows under headings; numbers as text."""
+    """Rows under headings; all numbers are formatted as text."""
 
     headings: tuple[str, ...]
     rows: Sequence[Sequence[str]]
@@ -33,15 +33,15 @@ class Table:
 
 @dataclass(frozen=True)
 class Section:
-    """A part of a report.
+    """A section of a report.
 
     Args:
-        name: Of its figure's file.
-        title: What it is about.
+        name: Name of the section and of its figure's file.
+        title: Heading.
         text: Paragraphs.
-        figure: If it has one.
-        tables: Each with its title.
-        claims: In the order of the paper.
+        figure: The figure, if there is one.
+        tables: Titles and tables.
+        claims: Findings in the order of the paper.
     """
 
     name: str
@@ -53,7 +53,7 @@ class Section:
 
 
 def duration(seconds: float) -> str:
-    """Write a time in the unit that people would use."""
+    """Format a time in days, hours, minutes or seconds."""
     for unit, length in (("days", 86400.0), ("hours", 3600.0), ("minutes", 60.0)):
         if seconds >= 2.0 * length:
             return f"{seconds / length:.3g} {unit}"
@@ -61,5 +61,5 @@ def duration(seconds: float) -> str:
 
 
 def discount(forgotten: float) -> str:
-    """Write δ, given 1 − δ."""
+    """Format δ, given 1 − δ."""
     return f"δ = 1 − {forgotten:.2g}"

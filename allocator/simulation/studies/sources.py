@@ -1,4 +1,4 @@
-"""Where a sweep's traces come from: files, and the generator, whose traces become files."""
+"""Traces of a sweep: files, recorded workloads, and generated traces stored as files."""
 
 import os
 from collections.abc import Callable, Iterator, Sequence
@@ -28,18 +28,18 @@ GENERATORS = {
 def resolve(
     traces: Sequence[TraceFile | Generated | Recorded], beside: Path, folder: Path
 ) -> Iterator[Source]:
-    """Go through the traces of a sweep; those that are to be generated are, if not there yet.
+    """Yield the traces of a sweep; generate or convert a trace if its file does not exist.
 
-    Recorded ones of which there is no file are left out.
+    Recorded workloads without a file are omitted.
 
     Args:
-        traces: As the sweep's file names them.
-        beside: The folder of the sweep's file.
-        folder: Where generated traces are kept.
+        traces: The traces named in the sweep's file.
+        beside: Folder of the sweep's file.
+        folder: Folder for generated and converted traces.
 
     Raises:
-        OSError: a file cannot be read or written.
-        ValueError: there is no such generator.
+        OSError: A file cannot be read or written.
+        ValueError: A generator does not exist.
     """
     for trace in traces:
         if isinstance(trace, TraceFile):
@@ -67,7 +67,7 @@ def resolve(
 
 
 def recorded(trace: Recorded) -> Path | None:
-    """Return a recorded workload's file, if it is there."""
+    """Return the path of a recorded workload's file, or None if the file does not exist."""
     folder = os.environ.get("LONGSHARE_DATA")
     path = Path(folder, trace.recorded) if folder else None
     return path if path is not None and path.exists() else None
@@ -78,7 +78,7 @@ def _converted(file: Path) -> Trace:
 
 
 def _make(path: Path, make: Callable[[], Trace]) -> None:
-    """Write a trace, whole, if it is not there yet."""
+    """Write a trace atomically, unless its file exists."""
     if not path.exists():
         path.parent.mkdir(parents=True, exist_ok=True)
         store.write(make(), path)

@@ -1,4 +1,4 @@
-"""A sweep's engine: all cells that are not there yet, in parallel, here or on a cluster."""
+"""Execution of a sweep: parallel computation of unfinished cells, locally or on a cluster."""
 
 import threading
 from collections import Counter
@@ -17,16 +17,16 @@ from allocator.simulation.studies.cells import Cell, Code, Source, compute
 from allocator.simulation.studies.plan import Sweep
 
 _LOOK_EVERY = 0.5
-"""Seconds between two looks at what is finished: files tell it under every backend."""
+"""Seconds between checks for finished files; files show progress under every backend."""
 
 
 @dataclass(frozen=True)
 class SimulatorKind:
-    """Where cells are computed.
+    """Backend that computes cells.
 
     Args:
-        backend: One of joblib's: "loky", "multiprocessing", "sequential", "dask" or "ray".
-        jobs: Processes; -1 for one per core. Clusters have workers of their own.
+        backend: Backend of joblib: "loky", "multiprocessing", "sequential", "dask" or "ray".
+        jobs: Number of processes; -1 for one per core. Clusters have their own workers.
         scheduler: HOST:PORT of Dask's scheduler.
     """
 
@@ -36,20 +36,20 @@ class SimulatorKind:
 
     @contextmanager
     def started(self) -> Iterator[None]:
-        """Have joblib use it.
+        """Make joblib use the backend for the duration of the context.
 
         Raises:
-            ValueError: it is not there.
+            ValueError: The backend is not available.
         """
-        more: dict[str, Any] = {}
+        options: dict[str, Any] = {}
         try:
             if self.backend == "ray":
-                from ray.util.joblib import register_ray  # noqa: PLC0415 - only where it is used
+                from ray.util.joblib import register_ray  # noqa: PLC0415 - imported only for this backend
 
                 register_ray()
             if self.scheduler is not None:
-                more["scheduler_host"] = self.scheduler
-            config = joblib.parallel_config(backend=self.backend, n_jobs=self.jobs, **more)
+                options["scheduler_host"] = self.scheduler
+            config = joblib.parallel_config(backend=self.backend, n_jobs=self.jobs, **options)
         except (ImportError, TypeError) as error:
             raise ValueError(f"backend {self.backend!r}: {error}") from error
         with config:
@@ -57,28 +57,28 @@ class SimulatorKind:
 
 
 def cells_of(sweep: Sweep, sources: Sequence[Source]) -> list[Cell]:
-    """Return a sweep's cells, those of one trace together; equal ones once."""
+    """Return a sweep's cells without duplicates; cells of the same trace are adjacent."""
     cells = {
         cell.key: cell
         for source in sources
         for grid in sweep.grids
         for load in grid.loads or (None,)
-        for several in grid.policies
-        for parameters in several.settings()
+        for policy in grid.policies
+        for parameters in policy.settings()
         for cell in [
             Cell(
                 source,
-                several.policy,
+                policy.policy,
                 parameters,
                 load,
                 grid.blocking,
                 grid.users,
-                several.per,
+                policy.per,
                 grid.engine,
                 grid.keep,
-                several.sampled,
+                policy.sampled,
                 grid.liars,
-                _code(several.policy),
+                _code(policy.policy),
                 grid.events,
             )
         ]
@@ -97,20 +97,21 @@ def run(
     engine: SimulatorKind,
     on_progress: Callable[[int], None] | None = None,
 ) -> int:
-    """Compute the cells that are not finished; return how many were not.
+    """Compute the unfinished cells; return their number.
 
-    Each worker writes its own cells' files, so what was finished stays when others fail. All
-    workers on a machine have one copy of a trace in memory.
+    Each worker writes the files of its own cells, so finished cells remain if others fail. All
+    workers on a machine share one copy of a trace in memory.
 
     Args:
-        cells: What is wanted.
-        folder: Where results are; on a cluster every worker must see it there, and the traces.
-        engine: Where to compute them.
-        on_progress: Is told how many of the missing are finished.
+        cells: Cells to compute.
+        folder: Folder of the results. On a cluster, every worker must have access to this folder
+            and to the traces.
+        engine: Backend that computes the cells.
+        on_progress: Receives the number of newly finished cells.
 
     Raises:
-        ValueError: the backend is not there, or a cell cannot be simulated.
-        OSError: a file cannot be read or written.
+        ValueError: The backend is not available, or a cell cannot be simulated.
+        OSError: A file cannot be read or written.
     """
     folder.mkdir(parents=True, exist_ok=True)
     missing = [cell for cell in cells if not cell.is_finished(folder)]
@@ -128,10 +129,16 @@ def run(
 
 @contextmanager
 def _shared(cells: Sequence[Cell], folder: Path) -> Iterator[dict[Source, Path]]:
-    """Lay out the traces that several cells are of, for as long as it takes; return where."""
-    times = Counter(cell.source for cell in cells)
-    with TemporaryDirectory(prefix="shared-", dir=folder) as room:
-        copies = {source: Path(room, source.digest) for source, cells in times.items() if cells > 1}
+    """Write memory-mapped copies of traces that several cells use; delete the copies at the end.
+
+    Yields:
+        Folder of the copy, by source.
+    """
+    counts = Counter(cell.source for cell in cells)
+    with TemporaryDirectory(prefix="shared-", dir=folder) as temporary:
+        copies = {
+            source: Path(temporary, source.digest) for source, cells in counts.items() if cells > 1
+        }
         for source, copy in copies.items():
             store.share(source.path, copy)
         yield copies
@@ -144,20 +151,20 @@ def _watched(
     if on_progress is None:
         yield
         return
-    done = threading.Event()
+    finished = threading.Event()
 
-    def look() -> None:
+    def report() -> None:
         on_progress(sum(cell.is_finished(folder) for cell in cells))
 
     def watch() -> None:
-        while not done.wait(_LOOK_EVERY):
-            look()
+        while not finished.wait(_LOOK_EVERY):
+            report()
 
     watcher = threading.Thread(target=watch, daemon=True)
     watcher.start()
     try:
         yield
     finally:
-        done.set()
+        finished.set()
         watcher.join()
-        look()
+        report()

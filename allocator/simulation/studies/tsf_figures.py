@@ -1,4 +1,4 @@
-"""The figures of Task Share Fairness §VI-B, from numbers."""
+"""Figures of Task Share Fairness §VI-B from numbers."""
 
 from collections.abc import Mapping
 
@@ -15,7 +15,7 @@ ByPolicy = Mapping[str, Floats]
 
 
 def workload(machines: NDArray[np.int64], sizes: NDArray[np.int64]) -> Figure:
-    """Draw Fig. 8: on how many machines jobs may run, and how many tasks they have."""
+    """Draw Fig. 8: distributions of the machines that a job may use, and of the tasks of a job."""
     figure, panels = new_figure("The workload: jobs", panels=2)
     for panel, values, label in (
         (panels[0], machines, "Machines that a job may use"),
@@ -30,7 +30,7 @@ def workload(machines: NDArray[np.int64], sizes: NDArray[np.int64]) -> Figure:
 
 
 def jobs(delays: ByPolicy, completions: ByPolicy) -> Figure:
-    """Draw Fig. 9: CDFs of jobs' queueing delays and completion times."""
+    """Draw Fig. 9: distributions (CDFs) of jobs' queueing delays and completion times."""
     figure, panels = new_figure("Jobs", panels=2)
     _cdfs(panels[0], delays)
     panels[0].set_xlabel("Queueing delay (s)")
@@ -40,19 +40,24 @@ def jobs(delays: ByPolicy, completions: ByPolicy) -> Figure:
     return figure
 
 
-def speedups(of: Mapping[str, Mapping[str, Floats]], baseline: str) -> Figure:
-    """Draw Fig. 10: mean speed-up of the baseline, by size of job, for each alternative."""
+def speedups(gains: Mapping[str, Mapping[str, Floats]], baseline: str) -> Figure:
+    """Draw Fig. 10: mean speed-up of the baseline by size of job, for each alternative.
+
+    Args:
+        gains: Speed-ups by alternative policy and bin of sizes.
+        baseline: Name of the baseline.
+    """
     figure, (panel,) = new_figure(f"How much earlier jobs end under {baseline}")
-    width = 0.8 / max(len(of), 1)
-    drawn = styles(of)
-    for i, (policy, bins) in enumerate(of.items()):
-        shown = [100.0 * bins[name] for name, _, _ in SIZES]
+    width = 0.8 / max(len(gains), 1)
+    line_styles = styles(gains)
+    for index, (policy, bins) in enumerate(gains.items()):
+        values_by_bin = [100.0 * bins[name] for name, _, _ in SIZES]
         panel.bar(
-            np.arange(len(SIZES)) + (i - (len(of) - 1) / 2) * width,
-            [values.mean() if len(values) else 0.0 for values in shown],
+            np.arange(len(SIZES)) + (index - (len(gains) - 1) / 2) * width,
+            [values.mean() if len(values) else 0.0 for values in values_by_bin],
             width,
-            yerr=[values.std() if len(values) else 0.0 for values in shown],
-            color=drawn[policy]["color"],
+            yerr=[values.std() if len(values) else 0.0 for values in values_by_bin],
+            color=line_styles[policy]["color"],
             error_kw={"linewidth": 0.8, "ecolor": "0.3"},
             label=f"than under {policy}",
         )
@@ -65,7 +70,7 @@ def speedups(of: Mapping[str, Mapping[str, Floats]], baseline: str) -> Figure:
 
 
 def tasks(waits: ByPolicy, saved: ByPolicy, baseline: str) -> Figure:
-    """Draw Fig. 11: CDFs of tasks' queueing delays, and of the delay that the baseline saves."""
+    """Draw Fig. 11: distributions (CDFs) of tasks' queueing delays, and of delays saved."""
     figure, panels = new_figure("Tasks", panels=2)
     _cdfs(panels[0], waits)
     panels[0].set_xlabel("Queueing delay (s)")
@@ -76,19 +81,19 @@ def tasks(waits: ByPolicy, saved: ByPolicy, baseline: str) -> Figure:
     return figure
 
 
-def _range(name: str, least: int, most: int | None) -> str:
-    return f"{name}\n{least}-{most}" if most is not None else f"{name}\n≥ {least}"
+def _range(name: str, minimum: int, maximum: int | None) -> str:
+    return f"{name}\n{minimum}-{maximum}" if maximum is not None else f"{name}\n≥ {minimum}"
 
 
-def _cdfs(panel: Axes, of: ByPolicy) -> None:
-    drawn = styles(of)
-    for label, values in of.items():
+def _cdfs(panel: Axes, values_by_policy: ByPolicy) -> None:
+    line_styles = styles(values_by_policy)
+    for label, values in values_by_policy.items():
         panel.step(
             *_thinned(*distribution(values)),
             where="post",
             linewidth=1.3,
             label=label,
-            **drawn[label],
+            **line_styles[label],
         )
     panel.set_xscale("symlog", linthresh=1.0)
     panel.set_ylim(0.0, 1.0)
@@ -96,7 +101,7 @@ def _cdfs(panel: Axes, of: ByPolicy) -> None:
 
 
 def _thinned(x: Floats, y: Floats, points: int = 2000) -> tuple[Floats, Floats]:
-    """Keep what can be seen of a long distribution."""
+    """Reduce a long distribution to a number of points that can be drawn."""
     if len(x) <= points:
         return x, y
     kept = np.linspace(0, len(x) - 1, points).astype(np.int64)

@@ -1,4 +1,4 @@
-"""A report's part about Task Share Fairness §VI-B: its figures and its findings."""
+"""Report sections on Task Share Fairness §VI-B: figures and findings."""
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -14,21 +14,21 @@ from allocator.simulation.studies.results import Result
 from allocator.simulation.studies.section import Finding, Section, Table, duration
 
 Runs = Mapping[str, Mapping[str, Result]]
-"""By policy as the paper calls it, then by trace."""
+"""Results by policy, as the paper names it, and then by trace."""
 
 _BASELINE = "TSF"
 _NAMES = {"tsf": _BASELINE, "fifo": "FIFO", "drf": "DRF", "cdrf": "CDRF"}
 _RESOURCES = {"cpus": "CPU", "cpu": "CPU", "mem": "Mem", "memory": "Mem"}
 _FAIR = ("DRF", "CDRF", "CPU", "Mem")
-"""What TSF is compared with in Fig. 10 and 11b."""
+"""Policies with which TSF is compared in Fig. 10 and 11b."""
 _SALIENT = 1.0
-"""Seconds of delay from which on somebody minds."""
+"""Minimum delay in seconds that counts as noticeable."""
 _LEAST_TENTH, _MOST_TENTH = 0.05, 0.2
-"""Between these a mean speed-up counts as "about 10 %"."""
+"""Range of mean speed-ups that count as "about 10 %"."""
 
 
 def sections(results: Sequence[Result]) -> Iterator[Section]:
-    """Go through the figures of each workload that ran on machines under TSF and a rival."""
+    """Yield the figures of each workload that ran on machines under TSF and another policy."""
     studies: defaultdict[tuple[str, ...], defaultdict[str, dict[str, Result]]] = defaultdict(
         lambda: defaultdict(dict)
     )
@@ -36,10 +36,10 @@ def sections(results: Sequence[Result]) -> Iterator[Section]:
         if result.load is None and result.raw["keep"] == "tasks":
             study = studies[result.raw["name"], result.raw["blocking"], result.raw["per"]]
             study[_name(result)][result.raw["trace"]] = result
-    shown = [(key, study) for key, study in studies.items() if len(study) > 1]
-    for number, ((name, *_), study) in enumerate(shown, 1):
+    compared = [(key, study) for key, study in studies.items() if len(study) > 1]
+    for number, ((name, *_), study) in enumerate(compared, 1):
         if _BASELINE in study:
-            traces = set.intersection(*(set(of_policy) for of_policy in study.values()))
+            traces = set.intersection(*(set(results) for results in study.values()))
             if traces:
                 runs = {
                     policy: {trace: study[policy][trace] for trace in sorted(traces)}
@@ -61,15 +61,15 @@ def _order(policies: Mapping[str, object]) -> list[str]:
 
 
 def _figures(name: str, runs: Runs, suffix: str) -> Iterator[Section]:
-    def pooled(of: Callable[[Result], Floats]) -> dict[str, Floats]:
+    def pooled(measure: Callable[[Result], Floats]) -> dict[str, Floats]:
         return {
-            policy: np.concatenate([of(result) for result in results.values()])
+            policy: np.concatenate([measure(result) for result in results.values()])
             for policy, results in runs.items()
         }
 
     baseline = runs[_BASELINE]
     rivals = {policy: results for policy, results in runs.items() if policy in _FAIR}
-    faster = {
+    speedups = {
         policy: _bins(
             [
                 (result.jobs.size, speedup(result.jobs, baseline[trace].jobs))
@@ -106,9 +106,9 @@ def _figures(name: str, runs: Runs, suffix: str) -> Iterator[Section]:
                 "the other policy; mean and standard deviation over all jobs of a size."
             ),
         ),
-        tsf_figures.speedups(faster, _BASELINE),
-        (("Mean ± standard deviation", _speedups(faster)),),
-        _speedup_claims(faster),
+        tsf_figures.speedups(speedups, _BASELINE),
+        (("Mean ± standard deviation", _speedups(speedups)),),
+        _speedup_claims(speedups),
     )
     yield Section(
         f"tsf-fig-11{suffix}",
@@ -216,7 +216,7 @@ def _fair_ones_are_alike(completions: Mapping[str, Floats]) -> Finding:
     )
 
 
-def _speedups(faster: Mapping[str, Mapping[str, Floats]]) -> Table:
+def _speedups(speedups: Mapping[str, Mapping[str, Floats]]) -> Table:
     return Table(
         ("than under", *(name for name, _, _ in SIZES)),
         [
@@ -229,18 +229,18 @@ def _speedups(faster: Mapping[str, Mapping[str, Floats]]) -> Table:
                     for name, _, _ in SIZES
                 ),
             )
-            for policy, bins in faster.items()
+            for policy, bins in speedups.items()
         ],
     )
 
 
-def _speedup_claims(faster: Mapping[str, Mapping[str, Floats]]) -> tuple[Finding, ...]:
+def _speedup_claims(speedups: Mapping[str, Mapping[str, Floats]]) -> tuple[Finding, ...]:
     means = {
-        name: {policy: _mean(bins[name]) for policy, bins in faster.items() if len(bins[name])}
+        name: {policy: _mean(bins[name]) for policy, bins in speedups.items() if len(bins[name])}
         for name, _, _ in SIZES
     }
     spreads = {
-        name: _mean(np.array([bins[name].std() for bins in faster.values() if len(bins[name])]))
+        name: _mean(np.array([bins[name].std() for bins in speedups.values() if len(bins[name])]))
         for name, _, _ in SIZES
     }
     middle = [*means["medium"].values(), *means["big"].values()]
@@ -339,7 +339,7 @@ def _sooner_and_later(saved: Mapping[str, Floats]) -> Table:
     )
 
 
-def _quantiles(of: Mapping[str, Floats]) -> Table:
+def _quantiles(values_by_policy: Mapping[str, Floats]) -> Table:
     percentiles = (25, 50, 75, 90, 99)
     return Table(
         ("policy", "mean", *(f"{p} %" for p in percentiles), "never"),
@@ -350,12 +350,12 @@ def _quantiles(of: Mapping[str, Floats]) -> Table:
                 *(duration(value) for value in np.nanpercentile(values, percentiles).tolist()),
                 f"{np.isnan(values).mean():.1%}",
             )
-            for policy, values in of.items()
+            for policy, values in values_by_policy.items()
             if np.isfinite(values).any()
         ],
     )
 
 
 def _mean(values: Floats) -> float:
-    known = values[np.isfinite(values)]
-    return float(known.mean()) if len(known) else 0.0
+    finite = values[np.isfinite(values)]
+    return float(finite.mean()) if len(finite) else 0.0

@@ -1,4 +1,4 @@
-"""How many users wait at once, which is what a naive ranking's cost goes by."""
+"""Number of users that wait at the same time, which determines the cost of a naive ranking."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -6,32 +6,35 @@ from numpy.typing import NDArray
 from allocator.simulation.outcome import NEVER, Outcome
 
 _USER = 1 << 53
-"""Microseconds, 285 years: puts users' times one after the other."""
+"""Microseconds, 285 years: offset that separates the times of different users."""
 
 
 def users_at_starts(outcome: Outcome) -> float:
-    """Return the mean, over tasks that started, of how many users had tasks that waited then.
+    """Return the mean number of users with waiting tasks, over the starts of tasks.
 
-    Who starts counts. n log n in tasks; nan if none started.
+    The user that starts a task counts too. The cost is O(n log n) in tasks. The result is nan if no
+    task started.
     """
     trace = outcome.trace
-    ran = outcome.started != NEVER
-    begins, ends = _stretches(trace.user[ran], trace.submitted[ran], outcome.started[ran])
-    starts = outcome.started[ran]
-    there = np.searchsorted(begins, starts, "right") - np.searchsorted(ends, starts, "left")
-    return float(there.mean()) if len(there) else float("nan")
+    was_started = outcome.started != NEVER
+    begins, ends = _waiting_periods(
+        trace.user[was_started], trace.submitted[was_started], outcome.started[was_started]
+    )
+    starts = outcome.started[was_started]
+    waiting = np.searchsorted(begins, starts, "right") - np.searchsorted(ends, starts, "left")
+    return float(waiting.mean()) if len(waiting) else float("nan")
 
 
-def _stretches(
+def _waiting_periods(
     user: NDArray[np.int32], submitted: NDArray[np.int64], started: NDArray[np.int64]
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return when users begin and cease to have waiting tasks, each sorted."""
+    """Return the beginnings and ends of users' periods with waiting tasks, each sorted."""
     order = np.lexsort((submitted, user))
     shift = user[order].astype(np.int64) * _USER
     begin = submitted[order] + shift
     end = np.maximum.accumulate(started[order] + shift)
-    fresh = np.ones(len(begin), np.bool_)
-    fresh[1:] = begin[1:] > end[:-1]
-    first = np.flatnonzero(fresh)
+    is_first = np.ones(len(begin), np.bool_)
+    is_first[1:] = begin[1:] > end[:-1]
+    first = np.flatnonzero(is_first)
     last = np.append(first[1:], len(begin))[: len(first)] - 1
     return np.sort((begin - shift)[first]), np.sort((end - shift)[last])

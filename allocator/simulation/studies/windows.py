@@ -1,4 +1,4 @@
-"""How evenly users got their fair part of a cluster, window by window of time."""
+"""Evenness of users' fair parts of a cluster, by windows of time."""
 
 import math
 
@@ -10,49 +10,51 @@ from allocator.simulation.setting import Setting
 from allocator.simulation.trace import MICROSECONDS
 
 WINDOW = 86400.0
-"""Seconds: whom a policy has let wait by night it can serve by day."""
+"""Length of a window in seconds; within a day, a policy can serve users that waited at night."""
 
 
 def jain(outcome: Outcome, setting: Setting, window: float = WINDOW) -> float:
-    """Return the mean over windows of Jain's index of what users got of their fair part.
+    """Return the mean over windows of Jain's index of users' allocations.
 
-    In a window a user gets the dominant share of its running tasks times the seconds that they run
-    in it. It could have used that of all its tasks that had been submitted and were not over, but
-    no more is its fair part than an equal part of the window. x is what it got over that, at most
-    1, and the index (Σx)² / (n Σx²) over the n users who wanted anything. Not a number if nobody
-    did.
-    Costs O(tasks × windows).
+    In a window, the use of a user is the dominant share of its running tasks, integrated over the
+    window. Its demand is the same integral over all its submitted and unfinished tasks, except
+    tasks that never start. Its fair part is its demand, but at most an equal part of the window.
+
+    The index is (Σx)² / (n Σx²) over the n users with demand, where x is use divided by fair part,
+    at most 1. The result is nan if no user has demand. The cost is O(tasks × windows).
     """
     trace = outcome.trace
     capacity = setting.machines(trace).sum(axis=0)
     with np.errstate(divide="ignore", invalid="ignore"):
         shares = np.where(capacity > 0.0, trace.demand / capacity, 0.0).max(axis=1)
-    ran = outcome.started != NEVER
-    shares, user = shares[ran], trace.user[ran]
-    submitted = trace.submitted[ran] / MICROSECONDS
-    started, finished = (times[ran] / MICROSECONDS for times in (outcome.started, outcome.finished))
-    found = []
+    was_started = outcome.started != NEVER
+    shares, user = shares[was_started], trace.user[was_started]
+    submitted = trace.submitted[was_started] / MICROSECONDS
+    started, finished = (
+        times[was_started] / MICROSECONDS for times in (outcome.started, outcome.finished)
+    )
+    indices = []
     begin = float(submitted[0]) if len(submitted) else 0.0
     end = float(finished.max()) if len(finished) else 0.0
     for number in range(math.ceil((end - begin) / window)):
-        since = begin + number * window
-        until = since + window
-        there = (submitted < until) & (finished > since)
-        of = user[there]
-        got = _within(started[there], finished[there], since, until) * shares[there]
-        could = _within(submitted[there], finished[there], since, until) * shares[there]
-        got, could = (np.bincount(of, amount, len(trace.users)) for amount in (got, could))
-        wanted = could > 0.0
-        part = np.minimum(could[wanted], window / max(int(wanted.sum()), 1))
-        x = np.minimum(got[wanted] / part, 1.0)
+        start = begin + number * window
+        stop = start + window
+        present = (submitted < stop) & (finished > start)
+        users = user[present]
+        use = _within(started[present], finished[present], start, stop) * shares[present]
+        demand = _within(submitted[present], finished[present], start, stop) * shares[present]
+        use, demand = (np.bincount(users, amount, len(trace.users)) for amount in (use, demand))
+        has_demand = demand > 0.0
+        fair_part = np.minimum(demand[has_demand], window / max(int(has_demand.sum()), 1))
+        x = np.minimum(use[has_demand] / fair_part, 1.0)
         if x.any():
-            found.append(float(x.sum() ** 2 / (len(x) * (x**2).sum())))
-    return float(np.mean(found)) if found else math.nan
+            indices.append(float(x.sum() ** 2 / (len(x) * (x**2).sum())))
+    return float(np.mean(indices)) if indices else math.nan
 
 
 def _within(
-    begin: NDArray[np.float64], end: NDArray[np.float64], since: float, until: float
+    begin: NDArray[np.float64], end: NDArray[np.float64], start: float, stop: float
 ) -> NDArray[np.float64]:
-    """Return the seconds of stretches that lie in a window."""
-    seconds: NDArray[np.float64] = np.minimum(end, until) - np.maximum(begin, since)
+    """Return the seconds of each period that lie in a window."""
+    seconds: NDArray[np.float64] = np.minimum(end, stop) - np.maximum(begin, start)
     return np.maximum(seconds, 0.0)
