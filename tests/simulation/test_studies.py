@@ -393,7 +393,7 @@ def test_of_several_traces_the_least_and_the_most_are_told_beside_the_mean(tmp_p
     run(prepared(tmp_path, text), tmp_path / "cells", HERE)
     [rivals_only, *_] = write_report(tmp_path, tmp_path)
     _overview, (heading, by_trace), _sampling = rivals_only.tables
-    assert heading == "From trace to trace"
+    assert heading == "Differences between traces"
     assert ("drf", "+0.0%", "[+0.0%, +0.0%]", "+0.0%", "+0.0%") in by_trace.rows
     with (tmp_path / "rivals.csv").open() as file:
         row = next(row for row in csv.DictReader(file) if row["policy"].startswith("sdrf"))

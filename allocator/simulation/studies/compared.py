@@ -81,7 +81,7 @@ def figure_of(fared: Mapping[str, UserMeasures], title: str) -> Figure:
     waits.set_ylabel("Fraction of users")
     saved.set_yscale("symlog", linthresh=10.0)
     saved.axhline(0.0, color="0.3", linewidth=0.8)
-    saved.set_xlabel("Fraction of users, who gains most first")
-    saved.set_ylabel(f"Seconds of mean wait saved against {first}")
+    saved.set_xlabel("Fraction of users, largest gain first")
+    saved.set_ylabel(f"Seconds of mean wait saved relative to {first}")
     legend(waits)
     return figure

@@ -42,19 +42,19 @@ def _section(name: str, base: Result, compared: Sequence[Result]) -> Section:
     place = "on its machines" if base.load is None else f"at {base.load:.0%} of its mean use"
     return Section(
         name,
-        f"Who gains and who loses: {base.raw['name']} {place}",
+        f"Gains and losses of users: {base.raw['name']} {place}",
         (
             (
-                f"Against {base.label}, where the mean of users' mean waits is "
+                f"Relative to {base.label}, under which the mean of users' mean waits is "
                 f"{duration(base.mean_wait)}. A user gains or loses when its mean wait changes by "
-                "more than a second. Light users are the half with less dominant use."
+                "more than a second. Light users are the half of users with less dominant use."
             ),
         ),
         saved_by_user({label: gains[label] for label in order[:_DRAWN]}, base.label),
         (
             ("All policies", _overview(base, waits, gains, order)),
-            (f"Who gains most under {best}", _users(gains[best], most=True)),
-            (f"Who loses most under {best}", _users(gains[best], most=False)),
+            (f"Largest gains under {best}", _users(gains[best], most=True)),
+            (f"Largest losses under {best}", _users(gains[best], most=False)),
         ),
     )
 

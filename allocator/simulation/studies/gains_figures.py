@@ -11,7 +11,7 @@ from allocator.simulation.studies.drawing import legend, new_figure, styles
 
 def saved_by_user(gains: Mapping[str, PolicyGain], baseline: str) -> Figure:
     """Draw each user's saving of mean wait relative to the baseline, by rank and by usage."""
-    figure, (by_rank, by_usage) = new_figure(f"Mean wait saved against {baseline}", panels=2)
+    figure, (by_rank, by_usage) = new_figure(f"Mean wait saved relative to {baseline}", panels=2)
     line_styles = styles(gains)
     for label, gain in gains.items():
         finite = np.isfinite(gain.saved)
@@ -29,10 +29,10 @@ def saved_by_user(gains: Mapping[str, PolicyGain], baseline: str) -> Figure:
     for panel in (by_rank, by_usage):
         panel.set_yscale("symlog", linthresh=10.0)
         panel.axhline(0.0, color="0.3", linewidth=0.8)
-    by_rank.set_xlabel("Fraction of users, who gains most first")
+    by_rank.set_xlabel("Fraction of users, largest gain first")
     by_rank.set_ylabel("Seconds saved per task")
     by_usage.set_xscale("log")
-    by_usage.set_xlabel("Part of all use that is the user's (%)")
+    by_usage.set_xlabel("Fraction of the total use (%)")
     if gains:
         legend(by_rank)
     return figure

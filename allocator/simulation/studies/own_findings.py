@@ -59,19 +59,19 @@ def _section(
     best = {load: max(curve, key=lambda point: point[1]) for load, curve in curves.items()}
     return Section(
         name,
-        f"Which half-life: {trace}",
+        f"Effect of the half-life: {trace}",
         (
             (
-                "By how much less users wait under SDRF than under DRF, as the mean of users' mean "
-                "waits: each user counts once. Below 0 they wait longer."
+                "Reduction of the mean of users' mean waits under SDRF relative to DRF. Each user "
+                "counts once. Below 0, users wait longer."
             ),
         ),
         _figure(trace, curves),
         (
             (
-                "The best of those that were tried",
+                "Best half-life among the simulated ones",
                 Table(
-                    ("capacity", "half-life", "mean wait less by"),
+                    ("capacity", "half-life", "reduction of the mean wait"),
                     [
                         (_capacity_text(load), duration(half_life), f"{reduced:+.1%}")
                         for load, (half_life, reduced) in best.items()
@@ -87,7 +87,7 @@ def _capacity_text(load: float | None) -> str:
 
 
 def _figure(trace: str, curves: dict[float | None, list[tuple[float, float]]]) -> Figure:
-    figure, (panel,) = new_figure(f"{trace}: mean wait under SDRF against DRF")
+    figure, (panel,) = new_figure(f"{trace}: mean wait under SDRF relative to DRF")
     for index, (load, curve) in enumerate(curves.items()):
         half_lives, reductions = np.array(curve).T
         panel.plot(
@@ -101,6 +101,6 @@ def _figure(trace: str, curves: dict[float | None, list[tuple[float, float]]]) -
     panel.axhline(0.0, color="0.5", linewidth=0.8)
     panel.set_xscale("log")
     panel.set_xlabel("Half-life (s)")
-    panel.set_ylabel("Less by (%)")
+    panel.set_ylabel("Reduction (%)")
     legend(panel, "Capacity")
     return figure

@@ -87,7 +87,7 @@ def _claims(claims: Sequence[Finding]) -> str:
         for claim in claims
     )
     return (
-        '<div class="wide"><table class="claims"><caption>Held against the paper</caption>'
+        '<div class="wide"><table class="claims"><caption>Comparison with the paper</caption>'
         f"<thead><tr><th>The paper</th><th>Here</th><th></th></tr></thead>"
         f"<tbody>{rows}</tbody></table></div>"
     )

@@ -42,7 +42,7 @@ class SchedulerRow:
         traces_less: Mean over traces of `less` of each trace; None for one trace.
         traces_low, traces_high: 90 % interval of `traces_less` (Student's t).
         traces_least, traces_most: Smallest and largest `less` of a trace.
-        lie: Mean over liars of the fraction of the wait that the best lie saves.
+        lie: Mean over liars of the fraction of the wait saved by the best lie.
         lie_low, lie_high: 90 % interval of `lie` (Student's t); None for one liar.
     """
 
@@ -79,14 +79,14 @@ def sections(results: Sequence[Result], baseline: str) -> Iterator[Section]:
             f"Other systems' ways of sharing: {name}",
             (
                 (
-                    f"Less, light and heavy are against {baseline}; in brackets 90 % of what that "
-                    "is when users are drawn anew 1,000 times."
+                    f"Columns less, light and heavy are relative to {baseline}. Brackets hold 90 % "
+                    "intervals from 1,000 draws of users with replacement."
                 ),
             ),
             tables=(
-                ("What policies do to users", _overview(rows)),
-                *([("From trace to trace", _by_trace(rows))] if rows[0].seeds > 1 else []),
-                ("What looking now and then costs", _sampling(results, name)),
+                ("Effect of policies on users", _overview(rows)),
+                *([("Differences between traces", _by_trace(rows))] if rows[0].seeds > 1 else []),
+                ("Cost of sampled accounts", _sampling(results, name)),
             ),
         )
 
@@ -276,7 +276,7 @@ def _sampling(results: Sequence[Result], name: str) -> Table:
                     f"{row.jain - jain:+.3f}",
                 )
             )
-    return Table(("policy", "mean wait against exact", "", "mean of traces", "Jain"), rows)
+    return Table(("policy", "mean wait relative to exact", "", "mean of traces", "Jain"), rows)
 
 
 def _more_by_trace(row: SchedulerRow) -> str:

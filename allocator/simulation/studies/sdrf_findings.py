@@ -54,10 +54,10 @@ def _figures(study: Study, suffix: str) -> Iterator[Section]:
         f"SDRF Fig. 10: task completion ratios ({description})",
         (
             (
-                "A task counts as completed when it finishes before the last task would have, had "
-                "none ever waited."
+                "A task counts as completed if it finishes before the time at which the last task "
+                "would finish without any waiting."
             ),
-            *(("The first of the traces is drawn.",) if len(pairs) > 1 else ()),
+            *(("The figure shows the first trace.",) if len(pairs) > 1 else ()),
         ),
         sdrf_figures.completion_bubbles(pairs[0][0].users, pairs[0][1].users),
         claims=(_most_complete_more(effects), _few_complete_less(effects)),
@@ -104,7 +104,7 @@ def _reductions(study: Study, suffix: str) -> Section:
     traces = len(study.drf[loads[0]])
     return Section(
         f"sdrf-fig-8{suffix}",
-        f"SDRF Fig. 8: how much shorter users wait ({study.name})",
+        f"SDRF Fig. 8: reduction of users' waits ({study.name})",
         (
             f"{first.raw['tasks']:,} tasks of {len(first.users.name)} users over {duration(span)}"
             + (f"; means over {traces} traces. {_INTERVAL}" if traces > 1 else "."),
@@ -134,9 +134,8 @@ def _lowers_waits(study: Study) -> Finding:
         "; ".join(f"{reduction.percent} less at {load:.0%}" for load, reduction in best.items())
         + ".",
         all_of([reduction.exceeds(_MIN_REDUCTION) for reduction in best.values()]),
-        "How much there is to share out depends on how bursty users are and how unequal; of the "
-        "paper's trace that is not published, and from draw to draw of this one it differs as "
-        "the intervals say.",
+        "The possible reduction depends on the burstiness and inequality of users. These are "
+        "not published for the paper's trace, and they differ between the draws of this one.",
     )
 
 
@@ -150,8 +149,8 @@ def _more_when_overloaded(study: Study) -> Finding:
         f"At {discount(chosen)}, {trend.percent} more at {lowest:.0%} than at {highest:.0%}, month "
         "by month.",
         trend.exceeds(0.0),
-        "With more room fewer users wait, and what is left of waits may be easier or harder to "
-        "share out.",
+        "With more capacity fewer users wait, and the remaining waits may be easier or harder "
+        "to reduce.",
     )
 
 
@@ -176,10 +175,10 @@ def _optimum_is_interior(study: Study, span: float) -> Finding:
         )
         + ".",
         all_of([None if lead is None else lead.exceeds(0.0) for lead in leads.values()]),
-        "The best memory is about as long as the time over which users' use evens out, and cannot "
-        "be longer than the workload. The paper's trace is of 29 days, where δ = 1 − 10⁻⁶ forgets "
-        f"half in 8 days; this workload is of {duration(span)}. Where an interval holds 0, two "
-        "values of δ do the same.",
+        "The best memory is about as long as the time over which users' use evens out, and "
+        "cannot be longer than the workload. The paper's trace covers 29 days, and with "
+        f"δ = 1 − 10⁻⁶ commitments halve in 8 days; this workload covers {duration(span)}. If an "
+        "interval contains 0, two values of δ are equally good.",
     )
 
 
@@ -194,21 +193,21 @@ def _ends_are_drf(study: Study) -> Finding:
         f"At {load:.0%}: {ends[0].percent} at {discount(values[-1])}, {ends[1].percent} at "
         f"{discount(values[0])}, against {best.percent} at the best.",
         all_of([end.within(half) for end in ends]),
-        "Close is taken for less than half of what is best. The range that was tried does not "
-        "reach far enough towards an end: commitments that last longer than the workload still "
-        "differ between users, though they stay small.",
+        "Close means less than half of the best reduction. The simulated range may be too "
+        "narrow: commitments that last longer than the workload still differ between users, "
+        "although they stay small.",
     )
 
 
 def _light_users_gain(changed: Changes) -> Finding:
     return Finding(
         "Most of the reduction is in the half of users with the lowest usage.",
-        f"Of all saved seconds of mean wait the lower half saves {changed.lower_part.percent}: "
-        f"{changed.light_s.written('{:,.0f}')} s a user, the others "
+        f"The lower half saves {changed.lower_part.percent} of all saved seconds of mean wait: "
+        f"{changed.light_s.written('{:,.0f}')} s for each user, and the upper half "
         f"{changed.heavy_s.written('{:,.0f}')} s.",
         changed.lower_part.exceeds(_MAJORITY),
-        "In relative terms light users may gain more all the same; but heavy users wait far "
-        "longer, so most seconds that can be saved are theirs.",
+        "Light users may still gain more in relative terms. But heavy users wait far longer, so "
+        "most of the seconds that can be saved are theirs.",
     )
 
 
@@ -218,18 +217,18 @@ def _heavy_users_hardly_change(changed: Changes) -> Finding:
         "Users in the upper half suffer little impact.",
         f"The mean wait of the upper half is {heavy.percent} less.",
         heavy.within(_LITTLE),
-        "Little is taken for 5 %. Where it is more, the upper half holds many who are light for "
-        "most of the month and wait less, too; none of that is suffering unless below 0.",
+        "Little means 5 %. If the reduction is larger, the upper half contains many users that "
+        "are light for most of the month and wait less too. Only a negative value is a loss.",
     )
 
 
 def _most_complete_more(changed: Changes) -> Finding:
     return Finding(
         "Most users complete more of their tasks under SDRF.",
-        f"{changed.more.percent} of users do.",
+        f"{changed.more.percent} of users complete more.",
         changed.more.exceeds(_MAJORITY),
-        "Who completes all under DRF cannot complete more. Only users with tasks left at the "
-        "trace's end can, and here these are not most.",
+        "A user that completes all tasks under DRF cannot complete more. Only users with "
+        "unfinished tasks at the trace's end can, and here these are a minority.",
     )
 
 

@@ -44,10 +44,10 @@ def _events(study: Study, loads: Sequence[float], suffix: str) -> Section:
                 )
                 + ".",
                 falls,
-                "Each change of order that time alone makes is an event, so their number depends "
-                "on how many users wait at once; with few users a single pair can make it rise "
-                "between two values of δ. Agreement here is about the fall: the fewer tasks a "
-                "month has, the more events there are for each at small δ.",
+                "Each change of order over time is an event, so the number of events depends on "
+                "the number of users that wait at once. With few users, a single pair can increase "
+                "the number between two values of δ. Agreement here is about the decrease: a "
+                "month with fewer tasks has more events for each task at small δ.",
             ),
             *(_less_room_more_events(study, loads) if len(loads) > 1 else ()),
         ),
@@ -65,8 +65,8 @@ def _less_room_more_events(study: Study, loads: Sequence[float]) -> Iterator[Fin
         f"At least as many at {loads[0]:.0%} as at {loads[-1]:.0%} for {count} of "
         f"{len(shared)} values of δ.",
         count == len(shared),
-        "With more room users come and go more often while others wait, and each who comes "
-        "may be passed; with little room the same few wait for days.",
+        "With more capacity, users come and go more often while other users wait, and each "
+        "arrival may cause events. With little capacity, the same few users wait for days.",
     )
 
 
@@ -91,16 +91,16 @@ def _table_1(study: Study, suffix: str) -> Section:
         f"SDRF Table 1: time spent on operations ({study.name}, {discount(live.forgotten)})",
         (
             (
-                "From the readable reference simulator in Python, whose operations can be timed; "
-                "one run each. When a task starts, "
-                f"{live.raw.get('users_waiting') or 0.0:.0f} users wait in the mean."
+                "Times are from the reference simulator in Python, with one run for each ranking. "
+                "When a task starts, "
+                f"{live.raw.get('users_waiting') or 0.0:.0f} users wait on average."
             ),
         ),
         tables=(
             (
                 "Seconds",
                 Table(
-                    ("operation", "naive", "Live Tree", "how often"),
+                    ("operation", "naive", "Live Tree", "count"),
                     [*rows, ("Total", f"{naive:.3f}", f"{tree:.3f}", "")],
                 ),
             ),
@@ -113,8 +113,8 @@ def _table_1(study: Study, suffix: str) -> Section:
                 f"{spent[1].get('minimum', 0.0):.3g} s with the Live Tree; in all the naive way "
                 f"takes {100.0 * (naive / tree - 1.0):+.0f} %.",
                 faster and naive > tree,
-                "The naive way looks at every user that waits, so the fewer wait at once, the "
-                "less there is to save.",
+                "The naive ranking examines every waiting user, so it costs little if few users "
+                "wait at once.",
             ),
         ),
     )

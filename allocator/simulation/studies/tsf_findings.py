@@ -102,8 +102,8 @@ def _figures(name: str, runs: Runs, suffix: str) -> Iterator[Section]:
         f"TSF Fig. 10: how much earlier jobs end under TSF ({name})",
         (
             (
-                "For each job the time that it takes less under TSF, as a part of its time under "
-                "the other policy; mean and standard deviation over all jobs of a size."
+                "Time that each job saves under TSF, as a fraction of its time under the other "
+                "policy; mean and standard deviation over all jobs of a size."
             ),
         ),
         tsf_figures.speedups(speedups, _BASELINE),
@@ -156,7 +156,7 @@ def _workload(name: str, results: Sequence[Result], suffix: str) -> Section:
                 and 0.1 <= median / machines.max() <= 0.3
                 and single > 0.6
                 and 0.8 <= mice <= 0.92,
-                "The workload was given or generated with other numbers than the paper's.",
+                "The workload has other numbers than the paper's.",
             ),
         ),
     )
@@ -177,8 +177,8 @@ def _fifo_starves(delays: Mapping[str, Floats], completions: Mapping[str, Floats
             + ", ".join(f"{duration(mean[policy])} under {policy}" for policy in fair)
             + f"; under TSF {delayed:.0%} wait for more than {_SALIENT:g} s.",
             all(mean["FIFO"] > 2.0 * mean[policy] for policy in fair) and 0.2 <= delayed <= 0.6,
-            "How many jobs are delayed at all depends on how full the cluster is with the jobs "
-            "before them: on the sum of run times, of which the paper gives no figure.",
+            "The number of delayed jobs depends on the load of the cluster, that is on the sum of "
+            "run times, which the paper does not publish.",
         ),
         Finding(
             "Fair sharing ends 80 % of jobs sooner than FIFO, up to six times as fast.",
@@ -212,7 +212,7 @@ def _fair_ones_are_alike(completions: Mapping[str, Floats]) -> Finding:
         + ", ".join(f"{duration(value)} under {policy}" for policy, value in medians.items())
         + ".",
         spread < 0.1,
-        "A policy that neglects jobs with few machines to choose from delays mice among them, too.",
+        "A policy that neglects jobs with few allowed machines also delays small jobs among them.",
     )
 
 
@@ -256,9 +256,9 @@ def _speedup_claims(speedups: Mapping[str, Mapping[str, Floats]]) -> tuple[Findi
             )
             + ".",
             bool(middle) and min(middle) > 0.0 and _LEAST_TENTH <= fmean(middle) <= _MOST_TENTH,
-            "Whom TSF speeds up depends on how far jobs with few machines to choose from are from "
-            "what they are entitled to, hence on how constraints, sizes and run times go together, "
-            "which the paper does not publish and the generator draws independently.",
+            "The speed-ups depend on the difference between entitlement and allocation of jobs "
+            "with few allowed machines. This depends on the correlation of constraints, sizes and "
+            "run times, which the paper does not publish and the generator draws independently.",
         ),
         Finding(
             "Small jobs gain little; the bigger, the more.",
@@ -269,8 +269,8 @@ def _speedup_claims(speedups: Mapping[str, Mapping[str, Floats]]) -> tuple[Findi
             )
             + ".",
             len(by_size) > 1 and all(smaller < bigger for smaller, bigger in pairwise(by_size)),
-            "A small job that must wait for one of few machines gains in proportion to its short "
-            "time, so the same seconds are more per cent.",
+            "A small job has a short completion time, so the same saved seconds are a larger "
+            "percentage.",
         ),
         Finding(
             "Huge jobs are sped up by some alternatives and slowed down by others, with the "
@@ -298,9 +298,9 @@ def _task_claims(waits: Mapping[str, Floats], saved: Mapping[str, Floats]) -> tu
             + ".",
             min(fair, key=lambda policy: fair[policy]) == _BASELINE
             and mean.get("FIFO", np.inf) >= max(fair.values()),
-            "When the cluster is full, a policy decides who waits more than how much is waited in "
-            "all: the sum changes only by what placement leaves unused, and by whether short "
-            "tasks go first.",
+            "In a full cluster, a policy mainly decides which users wait. The total wait changes "
+            "only through resources that placement leaves unused, and through the order of short "
+            "and long tasks.",
         )
     ]
     if saved:
@@ -316,8 +316,8 @@ def _task_claims(waits: Mapping[str, Floats], saved: Mapping[str, Floats]) -> tu
                 + ".",
                 worst == "CDRF"
                 and 2.0 * abs(balance.get("DRF", 0.0) - balance.get("CPU", 0.0)) < balance[worst],
-                "CDRF's neglect of constrained jobs shows as far as these hold many tasks. "
-                "In a trace in which memory is asked for as much as CPUs, Mem does worse instead.",
+                "CDRF's neglect of constrained jobs is visible only if these jobs have many tasks. "
+                "In a trace with as much demand for memory as for CPUs, Mem does worse instead.",
             )
         )
     return tuple(claims)
