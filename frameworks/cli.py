@@ -63,7 +63,7 @@ def _under(
         raise typer.BadParameter(str(error), param_hint="--policy") from error
     if file is not None:
         raise typer.BadParameter(
-            f"{file} defines {', '.join(loaded)}; say which", param_hint="--policy"
+            f"{file} defines {', '.join(loaded)}; choose one", param_hint="--policy"
         )
     if parameters:
         raise typer.BadParameter("it goes with --policy", param_hint="--set")
@@ -188,12 +188,12 @@ def run_experiment(
     """Run an experiment and compare the result with the paper.
 
     Exit codes: 0, the result agrees with the paper; 1, it does not; 2, the policy failed; 3, this
-    machine was too slow for --speed, so the result is not meaningful.
+    machine was too slow for --speed.
 
     The command starts the allocator service, a Mesos and one pymesos framework for each user. It
     shows the users' shares of the cluster and then stops all processes. It writes summary.json,
-    allocations.csv, commitments.csv, figure.png, time-machine.html (a page that plays the run),
-    events.log and the logs of all processes.
+    allocations.csv, commitments.csv, figure.png, events.log, the logs of all processes, and
+    time-machine.html, which plays the run.
     """
     from rich.console import Console  # noqa: PLC0415 - keeps `--help` fast
 
@@ -206,13 +206,11 @@ def run_experiment(
     folder = out or Path("runs") / f"{name}-{time.strftime('%Y%m%d-%H%M%S')}"
     if record is not None and master is not None:
         raise typer.BadParameter(
-            "the allocator of a master that is there is not ours to start; give --record to it",
+            "with --master, this command starts no allocator; give --record to the running one",
             param_hint="--record",
         )
     if mesos_home is not None and master is not None:
-        raise typer.BadParameter(
-            "either a master is there or one is started", param_hint="--master"
-        )
+        raise typer.BadParameter("use either --master or --mesos-home", param_hint="--master")
     settings = ExperimentSettings(
         speed=1.0 if mesos_home or master else speed,
         seed=seed,
@@ -234,7 +232,7 @@ def run_experiment(
             with _Display(chosen, console) as watch:
                 outcome = run(chosen, settings, watch)
     except KeyboardInterrupt as error:
-        console.print("Stopped; nothing is left running.")
+        console.print("Stopped; all processes have ended.")
         raise typer.Exit(130) from error
     except (PolicyFailedError, ChildFailed, TimeoutError, OSError) as error:
         console.print(f"longshare experiment: {error}", style="red", markup=False)

@@ -323,12 +323,14 @@ class Experiment(_Section):
 
     def _check_user(self, user: UserSpec) -> None:
         if user.tasks is None and self.tasks is None:
-            raise ValueError(f"user {user.name}: nothing says what its tasks are like")
+            raise ValueError(
+                f"user {user.name}: its tasks are not described; add [users.tasks] or [tasks]"
+            )
         demand = self.tasks_of(user).quantities
         if not any(group.quantities.contains(demand) for group in self.cluster.agents):
             raise ValueError(f"user {user.name}: a task ({demand}) is larger than any agent")
         if user.start >= self.duration:
-            raise ValueError(f"user {user.name} starts after the end")
+            raise ValueError(f"user {user.name} starts after the end of the experiment")
         if user.nodes is not None:
             self._check_nodes(user.name, user.nodes)
 

@@ -1,4 +1,4 @@
-"""The test framework: a pymesos scheduler that launches tasks of one kind for one user.
+"""The test framework: a pymesos scheduler that launches identical tasks for a single user.
 
 The tasks are `sleep SECONDS`, so the framework runs unchanged on an embedded and on a real Mesos.
 """

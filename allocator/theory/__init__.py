@@ -1,1 +1,1 @@
-"""What can be said about policies: optima, properties, and what a liar gains."""
+"""Analysis of policies: divisible optima, fairness properties, games, and gains from lies."""

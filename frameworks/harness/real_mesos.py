@@ -81,8 +81,7 @@ class RealMesos:
         """Start a master; return its HOST:PORT once it accepts requests.
 
         Mesos listens before it can authenticate requests. A request for metrics during this time
-        crashes the master. So this function returns only after the master's log shows that it is
-        ready.
+        crashes the master. So this function returns only after the log reports a ready master.
 
         Args:
             parameters: Parameters of Longshare's module; None keeps the master's own allocator.

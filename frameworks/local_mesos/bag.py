@@ -135,7 +135,7 @@ def _amount(resource: Resource) -> _Amount:
     fields = [field for field in ("scalar", "ranges", "set") if resource.HasField(field)]
     expected = {mesos.Value.SCALAR: "scalar", mesos.Value.RANGES: "ranges", mesos.Value.SET: "set"}
     if not name or fields != [expected.get(resource.type)]:
-        raise ValueError(f"invalid resource {name!r}: its value is not of its type")
+        raise ValueError(f"invalid resource {name!r}: its value does not match its type")
     try:
         if resource.type == mesos.Value.SCALAR:
             return _thousandths(resource.scalar.value)

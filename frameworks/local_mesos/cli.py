@@ -77,8 +77,8 @@ def local_mesos(
     """Run a small Mesos master with virtual agents, for any scheduler of the v1 HTTP API.
 
     Nothing is executed: a task with the command 'sleep 20' runs for 20 seconds of Mesos's time,
-    which can pass faster than real time. 'longshare serve' decides the offers, over the same
-    contract that the module in a real master uses. Start the two programs in any order.
+    which can pass faster than real time. The service 'longshare serve' decides the offers, over the
+    same contract that the module in a real master uses. Start the two programs in any order.
 
     Connect a scheduler to the printed address, or read /state, /slaves and /metrics/snapshot there.
     The command stops on SIGTERM and Ctrl-C.
@@ -95,14 +95,14 @@ def local_mesos(
     traits = attributes or [""] * len(counts)
     if not len(counts) == len(kinds) == len(traits):
         raise typer.BadParameter(
-            f"there are {len(counts)} numbers of agents, {len(kinds)} kinds of resources and "
-            f"{len(traits)} of attributes",
+            f"got {len(counts)} --agents, {len(kinds)} --resources and "
+            f"{len(traits)} --attributes; give equally many of each",
             param_hint="--agents",
         )
     if sum(counts) > MOST_AGENTS:
         raise typer.BadParameter(
-            f"{sum(counts)} agents altogether are more than the {MOST_AGENTS} that an embedded "
-            "Mesos can have",
+            f"{sum(counts)} agents in total exceed the maximum of {MOST_AGENTS} for an "
+            "embedded Mesos",
             param_hint="--agents",
         )
     try:

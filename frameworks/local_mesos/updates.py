@@ -1,7 +1,7 @@
 """Status updates: one at a time for each task, sent again until acknowledged.
 
 This module combines three parts of Mesos: the agents' task status update manager, the master's
-handling of forwarded updates, and the master's own updates, which are sent once.
+handling of forwarded updates, and the master's own updates. The master sends its own updates once.
 """
 
 import uuid

@@ -60,12 +60,12 @@ def test_a_small_difference_is_no_violation_where_measures_are_rounded(tmp_path:
 @pytest.mark.parametrize(
     ("source", "complaint"),
     [
-        (LINE, "ranks by lines in time"),
+        (LINE, "has priorities that change over time"),
         (key("return float(account.turn)", more="    queues = True\n"), "no divisible optimum"),
         (key("return 1 + account.share"), r"do not begin at 0 .* 0: 1, 1: "),
         (key("return max(account.share - account.entitlement, 0.0)"), "no divisible optimum"),
         (key("return 1 / 0"), "'mine' failed, .*: ZeroDivisionError"),
-        (key("return 0.0", more="    per_machine = True\n"), "each machine apart"),
+        (key("return 0.0", more="    per_machine = True\n"), "each machine separately"),
     ],
 )
 def test_a_policy_that_has_no_such_measure_is_told_why(

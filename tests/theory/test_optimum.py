@@ -274,7 +274,7 @@ def test_a_problem_that_cannot_be_is_refused_by_the_place_of_its_fault(
 def test_per_machine_drf_refuses_limits_and_cmmf_users_that_need_nothing_of_it() -> None:
     with pytest.raises(ValueError, match=r"'u'.*leave out 'tasks'"):
         shared("per-machine-drf", TWO, user("u", cpu(1, 1), tasks=1))
-    with pytest.raises(ValueError, match="cmmf shares 'cpu', and 'u' needs none"):
+    with pytest.raises(ValueError, match="cmmf shares 'cpu', and 'u' does not need this"):
         shared("cmmf", TWO, user("u", cpu(0, 1)))
 
 

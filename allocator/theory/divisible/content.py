@@ -19,7 +19,7 @@ from allocator.complaints import complaints
 
 
 def _exactly(value: object) -> Fraction:
-    """Convert a number to the fraction that it was written as: 0.1 is one tenth."""
+    """Convert a number to the exact fraction of its decimal notation: 0.1 is one tenth."""
     if isinstance(value, bool) or not isinstance(value, int | float | Decimal | Fraction):
         raise ValueError(f"{value!r} is not a number")  # noqa: TRY004 - what pydantic expects
     if isinstance(value, float | Decimal) and not math.isfinite(value):

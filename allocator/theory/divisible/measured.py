@@ -41,13 +41,16 @@ def measured(policy: Policy) -> DivisiblePolicy:
     """
     if policy.queues:
         raise ValueError(
-            f"policy {policy.name!r} has no divisible optimum: it goes by who came first"
+            f"policy {policy.name!r} has no divisible optimum: it ranks users by arrival"
         )
     if policy.per_machine:
-        raise ValueError(f"policy {policy.name!r} ranks each machine apart, and has no measure")
+        raise ValueError(
+            f"policy {policy.name!r} ranks users on each machine separately, so it has no measure"
+        )
     if not isinstance(policy, KeyPolicy | Sdrf):
         raise ValueError(  # noqa: TRY004 - one of several reasons why a policy is unsuitable
-            f"policy {policy.name!r} ranks by lines in time, and has no optimum at an instant; "
+            f"policy {policy.name!r} has priorities that change over time, so it has no "
+            "optimum at an instant; "
             "'longshare simulate' shows what it does"
         )
 

@@ -83,8 +83,8 @@ def cmmf(resource: str | None = None) -> DivisiblePolicy:
         amount = user.demand.get(shared)
         if not amount:
             raise ValueError(
-                f"cmmf shares {shared!r}, and {user.name!r} needs none of it; choose a resource "
-                "that everybody needs"
+                f"cmmf shares {shared!r}, and {user.name!r} does not need this resource; "
+                "choose a resource that every user needs"
             )
         return amount / problem.capacity[shared]
 
@@ -124,8 +124,8 @@ def optimum(
     """Share machines among users as a policy would if tasks could be divided arbitrarily.
 
     The solver merges machines with the same resources and the same allowed users. It also merges
-    users that differ only in their names. A user whose tasks fit on no machine that it may use gets
-    nothing.
+    users that differ only in their names. A user gets nothing if its tasks fit on none of its
+    allowed machines.
 
     Raises:
         ValueError: The policy is not defined for this problem.
@@ -165,7 +165,7 @@ class _Place:
         return user.name in self.users and user.fit(self.machines[0]) > 0
 
     def takes(self, user: ProblemUser, count: int) -> dict[str, Fraction]:
-        """Return the fraction of each resource of `count` such machines that one task needs."""
+        """Return the demand of one task as a fraction of each resource of `count` such machines."""
         available = self.machines[0].resources
         return {
             name: amount / (available[name] * count)

@@ -65,7 +65,9 @@ class Problem(FileModel):
         for table, entries in (("machines", self.machines), ("users", self.users)):
             for name, count in Counter(entry.name for entry in entries).items():
                 if count > 1:
-                    raise ValueError(f"{table}: {count} have the name {name!r}; one may")
+                    raise ValueError(
+                        f"{table}: {count} have the name {name!r}; names must be unique"
+                    )
         machines = [machine.name for machine in self.machines]
         known = set(machines)
         for index, user in enumerate(self.users):

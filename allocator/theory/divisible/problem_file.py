@@ -50,5 +50,5 @@ def _number(value: Fraction) -> Number:
         return int(value)
     decimal = Decimal(value.numerator) / Decimal(value.denominator)
     if Fraction(decimal) != value:
-        raise ValueError(f"{value} has no end as a decimal")
+        raise ValueError(f"{value} has no finite decimal representation")
     return decimal

@@ -18,7 +18,7 @@ Plan: TypeAlias = tuple[Vector, ...]
 
 def _at_most_one(value: Fraction) -> Fraction:
     if value > 1:
-        raise ValueError(f"{float(value)} is more than 1, which is all there is")
+        raise ValueError(f"{float(value)} is more than 1, the whole capacity")
     return value
 
 
@@ -65,7 +65,7 @@ class Game(FileModel):
     def _consistent(self) -> Self:
         for name, count in Counter(user.name for user in self.users).items():
             if count > 1:
-                raise ValueError(f"users: {count} have the name {name!r}; one may")
+                raise ValueError(f"users: {count} have the name {name!r}; names must be unique")
         stages = len(self.users[0].needs)
         for index, user in enumerate(self.users):
             for table in ("needs", "claims"):

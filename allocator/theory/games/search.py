@@ -29,10 +29,10 @@ _ZERO = Fraction(0)
 _KNOWN = (like_proposition_3, like_a_long_absence)
 """Known games, used as the first starting points of a climb."""
 _DRAWN = 30
-"""Number of drawn games in which a climb looks for a lie that pays, before it starts from one that
-does not."""
+"""Number of drawn games in which a climb looks for a profitable lie, before it starts from an
+unprofitable lie."""
 _SILENT = 300
-"""Number of drawn games in which a climb tries one lie: to stay away in all stages but the last."""
+"""Number of drawn games in which a climb tries one lie: to claim nothing before the last stage."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,7 +175,7 @@ def climb(
         if best is None or current.promise > best.promise:
             best = current
     if best is None:
-        raise ValueError(f"restarts is {restarts}; a climb needs one at least")
+        raise ValueError(f"restarts is {restarts}; a climb needs at least one")
     return best
 
 

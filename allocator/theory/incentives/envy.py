@@ -29,9 +29,10 @@ def envy(profile: Profile) -> Envy | None:
     Theorem 4.8 and Corollary 4.9 of the incentives paper state that envy never occurs. After every
     epoch, user i values its own allocations at least as much as wᵢ / wⱼ times the allocations of j.
 
-    The value of an allocation in an epoch is the minimum of amount / aᵢq over the resources q that
-    i needs, and at most the demand of i. The theorem assumes that the largest ratio of each user is
-    1. Without this assumption units of allocation differ between users, and a user may envy.
+    In an epoch, the value of an allocation to i is the minimum of amount / aᵢq over the resources q
+    with aᵢq > 0, and at most the demand of i. The theorem assumes that the largest ratio of each
+    user is 1. Without this assumption units of allocation differ between users, and a user may
+    envy.
     """
     allocated = play(profile, {})
     for user in profile.users:

@@ -53,7 +53,7 @@ class Profile(FileModel):
     def _consistent(self) -> Self:
         for name, count in Counter(user.name for user in self.users).items():
             if count > 1:
-                raise ValueError(f"users: {count} have the name {name!r}; one may")
+                raise ValueError(f"users: {count} have the name {name!r}; names must be unique")
         known = {user.name for user in self.users}
         for index, epoch in enumerate(self.epochs):
             for table in ("demands", "ratios"):

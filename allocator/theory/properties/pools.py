@@ -1,4 +1,4 @@
-"""Tasks that users run in pools of their own, and the weights that follow from these tasks.
+"""Tasks of users in their own pools, and the weights derived from these tasks.
 
 The weight is kᵢ / hᵢ for a user that runs kᵢ tasks in its pool (TSF paper, Theorem 1). For CDRF it
 is kᵢ / gᵢ, by the TSF paper's Theorem 15. If all users have an equal part of every machine and may

@@ -124,7 +124,7 @@ def _violation(policy: DivisiblePolicy, wanted: Property, case: Case) -> Violati
     if abs(violation.instead - violation.has) <= _ERROR_FACTOR * policy.coarse * max(
         violation.has, violation.instead
     ):
-        raise UndecidedError("the violation is no larger than what rounding may have made")
+        raise UndecidedError("the violation may be caused by rounding")
     return violation
 
 

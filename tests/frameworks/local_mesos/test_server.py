@@ -219,7 +219,7 @@ def test_kinds_of_agents_must_be_complete() -> None:
     with command("--agents=2", "--agents=1") as process:
         _, errors = process.communicate()
     assert process.returncode == 2
-    assert "2 numbers of agents, 1 kinds of" in errors
+    assert "2 --agents, 1 --resources" in errors
 
 
 @pytest.mark.parametrize("numbers", [["3000000"], ["60000", "60000"]])
