@@ -25,7 +25,7 @@ REFUSAL_PAUSE = 1.0
 """Minimum real time in seconds between the ends of two rejected subscriptions."""
 _LARGEST_BODY = 64 * 2**20
 _WITHOUT_PART = {v1.Call.UNKNOWN, v1.Call.TEARDOWN, v1.Call.REVIVE, v1.Call.SUPPRESS}
-"""Types of calls that have no message field of their own."""
+"""Types of calls that need no message field of their own."""
 
 
 class Stream:
