@@ -27,7 +27,13 @@ class DeclaredUser:
 
 @dataclass(frozen=True, slots=True)
 class EngineSettings:
-    """The policy, the kind of users, and all other parameters of the engine's decisions."""
+    """The policy, the kind of users, and all other parameters of the engine's decisions.
+
+    Some rules have changed since 1.0. Their defaults here are the former rules, because an event
+    log without the setting was recorded under them. `allocator.service.config` sets the present
+    rules: `whole_from`, `exact_ties`, `counts_for`, `roles_leave_room`, `hold_by_turns` and
+    `shared_volumes_once`. All other defaults hold for the configuration, too.
+    """
 
     policy: Policy
     user_key: UserKey = "role"

@@ -4,6 +4,7 @@ import math
 import os
 import stat
 import tomllib
+from dataclasses import fields
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self, TypeVar
 from urllib.parse import urlsplit
@@ -37,6 +38,9 @@ DEFAULT_POLICY: dict[str, Any] = {"name": "sdrf", "half_life": "1h"}
 mistake."""
 
 
+_ENGINE: dict[str, Any] = {setting.name: setting.default for setting in fields(EngineSettings)}
+_DECLARED: dict[str, Any] = {setting.name: setting.default for setting in fields(DeclaredUser)}
+"""Defaults of the engine, so that each default has one source."""
 _CONFORMANCE_TRIALS = 25
 """Trials of each conformance check that an external policy must pass before the service starts."""
 _Read = TypeVar("_Read", bound=BaseModel)
@@ -150,12 +154,12 @@ class UserSection(_Section):
 
     name: Annotated[str, Field(min_length=1)]
     """Name of the user, as defined by `users.key`: for example a role."""
-    weight: Annotated[float, Field(ge=LEAST_WEIGHT, le=LARGEST_WEIGHT)] = 1.0
+    weight: Annotated[float, Field(ge=LEAST_WEIGHT, le=LARGEST_WEIGHT)] = _DECLARED["weight"]
     """Weight of the user. A user's entitlement is its weight divided by the sum of all known
     users' weights."""
     commitment: (
         Annotated[float, Field(ge=0, le=1)] | dict[str, Annotated[float, Field(ge=0, le=1)]]
-    ) = 0.0
+    ) = _DECLARED["commitment"]
     """Initial commitment, as a fraction of the cluster between 0 and 1: for every resource, or
     by resource as in `{ cpus = 0.5 }`."""
 
@@ -163,9 +167,9 @@ class UserSection(_Section):
 class UsersSection(_Section):
     """`[users]`: the meaning of a user, and the users known from the start."""
 
-    key: UserKey = "role"
+    key: UserKey = _ENGINE["user_key"]
     """Property of a framework that identifies its user."""
-    forget_after: Annotated[float, Field(gt=0, le=_LARGEST_NUMBER)] = 86400.0
+    forget_after: Annotated[float, Field(gt=0, le=_LARGEST_NUMBER)] = _ENGINE["forget_after"]
     """Seconds without frameworks and commitments after which an undeclared user is forgotten."""
     counts_for: Annotated[float, Field(ge=1)] = 4.0
     """Maximum weight of a user in the sum of weights, as a multiple of its use, if no operator
@@ -187,7 +191,7 @@ class UsersSection(_Section):
 class OffersSection(_Section):
     """`[offers]`: when resources are offered, and in which amounts."""
 
-    allocation: Literal["event", "batch"] = "event"
+    allocation: Literal["event", "batch"] = _ENGINE["allocation"]
     """When recovered resources are offered: with the event, or once per allocation interval as
     in stock Mesos."""
     demands: dict[str, str] = {}
@@ -199,13 +203,13 @@ class OffersSection(_Section):
     agent. Either way a framework gets as many tasks, but bulk allocation makes fewer offers and
     takes less time. With several task shapes or placement constraints the numbers of tasks are
     approximately equal. 0: agents are always shared."""
-    hold_for: Holding = "off"
+    hold_for: Holding = _ENGINE["hold_for"]
     """Number of frameworks for which agents may be held at the same time: none, one, or all. An
     agent is held for a framework whose task fits on no agent now, but would fit on this agent if
     it were empty."""
-    longest_hold: Annotated[float, Field(gt=0, le=86400.0)] = 600.0
+    longest_hold: Annotated[float, Field(gt=0, le=86400.0)] = _ENGINE["longest_hold"]
     """Maximum duration of a hold on an agent, in seconds."""
-    learn_demands: bool = False
+    learn_demands: bool = _ENGINE["learn_demands"]
     """Whether to derive a framework's task demand from the resources that it keeps of its
     offers, if neither the framework nor `demands` states it."""
 
