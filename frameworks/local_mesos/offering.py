@@ -1,6 +1,6 @@
 """Offers: the allocator's decisions, checked before they are sent to schedulers.
 
-The checks are those of `mesos-allocator.md` §5.4, which the module in a real master must make too.
+The checks are those of docs/mesos-semantics.md, §5.4. The module in a real master makes them too.
 A Mesos master trusts its allocator, and some invalid decisions would crash it.
 """
 
