@@ -3,10 +3,12 @@
 import asyncio
 import time
 from itertools import pairwise
+from types import SimpleNamespace
 
 import pytest
 
 from allocator.cluster.cooperative import Cooperative
+from allocator.service.loop import engine_lock
 from allocator.service.loop.cooperative import spread
 from allocator.service.loop.engine_lock import BUDGET, EngineLock
 
@@ -32,21 +34,35 @@ class Engine:
         return name
 
 
-def test_others_are_heard_while_a_long_message_is_applied() -> None:
-    engine, turn = Engine(), EngineLock()
-    heard: list[float] = []
+def test_other_tasks_run_after_each_budget_of_a_long_message(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The clock counts the message's steps, so the gaps between turns are exact on any machine."""
+    lock = EngineLock()
+    budget, budgets = 8, 20
+    steps = 0
+    monkeypatch.setattr(engine_lock, "BUDGET", budget)
+    monkeypatch.setattr(engine_lock, "time", SimpleNamespace(perf_counter=lambda: steps))
+    turns = [steps]
+
+    def long_message() -> Cooperative[None]:
+        nonlocal steps
+        for _ in range(budget * budgets):
+            steps += 1
+            yield
 
     async def watchdog() -> None:
-        while not engine.done:
-            heard.append(time.perf_counter())
+        while steps < budget * budgets:
+            turns.append(steps)
             await asyncio.sleep(0)
+        turns.append(steps)
 
     async def main() -> None:
-        await asyncio.gather(turn.run(lambda: engine.applying("long", 20)), watchdog())
+        await asyncio.gather(lock.run(long_message), watchdog())
 
     asyncio.run(main())
-    assert len(heard) > 10
-    assert len(list(pairwise(heard))) > 9
+    assert turns[-1] == budget * budgets
+    assert max(after - before for before, after in pairwise(turns)) == budget
 
 
 def test_who_looks_at_the_engine_never_sees_half_a_message() -> None:
