@@ -2,6 +2,7 @@
 
 import doctest
 import math
+from fractions import Fraction
 
 import pytest
 from hypothesis import given
@@ -27,9 +28,26 @@ def test_doubles_are_rounded_half_away_from_zero(value: float, milli: int) -> No
     assert to_milli(value) == milli
 
 
-def test_rounding_does_not_stumble_over_the_largest_double_below_a_half() -> None:
+def thousandths(value: float) -> int:
+    """Round the double nearest to 1,000 · value half away from zero, in exact fractions."""
+    scaled = Fraction(float(abs(Fraction(value)) * 1000))
+    rounded = math.floor(scaled + Fraction(1, 2))
+    return rounded if value >= 0 else -rounded
+
+
+def test_rounding_is_exact_where_adding_a_half_in_doubles_is_not() -> None:
+    """The sum 2^52 + 1.5 has no double of its own, so a naive rounding adds one too many."""
+    largest_odd = 2**52 + 1
+    assert math.floor(largest_odd + 0.5) == largest_odd + 1, "the naive rounding"
+    assert to_milli(largest_odd / 1000) == thousandths(largest_odd / 1000) == largest_odd
     below_half = math.nextafter(0.5, 0.0) / 1000
-    assert to_milli(below_half) == (1 if below_half * 1000.0 >= 0.5 else 0) == 0
+    assert Fraction(below_half) * 1000 < Fraction(1, 2)
+    assert to_milli(below_half) == thousandths(below_half) == 0
+
+
+@given(st.floats(-1e9, 1e9) | st.integers(-(10**9), 10**9).map(lambda half: (half + 0.5) / 1000))
+def test_doubles_are_rounded_as_exact_fractions_are(value: float) -> None:
+    assert to_milli(value) == thousandths(value)
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf, 1e306, -1e17])
