@@ -8,13 +8,13 @@ from allocator.cluster.agents.agent import Agent
 from allocator.cluster.allocation import Allocator
 from allocator.cluster.cooperative import Cooperative
 from allocator.cluster.frameworks.framework import Client
-from allocator.cluster.quota import Headroom
 from allocator.cluster.resources import NOTHING, Resources
 from allocator.cluster.state import Cluster
 from allocator.cluster.users import User, Users
 from allocator.contract import allocator_pb2 as contract
 from allocator.fairness.pool import Pool
 from allocator.fairness.quantities import Quantities
+from tests.cluster.quota_reference import QuotaReference
 from tests.fairness.reference import after_gifts, priority_in
 
 
@@ -90,11 +90,10 @@ class OneByOne(Allocator):
         ]
         self._shared: dict[str, Resources] = {}
         self._made: dict[str, dict[tuple[str, str], Resources]] = {}
-        self._headroom = Headroom({}, {}, Quantities())
+        self._quota = QuotaReference(self._quotas.items(), self._ledger.agents.values())
         self._at_first = AtFirst()
         self._at_first.note(self._ledger.clients.users, self._ledger.clients.users.root)
         if self._quotas:
-            self._headroom = self._quotas.headroom()
             for agent in open_agents:
                 done: set[Client] = set()
                 while agent.available and self._guarantee(agent, done):
@@ -125,35 +124,13 @@ class OneByOne(Allocator):
             usable = self._usable(agent, client)
             if usable is None:
                 continue
-            towards, give = self._guaranteed_part(client.role, usable)
-            if not give:
+            give, towards = self._quota.guarantee(client.role, usable)
+            if not give or not self._wanted(agent, client, give):
                 continue
-            if not self._wanted(agent, client, give):
-                continue
-            self._headroom.allocate_guarantee(client.role, towards.scalars, give.plain.scalars)
+            self._quota.book_guarantee(client.role, give, towards)
             self._give(agent, client, give)
             return True
         return False
-
-    def _guaranteed_part(self, role: str, usable: Resources) -> tuple[Resources, Resources]:
-        headroom, plain = self._headroom, usable.plain
-        towards = plain.shrunk(headroom.missing(role))
-        if headroom.divisible:
-            if not towards:
-                return NOTHING, NOTHING
-            scalars = plain.where(lambda kind: kind.scalar)
-            special = usable.where(
-                lambda kind: kind.reservation == role or not kind.scalar or kind.revocable
-            )
-            more = headroom.within(role, scalars - towards, besides=towards)
-            return towards, special + towards + more
-        reserved = usable.where(lambda kind: kind.reservation == role and not kind.revocable)
-        if not reserved and not towards:
-            return NOTHING, NOTHING
-        guaranteed = headroom.quotas[role].guarantees
-        others = plain.where(lambda kind: kind.name not in guaranteed)
-        company = others.shrunk(headroom.spare()) + plain.where(lambda kind: not kind.scalar)
-        return towards, reserved + towards + company
 
     def _share(self, agent: Agent) -> None:
         blocked = {
@@ -174,7 +151,7 @@ class OneByOne(Allocator):
         for client in self._order(agent):
             if client in out or client in done:
                 continue
-            if client.role in self._quotas and not self._headroom.divisible:
+            if client.role in self._quotas and self._quota.guarantee_is_limit:
                 continue
             usable = self._usable(agent, client)
             demand = self._ledger.task(client)
@@ -183,31 +160,22 @@ class OneByOne(Allocator):
                 if client not in tasks:
                     task = self._first(agent, client, usable, demand)
                 if task:
-                    self._headroom.allocate(client.role, task.plain.scalars)
+                    self._quota.book(client.role, task)
                     tasks[client] = tasks.get(client, NOTHING) + task
                     self._book(agent, client, task)
                     return True
             done.add(client)
             if usable is not None and demand is None:
-                give = self._within_quota(client.role, usable)
+                give = self._quota.admitted(client.role, usable)
                 if give and self._wanted(agent, client, give):
                     self._give(agent, client, give)
-                    if self._quotas:
-                        self._headroom.allocate(client.role, give.plain.scalars)
+                    self._quota.book(client.role, give)
                     return True
         return False
 
-    def _within_quota(self, role: str, usable: Resources) -> Resources:
-        if not self._quotas or self._headroom.admits(role, usable.plain.scalars):
-            return usable
-        special = usable.where(lambda kind: not (kind.plain and kind.scalar))
-        if not self._headroom.divisible:
-            return special
-        return special + self._headroom.within(role, usable.plain.where(lambda kind: kind.scalar))
-
     def _task(self, role: str, usable: Resources, demand: Quantities) -> Resources | None:
         task = usable.plain.taken(demand)
-        if task is not None and self._quotas and not self._headroom.admits(role, task.scalars):
+        if task is not None and not self._quota.admits(role, task):
             return None
         return task
 
@@ -218,7 +186,7 @@ class OneByOne(Allocator):
         give = usable.where(lambda kind: not kind.plain)
         while task := self._task(client.role, usable, demand):
             give, usable = give + task, usable - task
-            if not self._quotas or self._headroom.admits(client.role, give.plain.scalars):
+            if self._quota.admits(client.role, give):
                 if self._wanted(agent, client, give):
                     return give
             else:

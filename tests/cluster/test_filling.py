@@ -1,6 +1,6 @@
 """Progressive filling against giving one task after the other: the same offers, to the last tie."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from random import Random
 from typing import TypeAlias
@@ -9,6 +9,7 @@ from unittest.mock import patch
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from typing_extensions import override
 
 from allocator.cluster.engine import Engine
 from allocator.cluster.input.limits import Limits
@@ -117,17 +118,7 @@ class World:
             agents=[self._agent(name, text) for name, text in self.agents[: len(self.agents) // 2]],
             frameworks=[self._framework(*each) for each in self.frameworks],
         )
-        if self.quotas == "limited":
-            for role in ("a", "d"):
-                quota = snapshot.limited_quotas.add(role=role)
-                quota.guarantees.amounts["cpus"] = 1.5
-                quota.limits.amounts.update({"cpus": 2.5, "disk": 0.0})
-        if self.quotas == "capped":
-            info = mesos.QuotaInfo(role="a")
-            info.guarantee.extend(
-                mesos.Resource.FromString(data) for data in resources("cpus:3;mem:600")
-            )
-            snapshot.quotas.add(role="a", info=info.SerializeToString())
+        self.set_quotas(snapshot)
         sequence, now = 0, START_NS
         open_: list[Held] = []
         held: list[Held] = []
@@ -162,6 +153,13 @@ class World:
             event().tick.SetInParent()
             decisions = engine.apply(events)
 
+    def set_quotas(self, snapshot: contract.Snapshot) -> None:
+        if self.quotas == "limited":
+            for role in ("a", "d"):
+                limit_role(snapshot, role, {"cpus": 1.5}, {"cpus": 2.5, "disk": 0.0})
+        if self.quotas == "capped":
+            guarantee(snapshot, "a", {"cpus": 3, "mem": 600})
+
     def _taken(self, offers: list[Held]) -> list[Held]:
         """Take some out, in any order."""
         self.random.shuffle(offers)
@@ -192,6 +190,55 @@ class World:
         return contract.AddFramework(framework_id=name, info=info.SerializeToString(), active=True)
 
 
+class QuotaWorld(World):
+    """A world in which several roles have quotas, and frameworks take whole offers."""
+
+    def __init__(self, seed: int, steps: int) -> None:
+        super().__init__(seed, steps)
+        random = self.random
+        self.quotas = random.choice(["capped", "limited"])
+        self.frameworks = [
+            (f"f{number}", random.choice(["a", "b", "d", "d/e", "k"]), random.choice(DEMANDS[:3]))
+            for number in range(random.randrange(2, 7))
+        ]
+        self.agents = [
+            (f"s{number}", random.choice(AGENTS)) for number in range(random.randrange(2, 6))
+        ]
+        self.roles = random.sample(["a", "b", "d", "k"], random.randrange(1, 4))
+
+    @override
+    def set_quotas(self, snapshot: contract.Snapshot) -> None:
+        for role in self.roles:
+            guaranteed, most = self._amounts([0.5, 1, 3, 9]), self._amounts([1, 4, 20])
+            if self.quotas == "capped":
+                guarantee(snapshot, role, guaranteed or {"cpus": 2})
+            else:
+                limit_role(snapshot, role, guaranteed, most)
+
+    def _amounts(self, sizes: list[float]) -> dict[str, float]:
+        units = {"cpus": 1, "mem": 400, "disk": 15}
+        names = self.random.sample(list(units), self.random.randrange(4))
+        return {name: self.random.choice(sizes) * units[name] for name in names}
+
+
+def guarantee(snapshot: contract.Snapshot, role: str, amounts: Mapping[str, float]) -> None:
+    info = mesos.QuotaInfo(role=role)
+    text = ";".join(f"{name}:{amount}" for name, amount in amounts.items())
+    info.guarantee.extend(mesos.Resource.FromString(data) for data in resources(text))
+    snapshot.quotas.add(role=role, info=info.SerializeToString())
+
+
+def limit_role(
+    snapshot: contract.Snapshot,
+    role: str,
+    guarantees: Mapping[str, float],
+    limits: Mapping[str, float],
+) -> None:
+    quota = snapshot.limited_quotas.add(role=role)
+    quota.guarantees.amounts.update(guarantees)
+    quota.limits.amounts.update(limits)
+
+
 def give_back(
     call: contract.RecoverResources,
     framework: str,
@@ -210,7 +257,10 @@ def _has_ports(data: bytes) -> bool:
 
 
 def told(decisions: contract.Decisions) -> str:
-    """Return decisions in words; of ports, how many: at once they lie side by side."""
+    """Return decisions in words, each offer's resources sorted, and ports as their number.
+
+    Ports that are allocated at once lie side by side.
+    """
     told = contract.Decisions()
     told.CopyFrom(decisions)
     for offers in told.offers:
@@ -220,6 +270,7 @@ def told(decisions: contract.Decisions) -> str:
                 ports = sum(each.end - each.begin + 1 for each in resource.ranges.range)
                 del resource.ranges.range[:]
                 offer.resources[number] = resource.SerializeToString() + b"%d" % ports
+            offer.resources[:] = sorted(offer.resources)
     return str(told)
 
 
@@ -229,10 +280,10 @@ def one_by_one() -> Iterator[None]:
         yield
 
 
-def check(seed: int, steps: int) -> None:
-    at_once = list(World(seed, steps).play())
+def check(seed: int, steps: int, world: type[World] = World) -> None:
+    at_once = list(world(seed, steps).play())
     with one_by_one():
-        plain = list(World(seed, steps).play())
+        plain = list(world(seed, steps).play())
     for mine, theirs in zip(at_once, plain, strict=True):
         assert told(mine[1]) == told(theirs[1])
         assert mine[0] == theirs[0]
@@ -247,6 +298,12 @@ def test_what_is_given_at_once_is_what_is_given_one_by_one(seed: int) -> None:
 @pytest.mark.parametrize("seed", [10, 18, 29, 53, 55, 174])
 def test_so_it_is_in_worlds_that_tell_of_what_others_do_not(seed: int) -> None:
     check(seed, steps=6)
+
+
+@pytest.mark.parametrize("seeds", [range(first, first + 20) for first in (0, 20, 40)], ids=str)
+def test_quota_guarantees_limits_and_headroom_are_those_of_the_reference(seeds: range) -> None:
+    for seed in seeds:
+        check(seed, steps=4, world=QuotaWorld)
 
 
 @pytest.mark.slow
