@@ -262,3 +262,21 @@ def framework_info(
     for name, value in fields.items():
         setattr(info, name, value)
     return info.SerializeToString()
+
+
+def mirrored(
+    master: MasterSide, *offers: Offered, sequence: int | None = None
+) -> contract.Snapshot:
+    """Return the snapshot of a master with one agent, one framework, and outstanding offers."""
+    used = {offer.framework: list(offer.messages) for offer in offers}
+    master.sequence = master.sequence if sequence is None else sequence
+    return contract.Snapshot(
+        sequence=master.sequence,
+        time_ns=master.now_ns,
+        agents=[agent_call("s1", "cpus:2;mem:1024", used)],
+        frameworks=[
+            contract.AddFramework(
+                framework_id="good", info=framework_info("good", "a"), active=True
+            )
+        ],
+    )

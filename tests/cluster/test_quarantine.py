@@ -1,7 +1,6 @@
 """Whatever one framework says costs that one alone, until it says something acceptable."""
 
 import math
-import re
 from collections.abc import Callable
 
 import pytest
@@ -21,9 +20,9 @@ from tests.cluster.conformance.quota_side import agent_info
 from tests.cluster.master_side import (
     START_NS,
     MasterSide,
-    Offered,
     agent_call,
     framework_info,
+    mirrored,
     resource,
     resources,
 )
@@ -450,97 +449,6 @@ def test_contradictions_ask_for_one_snapshot_in_a_minute_and_are_passed_over_mea
     assert [each[:2] for each in master.engine.set_aside()] == [("agent", "nobody")]
     master.tick(60.0)
     assert master.engine.divergence() is not None
-
-
-def mirrored(
-    master: MasterSide, *offers: Offered, sequence: int | None = None
-) -> contract.Snapshot:
-    """Return what a master knows that has one agent, one framework, and these offers out."""
-    used = {offer.framework: list(offer.messages) for offer in offers}
-    master.sequence = master.sequence if sequence is None else sequence
-    return contract.Snapshot(
-        sequence=master.sequence,
-        time_ns=master.now_ns,
-        agents=[agent_call("s1", "cpus:2;mem:1024", used)],
-        frameworks=[
-            contract.AddFramework(
-                framework_id="good", info=framework_info("good", "a"), active=True
-            )
-        ],
-    )
-
-
-def declined_for_an_hour() -> tuple[MasterSide, Offered]:
-    master = MasterSide()
-    master.add_framework("good", "a")
-    [offer] = master.add_agent("s1", "cpus:2;mem:1024")
-    assert master.recover(offer, refuse_seconds=3600) == []
-    return master, offer
-
-
-def test_a_snapshot_keeps_the_filters_of_those_who_have_nothing_to_do_with_it() -> None:
-    master, _offer = declined_for_an_hour()
-    with pytest.raises(InvalidEvent):
-        master.send(contract.RemoveAgent(agent_id="nobody"))
-    assert master.restore(mirrored(master, sequence=master.sequence + 1)) == []
-    assert master.engine.filters == 1
-    assert master.tick() == []
-    assert len(master.tick(3600)) == 1
-
-
-@pytest.mark.parametrize(
-    "meanwhile",
-    [
-        contract.ReviveOffers(framework_id="good"),
-        contract.ReviveOffers(framework_id="good", roles=["a"]),
-        contract.DeactivateFramework(framework_id="good"),
-        contract.UpdateFramework(framework_id="good", info=framework_info("good", "a")),
-        contract.UpdateAgent(agent_id="s1", info=agent_info("s1")),
-    ],
-    ids=lambda call: type(call).__name__,
-)
-def test_what_ends_a_filter_while_a_snapshot_is_under_way_ends_it(meanwhile: object) -> None:
-    master, _offer = declined_for_an_hour()
-    with pytest.raises(InvalidEvent):
-        master.send(contract.RemoveAgent(agent_id="nobody"))
-    name = re.sub(r"(?<!^)(?=[A-Z])", "_", type(meanwhile).__name__).lower()
-    event = contract.Event(sequence=master.sequence + 2, time_ns=master.now_ns)
-    getattr(event, name).CopyFrom(meanwhile)
-    master.engine.unheard([event])
-    assert len(master.restore(mirrored(master, sequence=master.sequence + 2))) == 1
-
-
-def test_the_revival_of_another_role_meanwhile_does_not_end_it() -> None:
-    master, _offer = declined_for_an_hour()
-    with pytest.raises(InvalidEvent):
-        master.send(contract.RemoveAgent(agent_id="nobody"))
-    event = contract.Event(sequence=master.sequence + 2, time_ns=master.now_ns)
-    event.revive_offers.CopyFrom(contract.ReviveOffers(framework_id="good", roles=["b"]))
-    master.engine.unheard([event])
-    assert master.restore(mirrored(master, sequence=master.sequence + 2)) == []
-
-
-def test_filters_are_not_kept_over_events_that_nobody_heard() -> None:
-    master, _offer = declined_for_an_hour()
-    with pytest.raises(InvalidEvent):
-        master.send(contract.RemoveAgent(agent_id="nobody"))
-    assert len(master.restore(mirrored(master, sequence=master.sequence + 2))) == 1
-
-
-def test_what_is_refused_while_a_snapshot_is_under_way_is_not_offered_again() -> None:
-    master = MasterSide()
-    master.add_framework("good", "a")
-    [offer] = master.add_agent("s1", "cpus:2;mem:1024")
-    with pytest.raises(InvalidEvent):
-        master.send(contract.RemoveAgent(agent_id="nobody"))
-    event = contract.Event(sequence=master.sequence + 2, time_ns=master.now_ns)
-    event.recover_resources.framework_id = "good"
-    event.recover_resources.agent_id = "s1"
-    event.recover_resources.resources.extend(offer.messages)
-    event.recover_resources.filters = mesos.Filters(refuse_seconds=3600).SerializeToString()
-    master.engine.unheard([event])
-    assert master.restore(mirrored(master, sequence=master.sequence + 2)) == []
-    assert len(master.tick(3600)) == 1
 
 
 def test_a_part_of_a_snapshot_that_contradicts_another_costs_itself_alone() -> None:
