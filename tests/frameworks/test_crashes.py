@@ -20,7 +20,7 @@ from allocator.fairness.commitment import decayed, overuse, time_constant
 from allocator.service.store.sqlite import SqliteStore
 from frameworks.harness.observer import Observer
 from frameworks.harness.processes import Children
-from tests.frameworks.test_whole_system import address_of
+from tests.frameworks.test_end_to_end import address_of
 from tests.service.served import Service, service, wait_for
 from tests.service.show.test_metrics import scrape
 

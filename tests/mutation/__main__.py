@@ -35,7 +35,7 @@ TESTS = (
     "tests/cluster",
     "tests/conformance",
     "tests/plugins",
-    "tests/service/record/test_former_logs.py",
+    "tests/service/record/test_replay_of_old_logs.py",
 )
 
 

@@ -5,10 +5,10 @@ Rows 1-40
 
 | rows | module |
 |---|---|
-| 1-6 (UnreservedDRF … SameShareFairness), 20, 21 | `test_fair_order` |
-| 7-13 (OfferFilter … RemoveFilters) | `test_refusing` |
-| 14-19, 22, 28-34, 38, 40 (what may be offered to whom) | `test_what_is_offered` |
-| 23-27, 35-37, 39 (resources that become others, more or less) | `test_changing_resources` |
+| 1-6 (UnreservedDRF … SameShareFairness), 20, 21 | `test_sorter` |
+| 7-13 (OfferFilter … RemoveFilters) | `test_offer_filters` |
+| 14-19, 22, 28-34, 38, 40 (what may be offered to whom) | `test_eligibility` |
+| 23-27, 35-37, 39 (resources that become others, more or less) | `test_resource_changes` |
 
 Rows 41-60
 ==========
@@ -53,7 +53,7 @@ Ours are in `test_lifecycle` unless a module is given.
 
 | behaviour | ours |
 |---|---|
-| `Recover`: hold-off of 80 %, 10 min, no agents, `Resume` during it | `test_recovery` |
+| `Recover`: hold-off of 80 %, 10 min, no agents, `Resume` during it | `test_failover_recovery` |
 | `RemoveAgent`, then a late `RecoverResources` | an_agent_that_goes_frees_all_... |
 | the same agent's id again | an_agent_that_comes_back_..., ..._in_one_message_... |
 | `UpdateFramework` while inactive | a_framework_that_is_updated_while_inactive_... |
@@ -61,7 +61,7 @@ Ours are in `test_lifecycle` unless a module is given.
 | an inverse offer outstanding after a deactivation | ..._deactivated_while_... |
 | over-release | giving_back_more_than_is_held_... |
 | `UpdateAvailable` against an offer on its way | an_operation_fails_when_... |
-| a snapshot against the full log of calls | `test_resynchronisation` |
+| a snapshot against the full log of calls | `test_resync` |
 
 What its sorter's tests claim (`sorter_tests.cpp`), and `NestedRoleDRF`, is in `test_role_tree`.
 """

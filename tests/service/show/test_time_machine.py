@@ -17,7 +17,7 @@ from allocator.service.show.filming import span
 from tests.film.reading import film_of, grid_of, lines_of, times_of
 from tests.service.browser import Browser, browsing, chromedriver
 from tests.service.record.test_event_log import RecordedMaster, entries, rewrite
-from tests.service.show.test_page import axe
+from tests.service.show.test_status_page import axe
 
 HOSTILE = "</script><img src=x onerror=\"document.title='owned'\"><b>"
 WIDTHS = (360, 1280)

@@ -91,7 +91,9 @@ def test_what_failed_is_told_with_its_line_and_counted() -> None:
     list(pool)
     faults = pool.policy.faults
     assert faults.latest.startswith("ZeroDivisionError: at run time (")
-    assert faults.latest.endswith(f"test_outside.py, line {_raises.__code__.co_firstlineno + 1})")
+    assert faults.latest.endswith(
+        f"test_plugin_sandbox.py, line {_raises.__code__.co_firstlineno + 1})"
+    )
 
 
 def test_a_fault_in_what_a_policy_calls_is_told_with_the_line_that_calls_it() -> None:
@@ -101,7 +103,7 @@ def test_a_fault_in_what_a_policy_calls_is_told_with_the_line_that_calls_it() ->
     pool = _pool(_key(reads))
     list(pool)
     line = reads.__code__.co_firstlineno + 1
-    assert pool.policy.faults.latest.endswith(f"test_outside.py, line {line})")
+    assert pool.policy.faults.latest.endswith(f"test_plugin_sandbox.py, line {line})")
 
 
 def test_of_a_policy_that_does_not_say_what_adds_up_nothing_does() -> None:

@@ -18,7 +18,7 @@ from allocator.fairness import policies
 from allocator.fairness.quantities import Quantities
 from tests.cluster.conformance.mirror import Bag, Mirror, bag, written
 from tests.cluster.conformance.quota_side import BatchMaster, set_quota
-from tests.cluster.conformance.test_resynchronisation import AGENTS, FRAMEWORKS, KINDS, Chance
+from tests.cluster.conformance.test_resync import AGENTS, FRAMEWORKS, KINDS, Chance
 from tests.cluster.master_side import Offered, read, resources
 
 Place = tuple[str, str, str]

@@ -26,8 +26,8 @@ from allocator.fairness.quantities import Quantities
 from allocator.fairness.sorter_snapshot import SorterSnapshot, SortKey
 from tests.cluster.master_side import START_NS, MasterSide, agent_call, framework_info
 from tests.cluster.one_by_one import AtFirst, order
-from tests.cluster.test_dealing import OPTIONS, SIZES, agent, allocated, drawn
-from tests.cluster.test_filling import ROLES
+from tests.cluster.test_bulk_allocation import OPTIONS, SIZES, agent, allocated, drawn
+from tests.cluster.test_progressive_filling import ROLES
 
 DEMANDS = ["cpus:1;mem:256", "cpus:0.3;mem:16", "cpus:2", "cpus:0.7;mem:2048", "mem:3000", ""]
 

@@ -20,7 +20,7 @@ from allocator.contract import mesos_pb2 as mesos
 from allocator.fairness import policies
 from allocator.fairness.standing import Standing
 from tests.cluster.master_side import SECOND, START_NS, agent_call, framework_info, resources
-from tests.cluster.test_filling import POLICIES, ROLES
+from tests.cluster.test_progressive_filling import POLICIES, ROLES
 
 WHOLE = [name for name in POLICIES if name != "per-machine-drf"]
 SIZES = ["cpus:4;mem:4096", "cpus:16;mem:65536;disk:64", "cpus:3.3;mem:777", "cpus:0.5;mem:64"]

@@ -11,8 +11,8 @@ from allocator.cluster.engine import Engine
 from allocator.contract import allocator_pb2 as contract
 from allocator.contract import mesos_pb2 as mesos
 from tests.cluster.master_side import MasterSide, Offered, agent_call, resources
-from tests.cluster.test_dealing import allocated
-from tests.cluster.test_dealing_sizes import cluster, framework
+from tests.cluster.test_bulk_allocation import allocated
+from tests.cluster.test_bulk_allocation_task_shapes import cluster, framework
 
 
 def master_of(*frameworks: contract.AddFramework) -> MasterSide:

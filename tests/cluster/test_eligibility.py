@@ -30,7 +30,7 @@ from allocator.fairness.quantities import Quantities
 from allocator.fairness.sorter_snapshot import SorterSnapshot
 from tests.cluster.master_side import START_NS, agent_call
 from tests.cluster.one_by_one import order as next_first
-from tests.cluster.test_dealing_sizes import framework, keeping_off
+from tests.cluster.test_bulk_allocation_task_shapes import framework, keeping_off
 
 DEMANDS = ["cpus:1;mem:256", "cpus:0.3", "cpus:2", "mem:3000", "cpus:2;disk:1", ""]
 ROOMS = [{}, {"cpus": 300}, {"cpus": 999, "mem": 10**7}, {"cpus": 2000, "mem": 256_000, "disk": 10}]
