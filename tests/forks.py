@@ -3,7 +3,8 @@
 Half a second each of imports would otherwise be most of what tests of the command line cost. A fork
 runs `allocator.cli` as `python -m` does, with arguments, environment, folder, streams and signals
 of its own, and is a child of the process that asked for it. That the command starts from nothing is
-the claim of tests/cli/test_lazy_imports.py, of tests/frameworks and of the documentation's first pages.
+the claim of tests/cli/test_lazy_imports.py, of tests/frameworks and of the first pages of the
+documentation.
 """
 
 import atexit
