@@ -1,0 +1,31 @@
+"""The index of tests in docs/development.md names files that exist, and every folder of tests."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+TESTS = Path(__file__).parents[1]
+PAGE = (TESTS.parent / "docs/development.md").read_text(encoding="utf-8")
+INDEX = PAGE.partition("| behaviour | tests |")[2].partition("\n\n")[0]
+PATHS = sorted(set(re.findall(r"`([\w/.]+)`", INDEX)))
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_every_path_in_the_index_of_tests_exists(path: str) -> None:
+    assert (TESTS / path).exists()
+
+
+def test_the_index_names_every_folder_with_tests() -> None:
+    folders = {file.parent.relative_to(TESTS).as_posix() for file in TESTS.rglob("test_*.py")}
+    named = {(path if (TESTS / path).is_dir() else Path(path).parent.as_posix()) for path in PATHS}
+    assert folders - named == set()
+
+
+def test_the_index_names_every_file_with_tests_of_the_allocation() -> None:
+    files = {
+        file.relative_to(TESTS).as_posix()
+        for folder in ("cluster", "fairness")
+        for file in (TESTS / folder).rglob("test_*.py")
+    }
+    assert files - set(PATHS) == set()
