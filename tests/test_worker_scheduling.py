@@ -1,4 +1,4 @@
-"""What is long begins at once, each on a worker of its own."""
+"""Long tests start at once, each on its own worker."""
 
 import os
 import subprocess

@@ -1,4 +1,4 @@
-"""A command imports what it needs and no more: that, not a clock, says if it starts quickly."""
+"""Each command imports only what it needs, so it starts quickly; no clock decides."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""What another policy would have done is told in whole numbers, however narrow the terminal is."""
+"""The table of `longshare replay` shows whole numbers, however narrow the terminal is."""
 
 import io
 

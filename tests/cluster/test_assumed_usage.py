@@ -1,4 +1,4 @@
-"""What is presumed to be used, against plain books of what was offered when."""
+"""Assumed usage compared with a plain record of when each resource was offered."""
 
 import random
 from collections import Counter

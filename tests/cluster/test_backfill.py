@@ -1,4 +1,4 @@
-"""Agents are held back for whose task fits nowhere: no big task waits for ever."""
+"""Backfill holds keep agents for tasks that fit nowhere, so no big task waits for ever."""
 
 import heapq
 import random

@@ -1,4 +1,4 @@
-"""Bags of resources against lists of units, taken one by one."""
+"""Bags of resources compared with lists of single units."""
 
 import random
 from collections import Counter

@@ -1,4 +1,4 @@
-"""As much as a bound says is let through, and the least bit more is not."""
+"""Each limit admits exactly its value, and rejects the next larger value."""
 
 import re
 from collections.abc import Callable

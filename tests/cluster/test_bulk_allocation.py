@@ -1,4 +1,4 @@
-"""Agents that are dealt out whole: as many tasks for everybody as if each agent were shared."""
+"""Bulk allocation gives each client as many tasks as progressive filling of shared agents."""
 
 from collections import Counter
 from dataclasses import dataclass, replace

@@ -1,4 +1,4 @@
-"""Agents dealt out of which some may not be used, or are refused in part, by somebody."""
+"""Bulk allocation if some clients cannot use, or have declined parts of, some agents."""
 
 from collections import Counter
 from collections.abc import Iterable, Sequence

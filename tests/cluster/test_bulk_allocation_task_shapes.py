@@ -1,4 +1,4 @@
-"""Agents dealt out where tasks have several sizes: in order, in few offers, with nothing left."""
+"""Bulk allocation with several task shapes: in order, in few offers, without waste."""
 
 from collections import Counter
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""What is remembered is bounded in bytes, and right."""
+"""Caches of resources return equal values, and keep within their bounds in bytes."""
 
 import tracemalloc
 

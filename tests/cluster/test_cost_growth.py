@@ -1,4 +1,4 @@
-"""Whatever happens costs in proportion to what there is, and never the square of it.
+"""The cost of each event grows at most in proportion to the cluster, never with its square.
 
 In numbers of calls, of Python's functions and of C's, which are the same on every machine. What
 grows is named in each case: so many roles, frameworks or agents.

@@ -1,4 +1,4 @@
-"""Filters, suppression, revival and activity (§1.4, §3.7)."""
+"""Offer filters, suppress, revive, and the activity of frameworks (§1.4, §3.7)."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What a task is, and what it counts as at least, which follows the largest agent there is."""
+"""The demand of a task, and its lower bound, which follows the largest agent."""
 
 from dataclasses import replace
 

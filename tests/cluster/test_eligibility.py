@@ -1,4 +1,4 @@
-"""Who may be given tasks of which agents, against asking for each client and agent alone."""
+"""Sets of eligible clients compared with a separate question for each client and agent."""
 
 from collections.abc import Iterator, Sequence
 from random import Random

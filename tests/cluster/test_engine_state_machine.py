@@ -1,4 +1,4 @@
-"""Random sequences of calls against the engine, checked after each against a plain model."""
+"""Random sequences of calls to the engine, checked after each call against a plain model."""
 
 import os
 from collections import defaultdict

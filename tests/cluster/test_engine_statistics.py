@@ -1,4 +1,4 @@
-"""What has happened is counted, each thing once."""
+"""The engine's statistics count each event once."""
 
 from dataclasses import asdict, replace
 

@@ -1,4 +1,4 @@
-"""After a failover nobody is charged for agents that are only late."""
+"""After a failover, no user is charged for agents that are only late."""
 
 import pytest
 

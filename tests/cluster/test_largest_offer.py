@@ -1,4 +1,4 @@
-"""What a client would be offered if it were alone, against giving it tasks one by one."""
+"""The largest offer for a client alone compared with an allocation of task after task."""
 
 import random
 from itertools import count

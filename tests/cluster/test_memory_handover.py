@@ -1,4 +1,4 @@
-"""What one engine, or one cluster, leaves is what the next one goes on with."""
+"""The successor of an engine, or of a cluster's state, continues with its memory."""
 
 import math
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""A framework that does not answer its offers leaves the rest of the cluster to others."""
+"""A framework that leaves offers unanswered leaves the rest of the cluster to other frameworks."""
 
 import pytest
 

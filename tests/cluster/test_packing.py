@@ -1,4 +1,4 @@
-"""Laying tasks on many agents at once, against laying them agent by agent."""
+"""Packing tasks on many agents at once compared with packing agent by agent."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping

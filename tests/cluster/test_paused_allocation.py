@@ -1,4 +1,4 @@
-"""A run that waits for the end of a bracket gives what it would have given at once."""
+"""A cycle that waits for `resume` allocates the same as a cycle without a pause."""
 
 from random import Random
 

@@ -1,4 +1,4 @@
-"""How constraints are written, and which agents meet them."""
+"""The syntax of placement constraints, and the agents that satisfy them."""
 
 import ipaddress
 from fnmatch import fnmatchcase

@@ -1,4 +1,4 @@
-"""Progressive filling against giving one task after the other: the same offers, to the last tie."""
+"""Progressive filling makes the offers of an allocation task by task, to the last tie."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager

@@ -1,4 +1,4 @@
-"""Filling by itself, over trees and orders that no cluster need have, against giving one by one."""
+"""Progressive filling over arbitrary role trees and orders compared with task by task."""
 
 from dataclasses import dataclass, field
 from random import Random

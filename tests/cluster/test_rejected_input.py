@@ -1,4 +1,4 @@
-"""What was set aside stays so until it is made good, and nothing else is with it."""
+"""Rejected input stays listed until a valid call replaces it, and affects no other input."""
 
 from collections.abc import Callable
 

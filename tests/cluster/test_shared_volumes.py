@@ -1,4 +1,4 @@
-"""A shared volume counts once for each framework, once for its role, and once for those above."""
+"""A shared volume counts once for each framework, once for its role, and once for each ancestor."""
 
 import random
 from collections.abc import Iterable

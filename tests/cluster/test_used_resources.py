@@ -1,4 +1,4 @@
-"""What of the held is running, against units that are counted one by one."""
+"""Used resources compared with units that are counted separately."""
 
 import random
 from collections import Counter

@@ -1,4 +1,4 @@
-"""The tree of users, whatever happens to it, against one that works out everything anew."""
+"""The tree of users after any changes compared with a tree that computes everything afresh."""
 
 import random
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""How far everybody gets is foreseen: in few questions, as giving one by one comes to."""
+"""The predicted water level is that of an allocation task by task, found with few questions."""
 
 from heapq import heapify, heapreplace
 from random import Random

@@ -1,4 +1,4 @@
-"""Users count in n by what they use: the equation, the bound, and what a pool makes of it."""
+"""Users count in n by their usage: the equation, its bound, and the result in a pool."""
 
 import math
 

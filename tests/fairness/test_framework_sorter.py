@@ -1,4 +1,4 @@
-"""Peers against a pool under DRF: the same order after the same changes."""
+"""A framework sorter has the order of a pool under DRF after the same changes."""
 
 import random
 

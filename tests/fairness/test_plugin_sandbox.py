@@ -1,4 +1,4 @@
-"""What goes wrong in a policy from outside costs a user its place, and nobody anything else."""
+"""An error in a plugin's policy costs a user its rank, and affects no other user."""
 
 import json
 import math

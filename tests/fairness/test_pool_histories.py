@@ -1,4 +1,4 @@
-"""Whatever is done to a pool, when and how one looks at it makes no difference to what is found."""
+"""The results of a pool do not depend on when and how it was read before."""
 
 import math
 import random

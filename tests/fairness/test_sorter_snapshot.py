@@ -1,4 +1,4 @@
-"""A front says who would be next after any gifts; a pool to which they are really given agrees."""
+"""A sorter snapshot predicts the order after allocations; a pool with the same ones agrees."""
 
 import random
 from itertools import pairwise

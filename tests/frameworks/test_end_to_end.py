@@ -1,4 +1,4 @@
-"""Everything together, nothing faked: service, contract, embedded Mesos, pymesos frameworks."""
+"""The whole system without fakes: service, contract, embedded Mesos, pymesos frameworks."""
 
 import asyncio
 import json

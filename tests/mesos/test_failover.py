@@ -1,4 +1,4 @@
-"""Three masters, three ZooKeepers, three services: whatever happens to the leader, another goes on.
+"""Three masters, ZooKeepers and services: if the leader fails, another master takes over.
 
 Wants a real ZooKeeper as well: LONGSHARE_ZOOKEEPER_CLASSPATH names its jars.
 """

@@ -1,4 +1,4 @@
-"""Files of a service: distinct where it writes, private where secret, never waited for."""
+"""Files of a service: distinct if written, private if secret, never waited for."""
 
 import os
 from pathlib import Path

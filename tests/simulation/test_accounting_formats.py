@@ -1,4 +1,4 @@
-"""A site's own accounting becomes a trace: every record a task, or left out for a reason."""
+"""Each record of a site's accounting becomes a task, or is left out with a reason."""
 
 import gzip
 import json

@@ -1,4 +1,4 @@
-"""What is said of papers' figures: how sure it is, and how a workload is fitted to them."""
+"""Confidence in the figures of papers, and workloads fitted to them."""
 
 import math
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Both simulators start every task when one in exact fractions does that shares nothing with them.
+"""Both simulators start every task when an independent one in exact fractions does.
 
 Workloads are such as tell implementations apart: users submit at one instant, demands are alike,
 and zero of some resource. Only where two priorities differ by less than rounding may another user

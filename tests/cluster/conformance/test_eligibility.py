@@ -1,4 +1,4 @@
-"""Rows 14-19, 22, 28-34 and 38: which resources and agents a framework may be offered."""
+"""Rows 14-19, 22, 28-34 and 38: eligibility of agents and resources for a framework."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""After an election: nothing is offered until enough agents are back, or ten minutes are over."""
+"""Failover recovery: no offer before 80 % of the agents are back, or ten minutes have passed."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Rows 7-13: filters, suppression, revival, activity."""
+"""Rows 7-13: offer filters, suppress, revive, and the activity of frameworks."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Quota since Mesos 1.9: limits beside guarantees, and as little held back as will do."""
+"""Quota since Mesos 1.9: limits apart from guarantees, and the smallest sufficient headroom."""
 
 import math
 from dataclasses import replace

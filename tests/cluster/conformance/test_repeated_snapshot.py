@@ -1,4 +1,4 @@
-"""Who is told everything again sees what it saw before, and finds nothing more to give."""
+"""A repeated snapshot changes neither what the engine shows nor what it offers."""
 
 from collections import Counter
 from collections.abc import Iterable

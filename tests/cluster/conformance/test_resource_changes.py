@@ -1,4 +1,4 @@
-"""Rows 23-27, 35-37 and 39: resources that become others, more, or less."""
+"""Rows 23-27, 35-37 and 39: conversions of resources, and changes of an agent's total."""
 
 from allocator.contract import allocator_pb2 as contract
 from allocator.contract import mesos_pb2 as mesos

@@ -1,4 +1,4 @@
-"""A snapshot tells as much as the calls that led to it (§6.4)."""
+"""A snapshot has the same effect as the calls that led to it (§6.4)."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping

@@ -1,4 +1,4 @@
-"""Rows 1-6, 20 and 21: who is next."""
+"""Rows 1-6, 20 and 21: the order of clients."""
 
 import random
 from collections import Counter

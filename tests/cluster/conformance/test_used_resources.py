@@ -1,4 +1,4 @@
-"""Offered and running, told apart where the master tells (since Mesos 1.10)."""
+"""Offered and used resources, where the master tells them apart (since Mesos 1.10)."""
 
 from allocator.contract import allocator_pb2 as contract
 from tests.cluster.conformance.quota_side import BatchMaster

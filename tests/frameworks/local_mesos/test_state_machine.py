@@ -1,4 +1,4 @@
-"""Whatever schedulers, agents and the allocator do, and in whichever order: the books agree.
+"""The books agree after any calls of schedulers, agents and the allocator, in any order.
 
 The allocator's book (`peers.Book`) checks each call against all before it: nothing is offered
 twice, nothing comes back that was not held, a snapshot says what the calls said. The schedulers

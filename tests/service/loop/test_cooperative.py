@@ -1,4 +1,4 @@
-"""Long work lets others through, and answers are made once for all who ask meanwhile."""
+"""Long work runs in cooperative steps, and callers that wait together share one answer."""
 
 import asyncio
 import time

@@ -1,4 +1,4 @@
-"""Work that takes long lets others through, but nobody to the engine before it is done."""
+"""Other tasks run during a long message, but read the engine only after its end."""
 
 import asyncio
 import time

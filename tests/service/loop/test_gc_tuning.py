@@ -1,4 +1,4 @@
-"""Collecting garbage takes no longer the more is known, and nothing is kept for good by it."""
+"""A garbage collection takes no longer if the engine knows more, and leaves no garbage for good."""
 
 import gc
 import weakref

@@ -1,4 +1,4 @@
-"""For how long the event loop works at a stretch is measured, however little that is."""
+"""The measured loop latency includes even the shortest stretches of work."""
 
 import asyncio
 import gc

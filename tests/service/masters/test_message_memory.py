@@ -1,4 +1,4 @@
-"""What one message can cost in memory, however its bytes are chosen, in a process of its own."""
+"""The memory that one message can take, whatever its bytes, measured in a separate process."""
 
 from collections.abc import Callable
 

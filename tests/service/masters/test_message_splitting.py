@@ -1,4 +1,4 @@
-"""A message of many events is taken for several: others get their turn, and replay is exact."""
+"""A message of many events is split: other tasks run in between, and replay is exact."""
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator

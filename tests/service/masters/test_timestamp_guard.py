@@ -1,4 +1,4 @@
-"""Debts fade by time that has passed, whatever a master's clock says."""
+"""Commitments decay by the time that has passed, whatever a master's clock says."""
 
 from collections.abc import Iterator
 from pathlib import Path

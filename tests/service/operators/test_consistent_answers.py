@@ -1,4 +1,4 @@
-"""An answer says which messages it knows, and whether all of it is of one instant."""
+"""An answer names the messages that it reflects, and whether all of it is of one instant."""
 
 import asyncio
 from types import SimpleNamespace

@@ -1,4 +1,4 @@
-"""The memory of a service does not grow by what it refuses."""
+"""Rejected requests do not make the service's memory grow."""
 
 import asyncio
 import re

@@ -1,4 +1,4 @@
-"""An operator's request is bounded before anything is made of it, and so is its answer."""
+"""The size of an operator's request, and of its answer, is limited before any work."""
 
 from pathlib import Path
 from typing import Any

@@ -1,4 +1,4 @@
-"""A policy of one's own is served by configuration; the log says which it was."""
+"""The service ranks users by a plugin's policy, and the event log names its source."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Logs that were recorded before are decided again bit for bit.
+"""Event logs of earlier versions replay bit for bit.
 
 Those of 0.1 are of random clusters with all that a master can say: role trees and plain roles,
 quotas, weights, constraints, demands, refusals, volumes, reservations, operators' orders. What was

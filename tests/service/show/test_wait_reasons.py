@@ -1,4 +1,4 @@
-"""What has kept users from more is counted over time, and said once when it lasts."""
+"""The reasons why users wait are counted over time, and logged once if they last."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Whatever lies where the store should be: it is refused with words, or set aside if so wished."""
+"""A damaged or foreign store is rejected with a reason, or moved away on request."""
 
 import os
 import random

@@ -1,4 +1,4 @@
-"""Of two services over one store, the one whose master leads keeps what users owe."""
+"""If two services share a store, the service of the leading master writes it."""
 
 import asyncio
 from collections.abc import Awaitable, Callable

@@ -1,4 +1,4 @@
-"""A ZooKeeper keeps what users owe, through its own failures and other people's writes.
+"""ZooKeeper keeps commitments over its own failures and the writes of other clients.
 
 Most of this wants a real server: LONGSHARE_ZOOKEEPER_CLASSPATH names its jars, as Java takes them.
 """
