@@ -103,12 +103,12 @@ def processors(running: UsedResources, place: Place) -> float:
     return running.on(*place).scalars["cpus"] / 1000
 
 
-def test_what_has_not_been_answered_in_time_is_unanswered_and_all_else_is_used() -> None:
+def test_offers_without_a_timely_answer_are_outstanding_and_other_resources_used() -> None:
     for seed in range(100):
         drawn(seed)
 
 
-def test_a_snapshot_answers_nothing() -> None:
+def test_a_snapshot_answers_no_outstanding_offer() -> None:
     for seed in range(100):
         before = drawn(seed)
         running, after = before.follow_snapshot()

@@ -125,7 +125,7 @@ def none_dealt(
 @pytest.mark.slow
 @given(st.integers(0, 2**32))
 @settings(max_examples=30)
-def test_everybody_gets_as_much_as_if_each_agent_were_shared(seed: int) -> None:
+def test_bulk_allocation_gives_each_client_as_much_as_shared_agents_would(seed: int) -> None:
     made, snapshot, later = world(Random(seed))
     made = replace(made, whole_from=2)
     dealt = allocated(made, snapshot, later)
@@ -163,7 +163,7 @@ def test_there_are_about_as_many_offers_as_agents() -> None:
 
 
 @pytest.mark.parametrize("minima", [[], [{}], [{}, {"mem": 1.0}]])
-def test_where_no_minimum_need_be_reached_tasks_are_dealt_one_by_one(
+def test_agents_are_allocated_in_bulk_if_no_minimum_binds(
     minima: list[dict[str, float]],
 ) -> None:
     made, snapshot = cluster(0, 20)
@@ -174,20 +174,20 @@ def test_where_no_minimum_need_be_reached_tasks_are_dealt_one_by_one(
     assert sum(len(each.offers) for each in decisions.offers) <= 30 + 20
 
 
-def test_a_bound_of_what_may_be_left_unanswered_makes_no_more_offers() -> None:
+def test_an_outstanding_offer_limit_causes_no_more_offers() -> None:
     made, snapshot = cluster(30, 20)
     made = replace(made, limits=replace(made.limits, unanswered=0.9))
     assert sum(allocated(made, snapshot, contract.Events()).offers.values()) <= 30 + 20
 
 
-def test_where_one_agent_is_enough_all_are_dealt() -> None:
+def test_one_free_agent_is_allocated_in_bulk_if_the_setting_is_one() -> None:
     made, snapshot = cluster(30, 20)
     out = allocated(replace(made, whole_from=1), snapshot, contract.Events())
     assert sum(out.offers.values()) <= 30 + 20
 
 
 @pytest.mark.parametrize("why", ["quota", "holds", "per machine"])
-def test_agents_are_shared_where_each_must_be_looked_at_by_itself(why: str) -> None:
+def test_agents_are_shared_if_each_must_be_examined_separately(why: str) -> None:
     made, snapshot = cluster(6, 4, "cpus:1;mem:64")
     match why:
         case "quota":
@@ -203,7 +203,7 @@ def test_agents_are_shared_where_each_must_be_looked_at_by_itself(why: str) -> N
     assert sum(len(each.offers) for each in decisions[0].offers) > 6 + 4
 
 
-def test_what_is_reserved_on_many_agents_comes_with_the_tasks_there() -> None:
+def test_reserved_resources_come_with_the_tasks_on_their_agents() -> None:
     made, snapshot = cluster(0, 20)
     for number in range(30):
         snapshot.agents.append(agent_call(f"s{number}", "cpus:16;mem:65536;cpus(r0):1", {}))
@@ -211,14 +211,14 @@ def test_what_is_reserved_on_many_agents_comes_with_the_tasks_there() -> None:
     assert sum(out.cpus.values()) == 30 * 17_000
 
 
-def test_fewer_agents_than_that_are_shared() -> None:
+def test_fewer_agents_than_the_setting_are_shared() -> None:
     made, snapshot = cluster(3, 16)
     assert sum(allocated(made, snapshot, contract.Events()).offers.values()) < 3 * 16
     shared = allocated(replace(made, whole_from=4), snapshot, contract.Events())
     assert sum(shared.offers.values()) == 3 * 16
 
 
-def test_whoever_would_leave_too_much_unanswered_is_kept_to_its_part_as_ever() -> None:
+def test_bulk_allocation_obeys_the_outstanding_offer_limit() -> None:
     made, snapshot = cluster(8, 1)
     made = replace(made, limits=replace(made.limits, unanswered=0.5))
     out = allocated(made, snapshot, contract.Events())

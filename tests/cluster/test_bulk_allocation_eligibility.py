@@ -62,7 +62,7 @@ JOINING = [joining(name, "cpus:0.5") for name in HONEST]
 
 
 @pytest.mark.parametrize("hostile", [1, 5, 20])
-def test_those_who_decline_agents_here_and_there_make_it_no_dearer_for_others(hostile: int) -> None:
+def test_clients_that_decline_some_agents_cost_other_clients_no_offers(hostile: int) -> None:
     chance = Random(hostile)
     master = master_of(*(joining(f"h{number}", "cpus:0.5") for number in range(hostile)))
     offers = master.send(*(agent_call(f"s{number}", LARGE) for number in range(100)))
@@ -87,7 +87,7 @@ def test_those_who_decline_agents_here_and_there_make_it_no_dearer_for_others(ho
         assert got_of(offer) > refused.get((offer.framework, offer.agent), 0)
 
 
-def test_users_with_agents_of_their_own_have_as_much_as_others_with_what_all_may_use() -> None:
+def test_users_with_agents_of_their_own_get_equal_shares_of_common_agents() -> None:
     made, snapshot = cluster([LARGE] * 60, [])
     for number in range(20):
         info = mesos.FrameworkInfo.FromString(framework(f"f{number}", [f"r{number}"], "cpus:1"))
@@ -118,7 +118,7 @@ def grown(refused: Sequence[str], sizes: Sequence[str]) -> list[Offered]:
     return master.send(*calls, *JOINING)
 
 
-def test_who_has_refused_a_part_of_every_agent_gets_its_due_in_offers_of_more() -> None:
+def test_a_client_that_declined_a_part_of_each_agent_gets_its_share_in_larger_offers() -> None:
     refused = [number % 20 + 1 for number in range(100)]
     offers = grown([f"cpus:{cpus};mem:64" for cpus in refused], [LARGE] * 100)
     assert len(offers) <= 100 + 5 * 31
@@ -130,7 +130,7 @@ def test_who_has_refused_a_part_of_every_agent_gets_its_due_in_offers_of_more() 
             assert got_of(offer) > 1000 * refused[int(offer.agent[1:])]
 
 
-def test_who_has_refused_much_of_few_agents_gets_its_due_of_others() -> None:
+def test_a_client_that_declined_few_agents_gets_its_share_on_the_remaining_agents() -> None:
     offers = grown(["cpus:60;mem:64"] * 10, [LARGE] * 10 + [SMALL] * 90)
     assert len(offers) <= 100 + 5 * 31
     got = processors(offers)
@@ -139,7 +139,7 @@ def test_who_has_refused_much_of_few_agents_gets_its_due_of_others() -> None:
     assert all(int(offer.agent[1:]) >= 10 or got_of(offer) > 60_000 for offer in picky)
 
 
-def test_one_that_declines_agents_and_says_no_demand_makes_it_no_dearer_for_others() -> None:
+def test_a_declining_client_without_demand_costs_other_clients_no_offers() -> None:
     chance = Random(1)
     master = master_of(joining("whole", ""))
     offers = master.send(*(agent_call(f"s{number}", LARGE) for number in range(100)))
@@ -149,7 +149,7 @@ def test_one_that_declines_agents_and_says_no_demand_makes_it_no_dearer_for_othe
     assert processors(offers)["whole"] >= 2 * 64_000
 
 
-def test_agents_with_ports_are_dealt_as_others_are() -> None:
+def test_agents_with_ports_take_part_in_bulk_allocation() -> None:
     ports = ["cpus:64;mem:65536;ports:[31000-32000]"] * 60
     made, snapshot = cluster(ports, ["cpus:0.5"] * 20 + ["cpus:0.5;ports:1"] * 10)
     out = allocated(made, snapshot, contract.Events())

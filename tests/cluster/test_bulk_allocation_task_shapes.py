@@ -135,7 +135,7 @@ def one_by_one(
 @given(st.integers(0, 2**32))
 @example(198295)  # where rounding put one first that was not
 @settings(max_examples=30)
-def test_what_is_dealt_is_what_giving_one_by_one_comes_to(seed: int) -> None:
+def test_bulk_allocation_equals_allocation_task_by_task(seed: int) -> None:
     made, snapshot = world(Random(seed))
     stages = dealt(made, snapshot)
     assert [stage.given for stage in stages] == one_by_one(made, snapshot, stages)
@@ -144,7 +144,7 @@ def test_what_is_dealt_is_what_giving_one_by_one_comes_to(seed: int) -> None:
 @pytest.mark.slow
 @given(st.integers(0, 2**32))
 @settings(max_examples=15)
-def test_who_is_found_by_name_is_who_comes_when_others_are_passed_over(seed: int) -> None:
+def test_a_lookup_of_the_next_client_by_name_equals_a_walk_in_order(seed: int) -> None:
     made, snapshot = world(Random(seed))
     decided = []
     for few in (0, 1 << 40):
@@ -157,7 +157,7 @@ def test_who_is_found_by_name_is_who_comes_when_others_are_passed_over(seed: int
 @pytest.mark.slow
 @given(st.integers(0, 2**32))
 @settings(max_examples=30)
-def test_no_more_is_given_than_there_is_and_nothing_is_left_that_somebody_could_use(
+def test_no_agent_is_overallocated_and_no_usable_resources_remain(
     seed: int,
 ) -> None:
     made, snapshot = world(Random(seed))
@@ -235,7 +235,7 @@ CASES = {
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_who_has_least_has_as_much_as_if_each_agent_were_shared_in_fewer_offers(case: str) -> None:
+def test_the_poorest_client_gets_as_much_as_by_shared_agents_in_fewer_offers(case: str) -> None:
     agents, demands = CASES[case]
     made, snapshot = cluster(agents, demands)
     dealt = allocated(made, snapshot, contract.Events())
@@ -247,13 +247,13 @@ def test_who_has_least_has_as_much_as_if_each_agent_were_shared_in_fewer_offers(
     )
 
 
-def test_one_that_asks_for_a_size_of_its_own_makes_it_no_dearer_for_others() -> None:
+def test_a_client_with_its_own_task_shape_costs_other_clients_no_offers() -> None:
     made, snapshot = cluster([LARGE] * 100, ["cpus:0.5"] * 30 + ["cpus:0.25"])
     offers = allocated(made, snapshot, contract.Events()).offers.total()
     assert offers <= 100 + 3 * 31
 
 
-def test_one_that_takes_offers_of_several_tasks_alone_makes_it_no_dearer_for_others() -> None:
+def test_a_client_with_a_minimum_of_several_tasks_costs_other_clients_no_offers() -> None:
     made, snapshot = cluster([LARGE] * 100, ["cpus:0.5"] * 30)
     info = framework("f30", ["r30"], "cpus:0.5", 7.0)
     snapshot.frameworks.add(framework_id="f30", info=info, active=True)
@@ -262,7 +262,7 @@ def test_one_that_takes_offers_of_several_tasks_alone_makes_it_no_dearer_for_oth
     assert out.cpus["f30", "r30"] >= 200_000
 
 
-def test_what_many_sizes_get_is_counted_in_steps_for_few_of_them_each() -> None:
+def test_many_task_shapes_are_counted_in_steps_for_few_shapes_each() -> None:
     made, snapshot = cluster([LARGE] * 60, [f"cpus:{0.5 + number / 100}" for number in range(300)])
     asked = longest = 0
     after = SorterSnapshot.after
@@ -279,7 +279,7 @@ def test_what_many_sizes_get_is_counted_in_steps_for_few_of_them_each() -> None:
     assert longest <= 10 * 50
 
 
-def test_one_that_has_declined_every_agent_makes_it_no_dearer_for_others() -> None:
+def test_a_client_that_declined_every_agent_costs_other_clients_no_offers() -> None:
     master = MasterSide("sdrf", {"half_life": 60.0})
     master.engine = Engine(replace(master.settings, whole_from=100))
     master.restore(contract.Snapshot(time_ns=master.now_ns))

@@ -28,13 +28,13 @@ def test_a_filter_shorter_than_the_interval_still_holds_for_the_next_batch() -> 
     assert [len(master.tick()) for _ in range(2)] == [0, 1]
 
 
-def test_a_refusal_without_a_filter_holds_until_the_next_batch_and_no_longer() -> None:
+def test_a_decline_without_a_filter_holds_until_the_next_batch_and_no_longer() -> None:
     master, offer = one_offer()
     assert master.recover(offer, refuse_seconds=0) == []
     assert len(master.tick()) == 1
 
 
-def test_a_refusal_ends_when_it_was_said_to_and_not_a_nanosecond_before() -> None:
+def test_a_filter_expires_at_its_time_and_not_a_nanosecond_before() -> None:
     master, offer = one_offer()
     assert master.recover(offer, refuse_seconds=3) == []
     master.now_ns += 3 * SECOND - 1
@@ -44,19 +44,19 @@ def test_a_refusal_ends_when_it_was_said_to_and_not_a_nanosecond_before() -> Non
 
 
 @pytest.mark.parametrize("refuse_seconds", [-1.0, float("nan")])
-def test_a_refusal_that_makes_no_sense_is_one_of_five_seconds(refuse_seconds: float) -> None:
+def test_a_filter_with_invalid_refuse_seconds_lasts_five_seconds(refuse_seconds: float) -> None:
     master, offer = one_offer()
     assert master.recover(offer, refuse_seconds=refuse_seconds) == []
     assert [len(master.tick()) for _ in range(5)] == [0, 0, 0, 0, 1]
 
 
-def test_filters_that_name_no_time_are_of_five_seconds() -> None:
+def test_a_filter_without_refuse_seconds_lasts_five_seconds() -> None:
     master, offer = one_offer()
     assert master.recover(offer, default_filter=True) == []
     assert [len(master.tick()) for _ in range(5)] == [0, 0, 0, 0, 1]
 
 
-def test_a_refusal_ends_after_a_year_at_the_latest() -> None:
+def test_a_filter_expires_after_a_year_at_the_latest() -> None:
     master, offer = one_offer()
     assert master.recover(offer, refuse_seconds=1e300) == []
     for _ in range(365 * 12 - 1):
@@ -65,7 +65,7 @@ def test_a_refusal_ends_after_a_year_at_the_latest() -> None:
     assert len(master.tick()) == 1
 
 
-def test_more_than_was_refused_is_offered() -> None:
+def test_an_offer_with_more_than_the_declined_resources_passes_the_filter() -> None:
     master, offer = one_offer()
     master.recover(offer, "mem:512", refuse_seconds=1000)
     assert master.tick() == []
@@ -73,7 +73,7 @@ def test_more_than_was_refused_is_offered() -> None:
     assert bigger.resources == "cpus:1;mem:512"
 
 
-def test_less_than_was_refused_is_not_offered() -> None:
+def test_an_offer_with_less_than_the_declined_resources_is_excluded() -> None:
     master, offer = one_offer()
     master.recover(offer, refuse_seconds=1000)
     master.remove_agent("s1")
@@ -103,7 +103,7 @@ def test_revive_drops_the_filters_of_the_named_roles_and_offers_at_once() -> Non
     assert len(master.send(contract.ReviveOffers(framework_id="f1"))) == 1
 
 
-def test_a_suppressed_role_gets_nothing_until_it_is_revived_and_repeating_is_harmless() -> None:
+def test_a_suppressed_role_gets_no_offers_until_it_is_revived() -> None:
     master, offer = one_offer()
     for _ in range(2):
         master.send(contract.SuppressOffers(framework_id="f1"))
@@ -120,7 +120,7 @@ def test_suppressing_one_role_leaves_the_other() -> None:
     assert [o.role for o in master.add_agent("s1", "cpus:2;mem:1024")] == ["b"]
 
 
-def test_an_inactive_framework_gets_nothing_and_loses_its_filters() -> None:
+def test_an_inactive_framework_gets_no_offers_and_loses_its_filters() -> None:
     master, offer = one_offer()
     master.recover(offer, refuse_seconds=1000)
     master.send(contract.DeactivateFramework(framework_id="f1"))
@@ -161,7 +161,7 @@ def test_leaving_a_role_ends_its_offers_and_filters_and_keeps_its_tasks_accounte
     assert all(s.allocation["cpus"] == 0 or s.user == "b" for s in master.engine.pool.standings())
 
 
-def test_who_has_left_a_role_and_given_all_back_is_not_known_there_any_more() -> None:
+def test_a_framework_without_resources_in_a_role_it_left_is_unknown_there() -> None:
     master = MasterSide()
     master.add_framework("f1", "a", "b")
     [offer] = master.add_agent("s1", "cpus:2;mem:1024")
@@ -194,9 +194,7 @@ def test_a_framework_that_changes_its_name_takes_its_allocation_to_the_other_use
     assert master.engine.pool.standing("before").allocation["cpus"] == 0
 
 
-def test_who_asks_for_offers_again_and_refuses_in_one_message_gets_the_one_and_not_the_other() -> (
-    None
-):
+def test_a_revive_and_a_decline_in_one_message_both_take_effect() -> None:
     master = MasterSide()
     master.add_framework("f1", "a")
     [one] = master.add_agent("s1", "cpus:2;mem:1024")

@@ -69,7 +69,7 @@ def known(seed: int) -> Cluster:
     return kept[-1]
 
 
-def test_sets_of_clients_are_those_for_each_of_whom_it_is_so() -> None:
+def test_sets_of_eligible_clients_equal_separate_questions() -> None:
     for seed in range(60):
         cluster, chance = known(seed), Random(seed)
         ledger = cluster.ledger
@@ -115,7 +115,7 @@ def test_sets_of_clients_are_those_for_each_of_whom_it_is_so() -> None:
                 assert not wanting.room_for_two({**plenty, name: 2 * least - 1})
 
 
-def test_who_is_next_within_a_run_is_who_would_be_if_each_gift_were_held_at_once() -> None:
+def test_the_next_client_in_a_cycle_is_the_next_after_immediate_booking() -> None:
     for seed in range(60):
         chance = Random(seed)
         within, plain = known(seed), known(seed).ledger.clients
@@ -149,7 +149,7 @@ class Refused:
             yield mask, SimpleNamespace(plain=SimpleNamespace(divisible={"cpus": size}))
 
 
-def test_who_has_refused_parts_takes_as_many_tasks_as_are_more_on_half_of_its_agents() -> None:
+def test_a_client_that_declined_parts_gets_more_than_it_declined_on_half_its_agents() -> None:
     clients = [Client("r", f"f{number}") for number in range(3)]
     bit = {client: 1 << number for number, client in enumerate(clients)}
     everybody = sum(bit.values())

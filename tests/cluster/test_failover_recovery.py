@@ -72,7 +72,7 @@ class Failover:
 
 @pytest.mark.parametrize("knows", [True, False], ids=["the service lived", "it was restarted, too"])
 @pytest.mark.parametrize(("policy", "parameters"), POLICIES)
-def test_users_at_exactly_their_share_owe_nothing_while_agents_are_late(
+def test_users_at_exactly_their_share_have_no_commitment_while_agents_are_late(
     policy: str, parameters: dict[str, object], *, knows: bool
 ) -> None:
     failover = Failover(policy, parameters, None)
@@ -89,7 +89,7 @@ def test_users_at_exactly_their_share_owe_nothing_while_agents_are_late(
     assert failover.engine.pool.capacity.to_doubles()["cpus"] == 12.0
 
 
-def test_who_holds_more_than_its_share_is_charged_once_offers_are_made_and_not_before() -> None:
+def test_users_above_their_share_are_charged_from_the_end_of_recovery() -> None:
     failover = Failover("sdrf", {"half_life": HALF_LIFE}, None)
     failover.whole()
     failover.elected()
@@ -103,7 +103,7 @@ def test_who_holds_more_than_its_share_is_charged_once_offers_are_made_and_not_b
     assert owed["b"] == owed["c"] == 0.0
 
 
-def test_nobody_is_charged_before_offers_are_made_again_however_much_it_holds() -> None:
+def test_no_user_is_charged_before_the_end_of_recovery() -> None:
     failover = Failover("sdrf", {"half_life": HALF_LIFE}, None)
     failover.whole()
     failover.elected(expected=10)
@@ -113,7 +113,7 @@ def test_nobody_is_charged_before_offers_are_made_again_however_much_it_holds() 
     assert failover.owed() == dict.fromkeys(USERS, 0.0)
 
 
-def test_agents_that_do_not_come_back_are_missed_for_ten_minutes() -> None:
+def test_missing_agents_count_in_the_capacity_for_ten_minutes() -> None:
     failover = Failover("sdrf", {"half_life": HALF_LIFE}, None)
     failover.whole()
     failover.elected()
@@ -126,7 +126,7 @@ def test_agents_that_do_not_come_back_are_missed_for_ten_minutes() -> None:
     assert failover.engine.pool.capacity.to_doubles()["cpus"] == 8.0
 
 
-def test_debts_fade_while_agents_are_late() -> None:
+def test_commitments_decay_while_agents_are_late() -> None:
     failover = Failover("sdrf", {"half_life": HALF_LIFE}, None)
     failover.restore(
         contract.Snapshot(
@@ -143,7 +143,7 @@ def test_debts_fade_while_agents_are_late() -> None:
 
 
 @pytest.mark.parametrize("until", [0, 2**63 - 1, -(2**63)])
-def test_no_hold_off_lasts_longer_than_ten_minutes(until: int) -> None:
+def test_no_recovery_lasts_longer_than_ten_minutes(until: int) -> None:
     failover = Failover("sdrf", {"half_life": HALF_LIFE}, None)
     snapshot = contract.Snapshot(agents=[agent_call("s1", "cpus:4;mem:4096")])
     snapshot.frameworks.extend(failover.frameworks())
@@ -155,7 +155,7 @@ def test_no_hold_off_lasts_longer_than_ten_minutes(until: int) -> None:
 
 
 @pytest.mark.parametrize("between", ["tsf", "drf", "fifo"])
-def test_debts_fade_under_a_policy_without_memory_by_the_half_life_they_were_made_with(
+def test_commitments_decay_with_their_own_half_life_under_a_policy_without_memory(
     between: str,
 ) -> None:
     made = Failover("sdrf", {"half_life": HALF_LIFE}, None)
@@ -176,7 +176,7 @@ def test_debts_fade_under_a_policy_without_memory_by_the_half_life_they_were_mad
     assert again.owed()["a"] == pytest.approx(owed / 2 * 0.5 ** (60 / 7200))
 
 
-def test_the_time_between_two_services_counts_with_the_half_life_debts_were_made_with() -> None:
+def test_commitments_decay_with_their_own_half_life_between_two_services() -> None:
     made = Failover("sdrf", {"half_life": HALF_LIFE}, None)
     made.restore(
         contract.Snapshot(
@@ -207,7 +207,7 @@ def successor(
     return later
 
 
-def test_when_the_time_is_over_nobody_is_awaited_any_more() -> None:
+def test_no_agent_is_awaited_after_the_end_of_recovery() -> None:
     awaited = failover.Failover(needed=1, expected=2, until_ns=10)
     assert awaited.holds_off(0, 9)
     assert not awaited.over(1, 9)

@@ -54,7 +54,7 @@ class PlainFilters:
 
 @settings(max_examples=300)
 @given(st.lists(steps, max_size=40), st.integers(0, 3))
-def test_filters_refuse_exactly_what_a_plain_list_of_them_refuses(
+def test_offer_filters_exclude_exactly_what_a_plain_list_excludes(
     history: list[tuple[object, ...]], few: int
 ) -> None:
     """However few slots, filters and instants may wait to be cleared out."""
@@ -181,7 +181,7 @@ def test_dropping_a_thousand_filters_of_one_changes_nothing_for_others() -> None
         } == refusing
 
 
-def test_who_has_refused_nothing_is_blocked_nowhere() -> None:
+def test_a_client_without_filters_is_excluded_from_no_agent() -> None:
     filters = OfferFilters()
     first, other, unknown = CLIENTS[:3]
     before = filters.slot(first)
@@ -191,7 +191,7 @@ def test_who_has_refused_nothing_is_blocked_nowhere() -> None:
     assert [filters.count(client) for client in (first, other, unknown)] == [0, 1, 0]
 
 
-def test_of_equal_refusals_each_lasts_up_to_and_including_its_own_instant() -> None:
+def test_equal_filters_each_last_to_their_own_instant_inclusive() -> None:
     filters = OfferFilters()
     for client, until in zip(CLIENTS, (5, 6), strict=False):
         filters.add(client, "s1", SIZES[1], until)
@@ -202,7 +202,7 @@ def test_of_equal_refusals_each_lasts_up_to_and_including_its_own_instant() -> N
     assert not list(filters.on("s1")), "nothing is left of what was refused"
 
 
-def test_agents_are_looked_at_in_the_order_in_which_they_were_refused() -> None:
+def test_agents_become_candidates_in_the_order_of_their_declines() -> None:
     filters = OfferFilters()
     for client, agent, until in (
         *((CLIENTS[0], "s1", 5), (CLIENTS[0], "s2", 5), (CLIENTS[1], "s1", 5)),
@@ -237,7 +237,7 @@ def test_what_is_over_first_is_looked_at_first_also_when_others_were_cleared_out
     assert filters.expire(45) == ["s20", "s30", "s40"]
 
 
-def test_of_what_is_refused_twice_the_longer_counts() -> None:
+def test_the_longer_of_two_equal_filters_counts() -> None:
     filters = OfferFilters()
     for until in (5, 9, 3):
         filters.add(CLIENTS[0], "s1", SIZES[1], until)
@@ -249,7 +249,7 @@ def test_of_what_is_refused_twice_the_longer_counts() -> None:
     assert filters.count(CLIENTS[0]) == 0
 
 
-def test_nobody_refuses_anything_of_an_agent_that_is_gone() -> None:
+def test_no_filter_remains_for_a_removed_agent() -> None:
     filters = OfferFilters()
     filters.add(CLIENTS[0], "s1", SIZES[1], 5)
     filters.add(CLIENTS[0], "s2", SIZES[1], 5)
@@ -276,14 +276,14 @@ def test_nobody_refuses_anything_of_an_agent_that_is_gone() -> None:
         (math.inf, 31_536_000.0),
     ],
 )
-def test_a_refusal_lasts_as_long_as_it_says_a_year_at_most_and_else_five_seconds(
+def test_a_filter_lasts_its_refuse_seconds_within_a_year_and_else_five_seconds(
     seconds: float, counted: float
 ) -> None:
     said = mesos.Filters(refuse_seconds=seconds).SerializeToString()
     assert read_refusal(said) == (round(counted * 10**9), None)
 
 
-def test_a_refusal_that_does_not_say_or_cannot_be_read_lasts_five_seconds() -> None:
+def test_a_filter_without_readable_refuse_seconds_lasts_five_seconds() -> None:
     assert read_refusal(b"") == (5 * 10**9, None)
     lasts, flaw = read_refusal(b"\xff")
     assert lasts == 5 * 10**9

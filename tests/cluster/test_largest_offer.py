@@ -41,7 +41,7 @@ def offered(wants: _ClientNeeds, there: Resources) -> Resources:
 
 
 @pytest.mark.parametrize("seed", range(2))
-def test_what_fits_and_what_would_be_offered_is_what_giving_one_by_one_comes_to(seed: int) -> None:
+def test_the_largest_offer_equals_an_allocation_task_by_task(seed: int) -> None:
     chance = random.Random(seed)
     for _ in range(300):
         capabilities = frozenset(c for c in (REVOCABLE,) if chance.random() < 0.5)

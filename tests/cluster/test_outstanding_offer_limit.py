@@ -51,26 +51,26 @@ def reason(master: MasterSide, framework: str, role: str) -> str:
 
 
 @pytest.mark.parametrize(("part", "most"), [(0.01, 1), (0.25, 3), (0.5, 5), (0.51, 6), (1.0, 10)])
-def test_a_framework_is_offered_no_more_than_its_part_and_the_agent_that_reaches_it(
+def test_a_framework_is_offered_up_to_the_limit_and_the_agent_that_reaches_it(
     part: float, most: int
 ) -> None:
     assert len(cluster(Limits(unanswered=part)).add_framework("hoarder", "a")) == most
 
 
-def test_without_a_bound_who_has_been_offered_all_of_one_resource_is_offered_others() -> None:
+def test_without_a_limit_a_framework_with_all_of_one_resource_is_offered_more() -> None:
     master = cluster(Limits(unanswered=1.0))
     master.add_framework("hoarder", "a")
     assert [offer.framework for offer in master.add_agent("memory", "mem:4096")] == ["hoarder"]
 
 
-def test_who_comes_later_is_offered_at_once_what_is_left() -> None:
+def test_a_later_framework_is_offered_the_rest_at_once() -> None:
     master = cluster()
     master.add_framework("hoarder", "a")
     assert len(master.add_framework("good", "b")) == AGENTS / 2
     assert master.tick() == []
 
 
-def test_whoever_answers_gets_the_rest_in_the_next_batch() -> None:
+def test_a_framework_that_answers_is_offered_the_rest_in_the_next_batch() -> None:
     master = cluster()
     offers = master.add_framework("lone", "a")
     assert reason(master, "lone", "a") == "unanswered"
@@ -79,7 +79,7 @@ def test_whoever_answers_gets_the_rest_in_the_next_batch() -> None:
     assert {offer.agent for offer in (*offers, *more)} == {f"s{n}" for n in range(AGENTS)}
 
 
-def test_who_has_left_offers_unanswered_costs_nobody_else_anything() -> None:
+def test_outstanding_offers_of_one_framework_cost_other_frameworks_nothing() -> None:
     master = cluster()
     back = [freed(offer) for offer in master.add_framework("early", "a")]
     master.send(contract.SuppressOffers(framework_id="early"), *back)

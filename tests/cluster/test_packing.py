@@ -41,11 +41,11 @@ class Plain:
         self.order = list(range(len(self.left)))
         self.laid: list[tuple[int, Client, int]] = []
 
-    def copies(self, agent: int, needs: Needs) -> int:
+    def max_tasks(self, agent: int, needs: Needs) -> int:
         return min(self.left[agent].get(str(name), 0) // much for name, much in needs.items())
 
     def room(self, needs: Needs, bit: int) -> int:
-        return sum(self.copies(agent, needs) for agent in self.order if self.on[agent] & bit)
+        return sum(self.max_tasks(agent, needs) for agent in self.order if self.on[agent] & bit)
 
     def gather(self, those: int, useful: Callable[[int], bool]) -> int:
         def first_the_fewest(agent: int) -> tuple[object, ...]:
@@ -71,19 +71,19 @@ class Plain:
                 if not self.on[agent] & bit:
                     others.append(ahead.pop(0))
                     continue
-                here = min(wanted, self.copies(agent, needs))
+                here = min(wanted, self.max_tasks(agent, needs))
                 if here:
                     self.laid.append((agent, client, here * times))
                     for name, much in needs.items():
                         self.left[agent][str(name)] -= here * much
                 wanted -= here
-                if wanted or not self.copies(agent, needs):
+                if wanted or not self.max_tasks(agent, needs):
                     full.append(ahead.pop(0))
         self.order = [*full, *others, *ahead]
         return True
 
 
-def test_what_is_laid_at_once_is_what_is_laid_agent_by_agent() -> None:
+def test_packing_at_once_equals_packing_agent_by_agent() -> None:
     for seed in range(300):
         chance = Random(seed)
         free = [chance.choice(LEFT) for _ in range(chance.randrange(1, 12))]
@@ -159,7 +159,7 @@ def test_room_for_many_sizes_is_told_by_some_agents_and_by_all_where_there_is_li
     assert told[30:] == [4, 1], "of a fourth of the agents one, and of all one"
 
 
-def test_who_is_together_on_all_agents_is_one_part() -> None:
+def test_clients_that_share_all_agents_form_one_part() -> None:
     for seed in range(100):
         chance = Random(seed)
         on = [chance.randrange(1 << 7) for _ in range(chance.randrange(1, 120))]
@@ -172,13 +172,13 @@ def test_who_is_together_on_all_agents_is_one_part() -> None:
         assert Counter(run_to_completion(partition(on))) == Counter(by_where.values())
 
 
-def test_bits_are_gone_through_one_by_one() -> None:
+def test_each_bit_of_a_mask_is_visited_once() -> None:
     for bits in (0, 1, 0b1011000, (1 << 200) + 5):
         found = list(ones(bits))
         assert sum(found) == bits
         assert found == sorted({1 << bit.bit_length() - 1 for bit in found})
 
 
-def test_where_there_is_none_of_something_there_is_room_for_nobody_who_needs_it() -> None:
+def test_an_absent_resource_leaves_no_capacity_for_tasks_that_need_it() -> None:
     assert max_tasks({"cpus": 9}, {"cpus": 2}) == 4
     assert max_tasks({"cpus": 9}, {"cpus": 2, "disk": 1}) == 0

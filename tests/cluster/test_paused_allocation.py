@@ -51,7 +51,7 @@ def said(engine: Engine, *calls: str | contract.Event) -> list[contract.Offers]:
     return list(engine.apply(events).offers)
 
 
-def test_who_is_next_does_not_depend_on_when_a_run_follows_upon_what_has_changed() -> None:
+def test_the_order_of_clients_does_not_depend_on_the_delay_of_a_cycle() -> None:
     options = contract.Options(allocation_interval_ns=SECOND)
     for seed in (*range(10), 51, 72, 139, 143):  # the last tell
         engine, snapshot, late = world(seed)

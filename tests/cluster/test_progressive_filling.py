@@ -291,12 +291,12 @@ def check(seed: int, steps: int, world: type[World] = World) -> None:
 
 @settings(max_examples=12)
 @given(seed=st.integers(0, 2**32))
-def test_what_is_given_at_once_is_what_is_given_one_by_one(seed: int) -> None:
+def test_progressive_filling_equals_allocation_task_by_task(seed: int) -> None:
     check(seed, steps=3)
 
 
 @pytest.mark.parametrize("seed", [10, 18, 29, 53, 55, 174])
-def test_so_it_is_in_worlds_that_tell_of_what_others_do_not(seed: int) -> None:
+def test_progressive_filling_equals_allocation_task_by_task_in_telling_worlds(seed: int) -> None:
     check(seed, steps=6)
 
 
@@ -307,7 +307,7 @@ def test_quota_guarantees_limits_and_headroom_are_those_of_the_reference(seeds: 
 
 
 @pytest.mark.slow
-def test_so_it_is_in_many_worlds() -> None:
+def test_progressive_filling_equals_allocation_task_by_task_in_many_worlds() -> None:
     for seed in range(40):
         check(seed, steps=12)
 
@@ -363,7 +363,7 @@ def filled(
         ["cpus:0.001;mem:0.001", "cpus:0.002;mem:0.001", "cpus:7", "mem:5"],
     ],
 )
-def test_a_million_tasks_are_given_in_a_few_hundred_looks_at_the_order(demands: list[str]) -> None:
+def test_a_million_tasks_take_a_few_hundred_questions_to_the_sorter(demands: list[str]) -> None:
     few, asked_few = filled(demands, "cpus:64;mem:64")
     many, asked_many = filled(demands, "cpus:64000;mem:64000")
     assert many.keys() >= few.keys()
@@ -371,7 +371,7 @@ def test_a_million_tasks_are_given_in_a_few_hundred_looks_at_the_order(demands: 
 
 
 @pytest.mark.parametrize("policy", policies.ours())
-def test_so_are_those_of_equals_who_have_held_something_under_any_policy(policy: str) -> None:
+def test_a_million_tasks_of_equal_clients_take_few_questions_under_any_policy(policy: str) -> None:
     """What they are given moves some policies' priorities by rounding alone."""
     demands = ["cpus:0.001;mem:0.001"] * 3
     few, asked_few = filled(demands, "cpus:6;mem:6", 0.0, policy, "cpus:3;mem:3")
@@ -381,7 +381,7 @@ def test_so_are_those_of_equals_who_have_held_something_under_any_policy(policy:
 
 
 @pytest.mark.parametrize("policy", ["sdrf", "drf", "tsf"])
-def test_so_are_those_of_what_does_not_count(policy: str) -> None:
+def test_a_million_tasks_of_an_excluded_resource_take_few_questions(policy: str) -> None:
     both = ["cpus:0.001;gpus:0.001", "cpus:0.001;gpus:0.001"]
     few, asked_few = filled(both, "cpus:6;mem:64;gpus:1", 0.0, policy, "cpus:4")
     many, asked_many = filled(both, "cpus:6;mem:64;gpus:6", 0.0, policy, "cpus:4")
@@ -392,24 +392,24 @@ def test_so_are_those_of_what_does_not_count(policy: str) -> None:
 @pytest.mark.parametrize(
     "demands", [["ports:1"], ["ports:1"] * 2, ["ports:2", "cpus:0.01;ports:1"]]
 )
-def test_a_million_tasks_that_move_nobody_are_given_at_once(demands: list[str]) -> None:
+def test_a_million_tasks_that_change_no_rank_are_allocated_at_once(demands: list[str]) -> None:
     few, asked_few = filled(demands, "cpus:64;mem:64;ports:[1-1000]")
     many, asked_many = filled(demands, "cpus:64;mem:64;ports:[1-1000000]")
     assert many.keys() == few.keys()
     assert asked_many < asked_few + 100
 
 
-def test_equals_with_tiny_tasks_halve_an_agent() -> None:
+def test_equal_clients_with_tiny_tasks_get_half_an_agent_each() -> None:
     offers, _asked = filled(["cpus:0.001", "cpus:0.001"], "cpus:64;mem:64")
     assert offers == {"f0": "cpus:32", "f1": "cpus:32"}
 
 
-def test_a_demand_below_the_floor_is_given_several_times_at_once() -> None:
+def test_a_demand_below_the_minimum_is_allocated_several_times_at_once() -> None:
     offers, _asked = filled(["cpus:0.001;mem:1"], "cpus:10;mem:1024", smallest=0.3)
     # 3,000 tasks need three tenths of the agent's processors, and 308 as much of its memory.
     assert offers == {"f0": "cpus:0.924;mem:924"}
 
 
-def test_ports_are_shared_out_in_whole_ranges() -> None:
+def test_ports_are_allocated_in_whole_ranges() -> None:
     offers, _asked = filled(["cpus:0.01;ports:1"] * 2, "cpus:64;mem:64;ports:[1-1000]")
     assert [text.rpartition("ports:")[2] for text in offers.values()] == ["[1-500]", "[501-1000]"]

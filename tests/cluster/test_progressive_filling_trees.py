@@ -152,7 +152,7 @@ def unasked(name: Name) -> int:
 SEEDS = range(400)
 
 
-def test_any_tree_in_any_order_is_filled_as_if_its_tasks_were_given_one_by_one() -> None:
+def test_any_role_tree_in_any_order_is_filled_as_task_by_task() -> None:
     for seed in SEEDS:
         plain, tree, chance = drawn(seed)
         left: dict[Name, int] = {
@@ -175,7 +175,7 @@ def test_any_tree_in_any_order_is_filled_as_if_its_tasks_were_given_one_by_one()
 
 
 @pytest.mark.parametrize("name", ["cpus", ROLES_LIMIT])
-def test_a_thousandth_too_little_is_too_little(name: Name) -> None:
+def test_a_task_that_lacks_a_thousandth_is_not_allocated(name: Name) -> None:
     task = ClientTask({name: 100}, Quantities({"cpus": 100}))
     for left, number in ((99, 0), (100, 1), (199, 1), (200, 2)):
         pool = Pool({"u": 1.0}, {"u": Quantities()}, {"u": 1}, 0.0)

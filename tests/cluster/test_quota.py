@@ -72,7 +72,7 @@ def less(a: Quantities, b: Quantities) -> Quantities:
 
 @settings(max_examples=50)
 @given(quotas, st.builds(Quantities, some), st.builds(Quantities, some), steps)
-def test_what_is_kept_up_step_by_step_is_what_the_rules_say(
+def test_headroom_after_each_step_is_that_of_the_plain_rules(
     quotas: dict[str, Quota],
     held: Quantities,
     available: Quantities,
@@ -125,7 +125,7 @@ def test_an_agent_costs_the_same_however_many_quotas_there_are() -> None:
     assert many == pytest.approx(few, rel=0.05)
 
 
-def test_a_run_costs_the_same_however_many_roles_have_held_something_before() -> None:
+def test_a_cycle_costs_the_same_however_many_roles_held_resources_before() -> None:
     master = MasterSide()
     guarantees = contract.Quantities(amounts={"cpus": 1.0})
     master.send(contract.UpdateQuota(role="q", guarantees=guarantees))
@@ -149,7 +149,7 @@ def headroom(available: str) -> Headroom:
     return Headroom(quotas, {"q": Quantities()}, Quantities.parse(available))
 
 
-def test_the_last_thousandth_of_a_guarantee_is_held_back() -> None:
+def test_headroom_includes_the_last_thousandth_of_a_guarantee() -> None:
     left = headroom("cpus:3")
     most = Quantities.parse("cpus:1.999")
     left.allocate_guarantee("q", most, most)
@@ -168,7 +168,7 @@ def test_what_is_met_although_there_seemed_to_be_too_little_keeps_nobody_from_an
     assert left.admits("other", Quantities.parse("mem:64"))
 
 
-def test_what_is_shown_as_the_limit_is_what_a_role_can_have_at_most() -> None:
+def test_the_limit_that_is_shown_is_the_most_that_a_role_can_have() -> None:
     guaranteed = Quantities.parse("cpus:2")
     assert Quota(guaranteed, {"cpus": 4000}).shown_limits == {"cpus": 4000}
     assert Quota(guaranteed, capped=True).shown_limits == {"cpus": 2000}
@@ -199,13 +199,13 @@ def test_of_what_is_guaranteed_and_nobody_has_there_is_too_little() -> None:
     assert not left.admits("other", Quantities.parse("mem:64"))
 
 
-def test_of_what_is_met_nothing_is_held_back_any_more() -> None:
+def test_satisfied_guarantees_require_no_headroom() -> None:
     left, whole = headroom("cpus:2;mem:64"), Quantities.parse("cpus:2")
     left.allocate_guarantee("q", whole, whole)
     assert left.slack(["cpus", "mem"]) == {}
 
 
-def test_where_nothing_is_guaranteed_nothing_is_held_back_of_what_an_agent_has() -> None:
+def test_without_guarantees_all_of_an_agent_is_offered() -> None:
     """Where more is held elsewhere than there is, all agents together have less free than one."""
     left = Headroom({"q": Quota(Quantities(), {"cpus": 8000})}, {"q": Quantities()}, Quantities())
     there = parse_total(resources("cpus:4"))

@@ -17,7 +17,7 @@ def bag(units: Counter[str]) -> Resources:
     return parse_total(resources(";".join(f"{name}:{n}" for name, n in units.items() if n)))
 
 
-def test_what_runs_is_what_was_begun_and_not_ended_and_never_more_than_is_held() -> None:
+def test_used_resources_are_those_of_running_tasks_and_at_most_the_allocation() -> None:
     for seed in range(200):
         lot, running = random.Random(seed), UsedResources()
         agents = [

@@ -78,14 +78,16 @@ def one_by_one(lines: Lines, leaves: list[tuple[int, ClientNode]]) -> dict[int, 
 
 @pytest.mark.parametrize("bent", [False, True])
 @pytest.mark.parametrize("seed", range(3))
-def test_what_is_foreseen_is_what_giving_one_by_one_comes_to(seed: int, *, bent: bool) -> None:
+def test_the_predicted_water_level_is_that_of_an_allocation_task_by_task(
+    seed: int, *, bent: bool
+) -> None:
     lines, leaves = world(seed, 20, bent=bent)
     portion = RoleNode(iter(leaves), lines).fill(CapacityBudget([("", ALL)], lambda _name: 0))
     given = {int(leaf.client.framework[1:]): number for leaf, number in portion.counts.items()}
     assert given == one_by_one(lines, leaves)
 
 
-def test_it_takes_few_questions_for_each_who_gets_something() -> None:
+def test_the_prediction_asks_few_questions_for_each_receiving_client() -> None:
     lines, leaves = world(1, 400, bent=False)
     lines.asked = 0
     run_to_completion(
@@ -94,7 +96,7 @@ def test_it_takes_few_questions_for_each_who_gets_something() -> None:
     assert lines.asked <= 9 * 400
 
 
-def test_what_is_below_others_is_counted_in_short_steps() -> None:
+def test_clients_below_the_water_level_are_counted_in_few_steps() -> None:
     """Four users below each of five below each of five."""
     lines, leaves = world(1, 100, bent=False)
     orders = [lines]
@@ -118,7 +120,7 @@ def test_what_is_below_others_is_counted_in_short_steps() -> None:
     assert before > 10_000 > 20 * longest
 
 
-def test_nobody_gets_beyond_where_there_is_enough_for_all() -> None:
+def test_the_water_level_is_at_most_its_bound_and_exhausts_the_capacity() -> None:
     ways = [Trajectory(0.0, 1.0, 0.1), Trajectory(0.5, 2.0, 0.2)]
     assert run_to_completion(find_water_level(ways, 2.0)) == 2.0
     assert 4.49 <= run_to_completion(find_water_level(ways, 100.0)) <= 4.51

@@ -60,7 +60,7 @@ class Both:
 
 
 @given(st.lists(change, max_size=40))
-def test_peers_are_in_the_order_of_drf(changes: list[tuple[str, str, object]]) -> None:
+def test_a_framework_sorter_has_the_order_of_drf(changes: list[tuple[str, str, object]]) -> None:
     both = Both()
     pool, peers = both.pool, both.peers
     for each in changes:
@@ -76,7 +76,7 @@ def test_peers_are_in_the_order_of_drf(changes: list[tuple[str, str, object]]) -
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_so_they_are_after_many_changes_of_all(seed: int) -> None:
+def test_a_framework_sorter_has_the_order_of_drf_after_many_changes(seed: int) -> None:
     chance, both = random.Random(seed), Both()
     for user in USERS:
         both.change("wake", user, True)
@@ -97,7 +97,7 @@ def test_so_they_are_after_many_changes_of_all(seed: int) -> None:
         assert both.peers.active == both.pool.active
 
 
-def test_whose_shares_have_become_the_same_come_by_how_often_they_got_something() -> None:
+def test_frameworks_with_equal_shares_are_ordered_by_allocation_count() -> None:
     both = Both()
     for user, gift, often in (("a", "mem:2500", 2), ("b", "cpus:26", 1), ("c", "cpus:25.999", 3)):
         both.change("wake", user, True)
@@ -111,7 +111,7 @@ def test_whose_shares_have_become_the_same_come_by_how_often_they_got_something(
     assert list(both.peers) == list(both.pool) == ["b", "a", "c"]
 
 
-def test_who_holds_nothing_that_counts_comes_by_how_often_it_got_something() -> None:
+def test_frameworks_without_counted_resources_are_ordered_by_allocation_count() -> None:
     peers: FrameworkSorter[str] = FrameworkSorter(Quantities({"cpus": 1000}), ("disk",))
     for often, user in enumerate(USERS):
         peers.add(user)

@@ -88,7 +88,7 @@ def gives(
 
 @pytest.mark.parametrize("users", [1, 2, 7])
 @pytest.mark.parametrize(("policy", "parameters"), POLICIES)
-def test_the_order_after_gifts_is_that_of_a_pool_to_which_they_are_given(
+def test_a_sorter_snapshot_predicts_the_order_of_the_pool_after_allocations(
     policy: str, parameters: dict[str, object], users: int
 ) -> None:
     chance = random.Random(users)
@@ -105,7 +105,7 @@ def test_the_order_after_gifts_is_that_of_a_pool_to_which_they_are_given(
 
 
 @pytest.mark.parametrize("users", [1, 2, 7])
-def test_so_it_is_among_peers(users: int) -> None:
+def test_a_snapshot_of_a_framework_sorter_predicts_its_order(users: int) -> None:
     chance = random.Random(users)
     peers, really = (FrameworkSorter[str](CAPACITY) for _ in range(2))
     for each in (peers, really):
@@ -120,7 +120,7 @@ def test_so_it_is_among_peers(users: int) -> None:
 
 
 @pytest.mark.parametrize(("policy", "parameters"), POLICIES)
-def test_who_comes_by_more_than_rounding_comes_surely_and_who_does_by_less_does_not(
+def test_a_user_is_surely_first_only_by_more_than_the_tolerance(
     policy: str, parameters: dict[str, object]
 ) -> None:
     pool = drawn(random.Random(4), policy, parameters, 7)
@@ -134,7 +134,7 @@ def test_who_comes_by_more_than_rounding_comes_surely_and_who_does_by_less_does_
             assert not place.surely_before(next_place)
 
 
-def test_one_comes_surely_before_another_by_more_than_both_are_blurred() -> None:
+def test_one_user_is_surely_before_another_only_by_more_than_both_tolerances() -> None:
     def place(priority: float, blur: float) -> SortKey:
         return SortKey((0, priority, (), 0.0, 0, "u"), blur)
 
@@ -145,13 +145,13 @@ def test_one_comes_surely_before_another_by_more_than_both_are_blurred() -> None
     assert place(1.0, 0.0).surely_before(SortKey((1, 0.5, (), 0.0, 0, "u"), 3.0))
 
 
-def test_how_far_it_is_to_a_place_can_be_told_within_a_class() -> None:
+def test_the_distance_to_a_sort_key_is_known_within_a_class() -> None:
     here = SortKey((0, 1.0), 0.0)
     assert here.to(SortKey((0, 4.0), 0.0)) == 3.0
     assert here.to(SortKey((1, 4.0), 0.0)) is None
 
 
-def test_rounding_may_blur_where_a_gift_leads_that_moves_a_user_and_no_other() -> None:
+def test_only_an_allocation_that_changes_a_priority_adds_tolerance() -> None:
     pool: Pool[str] = Pool(policies.create("sdrf", {"half_life": 60}), capacity=CAPACITY)
     pool.add("u")
     pool.set_active("u", active=True)

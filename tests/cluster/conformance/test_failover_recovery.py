@@ -88,11 +88,11 @@ def test_a_factor_that_is_no_fraction_is_refused(factor: float) -> None:
 
 
 @pytest.mark.parametrize("expected", [0, 1])
-def test_nothing_is_held_off_where_no_agent_need_be_awaited(expected: int) -> None:
+def test_recovery_without_expected_agents_ends_at_once(expected: int) -> None:
     assert len(come_back(elected(expected), 1)) == 1
 
 
-def test_a_hold_off_needs_no_quota_and_with_quotas_they_are_in_force_when_it_ends() -> None:
+def test_recovery_needs_no_quotas_and_quotas_apply_at_its_end() -> None:
     master = elected(2, set_quota("quota", "cpus:2;mem:1024"))
     master.add_framework("f2", "quota")
     assert told(come_back(master, 1)) == {("f2", "s1", "cpus:1;mem:512")}
@@ -100,7 +100,7 @@ def test_a_hold_off_needs_no_quota_and_with_quotas_they_are_in_force_when_it_end
     assert told(come_back(master, 3)) == {("f1", "s3", "cpus:1;mem:512")}
 
 
-def test_resuming_from_a_bracket_does_not_end_the_hold_off() -> None:
+def test_resume_does_not_end_recovery() -> None:
     master = elected(10)
     come_back(master, 1)
     assert master.send(contract.Pause()) == []
@@ -108,7 +108,7 @@ def test_resuming_from_a_bracket_does_not_end_the_hold_off() -> None:
     assert master.tick() == []
 
 
-def test_the_end_of_the_hold_off_does_not_end_a_bracket() -> None:
+def test_the_end_of_recovery_does_not_resume_a_paused_allocator() -> None:
     master = elected(2)
     master.send(contract.Pause())
     assert come_back(master, 1, 2) == []
@@ -116,7 +116,7 @@ def test_the_end_of_the_hold_off_does_not_end_a_bracket() -> None:
     assert len(master.send(contract.Resume(), contract.Tick())) == 2
 
 
-def test_a_hold_off_that_has_ended_stays_so_when_agents_go_again() -> None:
+def test_recovery_does_not_start_again_when_agents_leave() -> None:
     master = elected(2)
     assert len(come_back(master, 1)) == 1
     master.remove_agent("s1")
@@ -144,7 +144,7 @@ def test_agents_that_come_back_in_one_message_are_offered_in_one_run() -> None:
     assert len(master.send(*calls)) == 3
 
 
-def test_operators_are_served_during_the_hold_off() -> None:
+def test_operators_are_served_during_recovery() -> None:
     master = elected(10)
     come_back(master, 1)
     operation = reserve(resources("cpus(a):1"))
@@ -152,7 +152,7 @@ def test_operators_are_served_during_the_hold_off() -> None:
     assert master.reply.error == ""
 
 
-def test_nobody_is_asked_to_leave_an_agent_during_the_hold_off() -> None:
+def test_recovery_sends_no_inverse_offers() -> None:
     master = elected(2)
     used = {"f1": resources("cpus:1;mem:512", "a")}
     call = add_agent("s0", resources("cpus:1;mem:512"), used)
@@ -163,7 +163,7 @@ def test_nobody_is_asked_to_leave_an_agent_during_the_hold_off() -> None:
     assert (master.inverse_offers, held_off.inverse_offers) == ([("f1", "s0")], [])
 
 
-def test_what_tasks_hold_when_they_come_back_is_not_offered_when_the_hold_off_ends() -> None:
+def test_resources_of_returning_tasks_are_not_offered_at_the_end_of_recovery() -> None:
     master = elected(2)
     used = {"f1": resources("cpus:1;mem:512", "a")}
     assert told(master.add_agent("s1", "cpus:2;mem:1024", used)) == {("f1", "s1", "cpus:1;mem:512")}
@@ -183,7 +183,7 @@ def test_what_tasks_hold_when_they_come_back_is_not_offered_when_the_hold_off_en
     ],
     ids=["negative", "a bad quota", "a role twice"],
 )
-def test_a_recovery_that_cannot_be_is_refused_and_holds_nothing_off(
+def test_an_invalid_recover_call_is_rejected_and_starts_no_recovery(
     call: contract.Recover, reason: str
 ) -> None:
     master = BatchMaster()
@@ -194,7 +194,7 @@ def test_a_recovery_that_cannot_be_is_refused_and_holds_nothing_off(
     assert len(come_back(master, 1)) == 1
 
 
-def test_a_recovery_comes_before_any_agent() -> None:
+def test_recover_comes_before_any_agent() -> None:
     master = BatchMaster()
     master.add_agent("s1", "cpus:1")
     with pytest.raises(InvalidEvent, match="agents are known"):
@@ -219,19 +219,19 @@ def restored(agents_needed: int, seconds: float) -> BatchMaster:
     return master
 
 
-def test_a_hold_off_in_a_snapshot_goes_on_until_enough_agents_are_there() -> None:
+def test_recovery_in_a_snapshot_continues_until_enough_agents_are_back() -> None:
     master = restored(agents_needed=2, seconds=300)
     assert master.tick() == []
     assert len(come_back(master, 2)) + len(master.tick()) == 2
 
 
-def test_a_hold_off_in_a_snapshot_goes_on_until_its_time() -> None:
+def test_recovery_in_a_snapshot_continues_until_its_timeout() -> None:
     master = restored(agents_needed=2, seconds=300)
     assert master.tick(299) == []
     assert len(master.tick(1)) == 1
 
 
-def test_what_comes_back_in_parts_within_a_bracket_is_offered_as_one() -> None:
+def test_resources_recovered_between_pause_and_resume_form_one_offer() -> None:
     master = BatchMaster()
     master.add_framework("f1", "a")
     [offer] = master.add_agent("s1", "cpus:4;mem:2048")

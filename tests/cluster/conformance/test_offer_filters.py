@@ -16,7 +16,7 @@ def offered() -> tuple[BatchMaster, Offered]:
     return master, offer
 
 
-def test_what_was_declined_comes_again_when_the_filter_has_expired() -> None:
+def test_declined_resources_are_offered_again_when_the_filter_has_expired() -> None:
     master, offer = offered()
     master.recover(offer, refuse_seconds=2)
     assert master.engine.filters_by_role()[offer.role] == 1
@@ -40,7 +40,7 @@ def test_a_filter_no_longer_than_the_interval_holds_for_the_next_batch_and_no_lo
     assert told(master.tick()) == {("f1", "s1", EACH)}
 
 
-def test_revival_drops_filters_and_offers_at_once() -> None:
+def test_revive_drops_filters_and_causes_offers_at_once() -> None:
     master = BatchMaster()
     master.add_framework("f1", "r1")
     [offer] = master.add_agent("s1", EACH)
@@ -49,7 +49,7 @@ def test_revival_drops_filters_and_offers_at_once() -> None:
     assert told(master.send(contract.ReviveOffers(framework_id="f1"))) == {("f1", "s1", EACH)}
 
 
-def test_who_suppresses_gets_nothing_until_it_revives_and_may_say_either_twice() -> None:
+def test_a_suppressed_framework_gets_no_offers_until_revive_and_both_calls_can_repeat() -> None:
     master = BatchMaster()
     master.add_framework("f1", "r1")
     [offer] = master.add_agent("s1", EACH)
@@ -61,7 +61,7 @@ def test_who_suppresses_gets_nothing_until_it_revives_and_may_say_either_twice()
     assert master.send(contract.ReviveOffers(framework_id="f1")) == []
 
 
-def test_suppression_and_revival_name_roles() -> None:
+def test_suppress_and_revive_name_roles() -> None:
     master, offer = offered()
     first, second = offer.role, ({"r1", "r2"} - {offer.role}).pop()
     master.recover(offer, refuse_seconds=1000)
@@ -76,7 +76,7 @@ def test_suppression_and_revival_name_roles() -> None:
     assert back.role == first
 
 
-def test_who_is_inactive_and_suppresses_needs_both_activation_and_revival() -> None:
+def test_an_inactive_suppressed_framework_needs_activation_and_revive() -> None:
     master = BatchMaster()
     master.add_framework("f1", "r1")
     [offer] = master.add_agent("s1", EACH)
@@ -88,7 +88,7 @@ def test_who_is_inactive_and_suppresses_needs_both_activation_and_revival() -> N
     assert len(master.send(contract.ReviveOffers(framework_id="f1"))) == 1
 
 
-def test_an_agent_whose_attributes_change_is_offered_anew_at_once() -> None:
+def test_an_agent_with_changed_attributes_is_offered_again_at_once() -> None:
     master = BatchMaster()
     master.add_framework("f1", "r1")
     [offer] = master.add_agent("s1", EACH)

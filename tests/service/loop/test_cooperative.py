@@ -22,11 +22,11 @@ def work(steps: int, seen: list[int]) -> Work[int]:
     return steps
 
 
-def test_work_gives_the_same_result_at_a_stretch_and_in_slices() -> None:
+def test_work_in_slices_has_the_result_of_uninterrupted_work() -> None:
     assert run_to_completion(work(3, [])) == asyncio.run(spread(work(3, []))) == 3
 
 
-def test_others_are_heard_between_slices() -> None:
+def test_other_tasks_run_between_slices() -> None:
     steps: list[int] = []
     heard: list[int] = []
 
@@ -58,7 +58,7 @@ def test_long_work_takes_a_fifth_of_the_loop_at_the_most(monkeypatch: pytest.Mon
     assert min(rests) >= 4 * SLICE
 
 
-def test_what_computes_in_another_thread_gives_way_before_it_must(
+def test_work_in_another_thread_pauses_before_the_interpreter_forces_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     breaths: list[float] = []
@@ -68,7 +68,7 @@ def test_what_computes_in_another_thread_gives_way_before_it_must(
     assert min(breaths) > 0
 
 
-def test_who_asks_meanwhile_shares_the_next_answer() -> None:
+def test_callers_during_a_computation_share_the_next_answer() -> None:
     made: list[int] = []
     begun = asyncio.Event()
 
@@ -90,7 +90,7 @@ def test_who_asks_meanwhile_shares_the_next_answer() -> None:
     asyncio.run(main())
 
 
-def test_one_who_goes_away_takes_the_answer_from_nobody() -> None:
+def test_a_cancelled_caller_leaves_the_answer_to_other_callers() -> None:
     async def make() -> int:
         await asyncio.sleep(0.01)
         return 7
@@ -105,7 +105,7 @@ def test_one_who_goes_away_takes_the_answer_from_nobody() -> None:
     asyncio.run(main())
 
 
-def test_an_answer_that_fails_fails_those_who_asked_and_nobody_later() -> None:
+def test_a_failed_computation_fails_its_callers_and_no_later_caller() -> None:
     outcomes: list[Exception | int] = [ValueError("no"), 5]
 
     async def make() -> int:
@@ -123,7 +123,7 @@ def test_an_answer_that_fails_fails_those_who_asked_and_nobody_later() -> None:
     asyncio.run(main())
 
 
-def test_work_is_done_beside_others_who_take_the_turn_back_to_back(
+def test_work_progresses_although_other_tasks_hold_the_lock_back_to_back(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Others take a second of each turn; the work takes 300 ms, a step a millisecond."""

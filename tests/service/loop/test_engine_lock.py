@@ -65,7 +65,7 @@ def test_other_tasks_run_after_each_budget_of_a_long_message(
     assert max(after - before for before, after in pairwise(turns)) == budget
 
 
-def test_who_looks_at_the_engine_never_sees_half_a_message() -> None:
+def test_a_reader_of_the_engine_never_sees_half_a_message() -> None:
     engine, turn = Engine(), EngineLock()
     seen: list[bool] = []
 
@@ -88,7 +88,7 @@ def test_who_looks_at_the_engine_never_sees_half_a_message() -> None:
 
 
 @pytest.mark.parametrize("fails", [False, True])
-def test_what_has_begun_is_done_though_whoever_asked_is_gone(fails: bool) -> None:  # noqa: FBT001
+def test_work_that_has_begun_is_completed_although_its_caller_is_cancelled(fails: bool) -> None:  # noqa: FBT001
     engine, turn = Engine(), EngineLock()
 
     async def main() -> None:
@@ -103,7 +103,7 @@ def test_what_has_begun_is_done_though_whoever_asked_is_gone(fails: bool) -> Non
     assert engine.done == ([] if fails else ["a"])
 
 
-def test_it_is_somebody_elses_turn_after_a_failure() -> None:
+def test_a_failure_releases_the_engine_lock() -> None:
     engine, turn = Engine(), EngineLock()
 
     def too_late() -> Cooperative[str]:

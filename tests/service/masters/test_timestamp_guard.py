@@ -41,7 +41,7 @@ class Machine:
     passed=st.integers(0, YEARS),
     snapshot=st.booleans(),
 )
-def test_no_stamp_reaches_the_engine_that_is_further_off_than_the_tolerance(
+def test_no_timestamp_beyond_the_tolerance_reaches_the_engine(
     stamps: list[int], passed: int, *, snapshot: bool
 ) -> None:
     machine = Machine()
@@ -74,9 +74,7 @@ def test_a_clock_that_is_off_is_named_once_with_how_much() -> None:
 @pytest.mark.parametrize(
     ("until", "left"), [(NOW + YEARS + 300 * SECOND, 300), (2**63 - 1, 86400), (-1, 0)]
 )
-def test_a_hold_off_goes_on_as_long_as_it_would_have_by_a_clock_that_is_off(
-    until: int, left: int
-) -> None:
+def test_recovery_lasts_its_time_although_the_masters_clock_is_off(until: int, left: int) -> None:
     message = contract.FromMaster()
     message.snapshot.time_ns = NOW + YEARS
     message.snapshot.hold_off.until_ns = until
@@ -92,7 +90,7 @@ def test_the_services_time_begins_with_what_it_remembers_if_that_is_later() -> N
 
 
 @pytest.mark.parametrize("remembered", [2**63 / 1e9, 1e12, 1e300])
-def test_a_store_of_the_far_future_leaves_room_for_stamps(remembered: float) -> None:
+def test_a_store_of_the_far_future_leaves_room_for_timestamps(remembered: float) -> None:
     message = contract.FromMaster()
     message.snapshot.time_ns = NOW
     message.snapshot.hold_off.until_ns = 2**63 - 1
@@ -135,7 +133,7 @@ def least(since_ns: int) -> float:
 
 
 @pytest.mark.parametrize("leap", [YEARS, -YEARS, 2**62])
-def test_a_snapshot_from_a_broken_clock_forgives_nobody(running: Service, leap: int) -> None:
+def test_a_snapshot_with_a_broken_clock_reduces_no_commitment(running: Service, leap: int) -> None:
     now = Timeline.from_now(0.0).now_ns
     stream = master(running, now)
     assert owed(running) > least(now)
@@ -147,7 +145,7 @@ def test_a_snapshot_from_a_broken_clock_forgives_nobody(running: Service, leap: 
     assert owed(running) > least(now)
 
 
-def test_many_small_leaps_in_one_message_forgive_nobody(running: Service) -> None:
+def test_many_small_leaps_in_one_message_reduce_no_commitment(running: Service) -> None:
     now = Timeline.from_now(0.0).now_ns
     stream = master(running, now)
     before = scrape(running)["longshare_bounded_stamps_total",]
@@ -161,7 +159,9 @@ def test_many_small_leaps_in_one_message_forgive_nobody(running: Service) -> Non
     assert scrape(running)["longshare_bounded_stamps_total",] == before + 60
 
 
-def test_the_clock_of_a_master_on_standby_moves_nobodys_time(running: Service) -> None:
+def test_the_clock_of_a_standby_master_does_not_move_the_time_of_the_engine(
+    running: Service,
+) -> None:
     now = Timeline.from_now(0.0).now_ns
     leader = master(running, now)
     before = owed(running)
@@ -174,7 +174,7 @@ def test_the_clock_of_a_master_on_standby_moves_nobodys_time(running: Service) -
     assert before * 0.5 ** (late / (3600 * SECOND)) <= after <= before
 
 
-def test_a_stamp_before_the_epoch_is_not_stored(tmp_path: Path) -> None:
+def test_a_timestamp_before_the_epoch_is_not_stored(tmp_path: Path) -> None:
     now = Timeline.from_now(0.0).now_ns
     with service(tmp_path, SETTINGS) as running:
         master(running, -1)
