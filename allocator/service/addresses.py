@@ -1,4 +1,4 @@
-"""Addresses to listen on: their syntax and the default."""
+"""Addresses that the service listens on: checks of their syntax, and the default address."""
 
 import ipaddress
 import os

@@ -40,7 +40,10 @@ mistake."""
 
 _ENGINE: dict[str, Any] = {setting.name: setting.default for setting in fields(EngineSettings)}
 _DECLARED: dict[str, Any] = {setting.name: setting.default for setting in fields(DeclaredUser)}
-"""Defaults of the engine, so that each default has one source."""
+"""Default of each engine setting, and of each setting of a declared user, by name.
+
+The configuration takes its defaults from the engine, so that each default has one source.
+"""
 _CONFORMANCE_TRIALS = 25
 """Trials of each conformance check that an external policy must pass before the service starts."""
 _Read = TypeVar("_Read", bound=BaseModel)
@@ -59,14 +62,17 @@ class ConfigError(ValueError):
 
 
 class _Section(BaseModel):
-    """A table of the file; docs/generate.py copies docstrings to docs/configuration.md."""
+    """Base class of the tables of the configuration file.
+
+    `docs/generate.py` copies the docstrings of the tables and settings to docs/configuration.md.
+    """
 
     model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
 
     @field_validator("*", mode="before")
     @classmethod
     def _plausible(cls, value: object, info: ValidationInfo) -> object:
-        """Reject values that would be misread: true for 1, and text with a NUL character."""
+        """Reject values that would be misread: `true` as a number, text with a NUL."""
         field = cls.model_fields[str(info.field_name)]
         if isinstance(value, bool) and field.annotation in {int, float}:
             raise ValueError(f"{str(value).lower()} is not a number")
@@ -80,7 +86,7 @@ class _Section(BaseModel):
 
 
 def _checked_path(path: Path) -> Path:
-    """Return a path unchanged if a file can have it.
+    """Return a path unchanged if Linux allows a file of this name.
 
     Raises:
         ValueError: the path is empty or too long.
@@ -121,7 +127,7 @@ class PolicySection(BaseModel):
         return self
 
     def create(self) -> Policy:
-        """Create the policy.
+        """Create the policy with its parameters; a policy from a file is loaded first.
 
         Raises:
             ValueError: the policy is unknown, or its parameters or file cannot be used.
@@ -138,11 +144,14 @@ MOST_SHADOWS = 4
 
 
 class ShadowSection(PolicySection):
-    """`[[shadow]]`: a policy that processes the same events, and decides nothing."""
+    """`[[shadow]]`: a shadow policy, which shows how users would fare under another policy.
+
+    A shadow policy processes the same events as the served policy, and decides nothing.
+    """
 
     @property
     def label(self) -> str:
-        """Name of the shadow: the policy's name and parameters."""
+        """Name of the shadow in metrics and reports: the policy's name and parameters."""
         parameters = ", ".join(
             f"{name}={value}" for name, value in (self.model_extra or {}).items()
         )
@@ -227,7 +236,7 @@ class OffersSection(_Section):
 
 
 def _hosts(items: tuple[str, ...]) -> tuple[str, ...]:
-    """Return host entries unchanged if they are names, globs, addresses, ranges or networks.
+    """Return host entries unchanged if each is a name, a glob, an address, a range or a network.
 
     Raises:
         ValueError: an entry is invalid.
@@ -300,7 +309,7 @@ class LimitsSection(_Section):
     among equals the users idle for longest."""
 
     def limits(self) -> Limits:
-        """Return the engine's limits."""
+        """Return the section as the engine's `Limits`."""
         return Limits(**self.model_dump())
 
 
@@ -315,7 +324,7 @@ class ConstraintSection(_Section):
     """Attributes that an agent must have, all of them: `["rack:1", "disk:ssd"]`."""
 
     def constraint(self) -> Constraint:
-        """Return the placement constraint."""
+        """Return the section as the engine's placement constraint."""
         return Constraint(
             Hosts(self.whitelist), Hosts(self.blacklist), parse_attributes(self.attributes)
         )
@@ -429,7 +438,11 @@ class MetricsSection(_Section):
 
 
 def _state_directory() -> Path:
-    """Return the default folder for files that must outlive the service."""
+    """Return the default folder for files that must outlive the service.
+
+    The folder is `$STATE_DIRECTORY`, else `longshare` in `$XDG_STATE_HOME`, else
+    `~/.local/state/longshare`.
+    """
     systemd_directory = os.environ.get("STATE_DIRECTORY", "").partition(":")[0]  # set by systemd
     if systemd_directory:
         return Path(systemd_directory)
@@ -557,7 +570,7 @@ class LogSection(_Section):
 
 
 class Config(_Section):
-    """The whole configuration; every section has a default."""
+    """The whole configuration file; each section has a default."""
 
     policy: PolicySection = PolicySection.model_validate(DEFAULT_POLICY)
     shadow: Annotated[tuple[ShadowSection, ...], Field(max_length=MOST_SHADOWS)] = ()
@@ -608,12 +621,12 @@ class Config(_Section):
         """Check that no two files overwrite each other, and that secrets are private.
 
         Args:
-            own: The configuration file.
-            record: The event log; None for no log.
+            own: Path of the configuration file.
+            record: Path of the event log; None for no log.
 
         Raises:
-            ConfigError: two settings name one file to write; or an existing file is of the wrong
-                kind; or a secret is readable by every user of the machine.
+            ConfigError: two settings name one file, and the service writes it; or an existing file
+                is of the wrong kind; or a secret is readable by every user of the machine.
         """
         written, read = self._files(own, record)
         _require_distinct(written, read)
@@ -623,11 +636,14 @@ class Config(_Section):
             _require_plain("accounting.database has a password", own, secret=True)
 
     def apart_from(self, name: str, record: Path | None = None) -> list[Path]:
-        """Return all files of the service but one, with the companions of SQLite files.
+        """Return the paths of all files that the service uses, except one setting's file.
+
+        A writer compares its own path with these paths, so that it overwrites no other file. The
+        files that SQLite writes next to a database are included.
 
         Args:
-            name: The setting of the excluded file, as "recorder.file".
-            record: The event log; None for no log.
+            name: Setting of the excluded file, such as `"recorder.file"`.
+            record: Path of the event log; None for no log.
         """
         written, read = self._files(None, record)
         return [
@@ -640,7 +656,15 @@ class Config(_Section):
     def _files(
         self, own: Path | None, record: Path | None
     ) -> tuple[dict[str, Path], dict[str, Path]]:
-        """Return the files that the service writes, and those it only reads, by setting."""
+        """Return the files that the service uses, as two dictionaries from setting to path.
+
+        Args:
+            own: Path of the configuration file; None to leave it out.
+            record: Path of the event log; None for no log.
+
+        Returns:
+            The files that the service writes, then the files that it only reads.
+        """
         accounts, listen = self.accounting_database(), self.listen
         tls = listen.tls
         sockets = {
@@ -672,11 +696,11 @@ class Config(_Section):
         )
 
     def shadows(self) -> dict[str, Policy]:
-        """Return the shadow policies, by label."""
+        """Create the shadow policies, and return them by label."""
         return {shadow.label: shadow.create() for shadow in self.shadow}
 
     def engine_settings(self) -> EngineSettings:
-        """Return the engine's settings."""
+        """Return the configuration as settings of the engine, with new policy objects."""
         return EngineSettings(
             policy=self.policy.create(),
             user_key=self.users.key,
@@ -712,22 +736,28 @@ def load(path: Path) -> Config:
 
 
 def load_listen(path: Path) -> ListenSection:
-    """Read the `[listen]` section only, without other sections and without loading a policy.
+    """Read only the section `[listen]`, for clients that need the service's address.
+
+    Other sections are neither checked nor used, so no policy is loaded.
 
     Raises:
-        ConfigError: as for `load`.
+        ConfigError: the file cannot be read, is not TOML, or its section `[listen]` is invalid.
     """
     return _read(path, _Listen).listen
 
 
 class _Listen(BaseModel):
-    """The section `[listen]` alone, with other sections ignored."""
+    """A configuration file of which only the section `[listen]` is read."""
 
     listen: ListenSection = ListenSection()
 
 
 def _read(path: Path, model: type[_Read]) -> _Read:
-    """Read and validate a file.
+    """Read a TOML file and validate its content.
+
+    Args:
+        path: Path of the file.
+        model: The pydantic model of the expected content.
 
     Raises:
         ConfigError: the file cannot be read or is invalid.
@@ -744,13 +774,17 @@ def _read(path: Path, model: type[_Read]) -> _Read:
 
 
 _SECRETS = frozenset({"store.credentials", "listen.tls.key"})
-"""Settings whose files must be private."""
+"""Settings whose files only the service's own user may be able to read."""
 _COMPANIONS = ("-journal", "-wal", "-shm")
 """Suffixes of the files that SQLite writes next to a database file."""
 
 
 def _require_distinct(written: dict[str, Path], read: dict[str, Path]) -> None:
-    """Check that each written file differs from every other file, under any name.
+    """Check that each file to write differs from every other file, also through links.
+
+    Args:
+        written: Files that the service writes, by setting.
+        read: Files that the service only reads, by setting.
 
     Raises:
         ConfigError: two settings lead to the same file, and the service writes it.
@@ -769,7 +803,10 @@ def _require_distinct(written: dict[str, Path], read: dict[str, Path]) -> None:
 
 
 def _identities(path: Path) -> list[object]:
-    """Return identities that all names of a file share: the resolved path, and device and inode."""
+    """Return values that two paths have in common if they lead to the same file.
+
+    The values are the resolved path, and the device and inode numbers of an existing file.
+    """
     identities: list[object] = [Path(os.path.realpath(path))]
     try:
         status = path.stat()
@@ -781,10 +818,15 @@ def _identities(path: Path) -> list[object]:
 
 
 def _require_plain(name: str, path: Path, *, secret: bool) -> None:
-    """Check that an existing file is a regular file, and that a secret is private.
+    """Check that a file is a regular file, and that a secret is private. A missing file passes.
+
+    Args:
+        name: Setting of the file, for the error.
+        path: Path of the file.
+        secret: Whether the file contains a secret.
 
     Raises:
-        ConfigError: the file is of the wrong kind, or is readable by other users.
+        ConfigError: the file is of the wrong kind, or is a secret that other users can read.
     """
     try:
         require_plain(path, path.stat(), private=secret)

@@ -19,22 +19,24 @@ from allocator.service.operators.request_limits import LARGEST_REQUEST, RequestL
 from allocator.service.rights import Rights
 
 Handlers: TypeAlias = Callable[[grpc.aio.Server], None]
-"""Adds a gRPC service to a server."""
+"""Function that adds a gRPC service to a server."""
 GRACE = 0.5
-"""Seconds that streams have to end when a server stops."""
+"""Seconds that open streams may take to end when the server stops; then they are cut."""
 KEEPALIVE = 20.0
-"""Seconds without data after which a peer is pinged."""
+"""Seconds without data after which the server pings a peer, to notice lost connections."""
 HANDSHAKE = 10.0
 """Time limit for the TLS and HTTP/2 handshakes of a connection, in seconds."""
 IDLE = 60.0
 """Seconds after which a connection without calls is closed."""
 CONNECTIONS = 8192
-"""Maximum number of connections per port; a silent connection takes about 45 kB."""
+"""Maximum number of connections per port; an idle connection takes about 45 kB of memory."""
 CALLS = 100
 """Maximum number of concurrent calls per connection."""
 _NO_COMPRESSION = 1
-"""Bit set of accepted compressions: none. 64 KiB could otherwise expand to 64 MiB before any
-check."""
+"""gRPC's bit set of accepted compressions, with only "no compression" set.
+
+A compressed message of 64 KiB could expand to 64 MiB before any size is checked.
+"""
 
 _log = structlog.get_logger(__name__)
 
@@ -47,12 +49,12 @@ async def listening(
 
     Args:
         section: The addresses and limits.
-        sessions: The service for masters.
-        admin: The service for operators.
-        rights: The rights of peers.
+        sessions: The gRPC service for masters.
+        admin: The gRPC service for operators.
+        rights: Rights of peers, by certificate name.
 
     Raises:
-        ConfigError: an address or a file cannot be used.
+        ConfigError: an address or a TLS file cannot be used.
     """
 
     def limits(*, shared: bool) -> RequestLimits:
@@ -88,17 +90,17 @@ async def _port(
     handlers: list[Handlers],
     limits: RequestLimits | None = None,
 ) -> AsyncIterator[None]:
-    """Serve some services on one port while the block runs.
+    """Run a gRPC server on one port while the block runs.
 
     Args:
-        section: The settings.
-        name: Setting of the address: "address" or "operators".
+        section: The addresses and limits.
+        name: Setting that contains the address: "address" or "operators".
         address: The address to listen on.
-        handlers: The services.
-        limits: Limits on operators' requests; None for a port of masters only.
+        handlers: Functions that add the services to the server.
+        limits: Limits on operators' requests; None for a port that serves only masters.
 
     Raises:
-        ConfigError: the address or a file cannot be used.
+        ConfigError: the address or a TLS file cannot be used.
     """
     largest = section.largest_message if name == "address" else LARGEST_REQUEST
     server = grpc.aio.server(
@@ -139,7 +141,7 @@ async def _port(
 
 
 def _credentials(section: TlsSection) -> grpc.ServerCredentials:
-    """Return TLS credentials; changed files are read again for new connections.
+    """Return TLS credentials for the server. Renewed certificate files apply to new connections.
 
     Raises:
         ConfigError: a file cannot be read.
@@ -167,7 +169,13 @@ def _credentials(section: TlsSection) -> grpc.ServerCredentials:
 
 
 def _tls_files(section: TlsSection) -> tuple[bytes, bytes, bytes | None]:
-    """Return the contents of the files: key, certificate, and certificate authority of clients."""
+    """Return the content of the TLS files: key, certificate, and the clients' authority.
+
+    The authority signs clients' certificates; None if clients need no certificate.
+
+    Raises:
+        ConfigError: a file cannot be read.
+    """
     contents = []
     for name, path in (("key", section.key), ("certificate", section.certificate)):
         contents.append(_read(name, path, private=name == "key"))
@@ -177,6 +185,11 @@ def _tls_files(section: TlsSection) -> tuple[bytes, bytes, bytes | None]:
 
 def _read(name: str, path: Path, *, private: bool = False) -> bytes:
     """Return the content of a TLS file.
+
+    Args:
+        name: Setting of the file, for the error.
+        path: Path of the file.
+        private: Whether to reject a file that other users can read.
 
     Raises:
         ConfigError: the file cannot be read.
@@ -190,14 +203,24 @@ def _read(name: str, path: Path, *, private: bool = False) -> bytes:
 def _certificates(
     files: tuple[bytes, bytes, bytes | None],
 ) -> grpc.ServerCertificateConfiguration:
-    """Return gRPC's configuration for key, certificate and clients' authority."""
+    """Return gRPC's configuration for the TLS files: key, certificate and clients' authority."""
     key, certificate, authority = files
     return grpc.ssl_server_certificate_configuration([(key, certificate)], authority)
 
 
 @contextmanager
 def _socket_for_owner_only(name: str, address: str) -> Iterator[None]:
-    """Let only the owner connect to a Unix socket created in the block."""
+    """Give a Unix socket that the block creates permissions for its owner only.
+
+    A TCP address is left alone.
+
+    Args:
+        name: Setting of the address, for errors.
+        address: Address that the block listens on.
+
+    Raises:
+        ConfigError: another file or another service occupies the socket's path.
+    """
     if not address.startswith("unix:"):
         yield
         return
@@ -211,10 +234,14 @@ def _socket_for_owner_only(name: str, address: str) -> Iterator[None]:
 
 
 def _clear_socket(name: str, path: Path) -> None:
-    """Remove a socket left by a killed service, but no socket in use.
+    """Remove a Unix socket that a killed service left behind; leave a socket in use.
+
+    Args:
+        name: Setting of the address, for the error.
+        path: Path of the socket.
 
     Raises:
-        ConfigError: the path is no socket, or another service listens on it.
+        ConfigError: the path is not a socket, or another service listens on it.
     """
     try:
         if not path.exists():

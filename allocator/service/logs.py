@@ -18,15 +18,15 @@ from allocator.contract.printable import printable
 from allocator.service.config import LogSection
 
 BURST = 20
-"""Maximum number of lines per kind of event within `WINDOW`."""
+"""Maximum number of logged lines per kind of event within `WINDOW` seconds."""
 WINDOW = 60.0
-"""Length of the rate limit's window in seconds; further lines are counted."""
+"""Length of the rate limit's window, in seconds. Lines above the limit are only counted."""
 KEPT = frozenset({"order carried out"})
-"""Events that are never omitted, since they document the actions of operators."""
+"""Kinds of events that the rate limit never drops, because they document actions of operators."""
 
 
 def configure(section: LogSection) -> None:
-    """Set up logging for this process."""
+    """Set up structured logging for this process, also for the log records of libraries."""
     renderer: structlog.typing.Processor = (
         structlog.processors.JSONRenderer()
         if section.format == "json"
@@ -50,7 +50,7 @@ def configure(section: LogSection) -> None:
 
 
 def _cleaned(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
-    """Escape unprintable characters in values, except in tracebacks, which keep their lines."""
+    """Processor that escapes unprintable characters in values; tracebacks keep their lines."""
     for key, value in event.items():
         if isinstance(value, str) and key != "exception":
             event[key] = printable(value)
@@ -59,18 +59,20 @@ def _cleaned(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDic
 
 @dataclass(slots=True)
 class _Window:
-    """Lines of one kind of event within a time window."""
+    """Counts the lines of one kind of event within the rate limit's present window."""
 
     start: float
-    """Start of the window, in seconds."""
+    """Start of the window, in seconds of the rate limiter's clock."""
     lines: int = 0
 
 
 class Thinned:
-    """Processor that drops lines of frequent events, and logs the number of dropped lines.
+    """Structlog processor that limits the number of lines per kind of event.
+
+    A later line tells how many lines were dropped.
 
     Args:
-        clock: Returns seconds; never goes back.
+        clock: Returns seconds from any origin; never goes back.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
@@ -78,7 +80,7 @@ class Thinned:
         self._windows: dict[str, _Window] = {}
 
     def __call__(self, _logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
-        """Return the line's event unless its kind is too frequent.
+        """Return the event of a line, or drop the line if its kind of event is too frequent.
 
         Raises:
             structlog.DropEvent: the limit for this kind of event is reached.
@@ -100,7 +102,7 @@ class Thinned:
 
 
 class _Libraries(logging.Handler):
-    """Handler that converts the log records of libraries to structured lines."""
+    """Handler that turns log records of other libraries into structured lines."""
 
     @override
     def emit(self, record: logging.LogRecord) -> None:

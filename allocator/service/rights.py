@@ -14,7 +14,8 @@ from allocator.cluster.input.text import shortened
 from allocator.service.config import RightsSection
 
 Right = Literal["masters", "operators", "readers"]
-""""masters" may feed the engine, "operators" may give orders and read, "readers" may only read."""
+"""Right of a gRPC peer. "masters": send events to the engine; "operators": give operator commands
+and read; "readers": only read."""
 _Context = grpc.aio.ServicerContext[Any, Any]
 _INCLUDED: dict[Right, tuple[Right, ...]] = {
     "masters": ("masters",),
@@ -29,7 +30,8 @@ _log = structlog.get_logger(__name__)
 def names(context: _Context) -> Sequence[str] | None:
     """Return the names in a peer's verified certificate, the common name first.
 
-    The result is None if the connection does not use TLS.
+    Returns:
+        The names, empty if the peer showed no certificate; None if the connection does not use TLS.
     """
     context_properties = context.auth_context()
     if b"ssl" not in context_properties.get("transport_security_type", ()):
@@ -42,16 +44,19 @@ def names(context: _Context) -> Sequence[str] | None:
 
 
 def certificate(context: _Context) -> str | None:
-    """Return a name from a peer's certificate for the log; None without a certificate."""
+    """Return the first name in a peer's certificate, shortened for the log; None without TLS."""
     certificate_names = names(context)
     return None if certificate_names is None else _short_name(certificate_names)
 
 
 def identified(context: _Context) -> tuple[str, str]:
-    """Return a peer's identity and its source: `certificate`, `socket` or `address`.
+    """Return the identity of a peer, for the log and the audit, and how the identity is known.
 
-    Only the service's user and root can open the service's Unix sockets. Linux could tell the two
-    apart (SO_PEERCRED), but gRPC does not pass on this information.
+    Only root and the user that runs the service can open the service's Unix sockets. gRPC does not
+    tell which of the two connected, so a socket's peer is named after the service's user.
+
+    Returns:
+        The peer's name or address, and its source: "certificate", "socket" or "address".
     """
     name = certificate(context)
     if name is not None:
@@ -62,7 +67,7 @@ def identified(context: _Context) -> tuple[str, str]:
 
 
 def _this_user() -> str:
-    """Return the name of the user who runs the service, or the user's number."""
+    """Return the name of the operating-system user that runs the service, or its user ID."""
     try:
         return pwd.getpwuid(os.geteuid()).pw_name
     except KeyError:  # the user number has no name, as in a container
@@ -78,10 +83,10 @@ def _short_name(certificate_names: Sequence[str]) -> str:
 
 
 class Rights:
-    """Checks the rights of peers.
+    """Checks by certificate name whether a peer may act as a master, operator or reader.
 
     Args:
-        section: The names with each right; None if every peer has all rights.
+        section: Patterns of certificate names for each right; None if every peer has all rights.
     """
 
     def __init__(self, section: RightsSection | None) -> None:
@@ -99,12 +104,12 @@ class Rights:
     def has(self, certificate_names: Sequence[str] | None, right: Right) -> bool:
         """Return whether a peer with these certificate names has a right.
 
-        A peer without TLS (None) is connected to the operators' Unix socket if rights are
-        configured. Such a peer has all rights but "masters".
+        If rights are configured, a peer without TLS can only be connected to the operators' Unix
+        socket. Such a peer has all rights but "masters".
 
         Args:
-            certificate_names: The names in the peer's certificate; None without TLS.
-            right: The right.
+            certificate_names: Names in the peer's certificate; None without TLS.
+            right: The right to check.
         """
         if self._granted is None:
             return True
@@ -114,7 +119,7 @@ class Rights:
         return any(fnmatchcase(name, pattern) for name in certificate_names for pattern in patterns)
 
     def refusal(self, context: _Context, right: Right) -> str | None:
-        """Return why a peer lacks a right; None if it has the right."""
+        """Return the reason why a call's peer lacks a right; None if the peer has the right."""
         certificate_names = names(context)
         if self.has(certificate_names, right):
             return None
@@ -126,10 +131,10 @@ class Rights:
         return f"{_short_name(certificate_names or ())}{suffix} is not among listen.rights.{right}"
 
     def permit(self, context: _Context, right: Right) -> str | None:
-        """Check a right of a call's peer; return None if the peer has it.
+        """Check whether a call's peer has a right; return None if so.
 
         Otherwise the method sets the call's status to PERMISSION_DENIED and returns the reason. The
-        caller then returns at once, before it reads any message of the call.
+        caller should then return at once, before it reads any message of the call.
         """
         refusal = self.refusal(context, right)
         if refusal is not None:

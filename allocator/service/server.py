@@ -1,4 +1,4 @@
-"""Runs the service until SIGTERM or SIGINT: gRPC for masters and operators, HTTP for Prometheus."""
+"""Assembles and runs the service: gRPC for masters and operators, HTTP for metrics and pages."""
 
 import asyncio
 import resource
@@ -61,8 +61,8 @@ async def serve(config: Config, latency: LoopLatency, record: Path | None = None
 
     Args:
         config: The configuration.
-        latency: Latency of the event loop that runs the service.
-        record: The event log to write; None for no log.
+        latency: Measurement of the event loop that runs the service, for the metrics.
+        record: Path of the event log to write; None for no log.
 
     Raises:
         ConfigError: an address, the recorder's file, the store or the accounts cannot be used.
@@ -151,27 +151,37 @@ async def serve(config: Config, latency: LoopLatency, record: Path | None = None
 
 
 def _raise_file_limit() -> None:
-    """Raise the limit on open files to the maximum, so that idle connections do not exhaust it."""
+    """Raise this process's limit on open files to its hard limit.
+
+    Idle connections then do not exhaust the limit.
+    """
     _, hard_limit = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard_limit, hard_limit))
 
 
 async def _no_memory() -> Memory | None:
-    """Return None: a service without a store has no stored memory."""
+    """Return None, in place of the stored memory, for a service without a store."""
     return None
 
 
 def _accounts(config: Config) -> str | None:
-    """Return the accounting database's location; log why if accounts are unexpectedly missing."""
+    """Return the accounting database's URL or path; None if no accounts are kept.
+
+    If accounts are missing although the operator has not switched them off, a warning is logged.
+    """
     if reason := why_none(config):
         _log.warning(reason)
     return kept_at(config)
 
 
 async def _lock_accounts(accountant: Accountant, accounts: str) -> None:
-    """Open a SQLite file of accounts, so that no other service can open the file.
+    """Open a SQLite accounting file at the start, so that no other service can open the file.
 
-    A PostgreSQL database is opened later: services for several masters share it.
+    A PostgreSQL database is opened later, because services for several masters may share it.
+
+    Args:
+        accountant: Writes to the database.
+        accounts: URL or path of the database.
 
     Raises:
         ConfigError: another service has the file open.
@@ -186,9 +196,9 @@ async def _lock_accounts(accountant: Accountant, accounts: str) -> None:
 
 
 def _database(accounts: str) -> "Database":
-    """Open the accounting database.
+    """Open the accounting database at a URL or path.
 
-    The database's modules are imported only now, since importing takes time.
+    The database's modules are imported only now, because importing takes time.
     """
     from allocator.service.accounting.database import Database, located  # noqa: PLC0415
 
@@ -197,7 +207,16 @@ def _database(accounts: str) -> "Database":
 
 @asynccontextmanager
 async def _store(section: StoreSection) -> AsyncIterator[tuple[Store | None, Memory | None]]:
-    """Open the configured store, if any, and load its memory."""
+    """Open the configured store, load the stored commitments, and close the store after the block.
+
+    Yields:
+        The store and its memory. Both are None without a store; the memory is None if nothing is
+            stored.
+
+    Raises:
+        ConfigError: the store cannot be used.
+        StoreUnavailable: the store does not answer.
+    """
     if section.kind == "none":
         _log.warning("commitments will be lost when the service ends (store.kind is none)")
         yield None, None
@@ -236,7 +255,14 @@ def _open_store(section: StoreSection) -> Store:
 
 @asynccontextmanager
 async def _event_log(path: Path | None, config: Config) -> AsyncIterator[EventLog | None]:
-    """Open the event log, if one is requested."""
+    """Open the event log, flush it regularly while the block runs, and close it.
+
+    Yields:
+        The event log; None if `path` is None.
+
+    Raises:
+        ConfigError: the file cannot be written.
+    """
     if path is None:
         yield None
         return
@@ -254,7 +280,14 @@ async def _event_log(path: Path | None, config: Config) -> AsyncIterator[EventLo
 
 @asynccontextmanager
 async def _recorder(config: Config, record: Path | None) -> AsyncIterator[Recorder | None]:
-    """Open the configured recorder, if any."""
+    """Open the configured recorder, run its pending work while the block runs, and close it.
+
+    Yields:
+        The recorder; None if none is configured.
+
+    Raises:
+        ConfigError: the recorder's file cannot be written.
+    """
     section = config.recorder
     if section is None:
         yield None
@@ -274,22 +307,23 @@ async def _recorder(config: Config, record: Path | None) -> AsyncIterator[Record
 
 
 def _reopen_recorder(recorder: Recorder | None) -> None:
-    """Reopen the recorder's file after log rotation."""
+    """Reopen the recorder's file after log rotation; do nothing without a recorder."""
     if recorder is not None:
         recorder.reopen()
 
 
 _Observer = Callable[[Engine, float], None]
-"""Callback that receives the engine and the time before a change."""
+"""Callback invoked just before a change: receives the engine and the change's time, in seconds
+since the epoch of the master's clock."""
 
 
 def _recorder_observer(recorder: Recorder | None) -> tuple[_Observer, ...]:
-    """Return the recorder's observer, if there is a recorder."""
+    """Return a tuple with the recorder's observer of the engine; empty without a recorder."""
     return () if recorder is None else (recorder.sample_until,)
 
 
 def _shadows_observer(shadows: Shadows) -> tuple[_Observer, ...]:
-    """Return the observer of shadow policies, if there are any."""
+    """Return a tuple with the shadow policies' observer of the engine; empty without shadows."""
     return (shadows.before_change,) if shadows.followers else ()
 
 
@@ -300,14 +334,14 @@ def _engine(
     event_log: EventLog | None,
     meter: Meter | None,
 ) -> Engine:
-    """Create the engine, with callbacks before each change.
+    """Create the engine, and call the observers before each change of its state.
 
     Args:
         settings: The engine's settings.
-        memory: The stored memory.
-        observers: Callbacks that receive the engine and the time before each change.
+        memory: The stored commitments and operator settings; None if nothing is stored.
+        observers: Callbacks that receive the engine and the time of the next change.
         event_log: The event log; None for no log.
-        meter: The meter of usage; None without accounting.
+        meter: Meter of the users' usage; None without accounting.
     """
 
     def notify(instant: float) -> None:
@@ -323,7 +357,10 @@ def _engine(
 
 @asynccontextmanager
 async def _watch_policy(policy: Policy) -> AsyncIterator[None]:
-    """Log the file of an external policy, and its failures at most once a minute."""
+    """Log the file of an external policy, and the policy's failures at most once a minute.
+
+    A built-in policy needs no watching.
+    """
     if policy.origin is None:
         yield
         return
@@ -346,7 +383,7 @@ async def _watch_policy(policy: Policy) -> AsyncIterator[None]:
 
 
 async def _flush(file: Recorder | EventLog) -> None:
-    """Flush a file regularly."""
+    """Flush the buffered lines of a file to disk once a second, until cancelled."""
     while True:
         await asyncio.sleep(_FLUSH_EVERY)
         file.flush()

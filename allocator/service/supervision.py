@@ -13,13 +13,14 @@ _log = structlog.get_logger(__name__)
 
 @asynccontextmanager
 async def supervised(environment: Mapping[str, str] = os.environ) -> AsyncIterator[None]:
-    """Notify READY, WATCHDOG twice per requested period, and STOPPING when the block ends.
+    """Tell systemd that the service is ready, that it lives, and at the block's end that it stops.
 
-    Without NOTIFY_SOCKET in the environment nothing is sent. The event loop sends the watchdog
-    notifications. If the loop hangs, they stop, and systemd restarts the service.
+    The event loop sends WATCHDOG=1 twice per requested period. If the loop hangs, the notifications
+    end, and systemd restarts the service. Without NOTIFY_SOCKET nothing is sent.
 
     Args:
-        environment: The variables NOTIFY_SOCKET and WATCHDOG_USEC (microseconds) from systemd.
+        environment: Environment variables; systemd sets NOTIFY_SOCKET and WATCHDOG_USEC
+            (microseconds).
     """
     address = environment.get("NOTIFY_SOCKET")
     if not address:
@@ -45,11 +46,11 @@ async def supervised(environment: Mapping[str, str] = os.environ) -> AsyncIterat
 
 
 async def _notify_regularly(notify: socket.socket, period: float) -> None:
-    """Send WATCHDOG once per period.
+    """Send WATCHDOG=1 once per period, until cancelled.
 
     Args:
-        notify: The socket.
-        period: Seconds.
+        notify: Socket connected to systemd.
+        period: Seconds between two notifications.
     """
     while True:
         _notify(notify, "WATCHDOG=1")
@@ -58,6 +59,6 @@ async def _notify_regularly(notify: socket.socket, period: float) -> None:
 
 def _notify(notify: socket.socket, state: str) -> None:
     # A busy or restarting systemd must not delay the service; the next notification follows soon.
-    """Send a state to systemd; errors are ignored."""
+    """Send a state, such as `READY=1`, to systemd; ignore errors."""
     with suppress(OSError):
         notify.send(state.encode())

@@ -1,4 +1,4 @@
-"""Long work in short slices, so that the event loop can run other tasks in between."""
+"""Long work in short slices, so that the event loop can run other tasks between two slices."""
 
 import asyncio
 import time
@@ -10,22 +10,22 @@ from allocator.cluster.cooperative import Cooperative, run_to_completion
 
 T = TypeVar("T")
 Work: TypeAlias = Cooperative[T]
-"""Cooperative work that returns a result."""
+"""Work in cooperative steps: a generator that yields between two steps and returns a result."""
 
 SLICE = 0.001
-"""Seconds of work in one slice; a single step between two yields may take longer."""
+"""Target duration of a slice of work, in seconds. A slice takes longer if a single step does."""
 _DEFAULT_REST = 4.0
-"""Default time left to other tasks after a slice, as a multiple of the slice's duration."""
+"""Default pause after a slice of work, as a multiple of the slice's duration."""
 PACE = 2.0
-"""Time left to other tasks after a slice of background work, as a multiple of the slice's
-duration. Background work follows or sums up pending changes."""
+"""Pause after a slice of background work, as a multiple of the slice's duration."""
 _BURST = 0.0001
-"""Seconds that a worker thread computes before it pauses."""
+"""Seconds that a worker thread computes between two pauses."""
 _BURST_PAUSE = 0.0003
-"""Seconds of a worker thread's pause, in which the event loop's thread can take the interpreter
-lock."""
+"""Duration of a worker thread's pause in seconds, in which the event loop's thread can take the
+interpreter lock."""
 _REST = 2.0
-"""Minimum pause before an answer is computed again, as a multiple of the computation's duration."""
+"""Minimum pause between two computations of an answer, as a multiple of the first one's duration.
+"""
 
 
 async def spread(
@@ -34,16 +34,15 @@ async def spread(
     *,
     rest: float = _DEFAULT_REST,
 ) -> T:
-    """Run work in slices, and leave the event loop to other tasks in between.
+    """Run work in slices, and let the event loop run other tasks between two slices.
 
-    If the work waited long for the lock, for example during consecutive snapshots, its next slice
-    lasts proportionally longer. The work then gets the same share of the time with fewer waits. The
-    loop still runs other tasks during a longer slice.
+    If the work waited long for the lock, its next slice lasts proportionally longer. The work then
+    gets the same share of the time with fewer waits. The loop still runs other tasks during a
+    longer slice.
 
     Args:
         work: The cooperative work.
-        turn: Lock acquired for each slice; required if the work reads state that other tasks
-            change.
+        turn: Lock held during each slice; required if the work reads state that other tasks change.
         rest: Pause after each slice, as a multiple of the slice's duration.
 
     Returns:
@@ -69,9 +68,9 @@ async def spread(
 
 
 def giving_way(work: Work[T]) -> T:
-    """Run work in a thread other than the event loop's, with regular pauses; return the result.
+    """Run work in a worker thread with regular pauses, and return the result.
 
-    A computing thread delays the event loop's thread, which needs the interpreter lock after each
+    The pauses keep the event loop fast: its thread needs Python's interpreter lock after each
     receive or send.
     """
     while True:
@@ -89,12 +88,12 @@ def giving_way(work: Work[T]) -> T:
 async def repeating(
     work: Callable[[], Work[None]], every: float, *, rest: float = _DEFAULT_REST
 ) -> AsyncIterator[None]:
-    """Run pending work in slices, repeatedly, while the block runs.
+    """Run recurring work in slices, again and again, while the block runs.
 
-    Work that is pending when the block ends is abandoned.
+    Work that is unfinished when the block ends is abandoned.
 
     Args:
-        work: Returns the pending work.
+        work: Called for each run; returns the work that is pending now.
         every: Seconds between two runs.
         rest: Pause after each slice, as a multiple of the slice's duration.
     """
@@ -112,13 +111,16 @@ async def repeating(
 
 
 class Backlog:
-    """At most one piece of pending work, run in slices or completed before other work is put."""
+    """Holds at most one piece of pending work, which background slices complete.
+
+    Before new work is put, the pending work is completed at once. So works complete in order.
+    """
 
     def __init__(self) -> None:
         self._work: Work[None] | None = None
 
     def put(self, work: Work[None]) -> None:
-        """Complete the pending work and replace it by other work."""
+        """Complete the pending work now, and keep new work as the pending work."""
         self.finish()
         self._work = work
 
@@ -129,7 +131,7 @@ class Backlog:
             run_to_completion(work)
 
     def steps(self) -> Work[None]:
-        """Run the present work in cooperative steps, until it ends or is replaced."""
+        """Run the pending work in cooperative steps, until it ends or is replaced."""
         work = self._work
         while work is not None and work is self._work:
             try:
@@ -140,13 +142,13 @@ class Backlog:
 
 
 class Once(Generic[T]):
-    """An answer that is computed once for all callers that wait for it.
+    """An answer that is computed once for all callers that wait for it at the same time.
 
     Each caller receives an answer whose computation began after the call. However many callers
-    there are, the computation occupies the loop for at most a fixed share of the time.
+    there are, computations occupy the loop for at most a fixed share of the time.
 
     Args:
-        make: Computes an answer.
+        make: Coroutine function that computes an answer.
     """
 
     def __init__(self, make: Callable[[], Awaitable[T]]) -> None:
@@ -154,18 +156,18 @@ class Once(Generic[T]):
         self._running: asyncio.Task[T] | None = None
         """Present or latest computation."""
         self._next: asyncio.Task[T] | None = None
-        """Computation that has not begun; new callers wait for it."""
+        """Computation that has not begun yet, which new callers join; None if there is none."""
         self._pause_end = 0.0
         """End of the pause after the latest computation, in seconds by the loop's clock."""
 
     async def get(self) -> T:
-        """Return an answer."""
+        """Wait for an answer whose computation begins after this call, and return it."""
         if self._next is None:
             self._next = asyncio.create_task(self._compute(self._running))
         return await asyncio.shield(self._next)
 
     async def _compute(self, previous: "asyncio.Task[T] | None") -> T:
-        """Compute an answer after the previous computation and its pause."""
+        """Compute an answer, after the previous computation and the pause that follows it."""
         if previous is not None:
             await asyncio.wait([previous])
         loop = asyncio.get_running_loop()

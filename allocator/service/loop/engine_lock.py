@@ -9,15 +9,15 @@ from typing import TypeVar
 from allocator.service.loop.cooperative import Work
 
 BUDGET = 0.005
-"""Seconds that a message may take in one step before the event loop runs other tasks."""
+"""Seconds that work may hold the event loop in one slice before other tasks run."""
 
 T = TypeVar("T")
 
 
 class EngineLock:
-    """Mutual exclusion of tasks that change or read the engine, in order of arrival.
+    """Lock that lets one task at a time change or read the engine, in order of arrival.
 
-    Tasks without need of the engine (watchdog, health checks, new connections) run meanwhile.
+    Tasks that do not need the engine (watchdog, health checks, new connections) run meanwhile.
     """
 
     def __init__(self) -> None:
@@ -37,12 +37,13 @@ class EngineLock:
         self._lock.release()
 
     async def run(self, begin: Callable[[], Work[T]]) -> T:
-        """Acquire the lock, then run work; other tasks of the loop run in between.
+        """Acquire the lock, run work in slices, and release the lock; other tasks run in between.
 
         Work that has started is completed even if the caller is cancelled.
 
         Args:
-            begin: Called once the lock is acquired; starts the work, or raises if it is obsolete.
+            begin: Called once the lock is acquired; returns the work, or raises if the work is
+                obsolete.
 
         Returns:
             The result of the work.
@@ -62,7 +63,7 @@ class EngineLock:
         return await asyncio.shield(task)
 
     async def _run_rest(self, work: Work[T]) -> T:
-        """Run the remaining work in slices, and release the lock."""
+        """Run the remaining work in slices, release the lock, and return the result."""
         try:
             while True:
                 await asyncio.sleep(0)
@@ -74,7 +75,11 @@ class EngineLock:
 
 
 def _run_slice(work: Work[T]) -> list[T]:
-    """Run work until the budget is used up; return its result in a list, empty if not done yet."""
+    """Run work for at most `BUDGET` seconds.
+
+    Returns:
+        A list with the result of the work; empty if the work is not done yet.
+    """
     until = time.perf_counter() + BUDGET
     while True:
         try:
@@ -86,6 +91,6 @@ def _run_slice(work: Work[T]) -> list[T]:
 
 
 def _retrieve_exception(task: "asyncio.Task[T]") -> None:
-    """Retrieve a task's exception, so that asyncio does not log it if the caller has gone."""
+    """Retrieve a task's exception, so that asyncio logs no error if the caller was cancelled."""
     if not task.cancelled():
         task.exception()

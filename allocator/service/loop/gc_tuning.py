@@ -11,14 +11,17 @@ import gc
 import time
 
 THRESHOLDS = 1000, 5, 3
-"""New containers before a collection of the youngest generation; collections of each generation
-before a collection of the next."""
+"""Thresholds for `gc.set_threshold`.
+
+The first is the number of new containers before a collection of the youngest generation. The others
+are numbers of collections of a generation before the next generation is collected.
+"""
 REST = 10.0
-"""Minimum seconds between full collections, so that consecutive snapshots block the loop no more
-often."""
+"""Minimum number of seconds between full collections, so that consecutive snapshots do not cause
+one each."""
 
 _TRIM_AFTER = 1.0
-"""Seconds between the refusal of a large message and the return of its memory to the system."""
+"""Seconds from the rejection of a large message until its memory is returned to the system."""
 
 _last_collection = -REST
 """Monotonic time of the latest full collection by `settle`, in seconds."""
@@ -26,16 +29,19 @@ _trimming = False
 
 
 def tame() -> None:
-    """Enable frequent small collections, and freezing after full collections."""
+    """Make the garbage collector block less: frequent small collections, few full ones.
+
+    Objects that survived a full collection are skipped by later collections.
+    """
     gc.set_threshold(*THRESHOLDS)
     if _freeze_after_full not in gc.callbacks:
         gc.callbacks.append(_freeze_after_full)
 
 
 def settle() -> None:
-    """Run a full collection after a snapshot, at most once per `REST` seconds.
+    """Run a full garbage collection after a snapshot, at most once per `REST` seconds.
 
-    Does nothing in a process without `tame`.
+    Without an earlier call of `tame` the function does nothing.
     """
     global _last_collection  # noqa: PLW0603 - there is one collector in a process
     now = time.monotonic()
@@ -46,9 +52,9 @@ def settle() -> None:
 
 
 def trim_soon() -> None:
-    """Schedule the return of free memory to the system in one second, at most once a second.
+    """Schedule the return of free heap memory to the system in one second, at most once a second.
 
-    glibc keeps the memory of gRPC's many small pieces for its own later use.
+    Otherwise glibc would keep the memory of gRPC's many small allocations for later use.
     """
     global _trimming  # noqa: PLW0603 - there is one heap in a process
     if not _trimming:
@@ -57,7 +63,7 @@ def trim_soon() -> None:
 
 
 def _trim() -> None:
-    """Return free memory to the system, in another thread."""
+    """Return free heap memory to the system, in another thread."""
     global _trimming  # noqa: PLW0603 - there is one heap in a process
     _trimming = False
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # a function of glibc
@@ -66,6 +72,11 @@ def _trim() -> None:
 
 
 def _freeze_after_full(phase: str, info: dict[str, int]) -> None:
-    """Freeze all surviving objects after a full collection; called by the collector."""
+    """Freeze all surviving objects after a full collection. Python's collector calls this function.
+
+    Args:
+        phase: "start" or "stop" of a collection.
+        info: Description of the collection, with its "generation".
+    """
     if phase == "stop" and info["generation"] == len(THRESHOLDS) - 1:
         gc.freeze()

@@ -12,18 +12,19 @@ from typing_extensions import override
 from allocator.service.loop import gc_tuning
 
 BUDGET = 0.02
-"""Seconds of uninterrupted work that are tolerated; longer stretches are counted."""
+"""Tolerated seconds of uninterrupted work of the event loop; longer stretches are counted."""
 _WINDOW = 60.0
 """Length of a window of the statistics, in seconds."""
 _SWITCH = 0.0005
-"""Seconds after which a computing thread, for example a store's, yields to the loop's thread."""
+"""Python's thread switch interval in seconds. After this time, a computing thread yields to the
+event loop's thread."""
 
 
 class LoopLatency:
-    """Statistics of the loop's uninterrupted stretches of work.
+    """Statistics of the event loop's stretches of work between two waits for events.
 
     Args:
-        clock: Returns seconds; monotonic.
+        clock: Returns seconds from any origin; never goes back.
     """
 
     def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:
@@ -47,13 +48,13 @@ class LoopLatency:
 
     @property
     def longest(self) -> float:
-        """Seconds of the longest stretch within the last minute, or up to two minutes."""
+        """Seconds of the longest stretch of work within the last one to two minutes."""
         if self._clock() >= self._window_end:
             self._start_window()
         return max(self._longest, self._previous_longest)
 
     def _start_window(self) -> None:
-        """Start the next window, and keep the longest stretch of the window before."""
+        """Start a new window, and keep the longest stretch of the previous window."""
         late = self._clock() - self._window_end
         self._previous_longest = self._longest if late < _WINDOW else 0.0
         self._longest = 0.0
@@ -77,7 +78,9 @@ class _MeasuringSelector(selectors.DefaultSelector):
 
 
 def run(main: Callable[[LoopLatency], Coroutine[Any, Any, None]]) -> None:
-    """Run a coroutine as `asyncio.run` does, in a loop that is measured and rarely blocked.
+    """Run a coroutine as `asyncio.run` does, in an event loop whose latency is measured.
+
+    Garbage collection and thread switching are tuned so that they rarely block the loop.
 
     Args:
         main: Coroutine function that receives the measurement.

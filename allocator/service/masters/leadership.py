@@ -1,9 +1,9 @@
-"""Election of the master to serve, among the masters that claim leadership (fencing).
+"""Election of the one master to serve, among the connected masters that claim to lead (fencing).
 
 No wall clock takes part in the election. A Mesos master that stops leading exits, and its stream
-ends. A master that claims leadership therefore waits while the leader's stream is open and active.
-Among waiting masters, the master with the newest first claim has precedence; a superseded master
-comes last.
+ends. A new claimant therefore waits while the leader's stream is open and active. Among waiting
+masters, the master that first claimed leadership most recently has precedence. A master that
+another master has already replaced comes last.
 """
 
 import time
@@ -16,14 +16,18 @@ import structlog
 from allocator.contract import allocator_pb2 as contract
 
 SILENCE = 10.0
-"""Seconds without a message after which a leader no longer keeps other masters out."""
+"""Seconds without a message after which a leader can be replaced."""
 _LONGEST_SILENCE = 60.0
-"""Maximum of the tolerated silence, in seconds, for a leader with a long allocation interval."""
+"""Upper bound, in seconds, of the silence tolerated from a leader with a long allocation interval.
+"""
 _CERTAINTY = 1.0
-"""Further seconds of silence before a silent leader is replaced. If this service was busy, it
-reads the messages that arrived meanwhile within this time."""
+"""Seconds between noticing a leader's silence and replacing the leader.
+
+If this service was too busy to read, it reads the leader's waiting messages within this time.
+"""
 GRACE = 10.0
-"""Seconds to wait for the latest leader before a master that it superseded is served."""
+"""Seconds that a formerly replaced master waits for the latest leader to return, before it is
+served."""
 _REMEMBERED = 1000
 """Maximum number of masters whose first claims are remembered."""
 _NANOSECONDS = 1_000_000_000
@@ -32,13 +36,13 @@ _log = structlog.get_logger(__name__)
 
 
 class Claimant(Protocol):
-    """A master's stream, as far as elections are concerned."""
+    """A master's stream, with the attributes that the election needs."""
 
     hello: contract.Hello
     certificate: str | None
     """Name in the peer's certificate; None if the peer showed no certificate."""
     last_heard: float
-    """Time of the latest message, by the clock of `Leadership`, in seconds."""
+    """Time of the latest message, in seconds by the clock of `Leadership`."""
     elected_ns: int
     """Time at which the master claims to have been elected, in nanoseconds by its own clock."""
 
@@ -46,14 +50,15 @@ class Claimant(Protocol):
         """End the stream.
 
         Args:
-            reason: Text that the peer receives.
+            reason: Text that the master's side receives.
         """
 
 
 def same_master(first: Claimant, second: Claimant) -> bool:
-    """Return whether two streams belong to one master.
+    """Return whether two streams belong to the same master, for example after a reconnection.
 
-    The session identifier is proof: identifiers are random, and no other master learns them.
+    Equal session identifiers prove it, because they are random and no other master learns them. The
+    certificate names must be equal, too.
     """
     return (
         bool(first.hello.session_id)
@@ -63,10 +68,10 @@ def same_master(first: Claimant, second: Claimant) -> bool:
 
 
 class Leadership:
-    """The present leader, and the order in which masters first claimed leadership.
+    """Elects the leader among the masters that claim leadership, and remembers the order of claims.
 
     Args:
-        clock: Returns seconds; never goes back.
+        clock: Returns seconds from any origin; never goes back.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
@@ -96,10 +101,10 @@ class Leadership:
         return len(self._waiting)
 
     def obstacle(self, claimant: Claimant) -> str | None:
-        """Return why a master that claims leadership has to wait; None if it may lead.
+        """Return why a master that claims leadership has to wait; None if it may lead now.
 
-        The leader stays unchanged: `promote` replaces it once the claimant's snapshot has proved
-        usable.
+        The method does not change the leader. The caller calls `promote` once the claimant's
+        snapshot has proved usable.
         """
         number = self._claim_number(claimant)
         leader = self.leader
@@ -113,7 +118,12 @@ class Leadership:
         return reason
 
     def promote(self, claimant: Claimant) -> Claimant | None:
-        """Make a master the leader; return the superseded stream, or None."""
+        """Make a master's stream the leader.
+
+        Returns:
+            The stream that led before, for the caller to end; None if there was none or it led
+                already.
+        """
         self._waiting.pop(claimant, None)
         former, self.leader = self.leader, claimant
         if former is claimant:
@@ -137,7 +147,7 @@ class Leadership:
         return former
 
     def withdraw(self, claimant: Claimant) -> None:
-        """Remove a stream that has ended or whose master no longer claims leadership."""
+        """Remove a stream that has ended, or whose master no longer claims leadership."""
         self._waiting.pop(claimant, None)
         self._claim_numbers.pop(claimant, None)
         if self.leader is claimant:
@@ -145,7 +155,12 @@ class Leadership:
             self._vacant_since = self.clock()
 
     def _note_wait(self, claimant: Claimant, reason: str) -> None:
-        """Log that a master waits; warn only if it waits longer than an ordinary election takes."""
+        """Log that a master waits; warn once if it waits longer than an ordinary election takes.
+
+        Args:
+            claimant: The waiting master's stream.
+            reason: Why the master waits.
+        """
         since = self._waiting.setdefault(claimant, now := self.clock())
         if since == now:
             _log.info("master has to wait", master=claimant.hello.master, reason=reason)
@@ -154,7 +169,11 @@ class Leadership:
             _log.warning("master has to wait", master=claimant.hello.master, reason=reason)
 
     def _reason_to_wait(self, number: int) -> str | None:
-        """Return why the master with this claim number has to wait; None if it need not."""
+        """Return why a master has to wait; None if it may lead now.
+
+        Args:
+            number: Number of the master's first claim of leadership.
+        """
         now = self.clock()
         leader = self.leader
         if leader is not None and not self._is_silent(leader, now):
@@ -171,7 +190,7 @@ class Leadership:
 
         Args:
             leader: The leader's stream.
-            now: Seconds by `clock`.
+            now: Present time, in seconds by `clock`.
         """
         interval = leader.hello.options.allocation_interval_ns / _NANOSECONDS
         if now - leader.last_heard < min(max(SILENCE, 3 * interval), _LONGEST_SILENCE):
@@ -182,7 +201,10 @@ class Leadership:
         return now - self._suspect[1] >= _CERTAINTY
 
     def _claim_number(self, claimant: Claimant) -> int:
-        """Return the number of a master's first claim, on any of its streams."""
+        """Return the number of a master's first claim; a new claimant gets the next number.
+
+        All streams of one master share the number.
+        """
         name = claimant.hello.session_id
         key = (name, claimant.certificate) if name else claimant
         if key not in self._claim_numbers:

@@ -1,11 +1,11 @@
-"""Splits long messages into parts, so that other work and allocations happen between the parts.
+"""Splits long messages of a master, so that other work and allocations happen between the parts.
 
-A Mesos master sends related calls in one message. In most sequences of related calls, the deciding
-call comes first: a call that deactivates, removes, unsubscribes, limits or reweighs. A split after
-such a call is harmless: resources recovered later are not offered by the former rules. Between
-Pause and Resume nothing is offered, with or without a split.
+A Mesos master sends related calls in one message. In most sequences, the call that changes the
+rules comes first: it deactivates, removes, unsubscribes, limits or reweighs. A split after such a
+call is harmless, because resources recovered later are offered by the new rules. Between Pause and
+Resume nothing is offered, with or without a split.
 
-Where the deciding call comes last, the calls before it stay in the same part:
+In the following sequences the deciding call comes last. The calls before it stay in the same part:
 
 * offers rescinded for an operator's operation, with `UpdateAvailable`;
 * offers and inverse offers rescinded for maintenance, with `UpdateUnavailability`;
@@ -18,22 +18,30 @@ from collections.abc import Iterable, Iterator, Sequence
 from allocator.contract import allocator_pb2 as contract
 
 PART = 1000
-"""Number of events that are applied, logged and allocated for at a time, before other work
-proceeds. Masters batch fewer events, except after a standstill."""
+"""Number of events in one part. The engine applies, logs and allocates a part before other work
+proceeds.
+
+Masters send fewer events per message, except after a standstill.
+"""
 _DECIDING_CALLS = frozenset({"update_available", "update_unavailability"})
-"""Calls that decide about the calls before them."""
+"""Calls whose effect on allocation must precede any offer of resources that earlier calls returned.
+"""
 _RESCINDING_CALLS = frozenset({"recover_resources", "update_inverse_offer"})
-"""Calls that return offered resources or inverse offers, and may precede a deciding call."""
+"""Calls that return offered resources or inverse offers, and may belong to a later deciding call.
+"""
 
 
 def parts_of(message: contract.FromMaster) -> Iterable[contract.FromMaster]:
-    """Return a message, or the parts of a long message in sequence."""
+    """Return the parts to process in sequence: a short message itself, or parts of a long one."""
     events = message.events.events
     return (message,) if len(events) <= PART else _split(events)
 
 
 def _split(events: Sequence[contract.Event]) -> Iterator[contract.FromMaster]:
-    """Yield the parts: `PART` events each, and the events attached to the last of them."""
+    """Yield the parts of a message, of `PART` events each.
+
+    A part becomes longer if no allocation may happen between its last event and the next event.
+    """
     attached = _attached_to_previous(events)
     first = 0
     while first < len(events):
@@ -45,7 +53,7 @@ def _split(events: Sequence[contract.Event]) -> Iterator[contract.FromMaster]:
 
 
 def _attached_to_previous(events: Sequence[contract.Event]) -> list[bool]:
-    """Return for each event whether nothing may be offered between it and the preceding event."""
+    """Return for each event whether it must be in the same part as the event before it."""
     calls = [event.WhichOneof("call") for event in events]
     attached = [False] * len(events)
     awaited = made_known = False

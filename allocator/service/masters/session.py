@@ -1,4 +1,4 @@
-"""Protocol of one master's stream: Hello, snapshot and events in, decisions out, in order."""
+"""Protocol of one master's gRPC stream: Hello, snapshots and events in, decisions out."""
 
 import asyncio
 import time
@@ -41,13 +41,13 @@ _log = structlog.get_logger(__name__)
 
 
 def _now() -> float:
-    """Return this machine's monotonic clock, in seconds."""
+    """Return the monotonic time, in seconds."""
     return time.monotonic()  # looked up at each call: simulated machines replace the clock
 
 
 @dataclass(slots=True)
 class SessionStatistics:
-    """Statistics of the sessions of all masters."""
+    """Counters and times of all masters' sessions, for metrics and status."""
 
     connected: bool = False
     """True while a leading master is connected."""
@@ -59,31 +59,34 @@ class SessionStatistics:
     sessions: int = 0
     """Number of sessions opened."""
     resyncs: int = 0
-    """Number of snapshots that the service has requested."""
+    """Number of snapshots that the service has requested from masters."""
     bounded_stamps: int = 0
-    """Number of timestamps that were corrected because they were outside the tolerance."""
+    """Number of timestamps of masters that were corrected because they deviated too far from this
+    machine's clock."""
     lag: float = 0.0
-    """Seconds from reading the latest message to having written its decisions."""
+    """Seconds from reading the latest message to having written all decisions about it."""
     observe: Callable[[str, float], None] = field(default=lambda _phase, _seconds: None)
-    """Callback that receives each message's phase ("decide" or "write") and the phase's seconds."""
+    """Callback that receives the name of a processing step, "decide" or "write", and its duration
+    in seconds."""
 
     def lead(self, *, connected: bool) -> None:
-        """Record whether a leading master is connected."""
+        """Record whether a leading master is connected, and the time of a change."""
         if connected != self.connected:
             self.connected, self.since = connected, _now()
 
     @property
     def alone(self) -> float | None:
-        """Seconds for which no leading master has been connected; None if a leader is connected."""
+        """Seconds since a leading master was last connected; None if one is connected now."""
         return None if self.connected else _now() - self.since
 
 
 PendingMessage: TypeAlias = Cooperative[contract.FromMaster]
-"""A message that is parsed in cooperative steps; raises WireError if it violates the contract."""
+"""A message that is still to be parsed, in cooperative steps. Parsing raises WireError if the
+message violates the contract."""
 
 
 class ProtocolError(Exception):
-    """A violation of the protocol by the master's side; ends the stream."""
+    """The master's side has violated the protocol. The stream ends with the given gRPC status."""
 
     def __init__(self, code: grpc.StatusCode, message: str) -> None:
         super().__init__(message)
@@ -98,33 +101,36 @@ Requests = AsyncIterator[contract.FromMaster | PendingMessage]
 
 
 class Masters(Protocol):
-    """Interface between a session and the set of all sessions."""
+    """Interface through which a session uses the set of all sessions (`Sessions`)."""
 
     engine_lock: EngineLock
     """Lock that serialises access to the engine."""
     before_message: Callable[[], None]
-    """Callback invoked once per message, before the message or its first part reaches the
+    """Callback invoked once per message, just before the message or its first part reaches the
     engine."""
 
     def timestamp_guard(self, session: "Session") -> TimestampGuard | None:
-        """Return the timestamp guard of a session that has sent Hello; None if it needs no guard.
+        """Return the guard for the timestamps of a session after Hello; None for a virtual clock.
 
         Raises:
             ProtocolError: the session's clock is virtual, and virtual clocks are not allowed.
         """
 
     def admit(self, session: "Session") -> None:
-        """Count a session whose first snapshot has arrived against the limit of waiting masters.
+        """Admit a session whose first snapshot has arrived, unless too many masters wait already.
 
         Raises:
-            ProtocolError: the limit is reached.
+            ProtocolError: the limit of waiting masters is reached.
         """
 
     def obstacle(self, session: "Session") -> str | None:
         """Return why a master that claims leadership cannot be served yet; None if it can."""
 
     async def recall(self) -> Memory | None:
-        """Return the memory that another service has stored since; None if there is none."""
+        """Return the memory that another service stored; None if none.
+
+        The memory consists of commitments and operator settings.
+        """
 
     def promote(self, session: "Session") -> None:
         """Promote a master to leader, after its snapshot has been restored successfully."""
@@ -137,14 +143,14 @@ class Masters(Protocol):
 
 
 class Session:
-    """State machine of one master's stream.
+    """Serves one master's stream.
 
     The service reads the messages of a standby master and answers with empty decisions; the events
-    never reach the engine. Only the leading master is served.
+    never reach the engine. Only the leading master gets decisions of the engine.
 
     Args:
         engine: The engine that makes the decisions.
-        statistics: The statistics to update.
+        statistics: Statistics of all sessions, which this session updates.
         masters: The set of all sessions.
         certificate: Name in the peer's TLS certificate; None if no certificate was requested.
     """
@@ -208,7 +214,7 @@ class Session:
             asyncio.get_running_loop().call_later(_CLOSE_TIMEOUT_S, self._task.cancel)
 
     async def greet(self, requests: Requests) -> None:
-        """Read the first message, which must be Hello.
+        """Read the first message, which must be Hello, and check it.
 
         Raises:
             ProtocolError: the first message is not a valid Hello, or did not arrive in time.
@@ -242,7 +248,7 @@ class Session:
         self._timestamp_guard = self._masters.timestamp_guard(self)
 
     async def serve(self, requests: Requests) -> AsyncIterator[contract.ToMaster]:
-        """Yield the answers to all messages after Hello.
+        """Read all messages after Hello, and yield the answers in order.
 
         Raises:
             ProtocolError: a message violates the protocol, or another master leads.
@@ -290,7 +296,12 @@ class Session:
     async def _answer(
         self, message: contract.FromMaster, memory: Memory | None
     ) -> contract.ToMaster | None:
-        """Return the answer to a message or part; None if the message needs no answer.
+        """Return the answer to a message or to a part of one; None if no answer is needed.
+
+        Args:
+            message: The message or part.
+            memory: Memory that another service has stored, for a master that takes over; None if
+                none.
 
         Raises:
             ProtocolError: the message violates the protocol.
@@ -314,9 +325,14 @@ class Session:
     def _restoring(
         self, snapshot: contract.Snapshot, memory: Memory | None
     ) -> Cooperative[contract.ToMaster]:
-        """Restore a snapshot in cooperative steps.
+        """Restore a snapshot in cooperative steps, and return the answer.
 
-        The leader changes in the same step as the state of the engine.
+        The master becomes the leader in the same step in which the engine takes over its state. A
+        master that may not lead gets an empty answer, and the engine stays unchanged.
+
+        Args:
+            snapshot: The master's state.
+            memory: Memory that another service has stored, to continue from; None if none.
         """
         self._check_not_ended()
         self._synchronised, self._snapshot_requested = True, False
@@ -353,6 +369,9 @@ class Session:
     async def _apply(self, events: contract.Events) -> contract.ToMaster | None:
         """Apply events if this master leads; otherwise acknowledge them or request a snapshot.
 
+        Returns:
+            The answer; None if a requested snapshot is awaited, which will include the events.
+
         Raises:
             ProtocolError: no snapshot has arrived before the events.
             Ended: the service has ended the stream.
@@ -383,7 +402,7 @@ class Session:
         return contract.ToMaster(decisions=decisions)
 
     def _applying(self, events: contract.Events) -> Cooperative[contract.Decisions]:
-        """Start to apply events; called once the engine lock is held."""
+        """Return cooperative work that applies events. The caller must hold the engine lock."""
         self._check_not_ended()
         self._notify_engine_access()
         if self._timestamp_guard is not None:
@@ -391,39 +410,42 @@ class Session:
         return self._engine.applying(events)
 
     def _notify_engine_access(self) -> None:
-        """Notify once per message that the message reaches the engine."""
+        """Invoke `before_message` when the first part of a message reaches the engine."""
         if self._before_engine:
             self._before_engine = False
             self._masters.before_message()
 
     def _check_not_ended(self) -> None:
-        """Raise Ended if the service has ended the stream meanwhile."""
+        """Raise Ended if the service has ended the stream since the last check."""
         if self._end_reason is not None:
             raise Ended(self._end_reason)
 
     def _can_take_over(self) -> bool:
-        """Return whether an unserved master claims leadership and may take over."""
+        """Return whether this master claims leadership, does not lead yet, and need not wait."""
         claims = self.elected_ns > 0 and not self._leads
         return claims and self._masters.obstacle(self) is None
 
     def _is_measured(self, message: contract.FromMaster) -> bool:
-        """Return whether the answer to a message includes measurements."""
+        """Return whether the answer to a message is to contain measurements.
+
+        Answers to ticks contain measurements; others only if the master's options request them.
+        """
         ticks = any(event.HasField("tick") for event in message.events.events)
         return ticks or self.hello.options.always_measure
 
     def _add_measurements(self, statistics: contract.Statistics, seconds: float) -> None:
-        """Add the measurements of one answer.
+        """Add the number of allocation cycles, the duration, and active filters to an answer.
 
         Args:
-            statistics: The answer's part to fill.
-            seconds: Time of the decision.
+            statistics: The answer's field to fill.
+            seconds: Duration of the decision.
         """
         statistics.allocation_runs = self._engine.statistics.runs - self._cycles_before
         statistics.run_ns = round(seconds * 1e9)
         statistics.active_filters.update(self._engine.filters_by_role())
 
     def _newly_refused(self) -> list[contract.Refused]:
-        """Return the frameworks that get no offers, and of which the master is not informed yet."""
+        """Return the rejected frameworks of which the master has not been informed yet."""
         before, self._refused = (
             self._refused,
             {
@@ -439,7 +461,7 @@ class Session:
         ]
 
     def _report_misfits(self) -> None:
-        """Log once per framework why it cannot get offers; log rejected inputs once, too."""
+        """Log why frameworks cannot get offers, and other rejected input, each reason once."""
         misfits, slips = self._engine.misfits(), self._engine.slips()
         for framework, reason in misfits.items():
             if self._reported_misfits.get(framework) != reason:
@@ -464,10 +486,10 @@ class Session:
         self._reported_rejections = set_aside
 
     def _request_snapshot(self, reason: str, *, elected: bool = False) -> contract.ToMaster:
-        """Request a snapshot, which also replaces the decisions just made.
+        """Return a request for a snapshot, to be sent in place of decisions.
 
         Args:
-            reason: Text for people.
+            reason: Text for the log and the master's side.
             elected: True if the cause is an election, which is logged without a warning.
         """
         self._synchronised, self._snapshot_requested = False, True
@@ -479,7 +501,12 @@ class Session:
         )
 
     async def _next(self, requests: Requests) -> contract.FromMaster | None:
-        """Read the next message; return None at the end of the stream."""
+        """Wait for the next message, and parse it; return None at the end of the stream.
+
+        Raises:
+            ProtocolError: the message violates the contract.
+            Ended: the service has ended the stream.
+        """
         message = await self._read(requests) if self._end_reason is None else None
         if self._end_reason is not None:
             raise Ended(self._end_reason)
@@ -495,10 +522,10 @@ class Session:
             ) from error
 
     async def _read(self, requests: Requests) -> contract.FromMaster | PendingMessage | None:
-        """Wait for a message; return None if the stream has ended or the service ends it.
+        """Wait for a message; return None if the stream has ended or the service has ended it.
 
-        The read runs in the stream's own task: a separate task would cost two iterations of the
-        event loop per message.
+        The read runs in the stream's own task, because a separate task would cost two iterations of
+        the event loop per message.
         """
         self._reader = reader = asyncio.current_task()
         try:
@@ -513,7 +540,7 @@ class Session:
 
 
 def _empty_answer(sequence: int, waiting_for: str | None = None) -> contract.ToMaster:
-    """Return the empty answer for a master that is not served.
+    """Return an answer without decisions, for a master that is not served.
 
     Args:
         sequence: Sequence number of the latest event that the answer acknowledges.

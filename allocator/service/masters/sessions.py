@@ -1,4 +1,4 @@
-"""All connected masters; only the leading master is served."""
+"""The gRPC service for Mesos masters: all connected masters, of which only the leader is served."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import suppress
@@ -24,7 +24,8 @@ from allocator.service.masters.timestamp_guard import Timeline, TimestampGuard
 from allocator.service.rights import Rights, certificate
 
 STRANGERS = 64
-"""Maximum number of streams without a first snapshot; above it, the oldest such stream is ended."""
+"""Maximum number of streams that have not sent a snapshot; one more stream ends the oldest of them.
+"""
 
 Context = grpc.aio.ServicerContext[contract.FromMaster, contract.ToMaster]
 """Context of a master's gRPC stream."""
@@ -36,25 +37,24 @@ _log = structlog.get_logger(__name__)
 class Sessions:
     """The gRPC service for masters: serves the leader and keeps standby masters waiting.
 
-    Messages are applied in sequence in the event loop's thread. Other readers of the engine in that
-    thread therefore see the state between two messages.
+    Messages are applied in sequence in the event loop's thread. Other readers of the engine in the
+    same thread therefore see the state between two messages.
 
     Args:
         engine: The engine that makes the decisions.
-        statistics: The statistics to update.
-        max_waiting: Maximum number of standby masters; also the maximum number of masters that
-            wait for a leader to go.
-        recall: Returns the memory that another allocator service has stored since; None if there is
-            none or reading fails.
+        statistics: Statistics of all sessions, to update.
+        max_waiting: Maximum number of standby masters, and separately of masters that wait to lead.
+        recall: Returns the memory (commitments and operator settings) that another allocator
+            service has stored; None if there is none or reading fails.
         took_over: Callback invoked when another master, or another stream of the same master,
-            leads.
+            becomes the leader.
         timeline: The service's time, against which timestamps are checked.
-        most_parts: Maximum total weight of a message's parts.
+        most_parts: Maximum total weight of a message's parts (setting `listen.most_parts`).
         virtual_clocks: Whether a master may declare its clock virtual; its timestamps are then
             accepted unchecked.
-        rights: The certificate names that may act as a master.
-        engine_lock: Lock acquired before the engine is accessed.
-        before_message: Callback invoked once per message, before the message or its first part
+        rights: Rights of peers; says who may act as a master.
+        engine_lock: Lock acquired before the engine is accessed; None for a new lock.
+        before_message: Callback invoked once per message, just before the message or its first part
             reaches the engine.
     """
 
@@ -90,8 +90,8 @@ class Sessions:
     def handlers(self) -> grpc.GenericRpcHandler:
         """Return the gRPC handler to register with a server.
 
-        The generated servicer is not used: it ends a stream without a reason if a message cannot be
-        parsed.
+        The generated servicer is not used, because it ends a stream without a reason if a message
+        cannot be parsed.
         """
         session = grpc.stream_stream_rpc_method_handler(
             self._session,
@@ -112,7 +112,7 @@ class Sessions:
     async def _session(
         self, requests: Requests, context: Context
     ) -> AsyncIterator[contract.ToMaster]:
-        """Serve one stream to its end."""
+        """Serve one master's stream until it ends, and yield the answers."""
         if self._rights.permit(context, "masters") is not None:
             return
         session = Session(self._engine, self._statistics, self, certificate(context))
@@ -147,7 +147,7 @@ class Sessions:
                 _log.info("session closed", master=session.hello.master, reason=closed)
 
     def timestamp_guard(self, session: Session) -> TimestampGuard | None:
-        """Return the guard that bounds the timestamps of a session; None if they need no bounds.
+        """Return the guard for the timestamps of a session after Hello; None for a virtual clock.
 
         Raises:
             ProtocolError: the session's clock is virtual, and virtual clocks are not allowed.
@@ -163,9 +163,10 @@ class Sessions:
         return None
 
     def admit(self, session: Session) -> None:
-        """Count a session among the standby masters or among the masters that claim leadership.
+        """Admit a session whose first snapshot has arrived, unless too many masters wait already.
 
-        A master that may lead at once is always admitted, so waiting masters cannot block it.
+        Standby masters and masters that claim leadership are counted separately. A master that may
+        lead at once is always admitted, so waiting masters cannot block it.
 
         Raises:
             ProtocolError: `max_waiting` masters of the same group wait already.
@@ -191,11 +192,14 @@ class Sessions:
         return self._leadership.obstacle(session)
 
     async def recall(self) -> Memory | None:
-        """Return the memory that another service has stored since; None if there is none."""
+        """Return the memory that another service stored; None if none.
+
+        The memory consists of commitments and operator settings.
+        """
         return await self._load_stored()
 
     def promote(self, session: Session) -> None:
-        """Promote a master to leader; close the previous leader's stream with a reason."""
+        """Make a master the leader, and close the previous leader's stream with a reason."""
         if self._leadership.leader is not session:
             self._took_over()
         former = self._leadership.promote(session)
@@ -206,7 +210,7 @@ class Sessions:
         self._update_statistics()
 
     def demote(self, session: Session) -> None:
-        """Demote a master that reports standby or whose stream has ended."""
+        """End the leadership, or the claim, of a master on standby or with an ended stream."""
         self._leadership.withdraw(session)
         self._update_statistics()
 
@@ -215,7 +219,7 @@ class Sessions:
         session.last_heard = self._leadership.clock()
 
     def _register(self, session: Session) -> None:
-        """Register a new stream; end the oldest stream without a snapshot if there are too many."""
+        """Add a new stream; if too many streams have sent no snapshot, end the oldest of them."""
         strangers = [stream for stream in self._sessions if not stream.admitted]
         if len(strangers) >= STRANGERS:
             self._end(
@@ -224,7 +228,7 @@ class Sessions:
         self._sessions[session] = None
 
     def _log_opened(self, session: Session) -> None:
-        """Log and count a session that has sent Hello."""
+        """Log a session that has sent Hello, and count it in the statistics."""
         hello = session.hello
         self._statistics.sessions += 1
         _log.info(
@@ -236,14 +240,18 @@ class Sessions:
         self._update_statistics()
 
     def _supersede(self, session: Session) -> None:
-        """End the former streams of a master that has connected again; the loss went unnoticed."""
+        """End older streams of the master of a session, which has connected again.
+
+        Such a stream may still seem open, because the loss of its connection went unnoticed. The
+        leader's stream stays open until the new stream is promoted.
+        """
         for former in list(self._sessions):
             leads = former is self._leadership.leader
             if former is not session and not leads and same_master(former, session):
                 self._end(former, f"superseded by a new stream of master {session.hello.master}")
 
     def _end(self, session: Session, reason: str) -> None:
-        """End a stream, and remove it at once."""
+        """End a stream with a reason for the peer, and remove it at once."""
         session.end(reason)
         self._remove(session)
 
@@ -261,17 +269,24 @@ class Sessions:
 
 
 def _close(context: Context, code: grpc.StatusCode, reason: str) -> None:
-    """Set the final status of a stream, which ends when its handler returns.
+    """Set the final status of a stream; the stream ends when its handler returns.
 
-    gRPC's own `abort` would keep its exception in the call, and with it every frame that references
-    a message.
+    gRPC's own `abort` is not used: it would keep its exception in the call, and so every frame that
+    references a message.
     """
     context.set_code(code)
     context.set_details(reason)
 
 
 def _parser(most_parts: int) -> Callable[[bytes], contract.FromMaster | PendingMessage]:
-    """Return a parser that reads short messages at once; long messages are read by the session."""
+    """Return gRPC's deserialiser for messages of masters.
+
+    Short messages are parsed at once. For a long message the deserialiser returns a
+    `PendingMessage`, which the session parses in cooperative steps.
+
+    Args:
+        most_parts: Maximum total weight of a message's parts.
+    """
 
     def parse(data: bytes) -> contract.FromMaster | PendingMessage:
         if len(data) <= wire.SHORT:

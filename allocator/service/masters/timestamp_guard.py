@@ -2,7 +2,7 @@
 
 The engine takes the time from the timestamps of events, and commitments decay with time. A clock
 that jumps, or a peer that lies about the time, could therefore erase all commitments. The guard
-moves timestamps into a tolerance around the service's own timeline before the engine and the event
+moves timestamps to within a tolerance of the service's own time, before the engine and the event
 log see them.
 """
 
@@ -18,36 +18,42 @@ TOLERANCE_NS = 10 * 1_000_000_000
 nanoseconds."""
 _NANOSECONDS = 1_000_000_000
 _LATEST_NS = 2**62
-"""Latest start of the timeline, a date in the year 2116, in nanoseconds since the Unix epoch. If
-a store remembers a later time, timestamps must still fit into 64 bits."""
+"""Latest start of the timeline: a date in the year 2116, in nanoseconds since the Unix epoch.
+
+Even if a store remembers a later time, timestamps fit into 64 bits.
+"""
 
 _log = structlog.get_logger(__name__)
 
 
 class Timeline:
-    """The service's own time: an origin plus the elapsed time of a clock that cannot be set.
+    """The service's own time, which starts at a date and advances by a clock that nobody can set.
 
-    The time never goes back or jumps, and includes the time during which the machine sleeps.
+    The time never goes back or jumps. It includes the time during which the machine sleeps.
 
     Args:
         origin_ns: Start of the timeline, in nanoseconds since the Unix epoch.
-        clock_ns: Returns nanoseconds since an arbitrary origin; never goes back.
+        clock_ns: Returns nanoseconds from any origin; never goes back.
     """
 
     def __init__(self, origin_ns: int, clock_ns: Callable[[], int]) -> None:
         self._origin_ns = origin_ns - clock_ns()
         self._clock_ns = clock_ns
         self.believed_ns = 0
-        """Latest snapshot or event timestamp that reached the engine from any master, in
-        nanoseconds since the Unix epoch. A snapshot must not set time back: otherwise each
-        snapshot would grant the tolerance once more."""
+        """Latest timestamp of a snapshot or event that reached the engine from any master, in
+        nanoseconds since the Unix epoch.
+
+        A snapshot must not set time back: otherwise each snapshot would grant the tolerance once
+        more.
+        """
 
     @classmethod
     def from_now(cls, remembered: float) -> "Timeline":
-        """Start at this machine's date, or at the store's remembered time if that time is later.
+        """Start at this machine's date, or at the stored time if that is later.
 
         Args:
-            remembered: Seconds since the Unix epoch.
+            remembered: Time of the stored memory, in seconds since the Unix epoch; 0 if none is
+                stored.
         """
         begin_ns = round(min(remembered * _NANOSECONDS, _LATEST_NS))
         return cls(max(time.time_ns(), begin_ns), _boot_time_ns)
@@ -59,10 +65,12 @@ class Timeline:
 
 
 class TimestampGuard:
-    """Moves the timestamps of a master's messages into the tolerance; logs the first correction.
+    """Corrects timestamps of a master's messages that deviate too far from the service's time.
+
+    The first correction is logged.
 
     Args:
-        timeline: The service's timeline.
+        timeline: The service's time.
         master: HOST:PORT of the master, for the log.
     """
 
@@ -74,7 +82,11 @@ class TimestampGuard:
         self._warned = False
 
     def bound(self, message: contract.FromMaster) -> None:
-        """Change each timestamp outside the tolerance to the nearest accepted one."""
+        """Change each timestamp outside the tolerance to the nearest accepted time.
+
+        The message itself is changed. A snapshot's time is also raised to the latest time that the
+        engine has seen.
+        """
         now = self._timeline.now_ns
         for event in message.events.events:
             ahead = event.time_ns - now
@@ -96,14 +108,18 @@ class TimestampGuard:
                 snapshot.time_ns = accepted
 
     def believe(self, stamp_ns: int) -> None:
-        """Record a timestamp that reaches the engine, which standby masters' never do."""
+        """Record that a timestamp reaches the engine; timestamps of standby masters never do.
+
+        Args:
+            stamp_ns: The timestamp, in nanoseconds since the Unix epoch.
+        """
         self._timeline.believed_ns = max(self._timeline.believed_ns, stamp_ns)
 
     def _note_correction(self, ahead_ns: int) -> None:
-        """Count a correction, and log the first one.
+        """Count a correction, and log the first.
 
         Args:
-            ahead_ns: Difference between the timestamp and the service's timeline, in nanoseconds.
+            ahead_ns: Timestamp minus the service's time, in nanoseconds.
         """
         self.bounded += 1
         if not self._warned:
@@ -117,8 +133,11 @@ class TimestampGuard:
 
 
 _LONGEST_HOLD_OFF_NS = 86400 * _NANOSECONDS
-"""Maximum remaining recovery time that fits into a timestamp. The engine applies its own,
-shorter limit."""
+"""Maximum remaining duration of a failover recovery, in nanoseconds, so that its end fits into a
+timestamp.
+
+The engine applies its own, shorter limit.
+"""
 
 
 def _boot_time_ns() -> int:

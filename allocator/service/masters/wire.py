@@ -1,7 +1,8 @@
-"""Parser of masters' messages, with limits on memory and tolerance of text that is not UTF-8.
+"""Parser of masters' messages, which limits memory use and accepts text that is not UTF-8.
 
 A few bytes of a message can take a hundred bytes once parsed, and thousands in the engine. Parts of
-a message are therefore weighed before they are parsed. Long messages are read in cooperative steps.
+a message are therefore weighed before they are parsed. The weight estimates their memory: about a
+hundred bytes per unit. Long messages are read in cooperative steps.
 
 The contract's text must be UTF-8, but Mesos's text need not be. A role or host name that is not
 UTF-8 makes the parser reject the whole message. The invalid text is then escaped, and the message
@@ -24,61 +25,67 @@ from allocator.contract import allocator_pb2 as contract
 
 _LENGTH_DELIMITED = 2
 _FIXED = {1: 8, 5: 4}
-"""Wire type → length of a fixed-size number, in bytes."""
+"""Protobuf wire type → length of a fixed-size number, in bytes."""
 M = TypeVar("M", bound=Message)
 _CONTRACT: Descriptor = contract.FromMaster.DESCRIPTOR
 SHORT = 2**16
-"""Maximum length, in bytes, of a message that is parsed in one step. Also the length of a step's
-part of a longer message."""
+"""Maximum length, in bytes, of a message that is parsed in one step. Longer messages are parsed in
+steps of about this length."""
 _QUICK = 2**18
-"""Maximum length, in bytes, that the parser alone reads within 8 ms whatever the content.
-Ordinary messages of masters take 0.2 ms. Finding places to interrupt the work would take several
-times as long."""
+"""Length in bytes up to which protobuf parses any message within 8 ms.
+
+Ordinary messages of this length take 0.2 ms. Splitting them into steps would take several times as
+long.
+"""
 _BLOCK = 2**20
-"""Bytes whose weight is bounded in one step, within some milliseconds."""
+"""Number of bytes whose weight is estimated in one step, which takes some milliseconds."""
 _HEAVY: dict[str, int] = {
     contract.AddAgent.DESCRIPTOR.full_name: 20,
     contract.AddFramework.DESCRIPTOR.full_name: 24,
 }
-"""Weights of messages that take much memory however short they are; other parts weigh 1."""
+"""Weights of message types that take much memory even without content; other types weigh 1."""
 _DENSEST = max(_HEAVY.values()) / 2
-"""Maximum weight of one byte: the heaviest message without content takes two bytes."""
+"""Maximum weight per byte: the heaviest message without content takes two bytes."""
 _OPAQUE = 12
-"""Weight of one of Mesos's own messages without regard to its length; most are resources."""
+"""Weight of a Mesos message inside the contract's messages, before its length is added. Most of
+them are resources."""
 _BYTES = 16
-"""Bytes of Mesos's own messages that weigh as much as one part."""
+"""Number of bytes of a Mesos message that add 1 to its weight."""
 _BOUNDED = frozenset(
     {
         contract.AddFramework.DESCRIPTOR.full_name,
         contract.UpdateFramework.DESCRIPTOR.full_name,
     }
 )
-"""Messages in which the length of Mesos's own messages has no weight. The engine limits what it
-keeps of them, and no framework may make a master's message too heavy."""
+"""Contract messages in which a Mesos message weighs the same whatever its length.
+
+The engine limits what it keeps of them. So a framework with a long description cannot make its
+master's message too heavy.
+"""
 
 
 class WireError(ValueError):
-    """The bytes are no valid message of the contract; the message states the reason."""
+    """The bytes are not a valid message of the contract; the exception's text states the reason."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Shape:
-    """Length-delimited fields of a message type, by field number, and their weights."""
+    """Weights and kinds of a message type's length-delimited fields, by field number."""
 
     weight: int
-    """Weight of the message itself."""
+    """Weight of the message itself, without its fields."""
     nested: dict[int, "Descriptor"]
-    """Fields that are messages of the contract."""
+    """Types of the fields that are messages of the contract."""
     texts: frozenset[int]
-    """Fields that hold text."""
+    """Numbers of the fields that hold text."""
     opaque: frozenset[int]
-    """Fields that hold Mesos's own messages."""
+    """Numbers of the fields that hold serialised Mesos messages."""
     per_byte: float
     """Weight of one byte of the opaque fields."""
 
 
 def parse(data: bytes, most_parts: int) -> contract.FromMaster:
-    """Parse a message in one step.
+    """Parse a serialised message in one step.
 
     Args:
         data: The serialised message.
@@ -93,7 +100,7 @@ def parse(data: bytes, most_parts: int) -> contract.FromMaster:
 
 
 def reading(data: bytes, most_parts: int) -> Cooperative[contract.FromMaster]:
-    """Parse a message, in cooperative steps if it is long.
+    """Parse a serialised message, in cooperative steps if it is long.
 
     Args:
         data: The serialised message.
@@ -121,11 +128,10 @@ def reading(data: bytes, most_parts: int) -> Cooperative[contract.FromMaster]:
 
 
 def _may_exceed(data: bytes, limit: int) -> Cooperative[bool]:
-    """Return whether a message may weigh more than a limit; if not, its parts need no weighing.
+    """Return whether a message may weigh more than a limit. If not, its parts need not be weighed.
 
-    A part begins with a byte that encodes its field. Counting the bytes with these values gives an
-    upper bound of the number of parts, and counting is done in C. The bound is about four times the
-    weight of an ordinary snapshot.
+    The function counts the bytes that can begin a part, in C. The count gives an upper bound of the
+    weight, about four times the weight of an ordinary snapshot.
     """
     if len(data) * _DENSEST <= limit:
         return False
@@ -143,14 +149,17 @@ def _may_exceed(data: bytes, limit: int) -> Cooperative[bool]:
 def _merge_steps(
     message: Message, data: bytes, span: tuple[int, int], remaining: float, most_parts: int
 ) -> Cooperative[float]:
-    """Parse a range of the data into a message; return the remaining weight (inf: no limit).
+    """Parse a range of the data into a message, in cooperative steps.
 
     Args:
         message: The message to complete.
         data: The serialised bytes.
-        span: Start and end of the range, in bytes.
-        remaining: Remaining weight.
+        span: Start and end of the range, as byte offsets.
+        remaining: Weight that further parts may have; infinite for no limit.
         most_parts: Maximum total weight, for the error's text.
+
+    Returns:
+        The weight that remains for further parts.
 
     Raises:
         WireError: the range is invalid or too heavy.
@@ -171,10 +180,10 @@ def _merge_steps(
 
 
 def _read(kind: type[M], data: bytes) -> M:
-    """Parse bytes as a message; escape text that is not UTF-8 if necessary.
+    """Parse bytes as a message of a type; escape text that is not UTF-8 if necessary.
 
     Raises:
-        WireError: the bytes are no message of this type.
+        WireError: the bytes are not a message of this type.
     """
     try:
         return kind.FromString(data)
@@ -189,7 +198,19 @@ def _read(kind: type[M], data: bytes) -> M:
 def _after_field(  # noqa: PLR0913, PLR0917 - a field, where it is, and in what
     data: bytes, start: int, stop: int, number: int, shape: _Shape, remaining: float
 ) -> float:
-    """Return the remaining weight after a field with a length; below 0: it is too heavy."""
+    """Subtract a field's weight, with its content, from the remaining weight.
+
+    Args:
+        data: The serialised bytes.
+        start: Byte offset of the field's value.
+        stop: Byte offset of the value's end.
+        number: The field's number.
+        shape: Shape of the message that contains the field.
+        remaining: Weight that further parts may have.
+
+    Returns:
+        The remaining weight; below 0 if the field is too heavy.
+    """
     nested = shape.nested.get(number)
     if nested is not None:
         return _after_message(data, start, stop, nested, remaining)
@@ -201,7 +222,18 @@ def _after_field(  # noqa: PLR0913, PLR0917 - a field, where it is, and in what
 def _after_message(
     data: bytes, begin: int, end: int, descriptor: Descriptor, remaining: float
 ) -> float:
-    """Return the remaining weight after a message and its content; below 0: it is too heavy."""
+    """Subtract a message's weight, with its content, from the remaining weight.
+
+    Args:
+        data: The serialised bytes.
+        begin: Byte offset of the message.
+        end: Byte offset of the message's end.
+        descriptor: The message's type.
+        remaining: Weight that further parts may have.
+
+    Returns:
+        The remaining weight; below 0 if the message is too heavy.
+    """
     shape = _shape(descriptor)
     remaining -= shape.weight
     for number, kind, start, stop in _fields(data, begin, end):
@@ -230,7 +262,10 @@ def _escape_text(data: bytes, descriptor: Descriptor) -> bytes:
 
 
 def _fields(data: bytes, begin: int, end: int) -> Iterator[tuple[int, int, int, int]]:
-    """Yield the fields of a message: number, wire type, start and end of the value in bytes.
+    """Yield the fields of a serialised message within a range of bytes.
+
+    Yields:
+        Field number, wire type, and byte offsets of the value's start and end.
 
     Raises:
         WireError: the message ends within a field or is invalid.
@@ -261,7 +296,15 @@ def _fields(data: bytes, begin: int, end: int) -> Iterator[tuple[int, int, int, 
 
 
 def _read_varint(data: bytes, at: int, end: int) -> tuple[int, int]:
-    """Return a number and the position at which it ends.
+    """Decode a protobuf variable-length integer.
+
+    Args:
+        data: The serialised bytes.
+        at: Byte offset at which the number begins.
+        end: Byte offset at which the message ends.
+
+    Returns:
+        The number, and the byte offset after it.
 
     Raises:
         WireError: the number does not end within the message.
@@ -297,7 +340,7 @@ def _is_utf8(value: bytes) -> bool:
 
 @cache
 def _shape(descriptor: Descriptor) -> _Shape:
-    """Return the shape of a message type, computed once per type."""
+    """Return the weights and field kinds of a message type; cached per type."""
     return _Shape(
         _HEAVY.get(descriptor.full_name, 1),
         {
@@ -313,9 +356,12 @@ def _shape(descriptor: Descriptor) -> _Shape:
 
 @cache
 def _first_bytes() -> list[tuple[int, bytes]]:
-    """Return (weight, first bytes): parts that begin with these bytes have at most this weight.
+    """Return an upper bound of the weight of a part, by the part's first byte.
 
-    Fields that are not of the contract weigh 1, as a name does.
+    A field unknown to the contract weighs 1, as a text field does.
+
+    Returns:
+        Pairs of a weight and all first bytes with this bound.
     """
     weights = {byte: 1 for byte in range(256) if byte & 7 == _LENGTH_DELIMITED}
     for descriptor in _reachable(_CONTRACT):
@@ -333,7 +379,7 @@ def _first_bytes() -> list[tuple[int, bytes]]:
 
 
 def _reachable(descriptor: Descriptor) -> set[Descriptor]:
-    """Return the descriptors of a message and of all messages that it may contain."""
+    """Return the type of a message, and the types of all contract messages that it may contain."""
     descriptors, pending = set[Descriptor](), {descriptor}
     while pending:
         descriptors |= pending
