@@ -1,4 +1,4 @@
-"""Accounting: usage by users and orders by operators, in a database that outlives the service.
+"""Accounting: usage by users and operator commands, in a database that outlives the service.
 
 Only the modules `database` and `queries` import SQLAlchemy, and they are imported when a database
 is opened.
@@ -6,13 +6,10 @@ is opened.
 
 HOUR = 3600
 DAY = 86400
-"""Seconds of an hour and of a day; both begin by UTC."""
+"""Seconds of an hour and of a day. Accounted hours and days begin by UTC."""
 OTHERS = "(others)"
 """Name under which users beyond the daily limit are summed up; no role can have this name."""
 
 
 class TooMuch(Exception):  # noqa: N818 - no error of the service
-    """An answer would exceed the limits on size or time.
-
-    The message says how to reduce the request.
-    """
+    """A query would exceed the limits on size or time; the message says how to reduce it."""

@@ -1,4 +1,4 @@
-"""Writes usage and orders to the accounting database without delaying other work.
+"""Writes usage and operator commands to the accounting database, without delaying other work.
 
 A slow or dead database affects accounting alone: pending usage is kept in memory, within limits,
 and written once the database answers again.
@@ -32,15 +32,17 @@ if TYPE_CHECKING:
     from allocator.service.accounting.database import Database
 
 MOST_TALLIES = 50_000
-"""Maximum number of pending hours of users and roles; above it, the earliest hour is dropped."""
+"""Maximum number of pending hourly sums, one per hour and user or role. Above it, the earliest
+hours are dropped."""
 MOST_ORDERS = 1000
-"""Maximum number of pending orders; above it, the earliest is kept in the log alone."""
+"""Maximum number of operator commands that wait to be written. Above it, the earliest is only in
+the service's log."""
 LEAST_PAUSE = 1.0
 """Minimum seconds between two writes."""
 LONGEST_PAUSE = 300.0
-"""Maximum seconds between attempts while the database fails."""
+"""Maximum seconds between two attempts to write while the database fails."""
 ORDER_PATIENCE = 2.0
-"""Seconds that an operator's request waits for its order to be stored."""
+"""Seconds that an operator's call waits until its command is in the database."""
 PATIENCE = 30.0
 """Seconds that a query, or the end of the service, waits for the database."""
 
@@ -50,7 +52,7 @@ _log = structlog.get_logger(__name__)
 
 @dataclass(slots=True)
 class AccountingStatistics:
-    """Statistics of writing."""
+    """Counters and state of writing to the accounting database, for metrics."""
 
     degraded: bool = False
     """True if the latest attempt failed; pending usage is then in this process's memory only."""
@@ -59,22 +61,24 @@ class AccountingStatistics:
     failures: int = 0
     """Number of failed attempts to write or read."""
     lost: int = 0
-    """Hours of users and roles that were dropped because the database failed for too long."""
+    """Number of hourly sums of users and roles that were dropped because the database failed for
+    too long."""
     overtaken: int = 0
-    """Batches that were omitted because another service had accounted for the same time."""
+    """Number of batches left out because another service had already accounted for the same time.
+    """
     last_write: float | None = None
     """Time of the latest successful write, in seconds since the epoch by this machine's clock."""
 
 
 class Accountant:
-    """Writes usage and orders regularly, and answers queries.
+    """Writes usage and operator commands to the accounting database regularly, and reads from it.
 
     Args:
         engine: The engine, read in slices in the event loop's thread.
-        meter: The engine's meter.
+        meter: The engine's meter, which measures the usage of users.
         connect: Opens the database; called in another thread, and again after each failure.
-        section: The settings.
-        engine_lock: Lock acquired before the engine is read.
+        section: The settings `[accounting]`.
+        engine_lock: Lock acquired before the engine is read; None for a new lock.
     """
 
     def __init__(
@@ -87,7 +91,7 @@ class Accountant:
     ) -> None:
         self.statistics = AccountingStatistics()
         self.totals: dict[str, HourlyUsage] = {}
-        """Usage of each known user since the start of the service, as of the latest write."""
+        """Usage of each known user from the service's start to the latest write."""
         self._engine = engine
         self._meter = meter
         self._roles = engine.role_meter
@@ -102,7 +106,7 @@ class Accountant:
         """Lock of queries, so that a write waits for at most one query."""
         self._stopping = asyncio.Event()
         self._wake = asyncio.Event()
-        """Ends a pause of `run`, to stop or to store a pending order."""
+        """Set to end a pause of `run`, to stop or to write a pending command."""
         self._writer = uuid.uuid4().hex
         """Identifier of this service's process."""
         self._usage = UsageAccumulator()
@@ -110,13 +114,14 @@ class Accountant:
         self._role_usage = UsageAccumulator()
         """Pending usage of roles."""
         self._orders: list[Ordered] = []
-        """Pending orders."""
+        """Operator commands that wait to be written."""
         self._since: float | None = None
-        """Start of the pending usage, in seconds since the epoch; None if unknown."""
+        """Time at which the pending usage begins, in seconds since the epoch; None if unknown."""
         self._batch: Batch | None = None
-        """Batch whose write may have succeeded without a confirmation."""
+        """Batch that may have been written although no confirmation arrived; it is written again.
+        """
         self._number = 0
-        """Number of the latest batch."""
+        """Number of the latest batch of this process."""
         self._last_rolled_up = -1
         """Day of the latest roll-up, in days since the epoch."""
 
@@ -126,14 +131,14 @@ class Accountant:
         return self._engine.settings.user_key
 
     def note(self, order: Ordered) -> None:
-        """Record an order, to be stored by `keep` or with the next write."""
+        """Queue an operator command; `keep` or the next regular write stores it."""
         self._orders.append(order)
         if len(self._orders) > MOST_ORDERS:  # refused orders never displace executed orders
             refused = (number for number, pending in enumerate(self._orders) if pending.refusal)
             del self._orders[next(refused, 0)]
 
     async def open(self) -> None:
-        """Open the database now; if that fails, the next write tries again.
+        """Open the database now; after a failure, the next write tries again.
 
         Raises:
             StoreInUse: another service has the database open.
@@ -146,10 +151,10 @@ class Accountant:
             self._failed(error)
 
     async def keep(self) -> bool:
-        """Store pending orders at once, and wait at most `ORDER_PATIENCE`.
+        """Store queued operator commands at once, and wait at most `ORDER_PATIENCE` seconds.
 
         Returns:
-            Whether the orders were stored in this time. If not, they are stored as soon as
+            Whether the commands were stored in this time. If not, they are stored as soon as
                 possible.
         """
         task = asyncio.create_task(self._shared_keep.get())
@@ -157,7 +162,10 @@ class Accountant:
         return bool(done) and task.result()
 
     def adding_up(self) -> Work[None]:
-        """Sum up the usage noted so far, in cooperative steps."""
+        """Sum up the measured usage by user and hour, in cooperative steps.
+
+        A later write then has less to do.
+        """
         yield from self._meter.counted.settling()
         if self._roles is not None:
             yield from self._roles.settling()
@@ -170,7 +178,13 @@ class Accountant:
         return await self._shared_write.get()
 
     async def read(self, query: "Callable[[Connection], T]") -> T | None:
-        """Return the result of a query of the written data; None if the database does not answer.
+        """Run a query of the written data in the accounting thread.
+
+        Args:
+            query: Function that receives a database connection and returns the result.
+
+        Returns:
+            The query's result; None if the database does not answer in time.
 
         Raises:
             TooMuch: the query takes too long, or its result is too long.
@@ -212,12 +226,12 @@ class Accountant:
         self._wake.set()
 
     async def _wait_least_pause(self) -> None:
-        """Wait, so that there is at most one write per second for any number of orders."""
+        """Wait `LEAST_PAUSE` seconds, so that many commands do not cause many writes."""
         with suppress(TimeoutError):
             await asyncio.wait_for(self._stopping.wait(), LEAST_PAUSE)
 
     async def _try_write(self) -> bool:
-        """Write; return whether the write succeeded."""
+        """Write pending usage and commands; return whether the write succeeded."""
         try:
             await self._write()
         except Exception as error:  # noqa: BLE001 - no failure may stop offers
@@ -227,7 +241,7 @@ class Accountant:
         return True
 
     async def _try_keep(self) -> bool:
-        """Store pending orders; return whether they are stored."""
+        """Store queued operator commands; return whether they are stored."""
         pending = [*(self._batch.orders if self._batch is not None else ()), *self._orders]
         try:
             await self._in_thread(lambda: self._open().keep(pending))
@@ -240,9 +254,9 @@ class Accountant:
         return True
 
     async def _write(self) -> None:
-        """Collect usage and orders into a batch, and write the batch.
+        """Collect the usage and commands since the last write into a batch, and write the batch.
 
-        Collected usage is kept even if the database fails.
+        Collected usage is kept in memory even if the database fails.
         """
         try:
             database = await self._in_thread(self._open)
@@ -285,7 +299,7 @@ class Accountant:
         await self._roll_up(database, until)
 
     async def _commit(self, database: "Database", batch: Batch) -> None:
-        """Write a batch, and log if its usage was omitted."""
+        """Write a batch to the database; log a warning if its usage was left out."""
         added = await self._in_thread(lambda: database.write(batch, self._section.users))
         self._batch = None
         if not added:
@@ -297,7 +311,14 @@ class Accountant:
             )
 
     async def _bridge(self, database: "Database", beginning: dict[str, AccountCheckpoint]) -> None:
-        """Account for the time since another service's latest write, as far as usage is certain."""
+        """Account for the time from another service's latest write to the start of this service.
+
+        Usage counts only as far as it is certain.
+
+        Args:
+            database: The database.
+            beginning: Checkpoints of users' accounts at the start of this service's measurement.
+        """
         until, checkpoints, roles = await self._in_thread(
             lambda: database.last_checkpoints(self._writer)
         )
@@ -312,7 +333,12 @@ class Accountant:
             self._roles.beginning = None
 
     async def _roll_up(self, database: "Database", now: float) -> None:
-        """Sum up old hours by day, once a day."""
+        """Sum up old hours by day in the database, if this has not been done today.
+
+        Args:
+            database: The database.
+            now: Present time, in seconds since the epoch.
+        """
         day = math.floor(now / DAY)
         if day != self._last_rolled_up:
             hours, days = (
@@ -322,7 +348,7 @@ class Accountant:
             self._last_rolled_up = day
 
     def _add_totals(self, usage: UsageAccumulator, known: Container[str]) -> None:
-        """Add collected usage to `totals`, and drop users that are no longer known."""
+        """Add collected usage to `totals`, and drop the users that are no longer known."""
         totals = self.totals
         for tallies in usage.users.values():
             for user, tally in tallies.items():
@@ -330,7 +356,7 @@ class Accountant:
         self.totals = {user: total for user, total in totals.items() if user in known}
 
     def _drop_excess(self) -> None:
-        """Drop the earliest hours while more than `MOST_TALLIES` are pending."""
+        """Drop the earliest hours while more than `MOST_TALLIES` hourly sums are pending."""
         users, roles = self._usage.users, self._role_usage.users
         while len(users.keys() | roles) > 1 and (
             sum(map(len, (*users.values(), *roles.values()))) > MOST_TALLIES
@@ -353,11 +379,11 @@ class Accountant:
             database.close()
 
     async def _in_thread(self, work: Callable[[], T]) -> T:
-        """Run blocking work in the accounting thread."""
+        """Run a blocking function in the accounting thread, and return its result."""
         return await asyncio.get_running_loop().run_in_executor(self._thread, work)
 
     def _succeeded(self) -> None:
-        """Record a successful write."""
+        """Record a successful write in the statistics; log the end of a series of failures."""
         statistics = self.statistics
         if statistics.degraded:
             _log.info("usage is written again", failures=statistics.failures)
@@ -366,7 +392,7 @@ class Accountant:
         statistics.last_write = time.time()
 
     def _failed(self, error: Exception) -> None:
-        """Record a failure, log the first of a series, and close the database."""
+        """Record a failure, log it if it is the first of a series, and close the database."""
         statistics = self.statistics
         statistics.failures += 1
         if not statistics.degraded:
@@ -381,11 +407,11 @@ class Accountant:
 
 @asynccontextmanager
 async def bookkeeping(bookkeeper: Accountant, every: float = 1.0) -> AsyncIterator[Accountant]:
-    """Keep the database up to date while the block runs; write a last time at its end.
+    """Keep the accounting database up to date while the block runs; write once more at its end.
 
     Args:
         bookkeeper: The accountant.
-        every: Seconds between two rounds of summing up noted usage.
+        every: Seconds between two rounds of summing up measured usage.
     """
     task = asyncio.create_task(bookkeeper.run())
     async with repeating(bookkeeper.adding_up, every, rest=PACE):

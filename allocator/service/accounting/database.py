@@ -1,6 +1,6 @@
 """The accounting database in SQLite or PostgreSQL: checked when opened, and written in batches.
 
-The methods block. Callers use one thread at a time.
+All methods block. Callers use the database from one thread at a time.
 """
 
 import json
@@ -37,9 +37,10 @@ from allocator.service.store import StoreError, StoreUnavailable, file
 APPLICATION_ID = 0x4C534841
 """SQLite's application_id of the file: the letters LSHA."""
 MOST_ORDERS = 100_000
-"""Maximum number of stored orders, executed and refused separately; the oldest are deleted."""
+"""Maximum number of stored commands, for executed and for refused commands separately; the oldest
+are deleted."""
 _BUSY = 5.0
-"""Seconds to wait for another process that reads a SQLite file."""
+"""Seconds to wait while another process reads a SQLite file."""
 _PATIENCE = 10
 """Time limit for a connection to PostgreSQL and for each statement, in seconds."""
 LONGEST_READING = 20.0
@@ -51,14 +52,17 @@ _CANCELLED = "57014"
 _DRIVER = "postgresql+psycopg"
 """SQLAlchemy's name of the PostgreSQL driver."""
 _PARTS = 500
-"""Rows in a statement."""
+"""Maximum number of rows in one SQL statement."""
 
 T = TypeVar("T")
 _log = structlog.get_logger(__name__)
 
 
 def located(location: str) -> Path | URL:
-    """Return a path, or the parsed URL of a PostgreSQL database.
+    """Return the path of a SQLite file, or the parsed URL of a PostgreSQL database.
+
+    Args:
+        location: The configured path or URL.
 
     Raises:
         StoreError: the URL is malformed.
@@ -86,7 +90,7 @@ class Database:
         self.name = where.render_as_string() if isinstance(where, URL) else str(where)
         self._path = where if isinstance(where, Path) else None
         self._named: dict[tuple[str, int], set[str]] = {}
-        """Users and roles with rows of their own, by table and day."""
+        """Users and roles with rows of their own, by table name and start of the day."""
         with self._explained_errors():
             if isinstance(where, URL):
                 self._engine = _postgresql(where)
@@ -110,7 +114,10 @@ class Database:
             self._locked_file.close()
 
     def read(self, query: Callable[[Connection], T]) -> T:
-        """Return the result of a query.
+        """Run a query, and return its result.
+
+        Args:
+            query: Function that receives a connection and returns the result.
 
         Raises:
             StoreUnavailable: the database does not answer.
@@ -129,13 +136,15 @@ class Database:
     def last_checkpoints(
         self, writer: str
     ) -> tuple[float, dict[str, AccountCheckpoint], dict[str, AccountCheckpoint]]:
-        """Return the time and the checkpoints (users, roles) of another service's last write.
-
-        The result is 0 without checkpoints if this writer itself wrote last, or nothing is written
-        yet.
+        """Return the state of accounts at another service's last write, to continue from there.
 
         Args:
             writer: Identifier of this service's process.
+
+        Returns:
+            The time of the write in seconds since the epoch, and the checkpoints of users and of
+                roles. The time is 0 and the checkpoints are empty if this process itself wrote
+                last, or if nothing is written yet.
 
         Raises:
             StoreUnavailable: the database does not answer.
@@ -149,14 +158,17 @@ class Database:
         return _accounted_until(stored), users, roles
 
     def write(self, batch: Batch, most_users: int) -> bool:
-        """Add a batch exactly once, even if called repeatedly; return whether its usage was added.
+        """Add a batch of usage and commands exactly once, even if called repeatedly.
 
-        If another writer has accounted for the same time, the batch's usage is omitted.
+        If another writer has accounted for the same time, only the batch's commands are added.
 
         Args:
             batch: The batch to add.
-            most_users: Maximum number of users per day with rows of their own, and of roles.
-                Further users are summed up under one name.
+            most_users: Maximum number of users per day with rows of their own, and separately of
+                roles. Further users are summed up under one name.
+
+        Returns:
+            Whether the batch's usage is in the database.
 
         Raises:
             StoreUnavailable: the database does not answer; the batch may have been added
@@ -189,10 +201,10 @@ class Database:
             return True
 
     def keep(self, ordered: Sequence[Ordered]) -> None:
-        """Add operators' orders exactly once, even if called repeatedly.
+        """Add operator commands exactly once, even if called repeatedly.
 
         Raises:
-            StoreUnavailable: the database does not answer; the orders may have been added
+            StoreUnavailable: the database does not answer; the commands may have been added
                 nevertheless.
             StoreError: the database is no longer the one that was opened.
         """
@@ -200,11 +212,11 @@ class Database:
             self._add_orders(connection, ordered)
 
     def roll_up(self, hours_until: int, days_until: int) -> None:
-        """Sum up old hours by day, and delete old days.
+        """Replace old hourly rows by daily sums, and delete older rows.
 
         Args:
-            hours_until: Day before which only days are kept, in seconds since the epoch.
-            days_until: Day before which nothing is kept, in seconds since the epoch.
+            hours_until: Time before which only daily sums are kept, in seconds since the epoch.
+            days_until: Time before which nothing is kept, in seconds since the epoch.
 
         Raises:
             StoreUnavailable: the database does not answer.
@@ -228,7 +240,7 @@ class Database:
         self._named = {key: names for key, names in self._named.items() if key[1] >= hours_until}
 
     def _add_orders(self, connection: Connection, ordered: Sequence[Ordered]) -> None:
-        """Insert orders, and delete the oldest beyond the limit."""
+        """Insert operator commands, and delete the oldest beyond `MOST_ORDERS`."""
         self._upsert(connection, orders, [order.row() for order in ordered], ())
         if ordered:
             _prune_orders(connection)
@@ -251,7 +263,7 @@ class Database:
             self._upsert(connection, state, [{"key": "layout", "value": str(LAYOUTS[-1])}], ())
 
     def _upgrade(self) -> None:
-        """Create the tables that a SQLite file of a former version lacks."""
+        """Create the tables that a SQLite file of an older layout lacks."""
         with self._engine.begin() as connection:
             metadata.create_all(connection)
             connection.exec_driver_sql(f"PRAGMA user_version = {LAYOUTS[-1]}")
@@ -259,12 +271,14 @@ class Database:
     def _name_predicate(
         self, connection: Connection, table: Table, key: str, max_names: int
     ) -> Named:
-        """Return a predicate that tells whether a name has rows of its own in an hour.
+        """Return a function that says whether a user or role has rows of its own in an hour.
+
+        The first `max_names` names of a day have rows of their own.
 
         Args:
             connection: Connection to the database.
             table: The table of the rows.
-            key: Column of the names: users or roles.
+            key: Column of the names: "user" or "role".
             max_names: Maximum number of names per day.
         """
 
@@ -286,7 +300,7 @@ class Database:
     def _upsert(
         self, connection: Connection, table: Table, rows: Sequence[Row], sums: Sequence[str]
     ) -> None:
-        """Insert rows, or update existing rows with the same key.
+        """Insert rows; where a row with the same primary key exists, update it.
 
         Args:
             connection: Connection to the database.
@@ -312,7 +326,7 @@ class Database:
 
     @contextmanager
     def _transaction(self) -> Iterator[Connection]:
-        """Open a transaction for writing.
+        """Run the block in a transaction that may write; an exception rolls it back.
 
         Raises:
             StoreError: another file has replaced the opened SQLite file.
@@ -361,7 +375,7 @@ def _sqlite(path: Path) -> Engine:
 
 
 def _limit_time(connection: Connection) -> None:
-    """Set a time limit for the queries of a SQLite connection."""
+    """Make SQLite interrupt this connection's queries after `LONGEST_READING` seconds."""
     until = time.monotonic() + LONGEST_READING
     driver: Any = connection.connection.dbapi_connection
     driver.set_progress_handler(lambda: time.monotonic() > until, _STEPS)
@@ -401,7 +415,7 @@ def _postgresql(url: URL) -> Engine:
 
 
 def _read_state(connection: Connection, *, lock: bool = False) -> dict[str, str]:
-    """Return the table `state` as a mapping.
+    """Return the keys and values of the table `state`, which holds the progress of accounting.
 
     Args:
         connection: Connection to the database.
@@ -413,7 +427,11 @@ def _read_state(connection: Connection, *, lock: bool = False) -> dict[str, str]
 
 
 def _prune_orders(connection: Connection) -> None:
-    """Delete the oldest orders beyond the limit; refused orders never displace executed orders."""
+    """Delete the oldest stored commands beyond `MOST_ORDERS`.
+
+    Executed and refused commands are counted separately, so refused commands never displace
+    executed ones.
+    """
     for refused in (orders.c.refusal != "", orders.c.refusal == ""):
         newest = select(orders.c.at).where(refused).order_by(orders.c.at.desc())
         oldest = connection.execute(newest.offset(MOST_ORDERS).limit(1)).scalar()
@@ -422,7 +440,7 @@ def _prune_orders(connection: Connection) -> None:
 
 
 def _encode_checkpoints(checkpoints: Mapping[str, AccountCheckpoint]) -> str:
-    """Encode account checkpoints as JSON."""
+    """Encode the account checkpoints of users or roles as JSON."""
     return json.dumps(
         {
             user: (checkpoint.at, dict(account.allocation.items()), *account[1:])
@@ -433,9 +451,9 @@ def _encode_checkpoints(checkpoints: Mapping[str, AccountCheckpoint]) -> str:
 
 
 def _decode_checkpoints(text: str) -> dict[str, AccountCheckpoint]:
-    """Decode account checkpoints; return no checkpoints if the text is invalid.
+    """Decode account checkpoints from JSON; return an empty dictionary if the text is invalid.
 
-    Usage since invalid checkpoints is not accounted.
+    Without checkpoints, usage since the last write is not accounted.
     """
     try:
         content: dict[str, Any] = json.loads(text)
@@ -449,7 +467,11 @@ def _decode_checkpoints(text: str) -> dict[str, AccountCheckpoint]:
 
 
 def _accounted_until(stored: Mapping[str, str]) -> float:
-    """Return the time up to which usage is accounted; 0 if unknown."""
+    """Return the time up to which usage is accounted, in seconds since the epoch; 0 if unknown.
+
+    Args:
+        stored: Content of the table `state`.
+    """
     try:
         until = float(stored.get("until", "0"))
     except ValueError:

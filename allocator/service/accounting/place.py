@@ -1,4 +1,4 @@
-"""Location of the accounting database, and whether the required packages are installed."""
+"""Finds where accounts are kept, and whether the packages for the database are installed."""
 
 from importlib.util import find_spec
 
@@ -10,9 +10,9 @@ _NEEDED = {"sqlalchemy": "accounting", "psycopg": "postgresql"}
 
 
 def kept_at(config: Config) -> str | None:
-    """Return the database's URL or path; None if no accounts are kept.
+    """Return the URL or path of the accounting database; None if no accounts are kept.
 
-    A service without the extra keeps no accounts, unless the configuration names a database.
+    Without SQLAlchemy the service keeps no accounts, unless the configuration names a database.
 
     Raises:
         ConfigError: the configuration names a database whose packages are not installed.
@@ -30,7 +30,7 @@ def kept_at(config: Config) -> str | None:
 
 
 def why_none(config: Config) -> str | None:
-    """Return why no accounts are kept; None if they are kept or were disabled on purpose."""
+    """Return a log message if no accounts are kept only because a package is missing; else None."""
     location = config.accounting_database()
     if location is None or _missing(location) is None:
         return None
@@ -41,6 +41,6 @@ def why_none(config: Config) -> str | None:
 
 
 def _missing(location: str) -> str | None:
-    """Return a module that a database needs and that is not installed; None if there is none."""
+    """Return the name of a missing module that a database needs; None if all are installed."""
     required = _NEEDED if "://" in location else ("sqlalchemy",)
     return next((module for module in required if find_spec(module) is None), None)

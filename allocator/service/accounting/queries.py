@@ -1,4 +1,4 @@
-"""Queries of the accounting database: usage by user and day, shares over hours, orders."""
+"""Queries of the accounting database: usage, shares over hours, and operators' commands."""
 
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
@@ -19,15 +19,15 @@ from allocator.service.accounting.schema import (
 from allocator.service.accounting.write_batch import Ordered
 
 MOST_LINES = 50_000
-"""Maximum number of lines (user or role, resource, and day) in an answer."""
+"""Maximum number of rows in an answer: one for each user or role, resource, and day."""
 MOST_ORDERS = 10_000
-"""Maximum number of executed orders in an answer."""
+"""Maximum number of executed commands in an answer."""
 MOST_TEXT = 4 * 2**20
-"""Maximum total length of executed orders in an answer, in characters."""
+"""Maximum total length of the executed commands in an answer, in characters."""
 MOST_REFUSALS = 2000
-"""Maximum number of refused orders in an answer, in addition to the executed orders."""
+"""Maximum number of refused commands in an answer, in addition to the executed ones."""
 MOST_TEXT_OF_REFUSALS = 2**20
-"""Maximum total length of refused orders in an answer, in characters."""
+"""Maximum total length of the refused commands in an answer, in characters."""
 
 By = Literal["user", "role", "day"]
 """Grouping: per user, per role (if users are not roles), or per day and user."""
@@ -35,35 +35,36 @@ By = Literal["user", "role", "day"]
 
 @dataclass(frozen=True, slots=True)
 class Hour:
-    """Means of one user over the accounted time of an hour or day."""
+    """Mean share and commitment of one user over the accounted time of an hour or day."""
 
     start: int
-    """Seconds since the epoch."""
+    """Start of the hour or day, in seconds since the epoch; `seconds` is its length."""
     seconds: int
     user: str
     share: float
-    """Dominant share, as a fraction of the cluster; `commitment` is the dominant commitment."""
+    """Mean dominant share as a fraction of the cluster; `commitment` is the mean dominant
+    commitment."""
     commitment: float
 
 
 @dataclass(frozen=True, slots=True)
 class Used:
-    """Usage of one resource, in Mesos's unit × seconds; roles have `held` only."""
+    """Usage of one resource, in Mesos's unit × seconds. For a role only `held` is set."""
 
     resource: str
     held: float
-    """Resources held, including overuse."""
+    """Integral of the allocation over time, including overuse."""
     overused: float | None = None
-    """Resources held beyond the entitlement."""
+    """Integral of the allocation beyond the entitlement."""
     owed: float | None = None
-    """Integral of the user's commitment."""
+    """Integral of the user's commitment over time."""
     entitled: float | None = None
-    """Integral of the user's entitlement."""
+    """Integral of the user's entitlement over time."""
 
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """Usage of one user or role during a day or the whole time."""
+    """Usage of one user or role during a day or during the whole requested time."""
 
     start: int | None
     """Start of the day, in seconds since the epoch; None for the whole time."""
@@ -82,7 +83,9 @@ class Usage:
 def hours(
     connection: Connection, since: float, until: float, users: Collection[str] | None = None
 ) -> list[Hour]:
-    """Return shares and commitments of users in the hours that begin in an interval. Cost: O(rows).
+    """Return users' mean shares and commitments, for the hours that begin in an interval. O(rows).
+
+    Hours that are long ago are stored, and returned, as whole days.
 
     Args:
         connection: Connection to the database.
@@ -116,7 +119,8 @@ def hours_of(
 ) -> list[Hour]:
     """Return shares and commitments of given users, with zeros for hours without usage.
 
-    An hour counts as without usage only if every user of the hour has rows of its own.
+    Zeros are only added for hours in which every user has rows of its own. In other hours a missing
+    user may be part of the sum of others.
 
     Args:
         connection: Connection to the database.
@@ -155,7 +159,7 @@ def usages(
         connection: Connection to the database.
         since: Start of the interval, in seconds since the epoch.
         until: End of the interval, in seconds since the epoch.
-        by: The key of a row.
+        by: Grouping of the usage.
         users: The users or roles to return; empty for all.
 
     Raises:
@@ -175,19 +179,19 @@ def usages(
 def ordered(
     connection: Connection, since: float, until: float, *, refused: bool
 ) -> tuple[list[Ordered], bool]:
-    """Return executed or refused orders within an interval, the earliest first.
+    """Return the operator commands given within an interval, the earliest first.
 
-    The answer has the latest orders, up to the limits. Refused orders have limits of their own, so
-    that they cannot hide executed orders.
+    If there are more than the limits allow, the latest commands are returned. Refused commands have
+    limits of their own, so that they cannot hide executed commands.
 
     Args:
         connection: Connection to the database.
         since: Start of the interval, in seconds since the epoch.
         until: End of the interval, in seconds since the epoch.
-        refused: Whether to return the refused orders.
+        refused: Whether to return the refused commands instead of the executed ones.
 
     Returns:
-        The orders, and whether earlier orders were omitted.
+        The commands, and whether earlier commands were left out.
     """
     kind = orders.c.refusal != "" if refused else orders.c.refusal == ""
     most = MOST_REFUSALS if refused else MOST_ORDERS
@@ -204,7 +208,7 @@ def ordered(
 
 
 def _in_interval(table: Table, since: float, until: float) -> ColumnElement[bool]:
-    """Return the condition that a row begins in an interval."""
+    """Return the SQL condition that a row begins at or after `since` and before `until`."""
     return and_(table.c.start >= since, table.c.start < until)
 
 
@@ -214,7 +218,21 @@ def _sums(
     keys: Sequence[str],
     request: tuple[float, float, By, Collection[str]],
 ) -> Iterator[tuple[int | None, str, Sequence[Any]]]:
-    """Yield the day (None for the whole time), the user or role, further keys, and the sums."""
+    """Yield the sums of a table's amounts, grouped as requested.
+
+    Args:
+        connection: Connection to the database.
+        table: The table.
+        keys: Further columns to group by.
+        request: Start and end of the interval, grouping, and users (empty for all).
+
+    Yields:
+        Start of the day (None unless grouped by day), the user or role, and a row with the further
+            keys and the sums.
+
+    Raises:
+        TooMuch: there are more than `MOST_LINES` rows.
+    """
     since, until, by, users = request
     day: ColumnElement[Any] = literal(None) if by != "day" else table.c.start - table.c.start % DAY
     name_column = table.c.role if by == "role" else table.c.user

@@ -48,8 +48,11 @@ activity = Table(
     Column("waited", Double, nullable=False),
     PrimaryKeyConstraint("seconds", "start", "user"),
 )
-"""Offers to users and offers declined. Also the seconds in which a user wanted offers, and those
-seconds in which it waited below its entitlement."""
+"""Offers to users, and how many they declined.
+
+`wanted` is the number of seconds in which a user wanted offers. `waited` is the part of these
+seconds in which the user held less than its entitlement.
+"""
 
 capacity = Table(
     "capacity",
@@ -60,7 +63,7 @@ capacity = Table(
     Column("amount", Double, nullable=False),
     PrimaryKeyConstraint("seconds", "start", "resource"),
 )
-"""Capacity of the cluster during the accounted time."""
+"""Capacity of the cluster × seconds of the accounted time."""
 
 role_usage = Table(
     "role_usage",
@@ -101,7 +104,7 @@ orders = Table(
     Column("refusal", Text, nullable=False),
     Index("orders_at", "at"),
 )
-"""Orders by operators; `order`, `before` and `after` are JSON."""
+"""Operator commands; the columns `order`, `before` and `after` are JSON."""
 
 state = Table(
     "state",
@@ -118,4 +121,4 @@ SUMS = {
     role_usage: ("held",),
     role_activity: ("offers", "refused"),
 }
-"""Columns that are summed up, by table; the remaining columns are the key."""
+"""Columns with amounts that can be added up, by table; the other columns are the key of a row."""

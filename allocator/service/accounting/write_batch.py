@@ -1,4 +1,4 @@
-"""Batches of usage to write to the accounting database at once, and their rows."""
+"""Batches of usage and operator commands to write to the accounting database in one transaction."""
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -8,59 +8,63 @@ from allocator.fairness.metering import AccountCheckpoint, HourlyUsage, UsageAcc
 from allocator.service.accounting import HOUR, OTHERS
 
 MOST_RESOURCES = 32
-"""Maximum number of a user's resources, in order of their names; further resources are not
-accounted."""
+"""Maximum number of resources per user, in alphabetical order; further resources are not accounted.
+"""
 _MILLI = 1000.0
 
 Row: TypeAlias = dict[str, Any]
 Named: TypeAlias = Callable[[int, str], bool]
-"""Returns whether a user or role has rows of its own in the hour with the given start."""
+"""Function that receives the start of an hour, in seconds since the epoch, and the name of a user
+or role.
+
+It returns whether the user or role has rows of its own in that hour.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Ordered:
-    """An operator's order, executed or refused."""
+    """An operator command, executed or refused, as a row of the audit log."""
 
     id: str
     """Unique identifier."""
     at: float
-    """Time of the order, in seconds since the epoch by this machine's clock."""
+    """Time of the command, in seconds since the epoch by this machine's clock."""
     who: str
-    """Name of the operator."""
+    """Name of the operator who gave the command."""
     how: str
     """How the operator was identified: `certificate`, `socket` or `address`."""
     peer: str
     """Network address of the operator."""
     kind: str
-    """Kind of the order, as named in the contract."""
+    """Kind of the command, such as `set_weight`, as named in the contract."""
     order: str
-    """The contract's order as JSON."""
+    """The command's content as JSON."""
     before: str
-    """JSON: by user, the values that the order was about to change."""
+    """Values that the command was about to change, as JSON by user."""
     after: str
-    """JSON: by user, the values after the order."""
+    """Values after the command, as JSON by user."""
     refusal: str
-    """Why the order was refused; empty if it was executed."""
+    """Why the command was refused; empty if it was executed."""
 
     def row(self) -> Row:
-        """Return the order as a row."""
+        """Return the command as a row of the table `orders`."""
         return {name: _storable(getattr(self, name)) for name in Ordered.__slots__}
 
 
 @dataclass(slots=True)
 class Batch:
-    """Usage and orders since the latest write."""
+    """Usage and operator commands since the latest write, to be written together."""
 
     writer: str
-    """Identifier of the accounting service process, new at each start."""
+    """Identifier of the service process that writes; a new process has a new identifier."""
     number: int
-    """Number of the batch, counted from 1."""
+    """Number of the batch, counted from 1 in each process."""
     since: float
     """Earliest accounted time, in seconds since the epoch."""
     until: float
     """Latest accounted time, in seconds since the epoch."""
     counted: UsageAccumulator
-    """Usage of users and the cluster's capacity."""
+    """Usage of users, and the cluster's capacity, by hour."""
     checkpoints: Mapping[str, AccountCheckpoint] = field(default_factory=dict)
     """Checkpoints of all users' accounts at `until`."""
     orders: list[Ordered] = field(default_factory=list)
@@ -70,13 +74,13 @@ class Batch:
     """Checkpoints of all roles' accounts."""
 
     def rows(self, users: Named, roles: Named) -> dict[str, list[Row]]:
-        """Return the rows to add, by table name.
+        """Return the rows to add to the database, by table name.
 
-        Users without usage, commitments and wishes are omitted.
+        Users and roles without usage, commitments, offers and demand for offers get no rows.
 
         Args:
-            users: Returns whether a user has rows of its own.
-            roles: Returns whether a role has rows of its own.
+            users: Says whether a user has rows of its own in an hour.
+            roles: Says whether a role has rows of its own in an hour.
         """
         usage_rows, activity_rows = list[Row](), list[Row]()
         for start, user, tally in _hourly_usages(self.counted, users):
@@ -107,7 +111,15 @@ class Batch:
 def _hourly_usages(
     counted: UsageAccumulator, named: Named
 ) -> Iterator[tuple[int, str, HourlyUsage]]:
-    """Yield start, user or role, and usage, for each hour; unnamed users are summed up."""
+    """Yield the usage of each user or role in each hour; users without own rows are summed up.
+
+    Args:
+        counted: The usage by hour and user.
+        named: Says whether a user has rows of its own in an hour.
+
+    Yields:
+        Start of the hour in seconds since the epoch, the user or `OTHERS`, and the usage.
+    """
     for hour, tallies in counted.users.items():
         start, rest = hour * HOUR, HourlyUsage()
         for user, tally in sorted(tallies.items(), key=lambda item: -_total(item[1])):
@@ -122,13 +134,17 @@ def _hourly_usages(
 
 
 def _total(tally: HourlyUsage) -> float:
-    """Return a number that is 0 for a user without usage, commitments, wishes and offers."""
+    """Return a number for comparing users' activity in an hour; 0 for a user without any.
+
+    The number adds up usage, commitments, seconds of wanting offers, and offers, whatever their
+    units.
+    """
     amounts = sum(integrals.held + integrals.owed for integrals in tally.resources.values())
     return amounts + tally.wanted + tally.offers + tally.refused
 
 
 def _usage_rows(start: int, user: str, tally: HourlyUsage) -> list[Row]:
-    """Return one row per resource of a user's usage in an hour."""
+    """Return the rows of the table `usage` for one user's usage in an hour, one per resource."""
     return [
         {
             "seconds": HOUR,
@@ -145,7 +161,7 @@ def _usage_rows(start: int, user: str, tally: HourlyUsage) -> list[Row]:
 
 
 def _activity_row(start: int, user: str, tally: HourlyUsage) -> Row:
-    """Return the row of a user's offers and waiting time in an hour."""
+    """Return the row of the table `activity` for one user's offers and waiting time in an hour."""
     return {
         "seconds": HOUR,
         "start": start,
@@ -158,10 +174,10 @@ def _activity_row(start: int, user: str, tally: HourlyUsage) -> Row:
 
 
 def _first_resources(amounts: Mapping[str, Any]) -> list[tuple[str, Any]]:
-    """Return the first `MOST_RESOURCES` resources by name, with their amounts."""
+    """Return the first `MOST_RESOURCES` resources in alphabetical order, with their amounts."""
     return [(_storable(name), amounts[name]) for name in sorted(amounts)[:MOST_RESOURCES]]
 
 
 def _storable(value: Any) -> Any:  # noqa: ANN401 - only text is changed
-    """Replace NUL characters in text, which PostgreSQL cannot store."""
+    """Return a value that PostgreSQL can store: NUL characters in text are replaced."""
     return value.replace("\0", "\N{SYMBOL FOR NULL}") if isinstance(value, str) else value

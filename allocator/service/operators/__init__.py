@@ -1,1 +1,1 @@
-"""Operators' requests: questions and orders."""
+"""The gRPC service for operators: questions about users, and commands that change users."""

@@ -1,4 +1,4 @@
-"""Operators' questions about the accounting database: usage by user, and the log of orders."""
+"""Answers from the accounting database: usage by user, role or day, and operators' commands."""
 
 import heapq
 from collections.abc import Callable, Iterable, Iterator, MutableSequence
@@ -20,14 +20,24 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 _Context: TypeAlias = grpc.aio.ServicerContext[Any, Any]
 _UNITS = {"cpus": "core", "gpus": "GPU", "mem": "MiB", "disk": "MiB", "tasks": "share"}
-"""Unit in which Mesos counts each resource."""
+"""Unit in which Mesos counts each resource; usage is in this unit × seconds."""
 _BY: "dict[str, By]" = {"user": "user", "role": "role", "day": "day", "": "user"}
 
 
 async def usage(
     accountant: Accountant | None, request: admin.UsageRequest, context: _Context
 ) -> admin.UsageReply:
-    """Return the usage of users, roles or days, up to now."""
+    """Return the usage of users, roles or days in the requested time, up to now.
+
+    Pending usage is written to the database first. An invalid request, a missing database or a too
+    long answer ends the call with an error status.
+
+    Args:
+        accountant: The accountant; None if the service keeps no accounts.
+        request: The grouping, the interval in seconds since the epoch, and the users (none for
+            all).
+        context: The gRPC call.
+    """
     accountant_required = await _required(accountant, context)
     from allocator.service.accounting.queries import usages  # noqa: PLC0415 - loads SQLAlchemy
 
@@ -55,7 +65,13 @@ async def usage(
 async def audit(
     accountant: Accountant | None, request: admin.AuditRequest, context: _Context
 ) -> admin.AuditReply:
-    """Return the orders of operators up to now, refused orders included."""
+    """Return the operator commands given in the requested time, refused commands included.
+
+    Args:
+        accountant: The accountant; None if the service keeps no accounts.
+        request: The interval, in seconds since the epoch.
+        context: The gRPC call, which a missing or slow database ends with an error status.
+    """
     accountant_required = await _required(accountant, context)
     from allocator.service.accounting.queries import ordered  # noqa: PLC0415 - loads SQLAlchemy
 
@@ -79,14 +95,21 @@ async def audit(
 
 
 def _adding(messages: Iterable[T], reply: "MutableSequence[T]") -> Work[None]:
-    """Append messages to a reply in steps."""
+    """Append messages to a reply, one per cooperative step."""
     for message in messages:
         reply.append(message)
         yield
 
 
 def _totalling(reply: admin.UsageReply, *, nested: bool) -> Work[None]:
-    """Mark the rows of roles inside other listed roles, and sum the remaining rows."""
+    """Sum up the rows of a usage reply, and mark rows that other rows include.
+
+    Usage of a role is part of the usage of the roles above it, so the total leaves such rows out.
+
+    Args:
+        reply: The reply, whose rows are complete.
+        nested: Whether rows are roles, which may include each other.
+    """
     total, names = reply.total, {row.user for row in reply.rows}
     for row in reply.rows:
         yield
@@ -101,13 +124,13 @@ def _totalling(reply: admin.UsageReply, *, nested: bool) -> Work[None]:
 
 
 def _above(role: str) -> Iterator[str]:
-    """Yield the roles above a role, the nearest first."""
+    """Yield the parents of a role, the nearest first: `a/b/c` has `a/b` and `a`."""
     while role := role.rpartition("/")[0]:
         yield role
 
 
 def _add(total: "admin.Usage | admin.Used", part: "admin.Usage | admin.Used") -> None:
-    """Add the numbers of a message to a total; absent numbers stay absent."""
+    """Add the numbers of a message to the same fields of a total; unset fields stay unset."""
     for field, value in part.ListFields():
         if isinstance(value, float | int) and field.name != "day":
             setattr(total, field.name, getattr(total, field.name) + value)

@@ -1,4 +1,4 @@
-"""The operators' gRPC service: shares, explanations, forecasts, usage and orders."""
+"""The operators' gRPC service: shares, explanations, forecasts, usage and operator commands."""
 
 from dataclasses import asdict
 
@@ -25,19 +25,22 @@ from allocator.service.store.writer import StoreWriter
 
 
 class Admin(AdminServicer):
-    """gRPC service that reads the engine between two messages, in the same event loop.
+    """gRPC service that answers operators' questions and carries out their commands.
 
-    Shares are read in steps, once for all callers that ask at the same time. An order is carried
-    out without interruption. Its reply describes the users directly before and after the order.
+    The service reads the engine between two messages of the master, in the same event loop. Shares
+    are read in steps, once for all callers that ask at the same time. An operator command (an
+    *order* in the contract) is carried out without interruption. Its reply describes the users
+    directly before and after the command.
 
     Args:
-        engine: The engine that answers questions and carries out orders.
-        waits: Reasons why users get nothing more.
-        store_writer: Stores the effect of an order at once; None: the effect is kept in memory
-            alone.
-        accountant: Keeps accounts and the log of orders; None: the service keeps neither.
-        engine_lock: Lock that is acquired before the engine is read or changed.
-        shadows: Shadow policies.
+        engine: The engine that answers questions and carries out commands.
+        waits: Waiting times of users, and reasons why they get nothing more.
+        store_writer: Stores the effect of a command at once; None: the effect is lost when the
+            service ends.
+        accountant: Keeps accounts and the log of commands; None: the service keeps neither.
+        engine_lock: Lock that is acquired before the engine is read or changed; None for a new
+            lock.
+        shadows: Shadow policies; None for no shadow policies.
     """
 
     def __init__(  # noqa: PLR0913, PLR0917 - every source of the replies
@@ -72,7 +75,7 @@ class Admin(AdminServicer):
         request: admin.ShadowsRequest,  # noqa: ARG002 - the request has no fields
         context: grpc.aio.ServicerContext[admin.ShadowsRequest, admin.ShadowsReply],  # noqa: ARG002
     ) -> admin.ShadowsReply:
-        """Return how users would rank under the shadow policies."""
+        """Return for each shadow policy how users would rank under it."""
         reply = admin.ShadowsReply()
         for follower in self._shadows.followers:
             await spread(self._add_shadow(reply, follower), self._engine_lock)
@@ -83,7 +86,10 @@ class Admin(AdminServicer):
         request: admin.ExplainRequest,
         context: grpc.aio.ServicerContext[admin.ExplainRequest, admin.Explanation],
     ) -> admin.Explanation:
-        """Explain a user's rank."""
+        """Explain a user's rank, and why the user gets nothing more.
+
+        An unknown user ends the call with NOT_FOUND.
+        """
         before = self._engine.statistics.messages
         rows = await self._rows.get()
         row = next((row for row in rows if row.user == request.user), None)
@@ -111,7 +117,7 @@ class Admin(AdminServicer):
         request: operator.Order,
         context: grpc.aio.ServicerContext[operator.Order, admin.OrderReply],
     ) -> admin.OrderReply:
-        """Carry out an order."""
+        """Carry out an operator command, and return the users that it changed."""
         return await self.orders.carry_out(request, context)
 
     async def Forecast(  # noqa: N802
@@ -119,7 +125,10 @@ class Admin(AdminServicer):
         request: admin.ForecastRequest,
         context: grpc.aio.ServicerContext[admin.ForecastRequest, admin.ForecastReply],
     ) -> admin.ForecastReply:
-        """Return a forecast under the assumption that allocations do not change."""
+        """Return changes that will happen if allocations do not change.
+
+        Examples are users that will overtake each other, and the cost of a burst.
+        """
         try:
             reply = await foretell(self._engine, request, self._engine_lock)
         except UnknownUserError as error:
@@ -135,7 +144,7 @@ class Admin(AdminServicer):
         request: admin.UsageRequest,
         context: grpc.aio.ServicerContext[admin.UsageRequest, admin.UsageReply],
     ) -> admin.UsageReply:
-        """Return the usage of users, roles or days."""
+        """Return the usage of users, roles or days from the accounting database."""
         return await accounts.usage(self._accountant, request, context)
 
     async def Audit(  # noqa: N802
@@ -143,7 +152,7 @@ class Admin(AdminServicer):
         request: admin.AuditRequest,
         context: grpc.aio.ServicerContext[admin.AuditRequest, admin.AuditReply],
     ) -> admin.AuditReply:
-        """Return the orders of operators."""
+        """Return the operator commands of a time, with their origin and effect."""
         self.orders.refusals.tell()
         return await accounts.audit(self._accountant, request, context)
 

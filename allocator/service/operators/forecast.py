@@ -1,4 +1,7 @@
-"""Forecasts for operators: changes that will happen if no allocation changes."""
+"""Forecasts for operators: what will happen to the order of users if no allocation changes.
+
+A *passing* is an instant at which one user overtakes another user in the order.
+"""
 
 import asyncio
 import math
@@ -20,31 +23,33 @@ from allocator.service.show.explanations import PASSED_OVER, words_of_gaps
 from allocator.service.show.formatting import called, counted, duration
 
 MOST_PASSINGS = 100
-"""Passings in one reply, the soonest first."""
+"""Maximum number of passings in one reply; later passings are left out."""
 MOST_TASKS = 1_000_000
 LONGEST = 366 * 86400.0
-"""Largest horizon of a forecast, in seconds."""
+"""Maximum horizon of a forecast and maximum length of a burst, in seconds."""
 _CONSTANTS = 4.0
-"""Default horizon in time constants of decay; by then little is left of a commitment."""
+"""Default horizon, in time constants of the decay. By then little of a commitment remains."""
 _LEAST = 86400.0
 _NAMED = 8
-"""Passed over users that are named in a sentence."""
+"""Maximum number of passed-over users that one sentence names."""
 
 Context: TypeAlias = grpc.aio.ServicerContext[Any, Any]
 
 
 class InvalidQuestionError(ValueError):
-    """A question that cannot be answered; the message gives the reason."""
+    """The forecast request cannot be answered; the message gives the reason."""
 
 
 class UnknownUserError(InvalidQuestionError):
-    """The question names an unknown user."""
+    """The forecast request names an unknown user."""
 
 
 async def foretell(
     engine: Engine, request: admin.ForecastRequest, engine_lock: EngineLock
 ) -> admin.ForecastReply:
-    """Answer a forecast request; the event loop's thread only copies the necessary state.
+    """Answer a forecast request.
+
+    The event loop's thread only copies the necessary state. Another thread computes the answer.
 
     Args:
         engine: The engine to read.
@@ -70,20 +75,27 @@ async def foretell(
 
 @dataclass(frozen=True, slots=True)
 class _AgentSurvey:
-    """Figures of the agents that a forecast needs."""
+    """Facts about the agents that a forecast needs, such as the space for further tasks."""
 
     passed_over: frozenset[str]
-    """The users, at all levels, that want offers while no agent could serve them."""
+    """Users at all levels of the role tree that want offers, but that no agent could serve."""
     room: int = 0
-    """Tasks that the free resources can hold."""
+    """Number of the asked tasks that fit into the free resources now."""
     most: int = 0
-    """Tasks that the agents could hold if nothing else ran."""
+    """Number of the asked tasks that would fit on the agents if nothing else ran."""
     gaps: str = ""
-    """Sentence about tasks for which no gap is large enough; empty if there are no such tasks."""
+    """Sentence that says that no agent has enough free resources for one task; empty if a task
+    fits."""
 
 
 def _survey_agents(engine: Engine, user: str, demand: Quantities | None) -> Work[_AgentSurvey]:
-    """Survey the agents for a forecast. O(agents + users · different agents)."""
+    """Survey the agents for a forecast. O(agents + users · different agents).
+
+    Args:
+        engine: The engine to read.
+        user: The user of the question.
+        demand: Resources of one task; None if the question is not about tasks.
+    """
     survey = yield from engine.survey()
     passed_over = yield from survey.passed_over()
     if demand is None:
@@ -94,7 +106,11 @@ def _survey_agents(engine: Engine, user: str, demand: Quantities | None) -> Work
 
 
 def _demand(request: admin.ForecastRequest, engine: Engine) -> Quantities | None:
-    """Return the resources of one task; None if the question is not about tasks."""
+    """Return the resources of one task of the question; None if the question is not about tasks.
+
+    Raises:
+        InvalidQuestionError: the user is unknown, or no task demand is known.
+    """
     user = request.user
     if engine.standing(user) is None and (not request.tasks or "/" in user):
         raise UnknownUserError(
@@ -117,7 +133,7 @@ def _amounts(amounts: Mapping[str, float]) -> Quantities:
 
 
 class _Question:
-    """One question, with a private copy of the pools that the answer changes."""
+    """One forecast request, with private copies of the pools, which the answer changes."""
 
     def __init__(
         self,
@@ -139,7 +155,7 @@ class _Question:
         self._check()
 
     def answer(self) -> admin.ForecastReply:
-        """Return the answer, in numbers and in words."""
+        """Compute the answer, in numbers and in sentences; called in a worker thread."""
         request, pool, user = self._request, self._pool, self._user
         if self._newcomer:
             pool.add(user, weight=request.weight if request.HasField("weight") else 1.0)
@@ -198,7 +214,7 @@ class _Question:
     def _pass_over(self) -> list[str]:
         """Deactivate the users that no agent could serve, and return their names.
 
-        The user of the question and its parents stay in the order in any case.
+        The user of the question and its parents stay active in any case.
         """
         passed_over = []
         for pool, member in self._levels:

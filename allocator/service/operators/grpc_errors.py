@@ -1,19 +1,20 @@
-"""Error statuses of operators' gRPC calls."""
+"""Ways to end an operator's gRPC call with an error status."""
 
 from typing import Any, NoReturn
 
 import grpc
 
 LONGEST = 1000
-"""Characters of an error text. The text is sent in a header, of which gRPC clients read 8 KiB."""
+"""Maximum length of an error text, in characters. gRPC sends it in a header, of which clients read
+8 KiB."""
 
 
 class CallRefused(Exception):  # noqa: N818 - the call is refused; the service has no error
-    """The call's status is set; the handler returns without an answer."""
+    """Raised by `abort` to leave a call's handler without a reply; the status is set."""
 
 
 def refuse(context: grpc.aio.ServicerContext[Any, Any], code: grpc.StatusCode, text: str) -> None:
-    """Set the status of a call; a long text is shortened in the middle."""
+    """Set the error status of a call; a text longer than `LONGEST` is shortened in the middle."""
     if len(text) > LONGEST:
         text = f"{text[: LONGEST // 2]} ... {text[-LONGEST // 2 :]}"
     context.set_code(code)
@@ -23,11 +24,11 @@ def refuse(context: grpc.aio.ServicerContext[Any, Any], code: grpc.StatusCode, t
 async def abort(
     context: grpc.aio.ServicerContext[Any, Any], code: grpc.StatusCode, text: str
 ) -> NoReturn:
-    """End a call with a status.
+    """End a call with an error status: set the status, and raise CallRefused.
 
     gRPC's own `abort` keeps its exception in the call, and the exception keeps every frame with the
-    request. This reference cycle stays in memory until Python's collector runs. The exception of
-    this function is dropped when the call ends.
+    request. This reference cycle stays in memory until Python's garbage collector runs. The
+    exception of this function is dropped when the call ends.
 
     Raises:
         CallRefused: always.

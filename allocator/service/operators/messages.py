@@ -1,4 +1,4 @@
-"""Conversion of users' shares to contract messages."""
+"""Conversion of a user's share to a message of the operators' contract."""
 
 from allocator.cluster.engine import Engine
 from allocator.contract import admin_pb2 as admin
@@ -6,7 +6,7 @@ from allocator.service.show.shares import UserShare
 
 
 def message(row: UserShare, engine: Engine) -> admin.UserShare:
-    """Return the message of a user's share, with the source of its weight."""
+    """Return the contract's message for a user's share, with its weight's source and any boost."""
     standing, weights = row.standing, engine.weights
     share = admin.UserShare(
         user=row.user,

@@ -1,4 +1,8 @@
-"""Orders of operators: carried out, answered with their effect, and logged for the audit."""
+"""Operator commands: set weights, set or reset commitments, forget users.
+
+A command, an *order* in the contract, is carried out, answered with its effect, and logged for the
+audit.
+"""
 
 import asyncio
 import json
@@ -29,12 +33,12 @@ from allocator.service.show.shares import UserShare
 from allocator.service.store.writer import StoreWriter
 
 LONGEST = 2000
-"""Characters that are kept of an order, and of its effect."""
+"""Maximum length, in characters, of a command's text and of its effect in the audit log."""
 MOST_BOOSTS = 250
-"""Boosts at a time.
+"""Maximum number of boosts (temporary weights) at the same time.
 
-The end of a boost changes the entitlement of every user at its instant. The first event after a
-pause therefore costs O(ends · users).
+The end of a boost changes the entitlement of every user at that instant. So the first event after a
+pause costs O(boosts that ended · users).
 """
 
 _Context: TypeAlias = "grpc.aio.ServicerContext[operator.Order, admin.OrderReply]"
@@ -42,14 +46,15 @@ _log = structlog.get_logger(__name__)
 
 
 class Orders:
-    """Carries out one order at a time, without interruption, between two messages of the master.
+    """Carries out operator commands, one at a time, between two messages of the master.
 
     Args:
-        engine: The engine that carries out the orders.
-        rows: Cache of the shares of all users.
-        store_writer: Stores the effect of an order at once; None: the effect is kept in memory
-            alone.
-        accountant: Keeps the log of orders; None: orders are only written to the service's log.
+        engine: The engine that carries out the commands.
+        rows: Cached reading of all users' shares.
+        store_writer: Stores the effect of a command at once; None: the effect is lost when the
+            service ends.
+        accountant: Keeps the audit log of commands; None: commands are only written to the
+            service's log.
         engine_lock: Lock that is acquired before the engine is changed.
     """
 
@@ -69,7 +74,11 @@ class Orders:
         self._engine_lock = engine_lock
 
     async def carry_out(self, order: operator.Order, context: _Context) -> admin.OrderReply:
-        """Carry out an order and return the changed users, or end the call with an error."""
+        """Carry out an operator command, and return each changed user before and after.
+
+        A command that the engine rejects changes nothing, is logged for the audit, and ends the
+        call with an error status.
+        """
         engine = self._engine
         before = {row.user: row for row in await self._rows.get()}
         concerned = touched(order, before.values())
@@ -117,7 +126,10 @@ class Orders:
         )
 
     def refused(self, context: _Context, reason: str) -> None:
-        """Log that a peer without the right tried to give an order. The order has not been read."""
+        """Log for the audit that a peer without the right tried to give an operator command.
+
+        The command itself has not been read.
+        """
         self._keep(operator.Order(), context, {}, {}, reason)
 
     def _keep(
@@ -128,14 +140,14 @@ class Orders:
         after: Mapping[str, Standing[str] | None],
         refusal: str,
     ) -> None:
-        """Log an order for the audit, with its origin and effect.
+        """Log an operator command for the audit, with its origin and effect.
 
         Args:
-            order: The order.
-            context: The call, which identifies the operator.
-            before: Standings of the concerned users before the order.
-            after: Standings after the order.
-            refusal: Reason why the order was refused; empty if it was carried out.
+            order: The command.
+            context: The gRPC call, which identifies the operator.
+            before: Standings of the concerned users before the command; None for an unknown user.
+            after: Standings after the command; None for a forgotten user.
+            refusal: Why the command was refused; empty if it was carried out.
         """
         if self._accountant is None:
             return
@@ -167,11 +179,11 @@ class Orders:
 
 
 async def _nothing() -> None:
-    """Do nothing; stands for a missing writer."""
+    """Do nothing; used in place of a store writer or accountant that the service does not have."""
 
 
 def _json(plain: object) -> str:
-    """Return JSON, or a note with the length if the JSON is too long."""
+    """Return a value as JSON; a text longer than `LONGEST` is replaced by a note of its length."""
     text = json.dumps(plain, sort_keys=True)
     return text if len(text) <= LONGEST else json.dumps({"too long to be kept": len(text)})
 
@@ -188,7 +200,9 @@ def _to_plain(standing: Standing[str] | None) -> dict[str, object] | None:
 
 
 def require_few_boosts(order: operator.Order, engine: Engine) -> None:
-    """Refuse a boost beyond `MOST_BOOSTS`; a boost may replace another boost of the same user.
+    """Refuse a new boost (temporary weight) if there are `MOST_BOOSTS` already.
+
+    A boost that replaces another boost of the same user is accepted.
 
     Raises:
         InvalidOrder: there are `MOST_BOOSTS` boosts already.
@@ -217,7 +231,12 @@ def _named(order: operator.Order) -> set[str]:
 
 
 def touched(order: operator.Order, rows: Iterable[UserShare]) -> list[str]:
-    """Return the users that an order may change: named users and users below them, or all users."""
+    """Return the users that a command may change: named users with their sub-roles, or all users.
+
+    Args:
+        order: The operator command.
+        rows: The shares of all users.
+    """
     named = _named(order)
     return [
         row.user

@@ -1,4 +1,4 @@
-"""Audit log of refused orders: a few of each peer in full, the rest as a count."""
+"""Audit log of refused operator commands: each peer's first ones in full, then only counts."""
 
 import asyncio
 import uuid
@@ -10,32 +10,36 @@ from allocator.service.accounting.accountant import Accountant
 from allocator.service.accounting.write_batch import Ordered
 
 WINDOW = 60.0
-"""Length of a window in seconds; in each window a few refused orders are kept in full."""
+"""Length of a time window, in seconds. Each window keeps a limited number of refused commands in
+full."""
 EACH = 10
-"""Refused orders of one peer that are kept in full in a window."""
+"""Maximum number of one peer's refused commands that are kept in full per window."""
 ALL = 50
-"""Refused orders of all peers that are kept in full in a window.
+"""Maximum number of all peers' refused commands that are kept in full per window.
 
-At most as many peers are counted by name.
+Also the maximum number of peers with a count of their own; refusals of further peers are counted
+together.
 """
 
 
 class Refusals:
-    """Limits the log of refused orders, so that a flood of refusals cannot fill the database.
+    """Logs refused operator commands, limited so that a flood cannot fill the database.
 
     Args:
-        accountant: Keeps the log; None: refused orders are only written to the service's log.
+        accountant: Keeps the audit log; None: refused commands are only written to the service's
+            log.
     """
 
     def __init__(self, accountant: Accountant | None) -> None:
         self._accountant = accountant
         self._kept = Counter[str]()
-        """Refused orders that were kept in full in this window, by peer."""
+        """Number of refused commands that were kept in full in this window, by peer."""
         self._further: dict[str, tuple[int, Ordered]] = {}
-        """By peer, the number of orders that were only counted, and the latest such order."""
+        """By peer, the number of refused commands that were only counted, and the latest of them.
+        """
 
     def note(self, order: Ordered) -> None:
-        """Log a refused order, or count it."""
+        """Log a refused command in full, or only count it if the window's limit is reached."""
         if self._accountant is None:
             return
         if not self._kept:
@@ -50,7 +54,7 @@ class Refusals:
         self._further[peer] = count + 1, order
 
     def tell(self) -> None:
-        """Pass the counts of refused orders to the accountant, as one entry for each peer."""
+        """Write the counts of refused commands to the audit log, one entry per peer."""
         further, self._further = self._further, {}
         for peer, (count, latest) in further.items():
             assert self._accountant is not None

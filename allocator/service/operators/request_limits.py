@@ -1,4 +1,4 @@
-"""Checks of an operator's right and limits on requests, before a call is processed."""
+"""Checks operators' rights, and limits the number and size of their calls, before processing."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -15,21 +15,26 @@ from allocator.service.operators.grpc_errors import CallRefused, abort, refuse
 from allocator.service.rights import Right, Rights, certificate
 
 LARGEST_REQUEST = 2**18
-"""Bytes of a request; an order to reset 10,000 users with names of 20 characters fits."""
+"""Maximum size of a request in bytes. A command to reset 10,000 users with names of 20 characters
+fits."""
 MOST_CALLS = 256
-"""Concurrent calls with the right to read, and as many with the right to order."""
+"""Maximum number of concurrent calls that only read, and separately of calls that give commands."""
 PEER_CALLS = 32
-"""Concurrent calls of one peer with the same right."""
+"""Maximum number of one peer's concurrent calls of either kind."""
 READING_TIME = 5.0
 """Seconds within which the request of a call must arrive."""
 TURN = 1.0
-"""Seconds for which one call may delay the reading of other calls on a shared port."""
+"""Seconds for which reading one call's request may delay other calls on a shared port."""
 MOST_UNSENT = 128 * 2**20
-"""Bytes of replies that peers with the same right have not received; gRPC keeps a copy of each."""
+"""Maximum number of bytes in replies that peers have not received yet, for either kind of call.
+
+gRPC keeps a copy of each such reply in memory.
+"""
 PEER_UNSENT = 16 * 2**20
-"""Bytes of unreceived replies of one peer; a larger reply counts as this many bytes."""
+"""Maximum number of bytes in one peer's unreceived replies; a larger reply counts as this many
+bytes."""
 ROOM_TIME = 5.0
-"""Seconds for which a call waits until earlier replies have been received."""
+"""Seconds for which a call waits until its peer, or other peers, have received earlier replies."""
 _Context: TypeAlias = "grpc.aio.ServicerContext[Any, Any]"
 _Handler: TypeAlias = "grpc.RpcMethodHandler[Any, Any] | None"
 _SERVICE = admin.DESCRIPTOR.services_by_name["Admin"]
@@ -39,7 +44,7 @@ _ORDER = f"/{_SERVICE.full_name}/Order"
 
 @dataclass(eq=False)
 class _Peer:
-    """The calls of one peer with one right."""
+    """One peer's calls that need the same right: running calls and unreceived reply bytes."""
 
     calls: int = 0
     unsent: int = 0
@@ -47,7 +52,10 @@ class _Peer:
 
 
 class _Calls:
-    """The calls of all peers with one right, until gRPC has sent the reply or lost the peer."""
+    """Counters of all peers' calls that need the same right.
+
+    A call counts until gRPC has sent the reply or lost the peer.
+    """
 
     def __init__(self) -> None:
         self.reading = asyncio.Lock()
@@ -56,7 +64,11 @@ class _Calls:
         self.space_freed = asyncio.Event()
 
     def excess(self, name: str) -> str | None:
-        """Return the reason why a further call of a peer is refused; None for an accepted call."""
+        """Return why a further call of a peer is refused; None if it is accepted.
+
+        Args:
+            name: The peer's certificate name or address.
+        """
         if self.number >= MOST_CALLS:
             return f"{MOST_CALLS} calls are being answered already; ask again later"
         if name in self.peers and self.peers[name].calls >= PEER_CALLS:
@@ -65,11 +77,11 @@ class _Calls:
 
 
 class _Call:
-    """One accepted call, and the bytes that are reserved for its reply.
+    """One accepted call, and the number of bytes that are reserved for its reply.
 
     gRPC for Python cannot end a call while its reply is being sent. Neither an abort nor a
-    cancelled task frees the reply before the peer reads the reply, cancels, or closes the
-    connection. The bytes therefore count until then.
+    cancelled task frees the reply before the peer reads it, cancels, or closes the connection. The
+    bytes therefore count until then.
     """
 
     def __init__(self, calls: _Calls, name: str) -> None:
@@ -80,7 +92,7 @@ class _Call:
         calls.number += 1
 
     def end(self, _context: object) -> None:
-        """Forget the call."""
+        """Release the call's reserved bytes, and no longer count the call."""
         self._set_reserved(0)
         self._calls.number -= 1
         self.peer.calls -= 1
@@ -88,7 +100,13 @@ class _Call:
             del self._calls.peers[self._name]
 
     def try_to_reserve(self, size: int) -> bool:
-        """Reserve bytes for a reply, and return whether enough bytes were free."""
+        """Reserve a number of bytes for the reply if the limits allow it; return whether they do.
+
+        A new reservation replaces the call's former reservation.
+
+        Args:
+            size: Bytes of the reply.
+        """
         size = min(size, PEER_UNSENT)
         additional = size - self._reserved
         fits = additional <= 0 or (
@@ -100,7 +118,14 @@ class _Call:
         return fits
 
     async def reserve(self, size: int) -> bool:
-        """Reserve bytes for a reply within `ROOM_TIME`, and return whether this succeeded."""
+        """Wait up to `ROOM_TIME` seconds to reserve bytes for the reply.
+
+        Args:
+            size: Bytes of the reply.
+
+        Returns:
+            Whether the bytes are reserved.
+        """
         try:
             async with asyncio.timeout(ROOM_TIME):
                 while not self.try_to_reserve(size):
@@ -120,15 +145,16 @@ class _Call:
 
 
 class RequestLimits(grpc.aio.ServerInterceptor):
-    """Interceptor that refuses operators' calls before their requests are read.
+    """gRPC interceptor that refuses operators' calls before their requests are read.
 
     gRPC reads the request of a unary call before interceptors run. Each call is therefore served as
     a stream of requests. The first request is read after the peer's right and the number of calls
     have been checked. Until then HTTP/2's flow control holds the request back on the peer's side.
 
     Args:
-        rights: The rights of peers to ask and to order.
-        refused: Callback for a call whose peer may not order, with the reason.
+        rights: Rights of peers to read and to give commands.
+        refused: Callback for a call whose peer may not give commands; receives the call and the
+            reason.
         shared: Whether masters use the same port. Masters' messages are large, so the transport of
             a shared port lets large requests through. Requests are then read one at a time, and
             peers take turns.
@@ -149,7 +175,7 @@ class RequestLimits(grpc.aio.ServerInterceptor):
         continuation: Callable[[grpc.HandlerCallDetails], Awaitable[_Handler]],
         handler_call_details: grpc.HandlerCallDetails,
     ) -> _Handler:
-        """Return the handler of an operator's call, with the checks before it."""
+        """Return the handler of a call; an operator's call is checked before it is handled."""
         handler: Any = await continuation(handler_call_details)
         method = handler_call_details.method
         if handler is None or not method.startswith(f"/{_SERVICE.full_name}/"):
@@ -222,6 +248,6 @@ class RequestLimits(grpc.aio.ServerInterceptor):
 
 
 def _peer(context: _Context) -> str:
-    """Return the name in a peer's certificate, or its address without the port."""
+    """Return the key under which a peer's calls are counted: its certificate name or its host."""
     name = certificate(context)
     return context.peer().rpartition(":")[0] if name is None else name

@@ -1,1 +1,1 @@
-"""Event log, replay, reconstructed history of tasks, and estimates for another policy."""
+"""Event log of the engine: writing, replay, reconstructed tasks, estimates for another policy."""

@@ -1,4 +1,4 @@
-"""History of agents in an event log: intervals during which an agent did not change."""
+"""History of agents during a replayed event log, as intervals in which an agent did not change."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -10,7 +10,10 @@ from allocator.fairness.quantities import Quantities
 
 @dataclass(frozen=True, slots=True)
 class Presence:
-    """An agent during an interval without changes. Times are the master's, in seconds."""
+    """One agent during an interval without changes of its host or resources.
+
+    Times are the master's, in seconds since the epoch.
+    """
 
     host: Host
     total: Quantities
@@ -20,12 +23,12 @@ class Presence:
     """End of the interval."""
 
     def admitted_by(self, constraints: Iterable[Constraint]) -> bool:
-        """Return whether the agent meets all given constraints."""
+        """Return whether the agent meets all given placement constraints."""
         return all(constraint.admits(self.host) for constraint in constraints)
 
 
 class AgentIntervals:
-    """Records intervals as agents are added, change and are removed."""
+    """Records the intervals in which each agent stayed unchanged, while a log is replayed."""
 
     def __init__(self) -> None:
         self._open: dict[str, Presence] = {}
@@ -34,12 +37,12 @@ class AgentIntervals:
         """Intervals that have ended."""
 
     def look(self, engine: Engine, agent: str, now: float) -> None:
-        """Compare an agent with its recorded state, and record a change or removal.
+        """Compare an agent with its recorded state, and record if the agent changed, came or left.
 
         Args:
-            engine: The engine that has applied the event.
+            engine: The engine, after it has applied the event.
             agent: The agent's identifier.
-            now: The master's time, in seconds.
+            now: The master's time, in seconds since the epoch.
         """
         agent_state = engine.agent(agent)
         previous = self._open.pop(agent, None)
@@ -56,21 +59,21 @@ class AgentIntervals:
             self._close(previous, now)
 
     def look_at_all(self, engine: Engine, agents: Iterable[str], now: float) -> None:
-        """Compare all agents with the engine's state after a snapshot.
+        """Compare all recorded agents and all agents of a snapshot with the engine's state.
 
         Args:
-            engine: The engine that has restored the snapshot.
+            engine: The engine, after it has restored the snapshot.
             agents: Identifiers of the agents in the snapshot.
-            now: The master's time, in seconds.
+            now: The master's time, in seconds since the epoch.
         """
         for agent in {*self._open, *agents}:
             self.look(engine, agent, now)
 
     def until(self, end: float) -> list[Presence]:
-        """End all open intervals, and return all intervals in no particular order.
+        """End all open intervals at a time, and return all intervals in no particular order.
 
         Args:
-            end: The master's time, in seconds.
+            end: The master's time, in seconds since the epoch.
         """
         for presence in self._open.values():
             self._close(presence, end)

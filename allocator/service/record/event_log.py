@@ -1,6 +1,6 @@
-"""Event log: a file of all inputs to an engine and all of its decisions.
+"""Event log: a file with all inputs and all decisions of an engine.
 
-The file can be replayed bit for bit (`longshare replay`), since an engine reads no clock and draws
+`longshare replay` recomputes the decisions bit for bit, because an engine reads no clock and draws
 no unseeded random number.
 """
 
@@ -43,20 +43,20 @@ LARGEST = 2**31 - 1
 """Maximum size of an entry in bytes, as protobuf allows no larger message."""
 
 _UNREADABLE = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
-"""Exceptions that reading invalid settings can raise."""
+"""Exceptions that decoding invalid settings can raise."""
 
 _log = structlog.get_logger(__name__)
 
 
 class EventLogError(Exception):
-    """The file is no event log or is damaged; the message states the position."""
+    """The file is not an event log, or is damaged; the message states where."""
 
 
 class EventLog:
-    """Writer of a new event log; an existing file is kept under another name.
+    """Writer of a new event log. An existing file is renamed first.
 
     Args:
-        path: The file.
+        path: Path of the log.
         apart: Other files of the service, which the log must never overwrite.
 
     Raises:
@@ -74,7 +74,7 @@ class EventLog:
         self.flush()
 
     def write(self, entry: log.LogEntry) -> None:
-        """Append an entry. A full disk ends the log, but never stops allocation."""
+        """Append an entry to the log. A write error ends the log, but never stops allocation."""
         framed = io.BytesIO()
         proto.serialize_length_prefixed(entry, framed)
         self._try(lambda: self._file.write(framed.getbuffer()))
@@ -90,7 +90,7 @@ class EventLog:
             self._file.close()
 
     def _try(self, operation: Callable[[], object]) -> None:
-        """Execute a write operation unless the log has ended; an error ends the log."""
+        """Run a write operation, unless the log has ended; an error ends the log."""
         if self.failed:
             return
         try:
@@ -101,12 +101,13 @@ class EventLog:
 
 
 class LoggedEngine(Engine):
-    """An engine that logs its inputs and decisions.
+    """An engine that writes all its inputs and decisions to an event log.
 
     Args:
         settings: The operator's settings.
         event_log: The log to write.
-        memory: Memory of a former engine.
+        memory: Stored commitments and operator settings to continue from; None if nothing is
+            stored.
         before_change: As for `Engine`.
         meter: As for `Engine`.
     """
@@ -165,11 +166,11 @@ class LoggedEngine(Engine):
     def _logged(
         self, entry: log.LogEntry, outcome: log.Outcome, steps: Cooperative[contract.Decisions]
     ) -> Cooperative[contract.Decisions]:
-        """Execute an engine's steps, then log the entry with the outcome.
+        """Run an engine's steps, then log the entry with the resulting decisions or error.
 
         Args:
-            entry: The entry to log.
-            outcome: The entry's part that receives the outcome.
+            entry: The entry to log, which contains the input.
+            outcome: The entry's field that receives the decisions, or the text of the error.
             steps: The engine's steps.
         """
         try:
@@ -184,13 +185,13 @@ class LoggedEngine(Engine):
 
 
 def set_aside(path: Path) -> Path | None:
-    """Rename an existing log to LOG.N, with N one above the highest number in use.
+    """Rename an existing log to PATH.N, with N one above the highest number in use.
 
     Args:
-        path: The log to be written. Devices, pipes and empty files are left in place.
+        path: Path of the log to be written. Devices, pipes and empty files are left in place.
 
     Returns:
-        The new name; None if nothing was renamed.
+        The new path of the old log; None if nothing was renamed.
 
     Raises:
         OSError: the file cannot be renamed.
@@ -209,15 +210,15 @@ def set_aside(path: Path) -> Path | None:
 def read(
     path: Path, cut_off: Callable[[int], None] = lambda _bytes: None
 ) -> Iterator[log.LogEntry]:
-    """Yield the entries of a file, the header first.
+    """Yield the entries of an event log, the header first.
 
     Args:
-        path: The file; entries appended after the start are not read.
-        cut_off: Called with the number of bytes of an incomplete entry at the end, as left by a
-            killed service.
+        path: Path of the log; entries appended after the start are not read.
+        cut_off: Called if the last entry is incomplete, as a killed service leaves it; receives the
+            entry's number of bytes.
 
     Raises:
-        EventLogError: the file is no event log, or an entry is damaged.
+        EventLogError: the file is not an event log, or an entry is damaged.
         OSError: the file cannot be read.
     """
     size = path.stat().st_size
@@ -270,7 +271,7 @@ def _read_entry(file: IO[bytes], size: int) -> log.LogEntry | None:
 
 
 def _read_length(file: IO[bytes]) -> int | None:
-    """Read a length; return None if the file ends within it.
+    """Read an entry's length (a protobuf varint); return None if the file ends within it.
 
     Raises:
         ValueError: the length has more bytes than a message's length can have.
@@ -287,7 +288,7 @@ def _read_length(file: IO[bytes]) -> int | None:
 
 
 def encode_settings(settings: EngineSettings) -> bytes:
-    """Encode settings as JSON."""
+    """Encode an engine's settings as JSON, for the header of an event log."""
     plain: dict[str, Any] = {}
     for setting in fields(settings):
         value = getattr(settings, setting.name)
@@ -314,15 +315,18 @@ def encode_settings(settings: EngineSettings) -> bytes:
 
 
 def _origin_fields(origin: Origin | None) -> dict[str, Any]:
-    """Return the recorded properties of a policy's file."""
+    """Return the field that records an external policy's origin; empty for a built-in policy."""
     return {} if origin is None else {"code": asdict(origin)}
 
 
 def recorded_code(data: bytes) -> Origin | None:
-    """Return the origin of the policy in recorded settings; None for a policy of Longshare's own.
+    """Return which file the policy in recorded settings came from; None for a built-in policy.
+
+    Args:
+        data: Settings, as encoded by `encode_settings`.
 
     Raises:
-        EventLogError: the data are no settings.
+        EventLogError: the data are not settings.
     """
     try:
         code = json.loads(data)["policy"].get("code")
@@ -337,10 +341,14 @@ _ORIGIN = [each.name for each in fields(Origin)]
 
 
 def _policy(plain: Mapping[str, Any], code: Origin | None) -> Policy:
-    """Create the recorded policy.
+    """Create the policy of an event log.
+
+    Args:
+        plain: The policy's recorded name and parameters.
+        code: The recorded origin of an external policy; None for a built-in policy.
 
     Raises:
-        EventLogError: the policy's file is not loaded.
+        EventLogError: the external policy's file is not loaded.
     """
     try:
         return plugins.create(plain["name"], plain["parameters"])
@@ -354,10 +362,14 @@ def _policy(plain: Mapping[str, Any], code: Origin | None) -> Policy:
 
 
 def decode_settings(data: bytes, policy: Policy | None = None) -> EngineSettings:
-    """Decode the result of `encode_settings`, optionally with another policy.
+    """Decode settings that `encode_settings` has encoded.
+
+    Args:
+        data: The encoded settings.
+        policy: Policy to use in place of the recorded one; None for the recorded policy.
 
     Raises:
-        EventLogError: the data are no settings, or of a version with other settings.
+        EventLogError: the data are not settings, or of a version with other settings.
     """
     try:
         plain: Mapping[str, Any] = json.loads(data)

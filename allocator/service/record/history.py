@@ -1,4 +1,4 @@
-"""Reconstruction of an event log's tasks: the tasks of each user, and the cluster's capacity.
+"""Reconstruction of tasks from an event log, and of the cluster's capacity over time.
 
 An allocator never sees tasks, only offers and the resources recovered from them. The resources that
 a framework keeps of an offer are taken for tasks started at the time of the offer. Resources
@@ -28,87 +28,98 @@ _NANOSECONDS = 1_000_000_000
 
 @dataclass(frozen=True, slots=True)
 class RecordedTask:
-    """Resources held by a framework for a time. Times are the master's, in seconds."""
+    """A reconstructed task: resources that a framework held on an agent for a time.
+
+    Times are the master's, in seconds since the epoch.
+    """
 
     user: str
     ready: float
-    """Time since which the framework had accepted part of every offer."""
+    """Estimated time at which the task was ready: since then, the framework had accepted part of
+    every offer."""
     start: float
     end: float
     demand: Quantities
     framework: str = ""
     """Identifier of the framework."""
     constraints: tuple[Constraint, ...] = ()
-    """Constraints of the framework and of the operator; eligible agents meet all of them."""
+    """Placement constraints of the framework and of the operator. An eligible agent meets all of
+    them."""
 
 
 @dataclass(slots=True)
 class History:
-    """Reconstructed activity from the first snapshot to the last event."""
+    """What happened in a cluster from a log's first snapshot to its last event, as reconstructed.
+
+    Times are the master's, in seconds since the epoch.
+    """
 
     begin: float = 0.0
     end: float = 0.0
     tasks: list[RecordedTask] = field(default_factory=list)
     capacities: list[tuple[float, Quantities]] = field(default_factory=list)
-    """Times and the cluster's capacity from each time on."""
+    """The cluster's capacity over time: pairs of a time and the capacity from that time on."""
     weights: dict[str, float] = field(default_factory=dict)
-    """Weights of users at the end."""
+    """Weights of users at the end of the history."""
     excluded: tuple[str, ...] = ()
     """Resources that do not count in shares."""
     debts: dict[str, tuple[dict[str, float], float]] = field(default_factory=dict)
-    """Commitments of users at the beginning: by resource, and for all resources not named."""
+    """Commitments of users at the beginning: by resource, and for all resources without an entry.
+    """
     commitments: dict[str, float] = field(default_factory=dict)
     """Dominant commitments of users at the end."""
     presences: list[Presence] = field(default_factory=list)
-    """Intervals of agents, in no particular order."""
+    """Intervals in which an agent stayed unchanged, in no particular order."""
     first_weights: dict[str, float] = field(default_factory=dict)
-    """Weight of each user when first seen after a snapshot or at the end of a log."""
+    """Weight of each user at the first snapshot or end of a log at which the user was known."""
     entitlements: dict[str, float] = field(default_factory=dict)
     """Entitlements of users at the end."""
     gaps: list[tuple[float, float]] = field(default_factory=list)
-    """Intervals between the end of a log and the next log's snapshot, with unknown activity."""
+    """Intervals between the end of a log and the first snapshot of the next log. Their activity is
+    unknown."""
     running_at_first: int = 0
-    """Number of tasks that ran already at the first snapshot; their start is the snapshot's
-    time."""
+    """Number of tasks that already ran at the first snapshot; the snapshot's time counts as their
+    start."""
     cut_off: int = 0
-    """Number of tasks that ran still at the log's end; their end is the log's end."""
+    """Number of tasks that still ran at the end of the last log; that time counts as their end."""
 
 
 @dataclass(slots=True)
 class _Held:
-    """Resources of one offer that a framework still holds on an agent."""
+    """Resources of one offer that a framework still holds on an agent; taken for running tasks."""
 
     ready: float
     start: float
     """Time of the offer, in seconds."""
     remaining: Quantities
     at_first: bool = False
-    """True if the resources were held already at the first snapshot."""
+    """Whether the resources were already held at the first snapshot."""
 
 
 _MAX_TASKS = 10_000
-"""Maximum number of tasks that recovered resources are split into; a larger amount counts as one
+"""Maximum number of tasks into which recovered resources are split; a larger amount counts as one
 task."""
 
 _Place = tuple[str, str, str]
-"""Framework, role and agent."""
+"""Identifier of a framework, a role, and identifier of an agent."""
 
 
 def reconstruct(engine: Engine, entries: Iterable[log.LogEntry]) -> History:
-    """Reconstruct the tasks of one log.
+    """Replay one log, and return the reconstructed tasks and capacities.
 
     Args:
-        engine: A new engine, as the log's header specifies.
-        entries: All entries but the header.
+        engine: A new engine, made from the log's header.
+        entries: All entries of the log but the header.
     """
     return reconstruct_all([(engine, entries)])
 
 
 def reconstruct_all(logs: Iterable[tuple[Engine, Iterable[log.LogEntry]]]) -> History:
-    """Reconstruct the tasks of consecutive logs.
+    """Replay consecutive logs, and return the reconstructed tasks and capacities.
 
     Args:
-        logs: For each log, in order of time: a new engine, and all entries but the header.
+        logs: For each log, in order of time: a new engine made from the header, and all other
+            entries.
     """
     builder = _Builder()
     for engine, entries in logs:
@@ -120,41 +131,45 @@ def reconstruct_all(logs: Iterable[tuple[Engine, Iterable[log.LogEntry]]]) -> Hi
 
 
 class _Builder:
-    """Follows a replay, and records tasks, agents and capacities."""
+    """Replays logs on their engines, and builds the history of tasks, agents and capacities."""
 
     _engine: Engine
 
     def __init__(self) -> None:
         self._history = History()
         self._held: dict[_Place, list[_Held]] = {}
-        """Resources held, by framework, role and agent; earliest first."""
+        """Held resources of each framework, role and agent; the earliest offer first."""
         self._users: dict[tuple[str, str], str] = {}
-        """User by framework and role."""
+        """User of each framework and role."""
         self._needs: dict[tuple[str, str], Quantities] = {}
-        """Demand of a task by framework and role, if known."""
+        """Known demand of one task, by framework and role."""
         self._constraints: dict[str, tuple[Constraint, ...]] = {}
         """Placement constraints by framework."""
         self._readiness = Readiness()
         self._agent_intervals = AgentIntervals()
         self._ended_at: float | None = None
-        """Time at which the preceding log ended; None once the present log's snapshot was
-        processed."""
+        """Time at which the preceding log ended; None once the present log's first snapshot has
+        been processed."""
         self._reports_running = False
-        """Whether the master reports used resources."""
+        """Whether the master reports which allocated resources are used."""
 
     def begin(self, engine: Engine) -> None:
-        """Start with the next log."""
+        """Start to replay the next log.
+
+        Args:
+            engine: A new engine, made from the log's header.
+        """
         if self._history.begin:
             self._ended_at = self._engine.now
         self._engine = engine
 
     def note_weights(self) -> None:
-        """Record the weights of users that have not been seen before."""
+        """Record the weight of each user that no earlier call has recorded."""
         for standing in self._engine.standings():
             self._history.first_weights.setdefault(standing.user, standing.weight)
 
     def follow(self, entry: log.LogEntry) -> None:
-        """Process the next entry."""
+        """Replay the next entry on the engine, and record what changed."""
         sequence_before, event_time = self._engine.sequence, self._engine.now
         outcome = perform(self._engine, entry)
         now = self._engine.now
@@ -171,7 +186,7 @@ class _Builder:
         self._note_capacity(now)
 
     def finished(self) -> History:
-        """Return the history; tasks that still run end with the log."""
+        """Return the history; tasks that still run are ended at the last log's end."""
         self._history.end = self._engine.now
         self._history.presences = self._agent_intervals.until(self._history.end)
         task_count = len(self._history.tasks)
@@ -184,9 +199,10 @@ class _Builder:
         return self._history
 
     def _restored(self, restored: log.LogRestore, now: float) -> None:
-        """Reconcile held resources with a snapshot.
+        """Adjust the held resources to a snapshot.
 
-        Resources used only in the snapshot begin now; resources absent from the snapshot end now.
+        Resources that are used only according to the snapshot count as held from now on. Held
+        resources that the snapshot lacks count as ended now.
         """
         first = not self._history.begin
         if first:
@@ -218,7 +234,7 @@ class _Builder:
                 self._hold(place, now, now, added, at_first=first)
 
     def _applied(self, event: contract.Event, now: float) -> None:
-        """Process an event that has been applied."""
+        """Record the effect of an event that the engine has applied."""
         call = event.WhichOneof("call")
         self._readiness.follow(event, self._engine, now)
         self._follow_agent(event, now)
@@ -256,7 +272,10 @@ class _Builder:
             self._ended(place, now, resources.scalars)
 
     def _offered(self, framework: str, offer: contract.Offer, now: float) -> None:
-        """Record an offer as held resources, as if its tasks started now."""
+        """Record an offer as held resources, as if its tasks started now.
+
+        A later decline removes the resources again.
+        """
         role, resources = ResourceParser(_LIMITS).allocated(offer.resources)
         ready = self._readiness.offered(Client(role, framework), now)
         self._hold((framework, role, offer.agent_id), ready, now, resources.scalars)
@@ -270,14 +289,22 @@ class _Builder:
         *,
         at_first: bool = False,
     ) -> None:
-        """Add held resources."""
+        """Record that a framework holds resources on an agent.
+
+        Args:
+            place: Framework, role and agent.
+            ready: Estimated time at which the tasks were ready, in seconds.
+            now: Time at which the resources were offered, in seconds.
+            quantities: The resources.
+            at_first: Whether the resources were already held at the first snapshot.
+        """
         self._learn_user(place)
         self._held.setdefault(place, []).append(_Held(ready, now, quantities, at_first))
 
     def _learn_user(self, place: _Place) -> None:
-        """Record a client's user and task demand while the framework is known.
+        """Record a client's user and task demand, if the framework is known by now.
 
-        The framework's agents may be known first.
+        A snapshot may list agents with a framework's resources before the framework itself.
         """
         framework, role, _ = place
         user = self._engine.user(role, framework)
@@ -288,7 +315,7 @@ class _Builder:
             self._needs[framework, role] = need
 
     def _learn_constraints(self, framework: str) -> None:
-        """Record a framework's placement constraints, its own and the operator's."""
+        """Record a framework's own placement constraints and the operator's for it."""
         framework_state = self._engine.framework(framework)
         if framework_state is not None:
             given = self._engine.settings.constraints.get(framework_state.name)
@@ -298,7 +325,7 @@ class _Builder:
             )
 
     def _follow_agent(self, event: contract.Event, now: float) -> None:
-        """Record agents that are added, change or are removed."""
+        """Record the change of an agent if an event adds, changes or removes one."""
         call = event.WhichOneof("call")
         if call in ("add_agent", "remove_agent", "update_agent", "add_resource_provider"):
             self._agent_intervals.look(self._engine, getattr(event, call).agent_id, now)
@@ -308,7 +335,7 @@ class _Builder:
         return sum((held.remaining for held in self._held.get(place, [])), Quantities())
 
     def _refused(self, place: _Place, quantities: Quantities) -> None:
-        """Subtract declined resources from the latest offers."""
+        """Subtract declined resources from the latest offers, which did not become tasks."""
         latest = self._held.get(place, [])[::-1]
         exact = [held for held in latest if held.remaining == quantities][:1]
         for held in exact or _matching(latest, quantities):
@@ -319,7 +346,7 @@ class _Builder:
         self._drop_empty(place)
 
     def _ended(self, place: _Place, now: float, quantities: Quantities) -> None:
-        """End the earliest tasks, or parts of them, that held the given resources."""
+        """End the earliest tasks, or parts of tasks, that held the given resources."""
         for held in _matching(self._held.get(place, []), quantities):
             ended = _common(held.remaining, quantities)
             self._record(place, held, now, ended)
@@ -333,7 +360,7 @@ class _Builder:
             self._held[place] = remaining
 
     def _end_all(self, places: list[_Place], now: float) -> None:
-        """End all tasks of some frameworks, roles and agents."""
+        """End all tasks of the given frameworks, roles and agents."""
         for place in places:
             for held in self._held.pop(place):
                 self._record(place, held, now, held.remaining)
@@ -375,14 +402,14 @@ class _Builder:
 def _used(
     agent: str, allocations: Iterable[contract.Allocation]
 ) -> Iterator[tuple[_Place, Quantities]]:
-    """Yield the resources used on an agent, by framework, role and agent."""
+    """Yield the resources that an agent's allocations use, each with framework, role and agent."""
     for allocation in allocations:
         for role, resources in ResourceParser(_LIMITS).used(allocation.resources).items():
             yield (allocation.framework_id, role, agent), resources.scalars
 
 
 def _matching(candidates: list[_Held], quantities: Quantities) -> list[_Held]:
-    """Return the first candidate that holds all of the quantities, or else all candidates."""
+    """Return the first offer that still holds all of the quantities, or else all offers."""
     for held in candidates:
         if held.remaining.contains(quantities):
             return [held]
@@ -390,7 +417,7 @@ def _matching(candidates: list[_Held], quantities: Quantities) -> list[_Held]:
 
 
 def _whole_multiples(demand: Quantities, total: Quantities) -> int:
-    """Return how many times a demand makes up a total; 0 if no whole number, or too many."""
+    """Return how many tasks of a demand make up a total; 0 if not a whole number, or too many."""
     name, amount = next(iter(demand.items()))
     count, remaining = divmod(total[name], amount)
     if remaining or not 0 < count <= _MAX_TASKS:
@@ -399,5 +426,5 @@ def _whole_multiples(demand: Quantities, total: Quantities) -> int:
 
 
 def _common(a: Quantities, b: Quantities) -> Quantities:
-    """Return the smaller amount of each resource."""
+    """Return, for each resource, the smaller of two amounts."""
     return Quantities({name: min(amount, b[name]) for name, amount in a.items()})

@@ -1,8 +1,9 @@
-"""Estimates since when clients have had work, from the calls in an event log.
+"""Estimates, from the calls in an event log, since when clients have had work to run.
 
-An allocator never sees task submissions. A client is assumed to have work since it asked for
-offers, as long as it keeps a part of every offer. A client that declines a whole offer has no work
-until it accepts an offer again. Work that arrived in between cannot be recognised.
+A client is a framework in one of its roles. An allocator never sees task submissions. A client is
+assumed to have work since it asked for offers, as long as it keeps a part of every offer. A client
+that declines a whole offer has no work until it accepts an offer again. Work that arrived in
+between cannot be recognised.
 """
 
 from collections.abc import Iterable
@@ -13,21 +14,21 @@ from allocator.contract import allocator_pb2 as contract
 
 
 class Readiness:
-    """By client: the time since which the client has kept part of every offer, in seconds."""
+    """Tracks for each client since when it has had work, while an event log is replayed."""
 
     def __init__(self) -> None:
         self._ready_since: dict[Client, float] = {}
-        """Time since which each client has had work, in seconds."""
+        """Time since which a client has had work, in seconds; clients without work are absent."""
         self._wanting: set[Client] = set()
         """Clients that want offers."""
 
     def follow(self, event: contract.Event, engine: Engine, now: float) -> None:
-        """Process an event that the engine has applied.
+        """Update the estimates after the engine has applied an event.
 
         Args:
             event: The event.
             engine: The engine, after the event.
-            now: The master's time, in seconds.
+            now: The master's time, in seconds since the epoch.
         """
         match event.WhichOneof("call"):
             case "revive_offers":
@@ -50,26 +51,31 @@ class Readiness:
                 self._update_framework(engine, event.suppress_offers.framework_id, now)
 
     def look_at_all(self, engine: Engine, now: float) -> None:
-        """Process a snapshot that the engine has restored.
+        """Update the estimates of all clients after the engine has restored a snapshot.
 
         Args:
             engine: The engine, after the snapshot.
-            now: The master's time, in seconds.
+            now: The master's time, in seconds since the epoch.
         """
         known = {client.framework for client in engine.clients()}
         for framework in known | {client.framework for client in self._wanting}:
             self._update_framework(engine, framework, now)
 
     def offered(self, client: Client, now: float) -> float:
-        """Return since when a client has had work, if it keeps part of the present offer."""
+        """Return since when a client has had work, assuming that it keeps part of an offer.
+
+        Args:
+            client: The client, which gets the offer.
+            now: Time of the offer, in seconds since the epoch.
+        """
         return self._ready_since.setdefault(client, now)
 
     def refused(self, client: Client) -> None:
-        """Record that a client declined a whole offer."""
+        """Record that a client declined a whole offer, so it has no work now."""
         self._ready_since.pop(client, None)
 
     def _update_framework(self, engine: Engine, framework: str, now: float) -> None:
-        """Update the roles in which a framework wants offers."""
+        """Record in which roles a framework now wants offers, after a call that may change them."""
         wanting_before = {client for client in self._wanting if client.framework == framework}
         state = engine.framework(framework)
         roles = state.roles if state is not None else ()
@@ -84,7 +90,7 @@ class Readiness:
         self._wanting |= wanting
 
     def _roles(self, revived: contract.ReviveOffers) -> list[str]:
-        """Return the roles in which a framework wants offers."""
+        """Return the roles in which the framework of a REVIVE call wants offers."""
         return [c.role for c in self._wanting if c.framework == revived.framework_id]
 
 

@@ -1,4 +1,4 @@
-"""Replay of event logs: recompute each recorded decision and compare the outcomes."""
+"""Replay of event logs: recomputes each recorded decision, and compares the outcomes."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -24,7 +24,7 @@ from allocator.service.store import StoreError, codec
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """The first entry whose replayed outcome differs from the recorded outcome."""
+    """The first log entry whose replayed outcome differs from the recorded outcome."""
 
     entry: int
     """Number of the entry, from 1; the header is 0."""
@@ -38,7 +38,7 @@ class Difference:
 
 @dataclass(slots=True)
 class Replayed:
-    """Result of a replay."""
+    """Result of replaying an event log: what was replayed, and the first difference."""
 
     entries: int = 0
     """Number of replayed entries."""
@@ -46,13 +46,17 @@ class Replayed:
     offers: int = 0
     difference: Difference | None = None
     left_out: int = 0
-    """Bytes of an incomplete entry at the end of the log."""
+    """Number of bytes of an incomplete entry at the end of the log."""
     other_policy: str = ""
-    """File of the recorded policy, if its content differed from today's file; else empty."""
+    """Path of the recorded policy's file if the loaded policy has other content; else empty."""
 
 
 def new_engine(header: log.LogHeader, policy: Policy | None = None) -> Engine:
-    """Return an engine in the recorded initial state, optionally with another policy.
+    """Return an engine in the initial state that a log's header records.
+
+    Args:
+        header: The log's header.
+        policy: Policy to use in place of the recorded one; None for the recorded policy.
 
     Raises:
         EventLogError: the header cannot be read.
@@ -68,7 +72,11 @@ def new_engine(header: log.LogHeader, policy: Policy | None = None) -> Engine:
 
 
 def _memory(data: bytes, source: str) -> Memory | None:
-    """Decode a recorded memory; return None if there is none.
+    """Decode a recorded memory (commitments and operator settings); return None if it is empty.
+
+    Args:
+        data: The encoded memory.
+        source: Place of the memory in the log, for the error.
 
     Raises:
         EventLogError: the memory cannot be read.
@@ -82,14 +90,14 @@ def _memory(data: bytes, source: str) -> Memory | None:
 def header_and_rest(
     path: Path, cut_off: Callable[[int], None] = lambda _bytes: None
 ) -> tuple[log.LogHeader, Iterator[log.LogEntry]]:
-    """Open a log; return its header and an iterator over the other entries.
+    """Open an event log; return its header and an iterator over the other entries.
 
     Args:
-        path: The log.
-        cut_off: Called with the number of bytes of an incomplete entry at the end.
+        path: Path of the log.
+        cut_off: Called if the last entry is incomplete; receives the entry's number of bytes.
 
     Raises:
-        EventLogError: the file is no event log, or ends before its header.
+        EventLogError: the file is not an event log, or ends before its header.
         OSError: the file cannot be read.
     """
     entries = read(path, cut_off)
@@ -100,7 +108,10 @@ def header_and_rest(
 
 
 def perform(engine: Engine, entry: log.LogEntry) -> log.Outcome:
-    """Apply an entry to an engine, and return the outcome.
+    """Apply the input of a log entry to an engine, and return the outcome.
+
+    Returns:
+        The decisions, or the error text of an input that the engine rejects.
 
     Raises:
         EventLogError: the entry contains a memory that cannot be read.
@@ -126,7 +137,7 @@ def perform(engine: Engine, entry: log.LogEntry) -> log.Outcome:
 
 
 def recorded_outcome(entry: log.LogEntry) -> log.Outcome:
-    """Return the outcome of an entry as recorded."""
+    """Return the outcome (decisions or error text) that a log entry records."""
     match entry.WhichOneof("entry"):
         case "restore":
             return entry.restore.outcome
@@ -141,15 +152,15 @@ def recorded_outcome(entry: log.LogEntry) -> log.Outcome:
 def replay(
     path: Path, watch: Callable[[Engine, log.LogEntry], None] = lambda _engine, _entry: None
 ) -> Replayed:
-    """Recompute all decisions of a log, up to the first difference.
+    """Recompute the decisions of an event log, up to the first difference from the recorded ones.
 
     Args:
-        path: The log.
-        watch: Called with the engine and the entry after each entry with equal outcomes; must not
+        path: Path of the log.
+        watch: Called with the engine and the entry after each entry without a difference; must not
             modify the engine.
 
     Raises:
-        EventLogError: the file is no event log or is damaged.
+        EventLogError: the file is not an event log, or is damaged.
         OSError: the file cannot be read.
     """
     replayed = Replayed()

@@ -25,13 +25,13 @@ from allocator.service.record.history import History, RecordedTask
 
 @dataclass(slots=True)
 class Fate:
-    """Result for one user."""
+    """Result for one user, as recorded or as modelled under a policy."""
 
     tasks: int = 0
     share: float = 0.0
-    """Dominant share, averaged over the log's time, between 0 and 1."""
+    """Mean dominant share over the log's time, between 0 and 1."""
     wait: float = 0.0
-    """Mean seconds from ready to start over all tasks; tasks not started wait until the log's
+    """Mean seconds from ready to start, over all tasks. Tasks that never start wait until the log's
     end."""
     cpu_seconds: float = 0.0
     """CPU seconds held within the log's time."""
@@ -41,7 +41,7 @@ class Fate:
 
 @dataclass(slots=True)
 class _Queue:
-    """State of one user in a model."""
+    """One user's waiting tasks, and sums over its started tasks."""
 
     tasks: deque[RecordedTask] = field(default_factory=deque)
     """Tasks that are ready and not started."""
@@ -49,11 +49,12 @@ class _Queue:
     waited: float = 0.0
     """Seconds that started tasks have waited in total."""
     held: dict[str, float] = field(default_factory=dict)
-    """Resource → amount × seconds, in thousandths of Mesos's unit."""
+    """Integral of the held resources over time, by resource: thousandths of Mesos's unit × seconds.
+    """
 
 
 def recorded(history: History) -> dict[str, Fate]:
-    """Return each user's recorded result."""
+    """Return what each user got in the recorded history, for comparison with `modelled`."""
     queues: dict[str, _Queue] = {}
     for task in history.tasks:
         _record_start(queues.setdefault(task.user, _Queue()), task, task.start, task.end)
@@ -61,10 +62,15 @@ def recorded(history: History) -> dict[str, Fate]:
 
 
 def modelled(history: History, settings: EngineSettings, policy: Policy) -> dict[str, Fate]:
-    """Return each user's modelled result under a policy.
+    """Simulate the recorded tasks under a policy, and return what each user would get.
 
     Cost: O((n log n)·m) for n tasks and m resources, times the number of users whose next task does
     not fit.
+
+    Args:
+        history: The reconstructed history of a log.
+        settings: The recorded settings, for users that they declare.
+        policy: The policy to model.
 
     Raises:
         PolicyFailedError: the policy failed, so the order of users is not the policy's.
@@ -75,7 +81,7 @@ def modelled(history: History, settings: EngineSettings, policy: Policy) -> dict
 
 
 class _Model:
-    """Simulation of the recorded tasks under a policy."""
+    """Simulation of the recorded tasks under a policy, with the cluster as one machine."""
 
     def __init__(self, history: History, settings: EngineSettings, policy: Policy) -> None:
         self._history = history
@@ -93,7 +99,7 @@ class _Model:
             self._queues[name] = _Queue()
 
     def run(self) -> dict[str, Fate]:
-        """Run the simulation from the log's beginning to its end."""
+        """Run the simulation from the log's beginning to its end, and return each user's result."""
         ready = deque(sorted(self._history.tasks, key=lambda task: (task.ready, task.start)))
         capacities = deque(self._history.capacities)
         while ready or self._ends or capacities:
@@ -145,7 +151,14 @@ class _Model:
 
 
 def _record_start(queue: _Queue, task: RecordedTask, start: float, end: float) -> None:
-    """Count a task's waiting time, and the resources that it holds until its end."""
+    """Add a started task's waiting time, and its resources × time, to its user's sums.
+
+    Args:
+        queue: The user's sums.
+        task: The task.
+        start: Start of the task, in seconds.
+        end: End of the task or of the log, in seconds.
+    """
     queue.started += 1
     queue.waited += start - task.ready
     for name, amount in task.demand.items():
@@ -155,11 +168,11 @@ def _record_start(queue: _Queue, task: RecordedTask, start: float, end: float) -
 def _fates(
     history: History, queues: dict[str, _Queue], commitments: dict[str, float]
 ) -> dict[str, Fate]:
-    """Return the results of all users.
+    """Compute the result of each user from its sums.
 
     Args:
         history: The history of the log.
-        queues: State of each user at the log's end.
+        queues: Sums and waiting tasks of each user at the log's end.
         commitments: Dominant commitment of each user at the log's end.
     """
     supplied: dict[str, float] = {}

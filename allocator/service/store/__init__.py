@@ -1,4 +1,4 @@
-"""Stores that keep users' commitments across restarts of the service; interface of all stores."""
+"""Stores that keep users' commitments across restarts of the service, and their interface."""
 
 from typing import Protocol
 
@@ -6,11 +6,11 @@ from allocator.cluster.memory import Memory, MemoryChanges
 
 
 class StoreError(Exception):
-    """A store cannot be used; the message names the store, the reason and the remedy."""
+    """A store or database cannot be used; the message names it, the reason and the remedy."""
 
 
 class StoreUnavailable(StoreError):  # noqa: N818 - the name states a condition that may pass
-    """A store does not answer now, and may answer later."""
+    """A store does not answer now, but may answer later."""
 
 
 class StoreInUse(StoreError):  # noqa: N818 - the name states a condition
@@ -22,53 +22,56 @@ class StoreTaken(StoreError):  # noqa: N818 - the name states a condition
 
 
 class StoreDamaged(StoreError):  # noqa: N818 - the name states a condition
-    """The content of a store was written by Longshare and is damaged."""
+    """A store's content was written by Longshare, but is damaged."""
 
 
 class Store(Protocol):
-    """Storage of one memory.
+    """Storage of one engine's memory: users' commitments, and what operators have set.
 
-    The methods block. Callers call one method at a time, from any thread.
+    All methods block. Callers call one method at a time, from any thread.
     """
 
     @property
     def shared(self) -> bool:
-        """True if another service may save into the store while this service has it open."""
+        """Whether another service may save into the store while this service has it open."""
 
     def load(self) -> Memory | None:
-        """Return the memory that was stored when the store was opened; None if there was none.
+        """Return the memory that the store held when it was opened; None if it was empty.
 
         Raises:
             StoreUnavailable: the store does not answer.
-            StoreError: the content is damaged or foreign; the store has not touched it.
+            StoreError: the content is damaged or foreign; it is left unchanged.
         """
 
     def recall(self) -> Memory | None:
-        """Return the memory that another service has saved since the last load, recall or save.
+        """Return the memory that another service has saved meanwhile; None if none has.
 
-        From then on this service may replace the returned memory. The result is None if no service
-        but this one has saved.
+        "Meanwhile" means since this service's last load, recall or save. The next save of this
+        service may replace the returned memory.
 
         Raises:
             StoreUnavailable: the store does not answer.
-            StoreError: the content is damaged or foreign; the store has not touched it.
+            StoreError: the content is damaged or foreign; it is left unchanged.
         """
 
     def take_over(self) -> None:
-        """Let the next save replace the content, even if another service has saved since.
+        """Allow the next save to replace the content even if another service has saved meanwhile.
 
         The other service's next save then fails with StoreTaken.
 
         Raises:
             StoreUnavailable: the store does not answer.
-            StoreError: the content may not be read.
+            StoreError: access to the content is denied.
         """
 
     def save(self, changes: MemoryChanges) -> None:
-        """Store changes durably and atomically.
+        """Store changes of the memory durably and atomically.
 
         An error leaves the former content in place, and the next successful save includes the
-        failed changes. The first changes must be complete.
+        failed changes.
+
+        Args:
+            changes: Changes since the last save. The first changes must contain the whole memory.
 
         Raises:
             StoreUnavailable: the store does not answer or is full.

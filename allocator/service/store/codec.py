@@ -1,7 +1,7 @@
-"""Encoding of a memory as a whole: a head line, then canonical JSON.
+"""Encoding of a whole memory in one piece of text: a head line, then canonical JSON.
 
 Numbers are read back exactly. The head line contains the format, its version and the checksum of
-the rest. The reader thus distinguishes damaged files from foreign files.
+the rest. The reader can therefore tell a damaged file from a foreign file.
 """
 
 import hashlib
@@ -17,9 +17,12 @@ from allocator.service.store import StoreDamaged, StoreError
 FORMAT = "longshare-memory"
 VERSION = 2
 BOOSTED = 3
-"""Version of a memory with boosts; older releases reject this version."""
+"""Version of a memory with boosts (temporary weights); older releases reject this version."""
 PLACED = 4
-"""Version of a memory with the places of frameworks in the role tree; older releases reject it."""
+"""Version of a memory with the number of role-tree nodes that each framework's roles occupy.
+
+Older releases reject this version.
+"""
 _KNOWN = (1, VERSION, BOOSTED, PLACED)
 """Versions that can be read. Version 1 does not contain the decay constant of commitments."""
 
@@ -27,7 +30,7 @@ _Amount = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
 
 class _User(BaseModel):
-    """Content about one user."""
+    """JSON form of one user's commitments and weight, for validation."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
@@ -39,7 +42,7 @@ class _User(BaseModel):
 
 
 class _Memory(BaseModel):
-    """Content after the head line."""
+    """JSON form of the memory after the head line, for validation."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
@@ -50,7 +53,7 @@ class _Memory(BaseModel):
 
 
 def encode(memory: Memory) -> bytes:
-    """Encode a memory; equal memories give equal bytes."""
+    """Encode a memory as bytes; equal memories give equal bytes."""
     users = {
         name: {
             "commitments": dict(user.commitments),
@@ -70,10 +73,10 @@ def encode(memory: Memory) -> bytes:
 
 
 def decode(data: bytes) -> Memory:
-    """Decode a memory.
+    """Decode a memory that `encode` has encoded.
 
     Raises:
-        StoreError: the bytes are no memory, are incomplete, or have an unknown version.
+        StoreError: the bytes are not a memory, are incomplete, or have an unknown version.
     """
     head_line, _, body = data.partition(b"\n")
     head = plain(head_line)
@@ -108,7 +111,7 @@ def decode(data: bytes) -> Memory:
 
 
 def plain(data: bytes) -> object:
-    """Parse JSON; return None if the data are invalid or nested too deeply."""
+    """Parse JSON; return None if the data are not valid JSON, or nested too deeply."""
     try:
         return json.loads(data)
     except (ValueError, RecursionError):
@@ -116,6 +119,6 @@ def plain(data: bytes) -> object:
 
 
 def _canonical(value: Any) -> bytes:  # noqa: ANN401 - JSON's types
-    """Encode a value as canonical JSON."""
+    """Encode a value as JSON with sorted keys and without spaces."""
     text = json.dumps(value, allow_nan=False, sort_keys=True, separators=(",", ":"))
     return text.encode("ascii")

@@ -1,6 +1,6 @@
-"""Rules for every SQLite file of the service: created whole, private, and opened by one service.
+"""Handling common to the service's SQLite files: created whole, private, and opened by one service.
 
-Damaged and foreign files are recognised without being touched.
+Damaged and foreign files are recognised without being changed.
 """
 
 import fcntl
@@ -22,18 +22,21 @@ _MAGIC = b"SQLite format 3\0"
 
 
 def claim(path: Path, make: Callable[[sqlite3.Connection], object]) -> BinaryIO:
-    """Create a file if it does not exist, and lock it until the returned file is closed.
+    """Create a SQLite file if it does not exist, and lock it until the returned file is closed.
 
-    A new file is created in a temporary folder and then linked to its path, so that the path never
-    holds an incomplete file.
+    A new file is created in a temporary folder and then linked to its path. So the path never leads
+    to an incomplete file.
 
     Args:
-        path: The file.
+        path: Path of the file.
         make: Creates the tables of a new file.
+
+    Returns:
+        The open file, which holds the lock.
 
     Raises:
         StoreInUse: another service has locked the file.
-        StoreError: the path is no regular file.
+        StoreError: the path does not lead to a regular file.
         OSError: the file may not be written.
     """
     if not path.exists():
@@ -55,21 +58,21 @@ def claim(path: Path, make: Callable[[sqlite3.Connection], object]) -> BinaryIO:
 
 
 def same(path: Path, held: BinaryIO) -> bool:
-    """Return whether a path still leads to the file that was claimed.
+    """Return whether a path still leads to the file that `claim` has returned.
 
     Raises:
-        FileNotFoundError: the file is gone.
+        FileNotFoundError: nothing exists at the path.
     """
     current, opened = path.stat(), os.fstat(held.fileno())
     return (current.st_dev, current.st_ino) == (opened.st_dev, opened.st_ino)
 
 
 def layout(path: Path, application_id: int, known: Sequence[int]) -> int:
-    """Return the layout version of a file's tables, without modifying the file.
+    """Return the version of a SQLite file's tables, without modifying the file.
 
     Args:
-        path: The file.
-        application_id: Required application identifier in the file's header.
+        path: Path of the file.
+        application_id: Application identifier that the file's header must contain.
         known: Versions that this release can read, latest last.
 
     Raises:
@@ -92,7 +95,10 @@ def layout(path: Path, application_id: int, known: Sequence[int]) -> int:
 
 @contextmanager
 def copied(path: Path) -> Iterator[sqlite3.Connection]:
-    """Open a copy of a file and of the files that a crash has left next to it."""
+    """Yield a connection to a temporary copy of a SQLite file and its journal files.
+
+    The file itself stays unchanged, even if SQLite recovers the copy after a crash.
+    """
     with tempfile.TemporaryDirectory(prefix="longshare-") as folder:
         copy = Path(folder, "store")
         shutil.copyfile(path, copy)
@@ -119,10 +125,10 @@ def explained(path: Path) -> Iterator[None]:
 
 
 def _open_for_writing(path: Path) -> BinaryIO:
-    """Open a regular file for writing, without blocking on other kinds of files.
+    """Open a regular file for writing; other kinds of files are rejected without blocking.
 
     Raises:
-        StoreError: the path is no regular file.
+        StoreError: the path does not lead to a regular file.
         OSError: the file may not be written, or its folder, which has to hold SQLite's journal.
     """
     opened = os.fdopen(os.open(path, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC), "rb")

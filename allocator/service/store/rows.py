@@ -1,9 +1,9 @@
-"""Encoding of commitment trajectories: a row per user, and a head with a checksum of all rows.
+"""Encoding of a memory in rows, so that each save writes only the changed rows.
 
-A row is canonical JSON, and its numbers are read back exactly. The head contains format, version,
-time of the latest save, and a sum of the digests of all rows. The sum is updated with each changed
-row. The reader thus detects damaged, lost or outdated rows, although each save writes only the
-changed rows.
+Each user has a row with its commitment trajectory, in canonical JSON whose numbers are read back
+exactly. The head contains format, version, time of the latest save, and a sum of the digests of all
+rows. The sum is updated with each changed row. The reader thus detects damaged, lost or outdated
+rows.
 """
 
 import hashlib
@@ -20,34 +20,38 @@ from allocator.service.store import StoreDamaged, StoreError
 from allocator.service.store.codec import plain
 
 FORMAT = "longshare-memory"
-"""Name of the format, in every head."""
+"""Name of the format, which every head contains."""
 VERSION = 2
-"""Version of a head without boosts and places."""
+"""Version of a head without boosts (temporary weights) and role-tree nodes."""
 BOOSTED = 3
-"""Version of a head if any row has a boost; older releases reject this version."""
+"""Version of a head if any row has a boost (a temporary weight); older releases reject this
+version."""
 PLACED = 4
-"""Version of a head with the places of frameworks in the role tree; older releases reject it."""
+"""Version of a head with the number of role-tree nodes that each framework's roles occupy.
+
+Older releases reject this version.
+"""
 _MODULUS = 2**256
 _ENCODER = json.JSONEncoder(allow_nan=False, sort_keys=True, separators=(",", ":"))
 
 _Amount = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 _Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Places = dict[Annotated[str, Field(pattern="^[0-9a-f]{16}$")], Annotated[int, Field(gt=0)]]
-"""Number of places that a framework takes in the role tree, by digest of the framework's
+"""Number of role-tree nodes that a framework's roles occupy, by digest of the framework's
 identifier."""
 
 
 class _Row(BaseModel):
-    """Content of a row: one user's commitments and weight."""
+    """JSON form of a row: one user's commitments and weight, for validation."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
     commitments: dict[str, _Amount]
     others: _Amount
-    """Commitment for all resources not named."""
+    """Commitment for each resource without an entry in `commitments`."""
     overuse: dict[str, _Amount]
     since: _Amount
-    """Time of the values, in seconds since the Unix epoch."""
+    """Time of the commitments, in seconds since the Unix epoch."""
     tau: _Positive | None
     """Time constant of the decay, in seconds; None without decay."""
     weight: _Positive | None
@@ -55,7 +59,7 @@ class _Row(BaseModel):
 
 
 class _Head(BaseModel):
-    """Content of the head."""
+    """JSON form of the head, for validation."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
@@ -71,13 +75,13 @@ _Read = TypeVar("_Read", bound=BaseModel)
 
 
 class StoreRows:
-    """Rows that a store is to hold, encoded once, and the set of rows to write."""
+    """The encoded rows that a store should contain, and which of them still have to be written."""
 
     def __init__(self) -> None:
         self._time = 0.0
         self._places: Mapping[str, int] = {}
         self._rows: dict[str, tuple[bytes, int]] = {}
-        """Encoded row and its addend to the checksum, by user."""
+        """By user, the encoded row and the number that it adds to the checksum."""
         self._sum = 0
         self._boosted: set[str] = set()
         """Users with a boost."""
@@ -85,7 +89,7 @@ class StoreRows:
         """Users whose row has been changed or removed since the last write."""
 
     def take(self, changes: MemoryChanges) -> Cooperative[None]:
-        """Apply changes, one user per step.
+        """Encode changes of a memory into rows, in cooperative steps of one user each.
 
         Raises:
             ValueError: a number is not finite; no change has been applied.
@@ -115,29 +119,33 @@ class StoreRows:
         self._time, self._places = changes.time, changes.places
 
     def unwritten(self) -> Iterator[tuple[str, bytes | None]]:
-        """Yield users and rows to write; None instead of a row if the user is gone."""
+        """Yield each user whose row has to be written, with the row; None for a deleted row."""
         for user in self._unwritten:
             row = self._rows.get(user)
             yield user, None if row is None else row[0]
 
     def written(self) -> None:
-        """Record that all pending rows have been written."""
+        """Record that the store now contains all rows."""
         self._unwritten.clear()
 
     def all(self) -> Iterator[tuple[str, bytes]]:
-        """Yield all users and rows."""
+        """Yield each user with its encoded row."""
         for user, (row, _) in self._rows.items():
             yield user, row
 
     def head(self) -> bytes:
-        """Return the head, with the checksum of all rows."""
+        """Return the encoded head, with the checksum of all rows."""
         version = PLACED if self._places else BOOSTED if self._boosted else VERSION
         claims = _head_fields(self._time, version, self._places)
         return _canonical({**claims, "sum": _checksum(self._sum, claims)})
 
 
 def assembled(head: bytes, rows: Iterable[tuple[str, bytes]]) -> Memory:
-    """Return the memory that a head and its rows encode, as of the latest save.
+    """Decode a memory from its head and rows; commitments are computed as of the latest save.
+
+    Args:
+        head: The encoded head.
+        rows: Each user with its encoded row, in any order.
 
     Raises:
         StoreError: the data are invalid or inconsistent, or have an unknown version.
@@ -191,10 +199,15 @@ def _decode_trajectory(user: str, row: bytes) -> StoredTrajectory:
 
 
 def _validated(model: type[_Read], data: bytes, subject: str) -> _Read:
-    """Parse JSON as a model.
+    """Parse JSON as a pydantic model.
+
+    Args:
+        model: The expected form.
+        data: The JSON text.
+        subject: Name of the row or head, for the error.
 
     Raises:
-        StoreDamaged: the data do not conform to the model.
+        StoreDamaged: the data do not have the expected form.
     """
     try:
         return model.model_validate_json(data)
@@ -203,13 +216,13 @@ def _validated(model: type[_Read], data: bytes, subject: str) -> _Read:
 
 
 def _addend(user: str, row: bytes) -> int:
-    """Return a row's addend to the checksum."""
+    """Return the number that a user's row adds to the checksum: the digest of name and row."""
     digest = hashlib.sha256(user.encode() + b"\0" + row).digest()
     return int.from_bytes(digest, "big")
 
 
 def _head_fields(time: float, version: int, places: Mapping[str, int]) -> dict[str, object]:
-    """Return the fields of a head without its checksum."""
+    """Return the fields of a head, except its checksum."""
     claims: dict[str, object] = {"format": FORMAT, "time": time, "version": version}
     return {**claims, "places": dict(places)} if places else claims
 
@@ -218,12 +231,12 @@ def _checksum(rows: int, claims: Mapping[str, object]) -> str:
     """Return the checksum over rows and head, in hexadecimal digits.
 
     Args:
-        rows: Sum of the addends of all rows.
-        claims: The head without its checksum.
+        rows: Sum of the numbers that the rows add.
+        claims: Fields of the head, except its checksum.
     """
     return f"{(rows + _addend('', _canonical(claims))) % _MODULUS:064x}"
 
 
 def _canonical(value: Mapping[str, Any]) -> bytes:
-    """Encode a mapping as canonical JSON."""
+    """Encode a mapping as JSON with sorted keys and without spaces."""
     return _ENCODER.encode(value).encode("ascii")

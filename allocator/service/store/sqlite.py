@@ -1,4 +1,4 @@
-"""Store of a single machine: a SQLite file with a row per user."""
+"""Store on a local disk: a SQLite file with a row per user."""
 
 import sqlite3
 import tempfile
@@ -17,9 +17,9 @@ APPLICATION_ID = 0x4C534852
 LAYOUT = 2
 """Version of the tables, SQLite's `user_version`."""
 FORMER = 1
-"""Former layout version, which can be read and is converted by the first save."""
+"""Former version of the tables. It can be read, and the first save converts it."""
 BUSY = 1.0
-"""Seconds to wait for another process that reads the file."""
+"""Seconds to wait while another process reads the file."""
 _log = structlog.get_logger(__name__)
 _TABLES = (
     f"PRAGMA application_id = {APPLICATION_ID}",
@@ -36,8 +36,8 @@ class SqliteStore:
     writes to a damaged or foreign file.
 
     Args:
-        path: The file.
-        set_aside: Whether to rename a damaged file of Longshare's and to create a new one.
+        path: Path of the file.
+        set_aside: Whether to rename a damaged file that Longshare wrote, and to create a new one.
 
     Raises:
         StoreError: the file is damaged, foreign, not a writable regular file, or in use by another
@@ -50,7 +50,7 @@ class SqliteStore:
         self._path = path
         self._rows = rows.StoreRows()
         self._is_written = False
-        """True if the file contains exactly the rows that `_rows` has recorded as written."""
+        """Whether the file contains all rows except those that `_rows` lists as unwritten."""
         try:
             with file.explained(path), ExitStack() as stack:
                 path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -68,15 +68,15 @@ class SqliteStore:
             raise StoreError(str(error)) from error
 
     def load(self) -> Memory | None:
-        """Return the memory that was in the file when it was opened."""
+        """Return the memory that was in the file when it was opened; None for a new file."""
         return self._loaded
 
     def recall(self) -> Memory | None:
-        """Return None: the file is locked, so no other service writes it."""
+        """Return None, because the file is locked and no other service writes it."""
         return None
 
     def take_over(self) -> None:
-        """Do nothing: the file is locked, so no other service writes it."""
+        """Do nothing, because the file is locked and no other service writes it."""
 
     def save(self, changes: MemoryChanges) -> None:
         """Write the changes durably: they are on disk when the method returns."""
@@ -110,7 +110,7 @@ class SqliteStore:
         self._unlock()
 
     def _unlock(self) -> None:
-        """Release the lock on the file."""
+        """Release the lock on the file, so that another service can open it."""
         self._locked_file.close()
 
     def _open(self) -> BinaryIO:
@@ -137,7 +137,7 @@ class SqliteStore:
     def _back_up_former(self) -> None:
         """Copy a file in the former layout, for a return to the release that wrote it.
 
-        An existing copy is left in place: it comes from an earlier attempt.
+        An existing copy is left in place, because it comes from an earlier attempt.
         """
         [[layout]] = self._connection.execute("PRAGMA user_version").fetchall()
         backup = Path(f"{self._path}.layout-{FORMER}")
@@ -151,7 +151,7 @@ class SqliteStore:
             created.rename(backup)
 
     def _connect(self) -> sqlite3.Connection:
-        """Open a connection to the existing file."""
+        """Open a connection to the existing file, with the strictest durability."""
         connection = sqlite3.connect(
             f"{self._path.absolute().as_uri()}?mode=rw",
             uri=True,
@@ -186,7 +186,13 @@ class SqliteStore:
 
 
 def _inspect(path: Path) -> Memory | None:
-    """Return the memory in a file of unknown content, without modifying the file."""
+    """Return the memory in a file of unknown content; None if it is empty.
+
+    The file is not modified.
+
+    Raises:
+        StoreError: the file is damaged, foreign, or of an unknown version.
+    """
     file.layout(path, APPLICATION_ID, (FORMER, LAYOUT))
     try:
         with file.copied(path) as connection:
@@ -201,7 +207,9 @@ def _inspect(path: Path) -> Memory | None:
 
 
 def read(connection: sqlite3.Connection) -> Memory | None:
-    """Return the memory in an open file, in the present or the former layout; None if it is empty.
+    """Return the memory in an open file; None if it is empty.
+
+    The tables may have the present or the former version.
 
     Raises:
         StoreError: the content is damaged.
@@ -222,7 +230,7 @@ def read(connection: sqlite3.Connection) -> Memory | None:
 
 
 def _blob(value: object) -> bytes:
-    """Return a value if it is of type bytes.
+    """Return a value from the database unchanged if it is of type bytes.
 
     Raises:
         StoreDamaged: the value has another type.

@@ -1,4 +1,4 @@
-"""Saves an engine's memory to a store, without delaying the engine."""
+"""Saves an engine's memory to a store regularly, without delaying the engine."""
 
 import asyncio
 import math
@@ -15,14 +15,14 @@ from allocator.service.loop.engine_lock import EngineLock
 from allocator.service.store import Store, StoreError, StoreTaken, StoreUnavailable
 
 LONGEST_PAUSE = 30.0
-"""Maximum pause between attempts while a store fails, in seconds."""
+"""Maximum pause between two attempts to save while a store fails, in seconds."""
 ORDER_PATIENCE = 2.0
-"""Seconds that an operator's request waits for its order to be stored."""
+"""Seconds that an operator's call waits until the effect of its command is stored."""
 TAKEN_PATIENCE = 30.0
 """Seconds after which a service takes the store back from another service, if its own master
 still leads. A master that has lost the election exits within this time."""
 RECALL_PATIENCE = 10.0
-"""Seconds that a new leader waits for the memory that another service may have stored."""
+"""Seconds that a new leader waits for the store, to read what another service may have saved."""
 _RECALL_RETRY = 0.2
 """Seconds between two attempts to read an unavailable store."""
 
@@ -31,7 +31,7 @@ _log = structlog.get_logger(__name__)
 
 @dataclass(slots=True)
 class StoreStatistics:
-    """Statistics of saving."""
+    """Counters and state of saving to the store, for metrics."""
 
     degraded: bool = False
     """True if the latest attempt failed; commitments are then in this process's memory only."""
@@ -47,11 +47,14 @@ class StoreStatistics:
 class StoreWriter:
     """Saves an engine's memory regularly, and at once on request.
 
+    The memory consists of users' commitments and of what operators have set.
+
     Args:
         engine: The engine, read in the event loop's thread.
-        store: The store, written in another thread with one save at a time.
-        every: Seconds between saves while the memory changes; a crash loses at most this time.
-        engine_lock: Lock acquired before the engine is read.
+        store: The store, used in another thread with one call at a time.
+        every: Seconds between saves while the memory changes; a crash loses at most the changes of
+            this time.
+        engine_lock: Lock acquired before the engine is read; None for a new lock.
         leads: Returns whether a leading master is connected.
     """
 
@@ -71,21 +74,21 @@ class StoreWriter:
         self._leads = leads
         self._saving = asyncio.Lock()
         self._reading: asyncio.Task[None] | None = None
-        """Running or latest read of another service's memory."""
+        """Running or latest task that reads another service's memory."""
         self._others_memory: Memory | None = None
-        """Memory that another service had saved when the store was last read."""
+        """Memory that another service had saved when the store was last read; None if none."""
         self._read_succeeded = False
         """True if the latest read of the store succeeded."""
         self._will_replace = False
-        """True if the next save replaces the memory that other services store meanwhile."""
+        """Whether the next save replaces whatever other services have saved."""
         self._taken_since: float | None = None
-        """Monotonic time, in seconds, since which another service's writes are known; None if
+        """Monotonic time, in seconds, at which another service's saves were first noticed; None if
         there are none."""
         self._order_saves: set[asyncio.Task[bool]] = set()
-        """Saves requested by operators' orders."""
+        """Running saves that operators' commands have requested."""
         self._stopping = asyncio.Event()
         self._wake = asyncio.Event()
-        """Ends a pause of `run`, to stop or because the store works again."""
+        """Set to end a pause of `run`, to stop or because the store works again."""
         self._saved: tuple[int, int] | None = self._state()
         """State of the engine at the latest successful save; None after a failure."""
 
@@ -114,10 +117,11 @@ class StoreWriter:
         return bool(done) and saving.result()
 
     async def recall(self) -> Memory | None:
-        """Return the memory that another service has saved, until a leader takes over with it.
+        """Return the memory that another service has saved and that no leader has taken over yet.
 
-        The result is None if no other service has saved, or if the store cannot be read in time.
-        The engine's own memory is then used.
+        Returns:
+            The memory; None if no other service has saved, or if the store cannot be read in time.
+                The engine then continues with its own memory.
         """
         if not self._store.shared:
             return None  # without waiting for a running save
@@ -131,9 +135,9 @@ class StoreWriter:
         return self._others_memory
 
     async def _read_others_memory(self) -> None:
-        """Read the store, again and again while no server answers.
+        """Read the store until an attempt succeeds or `RECALL_PATIENCE` seconds have passed.
 
-        The client may switch to another server between two attempts.
+        A failed attempt is repeated because ZooKeeper's client may switch to another server.
         """
         async with self._saving:
             until = time.monotonic() + RECALL_PATIENCE
@@ -152,34 +156,38 @@ class StoreWriter:
                 await asyncio.sleep(_RECALL_RETRY)
 
     def take_over(self) -> None:
-        """Save at once, and replace any memory that a former leader's service has saved since.
+        """Save at once, and replace any memory that another leader's service has saved meanwhile.
 
-        Nothing is replaced if the other services' memory could not be read: an operator has to
-        decide then.
+        If the other services' memory could not be read, nothing is replaced; an operator has to
+        decide.
         """
         self._will_replace = self._read_succeeded and self._store.shared
         self._others_memory, self._taken_since = None, None
         self._wake.set()
 
     def _save(self, changes: MemoryChanges) -> None:
-        """Write changes to the store; runs in another thread."""
+        """Write changes to the store; called in another thread."""
         if self._will_replace:
             self._store.take_over()
         self._store.save(changes)
         self._will_replace, self._taken_since = False, None
 
     def _take_back_if_due(self, now: float) -> None:
-        """Take the store back from another service once its master must have exited."""
+        """Take the store back from another service if its master must have exited by now.
+
+        Args:
+            now: Monotonic time, in seconds.
+        """
         if self._taken_since is None or not self._leads():
             self._taken_since = now
         elif now - self._taken_since >= TAKEN_PATIENCE and self._read_succeeded:
             self.take_over()
 
     def _later(self, memory: Memory) -> Memory:
-        """Return another service's memory, with a time later than the engine's.
+        """Return another service's memory, with its time moved past the engine's time.
 
-        The store's order decides which memory is newer: the clocks of the other service and of its
-        master may be behind.
+        The engine then uses that memory instead of its own. The store's order decides which memory
+        is newer, because the clock of the other service or of its master may be behind.
         """
         return replace(memory, time=max(memory.time, math.nextafter(self._engine.now, math.inf)))
 
@@ -204,20 +212,21 @@ class StoreWriter:
         self._wake.set()
 
     def _state(self) -> tuple[int, int]:
-        """Return the engine's sequence number and count of snapshots.
+        """Return the engine's sequence number and its number of snapshots.
 
-        Every message of a master changes one of the two numbers.
+        Every message of a master changes one of the two. If both are unchanged since the last save,
+        nothing needs to be saved.
         """
         return self._engine.sequence, self._engine.statistics.snapshots
 
     async def _sleep(self, seconds: float) -> None:
-        """Pause until the time has passed or `_wake` is set."""
+        """Pause for some seconds, or until `_wake` is set."""
         with suppress(TimeoutError):
             await asyncio.wait_for(self._wake.wait(), max(seconds, 0.0))
         self._wake.clear()
 
     def _succeeded(self) -> None:
-        """Record a successful save."""
+        """Record a successful save in the statistics; log the end of a series of failures."""
         statistics = self.statistics
         if statistics.degraded:
             _log.info("commitments are stored again", failures=statistics.failures)
@@ -254,8 +263,8 @@ async def keeping(
     Args:
         engine: The engine.
         store: The store.
-        every: Seconds between saves.
-        engine_lock: Lock acquired before the engine is read.
+        every: Seconds between saves while the memory changes.
+        engine_lock: Lock acquired before the engine is read; None for a new lock.
         leads: Returns whether a leading master is connected.
     """
     writer = StoreWriter(engine, store, every, engine_lock, leads)

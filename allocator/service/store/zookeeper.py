@@ -1,4 +1,4 @@
-"""Store shared by several machines: one node in the Mesos cluster's ZooKeeper."""
+"""Store shared by several machines: one node (znode) in the Mesos cluster's ZooKeeper."""
 
 import json
 import logging
@@ -35,21 +35,23 @@ from allocator.service.store import (
 LARGEST = 1_000_000
 """Maximum size of a node in bytes; a server with default settings accepts little more."""
 PATIENCE = 20.0
-"""Seconds to find a server at the start."""
+"""Seconds to wait for a connection to a ZooKeeper server at the start."""
 _TIMEOUT = 5.0
-"""Seconds for one request."""
+"""Time limit for one request, in seconds."""
 _SESSION = 10.0
 """Timeout of the ZooKeeper session, in seconds."""
 _MAGIC = b"LSHR2\n"
 """First bytes of a node in the present format."""
 _FORMER = b"LSHR1\n"
-"""First bytes of a node that a former release wrote, with the memory encoded as a whole; it can
-be read."""
+"""First bytes of a node that a former release wrote, which can still be read.
+
+Such a node contains the memory as `codec` encodes it.
+"""
 LARGEST_CONTENT = 2**26
-"""Maximum size of a node's decompressed content in bytes: compressed zeros could expand to a
+"""Maximum size of a node's decompressed content, in bytes. Compressed zeros could expand to a
 gigabyte."""
 _WRITER_LENGTH = 16
-"""Length of the writer's identifier, in bytes."""
+"""Length of the identifier of the service that wrote the node, in bytes."""
 
 _log = structlog.get_logger(__name__)
 _client_logger = logging.getLogger(f"{__name__}.client")
@@ -63,16 +65,17 @@ class ZookeeperStore:
     writer gets StoreTaken, and cannot overwrite the node unless it takes over.
 
     Args:
-        hosts: HOST:PORT, separated by commas.
+        hosts: HOST:PORT of the ZooKeeper servers, separated by commas.
         znode: Path of the node; the first save creates it and its parents.
-        credentials: USER:PASSWORD for digest authentication, which protects the node.
-        patience: Seconds to find a server.
-        set_aside: Whether to copy the damaged content of a node of Longshare's to another node and
-            to start without it.
+        credentials: USER:PASSWORD for digest authentication, which protects the node; None for an
+            open node.
+        patience: Seconds to wait for a connection to a server.
+        set_aside: Whether to copy damaged content that Longshare wrote to another node, and to
+            start without it.
 
     Raises:
         StoreUnavailable: no server was found.
-        StoreError: the node's content is foreign or damaged, or may not be read.
+        StoreError: the node's content is foreign or damaged, or access is denied.
     """
 
     shared = True
@@ -114,11 +117,11 @@ class ZookeeperStore:
             raise
 
     def load(self) -> Memory | None:
-        """Return the memory in the node when it was opened, from any writer."""
+        """Return the memory that was in the node when the store was opened; None if none."""
         return self._loaded
 
     def recall(self) -> Memory | None:
-        """Return the memory that another service has written since; None if there is none.
+        """Return the memory that another service has written meanwhile; None if none has.
 
         This service may replace the returned memory from then on.
         """
@@ -133,7 +136,7 @@ class ZookeeperStore:
             return unpacked(data)
 
     def take_over(self) -> None:
-        """Let the next save replace the present content."""
+        """Allow the next save to replace the node's present content."""
         with self._explained_errors():
             _, self._version = self._fetch()
 
@@ -166,7 +169,7 @@ class ZookeeperStore:
         self._client.close()
 
     def _write(self, data: bytes) -> None:
-        """Create or replace the node, if its version is the known version."""
+        """Create the node, or replace its content if its version is the one last seen."""
         if self._version is None:
             parent = self._znode.rpartition("/")[0] or "/"
             self._client.ensure_path_async(parent).get(timeout=_TIMEOUT)
@@ -186,10 +189,10 @@ class ZookeeperStore:
         )
 
     def _catch_up(self) -> None:
-        """Update the known version if this service wrote the node, or if the node is gone.
+        """Adopt the node's version if this service was its last writer, or if the node is gone.
 
         Raises:
-            StoreTaken: another service wrote the node.
+            StoreTaken: another service has written the node.
         """
         data, version = self._fetch()
         if version is not None and not data.startswith(_MAGIC + self._writer):
@@ -200,9 +203,9 @@ class ZookeeperStore:
         self._version = version
 
     def _fetch(self) -> tuple[bytes, int | None]:
-        """Return the node's content and version; the version is None if there is no node.
+        """Return the node's content and version; without a node, empty content and None.
 
-        The server first synchronises with its leader, as a follower may be seconds behind. A
+        The server first synchronises with its leader, because a follower may be seconds behind. A
         service that began with outdated commitments would allocate wrongly and could never write.
         """
         self._client.sync_async("/").get(timeout=_TIMEOUT)
@@ -231,10 +234,10 @@ class ZookeeperStore:
 
 
 def packed(stored_rows: rows.StoreRows, writer: bytes) -> bytes:
-    """Return the content of a node: the writer, the head, and a line of name and row per user.
+    """Return the content of a node for some rows, compressed.
 
     Args:
-        stored_rows: The rows to write.
+        stored_rows: The head and the rows to write.
         writer: Identifier of the service.
     """
     lines = [stored_rows.head()]
@@ -243,10 +246,14 @@ def packed(stored_rows: rows.StoreRows, writer: bytes) -> bytes:
 
 
 def unpacked(data: bytes) -> Memory | None:
-    """Return the memory in a node, as written by this or the former release.
+    """Decode the memory in a node, as written by this or the former release.
 
-    The result is None if there is no node or an operator has created it empty, for example to set
-    an ACL.
+    Args:
+        data: Content of the node; empty if there is no node.
+
+    Returns:
+        The memory; None if the content is empty. An operator may have created an empty node, for
+            example to set an ACL.
 
     Raises:
         StoreError: the content is foreign or damaged.
@@ -264,7 +271,7 @@ def unpacked(data: bytes) -> Memory | None:
 
 
 def _decompress(data: bytes) -> bytes:
-    """Decompress a node's content, up to `LARGEST_CONTENT`.
+    """Decompress a node's content, which may have at most `LARGEST_CONTENT` bytes.
 
     Raises:
         StoreDamaged: the content is damaged or too large.
@@ -281,10 +288,10 @@ def _decompress(data: bytes) -> bytes:
 
 
 def _name(data: bytes) -> str:
-    """Decode a user's name.
+    """Decode a user's name from JSON.
 
     Raises:
-        StoreDamaged: the data are no name.
+        StoreDamaged: the data are not a name.
     """
     name = codec.plain(data)
     if not isinstance(name, str) or name != name.encode("utf-8", "replace").decode():
