@@ -1,7 +1,7 @@
 """Longshare's public API for programs: exactly the names in `__all__`.
 
-Each name is imported on first use, so policies and pools do not load NumPy. All members of a public
-class whose names do not begin with an underscore are public, too.
+Each name is imported on first use, so programs that use only policies and pools do not load NumPy.
+Members of a public class are public, too, unless their names begin with an underscore.
 """
 
 from importlib import import_module
@@ -61,7 +61,7 @@ _PLACES: Final = {
     "violation": "allocator.api.optima",
     "write_trace": "allocator.simulation.store:write",
 }
-"""Defining module by public name; after a colon, the name that the module uses."""
+"""Module that defines each public name. A name after a colon is the module's own name for it."""
 
 __all__ = [
     "Account",

@@ -1,4 +1,4 @@
-"""Divisible optimum of a policy, and counterexamples to a policy's properties."""
+"""A policy's optimum with divisible tasks, and counterexamples to a policy's properties."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -17,13 +17,13 @@ def optimum(
     """Return how a policy would share machines if tasks could be divided arbitrarily.
 
     Args:
-        problem: Machines and users, also in the form of a problem's file: `{"machines": [{"name":
+        problem: Machines and users, as an object or as in a problem's file: `{"machines": [{"name":
             "m", "resources": {"cpus": 4}}], "users": [{"name": "a", "demand": {"cpus": 1}}]}`.
         policy: The policy's name.
         parameters: The policy's parameters.
 
     Returns:
-        Tasks and shares by user; exact and proved fractions if `exact` is set.
+        Tasks and shares by user. If the result's `exact` is true, they are exact, proved fractions.
 
     Raises:
         ValueError: the problem or the policy cannot be used.
@@ -37,14 +37,17 @@ def optimum(
 def violation(
     policy: str, wanted: str, *, trials: int = 1000, seed: int = 1, **parameters: object
 ) -> Violation | None:
-    """Search for a case in which a policy lacks a property, and return the smallest such case.
+    """Search for a case in which a policy violates a property, and reduce it to a small case.
 
     Args:
         policy: The policy's name.
-        wanted: The property, such as `"sharing-incentive"`.
+        wanted: Name of the property, such as `"sharing-incentive"`.
         trials: Number of random cases, from small to large.
         seed: Seed of the random cases.
         parameters: The policy's parameters.
+
+    Returns:
+        The smallest case found; None if no case violates the property.
 
     Raises:
         ValueError: there is no such policy, parameter or property.

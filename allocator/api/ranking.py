@@ -1,4 +1,4 @@
-"""Policies by name, and registration of own policies."""
+"""Policies by name, and registration of your own policies."""
 
 import inspect
 from pathlib import Path
@@ -12,7 +12,7 @@ P = TypeVar("P", bound=type[Policy])
 
 
 def policies() -> list[str]:
-    """Return the names of all known policies."""
+    """Return the names of all policies that `policy` can create."""
     return names()
 
 
@@ -32,9 +32,12 @@ def policy(name: str, **parameters: object) -> Policy:
 
 
 def read_policies(file: Path | str) -> list[str]:
-    """Load the policies that a Python file defines, and return their names.
+    """Run a Python file that defines policies, register the policies, and return their names.
 
     The file runs with all rights of this program.
+
+    Args:
+        file: Path of the file.
 
     Raises:
         ValueError: the file cannot be read or run, or defines no usable policy. The message names
@@ -44,9 +47,12 @@ def read_policies(file: Path | str) -> list[str]:
 
 
 def register_policy(kind: P) -> P:
-    """Register a policy class of this program under its name; also usable as a decorator.
+    """Register a policy class of your program under its name, and return it; usable as a decorator.
 
     A policy that was registered before under the same name is replaced.
+
+    Args:
+        kind: The policy class.
 
     Raises:
         ValueError: the class cannot be used; the message says how to correct it.

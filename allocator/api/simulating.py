@@ -1,4 +1,4 @@
-"""Traces made of tasks, and simulations of a policy on a trace with results as tables."""
+"""Traces made from lists of tasks, and simulations of a policy on a trace."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -21,28 +21,29 @@ _WORTH_COMPILING = 20_000
 
 
 class Task(NamedTuple):
-    """A task that a user submits."""
+    """A task that a user submits to a simulated cluster."""
 
     user: str
     submitted: float
-    """Seconds from the trace's origin."""
+    """Time of submission, in seconds from the trace's origin."""
     runtime: float
-    """Seconds."""
+    """Duration of the task once it runs, in seconds."""
     demand: Mapping[str, float]
-    """Amounts by resource."""
+    """Amounts that the task needs while it runs, by resource."""
     job: int | None = None
-    """Number of the task's job; None: the task is a job of its own."""
+    """Number of the job to which the task belongs; None: the task is a job of its own."""
     machines: Collection[str] | None = None
     """Names of the machine classes that may run the task; None: all classes."""
 
 
 def make_trace(tasks: Iterable[Task], machines: Sequence[MachineClass] = ()) -> Trace:
-    """Make a trace of tasks, in any order.
+    """Make a trace from tasks, for `simulate`.
 
     Args:
-        tasks: The tasks.
-        machines: Classes of machines; if empty, the trace is of one pool, whose capacity is given
-            to each simulation. Capacities are in the order in which tasks first name resources.
+        tasks: The tasks, in any order.
+        machines: Classes of machines, whose capacities list resources in the order in which the
+            tasks, by submission, first name them. Empty: each simulation is given the capacity of
+            one pool instead.
 
     Raises:
         ValueError: a task is invalid; the message names the task and the error.
@@ -96,18 +97,17 @@ def _microseconds(seconds: Sequence[float]) -> NDArray[np.int64]:
 
 @dataclass(frozen=True)
 class Simulation:
-    """Result of simulating a policy on a trace."""
+    """Result of simulating a policy on a trace, as NumPy arrays, key figures and Arrow tables."""
 
     setting: Setting
     outcome: Outcome
-    """Start time and machine of each task, as NumPy arrays with one entry per task of the trace."""
+    """Start time and machine of each task, in the order of the trace's tasks."""
     series: Series | None = None
-    """Shares and commitments of users over time, as NumPy arrays; None if they were not recorded.
-    """
+    """Shares and commitments of users over time; None unless simulated with `over_time=True`."""
 
     @cached_property
     def users(self) -> UserSummary:
-        """Results of each user, as NumPy arrays with one entry per user of the trace."""
+        """Results of each user, as arrays in the order of the trace's users."""
         return users_of(self.outcome)
 
     @cached_property
@@ -116,11 +116,11 @@ class Simulation:
         return summary(self.outcome, self.users, self.setting)
 
     def tasks_table(self) -> Any:  # noqa: ANN401 - pyarrow has no types
-        """Return an Arrow table with one row per task: submission, start, end and machine."""
+        """Return an Arrow table with a row per task: submission, start, end and machine."""
         return results.tasks_table(self.outcome)
 
     def series_table(self) -> Any:  # noqa: ANN401 - pyarrow has no types
-        """Return an Arrow table with one row per instant and user: holdings, commitments and tasks.
+        """Return an Arrow table with a row per instant and user: holdings, commitments and tasks.
 
         Raises:
             ValueError: the simulation ran without `over_time=True`.
@@ -130,7 +130,7 @@ class Simulation:
         return results.series_table(self.outcome, self.series)
 
     def users_table(self) -> Any:  # noqa: ANN401 - pyarrow has no types
-        """Return an Arrow table, one row per user: tasks, completion, waits, slowdown and usage."""
+        """Return an Arrow table with a row per user: tasks, completion, waits, slowdown, usage."""
         return results.users_table(self.outcome, self.users)
 
 
@@ -148,23 +148,25 @@ def simulate(  # noqa: PLR0913 - keyword settings of a simulation
     over_time: bool = False,
     simulator: Literal["fast", "reference"] | None = None,
 ) -> Simulation:
-    """Simulate a policy on a trace; docs/simulation.md has the rules.
+    """Simulate a policy on a trace; docs/simulation.md describes the rules.
+
+    Without `load` and `capacity`, the simulation uses the trace's machines.
 
     Args:
         trace: The submitted tasks.
         policy: The policy's name.
         parameters: The policy's parameters, such as `{"half_life": "1h"}`.
-        load: Simulate one pool, with this fraction of the trace's mean usage as its capacity.
-        capacity: Simulate one pool with these amounts; without `load` and `capacity`, the trace's
-            machines.
-        blocking: Reaction if the next user's task does not fit. `"head-of-line"`: nothing
+        load: Simulate one pool whose capacity is the trace's mean usage times this fraction.
+        capacity: Simulate one pool with these amounts by resource.
+        blocking: What happens if the next user's task does not fit. `"head-of-line"`: nothing
             starts; `"skip"`: the following user is tried; `"hold"`: the following user is tried
             while a machine is held for the task; `"hold-all"`: a machine is held for each such
             user.
-        users: Users that take part: all users from the start, or each user from its first task on.
-        per: Unit that the policy treats as a user: a user, or a job.
-        weights: Weights of users, by name; other users have the weights of the trace.
-        over_time: Record users' shares and commitments over time.
+        users: Which users share the cluster: `"known"`: all users from the start; `"appearing"`:
+            each user from its first task on.
+        per: What the policy treats as a user: each user of the trace, or each job.
+        weights: Weights by user; users without an entry have the trace's weights.
+        over_time: Whether to record users' shares and commitments over time.
         simulator: `"fast"` is compiled on first use, which takes some 20 s; `"reference"` is plain
             Python; None: the faster choice for this trace.
 

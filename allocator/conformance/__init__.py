@@ -1,7 +1,9 @@
-"""Test suite for policies, to be called by a policy's author from pytest.
+"""Test suite for policies, for use in tests of a policy's author.
 
-def test_my_policy_is_sound() -> None:
-    check_policy(MyPolicy(power=3))
+With pytest::
+
+    def test_my_policy_is_sound() -> None:
+        check_policy(MyPolicy(power=3))
 """
 
 from collections.abc import Callable
@@ -29,21 +31,24 @@ _CLAIMS: Final[dict[str, Callable[[Policy, Random], str | None]]] = {
 
 @dataclass(frozen=True, slots=True)
 class Complaint:
-    """A requirement of Longshare on policies, and a case in which a policy violates it."""
+    """A requirement of Longshare that a policy violates, and a case in which it does."""
 
     claim: str
-    """The requirement."""
+    """The violated requirement, as a sentence."""
     case: str
-    """Description of the case."""
+    """Description of the cluster and users in which the policy violates the requirement."""
 
 
 def complaints(policy: Policy, *, trials: int = 50, seed: int = 1) -> list[Complaint]:
-    """Test a policy against all requirements, and return the violated requirements.
+    """Test a policy against all of Longshare's requirements with random clusters.
 
     Args:
-        policy: A policy of Longshare, a policy read from a file, or an instance of an own class.
-        trials: Random users and clusters for each requirement; 50 take about a second.
-        seed: Seed of the random cases.
+        policy: A policy of Longshare, a policy read from a file, or an instance of your own class.
+        trials: Number of random clusters for each requirement; 50 take about a second.
+        seed: Seed of the random clusters.
+
+    Returns:
+        The violated requirements, each with a case; empty if the policy passes.
 
     Raises:
         ValueError: the policy cannot calculate priorities; the message says how to correct it.
@@ -67,12 +72,12 @@ def complaints(policy: Policy, *, trials: int = 50, seed: int = 1) -> list[Compl
 
 
 def check_policy(policy: Policy, *, trials: int = 50, seed: int = 1) -> None:
-    """Fail if a policy violates a requirement of Longshare.
+    """Raise an error if a policy violates one of Longshare's requirements; for use in a test.
 
     Args:
-        policy: A policy of Longshare, a policy read from a file, or an instance of an own class.
-        trials: Random users and clusters for each requirement; 50 take about a second.
-        seed: Seed of the random cases.
+        policy: A policy of Longshare, a policy read from a file, or an instance of your own class.
+        trials: Number of random clusters for each requirement; 50 take about a second.
+        seed: Seed of the random clusters.
 
     Raises:
         AssertionError: a requirement is violated; the message names the requirement and the case.

@@ -1,4 +1,8 @@
-"""Requirements on policies: each function returns a description of a violation, or None."""
+"""Checks of the requirements on policies, each on one random cluster.
+
+Each check draws its cluster and users from `random`. It returns a description of a violation, or
+None if the policy passes.
+"""
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -14,11 +18,15 @@ from allocator.fairness.pool import Pool
 from allocator.fairness.quantities import Quantities
 
 _LATER = (0.0, 1e-3, 1.0, 60.0, 3600.0, 3e5)
-"""Durations in seconds."""
+"""Durations by which the checks advance a pool's time, in seconds."""
 
 
 def says_numbers(policy: Policy, random: Random) -> str | None:
-    """Check that all priorities are numbers; any other value counts as a fault."""
+    """Check that all priorities are numbers, now and later.
+
+    Any other value counts as a fault of the policy. The result describes a violation; None if there
+    is none.
+    """
     world = draw(random)
     pool = world.pool(policy)
     for instant in _LATER:
@@ -29,7 +37,10 @@ def says_numbers(policy: Policy, random: Random) -> str | None:
 
 
 def leaves_accounts(policy: Policy, random: Random) -> str | None:
-    """Check that the policy's methods do not change the account."""
+    """Check that the policy's methods do not change the account that they read.
+
+    The result describes a violation; None if there is none.
+    """
     world = draw(random)
     for account in _accounts(
         world.pool(create("tsf", {}))
@@ -45,7 +56,10 @@ def leaves_accounts(policy: Policy, random: Random) -> str | None:
 
 
 def says_the_same(policy: Policy, random: Random) -> str | None:
-    """Check that repeated calls give equal results, and that a repeated pool has the same order."""
+    """Check that equal calls give equal results, and equal pools have equal orders.
+
+    The result describes a violation; None if there is none.
+    """
     world = draw(random)
     pool = world.pool(policy)
     for account in _accounts(pool):
@@ -59,7 +73,11 @@ def says_the_same(policy: Policy, random: Random) -> str | None:
 
 
 def goes_by_holdings(policy: Policy, random: Random) -> str | None:
-    """Check that a priority does not depend on attributes that a policy must not use."""
+    """Check that priorities ignore the attributes of an account that a policy must not use.
+
+    Such attributes are, for example, whether a user is active and how often it was served. The
+    result describes a violation; None if there is none.
+    """
     world = draw(random)
     ignored: dict[str, Any] = {"count": random.randint(1, 99)}
     if not policy.queues:
@@ -83,7 +101,10 @@ def goes_by_holdings(policy: Policy, random: Random) -> str | None:
 
 
 def more_is_not_sooner(policy: Policy, random: Random) -> str | None:
-    """Check that a user with a larger allocation is not served sooner."""
+    """Check that a user is not served sooner if it holds more.
+
+    The result describes a violation; None if there is none.
+    """
     world = draw(random)
     pool = world.pool(policy)
     for number, user in enumerate(world.users):
@@ -106,7 +127,10 @@ def more_is_not_sooner(policy: Policy, random: Random) -> str | None:
 
 
 def weight_is_not_later(policy: Policy, random: Random) -> str | None:
-    """Check that a user with twice the weight is not served later."""
+    """Check that a user is not served later if its weight is doubled.
+
+    The result describes a violation; None if there is none.
+    """
     world = draw(random)
     number = random.randrange(len(world.users))
     user = world.users[number]
@@ -122,7 +146,11 @@ def weight_is_not_later(policy: Policy, random: Random) -> str | None:
 
 
 def orders(policy: Policy, random: Random) -> str | None:
-    """Check the order against the priorities, while users allocate and release resources."""
+    """Check that users are ordered by priority, while allocations change and time passes.
+
+    Policies with drifting priorities are also ranked by a plain scan, which must give the same
+    order as the Live Tree. The result describes a violation; None if there is none.
+    """
     world = draw(random)
     pools = [world.pool(variant) for variant in _ways_to_rank(policy)]
     now = 0.0
@@ -174,7 +202,7 @@ def _accounts(pool: Pool[int]) -> Iterator[Account]:
 
 
 def _questions(policy: Policy) -> Iterator[Callable[[Account], object]]:
-    """Yield the methods of a policy that take an account."""
+    """Yield the policy's methods that compute something from a user's account."""
     yield policy.measure
     yield policy.rate_of_use
     if isinstance(policy, KeyPolicy):

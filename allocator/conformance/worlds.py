@@ -1,4 +1,4 @@
-"""Random users of random clusters, extreme values included, to test policies."""
+"""Random clusters with random users, extreme values included, on which policies are tested."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -17,7 +17,10 @@ _SIZES = (1, 1, 10, 10, 10**6)
 
 @dataclass(frozen=True, slots=True)
 class Holder:
-    """A user."""
+    """A user of a random cluster: weight, allocation, demand of one task, initial commitment.
+
+    A demand of None is unknown. The commitment is a fraction of the cluster.
+    """
 
     weight: float
     holds: Quantities
@@ -27,18 +30,18 @@ class Holder:
 
 @dataclass(frozen=True, slots=True)
 class World:
-    """A cluster and its users, whose names are their numbers."""
+    """A random cluster: its machines and its users. A user's name is its index in `users`."""
 
     machines: Sequence[Quantities]
     users: Sequence[Holder]
 
     @property
     def capacity(self) -> Quantities:
-        """Resources of all machines together."""
+        """Total resources of all machines."""
         return sum(self.machines, start=Quantities())
 
     def pool(self, policy: Policy) -> Pool[int]:
-        """Return a pool of the users under a policy; all users are active."""
+        """Return a new pool of the users, ranked by a policy; all users want offers."""
         machines: Machines[int] = Machines()
         for number, machine in enumerate(self.machines):
             machines.put(str(number), machine)
@@ -51,7 +54,7 @@ class World:
         return pool
 
     def told(self) -> str:
-        """Return a description of the cluster and its users."""
+        """Return a description of the cluster and its users, for the report of a violation."""
         users = "; ".join(
             f"user {number} holds {user.holds or 'nothing'}, weighs {user.weight:g}, "
             f"needs {'nobody knows what' if user.demand is None else user.demand}, "
@@ -62,7 +65,10 @@ class World:
 
 
 def draw(random: Random) -> World:
-    """Draw a random world; some have a single user, no resources, or more held than there is."""
+    """Draw a random cluster with random users.
+
+    Some clusters have a single user, or no resources, or users that hold more than the capacity.
+    """
     size = random.choice(_SIZES)
     names = _RESOURCES[: random.randint(1, 3)]
     machines = [_amounts(random, names, 100 * size) for _ in range(random.randint(0, 3))]

@@ -1,6 +1,7 @@
-"""Shares and commitments of users over time, for the charts of the status page.
+"""Shares and commitments of users over time, as data for the charts of the status page.
 
-Hours before this service began come from the accounting database, later instants from memory.
+Values from before this service began come from the accounting database by hour, later ones from
+samples in memory.
 """
 
 import asyncio
@@ -20,21 +21,21 @@ if TYPE_CHECKING:
     from allocator.service.accounting.queries import Hour
 
 MOST_ASKED = 100
-"""Users in one answer."""
+"""Maximum number of users in one answer."""
 LONGEST = 31 * 86400.0
-"""Seconds that one answer covers, up to now."""
+"""Longest time that one answer covers, in seconds before now."""
 MOST_POINTS = 300
-"""Samples from memory in one answer; a chart has about as many pixels."""
+"""Maximum number of samples from memory in one answer. A chart has about as many pixels."""
 _HOUR = 3600.0
 
 
 class Chronicle(Protocol):
-    """Source of hourly shares and commitments from before this service began."""
+    """Source of hourly shares and commitments of users, also from before this service began."""
 
     async def hours(
         self, users: Collection[str], since: float, until: float
     ) -> "Sequence[Hour] | None":
-        """Return the usage of users in all hours that begin within an interval.
+        """Return shares and commitments of users in all hours that begin within an interval.
 
         Args:
             users: Names of the users.
@@ -42,12 +43,12 @@ class Chronicle(Protocol):
             until: End of the interval, in seconds since the epoch.
 
         Returns:
-            The hours, or None if the source does not answer.
+            The hours; None if the source does not answer.
         """
 
 
 class Accounts(Chronicle):
-    """Chronicle that reads the accounting database.
+    """Reads the hours from the accounting database.
 
     Args:
         accountant: Reader of the database.
@@ -68,7 +69,7 @@ class Accounts(Chronicle):
 
 
 class Curves:
-    """Builder of the charts' data.
+    """Builds the data of the status page's charts from accounted hours and recent samples.
 
     Args:
         engine: Source of the current time.
@@ -83,16 +84,17 @@ class Curves:
         self._history = history
         self._chronicle = chronicle
         self._asking = asyncio.Lock()
-        """Admits one query of the chronicle at a time, so that charts do not delay operators."""
+        """Lock that admits one query of the chronicle at a time, so that charts do not delay
+        operators."""
 
     async def read(self, users: Sequence[str], seconds: float) -> dict[str, Any]:
-        """Return shares and commitments of users at instants that are the same for all users.
+        """Return shares and commitments of users over time, for the page's charts.
 
-        Unknown values are None.
+        All users have values at the same instants (`times`). An unknown value is None.
 
         Args:
             users: Names of the users; only the first `MOST_ASKED` are read.
-            seconds: Seconds before now at which the answer begins, up to `LONGEST`.
+            seconds: Length of the time before now that the answer covers, up to `LONGEST` seconds.
         """
         users = users[:MOST_ASKED]
         until = self._engine.now
@@ -111,7 +113,14 @@ class Curves:
         samples: list[Sample],
         hours: "Sequence[Hour] | None",
     ) -> dict[str, Any]:
-        """Merge hours and samples into one answer, in a thread because merging can take long."""
+        """Merge hours and samples into one answer; called in a thread, because it can take long.
+
+        Args:
+            users: Names of the users.
+            interval: Start and end of the covered time, in seconds since the epoch.
+            samples: Samples from memory within the interval, earliest first.
+            hours: Hours from the chronicle; None if it did not answer.
+        """
         since, until = interval
         instants = _from_hours(hours or (), _beginning(samples)) + _thinned(samples)
         return {
@@ -127,7 +136,10 @@ class Curves:
 
 
 def _beginning(samples: list[Sample]) -> float:
-    """Return the time from which samples are denser than hours, in seconds since the epoch."""
+    """Return the time from which samples replace hours, in seconds since the epoch.
+
+    From then on, samples are less than half an hour apart. The result is infinite without samples.
+    """
     for sample, following in pairwise(samples):
         if following.time - sample.time < _HOUR / 2:
             return sample.time
@@ -135,7 +147,12 @@ def _beginning(samples: list[Sample]) -> float:
 
 
 def _from_hours(hours: "Sequence[Hour]", until: float) -> list[Sample]:
-    """Return one sample for the middle of each hour that is before `until`."""
+    """Return a sample for the middle of each hour, up to a time, with the hour's mean values.
+
+    Args:
+        hours: The hours, in any order.
+        until: Time from which no samples are returned, in seconds since the epoch.
+    """
     middles: dict[float, dict[str, tuple[float, float]]] = {}
     for hour in hours:
         middle = hour.start + hour.seconds / 2

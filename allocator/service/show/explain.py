@@ -1,4 +1,4 @@
-"""Explanation of a user's rank and of its next changes, in numbers and in words."""
+"""Explanation of a user's rank, and of how the rank will change, in numbers and in sentences."""
 
 from collections.abc import Iterator
 
@@ -21,7 +21,9 @@ from allocator.service.show.shares import UserShare, dominant
 def explain(
     engine: Engine, row: UserShare, rows: list[UserShare], cache: ExplanationCache
 ) -> admin.Explanation:
-    """Explain the rank of one user; the caller adds the user's and the cluster's figures.
+    """Explain the rank of one user, and why the user gets no further offers.
+
+    The caller adds the user's and the cluster's figures to the explanation.
 
     Args:
         engine: The engine to read.
@@ -81,12 +83,16 @@ def explain(
 
 
 def users_before(engine: Engine, user: str, passed_over: frozenset[str]) -> dict[str, list[str]]:
-    """Return the users that are served before a user, by its member at each level of the role tree.
+    """Return the users that are served before a user.
+
+    A user below other roles waits for siblings at each level of the role tree. The result therefore
+    has an entry for the user and for each of its parents: the siblings ahead of it, first in order
+    first.
 
     Args:
         engine: The engine to read.
         user: A user that wants offers.
-        passed_over: The users that no agent could serve.
+        passed_over: Users that no agent could serve, which are left out.
     """
     before = dict[str, list[str]]()
     for level in engine.path(user):
@@ -100,19 +106,25 @@ def users_before(engine: Engine, user: str, passed_over: frozenset[str]) -> dict
 def halved_after(standing: Standing[str], tau: float | None) -> float | None:
     """Return the seconds until the dominant commitment has halved, if no allocation changes.
 
-    Each commitment moves towards its over-use (Eq. 12). The result is None if the commitment is
-    zero or never falls to half, or if the policy does not track commitments.
+    Each commitment moves towards the over-use (SDRF paper, Eq. 12). The result is None if the
+    commitment is zero or never falls to half, or if the policy does not track commitments.
+
+    Args:
+        standing: The user's present values.
+        tau: Time constant of the decay, in seconds; None for a policy without commitments.
     """
     commitment = standing.commitment
     return below_after(standing, tau, commitment / 2) if commitment > 0.0 else None
 
 
 def upcoming(engine: Engine, passed_over: frozenset[str]) -> Iterator[admin.Passing]:
-    """Yield the next changes of the order among the users at the top, soonest first.
+    """Yield the next changes in the order of top-level users, soonest first.
+
+    A change is a *passing*: one user overtakes another.
 
     Args:
         engine: The engine to read.
-        passed_over: Users whose changes are skipped, because no agent could serve these users.
+        passed_over: Users whose passings are skipped, because no agent could serve these users.
     """
     for when, passed, passing in engine.pool.crossings():
         if passed_over.isdisjoint((passed, passing)):
@@ -121,7 +133,7 @@ def upcoming(engine: Engine, passed_over: frozenset[str]) -> Iterator[admin.Pass
 
 
 def _priority(policy: Policy, standing: Standing[str]) -> admin.Priority:
-    """Split a priority into its parts: the priority is (held + owed) / weight."""
+    """Split a user's priority into parts: priority = (held share + owed commitment) / weight."""
     parts = admin.Priority(weight=standing.weight)
     if not policy.goes_by_shares:
         parts.held = standing.priority * standing.weight
@@ -150,7 +162,13 @@ def _without_debt(policy: Policy, standing: Standing[str]) -> float:
 
 
 def _passings(engine: Engine, user: str, passed_over: frozenset[str]) -> list[admin.Passing]:
-    """Return when a user or one of its parents passes a sibling or is passed, soonest first."""
+    """Return when a user, or one of its parents, overtakes or is overtaken, soonest first.
+
+    Args:
+        engine: The engine to read.
+        user: The user.
+        passed_over: Users that no agent could serve, whose passings are left out.
+    """
     now = engine.pool.now
     passings = [
         admin.Passing(after=max(when - now, 0.0), passing=passing, passed=passed)

@@ -1,4 +1,4 @@
-"""Reasons why a user's frameworks do not get the free resources, in words and as data."""
+"""Reasons why a user's frameworks do not get the free resources, in sentences and as data."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -11,7 +11,7 @@ from allocator.service.loop.cooperative import Work
 from allocator.service.show.formatting import called, counted, duration
 
 MOST = 8
-"""Frameworks of a user that one explanation covers, each in each of its roles."""
+"""Maximum number of a user's clients (a framework in one role) that one explanation covers."""
 
 _SAID: dict[Reason, str] = {
     "set_aside": "its registration contains data that cannot be accepted",
@@ -46,10 +46,10 @@ _SAID: dict[Reason, str] = {
     "capability RESERVATION_REFINEMENT",
     "constraint": "{n} are forbidden by its constraint",
 }
-"""Sentence for each reason; `{n}` stands for a number of agents."""
+"""Sentence for each reason; `{n}` is replaced by a number of agents, such as "3 agents"."""
 
 PASSED_OVER = "no agent could serve it, so that it is passed over"
-"""Explanation for a user that wants offers while no agent could serve the user."""
+"""Part of a sentence about a user that wants offers, but that no agent could serve."""
 
 BRIEFLY: dict[str, str] = {
     "no_master": "no master",
@@ -80,27 +80,27 @@ BRIEFLY: dict[str, str] = {
     "reservation_refinement": "lacks RESERVATION_REFINEMENT",
     "constraint": "forbidden by its constraint",
 }
-"""Each reason in a few words."""
+"""Each reason in a few words, for tables."""
 
 
 @dataclass(frozen=True, slots=True)
 class ExplanationCache:
-    """Reasons why a user gets no further offers."""
+    """Reasons why one user gets no further offers, collected before the explanation is written."""
 
     found: Sequence[Why] = ()
-    """Reasons of the user's first `MOST` frameworks at present."""
+    """Present reasons of the user's first `MOST` clients."""
     waited: Mapping[str, float] = field(default_factory=dict)
     """Seconds that the user has waited since the service began, by reason."""
     alone: float | None = None
     """Seconds since a leading master was last connected; None while a master is connected."""
     passed_over: frozenset[str] = frozenset()
-    """The users, at all levels, that want offers while no agent could serve them."""
+    """Users at all levels of the role tree that want offers, but that no agent could serve."""
 
 
 def look_into(engine: Engine, user: str) -> Work[list[Why]]:
-    """Return the reasons why a user's first frameworks get nothing more of the free resources.
+    """Return why a user's clients get nothing more of the free resources, one result per client.
 
-    O(agents), and for each framework O(different agents).
+    Only the first `MOST` clients are examined. O(agents), and for each client O(different agents).
     """
     survey = yield from engine.survey()
     reasons = []
@@ -112,7 +112,13 @@ def look_into(engine: Engine, user: str) -> Work[list[Why]]:
 
 
 def add_reasons(explanation: admin.Explanation, engine: Engine, reasons: Sequence[Why]) -> None:
-    """Add to an explanation the reasons why frameworks get nothing more of the free resources."""
+    """Add to an explanation why the user's frameworks get nothing more of the free resources.
+
+    Args:
+        explanation: The explanation to complete.
+        engine: The engine, for names and the time.
+        reasons: The reasons, one per client, as returned by `look_into`.
+    """
     for why in reasons:
         reason = explanation.reasons.add(
             framework=why.client.framework,
@@ -134,7 +140,10 @@ def add_reasons(explanation: admin.Explanation, engine: Engine, reasons: Sequenc
 
 
 def words_of_gaps(engine: Engine) -> str:
-    """Return a sentence about a task that no gap can hold, under the present settings."""
+    """Return a sentence about a task that is larger than the free resources of each agent.
+
+    The sentence names settings that would help the task, or that already do.
+    """
     settings = engine.settings
     if settings.hold_for != "off":
         return (
@@ -156,7 +165,12 @@ def words_of_gaps(engine: Engine) -> str:
 
 
 def add_waited(explanation: admin.Explanation, waited: Mapping[str, float]) -> None:
-    """Add to an explanation the user's waiting times, by reason."""
+    """Add to an explanation how long each reason has kept the user waiting.
+
+    Args:
+        explanation: The explanation to complete.
+        waited: Seconds by reason, since the service began.
+    """
     explanation.waited.update(waited)
     longest = sorted(waited.items(), key=lambda wait: -wait[1])
     parts = [f"{BRIEFLY[reason]} {duration(wait)}" for reason, wait in longest if wait]
@@ -167,11 +181,13 @@ def add_waited(explanation: admin.Explanation, waited: Mapping[str, float]) -> N
 
 
 def in_words(why: Why, now: float) -> str:
-    """Return a sentence with all reasons why a client gets nothing more, closest to an offer first.
+    """Return a sentence with all reasons why a client gets nothing more.
+
+    The reason that is closest to an offer comes first.
 
     Args:
         why: The reasons.
-        now: Present time, on the clock of `why.until`.
+        now: Present time of the master's clock, in seconds.
     """
     parts = [
         _SAID[reason].format(n=counted(why.agents[reason], "agent"))
@@ -200,7 +216,12 @@ def _role(role: str) -> str:
 
 
 def _ahead(explanation: admin.Explanation, why: Why) -> str:
-    """Name the user that is served before, and say until when."""
+    """Return a clause that names the user served before, and until when; empty if nobody is known.
+
+    Args:
+        explanation: The explanation, with neighbours and passings.
+        why: The reasons of a client; only a client that waits for its turn gets a clause.
+    """
     if why.reason not in {"turn", "nothing_free"}:
         return ""
     ahead = explanation.above[0].ahead.user if explanation.above else explanation.ahead.user

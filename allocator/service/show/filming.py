@@ -1,4 +1,4 @@
-"""Film of an event log, made while the log is replayed."""
+"""Recorded animation (*film*) of a cluster, made from an event log while the log is replayed."""
 
 import math
 from collections.abc import Iterator
@@ -20,17 +20,24 @@ from allocator.service.show.formatting import called
 from allocator.service.show.shares import UserShare, user_shares
 
 MOST_CLIENTS = 100
-"""Frameworks, each in each of its roles, whose waiting reasons are determined for each frame."""
+"""Maximum number of clients (a framework in one role) per frame whose waiting reasons are
+determined."""
 _NANOSECONDS = 1_000_000_000
 _STATES = {"offered": "", "full": ""}
-"""Captions of agents that are offered or full; other states are their own captions."""
+"""Captions for states of agents that need none; any other state is its own caption."""
 
 
 def span(path: Path) -> tuple[float, int]:
-    """Return the seconds that a log covers, and roughly its number of agents and frameworks.
+    """Return how long and how large an event log is, to choose the film's intervals.
+
+    Args:
+        path: Path of the log.
+
+    Returns:
+        Seconds from the first event to the last, and roughly the number of agents and frameworks.
 
     Raises:
-        EventLogError: the file is no event log, or an entry is damaged.
+        EventLogError: the file is not an event log, or an entry is damaged.
         OSError: the file cannot be read.
     """
     first: int | None = None
@@ -55,13 +62,13 @@ def span(path: Path) -> tuple[float, int]:
 
 
 class Filming:
-    """Takes pictures of an engine during a replay, at regular intervals.
+    """Records frames of a film (animation of a cluster) at regular intervals of a replay.
 
-    A picture costs O(users · resources + agents · holders), and O(different agents) for each of
-    `MOST_CLIENTS` frameworks.
+    A frame costs O(users · resources + agents · holders), and O(different agents) for each of
+    `MOST_CLIENTS` clients.
 
     Args:
-        every: Seconds from one picture to the next.
+        every: Seconds of the master's clock between two frames.
     """
 
     def __init__(self, every: float) -> None:
@@ -70,7 +77,12 @@ class Filming:
         self._begun = False
 
     def look(self, engine: Engine, entry: log.LogEntry) -> None:
-        """Take a picture if one is due, after the engine has applied a log entry."""
+        """Record a frame if one is due, and mark snapshots and operator commands.
+
+        Args:
+            engine: The engine, after it has applied the entry.
+            entry: The log entry.
+        """
         self._engine = engine
         now = engine.now
         if entry.HasField("restore") and not entry.restore.outcome.refusal:
@@ -83,11 +95,11 @@ class Filming:
             self._take(engine)
 
     def page(self, source: str, *notes: str) -> bytes | None:
-        """Return the film as an HTML page; None if there was no entry to film.
+        """Return the film as an HTML page that plays it; None if no entry was seen.
 
         Args:
-            source: Name of the event log.
-            notes: Sentences that a viewer must know.
+            source: Name of the event log, shown on the page.
+            notes: Sentences shown to the viewer.
         """
         engine = self._engine
         if engine is None:
@@ -136,7 +148,7 @@ def _user(row: UserShare, turn: int, waiting: str) -> UserNow:
 
 
 def _waits(engine: Engine) -> dict[str, str]:
-    """Return for each user the reason of its framework that is closest to an offer."""
+    """Return for each user, in few words, the reason of its client that is closest to an offer."""
     clients = engine.clients()
     if len(clients) > MOST_CLIENTS:
         first = frozenset(islice(engine.pool, MOST_USERS))

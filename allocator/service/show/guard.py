@@ -8,22 +8,23 @@ from typing import Any
 from aiohttp import web
 
 MOST = 128
-"""Connections at a time. A further connection closes the longest waiting connection."""
+"""Maximum number of open connections. A further connection closes the one that has waited longest.
+"""
 PATIENCE = 15.0
-"""Seconds after which a connection without an answer is closed."""
+"""Seconds after which a connection is closed if nothing has been answered on it."""
 
 
 class Guard:
-    """Protocol factory that limits the number and the idle time of connections.
+    """Factory of connection protocols, which limits the number and the idle time of connections.
 
     Args:
-        server: Returns the factory of the protocol that serves one connection.
+        server: Returns the factory that makes the protocol of one connection.
     """
 
     def __init__(self, server: Callable[[], Callable[[], Any] | None]) -> None:
         self._server = server
         self._open: OrderedDict[asyncio.Transport, asyncio.TimerHandle] = OrderedDict()
-        """Open connections with their timeouts, the longest unanswered first."""
+        """Open connections with their timers, the longest without an answer first."""
 
     def __call__(self) -> asyncio.Protocol:
         """Return the protocol of a new connection."""
@@ -32,14 +33,14 @@ class Guard:
         return _Guarded(self, make())
 
     async def answered(self, request: web.Request, _: web.StreamResponse) -> None:
-        """Restart the timeout of a connection whose request has been answered."""
+        """Restart the timer of a connection on which a request is answered; called by aiohttp."""
         transport = request.transport
         if isinstance(transport, asyncio.Transport) and transport in self._open:
             self._open.pop(transport).cancel()
             self._keep(transport)
 
     def admit(self, transport: asyncio.Transport) -> None:
-        """Add a connection, and close the longest unanswered connection at the limit."""
+        """Add a new connection; at the limit, close the connection that has waited longest."""
         if len(self._open) >= MOST:
             oldest, timer = self._open.popitem(last=False)
             timer.cancel()
@@ -47,7 +48,7 @@ class Guard:
         self._keep(transport)
 
     def forget(self, transport: asyncio.Transport) -> None:
-        """Remove a closed connection."""
+        """Remove a connection that has been closed."""
         timer = self._open.pop(transport, None)
         if timer is not None:
             timer.cancel()
@@ -58,7 +59,7 @@ class Guard:
 
 
 class _Guarded(asyncio.Protocol):
-    """Protocol that forwards all events and reports opening and closing to the guard."""
+    """Wraps a connection's protocol, and tells the guard when the connection opens and closes."""
 
     def __init__(self, guard: Guard, inner: Any) -> None:  # noqa: ANN401 - aiohttp's own
         self._guard = guard

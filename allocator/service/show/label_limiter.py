@@ -1,21 +1,21 @@
-"""Limit on label values: Prometheus keeps a time series for each label value it has ever seen."""
+"""Limit on the number of label values, because each value costs Prometheus a time series."""
 
 import time
 from collections.abc import Callable, Iterable
 
 AN_HOUR = 3600.0
-"""Seconds."""
+"""Number of seconds in an hour."""
 
 
 class LabelLimiter:
-    """Selects at most `limit` names at a time, of which at most `limit` are new in an hour.
+    """Selects which names get metrics: at most `limit` at a time, and `limit` new names per hour.
 
-    The first hour begins with the full allowance. Clients that register under ever new names
+    The first hour begins with the full allowance. Clients that keep registering under new names
     therefore stop getting metrics. A name that was selected within the last hour is not new.
 
     Args:
-        limit: Names at a time, and new names in an hour.
-        clock: Returns seconds.
+        limit: Maximum number of names at a time, and of new names per hour.
+        clock: Returns seconds from any origin; never goes back.
     """
 
     def __init__(self, limit: int, clock: Callable[[], float] = time.monotonic) -> None:
@@ -26,7 +26,7 @@ class LabelLimiter:
         self._selected: dict[str, float] = {}
 
     def among(self, names: Iterable[str]) -> list[str]:
-        """Return the names that get metrics now.
+        """Return the names that get metrics now, in the given order.
 
         Args:
             names: Candidates, the most important first.

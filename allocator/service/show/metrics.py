@@ -1,4 +1,4 @@
-"""Metrics for Prometheus, read from the engine at each scrape, so they always match its state."""
+"""Metrics for Prometheus, read from the engine at each scrape, so that they match its state."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -37,14 +37,14 @@ def registry(
     event_log: EventLog | None = None,
     stored: StoreStatistics | None = None,
 ) -> CollectorRegistry:
-    """Return a registry of all metrics that have no user label.
+    """Return a registry of the metrics that are not about single users.
 
     Args:
         engine: The engine to read.
-        statistics: Figures of the session; the time of each message is reported through `observe`.
-        recorder: The recorder; None: the service has no recorder, and no metrics of one.
-        event_log: The event log; None: the service has no event log.
-        stored: Figures of the store; None: the service has no store.
+        statistics: Statistics of the masters' sessions; the function sets their `observe` callback.
+        recorder: The recorder; None for a service without a recorder.
+        event_log: The event log; None for a service without an event log.
+        stored: Statistics of the store; None for a service without a store.
     """
     metrics = CollectorRegistry()
     durations = Histogram(
@@ -231,13 +231,13 @@ class _EngineCollector(Collector):
 
 
 class LoopCollector(Collector):
-    """Latency of the event loop."""
+    """Metrics of the event loop's latency."""
 
     def __init__(self, latency: LoopLatency) -> None:
         self._latency = latency
 
     def collect(self) -> Iterator[Metric]:
-        """Yield the current figures."""
+        """Yield the present values of the metrics."""
         yield GaugeMetricFamily(
             "longshare_loop_longest_pause_seconds",
             "Longest time that the event loop worked without a pause, in the last minute or two.",
@@ -251,13 +251,13 @@ class LoopCollector(Collector):
 
 
 class RefusalCollector(Collector):
-    """Number of calls and streams whose peer lacked a right."""
+    """Metric of gRPC calls and streams that were refused because the peer lacked a right."""
 
     def __init__(self, rights: Rights) -> None:
         self._rights = rights
 
     def collect(self) -> Iterator[Metric]:
-        """Yield the current figures."""
+        """Yield the present values of the metric."""
         refused = CounterMetricFamily(
             "longshare_refused_calls",
             "Calls and streams whose peer lacked the right, by that right.",
@@ -269,13 +269,13 @@ class RefusalCollector(Collector):
 
 
 class AccountingCollector(Collector):
-    """Figures of accounting."""
+    """Metrics of writing to the accounting database."""
 
     def __init__(self, statistics: AccountingStatistics) -> None:
         self._statistics = statistics
 
     def collect(self) -> Iterator[Metric]:
-        """Yield the current figures."""
+        """Yield the present values of the metrics."""
         statistics = self._statistics
         yield GaugeMetricFamily(
             "longshare_accounting_degraded",

@@ -11,46 +11,49 @@ from allocator.fairness.standing import PoolSnapshot
 from allocator.service.loop.cooperative import Backlog, Work
 
 MOST_SAMPLES = 360
-"""Samples of the last hour, and as many of the whole past.
+"""Maximum number of dense samples of the last hour, and of sparse samples of the whole past.
 
-A longer past is thinned: every other sample is dropped.
+If the whole past has more samples, every other sample is dropped.
 """
 EVERY = 10.0
 """Seconds of the master's clock between two samples of the last hour."""
 MOST_USERS = 200
-"""Users in one sample: the users with the largest shares and commitments."""
+"""Maximum number of users in one sample: the users with the largest shares and commitments."""
 _NOTHING = 1e-6
 """Fraction of the cluster below which a share or commitment is not recorded."""
 MOST_OFFERS = 50
-"""Offers in the history; older offers are dropped."""
+"""Maximum number of offers in the history; older offers are dropped."""
 QUEUE = 5
-"""Users at the head of the order that are recorded with an offer."""
+"""Number of users at the head of the order that are recorded with an offer."""
 _OFFERS_OF_A_RUN = 10
 _EVERY = 1.0
-"""Seconds of the master's clock between two recorded allocation cycles that made offers."""
+"""Seconds of the master's clock from a recorded allocation cycle with offers to the next recorded
+cycle."""
 _EVERY_IN_VAIN = 0.1
-"""Seconds of the master's clock from a recorded cycle without offers to the next recorded cycle."""
+"""Seconds of the master's clock from a recorded allocation cycle without offers to the next
+recorded cycle."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """Shares and commitments of users at an instant."""
+    """Shares and commitments of users at one instant."""
 
     time: float
     """Time on the master's clock, in seconds since the epoch."""
     users: dict[str, tuple[float, float]]
-    """Dominant share and commitment by user, for the users with the largest shares and commitments.
+    """Dominant share and dominant commitment by user, as fractions of the cluster.
+
+    Only the users with the largest values are contained.
     """
     whole: bool
-    """Whether the shares and commitments of all absent users were 0."""
+    """Whether all users that are not in `users` had neither a share nor a commitment."""
 
 
 class StandingHistory:
-    """Samples of all users: dense for the last hour, ever sparser before.
+    """Samples of users' shares and commitments: dense for the last hour, ever sparser before.
 
-    Taking a sample costs O(users · resources), once in ten seconds of the master's clock. The
-    samples
-    always reach back to the first event.
+    The samples always reach back to the first event. Taking a sample costs O(users · resources),
+    once in ten seconds of the master's clock.
     """
 
     def __init__(self) -> None:
@@ -59,7 +62,7 @@ class StandingHistory:
         self._kept: list[Sample] = []
         self._recent: deque[Sample] = deque(maxlen=MOST_SAMPLES)
         self.backlog = Backlog()
-        """The latest sample while its calculation is incomplete."""
+        """The latest sample, while it is being computed in steps."""
 
     @property
     def samples(self) -> list[Sample]:
@@ -69,10 +72,12 @@ class StandingHistory:
         return [*(sample for sample in self._kept if sample.time < since), *self._recent]
 
     def sample_until(self, engine: Engine, instant: float) -> None:
-        """Take a sample if one is due, just before a change. Without a cluster no sample is taken.
+        """Take a sample if one is due; called just before each change of the engine.
+
+        Without agents no sample is taken.
 
         Args:
-            engine: The engine to read.
+            engine: The engine, before the change.
             instant: Time of the change, in seconds since the epoch.
         """
         behind = instant < self._next - 2 * EVERY
@@ -109,7 +114,7 @@ class StandingHistory:
 
 @dataclass(frozen=True, slots=True)
 class OfferRecord:
-    """One offer, and the reason why it went to its user."""
+    """One offer, with a sentence that explains why its user got it."""
 
     time: float
     """Time on the master's clock, in seconds since the epoch."""
@@ -122,7 +127,10 @@ class OfferRecord:
 
 
 class OfferTrail:
-    """The latest offers. At most one allocation cycle a second is recorded, to bound the cost."""
+    """Records the latest offers with their reasons.
+
+    To bound the cost, at most one allocation cycle with offers per second is recorded.
+    """
 
     def __init__(self) -> None:
         self.offers: deque[OfferRecord] = deque(maxlen=MOST_OFFERS)
@@ -130,7 +138,7 @@ class OfferTrail:
         self._queue: list[tuple[str, float]] | None = None
 
     def before_run(self, engine: Engine) -> None:
-        """Record the users at the head of the order before an allocation cycle. O(1)."""
+        """Record which users are first in order, before an allocation cycle. O(1)."""
         self._queue = None
         if self._next - 2 * _EVERY < engine.now < self._next:
             return
@@ -139,7 +147,7 @@ class OfferTrail:
         ]
 
     def after_run(self, engine: Engine, decisions: contract.Decisions) -> None:
-        """Record the offers of an allocation cycle."""
+        """Record the first offers of an allocation cycle, if the cycle is one to be recorded."""
         if self._queue is None:
             return
         self._next = engine.now + (_EVERY if decisions.offers else _EVERY_IN_VAIN)
@@ -166,7 +174,13 @@ class OfferTrail:
 
 
 def _why(user: str, has_quota: bool, queue: list[tuple[str, float]]) -> str:  # noqa: FBT001
-    """Return a sentence about the reason why an offer went to its user."""
+    """Return a sentence that explains why an offer went to its user.
+
+    Args:
+        user: The user.
+        has_quota: Whether the offer's role has a quota.
+        queue: The first users in order before the cycle, with their priorities.
+    """
     order = ", ".join(f"{name} {priority:.4f}" for name, priority in queue)
     position = next(
         (

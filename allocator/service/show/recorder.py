@@ -1,7 +1,7 @@
 """CSV recording of all users' shares, at regular intervals of the master's clock.
 
-This is the recording thread of the paper's implementation (§6). A sample is exact: between events
-only commitments change, and commitments are known functions of time.
+This is the recording thread of the implementation in the SDRF paper (§6). A sample is exact:
+between events only commitments change, and commitments are known functions of time.
 """
 
 import csv
@@ -24,29 +24,29 @@ from allocator.service.show.shares import holdings
 
 COLUMNS = ("time", "user", "resource", "allocation", "share", "commitment", "priority")
 MOST_ROWS = 20_000
-"""Rows written for one message, which takes a tenth of a second.
+"""Maximum number of rows written for one message of a master; they take a tenth of a second.
 
-After one long silence the latest samples are written. After several silences in one message the
-samples of the first silences are written.
+If a long time without messages needs more rows, the latest samples are written. If one message
+covers several such times, the rows go to the first of them.
 """
 
 _log = structlog.get_logger(__name__)
 
 
 class Recorder:
-    """A CSV file with a row for each user and resource at regular instants.
+    """Writes a CSV file with a row for each user and resource at regular instants.
 
-    `time` is in seconds since the Unix epoch, `allocation` in the resource's own units (cores,
-    MiB). `share` and `commitment` are fractions of the cluster, and `priority` is the user's. Names
-    are written by `csv_cell`.
+    `time` is in seconds since the Unix epoch, `allocation` in the resource's own unit (cores, MiB).
+    `share` and `commitment` are fractions of the cluster, and `priority` is the user's. Names are
+    written by `csv_cell`.
 
-    The former content is replaced when the first event comes, not earlier. A service that cannot
-    start because another service runs must not touch that service's recording. The descriptor that
-    was checked at the start is the one used for writing.
+    The former content is replaced when the first event arrives, not earlier. A service that cannot
+    start because another service runs must not touch that service's recording. The file stays open
+    from the check at the start.
 
     Args:
-        path: The file.
-        every: Seconds between two samples.
+        path: Path of the file.
+        every: Seconds of the master's clock between two samples.
         apart: Other files of the service, which the recording must never overwrite.
 
     Raises:
@@ -57,9 +57,9 @@ class Recorder:
         self._every = every
         self._next: int | None = None
         self._remaining_rows = MOST_ROWS
-        """Rows that the present message may still write."""
+        """Number of rows that may still be written for the present message."""
         self._sampled = False
-        """Whether the present message has written a sample."""
+        """Whether a sample has been written for the present message."""
         self._failed = False
         self._path = path
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -74,7 +74,7 @@ class Recorder:
         self._begun = False
         """Whether the former content of the file has been replaced."""
         self.backlog = Backlog()
-        """Rows that are not written yet."""
+        """Rows that are still to be written, in steps."""
 
     @property
     def failed(self) -> bool:
@@ -82,18 +82,18 @@ class Recorder:
         return self._failed
 
     def allow(self) -> None:
-        """Reset the limit on rows for the next message."""
+        """Start a new message: `MOST_ROWS` rows may be written for it."""
         self._remaining_rows, self._sampled = MOST_ROWS, False
 
     def sample_until(self, engine: Engine, instant: float) -> None:
-        """Take all samples that are due up to an instant at which something is about to change.
+        """Take all samples that are due before a change of the engine; called just before it.
 
         The state is captured at once. The rows are written when the backlog is processed, at the
         latest before the next sample. One message writes at most `MOST_ROWS` rows, but always at
         least one sample. A full disk ends the recording, not the allocation.
 
         Args:
-            engine: The engine to read.
+            engine: The engine, before the change.
             instant: Time of the change, in seconds since the epoch.
         """
         if self._failed:
@@ -138,7 +138,7 @@ class Recorder:
         os.close(self._folder)
 
     def _remaining_samples(self, engine: Engine) -> int:
-        """Return the number of samples that the present message may still write."""
+        """Return the number of samples that may still be written for the present message."""
         return max(self._remaining_rows // _rows_of(engine), 0 if self._sampled else 1)
 
     def _open(self) -> IO[str]:
@@ -189,5 +189,5 @@ class Recorder:
 
 
 def _rows_of(engine: Engine) -> int:
-    """Return the number of rows in one sample, at least 1."""
+    """Return the number of CSV rows in one sample of an engine, at least 1."""
     return max(len(engine.pool) * max(len(engine.pool.capacity), 1), 1)

@@ -1,4 +1,7 @@
-"""Shadow policies: policies that process the live events without making decisions."""
+"""Shadow policies: policies that follow the live events without making decisions.
+
+They show operators how users would fare under another policy.
+"""
 
 import time
 from collections import deque
@@ -27,62 +30,68 @@ from allocator.service.loop.cooperative import Work
 _log = structlog.get_logger(__name__)
 
 MOST_WAITING = 20_000
-"""Journal entries above which each event also replays entries, because the loop is too busy."""
+"""Number of journal entries above which each event also replays entries, because background work
+falls behind."""
 _AT_ONCE = 8
-"""Journal entries and allocation cycles replayed in one step of background work."""
+"""Number of journal entries, or allocation cycles, that one step of background work replays."""
 _MANY = 64
-"""Journal entries after which a step ends."""
+"""Number of replayed journal entries after which a step ends, even within its allowance."""
 FASTER = 3
-"""Entries or cycles replayed before each event while the journal is too long.
+"""Number of journal entries or cycles replayed before each event while the journal is too long.
 
-One event adds fewer entries than this, so the journal shrinks.
+One event adds fewer entries than this number, so the journal shrinks.
 """
 
 _BEGIN: Deed = (0.0, Pool.advance, ())
 _END: Deed = (0.0, Pool.advance, ())
-"""Markers of the start and the end of an allocation cycle; compared by identity."""
+"""Journal entries that mark the start and the end of an allocation cycle; compared by identity."""
 _Replay: TypeAlias = tuple[Callable[[Shadow[str], list[Deed]], None], list[Deed]]
 _OVER = object()
-"""Marks exhausted work."""
+"""Default for `next` that tells that a generator is exhausted."""
 
 
 @dataclass(frozen=True, slots=True)
 class Apart:
-    """Comparison of a user's place in the live order and in the order of a shadow policy."""
+    """Difference for one user between the live policy and a shadow policy."""
 
     user: str
     turn: int
-    """Place among the users that want offers in the live order, from 1; 0: the user wants no
+    """Position in the live order among the users that want offers, from 1; 0 if the user wants no
     offers."""
     shadow_turn: int
-    """Place among the users that want offers in the shadow's order, from 1; 0: it wants no offers.
-    """
+    """Position in the shadow policy's order among the users that want offers, from 1; 0 if the user
+    wants no offers."""
     commitment: float
-    """Commitment under the shadow policy, for the actual allocation; a fraction of the cluster."""
+    """Dominant commitment that the shadow policy would charge for the actual allocation, as a
+    fraction of the cluster."""
     gain: float
-    """Additional usage under the shadow policy until now, in whole cluster × seconds.
+    """Additional usage that the user would have had under the shadow policy, in whole cluster ×
+    seconds.
 
-    The value is an estimate that looks one step ahead. A negative value is a loss.
+    The value is an estimate that looks one allocation ahead. A negative value is a loss.
     """
     passed_over: bool = False
-    """Whether the user wants offers but no agent could serve it, or it declines each; turns are 0.
-    """
+    """Whether the user wants offers, but no agent could serve it or it declines all. Both positions
+    are then 0."""
 
 
 @dataclass(slots=True)
 class Follower:
-    """A shadow policy with its state."""
+    """One shadow policy with its state, failure and processor time."""
 
     name: str
     policy: Policy
     shadow: Shadow[str] | None = None
     failure: str = ""
-    """Reason why the shadow was stopped; empty while it runs."""
+    """Error that stopped the shadow; empty while it runs."""
     seconds: float = 0.0
     """Processor time used so far, in seconds."""
 
     def do(self, step: Callable[[], object]) -> None:
-        """Run a step of this shadow. An exception stops this shadow alone."""
+        """Run a function for this shadow; an exception stops this shadow only.
+
+        The function's processor time is added to `seconds`.
+        """
         if self.failure:
             return
         started = time.thread_time()
@@ -96,7 +105,7 @@ class Follower:
         self.seconds += time.thread_time() - started
 
     def doing(self, work: Work[None]) -> Work[None]:
-        """Run work of this shadow cooperatively, `_AT_ONCE` steps at a time."""
+        """Run work for this shadow in cooperative steps, each of `_AT_ONCE` of the work's steps."""
         finished = False
 
         def step() -> None:
@@ -110,11 +119,11 @@ class Follower:
 
 
 class Shadows:
-    """Journal of all changes to the top-level pool, which shadow policies replay later.
+    """Keeps a journal of all changes to the top-level pool, and replays it for each shadow policy.
 
     Recording costs little compared with an event. The orders and gains of the shadows do not depend
-    on the time of the replay. Only policies that count tasks replay at once, because their result
-    depends on the present agents.
+    on when the journal is replayed. Only policies that count tasks replay at once, because their
+    result depends on the present agents.
 
     Args:
         policies: Shadow policies by name.
@@ -126,7 +135,8 @@ class Shadows:
         self._pool: Pool[str] | None = None
         self._journal: deque[Deed] = deque()
         self._new_users = set[str]()
-        """Users that have begun to want offers and were not yet checked for usable agents."""
+        """Users that have begun to want offers, but were not yet checked for agents that could
+        serve them."""
         self._passed_over = frozenset[str]()
 
     @property
@@ -135,7 +145,7 @@ class Shadows:
         return len(self._journal)
 
     def before_change(self, engine: Engine, _instant: float) -> None:
-        """Prepare for a change: attach to a new pool, and keep the journal short."""
+        """Follow a new pool, or keep the journal short; called before each change of the engine."""
         if engine.pool is not self._pool:
             self._attach_to(engine.pool)
         elif self._at_once:
@@ -144,11 +154,11 @@ class Shadows:
             self._follow(FASTER)
 
     def pass_over(self, engine: Engine, users: frozenset[str]) -> None:
-        """Record the complete set of users that get nothing from now on.
+        """Record which users the shadows skip from now on, because these users would get nothing.
 
         Args:
             engine: The engine that knows the users.
-            users: Users that want offers, but that no agent could serve, or that decline each
+            users: All users that want offers, but that no agent could serve, or that decline each
                 agent.
         """
         users = frozenset(filter(engine.pool.__contains__, users))
@@ -157,7 +167,7 @@ class Shadows:
             self._journal.append((engine.pool.now, Shadow.pass_over, (users,)))
 
     def before_run(self, engine: Engine) -> None:
-        """Record the start of an allocation cycle."""
+        """Mark the start of an allocation cycle in the journal; called by the engine."""
         if engine.pool is not self._pool:
             self._attach_to(engine.pool)
         if self.followers:
@@ -165,22 +175,29 @@ class Shadows:
         self._journal.append(_BEGIN)
 
     def after_run(self, _engine: Engine, _decisions: contract.Decisions) -> None:
-        """Record the end of an allocation cycle."""
+        """Mark the end of an allocation cycle in the journal; called by the engine."""
         self._journal.append(_END)
         if self._at_once:
             self._replay_all()
 
     def following(self) -> Work[None]:
-        """Replay the present journal in steps."""
+        """Replay the entries that the journal has now, in cooperative steps."""
         remaining = len(self._journal)
         while remaining > 0 and (replayed := self._follow(_AT_ONCE)):
             remaining -= replayed
             yield
 
     def comparing(self, engine: Engine, follower: Follower) -> Work[list[Apart]]:
-        """Return the comparison of all top-level users with a shadow policy, in the shadow's order.
+        """Compare all top-level users under the live policy and under a shadow policy.
 
         Events may be applied wherever this function yields.
+
+        Args:
+            engine: The engine to read.
+            follower: The shadow policy.
+
+        Returns:
+            One comparison per user, in the shadow policy's order; empty if the shadow was stopped.
         """
         self.before_change(engine, engine.now)
         self.pass_over(engine, (yield from engine.passed_over(declining=True)))
@@ -191,7 +208,7 @@ class Shadows:
         return differences
 
     def _pass_over_unserved_users(self, engine: Engine) -> None:
-        """Pass over the users that have begun to want offers but that no agent could serve."""
+        """Let the shadows skip users that newly want offers, but that no agent could serve."""
         for entry in reversed(self._journal):
             if entry is _END:
                 break
@@ -207,7 +224,7 @@ class Shadows:
             self._new_users.add(arguments[0])
 
     def _attach_to(self, pool: Pool[str]) -> None:
-        """Attach to the pool that a snapshot has created, which replaces all former state."""
+        """Follow the pool that a snapshot has created, in place of the former pool."""
         self._replay_all()
         if pool.capacity:  # without capacity there is no cluster yet
             self._pool, self._journal = pool, pool.keep_journal()
@@ -225,9 +242,12 @@ class Shadows:
             self._journal.clear()
 
     def _follow(self, limit: int) -> int:
-        """Replay up to `most` entries and cycles, and at most `_MANY` entries or one cycle.
+        """Replay journal entries for all shadows, at most `_MANY` entries or one allocation cycle.
 
-        An unfinished cycle is not replayed yet.
+        A cycle that has not ended is not replayed yet.
+
+        Args:
+            limit: Maximum number of entries outside of cycles, and of whole cycles.
 
         Returns:
             The number of replayed entries.
@@ -242,10 +262,11 @@ class Shadows:
         return waited - len(self._journal)
 
     def _next(self) -> _Replay | None:
-        """Remove the next entry, or all entries of a cycle, from the journal.
+        """Remove the next entry, or all entries of the next allocation cycle, from the journal.
 
         Returns:
-            The replay method and the entries; None if nothing can be replayed.
+            The method of `Shadow` that replays them, and the entries; None if nothing can be
+                replayed.
         """
         journal = self._journal
         if not journal:
@@ -309,13 +330,16 @@ def _apart(
 
 
 class ShadowCollector(Collector):
-    """State of the shadows; metrics of users under the shadows are in `user_metrics`."""
+    """Metrics of the shadows themselves: failures and processor time.
+
+    The module `user_metrics` has the metrics of users under the shadows.
+    """
 
     def __init__(self, shadows: Shadows) -> None:
         self._shadows = shadows
 
     def collect(self) -> Iterator[Metric]:
-        """Yield the current figures."""
+        """Yield the present values of the metrics."""
         failed = GaugeMetricFamily(
             "longshare_shadow_failed",
             "Whether a shadow was stopped because of an error.",

@@ -1,4 +1,4 @@
-"""Shares of users as they are shown: one calculation for metrics, recorder and commands."""
+"""Shares of users as people see them, computed in one way for metrics, pages and commands."""
 
 import math
 from collections.abc import Mapping
@@ -13,28 +13,32 @@ from allocator.service.loop.cooperative import Work
 
 @dataclass(frozen=True, eq=False)
 class UserShare:
-    """One user at the time of the last event. Ratios are fractions of the cluster."""
+    """What one user holds, owes and is entitled to, as of the last event.
+
+    Shares, commitments and entitlements are fractions of the cluster.
+    """
 
     standing: Standing[str]
     parent: str
-    """The role among whose sub-roles the user competes; empty for a user at the top."""
+    """The role whose entitlement the user shares with its siblings; empty for a user at the top."""
     rank: int
-    """Rank among siblings, from 1, by ascending priority; the sorter's order decides ties."""
+    """Rank among the users with the same parent, from 1, by ascending priority. The live order
+    decides ties."""
     holdings: Mapping[str, "Holding"]
-    """Holdings by resource."""
+    """What the user holds of each resource."""
     dominant_resource: str
     """Resource with the largest share; empty if all shares are 0."""
     offered_share: float | None
-    """Part of the dominant share that is offered but not used; None if the master does not report
-    it."""
+    """Part of the dominant share that is offered but not used yet; None if the master does not
+    report used resources."""
     shortfall: float
-    """Difference between entitlement and share of a user that wants offers, at least 0."""
+    """Entitlement minus share of a user that wants offers; at least 0."""
     demands: tuple[Quantities, ...]
-    """Resources of one task of each of the user's frameworks, as far as they are known."""
+    """Resources that one task needs, for each of the user's frameworks whose demand is known."""
 
     @property
     def owed(self) -> float:
-        """The dominant commitment; while no agent is known, the largest commitment of any resource.
+        """The dominant commitment; while no agent is known, the largest commitment to any resource.
 
         Agents determine which resources count, and after an election no agent is known at first.
         """
@@ -50,37 +54,41 @@ class UserShare:
 
     @property
     def can_be_ordered(self) -> bool:
-        """Whether orders may name the user. An order reaches a virtual leaf through its role."""
+        """Whether operator commands may name the user.
+
+        A virtual leaf (`ROLE/.`) cannot be named; commands reach it through its role.
+        """
         return not (self.parent and self.user == f"{self.parent}/.")
 
 
 @dataclass(frozen=True)
 class Holding:
-    """A user's holding of one resource, whether or not the resource counts for fairness."""
+    """What a user holds of one resource, whether or not the resource counts for fairness."""
 
     allocation: float
-    """Amount in the resource's own unit: cores, MiB."""
+    """Amount in the resource's own unit, such as cores or MiB. `share` and `commitment` are
+    fractions of the cluster."""
     share: float
     commitment: float
     offered: float | None
-    """Part of the allocation that is offered but not used; None if the master does not report it.
-    """
+    """Part of the allocation that is offered but not used yet; None if the master does not report
+    used resources."""
 
 
 def user_shares(engine: Engine) -> list[UserShare]:
-    """Return the shares of all users: first the top level by rank, then each level below."""
+    """Return the shares of all users: the top level by rank, then the levels below."""
     return run_to_completion(reading(engine, engine.users()))
 
 
 def reading(engine: Engine, users: list[str]) -> Work[list[UserShare]]:
-    """Read users one by one, and return their shares: the top level by rank, then lower levels.
+    """Read the shares of users in cooperative steps: the top level by rank, then the levels below.
 
     Each share is as of the moment at which its user was read. A user that has been removed by then
     is left out.
 
     Args:
         engine: The engine to read; events may be applied wherever this function yields.
-        users: All users, or all users at the top, which together hold everything that is held.
+        users: All users, or all users at the top level.
     """
     standings = []
     for user in users:
@@ -94,12 +102,13 @@ def reading(engine: Engine, users: list[str]) -> Work[list[UserShare]]:
 def holdings(
     standing: Standing[str], capacity: Quantities, offered: Quantities | None = None
 ) -> dict[str, Holding]:
-    """Return a user's holdings by resource, for all resources that the user or the cluster has.
+    """Return what a user holds of each resource that the user or the cluster has.
 
     Args:
-        standing: The standing of the user.
+        standing: The user's present values.
         capacity: Capacity of the cluster.
-        offered: Part of the allocation that is not used; None if the master does not report it.
+        offered: Part of the allocation that is not used yet; None if the master does not report
+            used resources.
     """
     held = standing.allocation.to_doubles()
     offered_amounts = None if offered is None else offered.to_doubles()
@@ -116,7 +125,7 @@ def holdings(
 
 
 def dominant(ratios: Mapping[str, float]) -> str:
-    """Return the resource with the largest ratio; empty if all ratios are 0."""
+    """Return the name of the resource with the largest ratio; empty if all ratios are 0."""
     name = max(ratios, key=lambda name: ratios[name], default="")
     return name if name and ratios[name] > 0.0 else ""
 

@@ -1,4 +1,4 @@
-"""Data of the status page as JSON: users, overtakings, agents, offers."""
+"""Data of the status page as JSON: users, upcoming changes of the order, agents and offers."""
 
 import math
 from collections.abc import Iterable, Iterator
@@ -21,13 +21,15 @@ MOST_USERS = 2000
 MOST_AGENTS = 500
 MOST_OVERTAKINGS = 10
 MOST_TOLD = 5
-"""Demands listed for one user, and constraints listed for one user."""
+"""Maximum number of task demands, and of placement constraints, that the page lists for one user.
+"""
 
 
 class Status:
-    """Reader of the engine between two messages of the master; changes nothing.
+    """Reads the status page's data from the engine between two messages of the master.
 
-    One reading costs as much as a scrape of the metrics, and O(holders) for each listed agent.
+    One reading costs as much as a scrape of the metrics, and O(holders) for each listed agent. A
+    reading changes nothing.
     """
 
     def __init__(
@@ -56,7 +58,10 @@ class Status:
         return self._engine.now
 
     def now(self) -> Work[dict[str, Any]]:
-        """Return all data of the page's first view, as of the returned time or later."""
+        """Return all data of the page's first view, in cooperative steps.
+
+        The field `time` is the time at which reading began; each item is as of that time or later.
+        """
         engine, read_at = self._engine, self.time
         rows = yield from reading(engine, engine.users())
         constraints = engine.constraints()
@@ -91,11 +96,16 @@ class Status:
         }
 
     def rows(self) -> Work[list[UserShare]]:
-        """Return the shares of all users."""
+        """Return the shares of all users, in cooperative steps."""
         return reading(self._engine, self._engine.users())
 
     def words(self, user: str, rows: list[UserShare]) -> Work[list[str] | None]:
-        """Return the explanation of a user's rank among all rows; None if the user is unknown."""
+        """Return sentences that explain a user's rank; None if the user is unknown.
+
+        Args:
+            user: The user.
+            rows: The shares of all users.
+        """
         row = next((row for row in rows if row.user == user), None)
         if row is None:
             return None

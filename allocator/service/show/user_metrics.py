@@ -1,4 +1,7 @@
-"""Metrics of users and roles for Prometheus, written in steps because there may be thousands."""
+"""Metrics of users and roles for Prometheus, written in cooperative steps.
+
+Writing takes long, because there may be thousands of users and roles.
+"""
 
 from collections.abc import Callable, Container, Iterable, Iterator
 from dataclasses import dataclass
@@ -21,12 +24,12 @@ from allocator.service.show.shares import UserShare, reading
 from allocator.service.show.wait_reasons import Waits
 
 LONGEST = 200
-"""Characters of a label value; the rest of a longer name is replaced by a hash."""
+"""Maximum length of a label value, in characters; a longer name is cut, and a hash is appended."""
 _AT_ONCE = 50
-"""Samples that are written between two steps."""
+"""Number of samples written in one step."""
 
 Sample = tuple[tuple[str, ...], float]
-"""Values of the labels, and the value of the metric."""
+"""Label values of a metric's sample, and the sample's value."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,7 +175,7 @@ _OF_TALLIES: dict[str, tuple[str, Callable[[HourlyUsage], float]]] = {
 
 
 class _Only(Collector):
-    """Collector of a single metric family, in the form that the library requires."""
+    """Adapter that lets `generate_latest` write a single metric family."""
 
     def __init__(self, family: Metric) -> None:
         self._family = family
@@ -191,11 +194,20 @@ def exposition(  # noqa: PLR0913 - every source of metrics
     listed: LabelLimiter,
     listed_roles: LabelLimiter,
 ) -> Work[bytes]:
-    """Return the metrics of a registry, of users and of roles in Prometheus's text format.
+    """Write all metrics in Prometheus's text format: those of a registry, of users, and of roles.
 
     Frameworks may register thousands of roles, so the number of users and roles with metrics of
     their own is limited. The users with the largest shares and commitments come first, then the
     users that have been known longest.
+
+    Args:
+        engine: The engine to read.
+        registry: Metrics that are not about single users.
+        waits: Waiting times of users, by reason.
+        shadows: Shadow policies.
+        accountant: Source of the users' usage; None without accounting.
+        listed: Selects the users with metrics of their own.
+        listed_roles: Selects the roles with metrics of their own.
     """
     parts = [generate_latest(registry)]
     yield
@@ -238,7 +250,14 @@ def exposition(  # noqa: PLR0913 - every source of metrics
 def _of_shadows(
     engine: Engine, shadows: Shadows, users: Container[str], parts: list[bytes]
 ) -> Work[None]:
-    """Append the places and gains of users under shadow policies."""
+    """Append metrics of users under each shadow policy: position in the order, and gain.
+
+    Args:
+        engine: The engine to read.
+        shadows: The shadow policies.
+        users: Users with metrics of their own.
+        parts: Output so far.
+    """
     differences = []
     for follower in shadows.followers:
         shadow_differences = yield from shadows.comparing(engine, follower)
@@ -258,7 +277,12 @@ def _of_shadows(
 
 
 def _accounts(totals: list[tuple[str, HourlyUsage]], parts: list[bytes]) -> Work[None]:
-    """Append the usage of users since the service began."""
+    """Append metrics of the users' usage since the service began.
+
+    Args:
+        totals: Users with their usage.
+        parts: Output so far.
+    """
     for name, (text, of_resource) in _OF_RESOURCES.items():
         family = partial(
             CounterMetricFamily, f"longshare_user_{name}", text, labels=("user", "resource")
@@ -281,10 +305,10 @@ def _append_family(
     samples: Iterator[Sample],
     parts: list[bytes],
 ) -> Work[None]:
-    """Append a metric family to the output.
+    """Append the text of a metric family to the output, in cooperative steps.
 
     Args:
-        family: Returns the family without samples.
+        family: Returns a new family without samples.
         samples: The samples of the family.
         parts: Output so far.
     """
@@ -303,7 +327,7 @@ def _append_family(
 
 
 def _label(name: str) -> str:
-    """Return the label value for a name: a long name is cut, and a hash is appended."""
+    """Return a name as a label value: a long name is cut, and a hash is appended."""
     if len(name) <= LONGEST:
         return name
     return f"{name[:LONGEST]}…{sha256(name.encode()).hexdigest()[:16]}"

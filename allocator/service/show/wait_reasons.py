@@ -1,6 +1,7 @@
-"""Waiting times of users by reason, and a log line for each framework that waits for long.
+"""Finds out why frameworks wait for offers, and sums up the waiting times of users by reason.
 
-A background task examines all clients again and again, at a pace that leaves the event loop free.
+A background task examines all clients (a framework in one role) again and again, at a pace that
+leaves the event loop free. Each framework that waits for long is logged once.
 """
 
 import asyncio
@@ -22,15 +23,15 @@ from allocator.service.show.explanations import in_words
 from allocator.service.show.shadows import Shadows
 
 EVERY = 5.0
-"""Minimum of seconds between two examinations."""
+"""Minimum number of seconds between two examinations of all clients."""
 PACE = 30.0
-"""After each step the task sleeps for this multiple of the step's duration."""
+"""Pause after each step of an examination, as a multiple of the step's duration."""
 LASTING = 300.0
-"""Seconds of the master's clock after which a waiting framework that holds nothing is logged."""
+"""Seconds of the master's clock after which a client that waits and holds nothing is logged."""
 MOST_LINES = 20
-"""Log lines in one examination; further frameworks are logged in the next one."""
+"""Maximum number of log lines per examination; further clients are logged in the next one."""
 _FRESH = 60.0
-"""Seconds of the master's clock after which a survey of the agents is repeated."""
+"""Seconds of the master's clock for which a survey of the agents is reused."""
 _AT_ONCE = 50
 _DECLINED = {"refused", "left_over"}
 NO_MASTER = "no_master"
@@ -47,15 +48,15 @@ class _Wait:
 
 
 class Waits:
-    """Reasons why clients and users get nothing more.
+    """Keeps the reasons why clients and users get nothing more, from periodic examinations.
 
-    The reason of a user is the reason of its client that is closest to an offer. A reason counts
-    for the whole time since the examination before.
+    The reason of a user is the reason of its client that is closest to an offer. Each examination
+    adds the time since the previous examination to the reason that it finds.
 
     Args:
         engine: The engine to examine.
-        statistics: Tells whether a master is connected.
-        shadows: Shadow policies, which are given the users to pass over.
+        statistics: Statistics of the sessions, which tell whether a leading master is connected.
+        shadows: Shadow policies, which are told the users that would get nothing; None for none.
     """
 
     def __init__(
@@ -68,34 +69,38 @@ class Waits:
         self._users: dict[str, str] = {}
         self._seconds: dict[str, dict[str, float]] = {}
         self._at: float | None = None
-        """Master's clock at the previous examination; None if there is none under the present
-        master."""
+        """Time of the previous examination by the master's clock; None if there was none under the
+        present master."""
         self._alone = 0.0
-        """Seconds without a master that are already counted."""
+        """Seconds without a leading master that have already been added to waiting times."""
         self.passed_over = frozenset[str]()
-        """The users that wanted offers at the latest examination while no agent could serve them.
-        """
+        """Users that wanted offers at the latest examination, but that no agent could serve."""
 
     def reason(self, user: str) -> str | None:
-        """Return the reason why a user got nothing more; None for a user without frameworks."""
+        """Return why a user got nothing more at the latest examination; None without frameworks."""
         return self._users.get(user)
 
     def takes_nothing(self, user: str) -> Literal["no_agent", "declines"] | None:
-        """Return why a user wanted offers but would have used none at the latest examination."""
+        """Return why a user that wants offers would use none, as of the latest examination.
+
+        Returns:
+            "no_agent" if no agent could serve the user, "declines" if the user has declined all
+                that it could get, or None if neither applies.
+        """
         if user in self.passed_over:
             return "no_agent"
         return "declines" if self._users.get(user) in _DECLINED else None
 
     def seconds(self, user: str) -> Mapping[str, float]:
-        """Return the seconds that a user has waited since the service began, by reason."""
+        """Return how many seconds a user has waited since the service began, by reason."""
         return self._seconds.get(user, {})
 
     def clients(self) -> Counter[str]:
-        """Return the number of waiting frameworks, each in each of its roles, by reason."""
+        """Return the number of waiting clients (a framework in one role), by reason."""
         return Counter(wait.reason for wait in self._clients.values())
 
     def tour(self) -> Work[None]:
-        """Examine all clients once."""
+        """Examine all clients once, in cooperative steps, and add up the waiting times."""
         reasons: dict[Client, str]
         alone = self.statistics.alone
         if alone is None:
@@ -128,7 +133,15 @@ class Waits:
         return reasons
 
     def _record_wait(self, why: Why, *, quiet: bool) -> bool:
-        """Record why a client waits, and return whether a log line was written."""
+        """Record why a client waits, and log it if it has waited for long.
+
+        Args:
+            why: The client and its reasons.
+            quiet: Whether to write no log line, because the limit is reached.
+
+        Returns:
+            Whether a log line was written.
+        """
         engine, client = self._engine, why.client
         wait = self._clients.get(client)
         if wait is None or wait.reason != why.reason:
@@ -150,10 +163,10 @@ class Waits:
         return True
 
     def _count(self, reasons: Mapping[Client, str], elapsed: float) -> Work[None]:
-        """Add the elapsed seconds to users' waiting times, and forget removed clients and users.
+        """Add the elapsed time to the waiting times of users, and drop removed clients and users.
 
         Args:
-            reasons: The reason for each client.
+            reasons: The reason of each client.
             elapsed: Seconds since the previous examination.
         """
         users: dict[str, str] = {}
@@ -181,7 +194,12 @@ class Waits:
 
 @asynccontextmanager
 async def touring(waits: Waits, engine_lock: EngineLock) -> AsyncIterator[None]:
-    """Run examinations repeatedly while the block runs."""
+    """Examine all clients again and again while the block runs.
+
+    Args:
+        waits: The reasons to keep up to date.
+        engine_lock: Lock acquired for each step.
+    """
 
     async def tour() -> None:
         while True:

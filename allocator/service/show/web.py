@@ -55,7 +55,16 @@ async def serving(  # noqa: PLR0913, PLR0917 - every source of the pages
     engine_lock: EngineLock,
     accountant: Accountant | None = None,
 ) -> AsyncIterator[None]:
-    """Answer HTTP requests while the block runs.
+    """Serve metrics, health checks and the status page over HTTP while the block runs.
+
+    Args:
+        section: The settings `[metrics]`.
+        engine: The engine to read.
+        registry: Metrics that are not about single users.
+        status: Data of the status page.
+        curves: Data of the page's charts.
+        engine_lock: Lock acquired before the engine is read.
+        accountant: Source of the users' usage; None without accounting.
 
     Raises:
         ConfigError: the address cannot be used.
@@ -103,10 +112,11 @@ _Handler = Callable[[web.Request], Awaitable[web.Response]]
 
 
 def _require_known_host(section: MetricsSection) -> Middleware:
-    """Reject requests that address this service by a foreign host name.
+    """Return middleware that rejects requests whose Host header has a foreign name.
 
-    Otherwise a foreign page could read this service's data, by resolving its own name to this
-    machine (DNS rebinding). An address instead of a name cannot be redirected in this way.
+    Otherwise a foreign web page could read this service's data, by resolving its own name to this
+    machine (DNS rebinding). An IP address as Host is accepted, because it cannot be redirected in
+    this way.
     """
     own = section.address.rpartition(":")[0].strip("[]")
     names = {name.lower() for name in ("localhost", own, socket.gethostname(), *section.hosts)}
@@ -167,7 +177,7 @@ def _scrape(  # noqa: PLR0913, PLR0917 - every source of the pages
 
 
 def encoding(data: Mapping[str, object]) -> Work[str]:
-    """Encode JSON in steps, one list entry at a time, so that other work can run between steps."""
+    """Encode data as JSON in cooperative steps, one list entry per step."""
     parts = []
     for name, value in data.items():
         if isinstance(value, list):
