@@ -20,8 +20,8 @@ def policy(name: str, **parameters: object) -> Policy:
     """Create a policy, as in `policy("sdrf", half_life="1h")`.
 
     Args:
-        name: A policy of Longshare, a policy that has been read or registered, or a policy of an
-            installed package.
+        name: Name of a built-in policy, of a policy that has been read or registered, or of a
+            policy of an installed package.
         parameters: The policy's parameters.
 
     Raises:

@@ -158,13 +158,13 @@ def simulate(  # noqa: PLR0913 - keyword settings of a simulation
         parameters: The policy's parameters, such as `{"half_life": "1h"}`.
         load: Simulate one pool whose capacity is the trace's mean usage times this fraction.
         capacity: Simulate one pool with these amounts by resource.
-        blocking: What happens if the next user's task does not fit. `"head-of-line"`: nothing
-            starts; `"skip"`: the following user is tried; `"hold"`: the following user is tried
-            while a machine is held for the task; `"hold-all"`: a machine is held for each such
-            user.
-        users: Which users share the cluster: `"known"`: all users from the start; `"appearing"`:
+        blocking: Rule for the case that the next user's task does not fit. `"head-of-line"`:
+            nothing starts; `"skip"`: the following user is tried; `"hold"`: the following user is
+            tried while a machine is held for the task; `"hold-all"`: a machine is held for each
+            such user.
+        users: Users that share the cluster: `"known"`: all users from the start; `"appearing"`:
             each user from its first task on.
-        per: What the policy treats as a user: each user of the trace, or each job.
+        per: Unit that the policy treats as a user: each user of the trace, or each job.
         weights: Weights by user; users without an entry have the trace's weights.
         over_time: Whether to record users' shares and commitments over time.
         simulator: `"fast"` is compiled on first use, which takes some 20 s; `"reference"` is plain

@@ -45,13 +45,14 @@ _DECLARED: dict[str, Any] = {setting.name: setting.default for setting in fields
 The configuration takes its defaults from the engine, so that each default has one source.
 """
 _CONFORMANCE_TRIALS = 25
-"""Trials of each conformance check that an external policy must pass before the service starts."""
+"""Number of random cases per requirement with which an external policy is tested before the service
+starts."""
 _Read = TypeVar("_Read", bound=BaseModel)
 _PSYCOPG = "postgresql+psycopg://"
 
 
 _LARGEST_NUMBER = 1_000_000_000
-"""Maximum of counts, bytes and seconds in settings, beyond the needs of any cluster."""
+"""Maximum of counts, bytes and seconds in settings; no cluster needs more."""
 _LONGEST_PATH = 4095
 _LONGEST_NAME = 255
 """Maximum length of a path and of a file name on Linux, in bytes."""
@@ -104,7 +105,7 @@ _Path = Annotated[Path, AfterValidator(_checked_path)]
 
 
 class PolicySection(BaseModel):
-    """`[policy]`: the name of the policy, and its parameters."""
+    """`[policy]`: the policy that ranks users, by name, and its parameters."""
 
     model_config = ConfigDict(extra="allow", frozen=True)
 
@@ -164,8 +165,8 @@ class UserSection(_Section):
     name: Annotated[str, Field(min_length=1)]
     """Name of the user, as defined by `users.key`: for example a role."""
     weight: Annotated[float, Field(ge=LEAST_WEIGHT, le=LARGEST_WEIGHT)] = _DECLARED["weight"]
-    """Weight of the user. A user's entitlement is its weight divided by the sum of all known
-    users' weights."""
+    """Weight of the user. A user's entitlement is its weight divided by the sum of all known users'
+    weights."""
     commitment: (
         Annotated[float, Field(ge=0, le=1)] | dict[str, Annotated[float, Field(ge=0, le=1)]]
     ) = _DECLARED["commitment"]
@@ -174,7 +175,7 @@ class UserSection(_Section):
 
 
 class UsersSection(_Section):
-    """`[users]`: the meaning of a user, and the users known from the start."""
+    """`[users]`: what Longshare regards as a user, and the users known from the start."""
 
     key: UserKey = _ENGINE["user_key"]
     """Property of a framework that identifies its user."""
@@ -331,7 +332,7 @@ class ConstraintSection(_Section):
 
 
 class TlsSection(_Section):
-    """`[listen.tls]`: files in PEM format."""
+    """`[listen.tls]`: the service's certificate and key for TLS, in PEM format."""
 
     certificate: _Path
     """PEM file of the service's certificate, with the certificates between it and the authority."""
@@ -343,23 +344,23 @@ class TlsSection(_Section):
 
 
 class RightsSection(_Section):
-    """`[listen.rights]`: rights of peers, by certificate name; globs, as `"master-*"`.
+    """`[listen.rights]`: rights of peers, by the names in their certificates.
 
-    A peer with no listed name has no rights. Without this section, every peer that can connect has
-    all rights.
+    Names may be globs, such as `"master-*"`. A peer with no listed name has no rights. Without this
+    section, every peer that can connect has all rights.
     """
 
     masters: tuple[str, ...] = ()
-    """Names of masters, whose event streams are obeyed."""
+    """Names of masters, which may send events and get decisions."""
     operators: tuple[str, ...] = ()
-    """Names of operators, who may give orders and read."""
+    """Names of operators, who may give operator commands, such as `longshare weight`, and read."""
     readers: tuple[str, ...] = ()
     """Names of readers, who may only read: `longshare shares`, `explain`, `forecast`, `top`,
     `usage` and `audit`."""
 
 
 class ListenSection(_Section):
-    """`[listen]`: addresses for masters and operators."""
+    """`[listen]`: addresses at which masters and operators connect, and limits on messages."""
 
     address: Annotated[str, AfterValidator(target)] = DEFAULT
     """Address for masters and operators: `"unix:///PATH"` or `"HOST:PORT"`."""
@@ -391,10 +392,11 @@ class ListenSection(_Section):
         return self
 
     def require_protection(self) -> None:
-        """Refuse a configuration in which strangers could connect.
+        """Raise an error if other machines could connect without a certificate.
 
         Raises:
-            ConfigError: other machines can connect without showing a certificate.
+            ConfigError: an address can be reached from other machines, and clients need no
+                certificate.
         """
         if self.tls is not None and self.tls.client_ca is not None:
             return
@@ -461,7 +463,7 @@ class StoreSection(_Section):
     in `$STATE_DIRECTORY` (systemd), else in `$XDG_STATE_HOME/longshare`, else in
     `~/.local/state/longshare`."""
     on_damage: Literal["stop", "set aside"] = "stop"
-    """Action at the start if a store of Longshare's is damaged. `stop`: the service ends, so
+    """Action at the start if a store that Longshare wrote is damaged. `stop`: the service ends, so
     that an operator can restore the store. `set aside`: the damaged store is renamed, and all
     commitments start at zero."""
     every: Annotated[float, Field(ge=0.05, le=60)] = 1.0
@@ -526,7 +528,7 @@ def _database(location: str) -> str:
 
 
 class AccountingSection(_Section):
-    """`[accounting]`: usage of users and orders of operators, in a database."""
+    """`[accounting]`: the database of users' usage and of operator commands."""
 
     database: Annotated[str, AfterValidator(_database)] | None = None
     """Location of the database: `"postgresql://HOST/DATABASE"`, the path of a SQLite file, or
@@ -534,11 +536,11 @@ class AccountingSection(_Section):
     default is `"none"` if the store's kind is `none`, or if the extra `longshare[accounting]` is
     not installed."""
     every: Annotated[float, Field(ge=1, le=3600)] = 30.0
-    """Seconds of wall-clock time between writes."""
+    """Seconds of wall-clock time between writes to the database."""
     hours: Annotated[int, Field(ge=2, le=400)] = 35
     """Days for which hourly usage is kept; older usage is summed up by day."""
     days: Annotated[int, Field(ge=2, le=36500)] = 1830
-    """Days after which usage and orders are deleted."""
+    """Days after which usage and operator commands are deleted."""
     users: Annotated[int, Field(ge=1, le=100_000)] = 2000
     """Maximum number of users per day with rows of their own; further users are summed up under
     `(others)`."""
@@ -551,7 +553,7 @@ class AccountingSection(_Section):
 
 
 class RecorderSection(_Section):
-    """`[recorder]`: a file of shares and commitments over time."""
+    """`[recorder]`: a CSV file in which users' shares and commitments are recorded over time."""
 
     file: _Path
     """Path of a CSV file, which is overwritten at the first event."""
@@ -561,7 +563,7 @@ class RecorderSection(_Section):
 
 
 class LogSection(_Section):
-    """`[log]`: level and format of the log."""
+    """`[log]`: level and format of the service's log on standard error."""
 
     format: Literal["console", "json"] = "console"
     """Format: text for people, or one JSON object per line for programs."""

@@ -1,4 +1,4 @@
-"""gRPC servers of the service, for masters and for operators, on one port or two."""
+"""Runs the gRPC servers for masters and for operators, on one port or two."""
 
 import os
 import socket

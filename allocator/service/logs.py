@@ -1,7 +1,6 @@
 """Structured logs on standard error: text for people, or one JSON object per line.
 
-Repeated lines are rate-limited, so that their cause fills neither the disk nor the event loop's
-time.
+Repeated lines are rate-limited, so that they fill neither the disk nor the event loop's time.
 """
 
 import logging

@@ -1,4 +1,4 @@
-"""Rights of peers on the gRPC ports, by the names in their certificates."""
+"""Rights of gRPC peers, by the names in their certificates."""
 
 import os
 import pwd
@@ -22,7 +22,7 @@ _INCLUDED: dict[Right, tuple[Right, ...]] = {
     "operators": ("operators",),
     "readers": ("readers", "operators"),
 }
-"""Right → the groups of `[listen.rights]` that have the right."""
+"""Right → the groups of `[listen.rights]` whose members have it."""
 
 _log = structlog.get_logger(__name__)
 

@@ -241,7 +241,7 @@ async def _store(section: StoreSection) -> AsyncIterator[tuple[Store | None, Mem
 
 
 def _open_store(section: StoreSection) -> Store:
-    """Open the configured store.
+    """Open the configured store (SQLite or ZooKeeper); called in a worker thread.
 
     Raises:
         StoreError: the store cannot be used.

@@ -13,7 +13,7 @@ _log = structlog.get_logger(__name__)
 
 @asynccontextmanager
 async def supervised(environment: Mapping[str, str] = os.environ) -> AsyncIterator[None]:
-    """Tell systemd that the service is ready, that it lives, and at the block's end that it stops.
+    """Notify systemd when the service is ready, regularly while it runs, and when it stops.
 
     The event loop sends WATCHDOG=1 twice per requested period. If the loop hangs, the notifications
     end, and systemd restarts the service. Without NOTIFY_SOCKET nothing is sent.

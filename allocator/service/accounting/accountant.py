@@ -44,7 +44,7 @@ LONGEST_PAUSE = 300.0
 ORDER_PATIENCE = 2.0
 """Seconds that an operator's call waits until its command is in the database."""
 PATIENCE = 30.0
-"""Seconds that a query, or the end of the service, waits for the database."""
+"""Seconds that a query waits for the database; also the service, when it ends."""
 
 T = TypeVar("T")
 _log = structlog.get_logger(__name__)
@@ -103,27 +103,27 @@ class Accountant:
         self._shared_write = Once(self._try_write)
         self._shared_keep = Once(self._try_keep)
         self._query_lock = asyncio.Lock()
-        """Lock of queries, so that a write waits for at most one query."""
+        """Lock that admits one query at a time, so that a write waits for at most one query."""
         self._stopping = asyncio.Event()
         self._wake = asyncio.Event()
         """Set to end a pause of `run`, to stop or to write a pending command."""
         self._writer = uuid.uuid4().hex
         """Identifier of this service's process."""
         self._usage = UsageAccumulator()
-        """Pending usage of users."""
+        """Usage of users that is still to be written."""
         self._role_usage = UsageAccumulator()
-        """Pending usage of roles."""
+        """Usage of roles that is still to be written."""
         self._orders: list[Ordered] = []
         """Operator commands that wait to be written."""
         self._since: float | None = None
         """Time at which the pending usage begins, in seconds since the epoch; None if unknown."""
         self._batch: Batch | None = None
-        """Batch that may have been written although no confirmation arrived; it is written again.
-        """
+        """Batch that may have been written although no confirmation arrived, to be written again;
+        else None."""
         self._number = 0
         """Number of the latest batch of this process."""
         self._last_rolled_up = -1
-        """Day of the latest roll-up, in days since the epoch."""
+        """Day on which old hours were last summed up by day, in days since the epoch."""
 
     @property
     def user_key(self) -> UserKey:
@@ -171,9 +171,9 @@ class Accountant:
             yield from self._roles.settling()
 
     async def write(self) -> bool:
-        """Write all pending usage and orders now; return whether the write succeeded.
+        """Write all pending usage and commands now; return whether the write succeeded.
 
-        One write serves all callers that wait for it.
+        One write serves all callers that wait at the same time.
         """
         return await self._shared_write.get()
 
@@ -205,7 +205,7 @@ class Accountant:
             self._query_lock.release()
 
     async def run(self) -> None:
-        """Write regularly until `stop` is called, then write once more."""
+        """Write usage and commands regularly until `stop` is called, then write once more."""
         pause = self._section.every
         while not self._stopping.is_set():
             with suppress(TimeoutError):

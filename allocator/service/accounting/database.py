@@ -246,7 +246,7 @@ class Database:
             _prune_orders(connection)
 
     def _prepare(self) -> None:
-        """Create missing tables in PostgreSQL.
+        """Create the tables that a PostgreSQL database lacks.
 
         Raises:
             StoreError: the tables have an unknown version.

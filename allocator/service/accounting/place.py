@@ -6,7 +6,7 @@ from allocator.service.config import Config, ConfigError
 
 _INSTALL = "pip install 'longshare[{}]'"
 _NEEDED = {"sqlalchemy": "accounting", "psycopg": "postgresql"}
-"""Module → the extra of Longshare that installs the module."""
+"""Module that a database needs → Longshare's extra that installs the module."""
 
 
 def kept_at(config: Config) -> str | None:

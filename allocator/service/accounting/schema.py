@@ -34,7 +34,10 @@ usage = Table(
     Column("entitled", Double, nullable=False),
     PrimaryKeyConstraint("seconds", "start", "user", "resource"),
 )
-"""Usage of users during HOUR or DAY seconds from `start`, which is in seconds since the epoch."""
+"""Usage of users in an hour or day.
+
+`start` is its beginning in seconds since the epoch, and `seconds` is its length: HOUR or DAY.
+"""
 
 activity = Table(
     "activity",
@@ -75,7 +78,7 @@ role_usage = Table(
     Column("held", Double, nullable=False),
     PrimaryKeyConstraint("seconds", "start", "role", "resource"),
 )
-"""Usage of roles, if users are not roles."""
+"""Usage of roles in an hour or day; empty if users are roles."""
 
 role_activity = Table(
     "role_activity",
@@ -87,7 +90,7 @@ role_activity = Table(
     Column("refused", BigInteger, nullable=False),
     PrimaryKeyConstraint("seconds", "start", "role"),
 )
-"""Offers to roles and offers declined, if users are not roles."""
+"""Number of offers to roles, and how many they declined; empty if users are roles."""
 
 orders = Table(
     "orders",
@@ -112,7 +115,8 @@ state = Table(
     Column("key", Text, primary_key=True),
     Column("value", Text, nullable=False),
 )
-"""Progress of accounting: the latest writer and time, and the checkpoints of users and roles."""
+"""Progress of accounting as keys and values: latest writer, accounted time, and checkpoints of
+users and roles."""
 
 SUMS = {
     usage: ("held", "overused", "owed", "entitled"),

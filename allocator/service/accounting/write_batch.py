@@ -26,7 +26,7 @@ class Ordered:
     """An operator command, executed or refused, as a row of the audit log."""
 
     id: str
-    """Unique identifier."""
+    """Unique identifier of the command, so that it is stored once."""
     at: float
     """Time of the command, in seconds since the epoch by this machine's clock."""
     who: str

@@ -1,1 +1,1 @@
-"""Tools for sharing the event loop: no work may occupy the loop for long."""
+"""Tools for sharing the event loop, so that no work occupies the loop for long."""

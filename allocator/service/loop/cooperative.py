@@ -154,7 +154,7 @@ class Once(Generic[T]):
     def __init__(self, make: Callable[[], Awaitable[T]]) -> None:
         self._make = make
         self._running: asyncio.Task[T] | None = None
-        """Present or latest computation."""
+        """Task of the present or latest computation; None before the first."""
         self._next: asyncio.Task[T] | None = None
         """Computation that has not begun yet, which new callers join; None if there is none."""
         self._pause_end = 0.0

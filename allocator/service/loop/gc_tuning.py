@@ -1,8 +1,9 @@
 """Settings of Python's garbage collector that keep collections from blocking the event loop.
 
 A full collection visits every object: 0.2 s at 10,000 agents × 1,000 frameworks. Objects that
-outlive a full collection are frozen: later collections skip them. The next snapshot replaces most
-objects, and unfreezes all. Objects without references are freed at once in any case.
+survive a full collection are frozen, so that later collections skip them. Each snapshot replaces
+most objects; then all objects are unfrozen and collected once. Objects without references are freed
+at once in any case.
 """
 
 import asyncio

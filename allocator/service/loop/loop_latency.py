@@ -29,13 +29,13 @@ class LoopLatency:
 
     def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:
         self.long = 0
-        """Number of stretches longer than BUDGET."""
+        """Number of stretches of work longer than `BUDGET`."""
         self._clock = clock
         self._longest = self._previous_longest = 0.0
         self._window_end = clock() + _WINDOW
 
     def note(self, seconds: float) -> None:
-        """Record a stretch of work that has just ended.
+        """Record that a stretch of uninterrupted work has just ended.
 
         Args:
             seconds: Duration of the stretch.

@@ -1,1 +1,1 @@
-"""Connections of Mesos masters: their gRPC streams, and the election of the master to serve."""
+"""Connections of Mesos masters: their gRPC streams, and the election of the one master to serve."""

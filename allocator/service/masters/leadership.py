@@ -29,7 +29,7 @@ GRACE = 10.0
 """Seconds that a formerly replaced master waits for the latest leader to return, before it is
 served."""
 _REMEMBERED = 1000
-"""Maximum number of masters whose first claims are remembered."""
+"""Maximum number of masters whose first claims of leadership are remembered."""
 _NANOSECONDS = 1_000_000_000
 
 _log = structlog.get_logger(__name__)
@@ -78,14 +78,14 @@ class Leadership:
         self.leader: Claimant | None = None
         self.clock = clock
         self._waiting: dict[Claimant, float | None] = {}
-        """Waiting masters: the time since which each waits, or None once a warning has been
-        logged."""
+        """Masters that wait to lead: the time at which each began to wait, or None once a warning
+        has been logged."""
         self._claim_numbers: OrderedDict[tuple[str, str | None] | Claimant, int] = OrderedDict()
-        """Number of each master's first claim, oldest first."""
+        """Number of each master's first claim of leadership; the oldest claim comes first."""
         self._claim_count = 0
-        """Number of masters' first claims since the start of the service."""
+        """Number of first claims of leadership since the start of the service."""
         self._latest_number = 0
-        """Number of the present leader's first claim, or of the last leader's."""
+        """Claim number of the present leader, or of the last leader if there is none."""
         self._latest_elected_ns = 0
         """Time at which the latest leader claimed to have been elected, in nanoseconds by its
         own clock."""
@@ -121,8 +121,8 @@ class Leadership:
         """Make a master's stream the leader.
 
         Returns:
-            The stream that led before, for the caller to end; None if there was none or it led
-                already.
+            The stream that led before, for the caller to end; None if there was none, or if this
+                stream led already.
         """
         self._waiting.pop(claimant, None)
         former, self.leader = self.leader, claimant

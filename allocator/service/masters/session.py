@@ -76,7 +76,9 @@ class SessionStatistics:
 
     @property
     def alone(self) -> float | None:
-        """Seconds since a leading master was last connected; None if one is connected now."""
+        """Seconds since a leading master was last connected, or since the start; None while
+        connected.
+        """
         return None if self.connected else _now() - self.since
 
 
@@ -94,7 +96,7 @@ class ProtocolError(Exception):
 
 
 class Ended(Exception):  # noqa: N818 - nothing is wrong
-    """The service ends the stream; the message states the reason."""
+    """The service has ended the stream; the exception's text states the reason."""
 
 
 Requests = AsyncIterator[contract.FromMaster | PendingMessage]
@@ -136,10 +138,10 @@ class Masters(Protocol):
         """Promote a master to leader, after its snapshot has been restored successfully."""
 
     def demote(self, session: "Session") -> None:
-        """Demote a master that reports standby."""
+        """Record that a master reports standby, so that it neither leads nor claims leadership."""
 
     def touch(self, session: "Session") -> None:
-        """Record the time of a session's latest message."""
+        """Record that a message of a session has arrived now."""
 
 
 class Session:
@@ -171,17 +173,17 @@ class Session:
         """Time at which the master claims to have been elected, in nanoseconds by its own clock;
         0 if it does not claim leadership."""
         self.admitted = False
-        """True once a first snapshot has arrived."""
+        """Whether the session's first snapshot has arrived and been admitted."""
         self.closed = False
-        """True once the stream has ended. A snapshot that is being read is still read to its
-        end."""
+        """True once the stream has ended. A snapshot that is being restored then is still
+        completed."""
         self._engine = engine
         self._reported_misfits: dict[str, str] = {}
-        """Reported frameworks that cannot get offers, by identifier: the reason."""
+        """Frameworks that cannot get offers and have been logged: identifier → reason."""
         self._refused: dict[str, str] = {}
-        """Refused frameworks of which the master has been informed, by identifier: the reason."""
+        """Rejected frameworks of which the master has been informed: identifier → reason."""
         self._reported_rejections: set[RejectedInput] = set()
-        """Other rejected inputs that have been reported."""
+        """Other rejected inputs that have been logged."""
         self._statistics = statistics
         """Statistics of all masters' sessions."""
         self._masters = masters
@@ -193,9 +195,9 @@ class Session:
         self._cycles_before = engine.statistics.runs
         """Number of allocation cycles before this session was first served."""
         self._synchronised = False
-        """True while a snapshot has arrived and all later events have been consistent."""
+        """True if a snapshot has arrived and all later events have been consistent with it."""
         self._snapshot_requested = False
-        """True while a requested snapshot has not arrived."""
+        """True from the request of a snapshot until the snapshot arrives."""
         self._reader: asyncio.Task[object] | None = None
         """Task that waits for the next message; None if no task waits."""
         self._before_engine = True
@@ -205,7 +207,11 @@ class Session:
         self._task = asyncio.current_task()
 
     def end(self, reason: str) -> None:
-        """End the stream: `serve` raises Ended, and no further message reaches the engine."""
+        """End the stream: `serve` raises Ended, and no further message reaches the engine.
+
+        Args:
+            reason: Text that the master's side receives.
+        """
         self._end_reason = reason
         if self._reader is not None:
             self._reader.cancel()

@@ -101,7 +101,7 @@ class Sessions:
         return grpc.method_handlers_generic_handler(_SERVICE.full_name, {"Session": session})
 
     def end(self, reason: str) -> None:
-        """End all streams.
+        """End the streams of all masters.
 
         Args:
             reason: Text that the peers receive.
@@ -215,7 +215,7 @@ class Sessions:
         self._update_statistics()
 
     def touch(self, session: Session) -> None:
-        """Record the time of a session's latest message."""
+        """Record that a message of a session has arrived now."""
         session.last_heard = self._leadership.clock()
 
     def _register(self, session: Session) -> None:
@@ -262,7 +262,7 @@ class Sessions:
         self.demote(session)
 
     def _update_statistics(self) -> None:
-        """Update the numbers of leading and standby masters."""
+        """Update the numbers of leading and standby masters in the statistics."""
         self._statistics.lead(connected=self._leadership.leader is not None)
         greeted = sum(bool(session.hello.contract_version) for session in self._sessions)
         self._statistics.standby = greeted - self._statistics.connected

@@ -34,7 +34,7 @@ steps of about this length."""
 _QUICK = 2**18
 """Length in bytes up to which protobuf parses any message within 8 ms.
 
-Ordinary messages of this length take 0.2 ms. Splitting them into steps would take several times as
+Ordinary messages of masters take 0.2 ms. Splitting them into steps would take several times as
 long.
 """
 _BLOCK = 2**20
@@ -81,7 +81,7 @@ class _Shape:
     opaque: frozenset[int]
     """Numbers of the fields that hold serialised Mesos messages."""
     per_byte: float
-    """Weight of one byte of the opaque fields."""
+    """Weight that each byte of an opaque field adds."""
 
 
 def parse(data: bytes, most_parts: int) -> contract.FromMaster:
@@ -245,7 +245,12 @@ def _after_message(
 
 
 def _escape_text(data: bytes, descriptor: Descriptor) -> bytes:
-    """Return a serialised message in which text that is not UTF-8 has been escaped."""
+    """Return a serialised message with escapes in place of text that is not UTF-8.
+
+    Args:
+        data: The serialised message.
+        descriptor: The message's type.
+    """
     shape, out, last = _shape(descriptor), bytearray(), 0
     for number, kind, start, stop in _fields(data, 0, len(data)):
         if kind != _LENGTH_DELIMITED:

@@ -67,7 +67,7 @@ class Admin(AdminServicer):
         request: admin.SharesRequest,  # noqa: ARG002 - the request has no fields
         context: grpc.aio.ServicerContext[admin.SharesRequest, admin.SharesReply],  # noqa: ARG002
     ) -> admin.SharesReply:
-        """Return the shares of all users."""
+        """Return the shares of all users, and figures of the cluster."""
         return await self._shares.get()
 
     async def Shadows(  # noqa: N802

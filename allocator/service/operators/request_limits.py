@@ -20,13 +20,14 @@ fits."""
 MOST_CALLS = 256
 """Maximum number of concurrent calls that only read, and separately of calls that give commands."""
 PEER_CALLS = 32
-"""Maximum number of one peer's concurrent calls of either kind."""
+"""Maximum number of one peer's concurrent calls that only read, and separately that give commands.
+"""
 READING_TIME = 5.0
 """Seconds within which the request of a call must arrive."""
 TURN = 1.0
 """Seconds for which reading one call's request may delay other calls on a shared port."""
 MOST_UNSENT = 128 * 2**20
-"""Maximum number of bytes in replies that peers have not received yet, for either kind of call.
+"""Maximum number of bytes in replies that peers have not received yet, for each right separately.
 
 gRPC keeps a copy of each such reply in memory.
 """

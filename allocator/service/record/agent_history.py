@@ -32,7 +32,7 @@ class AgentIntervals:
 
     def __init__(self) -> None:
         self._open: dict[str, Presence] = {}
-        """Present agents, with the start of their intervals."""
+        """Agents that are present, each with its unfinished interval, by agent identifier."""
         self._closed: list[Presence] = []
         """Intervals that have ended."""
 
@@ -81,6 +81,6 @@ class AgentIntervals:
         return self._closed
 
     def _close(self, presence: Presence, now: float) -> None:
-        """End an interval, unless its length is zero."""
+        """Add an interval to the finished intervals, unless its length is zero."""
         if now > presence.since:
             self._closed.append(Presence(presence.host, presence.total, presence.since, now))

@@ -40,7 +40,7 @@ from allocator.service.store import codec
 MAGIC = b"longshare event log 1\n"
 """First bytes of an event log."""
 LARGEST = 2**31 - 1
-"""Maximum size of an entry in bytes, as protobuf allows no larger message."""
+"""Maximum size of an entry in bytes, because protobuf allows no larger message."""
 
 _UNREADABLE = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
 """Exceptions that decoding invalid settings can raise."""
@@ -242,7 +242,7 @@ def read(
 
 
 def _read_entry(file: IO[bytes], size: int) -> log.LogEntry | None:
-    """Read an entry; return None if the file ends within the entry.
+    """Read one entry of an event log; return None if the file ends within the entry.
 
     Args:
         file: The file, at the beginning of an entry.

@@ -49,7 +49,7 @@ class RecordedTask:
 
 @dataclass(slots=True)
 class History:
-    """What happened in a cluster from a log's first snapshot to its last event, as reconstructed.
+    """Reconstructed activity of a cluster, from a log's first snapshot to its last event.
 
     Times are the master's, in seconds since the epoch.
     """
@@ -62,18 +62,18 @@ class History:
     weights: dict[str, float] = field(default_factory=dict)
     """Weights of users at the end of the history."""
     excluded: tuple[str, ...] = ()
-    """Resources that do not count in shares."""
+    """Resources that the master excludes from fair sharing; they do not count in shares."""
     debts: dict[str, tuple[dict[str, float], float]] = field(default_factory=dict)
     """Commitments of users at the beginning: by resource, and for all resources without an entry.
     """
     commitments: dict[str, float] = field(default_factory=dict)
-    """Dominant commitments of users at the end."""
+    """Dominant commitment of each user at the end."""
     presences: list[Presence] = field(default_factory=list)
     """Intervals in which an agent stayed unchanged, in no particular order."""
     first_weights: dict[str, float] = field(default_factory=dict)
     """Weight of each user at the first snapshot or end of a log at which the user was known."""
     entitlements: dict[str, float] = field(default_factory=dict)
-    """Entitlements of users at the end."""
+    """Entitlement of each user at the end."""
     gaps: list[tuple[float, float]] = field(default_factory=list)
     """Intervals between the end of a log and the first snapshot of the next log. Their activity is
     unknown."""
@@ -261,7 +261,7 @@ class _Builder:
             self._end_all([place for place in self._held if place[0] == removed], now)
 
     def _recovered(self, call: contract.RecoverResources, now: float) -> None:
-        """Process recovered resources: declined or rescinded offers, or ended tasks."""
+        """Record recovered resources as a declined or rescinded offer, or as the end of tasks."""
         role, resources = ResourceParser(_LIMITS).allocated(call.resources)
         place = (call.framework_id, role, call.agent_id)
         # A master that reports running tasks also marks the resources of rescinded offers.
@@ -331,7 +331,7 @@ class _Builder:
             self._agent_intervals.look(self._engine, getattr(event, call).agent_id, now)
 
     def _sum(self, place: _Place) -> Quantities:
-        """Return all resources held by a framework in a role on an agent."""
+        """Return all resources that a framework's role holds on an agent."""
         return sum((held.remaining for held in self._held.get(place, [])), Quantities())
 
     def _refused(self, place: _Place, quantities: Quantities) -> None:
@@ -366,13 +366,13 @@ class _Builder:
                 self._record(place, held, now, held.remaining)
 
     def _record(self, place: _Place, held: _Held, now: float, demand: Quantities) -> None:
-        """Record one or more ended tasks.
+        """Record the end of one task, or of several equal tasks.
 
         Args:
             place: Framework, role and agent.
             held: The offer to which the resources belong.
             now: End of the tasks, in seconds.
-            demand: Resources of the tasks together.
+            demand: Resources of all the tasks together.
         """
         user = self._users.get(place[:2])
         if user is None or not demand or not now > held.start:

@@ -190,7 +190,7 @@ def replay(
 
 
 def _text(outcome: log.Outcome) -> str:
-    """Return an outcome as text for people."""
+    """Return an outcome as text for people: the decisions, or the error of a rejected input."""
     if outcome.refusal:
         return f"refused: {outcome.refusal}"
     try:

@@ -34,7 +34,7 @@ class Fate:
     """Mean seconds from ready to start, over all tasks. Tasks that never start wait until the log's
     end."""
     cpu_seconds: float = 0.0
-    """CPU seconds held within the log's time."""
+    """CPUs held × seconds, within the log's time."""
     commitment: float = 0.0
     """Dominant commitment at the log's end."""
 
@@ -44,17 +44,17 @@ class _Queue:
     """One user's waiting tasks, and sums over its started tasks."""
 
     tasks: deque[RecordedTask] = field(default_factory=deque)
-    """Tasks that are ready and not started."""
+    """Tasks of the user that are ready, but have not started."""
     started: int = 0
     waited: float = 0.0
-    """Seconds that started tasks have waited in total."""
+    """Total waiting time of the started tasks, in seconds."""
     held: dict[str, float] = field(default_factory=dict)
     """Integral of the held resources over time, by resource: thousandths of Mesos's unit × seconds.
     """
 
 
 def recorded(history: History) -> dict[str, Fate]:
-    """Return what each user got in the recorded history, for comparison with `modelled`."""
+    """Return each user's result in the recorded history, for comparison with `modelled`."""
     queues: dict[str, _Queue] = {}
     for task in history.tasks:
         _record_start(queues.setdefault(task.user, _Queue()), task, task.start, task.end)
@@ -62,7 +62,7 @@ def recorded(history: History) -> dict[str, Fate]:
 
 
 def modelled(history: History, settings: EngineSettings, policy: Policy) -> dict[str, Fate]:
-    """Simulate the recorded tasks under a policy, and return what each user would get.
+    """Simulate the recorded tasks under a policy, and return each user's result.
 
     Cost: O((n log n)·m) for n tasks and m resources, times the number of users whose next task does
     not fit.

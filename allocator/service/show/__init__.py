@@ -1,1 +1,1 @@
-"""How users stand, shown: to Prometheus, to people in a page or a sentence, as a recording."""
+"""Views of users, offers and waiting times: metrics, status page, explanations, recordings."""

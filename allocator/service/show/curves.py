@@ -162,7 +162,7 @@ def _from_hours(hours: "Sequence[Hour]", until: float) -> list[Sample]:
 
 
 def _thinned(samples: list[Sample]) -> list[Sample]:
-    """Return at most `MOST_POINTS` evenly spaced samples, the latest included."""
+    """Return at most `MOST_POINTS` of the samples, evenly spaced; the latest is always kept."""
     step = -(-len(samples) // MOST_POINTS)
     return samples[::-1][:: max(step, 1)][::-1]
 

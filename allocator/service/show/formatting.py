@@ -10,7 +10,7 @@ def duration(seconds: float) -> str:
 
 
 def called(user: str) -> str:
-    """Return a user's name for a sentence; quotes mark the role `*`, lest it be read as "all"."""
+    """Return a user's name for a sentence; the role `*` gets quotes, to be seen as a name."""
     return f"user '{user}'" if "*" in user else user
 
 

@@ -27,7 +27,7 @@ class Guard:
         """Open connections with their timers, the longest without an answer first."""
 
     def __call__(self) -> asyncio.Protocol:
-        """Return the protocol of a new connection."""
+        """Make the protocol of a new connection; called by the event loop."""
         make = self._server()
         assert make is not None
         return _Guarded(self, make())

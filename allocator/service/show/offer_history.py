@@ -66,7 +66,7 @@ class StandingHistory:
 
     @property
     def samples(self) -> list[Sample]:
-        """All samples, the earliest first."""
+        """All samples, the earliest first; an unfinished sample is completed first."""
         self.backlog.finish()
         since = self._recent[0].time if self._recent else 0.0
         return [*(sample for sample in self._kept if sample.time < since), *self._recent]

@@ -121,7 +121,7 @@ class Recorder:
             self._file.flush()
 
     def reopen(self) -> None:
-        """Open the path again after the file has been rotated, and continue in the new file."""
+        """Open the path again after log rotation, and continue in the new file."""
         self.backlog.finish()
         with self._ending_on_error():
             file = self._open()

@@ -35,7 +35,8 @@ falls behind."""
 _AT_ONCE = 8
 """Number of journal entries, or allocation cycles, that one step of background work replays."""
 _MANY = 64
-"""Number of replayed journal entries after which a step ends, even within its allowance."""
+"""Number of replayed journal entries after which a step ends, even with fewer than `_AT_ONCE`
+cycles."""
 FASTER = 3
 """Number of journal entries or cycles replayed before each event while the journal is too long.
 
@@ -85,7 +86,7 @@ class Follower:
     failure: str = ""
     """Error that stopped the shadow; empty while it runs."""
     seconds: float = 0.0
-    """Processor time used so far, in seconds."""
+    """Processor time that the shadow has used so far, in seconds."""
 
     def do(self, step: Callable[[], object]) -> None:
         """Run a function for this shadow; an exception stops this shadow only.

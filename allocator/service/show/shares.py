@@ -13,9 +13,9 @@ from allocator.service.loop.cooperative import Work
 
 @dataclass(frozen=True, eq=False)
 class UserShare:
-    """What one user holds, owes and is entitled to, as of the last event.
+    """Share, commitment and entitlement of one user, as of the last event.
 
-    Shares, commitments and entitlements are fractions of the cluster.
+    All three are fractions of the cluster.
     """
 
     standing: Standing[str]
@@ -25,7 +25,7 @@ class UserShare:
     """Rank among the users with the same parent, from 1, by ascending priority. The live order
     decides ties."""
     holdings: Mapping[str, "Holding"]
-    """What the user holds of each resource."""
+    """Amount and share of each resource that the user holds."""
     dominant_resource: str
     """Resource with the largest share; empty if all shares are 0."""
     offered_share: float | None
@@ -63,7 +63,7 @@ class UserShare:
 
 @dataclass(frozen=True)
 class Holding:
-    """What a user holds of one resource, whether or not the resource counts for fairness."""
+    """Amount and share of one resource that a user holds, whether or not it counts for fairness."""
 
     allocation: float
     """Amount in the resource's own unit, such as cores or MiB. `share` and `commitment` are
@@ -102,7 +102,7 @@ def reading(engine: Engine, users: list[str]) -> Work[list[UserShare]]:
 def holdings(
     standing: Standing[str], capacity: Quantities, offered: Quantities | None = None
 ) -> dict[str, Holding]:
-    """Return what a user holds of each resource that the user or the cluster has.
+    """Return a user's amount and share of each resource that the user or the cluster has.
 
     Args:
         standing: The user's present values.

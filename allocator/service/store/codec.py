@@ -24,7 +24,8 @@ PLACED = 4
 Older releases reject this version.
 """
 _KNOWN = (1, VERSION, BOOSTED, PLACED)
-"""Versions that can be read. Version 1 does not contain the decay constant of commitments."""
+"""Versions that can be read. A memory of version 1 lacks the time constant of the commitments'
+decay."""
 
 _Amount = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 

@@ -84,7 +84,7 @@ class StoreRows:
         """By user, the encoded row and the number that it adds to the checksum."""
         self._sum = 0
         self._boosted: set[str] = set()
-        """Users with a boost."""
+        """Users with a boost, which is a temporary weight."""
         self._unwritten: set[str] = set()
         """Users whose row has been changed or removed since the last write."""
 

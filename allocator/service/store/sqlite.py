@@ -163,7 +163,7 @@ class SqliteStore:
         return connection
 
     def _check_same_file(self) -> None:
-        """Check that the path still leads to the opened file; create a new file if it is gone.
+        """Check that the path still leads to the opened file; create a new file if it is missing.
 
         Raises:
             StoreError: another file has replaced the opened file.

@@ -19,8 +19,11 @@ LONGEST_PAUSE = 30.0
 ORDER_PATIENCE = 2.0
 """Seconds that an operator's call waits until the effect of its command is stored."""
 TAKEN_PATIENCE = 30.0
-"""Seconds after which a service takes the store back from another service, if its own master
-still leads. A master that has lost the election exits within this time."""
+"""Seconds after which a service takes the store back from another service, if its own master still
+leads.
+
+The other service's master, which has lost the election, has exited by then.
+"""
 RECALL_PATIENCE = 10.0
 """Seconds that a new leader waits for the store, to read what another service may have saved."""
 _RECALL_RETRY = 0.2
@@ -90,10 +93,10 @@ class StoreWriter:
         self._wake = asyncio.Event()
         """Set to end a pause of `run`, to stop or because the store works again."""
         self._saved: tuple[int, int] | None = self._state()
-        """State of the engine at the latest successful save; None after a failure."""
+        """The numbers returned by `_state` at the latest successful save; None after a failure."""
 
     async def remember_now(self) -> bool:
-        """Save at once; return whether the save succeeded."""
+        """Save the engine's memory at once; return whether the save succeeded."""
         async with self._saving:
             state = self._state()
             try:
@@ -109,7 +112,11 @@ class StoreWriter:
             return True
 
     async def remember_soon(self) -> bool:
-        """Save at once; return whether the save succeeded within `ORDER_PATIENCE`."""
+        """Save the engine's memory at once, and wait for at most `ORDER_PATIENCE` seconds.
+
+        Returns:
+            Whether the save succeeded in this time. If not, it continues.
+        """
         saving = asyncio.create_task(self.remember_now())
         self._order_saves.add(saving)
         saving.add_done_callback(self._order_saves.discard)
@@ -192,7 +199,7 @@ class StoreWriter:
         return replace(memory, time=max(memory.time, math.nextafter(self._engine.now, math.inf)))
 
     async def run(self) -> None:
-        """Save regularly until `stop` is called, then save once more."""
+        """Save the engine's memory regularly until `stop` is called, then save once more."""
         pause = self._every
         while not self._stopping.is_set():
             started = time.monotonic()
@@ -236,7 +243,10 @@ class StoreWriter:
         statistics.last_save = time.time()
 
     def _failed(self, error: Exception) -> None:
-        """Record a failed attempt, and log the first failure of a series."""
+        """Record a failed attempt; log it if it is the first of a series.
+
+        A store that another service has written is taken back if due.
+        """
         statistics = self.statistics
         statistics.failures += 1
         if isinstance(error, StoreTaken):

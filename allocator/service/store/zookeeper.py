@@ -141,9 +141,9 @@ class ZookeeperStore:
             _, self._version = self._fetch()
 
     def save(self, changes: MemoryChanges) -> None:
-        """Write the node; when the method returns, a majority of servers has it on disk.
+        """Write the whole node; when the method returns, a majority of servers has it on disk.
 
-        The node is written as a whole, but only changed rows are encoded.
+        Only rows that have changed are encoded again.
         """
         giving_way(self._rows.take(changes))
         data = packed(self._rows, self._writer)
@@ -180,7 +180,7 @@ class ZookeeperStore:
             self._version = stat.get(timeout=_TIMEOUT).version
 
     def _copy_damaged(self, data: bytes, error: StoreDamaged) -> None:
-        """Copy damaged content to a new node, and log the loss of commitments."""
+        """Copy damaged content to a new node, and log that the commitments are lost."""
         created = self._client.create_async(f"{self._znode}.damaged-", data, sequence=True)
         _log.error(
             "commitments are lost: the content of a damaged node has been set aside",
