@@ -1,4 +1,4 @@
-"""Test suite for policies, for use in tests of a policy's author.
+"""Test suite for policies, to be called from the tests of your own policy.
 
 With pytest::
 

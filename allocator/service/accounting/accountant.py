@@ -121,7 +121,7 @@ class Accountant:
         """Batch that may have been written although no confirmation arrived, to be written again;
         else None."""
         self._number = 0
-        """Number of the latest batch of this process."""
+        """Number of the latest batch that this process has made; 0 before the first."""
         self._last_rolled_up = -1
         """Day on which old hours were last summed up by day, in days since the epoch."""
 

@@ -76,8 +76,9 @@ class SessionStatistics:
 
     @property
     def alone(self) -> float | None:
-        """Seconds since a leading master was last connected, or since the start; None while
-        connected.
+        """Seconds since a leading master was last connected; None while one is connected.
+
+        Before the first leader, the seconds count from the service's start.
         """
         return None if self.connected else _now() - self.since
 
@@ -88,7 +89,7 @@ message violates the contract."""
 
 
 class ProtocolError(Exception):
-    """The master's side has violated the protocol. The stream ends with the given gRPC status."""
+    """The master's side has violated the protocol. The stream ends with the gRPC status `code`."""
 
     def __init__(self, code: grpc.StatusCode, message: str) -> None:
         super().__init__(message)

@@ -28,7 +28,7 @@ STRANGERS = 64
 """
 
 Context = grpc.aio.ServicerContext[contract.FromMaster, contract.ToMaster]
-"""Context of a master's gRPC stream."""
+"""gRPC context of a master's stream."""
 _SERVICE = contract.DESCRIPTOR.services_by_name["Allocator"]
 
 _log = structlog.get_logger(__name__)

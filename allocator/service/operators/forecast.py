@@ -80,9 +80,9 @@ class _AgentSurvey:
     passed_over: frozenset[str]
     """Users at all levels of the role tree that want offers, but that no agent could serve."""
     room: int = 0
-    """Number of the asked tasks that fit into the free resources now."""
+    """Number of the requested tasks that fit into the free resources now."""
     most: int = 0
-    """Number of the asked tasks that would fit on the agents if nothing else ran."""
+    """Number of the requested tasks that would fit on the agents if nothing else ran."""
     gaps: str = ""
     """Sentence that says that no agent has enough free resources for one task; empty if a task
     fits."""

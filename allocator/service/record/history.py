@@ -402,7 +402,7 @@ class _Builder:
 def _used(
     agent: str, allocations: Iterable[contract.Allocation]
 ) -> Iterator[tuple[_Place, Quantities]]:
-    """Yield the resources that an agent's allocations use, each with framework, role and agent."""
+    """Yield the used resources in an agent's allocations, each with framework, role and agent."""
     for allocation in allocations:
         for role, resources in ResourceParser(_LIMITS).used(allocation.resources).items():
             yield (allocation.framework_id, role, agent), resources.scalars

@@ -30,7 +30,7 @@ _HOUR = 3600.0
 
 
 class Chronicle(Protocol):
-    """Source of hourly shares and commitments of users, also from before this service began."""
+    """Interface to hourly shares and commitments of users, also from before this service began."""
 
     async def hours(
         self, users: Collection[str], since: float, until: float

@@ -83,11 +83,11 @@ def explain(
 
 
 def users_before(engine: Engine, user: str, passed_over: frozenset[str]) -> dict[str, list[str]]:
-    """Return the users that are served before a user.
+    """Return the users that are served before a user, level by level of the role tree.
 
-    A user below other roles waits for siblings at each level of the role tree. The result therefore
-    has an entry for the user and for each of its parents: the siblings ahead of it, first in order
-    first.
+    A user below other roles also waits for the siblings of its parents. The result therefore has an
+    entry for the user and for each parent: the siblings ahead of it, in the order in which they are
+    served.
 
     Args:
         engine: The engine to read.

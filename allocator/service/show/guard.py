@@ -59,7 +59,10 @@ class Guard:
 
 
 class _Guarded(asyncio.Protocol):
-    """Wraps a connection's protocol, and tells the guard when the connection opens and closes."""
+    """Protocol of one connection that forwards all events to aiohttp's protocol.
+
+    It tells the guard when the connection opens and closes.
+    """
 
     def __init__(self, guard: Guard, inner: Any) -> None:  # noqa: ANN401 - aiohttp's own
         self._guard = guard

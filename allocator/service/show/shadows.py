@@ -53,7 +53,7 @@ _OVER = object()
 
 @dataclass(frozen=True, slots=True)
 class Apart:
-    """Difference for one user between the live policy and a shadow policy."""
+    """Comparison of one user's position and usage under the live policy and a shadow policy."""
 
     user: str
     turn: int
@@ -78,7 +78,7 @@ class Apart:
 
 @dataclass(slots=True)
 class Follower:
-    """One shadow policy with its state, failure and processor time."""
+    """One shadow policy: its state (a shadow pool), its failure, and its processor time."""
 
     name: str
     policy: Policy
@@ -106,7 +106,7 @@ class Follower:
         self.seconds += time.thread_time() - started
 
     def doing(self, work: Work[None]) -> Work[None]:
-        """Run work for this shadow in cooperative steps, each of `_AT_ONCE` of the work's steps."""
+        """Run work for this shadow in cooperative steps, `_AT_ONCE` inner steps at a time."""
         finished = False
 
         def step() -> None:

@@ -22,8 +22,10 @@ class UserShare:
     parent: str
     """The role whose entitlement the user shares with its siblings; empty for a user at the top."""
     rank: int
-    """Rank among the users with the same parent, from 1, by ascending priority. The live order
-    decides ties."""
+    """Rank among the users with the same parent, from 1, by ascending priority.
+
+    Users with equal rounded priorities are ranked as the policy serves them.
+    """
     holdings: Mapping[str, "Holding"]
     """Amount and share of each resource that the user holds."""
     dominant_resource: str

@@ -22,7 +22,8 @@ from allocator.service.store.codec import plain
 FORMAT = "longshare-memory"
 """Name of the format, which every head contains."""
 VERSION = 2
-"""Version of a head without boosts (temporary weights) and role-tree nodes."""
+"""Version of a head if no row has a boost (a temporary weight) and no role-tree nodes are counted.
+"""
 BOOSTED = 3
 """Version of a head if any row has a boost (a temporary weight); older releases reject this
 version."""
