@@ -58,9 +58,9 @@ class StoredTrajectory:
     remembered: Remembered
 
     def at(self, instant: float) -> Remembered:
-        """Return the user's state at a time; exact (Eq.
+        """Return the user's state at a time, exactly (SDRF paper, Eq. 12).
 
-        12). Times before `since` return `remembered`.
+        Times before `since` return `remembered`.
 
         Args:
             instant: Seconds since the Unix epoch.
