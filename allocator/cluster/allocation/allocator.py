@@ -30,8 +30,8 @@ class Allocator:
     """Allocates the resources of one cluster in cycles and records the allocations.
 
     For each agent with free resources, a cycle costs O(clients visited · kinds of resources),
-    whatever the number of tasks. The cycle stops visiting clients when no client can be allocated
-    more. An agent that every client has declined costs O(1).
+    whatever the number of tasks. For each agent, the cycle stops visiting clients when no client
+    can be allocated more. An agent that every client has declined costs O(1).
     """
 
     def __init__(self, cluster: Cluster) -> None:
@@ -72,9 +72,9 @@ class Allocator:
         return (yield from builder.write_offers(decisions))
 
     def hold_back(self) -> None:
-        """Hold agents for clients whose tasks fit nowhere, if backfill holds are enabled.
+        """Create backfill holds for clients whose next task fits on no agent, if holds are enabled.
 
-        Called each tick.
+        The caller runs this after each allocation cycle that was due for all agents.
         """
         agents = self._ledger.agents
         if self._holds.full or not agents:
@@ -97,7 +97,15 @@ class Allocator:
         roles: RoleTreeIterator,
         limit: OutstandingOfferLimit,
     ) -> Cooperative[None]:
-        """Allocate agents by fair share: agent by agent, or in groups of many agents at once."""
+        """Run the second stage: allocate agents by fair share, one by one or many at once.
+
+        Args:
+            agents: The agents to allocate, in the order to visit.
+            builder: Records the allocations and collects the offers.
+            index: Candidates for offers, as client masks.
+            roles: Gives the sorter order of the clients.
+            limit: Excludes frameworks with too many outstanding offers.
+        """
         quotas, fair_shares = self._ledger.quotas, FairShareStage(builder, index, roles)
         shared = index.candidates if builder.headroom.divisible else index.unguaranteed(quotas)
 
@@ -125,18 +133,22 @@ class Allocator:
                     yield
 
     def _bulk_allowed(self, agents: Sequence[Agent], roles: RoleTreeIterator) -> bool:
-        """Return whether bulk allocation may be used for this many agents."""
+        """Return whether a cycle over these agents may use bulk allocation.
+
+        Bulk allocation needs many agents, no quotas, and a policy whose sorter order is the same on
+        every agent.
+        """
         enough = 0 < self._cluster.whole_from <= len(agents)
         return enough and not (self._ledger.quotas or self._holds.enabled or roles.per_machine)
 
     def _apply_hold(
         self, agent: Agent, eligible: ClientMask, index: ClientIndex, fair_shares: FairShareStage
     ) -> ClientMask:
-        """Apply an agent's backfill hold, and return the clients that may be allocated the rest.
+        """Allocate a held task if the task fits; return the clients that may be allocated the rest.
 
-        If the held task fits, the hold's client is allocated first. Otherwise, only clients with
-        short tasks may use the agent: tasks estimated to end before the agent is ready for the held
-        task.
+        The client of the agent's backfill hold comes first. While the held task does not fit, only
+        clients with short tasks may use the agent: tasks estimated to end before the agent is ready
+        for the held task. Without a hold, the method returns `eligible`.
         """
         hold = self._holds.on(agent.id)
         if hold is None:
@@ -154,7 +166,7 @@ class Allocator:
         return eligible
 
     def _open_agents(self, agents: Sequence[Agent]) -> Cooperative[list[Agent]]:
-        """Return the agents that have available resources and may be offered."""
+        """Return the agents, in the given order, that have free resources and may be offered."""
         open_agents: list[Agent] = []
         for first in range(0, len(agents), _AGENTS_A_STEP):
             batch = agents[first : first + _AGENTS_A_STEP]
@@ -174,5 +186,5 @@ class Allocator:
         return self._index
 
     def _current_version(self) -> tuple[object, ...]:
-        """Return the versions of all state that the client index depends on."""
+        """Return a value that changes with all state that the client index depends on."""
         return self._ledger.clients.version, self._filters.version, self._ledger.floor.version

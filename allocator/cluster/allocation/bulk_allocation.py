@@ -1,17 +1,18 @@
 """Bulk allocation: a group of agents is allocated as one bin, then tasks are packed on agents.
 
 Allocating agent by agent is slow if many agents are free at once. Bulk allocation computes fair
-shares of a whole group of agents by progressive filling, and then places the tasks on agents, with
+shares of a whole group of agents by progressive filling. Then the tasks are placed on agents, with
 few agents for each client. The result equals an allocation task by task if all tasks have one shape
-and all clients may use all agents.
+and all clients may use all agents. A *shape* is a task's resource needs together with the agents
+that may run the task.
 
 With several task shapes, the allocator works in stages. Each stage allocates almost all remaining
-capacity, and stands only if all its tasks can be packed: scarce shapes first, then shapes that fill
-the gaps. A stage that cannot be packed is repeated with half of the capacity. Agents with capacity
+capacity: first for scarce shapes, then for shapes that fill the gaps. A stage is kept only if all
+its tasks can be packed, and is otherwise repeated with half of the capacity. Agents with capacity
 for few tasks of a shape leave the group, and are allocated one by one at the end.
 
-A group costs O(stages · (agents + clients · log tasks)). If k shapes may use different agents,
-skipping costs another O(k · agents).
+A group costs O(stages · (agents + clients · log tasks)). If k shapes may use different agents, the
+search for usable agents costs another O(k · agents).
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -68,7 +69,7 @@ class IdenticalAgents:
     """Whether a task of each client in `fitting` fits."""
 
     def max_tasks(self, wants: IndexedNeeds) -> int:
-        """Return how many tasks fit on one of the agents."""
+        """Return how many tasks with these needs fit on each of the agents."""
         maximum, free = _UNLIMITED, self.free
         for column, amount in wants:
             number = free[column] // amount
@@ -78,12 +79,12 @@ class IdenticalAgents:
     def with_tasks(
         self, wants: IndexedNeeds, number: int, agents: Sequence[int]
     ) -> "IdenticalAgents":
-        """Return some of the agents with tasks placed on each.
+        """Return a row of some of these agents, with tasks placed on each agent.
 
         Args:
             wants: The needs of a task.
-            number: The number of tasks placed on each agent.
-            agents: Numbers of the agents to return.
+            number: The number of tasks to place on each agent.
+            agents: Numbers of the agents in the returned row.
         """
         free = list(self.free)
         for column, amount in wants:
@@ -94,10 +95,12 @@ class IdenticalAgents:
 class PackingTable:
     """Remaining capacity of a group's agents, and the tasks placed on them.
 
+    Each row contains agents with equal capacity and the same eligible clients.
+
     Args:
         free: Available thousandths of each agent, by resource.
-        eligible: Clients that may be allocated tasks on each agent.
-        fitting: Returns the clients of which one task fits into a capacity.
+        eligible: For each agent, the clients that may be allocated tasks.
+        fitting: Returns the clients whose next task fits into a given capacity.
     """
 
     def __init__(
@@ -123,7 +126,7 @@ class PackingTable:
         """Placed tasks: agent number, client, number of tasks."""
 
     def copy(self) -> Self:
-        """Return an independent copy."""
+        """Return a copy in which tasks can be placed without changing this table."""
         table = copy(self)
         table._rows = self._rows.copy()  # noqa: SLF001 - same class
         table._skipped = self._skipped.copy()  # noqa: SLF001 - same class
@@ -133,12 +136,13 @@ class PackingTable:
     def regroup(self, clients: ClientMask, useful: Callable[[ClientMask], object]) -> int:
         """Merge rows of identical agents, drop useless rows, and return the number of agents kept.
 
-        Agents with the fewest eligible clients come first, and among these the agents with the most
-        remaining capacity.
+        Rows are sorted: agents with the fewest eligible clients come first. Among these, agents
+        with the most remaining capacity come first.
 
         Args:
             clients: Clients that may still be allocated tasks.
-            useful: Returns whether to keep agents on which a task of each of these clients fits.
+            useful: Called with the clients whose next task fits on an agent. The agent is kept if
+                the result is true.
         """
 
         def key(row: IdenticalAgents) -> tuple[int, ClientMask, tuple[int, ...]]:
@@ -160,14 +164,14 @@ class PackingTable:
     def capacities(
         self, shapes: Sequence[tuple[Needs, ClientMask]], exact: int
     ) -> Cooperative[list[int]]:
-        """Return, for each task shape, how many tasks fit on all agents without other shapes.
+        """Return, for each task shape, how many tasks would fit if all agents ran this shape only.
 
         With many shapes and many distinct agents, the result is extrapolated from a sample of the
         agents.
 
         Args:
             shapes: The needs of each shape, and the bit of one of its clients.
-            exact: If a result would be smaller than this, all agents are examined.
+            exact: Results below this number are exact, because all agents are examined then.
         """
         agents = sum(len(row.agents) for row in self._rows)
         sample = self._rows[:: 1 + len(self._rows) * (len(shapes) - 1) // (_PROBES * agents + 1)]
@@ -183,10 +187,13 @@ class PackingTable:
         return capacities
 
     def probe_limit(self, shapes: int) -> int:
-        """Return how many rows without capacity each shape may leave to the next shape to examine.
+        """Return the number of full rows that `pack` may leave for the next shape to examine again.
+
+        A *full* row has no capacity for the shape being packed. The limit bounds the cost of
+        packing when many shapes use different agents.
 
         Args:
-            shapes: The number of shapes.
+            shapes: The number of shapes to pack.
         """
         return max(_MIN_PROBES, _PROBES * len(self._rows) // shapes)
 
@@ -202,13 +209,14 @@ class PackingTable:
 
         Args:
             needs: Thousandths that a task needs, by resource.
-            bit: The bit of one client of the shape.
+            bit: The bit of one client of the shape, as in `ClientIndex`.
             tasks: Clients and their numbers of tasks, in the order to place.
-            multiplier: The number to record for each placed task.
+            multiplier: The number of tasks to record in `placements` for each task placed here.
             probe_limit: How many rows without capacity the next shape examines again.
 
         Returns:
-            False if some tasks do not fit. In this case, the table has been changed in part.
+            True if all tasks fit. Otherwise, the table has been changed in part, and must be
+            discarded.
         """
         wants = self._wants(needs)
         queue = self._rows[::-1]
@@ -247,18 +255,29 @@ class PackingTable:
         return True
 
     def _wants(self, needs: Needs) -> IndexedNeeds:
-        """Return needs with columns of this table instead of names."""
+        """Return a task's needs by column number of this table instead of by resource name."""
         nothing = self._columns[_NOTHING]
         return [(self._columns.get(str(name), nothing), amount) for name, amount in needs.items()]
 
 
 def max_tasks(capacity: Mapping[str, int], needs: Needs) -> int:
-    """Return how many tasks fit into a capacity."""
+    """Return how many tasks with the given needs fit into a capacity.
+
+    Args:
+        capacity: Thousandths by resource; a missing resource counts as 0.
+        needs: Thousandths that one task needs, by resource.
+    """
     return min([capacity.get(str(name), 0) // amount for name, amount in needs.items()])
 
 
 def _capacity(rows: Iterable[IdenticalAgents], wants: IndexedNeeds, bit: ClientMask) -> int:
-    """Return how many tasks of a shape fit on the agents of several rows."""
+    """Return how many tasks of one shape fit on the agents of several rows.
+
+    Args:
+        rows: Rows of a packing table.
+        wants: The needs of one task.
+        bit: The bit of one client of the shape; rows that this client cannot use are skipped.
+    """
     return sum([len(row.agents) * row.max_tasks(wants) for row in rows if row.fitting & bit])
 
 
@@ -267,12 +286,12 @@ _PLACEMENTS_A_STEP = 50
 
 
 class Eligibility:
-    """Determines which clients may be allocated tasks on which agents.
+    """Determines which clients may be allocated tasks on which agents, given the offer filters.
 
-    A client that declined part of an agent is allocated that agent only with strictly more tasks
-    than fit into the declined part. A client is allocated equally many tasks on every agent. This
-    number suffices on half of the agents that the client can use. The client is not eligible on
-    agents that need a larger number.
+    A client that declined part of an agent is offered this agent only with strictly more tasks than
+    fit into the declined part. In bulk allocation, a client gets at least the same number of tasks
+    on every agent. The chosen number suffices on at least half of the agents that the client can
+    use. The client is not eligible on agents that need a larger number.
     """
 
     def __init__(self, filters: OfferFilters, builder: OfferBuilder, index: ClientIndex) -> None:
@@ -292,14 +311,14 @@ class Eligibility:
         allowed: Iterable[ClientMask],
         fewest: dict[Client, tuple[ClientTask, int]],
     ) -> Cooperative[list[ClientMask]]:
-        """Return the clients that may be allocated tasks on each agent.
+        """Return, for each agent, the clients that may be allocated tasks on this agent.
 
         Args:
             agents: The agents.
-            allowed: For each agent, the clients that may use it and do not decline all its
+            allowed: For each agent, the clients that may use the agent and do not decline all its
                 resources.
-            fewest: The task of each client and the least number of tasks to allocate. The method
-                raises numbers where clients declined part of an agent.
+            fewest: By client: its task, and the least number of tasks to allocate at once. The
+                method increases this number for clients that declined parts of agents.
         """
         clients = sum(self._index.bit[client] for client in fewest)
         eligible: list[ClientMask] = []
@@ -331,9 +350,15 @@ class Eligibility:
     def _declined(
         self, agent: Agent, able: ClientMask, fewest: Mapping[Client, tuple[ClientTask, int]]
     ) -> Iterator[tuple[Client, int]]:
-        """Yield clients that declined part of an agent, each with a task count above that part.
+        """Yield each client that declined part of an agent, and the least number of tasks to offer.
 
-        The count is 0 if the agent has less capacity.
+        This number of tasks needs strictly more than the declined part. The number is 0 if the
+        agent cannot hold that many tasks.
+
+        Args:
+            agent: The agent.
+            able: Clients to consider.
+            fewest: The task of each client; the number of tasks is not used.
         """
         free, capacities = agent.available.divisible, dict[ClientTask, int]()
         able &= ~self._index.unknown_demand
@@ -352,7 +377,7 @@ class Eligibility:
                 yield client, number if number <= capacity else 0
 
     def _able_to_use(self, agent: Agent) -> ClientMask:
-        """Return the clients whose framework capabilities allow them to use an agent."""
+        """Return the clients whose framework capabilities allow them to use an agent (§3.6)."""
         key = agent.has_gpus, agent.region, agent.multi_role, agent.hierarchical_role
         able = self._able.get(key)
         if able is None:
@@ -365,7 +390,7 @@ class Eligibility:
 
 
 def partition(eligible: Iterable[ClientMask]) -> Cooperative[list[ClientMask]]:
-    """Partition clients into classes that are eligible on the same agents.
+    """Partition clients into classes; the clients of a class are eligible on the same agents.
 
     Args:
         eligible: The eligible clients of each agent.
@@ -410,7 +435,11 @@ class AgentGroup:
 
 @dataclass(eq=False)
 class TaskShape:
-    """A task and its least number in an offer, for clients eligible on the same agents."""
+    """Clients with equal tasks and the same eligible agents, which bulk allocation treats alike.
+
+    The clients accept an offer only with at least `number` tasks, so tasks are allocated in
+    multiples of `number`.
+    """
 
     task: ClientTask
     number: int
@@ -421,18 +450,18 @@ class TaskShape:
 
     @property
     def needs(self) -> Needs:
-        """Thousandths that this number of tasks needs of an agent, by resource."""
+        """Thousandths that `number` tasks need of an agent, by resource."""
         return self.task.multiple(self.number)[0]
 
     @property
     def scalars(self) -> Quantities:
-        """The quantities of this number of tasks that count as held."""
+        """The quantities by which `number` tasks increase the client's allocation."""
         return self.task.multiple(self.number)[1]
 
 
 @dataclass
 class BulkPlan:
-    """The state of the bulk allocation of a group."""
+    """The state of the bulk allocation of one group: remaining shapes and packed tasks."""
 
     group: AgentGroup
     shapes: list[TaskShape]
@@ -443,9 +472,10 @@ class BulkPlan:
 
 
 class BulkAllocator:
-    """Allocates groups of agents in one cycle.
+    """Allocates many agents at once, in groups of agents that the same clients may use.
 
-    A cycle with quotas, and a policy that ranks users on each machine apart, cannot use this class.
+    The class cannot be used in a cycle with quotas, or under a policy whose sorter order differs
+    between agents.
     """
 
     def __init__(
@@ -465,12 +495,12 @@ class BulkAllocator:
     def group_agents(
         self, agents: Sequence[Agent], allowed: Callable[[Agent], ClientMask], threshold: int
     ) -> Cooperative[list[AgentGroup]]:
-        """Return groups of agents in the order of their first agents.
+        """Group agents for bulk allocation; return groups in the order of their first agents.
 
         Args:
             agents: Agents in the order to visit.
             allowed: Returns the clients that may use an agent and do not decline all its resources.
-            threshold: Groups with fewer agents are split into single agents.
+            threshold: A group with fewer agents is split into groups of one agent each.
         """
         by_key: dict[_GroupKey, AgentGroup] = {}
         visited: list[tuple[AgentGroup, Agent, ClientMask]] = []
@@ -492,7 +522,11 @@ class BulkAllocator:
         return list(groups)
 
     def allocate_group(self, group: AgentGroup) -> Cooperative[dict[str, list[PlacedTasks]]]:
-        """Allocate a group of agents in the sorter view; return the placed tasks by agent."""
+        """Allocate a group of agents in the sorter view; return the placed tasks by agent.
+
+        The returned tasks are not yet in the ledger; `FairShareStage.serve` records and offers
+        them.
+        """
         fewest = self._fewest(group.agents[0])
         allowed = [self._limit.without(eligible) for eligible in group.eligible]
         eligible = yield from self._eligibility.find_eligible(group.agents, allowed, fewest)
@@ -515,7 +549,11 @@ class BulkAllocator:
         return tasks
 
     def _stage(self, plan: BulkPlan) -> Cooperative[bool]:
-        """Allocate part of the capacity, or drop scarce shapes; return whether to continue."""
+        """Run one stage: allocate part of the capacity, or drop scarce shapes from the plan.
+
+        Returns:
+            True if another stage may allocate more.
+        """
         mixed = len(plan.shapes) > 1
         part = _ALL
         if mixed:
@@ -536,13 +574,15 @@ class BulkAllocator:
         return bool(plan.shapes) and (yield from self.allocate(plan, part, _TRIES if mixed else 1))
 
     def allocate(self, plan: BulkPlan, part: int, tries: int) -> Cooperative[bool]:
-        """Allocate a part of the remaining capacity; return whether tasks were allocated.
+        """Allocate part of a group's remaining capacity, and add the tasks to the plan.
 
-        If the tasks cannot be packed, the method tries again with half of the part.
+        If the tasks cannot be packed, the method tries again with half of the part. Returns whether
+        tasks were allocated.
 
         Args:
             plan: The plan to extend.
-            part: The part, in units of which `_ALL` are the whole remaining capacity.
+            part: The part of the remaining capacity, as a number from 1 to `_ALL`, the whole
+                capacity.
             tries: The maximum number of attempts.
         """
         shapes = {client: shape for shape in plan.shapes for client in shape.clients}
@@ -577,12 +617,12 @@ class BulkAllocator:
     def _packed(
         self, plan: BulkPlan, shapes: Mapping[Client, TaskShape], given: Mapping[Client, int]
     ) -> Cooperative[PackingTable | None]:
-        """Return a copy of the table with the given tasks placed; None if some tasks do not fit.
+        """Return a copy of the plan's table with tasks placed; None if some tasks do not fit.
 
         Args:
-            plan: The plan.
+            plan: The plan; it is not changed.
             shapes: The shape of each client.
-            given: The number of times that each client gets its shape.
+            given: By client, how many multiples of its shape to place.
         """
         by_shape: dict[TaskShape, list[tuple[Client, int]]] = {shape: [] for shape in plan.shapes}
         for client, number in given.items():
@@ -597,10 +637,13 @@ class BulkAllocator:
         return table
 
     def _regroup(self, plan: BulkPlan, shapes: list[TaskShape], *, out: bool = False) -> int:
-        """Keep the agents that can hold a task of some shapes, or with `out`, drop these agents.
+        """Drop useless agents from the plan's table; return the number of agents kept.
 
-        Returns:
-            The number of agents kept.
+        Args:
+            plan: The plan.
+            shapes: The shapes to look for on each agent.
+            out: If false, agents that can hold a task of one of the shapes are kept. If true,
+                exactly these agents are dropped.
         """
         clients = self._clients_of(shapes)
 
@@ -610,9 +653,9 @@ class BulkAllocator:
         return plan.table.regroup(clients | self._clients_of(plan.shapes), useful)
 
     def _fewest(self, agent: Agent) -> dict[Client, tuple[ClientTask, int]]:
-        """Return each client's task and the least number of tasks that the client accepts.
+        """Return each client's task and the least number of tasks in an acceptable offer.
 
-        Clients with unknown demand get a whole agent as their task.
+        A client with unknown demand gets a whole agent as its task.
 
         Args:
             agent: An agent that represents the group.
@@ -636,11 +679,11 @@ class BulkAllocator:
     def _shapes(
         self, fewest: Mapping[Client, tuple[ClientTask, int]], classes: Iterable[ClientMask]
     ) -> list[TaskShape]:
-        """Return the task shapes of all clients: task, least number and eligible agents.
+        """Return the task shapes: clients with equal task, least number and class form one shape.
 
         Args:
-            fewest: The task of each client and the least number of tasks to allocate.
-            classes: The classes of clients that are eligible on the same agents.
+            fewest: By client: its task, and the least number of tasks to allocate at once.
+            classes: Masks of clients that are eligible on the same agents, from `partition`.
         """
         class_of = {bit: number for number, bits in enumerate(classes) for bit in ones(bits)}
         shapes: dict[tuple[ClientTask, int, int], TaskShape] = {}
@@ -652,11 +695,11 @@ class BulkAllocator:
         return list(shapes.values())
 
     def _clients_of(self, shapes: Iterable[TaskShape]) -> ClientMask:
-        """Return the clients of several shapes."""
+        """Return the mask of all clients of several shapes."""
         return sum(self._index.bit[client] for shape in shapes for client in shape.clients)
 
     def _group_key(self, agent: Agent, eligible: ClientMask) -> _GroupKey | None:
-        """Return a key that all agents of a group share; None for a single agent."""
+        """Return a key that agents of one group share; None for an agent to allocate alone."""
         free = agent.available
         if not eligible & ~self._index.unknown_demand or not (free.ordinary and free.all_divisible):
             return None

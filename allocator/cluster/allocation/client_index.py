@@ -1,4 +1,4 @@
-"""Sets of clients as bitmasks: candidates for offers, clients of roles, tasks that fit."""
+"""Client masks: sets of clients as integers with one bit a client, for fast filtering."""
 
 from bisect import bisect_right
 from collections.abc import Collection, Container, Iterator, Mapping
@@ -17,11 +17,11 @@ of this type is a set of clients; a plain int in this package is a number or an 
 
 
 class ClientIndex:
-    """The candidates for offers as bitmasks, indexed by role, constraint and task size.
+    """The candidates for offers as client masks, indexed by role, constraint and task size.
 
-    The index holds all facts about clients that do not depend on an agent. The allocator builds a
-    new index when one of these facts has changed, in O(clients · log clients). A query costs O(m +
-    constraints) operations on masks for m resources, whatever the number of clients.
+    The index holds all facts about clients that do not depend on an agent. When one of these facts
+    has changed, the allocator builds a new index in O(clients · log clients). For m resources, a
+    query costs O(m + constraints) operations on masks, whatever the number of clients.
     """
 
     def __init__(self, ledger: Ledger, filters: OfferFilters) -> None:
@@ -68,7 +68,11 @@ class ClientIndex:
         needs."""
 
     def unguaranteed(self, guaranteed: Container[str]) -> ClientMask:
-        """Return the candidates whose roles have no quota."""
+        """Return the candidates whose top-level roles have no quota.
+
+        Args:
+            guaranteed: The roles that have a quota.
+        """
         unguaranteed = self.candidates
         if guaranteed:
             for role, clients in self.by_role.items():
@@ -77,10 +81,13 @@ class ClientIndex:
         return unguaranteed
 
     def not_on(self, agent: str) -> ClientMask:
-        """Return the candidates that an agent is closed to.
+        """Return the candidates that may not be offered an agent.
 
-        The agent does not meet a client's constraint, or the client's offer constraints exclude the
-        agent.
+        Either the agent does not meet the client's placement constraint, or the client's offer
+        constraints exclude the agent.
+
+        Args:
+            agent: The agent's ID.
         """
         not_allowed = 0
         for agents, excluded in self._agents_by_constraint:
@@ -91,7 +98,9 @@ class ClientIndex:
         return not_allowed
 
     def fitting(self, capacity: Mapping[str, int]) -> ClientMask:
-        """Return the candidates with a known demand of which one task fits into a capacity.
+        """Return the candidates whose next task fits into a capacity.
+
+        Candidates with unknown demand are not included.
 
         Args:
             capacity: Thousandths of each resource, by name.
@@ -102,9 +111,10 @@ class ClientIndex:
         return fitting
 
     def room_for_two(self, capacity: Mapping[str, int]) -> bool:
-        """Return whether two tasks may fit into a capacity together.
+        """Return whether a capacity may suffice for two tasks, of any candidates.
 
-        False is certain. True is not: the method compares only the smallest needs of all tasks.
+        False is certain. True is not certain, because the method compares only the smallest needs
+        of all tasks.
 
         Args:
             capacity: Thousandths of each resource, by name.
@@ -112,9 +122,10 @@ class ClientIndex:
         return all(capacity.get(name, 0) >= 2 * least for name, least in self._least)
 
     def _sorted(self) -> dict[str, tuple[list[int], list[ClientMask]]]:
-        """Return the distinct needs of tasks in ascending order, and client masks, by resource.
+        """Return the lookup table of `fitting`: distinct task needs in ascending order, and masks.
 
-        The mask at place i holds the clients that need no more than the first i of these amounts.
+        The table has an entry for each resource. The mask with index i holds the clients that need
+        no more than the first i of these amounts.
         """
         needed: dict[str, dict[int, ClientMask]] = {}
         for client, task in self.tasks.items():

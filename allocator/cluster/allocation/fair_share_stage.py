@@ -30,7 +30,7 @@ The sorter view has counted these tasks already."""
 
 @dataclass(slots=True)
 class _AgentAllocation:
-    """The allocation of one agent in one cycle."""
+    """Work in progress on one agent in one cycle: remaining capacity and tasks allocated so far."""
 
     agent: Agent
     allowed: ClientMask
@@ -47,7 +47,13 @@ class _AgentAllocation:
     A client with an entry here or in `uncut` has reached the minimum for an offer."""
 
     def count(self, client: Client, task: ClientTask, number: int) -> None:
-        """Add tasks that are not yet subtracted from the agent's available resources."""
+        """Add tasks to `uncut`, as allocated but not yet subtracted from the agent's resources.
+
+        Args:
+            client: The client that is allocated the tasks.
+            task: The client's task.
+            number: The number of tasks to add.
+        """
         before = self.uncut.get(client)
         self.uncut[client] = task, number + (before[1] if before is not None else 0)
 
@@ -68,12 +74,13 @@ class FairShareStage:
         self._tasks: dict[tuple[int, frozenset[str], str], ClientTask] = {}
 
     def serve(self, agent: Agent, allowed: ClientMask, placed: Iterable[PlacedTasks] = ()) -> None:
-        """Allocate an agent to allowed clients until no client can be allocated more.
+        """Allocate an agent to allowed clients until no client can be allocated more; make offers.
 
         Args:
             agent: The agent.
             allowed: Clients that may use the agent and do not decline all its resources.
-            placed: Tasks placed by bulk allocation; their clients get them first.
+            placed: Tasks that bulk allocation placed on this agent; they are included in the
+                offers.
         """
         state = _AgentAllocation(agent, allowed, _divisible(agent))
         for client, task, number in placed:
@@ -85,7 +92,7 @@ class FairShareStage:
             self._builder.add_offer(agent, client, tasks)
 
     def _fill(self, state: _AgentAllocation) -> None:
-        """Allocate in sorter order until no client can be allocated more."""
+        """Allocate an agent's resources in sorter order until no client can be allocated more."""
         while free := state.agent.available:
             capacity = self._capacity(state)
             eligible = self._eligible(state, free, capacity)
@@ -107,7 +114,11 @@ class FairShareStage:
             self._cut(state)
 
     def _capacity(self, state: _AgentAllocation) -> dict[str, int]:
-        """Return the agent's capacity for tasks, without resources held back for guarantees."""
+        """Return the agent's thousandths for tasks, by resource, under the quota headroom.
+
+        Resources needed for unmet guarantees are subtracted. The result is empty if no further task
+        is permitted.
+        """
         capacity = dict(state.capacity)
         if self._quotas:
             slack = self._builder.headroom.slack(capacity)
@@ -118,7 +129,12 @@ class FairShareStage:
         return capacity
 
     def _limit(self, name: Name) -> int:
-        """Return the remaining quota limit of a (role, resource); 0 for a plain resource."""
+        """Return a remaining amount that the agent's capacity does not list, for `CapacityBudget`.
+
+        Args:
+            name: A (role, resource) pair, whose remaining quota limit is returned. A plain resource
+                name means a resource that the agent lacks; the result is 0.
+        """
         if isinstance(name, str):
             return 0
         return self._builder.headroom.remaining_limit(*name) or 0
@@ -126,10 +142,15 @@ class FairShareStage:
     def _eligible(
         self, state: _AgentAllocation, free: Resources, capacity: dict[str, int]
     ) -> ClientMask:
-        """Return the clients that may be allocated resources now.
+        """Return the clients that may be allocated resources now, by masks.
 
-        The masks rule out many clients at once. A remaining client may still be unable to use the
+        The masks exclude many clients at once. An included client may still be unable to use the
         agent.
+
+        Args:
+            state: The allocation of the agent.
+            free: The agent's available resources.
+            capacity: Thousandths for tasks, by resource, as from `_capacity`.
         """
         allowed = state.allowed & ~state.exhausted
         eligible = allowed & self._index.fitting(capacity)
@@ -143,9 +164,10 @@ class FairShareStage:
         return eligible
 
     def _node(self, state: _AgentAllocation, client: Client, *, deep: bool) -> ClientNode | None:
-        """Return the node of a client; None if the client cannot use the agent.
+        """Return a client's node for progressive filling; None if the client cannot use the agent.
 
-        The node has no task if the client's next task cannot be counted ahead.
+        The node has no task if the client's next task cannot be counted ahead (see
+        `progressive_filling`).
 
         Args:
             state: The allocation of the agent.
@@ -170,12 +192,12 @@ class FairShareStage:
         return ClientNode(client, task)
 
     def _task_of(self, client: Client, demand: Quantities, counted: frozenset[str]) -> ClientTask:
-        """Return a client's task, with its needs within the limits of the client's role.
+        """Return a client's task, which also counts against the quota limits of the client's role.
 
         Args:
             client: The client.
             demand: Thousandths that one task needs, by resource.
-            counted: Names of the agent's resources that exist in whole units only.
+            counted: Names of the agent's resources that exist in whole units only, such as ports.
         """
         top = top_level(client.role)
         limited = frozenset[str]()
@@ -189,7 +211,10 @@ class FairShareStage:
         return task
 
     def _count(self, state: _AgentAllocation, batch: TaskBatch) -> None:
-        """Record a batch of tasks, to be subtracted from the agent's available resources later."""
+        """Count a batch of tasks in the sorter view and quotas, before the ledger records it.
+
+        `_cut` later subtracts the tasks from the agent's available resources in the ledger.
+        """
         for name in state.capacity:
             state.capacity[name] -= batch.needs.get(name, 0)
         for node, number in batch.counts.items():
@@ -203,7 +228,7 @@ class FairShareStage:
             self._cut(state)
 
     def _cut(self, state: _AgentAllocation) -> None:
-        """Subtract all uncut tasks from the agent's available resources, in the ledger."""
+        """Move all `uncut` tasks to the ledger, which reduces the available resources."""
         for client, (task, number) in state.uncut.items():
             tasks = self._builder.cut(state.agent, task.needs, number)
             self._builder.book(state.agent, client, tasks)
@@ -212,7 +237,11 @@ class FairShareStage:
         state.uncut.clear()
 
     def _step(self, state: _AgentAllocation, eligible: ClientMask) -> None:
-        """Allocate the next share to the first eligible client in order that can use one."""
+        """Allocate one share: to the first eligible client in sorter order that can use a share.
+
+        A client with known demand gets one task, or its least acceptable number of tasks. A client
+        with unknown demand gets all that it can use of the agent.
+        """
         if state.uncut:
             self._cut(state)
         agent, builder = state.agent, self._builder
@@ -255,10 +284,17 @@ class FairShareStage:
     def _next(
         self, state: _AgentAllocation, client: Client, usable: Resources, demand: Quantities
     ) -> Resources:
-        """Return the share for a client's next task.
+        """Return the share for a client's next task; empty if the client can be allocated no more.
 
-        The first share is the least number of tasks that the client accepts as an offer. The first
-        share also includes all resources that are not open to every client.
+        A client's first share on an agent is the least number of tasks that the client accepts as
+        an offer. The first share also includes all resources that only some clients may use, such
+        as reserved resources.
+
+        Args:
+            state: The allocation of the agent.
+            client: The client.
+            usable: Available resources that the client can use.
+            demand: Thousandths that one task needs, by resource.
         """
         builder = self._builder
         share = usable.plain.taken(demand)
@@ -280,7 +316,16 @@ class FairShareStage:
     def _least(
         self, state: _AgentAllocation, client: Client, special: Resources, demand: Quantities
     ) -> Resources:
-        """Return the share with the least number of tasks, at least two, that a client accepts."""
+        """Return the share with the least number of tasks, at least two, that a client accepts.
+
+        The share is empty if no number of tasks that fits is accepted.
+
+        Args:
+            state: The allocation of the agent.
+            client: The client.
+            special: Resources that the share includes in any case.
+            demand: Thousandths that one task needs, by resource.
+        """
         agent, builder = state.agent, self._builder
         task = self._task_of(client, demand, agent.available.counted)
         limit = (
@@ -309,11 +354,11 @@ def task_of(
     top: str = "",
     limited: frozenset[str] = frozenset(),
 ) -> ClientTask:
-    """Return a task's needs on agents and within role limits.
+    """Return the task with a given demand: its needs on agents, and its needs within role limits.
 
     Args:
         demand: Thousandths that one task needs, by resource.
-        counted: Names of the agent's resources that exist in whole units only.
+        counted: Names of the agent's resources that exist in whole units only, such as ports.
         top: The top-level role of the client.
         limited: Names of the resources that have a quota limit for this role.
     """

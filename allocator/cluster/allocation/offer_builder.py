@@ -1,4 +1,4 @@
-"""Offers of one allocation cycle, and the limit on a framework's outstanding offers."""
+"""Builds the offers of one allocation cycle, and limits a framework's outstanding offers."""
 
 from collections.abc import Iterable, Mapping
 
@@ -19,7 +19,7 @@ from allocator.fairness.quantities import Quantities
 
 
 class OutstandingOfferLimit:
-    """The outstanding-offer limit in one allocation cycle.
+    """The limit on unanswered offers of a framework, as applied in one allocation cycle.
 
     A framework whose outstanding offers reach the limit gets no further offers in this cycle. The
     constructor costs O(clients); without a limit, each call costs O(1).
@@ -43,13 +43,13 @@ class OutstandingOfferLimit:
             self._note(framework, outstanding_offers(cluster, framework))
 
     def without(self, eligible: ClientMask) -> ClientMask:
-        """Return the eligible clients that have not reached the limit."""
+        """Return the given clients without clients of frameworks that have reached the limit."""
         if eligible & self.limited:
             self.excluded_any = True
         return eligible & ~self.limited
 
     def admits(self, allocations: Iterable[tuple[Client, Quantities]]) -> bool:
-        """Return whether every framework stays below the limit with all these allocations.
+        """Return whether every framework would stay below the limit with these further offers.
 
         Args:
             allocations: Clients, each with the quantities to offer in addition.
@@ -64,7 +64,7 @@ class OutstandingOfferLimit:
         return True
 
     def add(self, client: Client, quantities: Quantities) -> None:
-        """Add the quantities of a new offer to the outstanding offers of the client's framework."""
+        """Count the quantities of a new offer to the client against the limit of its framework."""
         if self._limit is not None and client.framework in self._clients:
             self._note(client.framework, self._outstanding[client.framework] + quantities)
 
@@ -77,7 +77,8 @@ class OutstandingOfferLimit:
 def outstanding_limit(cluster: Cluster) -> Mapping[str, float] | None:
     """Return the limit on one framework's outstanding offers, by resource; None if unlimited.
 
-    A limit needs a master that reports, or a setting that assumes, which resources are used.
+    The limit is the setting `limits.unanswered` as a fraction of the capacity. A limit requires
+    that the master reports used resources, or that a setting assumes them.
     """
     fraction = cluster.limits.unanswered
     if fraction >= 1.0 or not (cluster.tells_running or cluster.ledger.presumed is not None):
@@ -87,7 +88,7 @@ def outstanding_limit(cluster: Cluster) -> Mapping[str, float] | None:
 
 
 def outstanding_offers(cluster: Cluster, framework: str) -> Quantities:
-    """Return the quantities that a framework has been offered and has not answered."""
+    """Return the quantities that a framework has been offered and has not yet answered."""
     clients, total = cluster.ledger.clients, Quantities()
     for client in clients.of(framework):
         total += clients.held(client) - cluster.ledger.running.of(client)
@@ -107,7 +108,7 @@ it."""
 class OfferBuilder:
     """Builds the offers of one allocation cycle.
 
-    The builder checks which resources of an agent a client can use and accepts. It records
+    The builder checks which resources of an agent a client can use and accepts. The builder records
     allocations in the ledger and in the sorter view, and collects the offers.
     """
 
@@ -140,7 +141,7 @@ class OfferBuilder:
         return framework.share_of(available, client.role) or None
 
     def wanted(self, agent: Agent, client: Client, share: Resources) -> bool:
-        """Return whether a share reaches the client's minimum and no filter declines it."""
+        """Return whether a client accepts a share: enough for its minimum, and not filtered."""
         return (
             bool(share)
             and self._reaches(client, share)
@@ -148,7 +149,9 @@ class OfferBuilder:
         )
 
     def surely_wanted(self, agent: Agent, client: Client, needs: Needs) -> bool:
-        """Return whether a client accepts one task, whichever resources of the agent the task gets.
+        """Return whether the client surely accepts an offer of one task on an agent.
+
+        The client has no filter on the agent, and one task reaches the client's minimum offer.
 
         Args:
             agent: The agent.
@@ -160,7 +163,7 @@ class OfferBuilder:
         )
 
     def fewest(self, client: Client, needs: Needs) -> int:
-        """Return the least number of tasks that reaches a client's minimum; 0 if no number does.
+        """Return the least number of tasks that reaches a client's minimum offer; 0 if impossible.
 
         Args:
             client: The client.
@@ -170,9 +173,10 @@ class OfferBuilder:
         return min(filter(None, numbers), default=0) if numbers else 1
 
     def cut(self, agent: Agent, needs: Needs, number: int) -> Resources:
-        """Return the resources that tasks take of an agent's available resources.
+        """Return the resources, taken from an agent's available resources, for several tasks.
 
-        Each distinct cut is computed once in a cycle, because agents and tasks are often identical.
+        The agent is not changed. Agents and tasks are often identical, so the result is cached for
+        the rest of the cycle.
 
         Args:
             agent: An agent with enough available resources.
@@ -192,21 +196,21 @@ class OfferBuilder:
         return known[2]
 
     def allocate(self, agent: Agent, client: Client, share: Resources) -> None:
-        """Record an allocation in the ledger and the sorter view, and offer the resources."""
+        """Record an allocation of an agent's resources to a client, and offer the resources."""
         self.charge(agent, client, share)
         self.add_offer(agent, client, share)
 
     def charge(self, agent: Agent, client: Client, share: Resources) -> None:
-        """Record an allocation in the ledger and the sorter view."""
+        """Record an allocation in the ledger and the sorter view, without an offer."""
         counted, repeats = self.book(agent, client, share)
         self.sorter.allocate(client, counted, 1 if counted else 0, repeats)
 
     def book(self, agent: Agent, client: Client, share: Resources) -> tuple[Quantities, Repeats]:
-        """Record an allocation in the ledger.
+        """Record an allocation in the ledger only, without an offer.
 
         Returns:
-            The quantities that the client holds in addition, and the quantities of shared volumes
-            that other clients of the same user hold already.
+            The increase of the client's scalar quantities. Also by user, the quantities of shared
+            volumes that other clients of the same user hold already.
         """
         booked = self._ledger.book(agent, client, share, self._remaining(agent, share))
         if share.has_shared:
@@ -220,13 +224,14 @@ class OfferBuilder:
 
         Args:
             client: The client.
-            quantities: All that the client holds in addition. If empty, the allocation count stays.
+            quantities: The increase of the client's allocation. If empty, the sorter's allocation
+                count does not change.
             count: The number of allocations.
         """
         self.sorter.allocate(client, quantities, count if quantities else 0)
 
     def add_offer(self, agent: Agent, client: Client, share: Resources) -> None:
-        """Offer resources that the ledger has recorded as allocated."""
+        """Add resources to the client's offer of an agent; the ledger must contain them already."""
         offers = self._offers.setdefault(client.framework, {})
         key = (agent.id, client.role)
         offers[key] = offers[key] + share if key in offers else share
@@ -242,8 +247,8 @@ class OfferBuilder:
     def write_offers(self, decisions: contract.Decisions) -> Cooperative[int]:
         """Write all offers into a decisions message, and return the number of offers.
 
-        Each framework gets at most one `Offers` message. The method creates messages in place,
-        because copying a message costs more than creating it.
+        Each framework gets at most one `Offers` message. Messages are created in place, because
+        copying a message costs more than creating it.
         """
         number, meter, now = 0, self._cluster.meter, self._cluster.now_ns / 1e9
         for framework, by_agent in self._offers.items():
@@ -257,7 +262,10 @@ class OfferBuilder:
         return number
 
     def _remaining(self, agent: Agent, share: Resources) -> Resources | None:
-        """Return an agent's available resources without a share; None if unknown."""
+        """Return an agent's available resources after a share is taken; None if not computable.
+
+        A share with shared volumes gives None, because shared volumes stay available while used.
+        """
         if share.has_shared:
             return None
         available = agent.available
@@ -270,7 +278,7 @@ class OfferBuilder:
         return known[2]
 
     def _reaches(self, client: Client, share: Resources) -> bool:
-        """Return whether a share reaches a minimum alternative of the client, if any exist."""
+        """Return whether a share reaches the client's minimum offer; true without a minimum."""
         alternatives = self._alternatives(client)
         key = id(share), id(alternatives)
         known = self._reached.get(key)
@@ -282,14 +290,22 @@ class OfferBuilder:
         return known[2]
 
     def _alternatives(self, client: Client) -> Alternatives:
-        """Return the client's minimum alternatives; an offer must reach at least one of them."""
+        """Return the alternative minimums for offers to a client (`min_allocatable`).
+
+        An offer must reach at least one of these alternatives.
+        """
         return self.framework(client).min_allocatable.get(
             client.role, self._cluster.rules.min_allocatable
         )
 
 
 def _fewest(needs: Needs, minimum: Quantities) -> int:
-    """Return the least number of tasks that reaches a minimum; 0 if no number does."""
+    """Return the least number of tasks that reaches a minimum offer; 0 if no number does.
+
+    Args:
+        needs: Thousandths that one task needs, by resource.
+        minimum: Thousandths that an offer must have at least, by resource.
+    """
     if any(name not in needs for name in minimum):
         return 0
     return max((-(-amount // needs[name]) for name, amount in minimum.items()), default=1)

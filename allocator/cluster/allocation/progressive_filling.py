@@ -1,9 +1,10 @@
 """Progressive filling: the first client in sorter order gets the next task, until no task fits.
 
 Allocating one task at a time is slow, so a filling computes the same result in larger steps. The
-clients form a tree of nodes (`ClientNode`, `RoleNode`). A *level* is a sort key. A member's *batch*
-for a level is the number of tasks that the member gets before its sort key reaches the level. A
-filling searches for the highest level at which the batches of all members fit into a `Budget`.
+clients form a tree of nodes (`ClientNode`, `RoleNode`). The members of a role node are users or
+clients with their nodes. A *level* is a sort key. A member's *batch* for a level is the number of
+tasks that the member gets before its sort key reaches the level. A filling searches for the highest
+level at which the batches of all members fit into a `Budget`.
 
 A task can be *counted ahead* if its needs are known, and if its client accepts any part of the
 agent that meets the needs. Otherwise, the filling stops before the task, and the caller allocates
@@ -28,11 +29,12 @@ Needs: TypeAlias = dict[Name, int]
 
 
 class ClientTask:
-    """The needs of one task, and cached multiples. Tasks are compared by identity.
+    """The needs of one task, and cached multiples of them. Tasks are compared by identity.
 
     Args:
-        needs: Thousandths by name; multiples of 1000 for resources that exist in whole units only.
-        scalars: The quantities of one task that count as held.
+        needs: Thousandths that one task takes, by name. Resources that exist in whole units only
+            have multiples of 1000.
+        scalars: The quantities by which one task increases the client's allocation.
     """
 
     __slots__ = ("_multiples", "needs", "scalars")
@@ -43,7 +45,11 @@ class ClientTask:
         self._multiples: dict[int, tuple[Needs, Quantities, int]] = {}
 
     def multiple(self, number: int) -> tuple[Needs, Quantities, int]:
-        """Return the needs of several tasks, the quantities held, and the allocation count."""
+        """Return the needs of several tasks, the increase of the allocation, and the count.
+
+        The count is the number of allocations that the sorter counts: 0 if the tasks have no
+        scalars.
+        """
         known = self._multiples.get(number)
         if known is None:
             needs = {name: number * amount for name, amount in self.needs.items()}
@@ -54,7 +60,7 @@ class ClientTask:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TaskBatch:
-    """The total of several tasks that are allocated one by one."""
+    """The total of several tasks that a filling has allocated, or considers to allocate."""
 
     number: int
     counts: "dict[ClientNode, int]"
@@ -72,11 +78,12 @@ NONE = TaskBatch(0, {}, {}, Quantities(), 0)
 
 
 class ClientNode:
-    """A client of which all tasks have the same needs.
+    """A leaf of the tree: one client, whose tasks all have the same needs.
 
     Args:
         client: The client.
-        task: The client's next task and all later ones; None if no task can be counted ahead.
+        task: The client's next task and all later ones; None if the next task cannot be counted
+            ahead.
     """
 
     __slots__ = ("_batches", "client", "task")
@@ -87,7 +94,10 @@ class ClientNode:
         self._batches: dict[int, TaskBatch] = {0: NONE}
 
     def batch(self, number: int) -> TaskBatch:
-        """Return a batch of several tasks; an empty batch if no task can be counted ahead."""
+        """Return a batch with this number of the client's tasks.
+
+        The batch is empty if the client's tasks cannot be counted ahead.
+        """
         batch = self._batches.get(number)
         if batch is None:
             if self.task is None:
@@ -99,7 +109,11 @@ class ClientNode:
         return batch
 
     def fill(self, budget: "CapacityBudget", _stride: int = 0) -> TaskBatch:
-        """Return the largest batch that the budget admits."""
+        """Return the largest batch of the client's tasks that a capacity admits.
+
+        The budget is not spent. `_stride` is ignored; the argument exists for the same signature as
+        `RoleNode.fill`.
+        """
         if self.task is None:
             return NONE
         number = min(budget.left[name] // amount for name, amount in self.task.needs.items())
@@ -107,7 +121,7 @@ class ClientNode:
 
 
 def combined(batches: list[TaskBatch]) -> TaskBatch:
-    """Return the total of several batches of different clients."""
+    """Return the sum of several batches, which must belong to different clients."""
     batches = [batch for batch in batches if batch.number]
     if len(batches) == 1:
         return batches[0]
@@ -129,37 +143,44 @@ def combined(batches: list[TaskBatch]) -> TaskBatch:
 
 
 class Budget(Protocol):
-    """A limit on further allocations."""
+    """A limit on the tasks that a filling may still allocate, for example an agent's capacity.
+
+    A batch grows in steps: the argument `batch` of a method is the batch as a whole, and `given`
+    its part that has been spent already. Only the difference counts against the budget.
+    """
 
     depth: int
     """The number of level budgets nested in this budget."""
 
     def copy(self) -> Self:
-        """Return an independent copy."""
+        """Return a copy that can be spent independently."""
 
     def admits(self, batch: TaskBatch, given: TaskBatch) -> bool:
-        """Return whether the budget admits a batch.
+        """Return whether the budget suffices for a batch.
 
         Args:
-            batch: The batch in total.
+            batch: The batch as a whole.
             given: The part of the batch that is spent already.
         """
 
     def spend(self, batch: TaskBatch, given: TaskBatch) -> None:
-        """Spend a batch, except for the part that is spent already."""
+        """Spend the budget for a batch, except for the part `given`, which is spent already."""
 
     def repeats(self, earlier: Self) -> float:
-        """Return how often the amount spent since an earlier copy may be spent again."""
+        """Return how often the amount spent since an earlier copy could be spent again.
+
+        The number need not be whole. The filling estimates its next step with this number.
+        """
 
     def shares(self, batch: TaskBatch, given: TaskBatch) -> dict[Name, float]:
-        """Return the share of the remaining budget that a batch takes, by name.
+        """Return the fraction of the remaining budget that a batch takes, by resource name.
 
-        The part of the batch that is spent already does not count.
+        The part `given` of the batch, which is spent already, does not count.
         """
 
 
 class _Left(dict[Name, int]):
-    """Remaining amounts by name. Missing names are looked up on each access."""
+    """Remaining amounts by name. For a missing name, the function `unasked` is called each time."""
 
     __slots__ = ("unasked",)
 
@@ -172,11 +193,12 @@ class _Left(dict[Name, int]):
 
 
 class CapacityBudget:
-    """The remaining capacity of an agent, by name.
+    """A budget limited by the remaining capacity of an agent.
 
     Args:
-        left: Remaining thousandths of the agent's resources, by name.
-        unasked: Returns the remaining amount of any other name, for example within a role's limit.
+        remaining: Remaining thousandths of the agent's resources, by name.
+        unasked: Returns the remaining amount of any other name, for example within a role's quota
+            limit.
     """
 
     __slots__ = ("left",)
@@ -188,11 +210,11 @@ class CapacityBudget:
         self.left = _Left(remaining, unasked)
 
     def copy(self) -> "CapacityBudget":
-        """Return an independent copy."""
+        """Return a copy that can be spent independently."""
         return CapacityBudget(self.left.items(), self.left.unasked)
 
     def admits(self, batch: TaskBatch, given: TaskBatch) -> bool:
-        """Return whether the capacity suffices for a batch of which a part is spent already."""
+        """Return whether the capacity suffices for `batch`, of which `given` is spent already."""
         needs = given.needs
         for name, amount in batch.needs.items():
             if amount - needs.get(name, 0) > self.left[name]:
@@ -200,14 +222,14 @@ class CapacityBudget:
         return True
 
     def spend(self, batch: TaskBatch, given: TaskBatch) -> None:
-        """Subtract a batch, except for the part that is spent already."""
+        """Subtract a batch from the capacity, except for its part `given`, spent already."""
         needs = given.needs
         for name, amount in batch.needs.items():
             if amount:
                 self.left[name] -= amount - needs.get(name, 0)
 
     def repeats(self, earlier: "CapacityBudget") -> float:
-        """Return how often the amount spent since an earlier copy may be spent again."""
+        """Return how often the amount spent since an earlier copy could be spent again."""
         return min(
             free / (earlier.left[name] - free)
             for name, free in self.left.items()
@@ -215,7 +237,10 @@ class CapacityBudget:
         )
 
     def shares(self, batch: TaskBatch, given: TaskBatch) -> dict[Name, float]:
-        """Return the share of the remaining capacity that a batch takes, by name."""
+        """Return the fraction of the remaining capacity that a batch takes, by resource name.
+
+        The part `given` of the batch, which is spent already, does not count.
+        """
         needs = given.needs
         return {
             name: (amount - needs.get(name, 0)) / free if (free := self.left[name]) else inf
@@ -225,7 +250,7 @@ class CapacityBudget:
 
 
 class CountBudget:
-    """A number of tasks that may still be allocated."""
+    """A budget limited by a number of tasks, whatever their needs."""
 
     __slots__ = ("left",)
     depth = 0
@@ -234,23 +259,23 @@ class CountBudget:
         self.left = left
 
     def copy(self) -> "CountBudget":
-        """Return an independent copy."""
+        """Return a copy that can be spent independently."""
         return CountBudget(self.left)
 
     def admits(self, batch: TaskBatch, given: TaskBatch) -> bool:
-        """Return whether the number suffices for a batch of which a part is spent already."""
+        """Return whether the number suffices for `batch`, of which `given` is spent already."""
         return batch.number - given.number <= self.left
 
     def spend(self, batch: TaskBatch, given: TaskBatch) -> None:
-        """Subtract a batch, except for the part that is spent already."""
+        """Subtract a batch's tasks, except for the part `given`, which is spent already."""
         self.left -= batch.number - given.number
 
     def repeats(self, earlier: "CountBudget") -> float:
-        """Return how often the number spent since an earlier copy may be spent again."""
+        """Return how often the tasks spent since an earlier copy could be spent again."""
         return self.left / (earlier.left - self.left)
 
     def shares(self, batch: TaskBatch, given: TaskBatch) -> dict[Name, float]:
-        """Return the share of the remaining number that a batch takes."""
+        """Return the fraction of the remaining tasks that a batch takes, under the name ""."""
         return {"": (batch.number - given.number) / self.left}
 
 
@@ -258,10 +283,10 @@ class LevelBudget:
     """A budget that keeps a member of a role node before a level, within another budget.
 
     Args:
-        level: The member's sort key surely stays before this level, whatever the rounding.
+        level: The sort key that the member must stay before, even if sort keys are rounded.
         key_of: Returns the member's sort key for given holdings and a number of new allocations.
         holds: The member's current holdings.
-        allocations: The number of allocations that the member has received.
+        allocations: The number of allocations that the member has received in this filling.
         within: The other budget.
     """
 
@@ -297,34 +322,34 @@ class LevelBudget:
         self.depth = within.depth + 1
 
     def copy(self) -> "LevelBudget":
-        """Return an independent copy."""
+        """Return a copy that can be spent independently."""
         within = self._within.copy()
         budget = LevelBudget(self._level, self._key_of, self._holds, self._allocations, within)
         budget._cached_key = self._cached_key
         return budget
 
     def admits(self, batch: TaskBatch, given: TaskBatch) -> bool:
-        """Return whether the budget admits a batch and the member surely stays before the level."""
+        """Return whether a batch fits the other budget and keeps the member before the level."""
         return self._within.admits(batch, given) and self._key_with(batch, given).surely_before(
             self._level
         )
 
     def spend(self, batch: TaskBatch, given: TaskBatch) -> None:
-        """Spend a batch, except for the part that is spent already."""
+        """Spend a batch in the other budget and towards the level, except for its part `given`."""
         self._within.spend(batch, given)
         self._holds, self._allocations, self._cached_key = self._holding_with(batch, given)
         self._last = None
 
     def repeats(self, earlier: "LevelBudget") -> float:
-        """Return how often the amount spent since an earlier copy may be spent again."""
+        """Return how often the amount spent since an earlier copy could be spent again."""
         times = self._within.repeats(earlier._within)  # noqa: SLF001 - same class
         moved, ahead = earlier._key().to(self._key()), self._key().to(self._level)  # noqa: SLF001
         return times if not moved or ahead is None else min(times, ahead / moved)
 
     def shares(self, batch: TaskBatch, given: TaskBatch) -> dict[Name, float]:
-        """Return the share of the remaining budget that a batch takes, by name.
+        """Return the fraction of the remaining budget that a batch takes, by name.
 
-        The distance to the level counts as a name of its own.
+        The distance from the member's sort key to the level counts as a further name.
         """
         shares = self._within.shares(batch, given)
         key, ahead = self._key(), self._key().to(self._level)
@@ -339,7 +364,7 @@ class LevelBudget:
         return self._cached_key
 
     def _key_with(self, batch: TaskBatch, given: TaskBatch) -> SortKey:
-        """Return the member's sort key after a batch."""
+        """Return the member's sort key once the unspent part of a batch has been allocated."""
         holds, allocations, key = self._holding_with(batch, given)
         if key is None:
             key = self._key_of(holds, allocations)
@@ -349,7 +374,12 @@ class LevelBudget:
     def _holding_with(
         self, batch: TaskBatch, given: TaskBatch
     ) -> tuple[Quantities, int, SortKey | None]:
-        """Return the holdings, the allocation count and, if known, the sort key after a batch."""
+        """Return the member's holdings once the unspent part of a batch has been allocated.
+
+        Returns:
+            The holdings, the number of allocations, and the sort key; None for a key not computed
+            yet.
+        """
         last = self._last
         if last is not None and last[0] is batch and last[1] is given:
             return last[2]
@@ -363,7 +393,7 @@ _TRAJECTORIES_A_STEP = 50
 
 
 class Trajectory(NamedTuple):
-    """A member's priority and demand as linear functions of its number of further tasks."""
+    """A member's sort key and demand, approximated as linear functions of its further tasks."""
 
     level: float
     """Current priority."""
@@ -379,9 +409,9 @@ def find_water_level(
     """Return the highest level that all members can reach within the budget, by bisection.
 
     Args:
-        trajectories: The members below `end`, sorted by level.
-        end: The highest level to return.
-        limit: The share of the budget that all members may take together.
+        trajectories: The members whose priority is below `end`, sorted by priority.
+        end: The highest level to return, as a priority.
+        limit: The fraction of the budget that all members may take together.
     """
     low, middle = trajectories[0].level, end
     for _ in range(_HALVINGS):
@@ -398,7 +428,12 @@ def find_water_level(
 
 
 def _demand(paths: Sequence[Trajectory], end: float) -> float:
-    """Return the share of the budget that all members take until each has reached a level."""
+    """Return the fraction of the budget that all members need to reach a level.
+
+    Args:
+        paths: The members' trajectories, sorted by priority.
+        end: The level, as a priority.
+    """
     return sum([share * -((level - end) // slope) for level, slope, share in paths if level < end])
 
 
@@ -407,30 +442,30 @@ User_contra = TypeVar("User_contra", contravariant=True)
 
 
 class Ranks(Protocol[User_contra]):
-    """The order of a pool, as a `SorterSnapshot` provides it."""
+    """Sort keys of a pool's users, now and after further allocations (`SorterSnapshot`)."""
 
     def place(self, user: User_contra) -> SortKey:
         """Return the current sort key of a user."""
 
     def after(self, user: User_contra, more: Quantities, times: int) -> SortKey:
-        """Return the sort key of a user after further allocations.
+        """Return the sort key that a user would have after further allocations.
 
         Args:
             user: The user.
-            more: The quantities of these allocations in total.
-            times: The number of allocations.
+            more: The total quantities of these allocations.
+            times: The number of these allocations.
         """
 
     def held(self, user: User_contra) -> Quantities:
-        """Return the quantities that a user holds now."""
+        """Return the quantities that are allocated to a user now."""
 
     def holding(self, user: User_contra, total: Quantities, times: int) -> SortKey:
-        """Return the sort key that a user would have with given holdings after further allocations.
+        """Return the sort key that a user would have if its holdings were `total`.
 
         Args:
             user: The user.
             total: The quantities that the user would hold.
-            times: The number of further allocations.
+            times: The number of allocations by which these holdings are reached from now.
         """
 
 
@@ -447,12 +482,12 @@ _MAX_TASKS = 1 << 40
 
 
 class RoleNode(Generic[User]):
-    """The users of one pool, and the nodes below them.
+    """An inner node of the tree: the users of one pool in sorter order, each with its own node.
 
     Args:
         members: Users in sorter order with their nodes, without users that can be allocated
             nothing.
-        ranks: The sorter order of the users.
+        ranks: The sort keys of the users.
     """
 
     def __init__(self, members: Iterator[tuple[User, "Node"]], ranks: Ranks[User]) -> None:
@@ -465,9 +500,9 @@ class RoleNode(Generic[User]):
         """The filling that produced each batch, by number of tasks."""
 
     def batch(self, number: int) -> TaskBatch:
-        """Return a batch of several tasks, allocated in sorter order.
+        """Return a batch with this number of tasks, allocated to the members in sorter order.
 
-        The batch is smaller if a member's next task cannot be counted ahead.
+        The batch is smaller if the first member's next task cannot be counted ahead.
         """
         return self._batches.get(number) or run_to_completion(self.batch_in_steps(number))
 
@@ -492,11 +527,11 @@ class RoleNode(Generic[User]):
         return batch
 
     def extend(self, taken: TaskBatch, budget: Budget) -> Cooperative[TaskBatch]:
-        """Return the largest batch that extends a known batch within a budget.
+        """Return the largest batch within a budget that begins with a known batch.
 
         Args:
-            taken: A batch of this node.
-            budget: The limit on the extension. The method spends the budget.
+            taken: A batch that this node has returned.
+            budget: The limit on the further tasks. The method spends the budget.
         """
 
         def too_much(number: int) -> bool:
@@ -517,15 +552,14 @@ class RoleNode(Generic[User]):
         return batch
 
     def fill(self, budget: Budget, stride: int = 0) -> TaskBatch:
-        """Return the largest batch within a budget.
+        """Return the largest batch within a budget, allocated in sorter order.
 
         Filling ends when the next member in order cannot be allocated one more task.
 
         Args:
             budget: The limit. The method spends the budget.
             stride: An estimate of the first member's number of tasks. With 0, the filling predicts
-                the water level from the members' sort keys. The result does not depend on the
-                stride.
+                the water level from the members' sort keys. The stride affects the speed only.
         """
         return run_to_completion(self.fill_in_steps(budget, stride))
 
@@ -534,7 +568,7 @@ class RoleNode(Generic[User]):
         return _Filling(self, budget).run(stride)
 
     def member(self, number: int) -> "tuple[User, Node] | None":
-        """Return a member by its place in the initial order; None if there are fewer members."""
+        """Return a member and its node by index in the initial sorter order; None past the end."""
         while number >= len(self._members):
             member = next(self._unread, None)
             if member is None:
@@ -543,7 +577,7 @@ class RoleNode(Generic[User]):
         return self._members[number]
 
     def key(self, user: User, batch: TaskBatch) -> SortKey:
-        """Return a member's sort key after a batch."""
+        """Return the sort key that a member would have after a batch of its node."""
         if not batch.number:
             return self._ranks.place(user)
         return self._ranks.after(user, batch.scalars, batch.allocations)
@@ -551,13 +585,13 @@ class RoleNode(Generic[User]):
     def level_budget(
         self, user: User, level: SortKey, budget: Budget, batch: TaskBatch
     ) -> LevelBudget:
-        """Return a budget that keeps a member before a level.
+        """Return a budget that keeps a member before a level, within another budget.
 
         Args:
             user: The member.
-            level: The level.
-            budget: The other budget that applies.
-            batch: The batch that the member has already.
+            level: The sort key that the member must stay before.
+            budget: The other budget.
+            batch: The batch that the member has been allocated already.
         """
         held = self._ranks.held(user) + batch.scalars
 
@@ -572,7 +606,7 @@ _End: TypeAlias = Literal["level", "special", "full"]
 
 
 class _Entry(Generic[User]):
-    """A member and the batch allocated to it so far."""
+    """A member of the filling, and the batch allocated to the member so far."""
 
     __slots__ = ("key", "node", "taken", "user")
 
@@ -583,14 +617,14 @@ class _Entry(Generic[User]):
         self.key = key
 
     def copy(self) -> "_Entry[User]":
-        """Return an independent copy."""
+        """Return a copy to which tasks can be allocated independently."""
         entry = _Entry(self.user, self.node, self.key)
         entry.taken = self.taken
         return entry
 
 
 class _Step(NamedTuple, Generic[User]):
-    """The batch of an entry that ends at a level."""
+    """A tentative extension of one member's batch up to a level, which `_give` can apply."""
 
     entry: _Entry[User]
     number: int
@@ -608,11 +642,12 @@ class _Filling(Generic[User]):
 
     The filling repeats one step. The step chooses a level and allocates tasks to every member below
     that level. With a stride, the level is the first member's sort key after that many tasks. The
-    remaining budget then determines the next stride. A stride that exceeded the budget is halved.
+    remaining budget then determines the next stride. If the level exceeds the budget, the stride is
+    halved.
 
-    Without a stride, much is to be allocated, and the step predicts the water level. The prediction
-    uses a part of the budget if a member has heterogeneous tasks. The part shrinks after a level
-    that was too high.
+    Without a stride, a large allocation is expected, and the step predicts the water level. If a
+    member has heterogeneous tasks, the prediction is uncertain and uses only a part of the budget.
+    The part shrinks after each predicted level that was too high.
     """
 
     def __init__(self, node: RoleNode[User], budget: Budget) -> None:
@@ -634,7 +669,7 @@ class _Filling(Generic[User]):
         """Share of the budget that an estimated level may use."""
 
     def copy(self, budget: Budget) -> "_Filling[User]":
-        """Return an independent copy that continues with another budget."""
+        """Return a copy of the filling that continues independently, with another budget."""
         filling = _Filling(self._node, budget)
         copies = {entry: entry.copy() for entry in self._entries}
         filling._entries = list(copies.values())
@@ -645,10 +680,11 @@ class _Filling(Generic[User]):
         return filling
 
     def run(self, stride: int) -> Cooperative[TaskBatch]:
-        """Continue the filling until a member cannot get one more task; return the batch.
+        """Continue the filling until a member cannot get one more task; return the batch in total.
 
         Args:
-            stride: Tasks of the first member before the first level; 0: predict the level.
+            stride: The first level is the first member's sort key after this number of tasks; 0:
+                predict the level.
         """
         pick: _Entry[User] | None = None
         may_predict = predict = not stride
@@ -691,16 +727,19 @@ class _Filling(Generic[User]):
         return combined([entry.taken for entry in self._served])
 
     def one_more(self) -> TaskBatch:
-        """Allocate one task if the task can be counted ahead; return the batch allocated so far."""
+        """Allocate one task to the first member; return the batch allocated so far.
+
+        If the task cannot be counted ahead, nothing is allocated.
+        """
         first = self._entry(0)
         if first is not None:
             self._give([self._one_task(first)])
         return combined([entry.taken for entry in self._served])
 
     def _entry(self, number: int) -> _Entry[User] | None:
-        """Return an entry by its place in the current order; None if there are fewer.
+        """Return an entry by its index in the current order; None past the end.
 
-        Entries before this place must have been read already.
+        Callers must read entries with smaller indices first.
         """
         pending = self._pending
         if pending is None:
@@ -719,27 +758,36 @@ class _Filling(Generic[User]):
         return self._entries[number] if number < len(self._entries) else None
 
     def _count_in_steps(self, entry: _Entry[User], number: int) -> Cooperative[None]:
-        """Compute an entry's batch with more tasks in steps, because role nodes may take long."""
+        """Compute and cache an entry's batch with more tasks, in steps if the node is a role node.
+
+        Args:
+            entry: The entry.
+            number: The number of further tasks.
+        """
         if isinstance(entry.node, RoleNode):
             yield
             yield from entry.node.batch_in_steps(entry.taken.number + number)
 
     def _key_ahead(self, entry: _Entry[User], number: int) -> Cooperative[SortKey]:
-        """Return an entry's sort key after more tasks, or after as many as can be counted ahead."""
+        """Return the sort key that an entry would have after more tasks.
+
+        If fewer tasks can be counted ahead, the key is the one after these tasks.
+        """
         yield from self._count_in_steps(entry, number)
         return self._key(entry, entry.node.batch(entry.taken.number + number))
 
     def _predicted_level(
         self, first: _Entry[User], pick: _Entry[User], number: int
     ) -> Cooperative[SortKey]:
-        """Return a level that all members can reach within the budget, predicted linearly.
+        """Return a level that all members can probably reach within the budget.
 
-        The level is at most the sort key of `pick` after `number` more tasks.
+        The prediction assumes that priorities change linearly with the number of tasks. The level
+        is at most the sort key of `pick` after `number` more tasks.
 
         Args:
             first: The first entry in order.
-            pick: The entry that bounds the level.
-            number: The number of tasks that bounds the level.
+            pick: The entry that limits the level.
+            number: The number of further tasks of `pick` that limits the level.
         """
         start = pick.key
         slope, _ = yield from self._slope(pick)
@@ -769,10 +817,10 @@ class _Filling(Generic[User]):
         return (yield from self._key_ahead(pick, number))
 
     def _slope(self, entry: _Entry[User]) -> Cooperative[tuple[float, dict[Name, float]]]:
-        """Return an entry's priority change per task, and a task's share of the budget by name.
+        """Return an entry's change of priority for each task, and a task's fractions of the budget.
 
-        If an entry has heterogeneous tasks, both are averages of several tasks. The change is 0 if
-        unknown.
+        The fractions are by resource name. If an entry has heterogeneous tasks, both results are
+        averages of several tasks. The change is 0 if unknown.
         """
         key, given = entry.key, entry.taken
         if not isinstance(entry.node, RoleNode):
@@ -788,14 +836,14 @@ class _Filling(Generic[User]):
         return max(distance, 0.0) / number, {name: share / number for name, share in shares.items()}
 
     def _attempt(self, level: SortKey) -> Cooperative[tuple[list[_Step[User]], _Step[User] | None]]:
-        """Compute the batches of all members that end at a level.
+        """Compute, without applying them, the steps that bring all members up to a level.
 
-        The level is lowered to a member's sort key if the member's next task cannot be counted
-        ahead.
+        If a member's next task cannot be counted ahead, the level is lowered to that member's sort
+        key.
 
         Returns:
-            The steps of the members in sorter order, and the step of the first member that exceeds
-            the budget, or None.
+            The members' steps in sorter order, and the step of the first member that exceeds the
+            budget, or None.
         """
         while True:
             budget = self._budget.copy()
@@ -825,8 +873,8 @@ class _Filling(Generic[User]):
     def _one_task(self, entry: _Entry[User]) -> _Step[User]:
         """Return a step with one task for the first member, which the budget must admit.
 
-        If the sorter does not count the member's tasks, for example tasks of ports only, the step
-        has all these tasks.
+        If the sorter counts no tasks of the member, for example tasks that need only ports, the
+        step has all tasks that fit.
         """
         number = _first_false(lambda number: self._is_unseen(entry, number), 1) - 1
         if number > 1:
@@ -836,7 +884,12 @@ class _Filling(Generic[User]):
         return _Step(entry, 1, batch, self._key(entry, batch), "level")
 
     def _is_unseen(self, entry: _Entry[User], number: int) -> bool:
-        """Return whether the budget admits more tasks and the sorter counts none of them."""
+        """Return whether the budget admits more tasks of which the sorter counts not one.
+
+        Args:
+            entry: The member.
+            number: The number of further tasks.
+        """
         total = entry.taken.number + number
         batch = entry.node.batch(total)
         is_unseen = batch.number == total and batch.allocations == entry.taken.allocations
@@ -845,7 +898,10 @@ class _Filling(Generic[User]):
     def _reach(
         self, entry: _Entry[User], level: SortKey, budget: Budget
     ) -> Cooperative[_Step[User]]:
-        """Return the step of an entry that ends at a level, the budget or an uncountable task."""
+        """Return an entry's step up to the level, the end of the budget, or an uncountable task.
+
+        The step ends at the first of these three.
+        """
         node, taken = entry.node, entry.taken
         if isinstance(node, RoleNode):
             level_budget = self._node.level_budget(entry.user, level, budget.copy(), taken)
@@ -863,7 +919,11 @@ class _Filling(Generic[User]):
     def _step(
         self, entry: _Entry[User], number: int, level: SortKey, budget: Budget
     ) -> _Step[User] | None:
-        """Return the step that ends with this number of tasks; None if the entry can continue."""
+        """Return the step with this number of tasks if the step ends there, otherwise None.
+
+        A step ends at the level, at the end of the budget, or before a task that cannot be counted
+        ahead.
+        """
         total = entry.taken.number + number
         batch = entry.node.batch(total)
         key = self._key(entry, batch)
@@ -878,7 +938,16 @@ class _Filling(Generic[User]):
     def _surely_continues(
         self, entry: _Entry[User], number: int, level: SortKey, budget: Budget
     ) -> bool:
-        """Return whether an entry surely can continue after more tasks, whatever the rounding."""
+        """Return whether an entry can surely get even more tasks before the level is reached.
+
+        True is certain in spite of rounding errors.
+
+        Args:
+            entry: The entry.
+            number: The number of further tasks that the entry gets.
+            level: The level.
+            budget: The limit on these tasks.
+        """
         total = entry.taken.number + number
         batch = entry.node.batch(total)
         return (
@@ -888,7 +957,10 @@ class _Filling(Generic[User]):
         )
 
     def _guess(self, entry: _Entry[User], level: SortKey) -> int:
-        """Return the number of tasks to a level, if each task changes the priority equally."""
+        """Return the estimated number of an entry's tasks up to a level.
+
+        The estimate assumes that each task changes the priority by the same amount.
+        """
         next_task = entry.node.batch(entry.taken.number + 1)
         step, distance = entry.key.to(self._key(entry, next_task)), entry.key.to(level)
         if not step or distance is None or distance < step:
@@ -896,11 +968,11 @@ class _Filling(Generic[User]):
         return round(min(distance / step, _MAX_TASKS))
 
     def _key(self, entry: _Entry[User], batch: TaskBatch) -> SortKey:
-        """Return an entry's sort key after a batch."""
+        """Return the sort key that an entry would have after a batch."""
         return self._node.key(entry.user, batch)
 
     def _give(self, trial: list[_Step[User]]) -> None:
-        """Apply steps: spend their batches and sort the entries again."""
+        """Apply steps: spend their batches, record them in the entries, and re-sort the entries."""
         for step in trial:
             entry = step.entry
             self._served[entry] = None
@@ -912,7 +984,7 @@ class _Filling(Generic[User]):
 def _first_false(condition: Callable[[int], bool], guess: int) -> int:
     """Return a number n ≥ 1 for which a condition is false, while it is true for n − 1.
 
-    The condition counts as true for 0. The search starts at a guess.
+    The condition counts as true for 0. A good guess of n makes the search faster.
     """
     low, high, step = 0, guess, 1
     if condition(guess):

@@ -9,7 +9,7 @@ from allocator.cluster.resources import NOTHING, Resources
 
 
 class QuotaStage:
-    """Allocates agents to clients of roles that hold less than their quota guarantee."""
+    """Allocates agents to clients whose roles hold less than their quota guarantee."""
 
     def __init__(self, builder: OfferBuilder, index: ClientIndex, roles: RoleTreeIterator) -> None:
         self._builder = builder
@@ -36,7 +36,11 @@ class QuotaStage:
                 return
 
     def _allocate(self, agent: Agent, client: Client) -> bool:
-        """Allocate a share to a client, if the client accepts it; return whether it does."""
+        """Offer a client the share that its role lacks, and record the allocation.
+
+        Returns:
+            True if the share was allocated; False if the client cannot use or does not accept it.
+        """
         usable = self._builder.usable(agent, client)
         if usable is None:
             return False
@@ -50,7 +54,7 @@ class QuotaStage:
     def _share(self, role: str, usable: Resources) -> tuple[Resources, Resources]:
         """Return the resources that count towards the role's unmet guarantee, and the whole share.
 
-        The whole share adds the accompanying resources that the client gets in the same offer.
+        The whole share adds resources that accompany them in the same offer.
 
         Args:
             role: The client's role.

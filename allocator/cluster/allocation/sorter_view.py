@@ -1,4 +1,4 @@
-"""The order of clients in one allocation cycle, and the iteration over the role tree."""
+"""The sorter order of users and clients during one allocation cycle."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ from allocator.fairness.sorter_snapshot import SorterSnapshot, SortKey
 
 @dataclass(frozen=True, slots=True)
 class LocalSorterSnapshot:
-    """A sorter snapshot on one agent, under a policy that ranks users on each machine apart."""
+    """A sorter snapshot as seen from one agent, for a policy whose order differs by agent."""
 
     snapshot: SorterSnapshot[str]
     pool: Pool[str]
@@ -28,7 +28,11 @@ class LocalSorterSnapshot:
     """Quantities of the machine that each user holds; users without an entry hold nothing."""
 
     def __iter__(self) -> Iterator[str]:
-        """Yield active users: users without resources here first, then holders by share."""
+        """Yield active users in sorter order.
+
+        Users without resources on the agent come first, then the others by their share of the
+        agent.
+        """
         holders = []
         for user in self.snapshot:
             if user in self.held_here:
@@ -46,12 +50,12 @@ class LocalSorterSnapshot:
         return SortKey((1, share, *sort_key.position), sort_key.blur)
 
     def after(self, user: str, more: Quantities, times: int) -> SortKey:
-        """Return the sort key of a user after further allocations.
+        """Return the sort key that a user would have after further allocations on the agent.
 
         Args:
             user: The user.
-            more: The quantities of these allocations in total.
-            times: The number of allocations.
+            more: The total quantities of these allocations.
+            times: The number of these allocations.
         """
         sort_key = self.snapshot.after(user, more, times)
         held_here = self.held_here.get(user, Quantities()) + more
@@ -63,21 +67,21 @@ class LocalSorterSnapshot:
         return self.snapshot.held(user)
 
     def holding(self, user: str, total: Quantities, times: int) -> SortKey:
-        """Return the sort key that a user would have with given holdings after further allocations.
+        """Return the sort key that a user would have if its holdings were `total`.
 
         Args:
             user: The user.
             total: The quantities that the user would hold in the whole cluster.
-            times: The number of further allocations.
+            times: The number of allocations by which these holdings are reached from now.
         """
         return self.after(user, total - self.held(user), times)
 
 
 class SorterView:
-    """The order of users and clients during one allocation cycle.
+    """A working copy of the sorter order, for the tentative allocations of one cycle.
 
-    Allocations change only the snapshots of this view. `commit` moves users in their pools once, at
-    the end of the cycle.
+    Allocations change only the snapshots of this view. At the end of the cycle, `commit` applies
+    all of them to the pools and framework sorters at once.
     """
 
     def __init__(self, clients: Clients) -> None:
@@ -93,7 +97,7 @@ class SorterView:
         return snapshot
 
     def below(self, user: User) -> SorterSnapshot[str]:
-        """Return the sorter snapshot of a user's sub-users and its virtual leaf."""
+        """Return the sorter snapshot of a user's sub-users and its virtual leaf (`ROLE/.`)."""
         snapshot = self._below.get(user)
         if snapshot is None:
             assert user.below is not None
@@ -104,6 +108,9 @@ class SorterView:
         self, user: User, agent: Agent, held: Mapping[Client, Quantities]
     ) -> SorterSnapshot[str] | LocalSorterSnapshot:
         """Return the sorter snapshot of a user's sub-users, as seen from an agent.
+
+        Only a policy that ranks users on each machine apart gives different snapshots for different
+        agents.
 
         Args:
             user: A user with sub-users.
@@ -120,14 +127,14 @@ class SorterView:
     def allocate(
         self, client: Client, quantities: Quantities, count: int, repeats: Repeats = NO_REPEATS
     ) -> None:
-        """Record allocations to a client.
+        """Count allocations to a client in all snapshots that include the client.
 
         Args:
             client: The client.
-            quantities: The quantities of these allocations in total.
+            quantities: The total quantities of these allocations.
             count: The number of allocations.
             repeats: By user, quantities of shared volumes that other clients of the user hold
-                already.
+                already. They are not counted again.
         """
         user = self._clients.node(client)
         snapshot_own = self.own(user)
@@ -157,7 +164,10 @@ class SorterView:
                 user.below.hold(name, quantities, count)
 
     def _snapshots(self, user: User) -> Iterator[tuple[SorterSnapshot[str], str]]:
-        """Yield each snapshot that counts a user's own clients, and their member name."""
+        """Yield each snapshot that includes a user's own clients, with the name of the member.
+
+        The member is the user, its virtual leaf, or an ancestor.
+        """
         if user.below is not None:
             yield self.below(user), user.leaf
         while user.parent is not None:
@@ -185,7 +195,7 @@ class RoleTreeIterator:
 
     @property
     def per_machine(self) -> bool:
-        """Whether the order depends on the quantities that users hold on an agent."""
+        """Whether the sorter order differs by agent, because users' holdings on the agent matter."""
         return self._users.per_machine
 
     def clients(self, agent: Agent, eligible: ClientMask) -> Iterator[Client]:
@@ -193,7 +203,7 @@ class RoleTreeIterator:
 
         Args:
             agent: The agent to allocate.
-            eligible: The clients to yield.
+            eligible: The clients to yield, as a mask.
         """
         client = self._index.client.get(eligible)
         if client is not None:
@@ -202,14 +212,14 @@ class RoleTreeIterator:
             yield from self._clients(self._users.root, agent, eligible)
 
     def tree(self, agent: Agent, eligible: ClientMask, nodes: MakeNode) -> Node | None:
-        """Return the tree of the eligible clients that compete for an agent.
+        """Return the tree of eligible clients for progressive filling of an agent.
 
         The result is None if no client can be allocated anything.
 
         Args:
             agent: The agent to allocate.
-            eligible: The clients in the tree.
-            nodes: Creates the node of a client.
+            eligible: The clients in the tree, as a mask.
+            nodes: Creates the node of a client; None for a client that cannot use the agent.
         """
         client = self._index.client.get(eligible)
         if client is not None:
@@ -217,7 +227,7 @@ class RoleTreeIterator:
         return self._node(self._users.root, agent, eligible, nodes, nested=False)
 
     def _clients(self, user: User, agent: Agent, eligible: ClientMask) -> Iterator[Client]:
-        """Yield the eligible clients below a user, in order."""
+        """Yield the eligible clients of a user and of its sub-users, in sorter order."""
         snapshot = self._sorter.on(user, agent, self._held(agent))
         for name, mask in self._present(user, snapshot, eligible):
             if mask in self._index.client:
@@ -232,7 +242,17 @@ class RoleTreeIterator:
     def _node(
         self, user: User, agent: Agent, eligible: ClientMask, nodes: MakeNode, *, nested: bool
     ) -> Node | None:
-        """Return the node of a user's pool with its eligible members."""
+        """Return the tree node for a user's pool of sub-users, with all eligible members.
+
+        The result is None if no member can be allocated anything.
+
+        Args:
+            user: The user that the pool belongs to.
+            agent: The agent to allocate.
+            eligible: The eligible clients below the user.
+            nodes: Creates the node of a client.
+            nested: Whether the pool is below a member that has competing siblings.
+        """
         snapshot = self._sorter.on(user, agent, self._held(agent))
         present = self._present(user, snapshot, eligible)
         first = next(present, None)
@@ -250,7 +270,15 @@ class RoleTreeIterator:
         *,
         nested: bool,
     ) -> Iterator[tuple[str, Node]]:
-        """Yield the members of a user's pool with their nodes, in order."""
+        """Yield the members of a user's pool that can be allocated resources, with their nodes.
+
+        Args:
+            user: The user that the pool belongs to.
+            present: Members in sorter order, each with its eligible clients.
+            agent: The agent to allocate.
+            nodes: Creates the node of a client.
+            nested: Whether the pool is below a member that has competing siblings.
+        """
         for name, mask in present:
             node = self._member(user, name, agent, mask, nodes, nested=nested, shared=True)
             if node is not None:
@@ -267,11 +295,11 @@ class RoleTreeIterator:
         nested: bool,
         shared: bool,
     ) -> Node | None:
-        """Return the node of a member of a user's pool.
+        """Return the tree node of one member of a user's pool; None if no client can be allocated.
 
         Args:
             user: The user that the pool belongs to.
-            name: The member.
+            name: The member: a sub-user or the virtual leaf.
             agent: The agent to allocate.
             eligible: The eligible clients below the member.
             nodes: Creates the node of a client.
@@ -297,7 +325,15 @@ class RoleTreeIterator:
         *,
         nested: bool,
     ) -> Iterator[tuple[Client, Node]]:
-        """Yield a user's own eligible clients with their nodes, in order."""
+        """Yield a user's own eligible clients in sorter order, each with its tree node.
+
+        Args:
+            user: The user.
+            own: The sorter snapshot of the user's own clients.
+            eligible: The clients to consider.
+            nodes: Creates the node of a client; a client without a node is skipped.
+            nested: Whether the user competes below another member of the role tree.
+        """
         for client in self._own_clients(user, own, eligible):
             node = nodes(client, nested)
             if node is not None:
@@ -306,7 +342,13 @@ class RoleTreeIterator:
     def _present(
         self, user: User, snapshot: SorterSnapshot[str] | LocalSorterSnapshot, eligible: ClientMask
     ) -> Iterator[tuple[str, ClientMask]]:
-        """Yield the members of a user's pool with eligible clients, in order, and these clients."""
+        """Yield the members of a pool that have eligible clients, in order, with these clients.
+
+        Args:
+            user: The user that the pool belongs to.
+            snapshot: The sorter snapshot of the pool.
+            eligible: The clients to consider.
+        """
         by_user, depth = self._index.by_user, len(user.line)
         if not self._is_small(eligible, by_user[user.name] if depth else self._index.candidates):
             for name in snapshot:
@@ -336,11 +378,19 @@ class RoleTreeIterator:
 
     @staticmethod
     def _is_small(few: ClientMask, total: ClientMask) -> bool:
-        """Return whether sorting the eligible clients costs less than skipping all others."""
+        """Return whether sorting the eligible clients costs less than searching all clients.
+
+        Args:
+            few: The eligible clients.
+            total: All clients of the user.
+        """
         return few.bit_count() * _FEW < total.bit_count()
 
     def _held(self, agent: Agent) -> dict[Client, Quantities]:
-        """Return what clients hold on an agent, if the policy ranks users on each machine apart."""
+        """Return the quantities that each client holds on an agent.
+
+        The result is empty unless the policy ranks users on each machine apart.
+        """
         if not self._users.per_machine:
             return {}
         return {Client(role, name): held.scalars for name, role, held in agent.allocations()}
