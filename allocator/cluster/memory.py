@@ -1,4 +1,4 @@
-"""State that survives a restart: commitments, and orders of an operator."""
+"""State that survives a restart: commitments, and weights ordered by an operator."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -8,7 +8,7 @@ from allocator.fairness.commitment import decayed
 
 
 class Boost(NamedTuple):
-    """A weight that applies for a limited time."""
+    """A weight that an operator sets for a limited time."""
 
     weight: float
     until: float
@@ -17,7 +17,7 @@ class Boost(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Remembered:
-    """One user's state, at the time of the memory that contains it."""
+    """One user's part of a memory: commitments, weights and mean use, as of the memory's time."""
 
     commitments: Mapping[str, float] = field(default_factory=dict)
     """Commitments by resource, as fractions of the cluster."""
@@ -49,7 +49,10 @@ class Memory:
 
 @dataclass(frozen=True, slots=True)
 class StoredTrajectory:
-    """A user's commitments as functions of time while its allocation is constant (Eq. 12)."""
+    """A user's commitments as functions of time while its allocation is constant.
+
+    The functions are those of the SDRF paper (Eq. 12).
+    """
 
     since: float
     """The time of `remembered`, in seconds since the Unix epoch."""
@@ -58,7 +61,7 @@ class StoredTrajectory:
     remembered: Remembered
 
     def at(self, instant: float) -> Remembered:
-        """Return the user's state at a time, exactly (SDRF paper, Eq. 12).
+        """Return the user's state at a later time, computed exactly (SDRF paper, Eq. 12).
 
         Times before `since` return `remembered`.
 
@@ -78,7 +81,7 @@ class StoredTrajectory:
 
 @dataclass(frozen=True, slots=True)
 class MemoryChanges:
-    """Changes of an engine's memory since the last changes."""
+    """Changes of an engine's memory since the previous changes, for the store to append."""
 
     time: float
     """The master's clock, in seconds since the Unix epoch."""

@@ -1,4 +1,4 @@
-"""Quota: guarantees and limits of top-level roles, and the headroom (§3.2)."""
+"""Quota of top-level roles: guarantees, limits, and headroom (Mesos semantics, §3.2)."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Quota:
-    """Guarantees and limits of one role, including all roles below it."""
+    """The guarantees and limits of one role; they include all roles below the role."""
 
     guarantees: Quantities
     limits: Mapping[str, int] = field(default_factory=dict)
@@ -33,14 +33,14 @@ class Quota:
 
     @property
     def shown_limits(self) -> Mapping[str, int]:
-        """Limits by resource, under either rule."""
+        """Limits in thousandths by resource, also if the guarantees are the limits (Mesos 1.8)."""
         return dict(self.guarantees.items()) if self.capped else self.limits
 
 
 class Quotas:
-    """Quotas by role, and the sums that an allocation cycle needs.
+    """The quotas of roles, and the cluster-wide sums that an allocation cycle needs for them.
 
-    Sums are updated with each change. Without a quota, no sums are kept; the first quota costs a
+    Sums are updated with each change. Without a quota, no sums are kept. The first quota costs a
     pass over all agents.
     """
 
@@ -62,6 +62,11 @@ class Quotas:
         """Set the quota of a role.
 
         A quota without guarantees and limits removes the role's quota.
+
+        Args:
+            role: A top-level role.
+            quota: The new quota.
+            agents: All agents; if this is the first quota, the sums are computed from them.
         """
         if not quota:
             self.remove(role)
@@ -79,30 +84,38 @@ class Quotas:
         self._quotas.pop(role, None)
 
     def note_total(self, before: Resources, after: Resources) -> None:
-        """Update the sums for a change of an agent's total resources."""
+        """Update the sums after an agent's total resources changed from `before` to `after`."""
         if self._quotas and before is not after:
             self._sums.add_total(before, -1)
             self._sums.add_total(after, 1)
 
     def note_held(self, role: str, before: Resources, after: Resources) -> None:
-        """Update the sums for a change of a framework's resources for a role on an agent."""
+        """Update the sums after a change of one allocation on one agent.
+
+        Args:
+            role: The role that the resources are allocated to.
+            before: The framework's resources for the role on the agent before the change.
+            after: These resources after the change.
+        """
         if self._quotas:
             self._sums.add_held(role, before, -1)
             self._sums.add_held(role, after, 1)
 
     def headroom(self) -> "Headroom":
-        """Return the headroom at the start of an allocation cycle."""
+        """Return the headroom for an allocation cycle that begins now."""
         return Headroom(self._quotas, self.consumed(), available=self._sums.available())
 
     def consumed(self) -> dict[str, Quantities]:
-        """Return the consumed quota by role: reservations and other held resources."""
+        """Return, for each role with a quota, reservations plus allocated unreserved resources."""
         return {role: self._sums.counted(role) for role in self._quotas}
 
 
 class Headroom:
-    """The unreserved resources that exceed all unmet guarantees. An allocation cycle updates them.
+    """What allocations the quotas still permit: limits, and resources needed for guarantees.
 
-    Construction costs O(quotas). A query or an allocation costs O(resource names in it).
+    The headroom is the available unreserved resources beyond all unmet guarantees. An allocation
+    cycle updates the headroom with each allocation. Construction costs O(quotas). A query or an
+    allocation costs O(resource names in it).
 
     Args:
         quotas: Quotas by top-level role.
@@ -128,23 +141,23 @@ class Headroom:
         """Resources of which less is available than required."""
 
     def missing(self, role: str) -> Quantities:
-        """Return the resources that a role lacks to its guarantee."""
+        """Return the quantities that a role lacks to reach its guarantee."""
         return _less(self.quotas[role].guarantees, self._consumed[role])
 
     def spare(self) -> Quantities:
-        """Return the available resources that are not required for guarantees."""
+        """Return the available quantities that are not required for unmet guarantees."""
         required = self._required
         return Quantities(
             {n: max(amount - required.get(n, 0), 0) for n, amount in self._available.items()}
         )
 
     def within(self, role: str, plain: Resources, besides: Resources = NOTHING) -> Resources:
-        """Return the unreserved scalars that a role may get under its limits and the headroom.
+        """Return the part of unreserved scalars that limits and headroom permit for a role.
 
         Args:
-            role: The role. The limits of its top-level role apply.
+            role: The role; the limits of its top-level role apply.
             plain: The unreserved scalars.
-            besides: Resources that the role gets in any case.
+            besides: Resources that the role gets in addition; they use up part of the limits.
         """
         top = top_level(role)
         quota = self.quotas.get(top)
@@ -160,7 +173,12 @@ class Headroom:
         return plain
 
     def admits(self, role: str, quantities: Quantities) -> bool:
-        """Return whether limits and all guarantees permit an allocation to a role."""
+        """Return whether the role's limits and all unmet guarantees permit an allocation.
+
+        Args:
+            role: The role; the limits of its top-level role apply.
+            quantities: The quantities to allocate.
+        """
         top = top_level(role)
         if any(
             (remaining := self.remaining_limit(top, name)) is not None and amount > remaining
@@ -174,23 +192,32 @@ class Headroom:
         )
 
     def slack(self, names: Iterable[str]) -> dict[str, int] | None:
-        """Return the spare amounts of required resources; None if a resource is scarce.
+        """Return, for the resources needed by unmet guarantees, the quantities beyond this need.
 
-        Together with the role's limits (`remaining_limit`), the result decides the same as
-        `admits`.
+        The result is None if less is available than needed of any resource, because no allocation
+        is permitted then. With the role's limits (`remaining_limit`), the result decides the same
+        as `admits`.
+
+        Args:
+            names: The resources to look up.
         """
         if self._scarce:
             return None
         return {name: self._slack(name) for name in names if name in self._required}
 
     def remaining_limit(self, top: str, name: str) -> int | None:
-        """Return the remaining limit of a top-level role for a resource; None if unlimited."""
+        """Return how much of a resource a top-level role may still get; None if unlimited.
+
+        Args:
+            top: A top-level role.
+            name: The resource's name.
+        """
         quota = self.quotas.get(top)
         limit = quota.limits.get(name) if quota is not None else None
         return limit - self._consumed[top][name] if limit is not None else None
 
     def allocate_guarantee(self, role: str, towards: Quantities, quantities: Quantities) -> None:
-        """Record an allocation to a role with a quota.
+        """Record an allocation to a role whose guarantee is not met.
 
         Args:
             role: The top-level role.
@@ -205,7 +232,7 @@ class Headroom:
         self._subtract(quantities)
 
     def allocate(self, role: str, quantities: Quantities) -> None:
-        """Record an allocation to a role beyond its guarantee."""
+        """Record an allocation to a role that does not count towards a guarantee."""
         top = top_level(role)
         if top in self._consumed:
             self._consumed[top] = self._consumed[top] + quantities
@@ -220,7 +247,7 @@ class Headroom:
         self._update_scarce(quantities)
 
     def _update_scarce(self, names: Iterable[str]) -> None:
-        """Update the set of scarce resources."""
+        """Update which of the named resources are scarce: less available than guarantees need."""
         for name in names:
             if self._slack(name) < 0:
                 self._scarce.add(name)
@@ -229,7 +256,7 @@ class Headroom:
 
 
 class _Sums:
-    """Sums of the scalars of the whole cluster, by kind. Roles without resources have no entry."""
+    """Scalar quantities of the whole cluster in total: resources, allocations and reservations."""
 
     def __init__(self) -> None:
         self._total: dict[str, int] = {}
@@ -242,7 +269,7 @@ class _Sums:
         """Thousandths that count against a quota: top-level role → resource → amount."""
 
     def add_total(self, total: Resources, sign: int) -> None:
-        """Add (1) or subtract (−1) an agent's total resources."""
+        """Add an agent's total resources to the sums (`sign` 1), or subtract (−1)."""
         _add(self._total, total.scalars, sign)
         _add(self._revocable, total.revocable.scalars, sign)
         for role, quantities in total.reserved.items():
@@ -250,7 +277,7 @@ class _Sums:
             self._count(role, quantities, sign)
 
     def add_held(self, role: str, held: Resources, sign: int) -> None:
-        """Add (1) or subtract (−1) resources held for a role on an agent."""
+        """Add resources held for a role on one agent to the sums (`sign` 1), or subtract (−1)."""
         _add(self._held, held.scalars, sign)
         _add(self._held_revocable, held.revocable.scalars, sign)
         self._count(role, held.plain.scalars, sign)
@@ -258,7 +285,7 @@ class _Sums:
             _add(self._held_reserved, quantities, sign)
 
     def available(self) -> Quantities:
-        """Return the available resources that are neither reserved nor revocable."""
+        """Return the cluster's available quantities that are neither reserved nor revocable."""
         free = {}
         for name, total in self._total.items():
             unused = max(self._reserved.get(name, 0) - self._held_reserved.get(name, 0), 0)
@@ -268,7 +295,7 @@ class _Sums:
         return Quantities(free)
 
     def counted(self, top: str) -> Quantities:
-        """Return resources that a top-level role and its sub-roles hold or have reserved."""
+        """Return the quantities that a top-level role and its sub-roles hold or have reserved."""
         return Quantities(dict(self._counted.get(top, {})))
 
     def _count(self, role: str, quantities: Quantities, sign: int) -> None:
@@ -279,7 +306,7 @@ class _Sums:
 
 
 def parse_quota(call: contract.SetQuota) -> Quota:
-    """Parse a quota of Mesos 1.8.
+    """Parse a quota of Mesos 1.8, where the guarantee is also the limit.
 
     Raises:
         InvalidEvent: The quota is malformed, has other resources than plain scalars, or is for a
@@ -337,7 +364,7 @@ def _amounts(role: str, amounts: Mapping[str, float]) -> Quantities:
 
 
 def top_level(role: str) -> str:
-    """Return the top-level role of a role."""
+    """Return the first level of a role's path: "a" for "a/b"."""
     return role.partition("/")[0]
 
 

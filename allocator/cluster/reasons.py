@@ -1,4 +1,4 @@
-"""Reasons why a client gets no free resources, counted by agent.
+"""Explains why a client gets no free resources: the reasons, and the number of agents for each.
 
 The reasons are computed on request, outside of allocation cycles, with the same checks as in an
 allocation cycle. The computation changes no state.
@@ -85,7 +85,7 @@ _AGENTS_A_STEP = 200
 
 @dataclass(frozen=True, slots=True)
 class Why:
-    """Explanation why a client gets no free resources now."""
+    """Explanation why a client gets no free resources now: the main reason, and details."""
 
     client: Client
     reason: Reason
@@ -113,7 +113,7 @@ class Why:
 
 @dataclass(slots=True, eq=False)
 class _EquivalentAgents:
-    """Agents that are equivalent for every client, except for constraints and filters."""
+    """Agents that give every client the same reason, apart from constraints and offer filters."""
 
     agent: Agent
     """A representative agent of this equivalence class."""
@@ -128,7 +128,7 @@ class _EquivalentAgents:
 
 @dataclass(slots=True, eq=False)
 class _ClientNeeds:
-    """Needs of a client, read once, because the client may be gone before the survey ends."""
+    """A client's needs for one offer, copied because the client may disappear meanwhile."""
 
     client: Client
     framework: Framework
@@ -136,14 +136,14 @@ class _ClientNeeds:
     minimum: Alternatives
 
     def enough(self, quantities: Quantities) -> bool:
-        """Return whether quantities suffice for one task and for the client's minimum."""
+        """Return whether quantities suffice for one task and for the client's minimum offer."""
         return (self.task is None or quantities.contains(self.task)) and (
             not self.minimum
             or any(quantities.contains(alternative) for alternative in self.minimum)
         )
 
     def fits(self, resources: Resources) -> bool:
-        """Return whether the client would be offered some of these resources if it were alone.
+        """Return whether the client could be offered a part of these resources if it were alone.
 
         The result equals `bool(of(resources))`, computed without building the offer.
         """
@@ -157,18 +157,24 @@ class _ClientNeeds:
         )
 
     def number(self, available: Resources) -> int:
-        """Return how many of the client's tasks fit; 0 if the task's needs are unknown."""
+        """Return how many of the client's tasks fit into an agent's available resources.
+
+        The result is 0 if the task's needs are unknown.
+        """
         if self.task is None:
             return 0
         return self._number(self.framework.share_of(available, self.client.role).plain)
 
     def _number(self, plain: Resources) -> int:
-        """Return how many tasks fit into unreserved resources."""
+        """Return how many of the client's tasks fit into unreserved resources."""
         assert self.task is not None
         return _max_tasks(plain, self.task)
 
     def of(self, resources: Resources) -> Resources:
-        """Return the offer of these resources to the client if it were alone; may be empty."""
+        """Return the offer that the client would get from these resources if it were alone.
+
+        The offer is empty if the resources do not suffice.
+        """
         usable = self.framework.share_of(resources, self.client.role)
         offer = usable
         if self.task is not None:
@@ -181,9 +187,9 @@ class _ClientNeeds:
 
 
 class Survey:
-    """The agents of a cluster at one time, grouped by equivalence.
+    """The agents of a cluster at one time, grouped by equivalence, to explain missing offers.
 
-    An explanation for one client costs O(groups + agents whose free resources the client could
+    The explanation for one client costs O(groups + agents whose free resources the client could
     use).
     """
 
@@ -196,7 +202,7 @@ class Survey:
         """Distinct tasks of clients that want offers; None until first needed."""
 
     def put(self, agent: Agent) -> None:
-        """Add an agent."""
+        """Add an agent to the group of equivalent agents, with the agent's current resources."""
         state = self._cluster.withheld(agent)
         total, free = agent.total, agent.shown
         hold = self._cluster.holds.on(agent.id)
@@ -213,10 +219,12 @@ class Survey:
     def look(self, client: Client, *, closely: bool = False) -> Cooperative[Why | None]:
         """Return why a client gets no free resources; None if the client is gone.
 
+        Generator for cooperative steps.
+
         Args:
             client: The client.
-            closely: Whether to count agents without free resources on which the client has declined
-                its task's needs.
+            closely: Whether to compute two details that cost more. These are `Why.refusing`, agents
+                without free resources that the client would decline, and `Why.smaller`.
         """
         ledger = self._cluster.ledger
         framework = ledger.frameworks.get(client.framework)
@@ -273,8 +281,9 @@ class Survey:
         """Return the users, at all levels, that want offers but cannot be served by any agent.
 
         An agent could serve a user if a client of the user would be offered resources of the agent
-        after tasks there end. No constraint, size, reservation, capability or limit may prevent
-        that offer. The result is empty while no agent is known, and during a failover recovery.
+        after tasks there end. The offer must not be prevented by a constraint, size, reservation,
+        capability or limit. The result is empty while no agent is known, and during a failover
+        recovery.
 
         Args:
             declining: Whether to include users that decline every agent that could serve them.
@@ -293,11 +302,13 @@ class Survey:
         return frozenset(candidates - served)
 
     def room(self, clients: Iterable[Client], task: Quantities) -> Cooperative[tuple[int, int]]:
-        """Return how many tasks of some clients fit now, and how many on empty agents.
+        """Return how many tasks fit now, and how many would fit if all agents were empty.
+
+        Generator for cooperative steps.
 
         Args:
-            clients: The clients. Without clients, the result is for an unknown client, which can
-                use unreserved resources only.
+            clients: The clients that may run the tasks. Without clients, the result is for an
+                unknown client, which can use unreserved resources only.
             task: The resources that one task needs.
         """
         ledger, fitting_now, fitting_if_empty = self._cluster.ledger, 0, 0
@@ -328,7 +339,9 @@ class Survey:
         return fitting_now, fitting_if_empty
 
     def can_be_served(self, client: Client, *, declining: bool = False) -> Cooperative[bool]:
-        """Return whether an agent could serve a client that wants offers.
+        """Return whether at least one agent could serve a client that wants offers.
+
+        Tasks on the agent may have to end first. Generator for cooperative steps.
 
         Args:
             client: The client.
@@ -359,7 +372,12 @@ class Survey:
         return False
 
     def _is_at_limit(self, needs: _ClientNeeds, total: Resources) -> bool:
-        """Return whether the limits of the client's own role forbid even an empty agent."""
+        """Return whether the role's quota limits forbid the client's task even on an empty agent.
+
+        Args:
+            needs: The client's needs.
+            total: The agent's total resources.
+        """
         role, headroom = needs.client.role, self._headroom
         if headroom is None or any(not (kind.plain and kind.scalar) for kind in total):
             return False
@@ -374,7 +392,11 @@ class Survey:
         )
 
     def others_are_smaller(self, task: Quantities) -> bool:
-        """Return whether a client that wants offers is known to need less than a task."""
+        """Return whether another client that wants offers is known to have a smaller task.
+
+        Args:
+            task: The task to compare with.
+        """
         if self._smallest is None:
             ledger = self._cluster.ledger
             tasks = map(ledger.task, ledger.clients.wanting)
@@ -385,12 +407,18 @@ class Survey:
     def _declined(
         self, client: Client, agents: set[str], offer: Resources
     ) -> Cooperative[tuple["Counter[Reason]", int | None]]:
-        """Return how many agents a client declines, and when the first of these filters expires.
+        """Return on how many agents a client's filters decline an offer, and until when.
 
         Resources that the client left unused of an accepted offer count as a separate reason.
 
+        Args:
+            client: The client.
+            agents: The agents to check.
+            offer: The offer that the client would get on each agent.
+
         Returns:
-            Number of agents by reason, and nanoseconds since the epoch, or None without filters.
+            Number of agents by reason. Also the time at which the first of these filters expires,
+            in nanoseconds since the epoch, or None without filters.
         """
         filters, ends, declined = self._cluster.filters, [], Counter[Reason]()
         for number, agent in enumerate(agents, start=1):
@@ -404,7 +432,7 @@ class Survey:
         return declined, min(ends, default=None)
 
     def _own_reason(self, client: Client, framework: Framework) -> Reason | None:
-        """Return the reason that keeps a client from all agents; None without a reason."""
+        """Return a reason that keeps a client from all agents, such as "suppressed", or None."""
         if framework.said.flaw is not None:
             return "set_aside"
         if not framework.active or client.role not in framework.roles:
@@ -420,7 +448,7 @@ class Survey:
         return "unanswered" if is_limited else None
 
     def _allowed(self, client: Client, agents: set[str]) -> set[str]:
-        """Return the agents, of a set, on which a client's tasks may run."""
+        """Return the given agents on which placement and offer constraints admit the client."""
         ledger = self._cluster.ledger
         suitable = ledger.placements.met_by(client.framework)
         allowed = agents if suitable is None else agents.intersection(suitable)
@@ -429,9 +457,14 @@ class Survey:
         return allowed
 
     def _reason(self, needs: _ClientNeeds, group: _EquivalentAgents) -> tuple[Reason, Resources]:
-        """Return the reason that keeps a client from allowed agents, and its possible offer.
+        """Return why a client is not offered a group of agents, and the offer it could get.
 
-        The client's own filters are not considered.
+        The client's own filters are not considered. The offer is empty unless the reason is "turn"
+        or "quota".
+
+        Args:
+            needs: The client's needs.
+            group: Agents that the client's constraints admit.
         """
         lacking = needs.framework.lacking(group.agent, needs.client.role, self._rules)
         if lacking is not None:
@@ -454,7 +487,7 @@ class Survey:
 
     @staticmethod
     def _shortage(needs: _ClientNeeds, total: Resources) -> Reason:
-        """Return the reason why an agent's total resources do not suffice for a client."""
+        """Return the reason why even an agent's total resources do not suffice for a client."""
         if not needs.enough(total.quantities):
             absent = needs.task is not None and needs.task.keys() - total.quantities.keys()
             return "no_such_resource" if absent else "too_large"
@@ -467,7 +500,13 @@ class Survey:
 
     @staticmethod
     def _is_forbidden(headroom: Headroom, needs: _ClientNeeds, offer: Resources) -> bool:
-        """Return whether limits, or guarantees of other roles, forbid offering these resources."""
+        """Return whether quotas forbid an offer: the role's limits, or guarantees of other roles.
+
+        Args:
+            headroom: The headroom of the quotas.
+            needs: The client's needs.
+            offer: The resources that would be offered.
+        """
         role, quotas = needs.client.role, headroom.quotas
         if any(not (kind.plain and kind.scalar) for kind in offer):
             return False  # quotas do not apply to these resources
@@ -484,13 +523,13 @@ class Survey:
 
 
 def _max_tasks(available: Resources, task: Quantities) -> int:
-    """Return how many tasks fit into the unreserved resources."""
+    """Return how many tasks fit into the unreserved part of available resources."""
     capacity = available.plain.divisible
     return min((capacity.get(name, 0) // amount for name, amount in task.items()), default=0)
 
 
 def could_be_served(cluster: Cluster, client: Client) -> bool:
-    """Return whether an agent could serve a client that wants offers.
+    """Return whether at least one agent could serve a client that wants offers.
 
     Costs O(agents), a fraction of a survey. In most cases, the first agent examined can serve.
     """
@@ -510,7 +549,10 @@ def could_be_served(cluster: Cluster, client: Client) -> bool:
 
 
 def survey(cluster: Cluster) -> Cooperative[Survey]:
-    """Survey all agents of a cluster. O(agents · allocations on them)."""
+    """Return a survey of all agents of a cluster, to explain missing offers.
+
+    Generator for cooperative steps. Costs O(agents · allocations on them).
+    """
     made = Survey(cluster)
     agents = iter(list(cluster.ledger.agents.values()))
     while batch := list(islice(agents, _AGENTS_A_STEP)):

@@ -1,4 +1,4 @@
-"""Engine settings that an operator chooses."""
+"""The operator's settings that affect the engine's decisions."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -16,7 +16,11 @@ UserKey = Literal["role", "framework", "principal", "framework_name"]
 
 @dataclass(frozen=True, slots=True)
 class DeclaredUser:
-    """A user that is known, and counts in n, before its first framework registers."""
+    """A user that the operator declares before the user's first framework registers.
+
+    A declared user is known, so the user counts in n, the number of users that entitlements depend
+    on.
+    """
 
     name: str
     weight: float = 1.0
@@ -27,7 +31,7 @@ class DeclaredUser:
 
 @dataclass(frozen=True, slots=True)
 class EngineSettings:
-    """The policy, the kind of users, and all other parameters of the engine's decisions.
+    """All parameters of the engine's decisions: the policy, the kind of users, and limits.
 
     Some rules have changed since 1.0. Their defaults here are the former rules, because an event
     log without the setting was recorded under them. `allocator.service.config` sets the present

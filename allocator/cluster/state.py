@@ -1,4 +1,4 @@
-"""State of one master's cluster, as the allocator knows it."""
+"""State of one master's cluster, as the allocator knows it from the master's calls."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -25,7 +25,7 @@ Withheld: TypeAlias = Literal["agent_set_aside", "deactivated", "not_whitelisted
 
 @dataclass(slots=True)
 class ClusterStatistics:
-    """Counts of events since the engine was created."""
+    """Counts of events, cycles, offers and errors since the engine was created."""
 
     messages: int = 0
     """Snapshots, messages of events, and operators' orders, including rejected ones."""
@@ -56,11 +56,11 @@ class ClusterStatistics:
 
 
 class AllocationCandidates:
-    """The agents that the next allocation cycle examines.
+    """Tracks the agents that the next allocation cycle must examine.
 
-    An agent is *changed* until a cycle has examined it. Only a changed agent can have resources for
-    a client that the agent did not have before. An agent is *due* after an event on which Mesos
-    allocates.
+    An agent is *changed* until a cycle has examined the agent. Only a changed agent can have
+    resources for a client that the agent did not have before. An agent is *due* after an event on
+    which Mesos allocates. A cycle examines the agents that are both changed and due.
     """
 
     def __init__(self) -> None:
@@ -71,33 +71,39 @@ class AllocationCandidates:
         """The agents that are due; None if all changed agents are."""
 
     def change(self, agent: str) -> None:
-        """Mark an agent as changed."""
+        """Mark an agent as changed, so that a cycle examines the agent once it is due."""
         if self._all_agents is None:
             self._changed[agent] = None
 
     def change_all(self, agents: Mapping[str, Agent]) -> None:
-        """Mark all agents as changed, including agents added before the next cycle. O(1)."""
+        """Mark all agents as changed. O(1).
+
+        Args:
+            agents: The agents by ID; agents added to this mapping before the next cycle are
+                included.
+        """
         self._all_agents = agents
 
     def call(self, agent: str) -> None:
-        """Mark an agent as due. The next cycle examines the agent if it has changed."""
+        """Mark an agent as due: the next cycle examines the agent if it has changed."""
         if self._due is not None:
             self._due[agent] = None
 
     def call_all(self) -> None:
-        """Mark all agents as due. The next cycle examines all changed agents."""
+        """Mark all agents as due: the next cycle examines all changed agents."""
         self._due = None
 
     @property
     def due(self) -> bool:
-        """Whether a cycle is due."""
+        """Whether at least one agent is due, so that a cycle must run."""
         return self._due is None or bool(self._due)
 
     def take(self) -> tuple[list[str], list[str] | None]:
-        """Return the agents to examine and the agents that were due, and clear these marks.
+        """Return the agents to examine and the due agents, and clear the marks of both.
 
         Returns:
-            The changed agents among the due ones, and all due agents (None if every agent was due).
+            The agents that are changed and due; then all due agents, or None if every agent was
+            due.
         """
         scheduled = None if self._due is None else list(self._due)
         self._due = {}
@@ -114,7 +120,7 @@ class AllocationCandidates:
         return examine, scheduled
 
     def forget(self, agent: str) -> None:
-        """Forget an agent that is gone."""
+        """Clear the marks of an agent that has been removed."""
         self._changed.pop(agent, None)
         if self._due is not None:
             self._due.pop(agent, None)
@@ -122,7 +128,10 @@ class AllocationCandidates:
 
 @dataclass(frozen=True, slots=True)
 class Recovery:
-    """Parameters of the failover recovery, from the master's flags (since Mesos 1.11)."""
+    """Parameters of the failover recovery, from the master's flags (since Mesos 1.11).
+
+    After a master's failover, allocation pauses until enough agents have re-registered.
+    """
 
     factor: float = 0.8
     """Fraction of the expected agents at which allocation begins."""
@@ -132,7 +141,10 @@ class Recovery:
 
 @dataclass(slots=True)
 class Cluster:
-    """State of one master's cluster, as reported by the master's calls."""
+    """State of one master's cluster: agents, frameworks, allocations, quotas, filters and more.
+
+    The master's calls (`allocator.cluster.calls`) change this state; the allocation cycle reads it.
+    """
 
     rules: Rules
     ledger: Ledger
@@ -183,13 +195,17 @@ class Cluster:
         return not self.offering
 
     def begin_failover(self, failover: Failover) -> None:
-        """Begin a failover recovery: wait for agents to come back (§1.3)."""
+        """Begin a failover recovery: wait for agents to re-register (Mesos semantics, §1.3)."""
         self.failover, self.offering = failover, False
         self.ledger.set_failover(failover)
         self.follow_failover()
 
     def follow_failover(self) -> None:
-        """Update the failover recovery after an event. O(1) unless the recovery's state changes."""
+        """Update the failover recovery after an event. O(1) unless the recovery's state changes.
+
+        The method ends the recovery if enough agents are back, and sets whether over-use is
+        charged.
+        """
         failover = self.failover
         if failover is None:
             return
@@ -203,7 +219,7 @@ class Cluster:
         users.set_charging(charging=self.offering and not late)
 
     def withheld(self, agent: Agent) -> Withheld | None:
-        """Return why an agent's available resources may not be offered; None if they may."""
+        """Return why an agent may not be offered; None if the agent may be offered."""
         if agent.flaw is not None:
             return "agent_set_aside"
         if not agent.active:
@@ -213,7 +229,7 @@ class Cluster:
         return None
 
     def agent(self, agent_id: str) -> Agent:
-        """Return an agent.
+        """Return the agent with this ID.
 
         Raises:
             InvalidEvent: The agent is not known.
@@ -224,7 +240,7 @@ class Cluster:
             raise InvalidEvent(f"agent {agent_id!r} is not known") from None
 
     def framework(self, framework_id: str) -> Framework:
-        """Return a framework.
+        """Return the framework with this ID.
 
         Raises:
             InvalidEvent: The framework is not known.
@@ -251,10 +267,10 @@ class Cluster:
             self.marks.call(agent_id)
 
     def no_longer_held(self, agent_id: str | None) -> None:
-        """Mark an agent as changed because its backfill hold has ended."""
+        """Mark an agent as changed because its backfill hold has ended; ignore unknown agents."""
         if agent_id in self.ledger.agents:
             self.marks.change(agent_id)
 
     def anybody(self) -> None:
-        """Mark all agents as changed because a client may accept further offers."""
+        """Mark all agents as changed, because a client may now accept more offers than before."""
         self.marks.change_all(self.ledger.agents)

@@ -195,7 +195,7 @@ class RoleTreeIterator:
 
     @property
     def per_machine(self) -> bool:
-        """Whether the sorter order differs by agent, because users' holdings on the agent matter."""
+        """Whether the sorter order differs by agent, because the holdings on the agent matter."""
         return self._users.per_machine
 
     def clients(self, agent: Agent, eligible: ClientMask) -> Iterator[Client]:

@@ -1,4 +1,4 @@
-"""Runs allocation cycles when they are due, and notifies watchers."""
+"""Runs allocation cycles when they are due, and calls the engine's watchers."""
 
 from collections.abc import Callable, Sequence
 from random import Random
@@ -34,13 +34,18 @@ class AllocationCycle:
         before: Sequence[Callable[[], None]],
         after: Sequence[Callable[[contract.Decisions], None]],
     ) -> None:
-        """Replace the callbacks that are called before and after each cycle."""
+        """Replace the callbacks that are called before and after each cycle.
+
+        Args:
+            before: Called before each cycle.
+            after: Called after each cycle with the cycle's decisions.
+        """
         self._before, self._after = before, after
 
     def decide(self) -> Cooperative[contract.Decisions]:
-        """Run a cycle if one is due, and return its decisions and pending replies.
+        """Run a cycle if one is due; return its decisions, and all replies that are pending.
 
-        An error in the allocator itself costs the offers of one cycle.
+        An error in the allocator itself is caught. The result then has no offers of this cycle.
         """
         cluster = self._cluster
         replies, cluster.replies = cluster.replies, []
@@ -83,7 +88,11 @@ class AllocationCycle:
         return decisions
 
     def _inverse_offers(self, due: list[str] | None) -> list[contract.InverseOffers]:
-        """Return inverse offers to active frameworks on agents that become unavailable (§3.9)."""
+        """Return inverse offers for agents with scheduled maintenance (Mesos semantics, §3.9).
+
+        Args:
+            due: The agents to consider; None: all agents.
+        """
         cluster = self._cluster
         messages: dict[str, contract.InverseOffers] = {}
         for agent in cluster.maintenance.agents():

@@ -49,25 +49,25 @@ _MAX_MEMORY_TIME_S = 2**62 / _NANOSECONDS
 
 
 class Watcher(Protocol):
-    """Observes allocation cycles. A watcher must not change the engine."""
+    """Observes allocation cycles, for example to record them; must not change the engine."""
 
     def before_run(self, engine: "Engine") -> None:
-        """Called before a cycle, when the sorter order of the cycle is known."""
+        """Called before each cycle, while the engine shows the cycle's initial sorter order."""
 
     def after_run(self, engine: "Engine", decisions: contract.Decisions) -> None:
-        """Called after a cycle with its decisions."""
+        """Called after each cycle with the offers and inverse offers that were decided."""
 
 
 class Engine(View):
-    """The allocator's state for one master, and the operations on it.
+    """The allocator for one master: holds the cluster's state, applies events, and decides offers.
 
     Args:
         settings: The operator's settings.
-        memory: The memory of an earlier engine.
-        before_change: Called with the time of each event before the event is applied. The callback
-            must not change the engine.
-        meter: Meters what users hold, from the first snapshot on, and what roles hold if users are
-            not roles. The meter affects no decision.
+        memory: State that an earlier engine handed over, mainly the users' commitments.
+        before_change: Called with the time of each event, in seconds since the Unix epoch, before
+            the event is applied. The callback must not change the engine.
+        meter: Meters what users hold, from the first snapshot on. If users are not roles, the roles
+            are metered, too. The meter affects no decision.
     """
 
     def __init__(
@@ -121,17 +121,17 @@ class Engine(View):
         snapshot: contract.Snapshot,
         memory: Memory | None = None,
     ) -> contract.Decisions:
-        """Replace the state of the cluster by a snapshot. Commitments are kept.
+        """Replace the state of the cluster by a snapshot. The users' commitments are kept.
 
         Parts of the snapshot that cannot be used are quarantined. Offer filters are lost, as in a
-        failover of a stock master, unless the master is the same and the engine has seen all its
-        events.
+        failover of a stock master. Filters are kept only if the master is the same, and the engine
+        has seen all its events.
 
         Args:
             options: The master's flags.
             snapshot: The master's whole state.
-            memory: The memory of another engine that led in the meantime. The engine uses this
-                memory if it is later than its own.
+            memory: The memory of another engine that led in the meantime. This memory is used if
+                its time is later than that of the engine's own memory.
 
         Raises:
             InvalidEvent: The master's options are malformed. No change was made.
@@ -178,10 +178,11 @@ class Engine(View):
         return (yield from self._decide())
 
     def apply(self, events: contract.Events) -> contract.Decisions:
-        """Apply events in order, then run one allocation cycle.
+        """Apply events in order, then run one allocation cycle if one is due.
 
-        An event that contradicts the known state changes nothing. The first contradiction requires
-        a snapshot; contradictions within a minute after it are skipped.
+        An event that contradicts the known state changes nothing. The first contradiction raises an
+        error, so that the caller requests a snapshot. Contradictions within a minute after the
+        first are skipped.
 
         Raises:
             InvalidEvent: A snapshot is needed. Events before the contradicting event have been
@@ -214,7 +215,7 @@ class Engine(View):
         return decisions
 
     def divergence(self) -> str | None:
-        """Return the current contradiction between the master and the engine, or None.
+        """Return a contradiction between master and engine that needs a snapshot, or None.
 
         The session then requests a snapshot, which resolves the contradiction. At most one
         contradiction a minute is returned.
@@ -222,16 +223,23 @@ class Engine(View):
         return self._divergence
 
     def unheard(self, events: Iterable[contract.Event]) -> None:
-        """Note skipped events. A snapshot that contains their effects is on its way."""
+        """Note skipped events; a snapshot that contains their effects is on its way.
+
+        Only the events' effects on offer filters are applied, as snapshots do not contain filters.
+        """
         self._note_skipped(events)
 
     def memory(self) -> Memory:
-        """Return the state that a successor needs and cannot learn from a master."""
+        """Return the state that a successor needs and cannot learn from a master.
+
+        The memory consists of commitments, operators' weights and frameworks' places in the role
+        tree.
+        """
         places = self._handover.places(self._cluster)
         return replace(self._handover.memory(self._users), places=places)
 
     def changes(self) -> MemoryChanges:
-        """Return the changes of the memory since the last call.
+        """Return the changes of the engine's memory since the last call, for the store.
 
         Costs O(users whose allocation has changed since); the first call costs O(users).
         """
@@ -239,9 +247,13 @@ class Engine(View):
         return replace(self._handover.changes(self._users), places=places)
 
     def closing(self) -> Cooperative[dict[str, AccountCheckpoint]]:
-        """Close all users' accounts in the meter; return each account's checkpoint.
+        """Close all users' accounts in the meter for the end of a period; return their checkpoints.
 
-        Events may be applied wherever this generator yields.
+        This is a generator for cooperative steps. Events may be applied wherever the generator
+        yields.
+
+        Returns:
+            The account checkpoint of each user and virtual leaf, by name.
         """
         users, checkpoints = None, dict[str, AccountCheckpoint]()
         while users is not self._users:  # a snapshot replaces the metered users
@@ -252,10 +264,10 @@ class Engine(View):
         return checkpoints
 
     def order(self, order: operator.Order) -> None:
-        """Carry out an operator's order, at the time of the last event.
+        """Carry out an operator's command, such as a new weight, at the time of the last event.
 
         Raises:
-            InvalidOrder: The order is malformed, or names unknown users or resources.
+            InvalidOrder: The command is malformed, or names unknown users or resources.
         """
         self.statistics.messages += 1
         carry_out(order, self._users, self._settings.policy)
@@ -264,7 +276,13 @@ class Engine(View):
     def _build_cluster(
         self, options: contract.Options, snapshot: contract.Snapshot, memory: Memory | None
     ) -> Cooperative[Cluster]:
-        """Return the cluster of a snapshot, without parts that cause allocator errors.
+        """Return the cluster described by a snapshot, without parts that cause allocator errors.
+
+        Args:
+            options: The master's flags.
+            snapshot: The master's whole state.
+            memory: Memory of another engine, from which role-tree places are kept; None: of no
+                other.
 
         Raises:
             InvalidEvent: The master's options are malformed, or too many parts are bad.
@@ -286,7 +304,7 @@ class Engine(View):
                 return cluster
 
     def _start_metering(self, meter: Meter, cluster: Cluster) -> Cooperative[None]:
-        """Meter the users of another cluster. An error loses metered usage only."""
+        """Move the meter to the users of a new cluster. An error loses metered usage only."""
         clients, before = cluster.ledger.clients, self._metered
         try:
             yield from passing_on(meter, self.role_meter, before, clients)
@@ -360,20 +378,26 @@ class Engine(View):
                 self._seen = -1
 
     def _rejection(self, sequence: int, call: str, error: Exception) -> InvalidEvent:
-        """Return the error for a rejected call; count a fault if the allocator itself failed."""
+        """Return the error to raise for a rejected call.
+
+        An error other than `InvalidEvent` is a fault of the allocator itself, and counted.
+        """
         if not isinstance(error, InvalidEvent):
             self.statistics.faults += 1
         return InvalidEvent(f"event {sequence} ({call}): {in_words(error)}")
 
     def _may_request_snapshot(self) -> bool:
-        """Return whether a snapshot may be requested now. If true, the call counts as a request."""
+        """Return whether a snapshot may be requested now: at most one a minute.
+
+        If the result is true, the method counts the call as a request.
+        """
         if self._cluster.now_ns < self._requested_ns + PATIENCE_NS:
             return False
         self._requested_ns = self._cluster.now_ns
         return True
 
     def _skip(self, event: contract.Event, error: InvalidEvent) -> None:
-        """Skip a contradicting call: quarantine it and note the divergence for a later snapshot."""
+        """Skip a contradicting call: quarantine it, and note the contradiction for `divergence`."""
         cluster, call = self._cluster, event.WhichOneof("call")
         if call is not None:
             flaw = ValidationError("contradiction", str(error))

@@ -1,4 +1,4 @@
-"""Memory handover: the state that an engine inherits, and leaves to a successor."""
+"""Memory handover: the state that an engine inherits, and hands over to its successor."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -11,6 +11,9 @@ from allocator.cluster.users import Users
 
 class MemoryHandover:
     """Combines the memory of an earlier engine with the current state of the users.
+
+    Before the first snapshot, current allocations are unknown. Until then, each user's over-use is
+    taken from the inherited memory.
 
     Args:
         memory: The memory of the earlier engine; None if there is no earlier engine.
@@ -26,11 +29,18 @@ class MemoryHandover:
         self._inherited = None
 
     def places(self, cluster: Cluster) -> Mapping[str, int]:
-        """Return the counted places of frameworks in the role tree."""
+        """Return the number of role-tree nodes that frameworks occupy, by framework digest."""
         return cluster.roles.counted() if self._inherited is None else self._inherited.places
 
     def known(self, users: Users, statistics: ClusterStatistics) -> Cooperative[Memory]:
-        """Return the memory to hand over; the previous memory if the users are broken."""
+        """Return the users' current memory; if computing it fails, return the previous memory.
+
+        Generator for cooperative steps.
+
+        Args:
+            users: The users before a snapshot.
+            statistics: Counts a failure as a fault.
+        """
         try:
             self._last = self._with_inherited((yield from users.remembering()))
         except Exception:  # noqa: BLE001 - a healthy snapshot replaces broken state
@@ -42,7 +52,10 @@ class MemoryHandover:
         return self._with_inherited(users.memory())
 
     def _with_inherited(self, memory: Memory) -> Memory:
-        """Add inherited values to a memory until a snapshot has provided current allocations."""
+        """Replace the over-use and time constant in a memory by inherited values.
+
+        Once a snapshot has provided current allocations, the memory is returned unchanged.
+        """
         if self._inherited is None:
             return memory
         before, tau = self._inherited.users, self._inherited.tau
@@ -58,7 +71,7 @@ class MemoryHandover:
         )
 
     def changes(self, users: Users) -> MemoryChanges:
-        """Return the changes of the memory since the last call."""
+        """Return the changes of the memory since the last call, with inherited values if needed."""
         changes = users.changes()
         if self._inherited is None:
             return changes

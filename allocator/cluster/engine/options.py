@@ -16,7 +16,7 @@ _NANOSECONDS = 1_000_000_000
 
 
 def rules(options: contract.Options) -> Rules:
-    """Parse the allocation rules in the master's flags.
+    """Read the flags that restrict offers, such as minimum offer sizes, from a master's options.
 
     Raises:
         InvalidEvent: The domain or an amount is malformed.
@@ -39,7 +39,7 @@ def rules(options: contract.Options) -> Rules:
 
 
 def recovery(options: contract.Options) -> Recovery:
-    """Parse the parameters of the failover recovery.
+    """Read the parameters of the failover recovery from a master's options.
 
     Raises:
         InvalidEvent: The factor is not between 0 and 1.
@@ -57,7 +57,7 @@ def recovery(options: contract.Options) -> Recovery:
 
 
 def answered_after_ns(options: contract.Options, limits: Limits) -> int | None:
-    """Return the nanoseconds after which offered resources are assumed to be used.
+    """Return the nanoseconds after which an offer without an answer is assumed to be used.
 
     The result is None if the master reports used resources, or if no limit depends on them.
     """

@@ -1,4 +1,4 @@
-"""Carries out orders of an operator on the users."""
+"""Carries out an operator's commands on the users: weights and commitments."""
 
 from collections.abc import Iterable
 
@@ -12,10 +12,15 @@ LONGEST_BOOST = 366 * 86400.0
 
 
 def carry_out(order: operator.Order, users: Users, policy: Policy) -> None:
-    """Carry out an order at the users' current time.
+    """Carry out an operator's command on the users, at the users' current time.
+
+    Args:
+        order: The command.
+        users: The users to change.
+        policy: The policy, which decides whether users can have commitments.
 
     Raises:
-        InvalidOrder: The order is malformed, or names unknown users or resources. No change was
+        InvalidOrder: The command is malformed, or names unknown users or resources. No change was
             made.
     """
     match order.WhichOneof("order"):

@@ -1,9 +1,10 @@
-"""Resync: state that survives a snapshot. Filters, assumed usage, requests, learned demands.
+"""Resync: keeps state that a snapshot does not contain, such as offer filters.
 
-A snapshot contains everything that the master knows, but the master's side does not know offer
-filters. A contradiction by one framework must not cost other frameworks their filters. Filters
-survive if the engine has seen every event up to the snapshot, because a framework may have revived
-its offers.
+A snapshot contains everything that the master knows. The master does not know offer filters,
+assumed usage, requests and learned demands. A contradiction by one framework must not cost other
+frameworks this state, so the state is copied to the new cluster. Copying requires that the engine
+has seen every event up to the snapshot. Otherwise, a framework may have revived its offers
+unnoticed.
 """
 
 from allocator.cluster.agents.agent import attributes
@@ -22,9 +23,9 @@ _KEPT: tuple[Topic, ...] = ("request", "answer")
 
 
 def note_skipped(cluster: Cluster, event: contract.Event) -> None:
-    """Apply the effect of a skipped event on filters.
+    """Apply a skipped event's effect on offer filters.
 
-    The event itself is part of the snapshot that is on its way.
+    The snapshot on its way contains the event's other effects, but no filters.
     """
     match event.WhichOneof("call"):
         case "revive_offers":
@@ -43,7 +44,9 @@ def note_skipped(cluster: Cluster, event: contract.Event) -> None:
 
 
 def carry_over(before: Cluster, after: Cluster) -> Cooperative[None]:
-    """Copy state that the snapshot does not contain from the previous cluster.
+    """Copy state that a snapshot does not contain from the previous cluster to the new cluster.
+
+    Generator for cooperative steps.
 
     Args:
         before: The previous cluster.
@@ -68,7 +71,10 @@ def carry_over(before: Cluster, after: Cluster) -> Cooperative[None]:
 
 
 def _carry_framework(before: Cluster, after: Cluster, framework: Framework) -> None:
-    """Copy a framework's requests and learned demands, and drop filters that no longer apply."""
+    """Copy a framework's request and learned demands, and drop filters that no longer apply.
+
+    Filters are dropped where the framework has left a role, is gone, or is inactive.
+    """
     framework_after = after.ledger.frameworks.get(framework.id)
     for client in before.ledger.clients.of(framework.id):
         if framework_after is None or client.role not in framework_after.roles:

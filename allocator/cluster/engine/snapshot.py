@@ -1,4 +1,4 @@
-"""Applies a snapshot to an empty cluster, part by part."""
+"""Applies a master's snapshot to an empty cluster, part by part."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -16,10 +16,12 @@ from allocator.contract import allocator_pb2 as contract
 
 
 class BadSnapshotPart(Exception):  # noqa: N818 - not an error of the snapshot
-    """A part of a snapshot broke the allocator and left the cluster in an unknown state.
+    """A part of a snapshot caused an allocator error and left the cluster in an unknown state.
+
+    The caller tries again with a new cluster, without this part.
 
     Args:
-        part: The number of the part.
+        part: The index of the part in the snapshot.
         flaw: The error.
     """
 
@@ -37,12 +39,14 @@ def fill_cluster(
 ) -> Cooperative[None]:
     """Apply a snapshot to an empty cluster. Parts that cannot be used are quarantined.
 
+    Generator for cooperative steps.
+
     Args:
         cluster: An empty cluster.
         snapshot: The snapshot.
-        before: The previous cluster.
-        places: Counted places of frameworks in the role tree, from the previous cluster and memory.
-        without: Errors of the parts to leave out, by number.
+        before: The previous cluster, whose capacity is used in a failover recovery.
+        places: Numbers of role-tree nodes that frameworks occupied before, by framework digest.
+        without: Errors of the parts to leave out, by index of the part.
 
     Raises:
         BadSnapshotPart: A part has left the cluster in an unknown state.
@@ -73,7 +77,15 @@ def fill_cluster(
 def _plan_roles(
     cluster: Cluster, snapshot: contract.Snapshot, before: Mapping[str, int]
 ) -> Cooperative[None]:
-    """Decide which frameworks get places in the role tree, independently of their order."""
+    """Decide which frameworks of a snapshot get their requested role-tree nodes.
+
+    The decision does not depend on the order of frameworks in the snapshot.
+
+    Args:
+        cluster: The cluster to fill.
+        snapshot: The snapshot.
+        before: Numbers of nodes that frameworks occupied before, by framework digest.
+    """
     wishes = []
     for framework in snapshot.frameworks:
         try:
@@ -92,7 +104,12 @@ def _plan_roles(
 
 
 def subject(call: str, message: Any) -> tuple[Kind, str]:  # noqa: ANN401 - any call of the contract
-    """Return the kind and the name of the object that a call is about."""
+    """Return the object that a call is about: its kind, such as "agent", and its ID or name.
+
+    Args:
+        call: The name of the call.
+        message: The call's message.
+    """
     fields = type(message).DESCRIPTOR.fields_by_name
     if "framework_id" in fields:
         return "framework", message.framework_id
@@ -106,7 +123,7 @@ def subject(call: str, message: Any) -> tuple[Kind, str]:  # noqa: ANN401 - any 
 
 
 def _parts(snapshot: contract.Snapshot) -> Iterator[tuple[str, Any]]:
-    """Yield the calls that a snapshot is equivalent to."""
+    """Yield the calls, by name and message, that together have the effect of a snapshot."""
     for quota in snapshot.quotas:
         yield "set_quota", quota
     for limited in snapshot.limited_quotas:

@@ -1,4 +1,4 @@
-"""Read-only view of an engine for people: users, agents, frameworks, and obstacles to offers."""
+"""Read-only view of an engine for displays: users, agents, frameworks, reasons for no offers."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -35,7 +35,7 @@ _STATES: dict[Withheld, PlaceState] = {
 
 @dataclass(frozen=True, slots=True)
 class UserRank:
-    """One agent, as shown to people."""
+    """One agent's state and resources, and the users that hold these resources, for displays."""
 
     agent: str
     hostname: str
@@ -49,7 +49,7 @@ class UserRank:
 
 @dataclass(frozen=True, slots=True)
 class TaskFit:
-    """The agents on which one framework may run its tasks."""
+    """How one framework's tasks fit the cluster: suitable agents and problems of the labels."""
 
     framework: str
     constraint: str
@@ -70,7 +70,7 @@ class TaskFit:
 
 @dataclass(frozen=True, slots=True)
 class TreeLevel:
-    """One level of the role tree, at which a user or a user above it competes."""
+    """One level of the role tree on the path from the top to a user."""
 
     pool: Pool[str]
     """The pool of this level."""
@@ -79,7 +79,7 @@ class TreeLevel:
 
 
 class View:
-    """Answers questions about the state of an engine, without changing the state.
+    """Answers questions about the state of an engine for displays, without changing the state.
 
     Args:
         settings: The operator's settings.
@@ -102,7 +102,7 @@ class View:
 
     @property
     def statistics(self) -> ClusterStatistics:
-        """Counts of events since the engine was created."""
+        """Counts of events, cycles and offers since the engine was created."""
         return self._cluster.statistics
 
     @property
@@ -112,12 +112,12 @@ class View:
 
     @property
     def agents(self) -> int:
-        """Number of agents."""
+        """Number of known agents."""
         return len(self._cluster.ledger.agents)
 
     @property
     def frameworks(self) -> int:
-        """Number of frameworks."""
+        """Number of known frameworks."""
         return len(self._cluster.ledger.frameworks)
 
     @property
@@ -130,7 +130,10 @@ class View:
         return list(self._cluster.holds)
 
     def standings(self) -> list[Standing[str]]:
-        """Return the standings of all users, each level of a role tree in order of priority."""
+        """Return the standings of all users: rank, allocation, commitments and more.
+
+        Users of one level of the role tree follow each other in order of priority.
+        """
         return self._users.standings()
 
     def users(self) -> list[str]:
@@ -138,13 +141,16 @@ class View:
         return self._users.names()
 
     def standing(self, user: str) -> Standing[str] | None:
-        """Return the standing of a user, in O(resources); None if the user is not known."""
+        """Return a user's rank, allocation and commitments; None if the user is not known.
+
+        Costs O(resources).
+        """
         return self._users.standing(user)
 
     def twin(self, user: str) -> Pool[str] | None:
-        """Return a copy of the pool in which a user competes; None if the user is not known.
+        """Return a copy of the pool in which a user competes, for what-if computations.
 
-        O(n).
+        The result is None if the user is not known. Costs O(users of the pool).
         """
         return self._users.twin(user)
 
@@ -157,11 +163,13 @@ class View:
         return [TreeLevel(pool, member) for pool, member in self._users.path(user)]
 
     def turns(self) -> dict[str, int]:
-        """Return each user's place, from 0, among the users of its level that want offers."""
+        """Return each user's rank, from 0, among the users of its level that want offers."""
         return {user: place for pool in self._users.pools() for place, user in enumerate(pool)}
 
     def passed_over(self, *, declining: bool = False) -> Cooperative[frozenset[str]]:
         """Return the users, at all levels, that want offers but cannot be served by any agent.
+
+        Generator for cooperative steps.
 
         Args:
             declining: Whether to include users that decline every agent that could serve them.
@@ -170,26 +178,27 @@ class View:
         return (yield from agent_survey.passed_over(declining=declining))
 
     def could_be_served(self, user: str) -> bool:
-        """Return whether an agent could serve a user: the negation of `passed_over`, for one user.
+        """Return whether at least one agent could serve a user, now or after tasks end.
 
-        Costs O(agents). This is the cheapest check for a user that has just begun to want offers.
+        Costs O(agents). This check is the cheapest for a user that has just begun to want offers.
+        `passed_over` checks all users.
         """
         clients = self._users.clients(user)
         return not self.agents or any(could_be_served(self._cluster, client) for client in clients)
 
     @property
     def weights(self) -> Weights:
-        """The users' weights and their sources."""
+        """The users' weights, and for each weight its source: operator, master or configuration."""
         return self._users.weights
 
     def user(self, role: str, framework: str) -> str | None:
-        """Return the user that a framework acts for in a role; None if the pair is not known."""
+        """Return the name of the user that a framework acts for in a role; None if not known."""
         client = Client(role, framework)
         clients = self._cluster.ledger.clients
         return clients.user(client) if client in clients else None
 
     def demands(self) -> dict[str, list[Quantities]]:
-        """Return the known task demands of each user's frameworks."""
+        """Return the known task demands, in thousandths, of each user's frameworks."""
         demands: dict[str, list[Quantities]] = {}
         for framework in self._cluster.ledger.frameworks.values():
             for client in self._cluster.ledger.clients.of(framework.id):
@@ -200,10 +209,10 @@ class View:
         return demands
 
     def constraints(self) -> dict[str, dict[str, None]]:
-        """Return descriptions of the placement constraints of each user's frameworks. O(clients).
+        """Return descriptions of the placement constraints of each user's frameworks.
 
-        Each distinct description occurs once, in order of arrival. Users without constraints are
-        absent.
+        Each distinct description is a key of the inner dictionary, in order of arrival. Users
+        without constraints are absent. Costs O(clients).
         """
         ledger, by_user = self._cluster.ledger, dict[str, dict[str, None]]()
         for framework in ledger.frameworks:
@@ -214,18 +223,18 @@ class View:
         return by_user
 
     def misfits(self) -> dict[str, str]:
-        """Return the unmeetable or unreadable requirements of frameworks, by framework.
+        """Return problems of subscriptions: requirements that no agent meets, or unreadable labels.
 
-        `slips` returns the frameworks among them that get offers nevertheless. During a failover
-        recovery, missing agents may still meet a constraint, so constraints are not reported.
-        O(frameworks).
+        The result has a description by framework ID. `slips` returns the frameworks that get offers
+        in spite of a problem. During a failover recovery, missing agents may still meet a
+        constraint, so constraints are not reported. Costs O(frameworks).
         """
         frameworks = self._cluster.ledger.frameworks.values()
         misfits = ((framework.id, self._misfit(framework, slips=True)) for framework in frameworks)
         return {framework: misfit for framework, misfit in misfits if misfit}
 
     def slips(self) -> dict[str, str]:
-        """Return the unreadable labels of frameworks that get offers nevertheless, by framework."""
+        """Return unreadable labels of frameworks that get offers in spite of them, by ID."""
         frameworks = self._cluster.ledger.frameworks.values()
         slips = (framework for framework in frameworks if framework.said.unreadable)
         return {
@@ -235,11 +244,11 @@ class View:
         }
 
     def set_aside(self) -> Iterator[RejectedInput]:
-        """Return an iterator over all rejected input."""
+        """Return an iterator over all rejected input that is still in quarantine."""
         return iter(self._cluster.quarantine)
 
     def fits(self, user: str) -> list[TaskFit]:
-        """Return the agents on which each framework of a user may run its tasks."""
+        """Return, for each framework of a user, on how many agents its tasks may run."""
         clients = self._cluster.ledger.clients
         return [
             self._fit(framework)
@@ -248,7 +257,13 @@ class View:
         ]
 
     def clients(self, user: str | None = None) -> list[Client]:
-        """Return all clients, or the clients of one user and of the users below it. O(clients)."""
+        """Return all clients, or only the clients of one user and of the users below it.
+
+        Costs O(clients).
+
+        Args:
+            user: The name of a user; None: all clients.
+        """
         clients = self._cluster.ledger.clients
         return [
             client
@@ -262,7 +277,10 @@ class View:
         return list(self._cluster.ledger.clients.shown(client))
 
     def survey(self) -> Cooperative[Survey]:
-        """Survey all agents, to explain why clients get no offers."""
+        """Group all agents of the cluster, to explain then why clients get no offers.
+
+        Generator for cooperative steps.
+        """
         return survey(self._cluster)
 
     def filters_by_role(self) -> dict[str, int]:
@@ -276,15 +294,15 @@ class View:
         return counts
 
     def quotas(self) -> dict[str, tuple[Quota, Quantities]]:
-        """Return the quota and the consumed quota of each role."""
+        """Return, for each role with a quota, the quota and the part consumed."""
         quotas = self._cluster.ledger.quotas
         consumed = quotas.consumed()
         return {role: (quota, consumed[role]) for role, quota in quotas.items()}
 
     def offered(self) -> dict[str, Quantities] | None:
-        """Return each user's offered and unused resources; None if the master does not report them.
+        """Return each user's resources that are offered but not used; None if unknown.
 
-        Masters report used resources since Mesos 1.10. O(clients).
+        Masters report used resources since Mesos 1.10. Costs O(clients).
         """
         if not self._cluster.tells_running:
             return None
@@ -298,7 +316,7 @@ class View:
         return offered
 
     def holdings(self) -> dict[tuple[str, str, str], Quantities]:
-        """Return all allocations: (agent, framework, role) → scalars."""
+        """Return all allocations as scalar quantities, by agent ID, framework ID and role."""
         return {
             (agent.id, framework, role): held.scalars
             for agent in self._cluster.ledger.agents.values()
@@ -306,12 +324,12 @@ class View:
         }
 
     def available(self) -> dict[str, Quantities]:
-        """Return the available scalars of each agent."""
+        """Return the available scalar quantities of each agent, by agent ID."""
         agents = self._cluster.ledger.agents
         return {agent.id: agent.shown.scalars for agent in agents.values()}
 
     def places(self) -> Iterator[UserRank]:
-        """Yield each agent and the resources that users hold on it, in order of arrival.
+        """Yield each agent, in order of arrival, with the resources that users hold on it.
 
         Events may be applied between two items. Each item shows the state at its time.
         """
@@ -335,17 +353,17 @@ class View:
         return self._cluster.ledger.frameworks.get(framework)
 
     def demand(self, client: Client) -> Quantities | None:
-        """Return the resources that one task of a client needs; None if unknown."""
+        """Return the resources that one task of a client needs; None if the demand is unknown."""
         framework = self.framework(client.framework)
         return None if framework is None else self._cluster.demands.of(client, framework)
 
     def agent_name(self, agent: str) -> str:
-        """Return an agent's hostname; the given id if the agent is not known."""
+        """Return an agent's hostname; the given ID if the agent is not known."""
         known = self._cluster.ledger.agents.get(agent)
         return known.hostname if known is not None else agent
 
     def framework_name(self, framework: str) -> str:
-        """Return a framework's name; the given id if the framework is not known."""
+        """Return a framework's name; the given ID if the framework is not known."""
         known = self._cluster.ledger.frameworks.get(framework)
         return known.name if known is not None else framework
 
@@ -366,7 +384,12 @@ class View:
         )
 
     def _unknown(self, framework: Framework, demands: Iterable[Quantities | None]) -> Iterator[str]:
-        """Yield descriptions of a framework's needs for resources that no agent has."""
+        """Yield descriptions of resources that a framework needs and that no agent has ever had.
+
+        Args:
+            framework: The framework, whose minimum offers are checked.
+            demands: The task demands of the framework's clients; None for unknown demands.
+        """
         floor = self._cluster.ledger.floor
         unknown = dict.fromkeys(floor.unknown(demand) for demand in demands if demand is not None)
         yield from (shortened(description) for description in unknown if description)
