@@ -1,4 +1,4 @@
-"""Clients and their users.
+"""The clients of the cluster, and the user that each client belongs to.
 
 A *client* is a framework in one of its roles. The setting `users.key` determines the user of a
 client.
@@ -22,7 +22,7 @@ _NOTHING = Quantities()
 
 
 class Clients:
-    """All known clients, with their users and allocations."""
+    """All known clients, with their users, their allocations and their interest in offers."""
 
     def __init__(self, settings: EngineSettings, now: float, excluded: tuple[str, ...]) -> None:
         self._key: UserKey = settings.user_key
@@ -47,14 +47,14 @@ class Clients:
         return iter(self._wanting)
 
     def add(self, client: Client, framework: Framework) -> None:
-        """Add a client, and its user if unknown; the client gets no offers yet."""
+        """Add a client, and its user if unknown; the client does not want offers yet."""
         user = self.users.get(user_of(self._key, client.role, framework, self._limits))
         self.users.add(user, client)
         self._users[client] = user
         self._by_framework.setdefault(client.framework, []).append(client)
 
     def remove(self, client: Client) -> None:
-        """Forget a client, and release its resources."""
+        """Forget a client, and subtract its allocation from its user."""
         self.set_wanting(client, wanting=False)
         self.release(client, self.held(client), lost=self.users.volumes.of(client))
         self.users.remove(self._users.pop(client), client)
@@ -71,7 +71,7 @@ class Clients:
         return list(self._by_framework.get(framework, ()))
 
     def reassign(self, framework: Framework) -> None:
-        """Move the framework's clients to their present users, if these have changed."""
+        """Move the framework's clients to other users if the subscription has changed the users."""
         for client in self.of(framework.id):
             if user_of(self._key, client.role, framework, self._limits) != self.user(client):
                 held, volumes = self.held(client), self.users.volumes.of(client)
@@ -124,8 +124,8 @@ class Clients:
         Args:
             client: A known client.
             quantities: The released quantities, including shared volumes.
-            lost: As in `allocate`.
-            gained: As in `allocate`.
+            lost: Shared volumes that the client no longer holds.
+            gained: Shared volumes that the client did not hold before.
         """
         repeats = self.repeats(client, lost, gained)
         self.users.release(self._users[client], client, quantities, repeats)
@@ -135,16 +135,22 @@ class Clients:
     def repeats(
         self, client: Client, lost: Collection[Volume], gained: Collection[Volume]
     ) -> Repeats:
-        """Update the shared volumes of a client; return the change of repeated quantities by user.
+        """Update which shared volumes a client holds.
 
-        See `SharedVolumes.change`.
+        Args:
+            client: A known client.
+            lost: Shared volumes that the client no longer holds.
+            gained: Shared volumes that the client did not hold before.
+
+        Returns:
+            By user, the change of quantities counted more than once because clients share a volume.
         """
         if not self._volumes_once or not (lost or gained):
             return NO_REPEATS
         return self.users.volumes.change(client, self._users[client].names, lost, gained)
 
     def set_task(self, client: Client, task: UserTask) -> None:
-        """Set the demand and the eligible agents of a client's tasks."""
+        """Pass the demand and the eligible agents of a client's tasks on to the client's user."""
         if self.users.set_task(self._users[client], client, task):
             self.version += 1
 
@@ -157,7 +163,10 @@ class Clients:
         return self._users[client]
 
     def shown(self, client: Client) -> tuple[str, ...]:
-        """Return the names under which a client's allocation is displayed; empty if unknown."""
+        """Return the names of the users for which a client's allocation is displayed.
+
+        The result is empty if the client is unknown.
+        """
         user = self._users.get(client)
         return () if user is None else user.shown
 
@@ -169,8 +178,15 @@ class Clients:
 def user_of(key: UserKey, role: str, framework: Framework, limits: Limits) -> str:
     """Return the name of the user that a framework acts for in a role.
 
-    A framework without a principal is a user of its own. The same applies to a framework whose name
-    is unreadable, and to resources held for a role that is invalid or exceeds the limits.
+    If users are principals, a framework without a principal is a user of its own. The same applies
+    to a framework without a readable name, if users are framework names. If users are roles, the
+    same applies to resources held for a role that is invalid or exceeds the limits.
+
+    Args:
+        key: The identity that makes a user, from the setting `users.key`.
+        role: The role.
+        framework: The framework.
+        limits: Bounds on the length and depth of roles.
     """
     if key == "role":
         if len(role) <= limits.name and role.count("/") < limits.role_depth and is_path(role):

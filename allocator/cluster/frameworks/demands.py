@@ -23,10 +23,10 @@ _MOST_LEARNED = 8
 
 
 class Demands:
-    """Demands by client: set by the operator, else by the framework, else learned from offers.
+    """Determines each client's task demand: from the operator, the framework, or earlier offers.
 
     A learned demand is the smallest part that the client kept of one of its latest offers. A client
-    that keeps nothing of an offer may have changed its demand. Its learned demand is then
+    that keeps nothing of an offer may have changed its demand. The learned demand is then
     forgotten, and the client is offered whole agents again.
     """
 
@@ -39,7 +39,7 @@ class Demands:
         self._kept: dict[Client, deque[Quantities]] = {}
 
     def new_floor(self) -> "DemandFloor":
-        """Return a demand floor for a cluster without agents."""
+        """Return a demand floor for a new cluster, which has no agents yet."""
         return DemandFloor(self._smallest)
 
     def of(self, client: Client, framework: Framework) -> Quantities | None:
@@ -51,12 +51,24 @@ class Demands:
         return min(kept, key=_size) if kept else None
 
     def note_offer(self, client: Client, agent: str, offer: Resources) -> None:
-        """Record an offer, to learn from its answer."""
+        """Record an offer, so that the client's demand can be learned from the answer.
+
+        Args:
+            client: The client that is offered the resources.
+            agent: The agent's ID.
+            offer: The offered resources.
+        """
         if self._learns:
             self._offered.setdefault(client, {})[agent] = offer.plain.scalars
 
     def note_answer(self, client: Client, agent: str, returned: Resources) -> None:
-        """Learn from the resources that a framework returned of an offer."""
+        """Learn a client's demand from the part of an offer that the client returned.
+
+        Args:
+            client: The client.
+            agent: The agent's ID.
+            returned: The resources that the client did not use; the rest is a demand.
+        """
         offered = self._offered.get(client, {}).pop(agent, None)
         if offered is None:
             return
@@ -68,16 +80,16 @@ class Demands:
             self._kept.pop(client, None)
 
     def learned(self, client: Client) -> list[Quantities]:
-        """Return the quantities that a client kept of its latest accepted offers."""
+        """Return the quantities that a client kept of its latest accepted offers, oldest first."""
         return list(self._kept.get(client, ()))
 
     def recall(self, client: Client, learned: list[Quantities]) -> None:
-        """Restore the learned quantities of a client."""
+        """Restore the kept quantities of a client, as returned by `learned` before a snapshot."""
         if learned:
             self._kept[client] = deque(learned, maxlen=_MOST_LEARNED)
 
     def forget(self, client: Client) -> None:
-        """Forget a removed client."""
+        """Forget the offers and the learned demand of a removed client."""
         self._kept.pop(client, None)
         self._offered.pop(client, None)
 
@@ -94,7 +106,7 @@ class DemandFloor(Largest):
     bounds the number of parts that an agent is divided into, however small a framework's demand is.
 
     Args:
-        part: The floor as a fraction of the largest agent; 0: without a floor.
+        part: The floor as a fraction of the largest agent, for example 0.001; 0: no floor.
     """
 
     def __init__(self, part: float) -> None:
@@ -108,7 +120,7 @@ class DemandFloor(Largest):
         """resource → number of present agents with the resource"""
 
     def put_names(self, names: Collection[str]) -> None:
-        """Add the names of an agent's resources, including ports and items of sets."""
+        """Add the names of an agent's resources, including ports and other non-scalar resources."""
         self._names.update(names)
         self._agents_with.update(list(names))
 
@@ -118,12 +130,12 @@ class DemandFloor(Largest):
 
     @override
     def put(self, quantities: Quantities) -> None:
-        """Add the total of an agent."""
+        """Add the total scalar quantities of an agent."""
         super().put(quantities)
         self._seen.update(quantities)
 
     def beyond(self, demand: Quantities) -> str:
-        """Return a description of demanded quantities that exceed every agent's total; else ""."""
+        """Return a text that names demanded quantities beyond every agent's total; "" if none."""
         return " and ".join(
             f"{readable(name)}:{amount / 1000:g}, and no agent has more than {largest / 1000:g}"
             for name, amount in demand.items()
@@ -131,7 +143,7 @@ class DemandFloor(Largest):
         )
 
     def unknown(self, demand: Quantities) -> str:
-        """Return a description of demanded resources that no agent has ever had; else ""."""
+        """Return a text that names demanded resources that no agent has ever had; "" if none."""
         known, descriptions = sorted(self._names), []
         for name in sorted(demand.keys() - self._names):
             close = difflib.get_close_matches(name.lower()[:_LONGEST_TYPO], known, n=1)
@@ -140,12 +152,16 @@ class DemandFloor(Largest):
         return "; ".join(descriptions)
 
     def unnamed(self, named: Iterable[str]) -> list[str]:
-        """Return the resources of present agents that are not in `named`."""
+        """Return the names of resources that present agents have and `named` does not contain."""
         present = {name for name, agents in self._agents_with.items() if agents > 0}
         return sorted(map(readable, present.difference(named)))
 
     def at_a_time(self, demand: Quantities) -> int:
-        """Return the batch size: the smallest number of tasks that together reach the floor."""
+        """Return the number of tasks in a batch: the smallest number that reaches the floor.
+
+        Args:
+            demand: Thousandths that one task needs, by resource.
+        """
         tasks = (
             -(-round(self._part * self.of[name]) // amount)
             for name, amount in demand.items()
@@ -155,5 +171,5 @@ class DemandFloor(Largest):
 
 
 def _size(quantities: Quantities) -> tuple[int, int]:
-    """Return the sort key of learned quantities: CPUs, then memory."""
+    """Return the key by which learned quantities are compared: CPUs, then memory."""
     return quantities["cpus"], quantities["mem"]

@@ -1,4 +1,4 @@
-"""One framework: its latest subscription, and the agents and resources that it can use."""
+"""One framework: its latest subscription, and the agents and resources that its roles can use."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -27,7 +27,7 @@ lacks."""
 
 
 class Client(NamedTuple):
-    """A framework in one of its roles."""
+    """A framework in one of its roles: the party that receives offers."""
 
     role: str
     framework: str
@@ -36,7 +36,7 @@ class Client(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class Framework:
-    """One framework, as described by its latest subscription."""
+    """One framework: its latest subscription, its activity, and its suppressed roles."""
 
     id: str
     """The framework ID that Mesos assigned."""
@@ -61,7 +61,7 @@ class Framework:
         self.update(self.said, self.suppressed)
 
     def update(self, subscription: Subscription, suppressed: Iterable[str]) -> None:
-        """Replace the subscription and the suppressed roles."""
+        """Replace the subscription and the set of suppressed roles."""
         self.said = subscription
         self.name = subscription.name
         self.roles = subscription.roles
@@ -81,11 +81,23 @@ class Framework:
         )
 
     def can_use(self, agent: Agent, role: str, rules: "Rules") -> bool:
-        """Whether the capabilities of framework and agent are compatible (§3.6)."""
+        """Return whether the framework's and the agent's capabilities allow offers of the agent.
+
+        Args:
+            agent: The agent.
+            role: The role in which the agent would be offered.
+            rules: The master's flags that restrict offers (Mesos semantics, §3.6).
+        """
         return self.lacking(agent, role, rules) is None
 
     def lacking(self, agent: Agent, role: str, rules: "Rules") -> Lack | None:
-        """Return the capability whose lack excludes a framework from an agent; else None (§3.6)."""
+        """Return a missing capability that excludes the framework from an agent; else None.
+
+        Args:
+            agent: The agent.
+            role: The role in which the agent would be offered.
+            rules: The master's flags that restrict offers (Mesos semantics, §3.6).
+        """
         if (
             rules.filter_gpus
             and agent.has_gpus
@@ -103,7 +115,10 @@ class Framework:
         return None if "/" not in role or agent.hierarchical_role else "hierarchical_role"
 
     def share_of(self, available: Resources, role: str) -> Resources:
-        """Return the part of available resources that the framework can use in the role."""
+        """Return the part of an agent's available resources that the framework can use in a role.
+
+        Resources reserved for other roles are excluded, and kinds that need a missing capability.
+        """
         if available.ordinary:
             return available
         return available.where(
@@ -111,7 +126,10 @@ class Framework:
         )
 
     def lacking_for(self, kind: Kind) -> Lack | None:
-        """Return the missing capability that excludes the framework from a kind; else None."""
+        """Return the framework capability that a resource kind requires and the framework lacks.
+
+        The result is None if the framework may use the kind.
+        """
         if kind.revocable and _Capability.REVOCABLE_RESOURCES not in self.capabilities:
             return "revocable_resources"
         if kind.shared and _Capability.SHARED_RESOURCES not in self.capabilities:
@@ -123,7 +141,7 @@ class Framework:
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """The master's flags that restrict offers (§3.6)."""
+    """The master's flags that restrict which offers are made (Mesos semantics, §3.6)."""
 
     min_allocatable: Alternatives
     """Minimum allocatable resources of an offer."""

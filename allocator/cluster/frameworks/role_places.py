@@ -1,19 +1,19 @@
-"""Role-tree places: the nodes of the role tree that frameworks use, limited for all frameworks.
+"""Role-tree places: the nodes of the role tree that frameworks' roles occupy, and their limit.
 
-All frameworks together share `limits.all_roles` places. If `leaves_room` is set, no principal takes
-more than half of the places that other principals leave. A framework with at most `FEW` places
-always gets its places, and they do not count. Neither one principal nor many invented principals
+All frameworks together share `limits.all_roles` places. If `leaves_room` is set, each principal
+takes at most half of the places that other principals leave. A framework with at most `FEW` places
+always gets its places, and these do not count. Neither one principal nor many invented principals
 can therefore exclude a new framework. The number of places is at most the limit, plus `FEW` for
 each framework.
 
-When a snapshot arrives, places are assigned in this order:
+When a snapshot arrives, frameworks get places in this order:
 
-1. Frameworks keep the places that they had before the snapshot, also across a restart.
+1. Frameworks that had these places before the snapshot, also across a restart.
 2. Frameworks that hold resources.
 3. All other frameworks.
 
-In the latter two groups, the principal with the fewest places is next each time, with its smallest
-framework. The master's order of frameworks does not matter.
+In the latter two groups, the principal with the fewest places is next each time. Its framework that
+requests the fewest places comes first. The master's order of frameworks does not matter.
 """
 
 from collections import Counter, deque
@@ -29,7 +29,7 @@ FEW = 4
 
 
 class Wish(NamedTuple):
-    """The number of role-tree places that a framework requests."""
+    """A framework's request for role-tree places: one for each node that its roles occupy."""
 
     framework: str
     principal: str
@@ -39,7 +39,7 @@ class Wish(NamedTuple):
 
 
 class RolePlaces:
-    """Counts the places that frameworks take, by principal.
+    """Counts the role-tree places that frameworks occupy, and decides on requests for more.
 
     Args:
         most: Maximum number of places of all frameworks together.
@@ -57,11 +57,11 @@ class RolePlaces:
         """framework → why it gets no places in the current snapshot; None outside of snapshots"""
 
     def flaw(self, wish: Wish, before: int = 0) -> ValidationError | None:
-        """Return why a framework is not granted the places it requests; None if granted.
+        """Return the error for a framework whose request for places is rejected; None if granted.
 
         Args:
-            wish: All places of the framework, including those that it has.
-            before: Number of places that the framework has.
+            wish: All places of the framework, including the places that it has already.
+            before: Number of places that the framework has already.
         """
         if self._rejected is not None:
             return self._rejected.get(wish.framework)
@@ -86,7 +86,7 @@ class RolePlaces:
         return None
 
     def put(self, wish: Wish) -> None:
-        """Count the places of a framework."""
+        """Count the places of a framework whose request was granted."""
         counted = self._counted(wish.places)
         self._taken += counted
         self._by_principal[wish.principal] += counted
@@ -94,7 +94,7 @@ class RolePlaces:
             self._by_framework[digest(wish.framework)] = counted
 
     def discard(self, wish: Wish) -> None:
-        """Release the places of a framework."""
+        """Release the places of a framework that is gone or has changed its roles."""
         counted = self._counted(wish.places)
         self._taken -= counted
         self._by_principal[wish.principal] -= counted
@@ -103,18 +103,23 @@ class RolePlaces:
             del self._by_principal[wish.principal]
 
     def counted(self) -> dict[str, int]:
-        """Return frameworks' counted places, by `digest`; empty unless `leaves_room` is set."""
+        """Return the number of counted places of each framework, by `digest` of the framework ID.
+
+        The result is empty unless `leaves_room` is set.
+        """
         return dict(self._by_framework)
 
     def plan(
         self, wishes: Iterable[Wish], before: Mapping[str, int], holding: Collection[str] = ()
     ) -> None:
-        """Assign places to the frameworks of a snapshot.
+        """Decide on the requests of all frameworks of a snapshot, before the frameworks are added.
+
+        Until `end_plan`, `flaw` returns these decisions.
 
         Args:
             wishes: Requests of all frameworks of the snapshot.
             before: Counted places of frameworks before the snapshot, by `digest`.
-            holding: Frameworks that hold resources.
+            holding: IDs of frameworks that hold resources.
         """
         planned = RolePlaces(self._most, leaves_room=self.leaves_room)
         holders, newcomers = list[Wish](), list[Wish]()
@@ -133,13 +138,13 @@ class RolePlaces:
         self._rejected = rejected
 
     def _assign(self, wishes: Iterable[Wish]) -> dict[str, ValidationError]:
-        """Grant requests, always to the principal with the fewest places next; return rejections.
+        """Grant requests, always to the principal with the fewest places next.
 
         Args:
             wishes: Requests in ascending order of places.
 
         Returns:
-            framework → why it gets no places
+            The errors of rejected requests, by framework ID.
         """
         rejected: dict[str, ValidationError] = {}
         waiting: dict[str, deque[Wish]] = {}
@@ -160,14 +165,14 @@ class RolePlaces:
         return rejected
 
     def _counted(self, places: int) -> int:
-        """Return the number of a framework's places that count towards the limit."""
+        """Return how many of a framework's places count towards the limit."""
         return 0 if self.leaves_room and places <= FEW else places
 
     def end_plan(self) -> None:
-        """Finish the snapshot for which `plan` assigned places."""
+        """End the use of `plan`'s decisions, because all frameworks of the snapshot are added."""
         self._rejected = None
 
 
 def digest(framework: str) -> str:
-    """Return a short hash of a framework ID, as a key of remembered places."""
+    """Return a short hash of a framework ID, by which places are remembered across restarts."""
     return blake2b(framework.encode(errors="surrogatepass"), digest_size=8).hexdigest()

@@ -1,4 +1,4 @@
-"""Subscriptions: parsing of FrameworkInfo messages; no content can make the parsing fail.
+"""Parses subscriptions (FrameworkInfo messages); no content can make the parsing fail.
 
 No master validates labels, text or amounts. A framework with an unacceptable subscription is
 quarantined: the framework gets no offers, but its resources still count.
@@ -46,7 +46,7 @@ _MULTI_ROLE = mesos.FrameworkInfo.Capability.MULTI_ROLE
 
 @dataclass(frozen=True, slots=True)
 class Subscription:
-    """The parsed part of a framework's subscription."""
+    """The fields of a framework's subscription that the allocator uses, parsed and validated."""
 
     name: str = ""
     """The framework's name; bytes that are not UTF-8 are escaped."""
@@ -68,14 +68,22 @@ class Subscription:
 
 
 class _Unacceptable(Exception):  # noqa: N818 - the name describes the subscription
-    """A subscription for which its framework is quarantined."""
+    """Raised for a subscription that is so invalid that its framework gets no offers."""
 
     def __init__(self, flaw: ValidationError) -> None:
         self.flaw = flaw
 
 
 def read_subscription(framework_id: str, data: bytes, limits: Limits) -> Subscription:
-    """Parse a serialised FrameworkInfo. O(its size)."""
+    """Parse a serialised FrameworkInfo. The result's `flaw` contains an error, if any.
+
+    Costs O(size of the message).
+
+    Args:
+        framework_id: The framework's ID, for checks and error messages.
+        data: The serialised FrameworkInfo.
+        limits: Bounds on the subscription.
+    """
     if len(data) > limits.subscription:
         message = f"its FrameworkInfo has {len(data)} bytes, more than {limits.subscription}"
         return Subscription(flaw=ValidationError("limit", f"{message} (limits.subscription)"))
@@ -115,12 +123,12 @@ def read_subscription(framework_id: str, data: bytes, limits: Limits) -> Subscri
 def read_request(
     data: bytes, limits: Limits, *, otherwise: Quantities | None
 ) -> tuple[Quantities | None, ValidationError | None]:
-    """Parse a serialised Request for the demand of one task.
+    """Parse a serialised Mesos Request as the demand of one task.
 
     Args:
         data: The serialised Request.
         limits: Bounds on the size of the request.
-        otherwise: Returned as the demand if the request is unacceptable.
+        otherwise: The demand to return if the request is unacceptable.
 
     Returns:
         The demand, and None; or `otherwise`, and a validation error.
@@ -142,10 +150,10 @@ def read_request(
 
 
 def _check_names(framework_id: str, info: mesos.FrameworkInfo, limits: Limits) -> None:
-    """Check ID, name and principal.
+    """Check a framework's ID, name and principal.
 
     Raises:
-        _Unacceptable: One of them is invalid or too long.
+        _Unacceptable: One of the three is invalid or too long.
     """
     if info.HasField("id") and info.id.value != framework_id:
         raise _Unacceptable(
@@ -163,7 +171,7 @@ def _check_names(framework_id: str, info: mesos.FrameworkInfo, limits: Limits) -
 
 
 def _check_length(field_name: str, text: str, limits: Limits) -> None:
-    """Check the length of a text field in bytes.
+    """Check that a text field is not too long in bytes of UTF-8.
 
     Raises:
         _Unacceptable: The text is too long.
@@ -178,7 +186,7 @@ def _check_length(field_name: str, text: str, limits: Limits) -> None:
 
 
 def _roles(info: mesos.FrameworkInfo, limits: Limits) -> frozenset[str]:
-    """Return the framework's roles.
+    """Return the roles that the framework subscribes with.
 
     Raises:
         _Unacceptable: A role is invalid, or the roles exceed a limit.
@@ -206,7 +214,7 @@ def _roles(info: mesos.FrameworkInfo, limits: Limits) -> frozenset[str]:
 
 
 def _min_allocatable(info: mesos.FrameworkInfo, limits: Limits) -> dict[str, Alternatives]:
-    """Return minimum allocatable resources by role.
+    """Return the framework's own alternative minimums for an offer, by role.
 
     Raises:
         _Unacceptable: The quantities are invalid or exceed a limit.
@@ -233,7 +241,10 @@ def _min_allocatable(info: mesos.FrameworkInfo, limits: Limits) -> dict[str, Alt
 
 
 def _demand(info: mesos.FrameworkInfo, limits: Limits) -> tuple[Quantities | None, str]:
-    """Return the demand, and an error message for the label; else ""."""
+    """Return the task demand that a framework states in a label, and an error message.
+
+    The demand is None if the label is missing or unreadable. The message is "" without an error.
+    """
     for label in info.labels.labels:
         if label.key == DEMAND:
             try:
@@ -246,7 +257,10 @@ def _demand(info: mesos.FrameworkInfo, limits: Limits) -> tuple[Quantities | Non
 
 
 def _unknown(info: mesos.FrameworkInfo) -> Iterator[str]:
-    """Iterate over error messages for unknown labels with our prefix, with a correction, if any."""
+    """Yield an error message for each unknown label with Longshare's prefix.
+
+    The message suggests the label that was probably meant.
+    """
     for label in info.labels.labels:
         key = readable(label.key)
         if not key.lower().startswith(_PREFIX) or key in _LABELS:

@@ -1,7 +1,8 @@
 """Users that share the cluster: a tree if users are roles, otherwise a flat list.
 
-Siblings are ranked by the allocation and the commitments of their subtrees. A role with both
-frameworks of its own and sub-roles competes with its sub-roles through a *virtual leaf*, `ROLE/.`.
+Siblings in the tree are ranked by the allocation and the commitments of their subtrees. A role with
+both frameworks of its own and sub-roles competes with its sub-roles through a *virtual leaf*, named
+`ROLE/.`.
 """
 
 from allocator.cluster.users.commitments import FADED

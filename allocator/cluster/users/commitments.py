@@ -1,4 +1,4 @@
-"""Commitments of absent users, and the export of users into the store's memory."""
+"""Commitments of virtual leaves that do not exist, and the export of all users' memory."""
 
 from collections.abc import Iterator, Mapping
 
@@ -16,7 +16,10 @@ FADED = 1e-3
 
 
 class AbsentUsers:
-    """Commitments of virtual leaves that do not exist (yet)."""
+    """Remembered commitments of virtual leaves (`ROLE/.`) that do not exist, or not yet.
+
+    If such a leaf is created later, it starts with these commitments after their decay.
+    """
 
     def __init__(self, pools: RolePools) -> None:
         self._pools = pools
@@ -29,31 +32,35 @@ class AbsentUsers:
         return name in self._stored
 
     def put(self, name: str, commitments: Mapping[str, float], rest: float) -> None:
-        """Store the current commitments of an absent leaf.
+        """Store the current commitments of a virtual leaf that does not exist.
 
         Args:
             name: The virtual leaf.
-            commitments: Commitments by resource.
-            rest: Commitment of every other resource.
+            commitments: Commitments by resource, as fractions of the capacity.
+            rest: Commitment of every resource that `commitments` does not name.
         """
         self._stored[name] = self._pools.now, Remembered(commitments, others=rest)
 
     def discard(self, name: str) -> None:
-        """Forget a leaf, which exists now."""
+        """Forget a virtual leaf that exists now, or whose role is forgotten."""
         self._stored.pop(name, None)
 
     def commitments_of(self, name: str) -> tuple[dict[str, float], float]:
-        """Return a leaf's current commitments by resource, and that of every other resource."""
+        """Return a virtual leaf's current commitments, after decay; zero if the leaf is unknown.
+
+        Returns:
+            Commitments by resource, and the commitment of every other resource.
+        """
         since, remembered = self._stored.get(name, (self._pools.now, Remembered()))
         return commitments_after(remembered, {}, self._pools.now - since, self._pools.tau)
 
     def trajectory(self, name: str) -> StoredTrajectory:
-        """Return the commitment trajectory of a leaf."""
+        """Return the commitments of a stored virtual leaf as functions of time."""
         since, remembered = self._stored[name]
         return StoredTrajectory(since, self._pools.tau, remembered)
 
     def forget_faded(self) -> bool:
-        """Forget leaves whose commitments have decayed; return whether there were any."""
+        """Forget leaves whose commitments have decayed to almost zero; return whether any had."""
         faded = [name for name in self if not matters(*self.commitments_of(name))]
         for name in faded:
             del self._stored[name]
@@ -61,21 +68,29 @@ class AbsentUsers:
 
 
 def matters(commitments: Mapping[str, float], rest: float = 0.0) -> bool:
-    """Whether a user with these commitments must stay known."""
+    """Return whether commitments are so large that their user must not be forgotten.
+
+    Args:
+        commitments: Commitments by resource, as fractions of the capacity.
+        rest: The commitment of every other resource; considered only if `commitments` is empty.
+    """
     return max(commitments.values(), default=rest) >= FADED
 
 
 def commitments_after(
     remembered: Remembered, overuse: Mapping[str, float], elapsed: float, tau: float | None
 ) -> tuple[dict[str, float], float]:
-    """Return commitments after some time: by resource, and of every other resource.
+    """Return a user's commitments after a time without observation, by growth and decay.
 
     Args:
-        remembered: The commitments at the beginning.
-        overuse: Current over-use by resource. Over-use at both ends of the time is assumed to have
-            lasted all that time.
+        remembered: The user's commitments and over-use at the beginning.
+        overuse: Over-use at the end, by resource. The smaller of both over-uses is assumed for the
+            whole time.
         elapsed: Seconds since the beginning.
-        tau: Time constant of decay in seconds; None: commitments do not decay.
+        tau: Time constant of growth and decay in seconds; None: commitments do not change.
+
+    Returns:
+        Commitments by resource, and the commitment of every other resource.
     """
     if tau is None:
         return _bounded(remembered.commitments), min(remembered.others, LARGEST_COMMITMENT)
@@ -97,7 +112,7 @@ def _bounded(commitments: Mapping[str, float]) -> dict[str, float]:
 
 
 class MemoryExport:
-    """Exports the users' memory for the store, without changing the users."""
+    """Exports commitments and operators' weights for the store, without changing the users."""
 
     def __init__(self, pools: RolePools, absent: AbsentUsers, weights: Weights) -> None:
         self._pools = pools
@@ -106,13 +121,13 @@ class MemoryExport:
         self._all_changed = True
 
     def mark_all_changed(self) -> None:
-        """Have the next `changes` return all users, because a user has been removed."""
+        """Make the next `changes` return all users, because a user has been removed."""
         self._all_changed = True
 
     def steps(self) -> Cooperative[Memory]:
-        """Return the users' commitments and orders. Generator for cooperative steps.
+        """Return the commitments of all users, and the weights that operators have set.
 
-        Users must not change until the generator is exhausted.
+        Generator for cooperative steps. Users must not change until the generator is exhausted.
         """
         absent = {name: self._absent.commitments_of(name) for name in self._absent}
         users = {name: Remembered(named, others=rest) for name, (named, rest) in absent.items()}
@@ -133,7 +148,10 @@ class MemoryExport:
         return Memory(time=self._pools.now, tau=self._pools.tau, users=users)
 
     def changes(self) -> MemoryChanges:
-        """Return the users whose trajectory or orders changed since the last call; at first all."""
+        """Return the users whose trajectory or ordered weight changed since the last call.
+
+        The first call returns all users, and so does a call after `mark_all_changed`.
+        """
         pools = list(self._pools)
         changed = [pool.take_diverted() for pool in pools]
         complete = self._all_changed or None in changed
@@ -148,7 +166,7 @@ class MemoryExport:
         return MemoryChanges(self._pools.now, trajectories, complete)
 
     def _trajectory(self, pool: Pool[str], user: str) -> StoredTrajectory:
-        """Return the commitment trajectory of a member of a pool, with the operators' orders."""
+        """Return the commitments, as functions of time, and ordered weights of a pool's member."""
         since, commitments, overuse, inherited = pool.course(user)
         weight, boost = self._weights.ordered(user), self._weights.boost(user)
         remembered = Remembered(commitments, overuse, inherited, weight, boost)

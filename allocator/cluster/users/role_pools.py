@@ -1,4 +1,4 @@
-"""Pools of the role tree, one for each role with sub-roles, and the demands of members."""
+"""The pools of the role tree: one for the top-level users, one for each role with sub-roles."""
 
 import math
 from collections.abc import Iterator, Mapping
@@ -20,7 +20,11 @@ _THRESHOLD = 0.01
 
 
 class RolePools:
-    """All pools of the role tree, with their common time, capacity, machines and decay."""
+    """All pools of users, kept at the same time, capacity, machines and decay.
+
+    A user's *counted weight* is the weight with which the user counts in n. If the setting
+    `counts_for` limits it by use, the use is sampled in regular periods.
+    """
 
     def __init__(self, settings: EngineSettings, now: float, excluded: tuple[str, ...]) -> None:
         self._policy = settings.policy
@@ -53,25 +57,25 @@ class RolePools:
         yield from self._sub_pools.values()
 
     def begin(self, user: User) -> Pool[str]:
-        """Create the pool of sub-users for a user that has none."""
+        """Create and return the pool of sub-users for a user that has none."""
         user.below = self._sub_pools[user] = self._new_pool()
         return user.below
 
     def end(self, user: User) -> None:
-        """Remove the pool of a user's sub-users."""
+        """Remove the pool of a user's sub-users, which must be empty but for the virtual leaf."""
         user.below = None
         del self._sub_pools[user]
         self.machines.restrict(user.leaf, None)
 
     def mark_outdated(self) -> None:
-        """Mark entitlements as outdated, to be updated once for all changes of one instant."""
+        """Mark entitlements as outdated; `update_entitlements` then updates them at once."""
         self._outdated = True
 
     def update_entitlements(self) -> None:
-        """Update the entitlement of every pool below the top.
+        """Update the entitlement of every pool below the top-level pool, if outdated.
 
-        To be called after each event, which may bring hundreds of changes. Costs O(users with
-        sub-users) if users or weights have changed, otherwise O(1).
+        Callers do this after each event, because one event may bring hundreds of changes. Costs
+        O(users with sub-users) if users or weights have changed, otherwise O(1).
         """
         if self._recount_due:
             self._count_users(0.0)
@@ -81,19 +85,16 @@ class RolePools:
                 below.set_part(user.siblings.entitlement(user.name))
 
     def miscount(self) -> None:
-        """Mark counted weights as outdated.
-
-        They are recomputed once for all changes of one instant.
-        """
+        """Mark counted weights as outdated; `update_entitlements` recomputes them once."""
         self._recount_due = self._counts_for < math.inf
 
     @property
     def look_is_due(self) -> bool:
-        """Whether counted weights depend on use, and use must be sampled again."""
+        """Whether counted weights depend on use, and no sample was taken in the current period."""
         return self._counts_for < math.inf and self.now // LOOK != self._sampled_period
 
     def look(self, used: Mapping[str, Quantities] | None) -> None:
-        """Sample the users' use, and update counted weights; O(users).
+        """Take a sample of the users' use, and update counted weights; O(users).
 
         Args:
             used: Used resources by user and virtual leaf; None: allocations count as used.
@@ -107,7 +108,8 @@ class RolePools:
         """Recompute the counted weights in every pool, ancestors first.
 
         Args:
-            threshold: Relative difference below which a pool's counted weight stays unchanged.
+            threshold: A pool's counted weight stays unchanged if the relative difference is
+                smaller.
         """
         self._recount_due = self._outdated = False
         for user, pool in ((None, self.top), *self._sub_pools.items()):
@@ -116,20 +118,24 @@ class RolePools:
             pool.count_users(threshold)
 
     def advance(self, now: float) -> None:
-        """Move to a later time, in seconds."""
+        """Advance the time of all pools to `now`, in seconds since the Unix epoch."""
         self.now = max(self.now, now)
         for pool in self:
             pool.advance(now)
 
     def set_capacity(self, capacity: Quantities) -> None:
-        """Set the total resources of all agents."""
+        """Set the total resources of all agents, of which shares are fractions."""
         self.count_capacity()
         self._capacity = capacity
         for pool in self:
             pool.set_capacity(capacity)
 
     def set_charging(self, *, charging: bool) -> None:
-        """Set whether over-use increases commitments; existing commitments decay in any case."""
+        """Set whether over-use increases commitments; existing commitments decay in any case.
+
+        Charging stops during a failover recovery, as shares of an incomplete cluster look too
+        large.
+        """
         if charging != self._charging:
             self._charging = charging
             for pool in self:
@@ -146,29 +152,35 @@ class RolePools:
             pool.set_fading(tau)
 
     def attach(self, meter: Meter) -> None:
-        """Meter the users' allocations and commitments from now on, in place of earlier users."""
+        """Let a meter record the allocations and commitments of these users from now on.
+
+        The meter stops recording the users that it recorded before.
+        """
         self._meter = meter
         meter.begin_anew(self.now, self.tau, self._excluded)
         for pool in self:
             pool.attach(meter)
 
     def count_capacity(self) -> None:
-        """Accrue the cluster's capacity until now."""
+        """Add the cluster's capacity since the last call to the meter, if there is a meter."""
         if self._meter is not None:
             self._meter.count_capacity(self._capacity, self.now)
 
     def put_agent(self, agent: str, total: Quantities) -> None:
-        """Add an agent or replace its total resources; `set_capacity` is a separate call."""
+        """Add an agent, or replace its total resources, for policies that consider single agents.
+
+        The cluster's total is set separately, by `set_capacity`.
+        """
         self.machines.put(agent, total)
         self._machines_changed()
 
     def discard_agent(self, agent: str) -> None:
-        """Forget an agent."""
+        """Remove an agent that is gone."""
         self.machines.discard(agent)
         self._machines_changed()
 
     def clients_of(self, user: User) -> FrameworkSorter[Client]:
-        """Return the framework sorter of a user's own clients, at the current capacity."""
+        """Return the framework sorter of a user's own clients, after updating its capacity."""
         user.clients.set_capacity(self._capacity)  # updated lazily, on access
         return user.clients
 
@@ -198,7 +210,10 @@ class RolePools:
 
 
 class RoleDemands:
-    """Aggregates the demands of clients' tasks by user, if the policy counts tasks."""
+    """Aggregates the task demands of clients by user, for policies that count tasks (TSF).
+
+    Without such a policy, the methods only store the demands.
+    """
 
     def __init__(self, settings: EngineSettings, pools: RolePools) -> None:
         self._counts = settings.policy.counts_tasks
@@ -207,9 +222,10 @@ class RoleDemands:
     def put(self, user: User, client: Client, task: UserTask) -> bool:
         """Set the demand and eligible agents of a client's tasks; return whether they changed.
 
-        The tasks of a user may run on any agent eligible for one of its clients or sub-users. The
-        demand of a user is the largest demand of them in each resource. Costs O(resources) for each
-        level of the tree, and O(agents) where a constraint is new at that level.
+        A user's tasks may run on every agent that is eligible for one of its clients or sub-users.
+        A user's demand of a resource is the largest among its clients and sub-users. Costs
+        O(resources) for each level of the tree, and O(agents) where a constraint is new at that
+        level.
         """
         before = user.tasks.get(client)
         if before == task:
@@ -219,13 +235,13 @@ class RoleDemands:
         return True
 
     def discard(self, user: User, client: Client) -> None:
-        """Forget the tasks of a client."""
+        """Forget the demand and eligible agents of a removed client's tasks."""
         before = user.tasks.pop(client, None)
         if before is not None:
             self._replace(user, before, None)
 
     def begin_leaf(self, user: User) -> None:
-        """Copy the demands of a user's own clients to its new virtual leaf."""
+        """Set the demand of a user's new virtual leaf from the user's own clients."""
         if self._counts:
             assert user.below is not None
             for task in user.tasks.values():
@@ -233,7 +249,13 @@ class RoleDemands:
             user.below.set_demand(user.leaf, _largest_demand(user.own))
 
     def _replace(self, user: User, before: UserTask | None, after: UserTask | None) -> None:
-        """Replace a task of a user's own client, for the user and its ancestors; None: no task."""
+        """Update the aggregates of a user and its ancestors after a change of one client's task.
+
+        Args:
+            user: The client's user.
+            before: The task before the change; None: no task.
+            after: The task after the change; None: no task.
+        """
         if not self._counts:
             return
         if user.below is not None and user.leaf in user.below:
@@ -253,7 +275,15 @@ class RoleDemands:
         before: UserTask | None,
         after: UserTask | None,
     ) -> None:
-        """Replace a task in the demands of one member of a pool: a user or virtual leaf."""
+        """Update the demand and eligible agents of one pool member after a change of a task.
+
+        Args:
+            pool: The member's pool.
+            name: The member: a user or virtual leaf.
+            largest: The demands of the member's tasks, with the largest of each resource.
+            before: The task before the change; None: no task.
+            after: The task after the change; None: no task.
+        """
         version = largest.version
         _replace_demand(largest, before, after)
         agents_changed = before is None or after is None or before.may_use != after.may_use

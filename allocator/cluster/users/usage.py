@@ -1,7 +1,7 @@
-"""Used resources by user, from which counted weights are computed; offers do not count.
+"""Used resources by user, for policies in which a user counts by its use; offers do not count.
 
-Users of one pool that use a shared volume count for equal parts of the volume. Their sum therefore
-never exceeds the size of the volume.
+Users of one pool that use a shared volume count for equal parts of the volume. The sum of these
+parts therefore never exceeds the size of the volume.
 """
 
 from allocator.cluster.agents.shared_volumes import Volume, sizes
@@ -11,12 +11,15 @@ from allocator.fairness.quantities import Quantities
 
 
 def update_usage(cluster: Cluster) -> None:
-    """Sample the users' use now. O(clients with used resources), if the master reports usage."""
+    """Take a sample of the users' use now, and update their counted weights.
+
+    Costs O(clients with used resources) if the master reports usage, otherwise O(clients).
+    """
     cluster.ledger.clients.users.look(_used(cluster))
 
 
 def _used(cluster: Cluster) -> dict[str, Quantities]:
-    """Return used resources by user and virtual leaf; allocations, if usage is unknown."""
+    """Return used resources by user and virtual leaf; if usage is unknown, allocated resources."""
     ledger = cluster.ledger
     reported = cluster.tells_running or ledger.presumed is not None
     used: dict[str, Quantities] = {}
@@ -43,7 +46,14 @@ def _used(cluster: Cluster) -> dict[str, Quantities]:
 
 
 def _shared(cluster: Cluster, client: Client, *, reported: bool) -> list[Volume]:
-    """Return the shared volumes that a client uses."""
+    """Return the shared volumes that a client uses.
+
+    Args:
+        cluster: The cluster.
+        client: The client.
+        reported: Whether used resources are known. If false, all volumes that the client holds are
+            returned.
+    """
     ledger = cluster.ledger
     return [
         (agent, kind)

@@ -13,7 +13,7 @@ from allocator.fairness.quantities import Quantities
 
 @dataclass(frozen=True, slots=True)
 class UserTask:
-    """The demand and the eligible agents of a client's tasks."""
+    """What is known of a client's tasks: the demand of one task, and the eligible agents."""
 
     demand: Quantities | None = None
     """Resources of one task; None if unknown."""
@@ -23,7 +23,7 @@ class UserTask:
 
 @dataclass(slots=True, eq=False)
 class User:
-    """One node of the user tree: its own clients, and its sub-users, if any."""
+    """One node of the user tree, with its own clients, and with its sub-users, if any."""
 
     name: str
     parent: "User | None"
@@ -49,19 +49,22 @@ class User:
 
     @property
     def shown(self) -> tuple[str, ...]:
-        """Names under which allocations of the user's own clients are displayed, its own first."""
+        """Names under which allocations of the user's own clients are displayed.
+
+        The first name is the user's; the virtual leaf, if any, and the ancestors follow.
+        """
         if self.below is None:
             return self.line
         return (self.name, self.leaf, *self.line[1:])
 
     @property
     def leaf(self) -> str:
-        """Name of the user's virtual leaf."""
+        """Name of the virtual leaf, by which the user's own clients compete with its sub-users."""
         return f"{self.name}/."
 
     @property
     def names(self) -> Iterator[str]:
-        """Names of the user, its virtual leaf, and its ancestors."""
+        """Names of the user's virtual leaf, of the user, and of its ancestors, in this order."""
         yield self.leaf
         user = self
         while user.parent is not None:
@@ -70,13 +73,16 @@ class User:
 
     @property
     def siblings(self) -> Pool[str]:
-        """The pool in which the user competes."""
+        """The pool in which the user competes with the other users below the same parent."""
         assert self.parent is not None
         assert self.parent.below is not None
         return self.parent.below
 
     def places(self) -> "Iterator[tuple[Pool[str], str]]":
-        """Iterate over pools whose allocations include the own clients', with the member's name."""
+        """Iterate over the pools in which allocations of the user's own clients count.
+
+        Each item has the pool, and the name of its member that the allocations count for.
+        """
         if self.below is not None:
             yield self.below, self.leaf
         user = self
@@ -86,14 +92,13 @@ class User:
 
     @property
     def wants(self) -> bool:
-        """Whether a client in the subtree wants offers."""
+        """Whether a client of the user or of a descendant wants offers."""
         return self.clients.active > 0 or (self.below is not None and self.below.active > 0)
 
     def member(self, client: Client) -> str | None:
-        """Return the member of the pool below whose allocation includes the client's.
+        """Return the member of the user's sub-pool that a client's allocation counts for.
 
-        Returns the name of a child or of the virtual leaf; None if the client is not in the
-        subtree.
+        The member is a child or the virtual leaf; None if the client is not in the subtree.
         """
         if client in self.clients:
             return self.leaf

@@ -28,7 +28,7 @@ from allocator.fairness.standing import Standing
 
 
 class Users:
-    """The tree of users, with their weights, task demands and commitments."""
+    """The tree of users, with their weights, task demands, allocations and commitments."""
 
     def __init__(self, settings: EngineSettings, now: float, excluded: tuple[str, ...]) -> None:
         self._settings = settings
@@ -53,7 +53,7 @@ class Users:
         return name in self._known
 
     def get(self, name: str) -> User:
-        """Return a user; add the user and its ancestors if unknown."""
+        """Return the user with this name; add the user and its ancestors if unknown."""
         user = self._known.get(name)
         if user is None:
             parent_name, slash, _ = name.rpartition("/")
@@ -76,14 +76,17 @@ class Users:
         return user
 
     def settle(self) -> None:
-        """Update the entitlement of every pool; to be called after each event.
+        """Update the entitlements of all pools; callers do this after each event.
 
         See `RolePools.update_entitlements`.
         """
         self._pools.update_entitlements()
 
     def advance(self, now: float) -> None:
-        """Move to a later time, in seconds; end boosts at the instants at which they expire."""
+        """Advance to a time in seconds since the Unix epoch.
+
+        Boosts that expire until then end at the exact instants of their expiry.
+        """
         self.settle()
         while (end := self._weights.next_end) <= now:
             self._pools.advance(end)
@@ -95,7 +98,7 @@ class Users:
         self._pools.advance(now)
 
     def set_capacity(self, capacity: Quantities) -> None:
-        """Set the total resources of all agents."""
+        """Set the total resources of all agents, of which shares are fractions."""
         self._pools.set_capacity(capacity)
 
     def set_charging(self, *, charging: bool) -> None:
@@ -103,28 +106,35 @@ class Users:
         self._pools.set_charging(charging=charging)
 
     def attach(self, meter: Meter) -> None:
-        """Meter the users' allocations and commitments from now on, in place of earlier users."""
+        """Let a meter record the allocations and commitments of these users from now on.
+
+        The meter stops recording the users that it recorded before.
+        """
         self._pools.attach(meter)
 
     def count(self, name: str) -> AccountCheckpoint | None:
-        """Accrue the usage of a user or virtual leaf until now; return its account checkpoint.
+        """Add a user's usage up to now to its account in the meter; return its checkpoint.
 
-        Returns None if the name is unknown.
+        Args:
+            name: A user or virtual leaf. For an unknown name, the result is None.
         """
         self.settle()
         pool = self._pool_of(name)
         return None if pool is None else pool.count(name)
 
     def count_capacity(self) -> None:
-        """Accrue the cluster's capacity until now."""
+        """Add the cluster's capacity since the last call to the meter, if there is a meter."""
         self._pools.count_capacity()
 
     def put_agent(self, agent: str, total: Quantities) -> None:
-        """Add an agent or replace its total resources; `set_capacity` is a separate call."""
+        """Add an agent, or replace its total resources, for policies that consider single agents.
+
+        The cluster's total is set separately, by `set_capacity`.
+        """
         self._pools.put_agent(agent, total)
 
     def discard_agent(self, agent: str) -> None:
-        """Forget an agent."""
+        """Remove an agent that is gone."""
         self._pools.discard_agent(agent)
 
     def set_task(self, user: User, client: Client, task: UserTask) -> bool:
@@ -132,7 +142,7 @@ class Users:
         return self._demands.put(user, client, task)
 
     def add(self, user: User, client: Client) -> None:
-        """Add a client to a user; the client gets no offers yet."""
+        """Add a client to a user, with nothing allocated; the client does not want offers yet."""
         self._idle_since.pop(user.name, None)
         self._idle_since.pop(user.leaf, None)
         user.clients.add(client)
@@ -168,7 +178,8 @@ class Users:
             user: The client's user.
             client: The client that is allocated the resources.
             quantities: All quantities, including shared volumes.
-            repeats: Changes of repeated shared volumes, by user; see `SharedVolumes.change`.
+            repeats: By user, the change of quantities that are subtracted, because several clients
+                of the user share a volume. See `SharedVolumes.change`.
         """
         before, count = user.clients.holding(client)
         after = before + quantities
@@ -210,7 +221,7 @@ class Users:
 
     @property
     def now(self) -> float:
-        """The users' time in seconds."""
+        """The time that all users' commitments refer to, in seconds since the Unix epoch."""
         return self._pools.now
 
     @property
@@ -219,21 +230,24 @@ class Users:
         return self._root
 
     def clients_of(self, user: User) -> FrameworkSorter[Client]:
-        """Return the framework sorter of a user's own clients, at the current capacity."""
+        """Return the framework sorter of a user's own clients, after updating its capacity."""
         return self._pools.clients_of(user)
 
     @property
     def counts_tasks(self) -> bool:
-        """Whether the policy depends on the number of tasks that the machines could run."""
+        """Whether the policy depends on the number of tasks that all agents could run (TSF)."""
         return self._settings.policy.counts_tasks
 
     @property
     def per_machine(self) -> bool:
-        """Whether the policy's order depends on the allocations on one agent."""
+        """Whether the policy's sorter order depends on the agent that is allocated."""
         return self._settings.policy.per_machine
 
     def standings(self) -> list[Standing[str]]:
-        """Return the standings of all users, pool by pool: each pool in order of priority."""
+        """Return the standings of all users: rank, allocation, commitments and more.
+
+        Users of one pool follow each other in order of priority.
+        """
         self.settle()
         return [standing for below in self._pools for standing in below.standings()]
 
@@ -242,24 +256,34 @@ class Users:
         return [user for pool in self._pools for user in pool.users()]
 
     def standing(self, name: str) -> Standing[str] | None:
-        """Return the standing of a user or virtual leaf; None if unknown. O(resources)."""
+        """Return the rank, allocation and commitments of a user or virtual leaf; None if unknown.
+
+        Costs O(resources).
+        """
         self.settle()
         pool = self._pool_of(name)
         return None if pool is None else pool.standing(name)
 
     @property
     def weights(self) -> Weights:
-        """The users' weights, and where each comes from."""
+        """The users' weights, and for each weight its source: operator, master or configuration."""
         return self._weights
 
     def twin(self, name: str) -> Pool[str] | None:
-        """Return a copy of the pool in which a user competes; None if the user is unknown."""
+        """Return a copy of the pool in which a user competes, for what-if computations.
+
+        The result is None if the user is unknown.
+        """
         self.settle()
         pool = self._pool_of(name)
         return None if pool is None else pool.twin()
 
     def path(self, name: str) -> list[tuple[Pool[str], str]]:
-        """Return the pools that count the user's allocation, and its member in each; top first."""
+        """Return the pools from the top to a user, each with its member that includes the user.
+
+        Args:
+            name: A user or virtual leaf. For an unknown name, the result is empty.
+        """
         self.settle()
         user = self._known.get(name)
         if user is None:
@@ -276,25 +300,29 @@ class Users:
         yield from self._pools
 
     def clients(self, name: str) -> Iterator[Client]:
-        """Iterate over the clients of a user and of its descendants, without changing any cache."""
+        """Iterate over the clients of a user and of its descendants, without changing any cache.
+
+        Args:
+            name: A known user.
+        """
         user = self._known[name]
         yield from user.tasks
         for child in user.children:
             yield from self.clients(child)
 
     def set_weights(self, weights: Mapping[str, float]) -> None:
-        """Set weights of roles, as the master sends them; other roles keep their weights."""
+        """Set weights of roles that the master has sent; other roles keep their weights."""
         self._weights.take_over(weights)
         if self._settings.user_key == "role":
             self._reweigh(weights)
 
     def order_weight(self, name: str, weight: float | None, seconds: float | None = None) -> None:
-        """Set or remove a user's weight by an operator's order.
+        """Set or remove a user's weight by an operator's command.
 
         Args:
             name: A known user.
-            weight: A positive number; None: remove the ordered weight.
-            seconds: Duration of a boost, in seconds; None: permanent.
+            weight: A positive number; None: remove the weight set by an earlier command.
+            seconds: Number of seconds for which the weight applies as a boost; None: permanently.
 
         Raises:
             ValueError: The weight is not positive.
@@ -309,7 +337,7 @@ class Users:
         self._reweigh([name])
 
     def owe(self, name: str, commitments: Mapping[str, float], unnamed: float) -> None:
-        """Set a user's commitments; the commitments of its descendants are unchanged.
+        """Replace a user's commitments; the commitments of its descendants are unchanged.
 
         Args:
             name: A known user.
@@ -328,7 +356,7 @@ class Users:
             self.forgive(child)
 
     def kept_by(self, name: str) -> str | None:
-        """Return why a user or a descendant cannot be forgotten; None if they can be.
+        """Return the reason why a user or a descendant cannot be forgotten; None if both can be.
 
         Args:
             name: A known user.
@@ -344,7 +372,7 @@ class Users:
         return next(filter(None, map(self.kept_by, user.children)), None)
 
     def forget(self, name: str) -> None:
-        """Forget a user without frameworks, its descendants, and the operators' orders for them.
+        """Forget a user without frameworks, its descendants, and the weights set by operators.
 
         Args:
             name: A known user for which `kept_by` returns None.
@@ -364,11 +392,11 @@ class Users:
             self.forgive(name)
 
     def memory(self) -> Memory:
-        """Return the users' current commitments and the operators' orders."""
+        """Return the users' current commitments and the weights that operators have set."""
         return run_to_completion(self.remembering())
 
     def remembering(self) -> Cooperative[Memory]:
-        """Return the memory, as `memory` does. Generator for cooperative steps.
+        """Generator form of `memory`, for cooperative steps.
 
         Users must not change until the generator is exhausted.
         """
@@ -378,23 +406,23 @@ class Users:
     def changes(self) -> MemoryChanges:
         """Return users whose commitment trajectory, weight or boost changed since the last call.
 
-        The first call returns all users. Costs O(resources) for each returned user; a change that
-        concerns all users, such as a new capacity, returns all.
+        The first call returns all users. A change that concerns all users, such as a new capacity,
+        also returns all. Costs O(resources) for each returned user.
         """
         self.settle()
         return self._export.changes()
 
     def inherit(self, memory: Memory) -> None:
-        """Restore commitments and orders from a memory, after the decay of the elapsed time.
+        """Restore commitments and ordered weights from a memory.
 
-        Over-use at both ends of the elapsed time is assumed to have lasted all that time. The
-        result is exact if nothing changed in between; otherwise the commitments are too small, in
-        the users' favour.
+        Commitments grow and decay for the time since the memory. The over-use assumed for this time
+        is the smaller of the remembered and the current over-use. The result is exact if nothing
+        changed in between. Otherwise the commitments may be too small, in the users' favour.
         """
         run_to_completion(self.inheriting(memory))
 
     def inheriting(self, memory: Memory) -> Cooperative[None]:
-        """Restore a memory, as `inherit` does. Generator for cooperative steps.
+        """Generator form of `inherit`, for cooperative steps.
 
         Users must not be read until the generator is exhausted.
         """
@@ -433,11 +461,11 @@ class Users:
 
     @property
     def look_is_due(self) -> bool:
-        """Whether counted weights depend on use, and use must be sampled again."""
+        """Whether counted weights depend on use, and no sample was taken in the current period."""
         return self._pools.look_is_due
 
     def look(self, used: Mapping[str, Quantities] | None) -> None:
-        """Sample the users' use, and update the weights that they count for.
+        """Take a sample of the users' use, and update the weights with which users count in n.
 
         Args:
             used: Used resources by user and virtual leaf; None: allocations count as used.
@@ -473,14 +501,14 @@ class Users:
                 self._remove(user)
 
     def _idle_key(self, name: str, latest: float) -> tuple[bool, float, float]:
-        """Return the sort key of an idle user or leaf; small keys are forgotten first.
+        """Return the sort key of an idle user or virtual leaf; small keys are forgotten first.
 
         Users that have been idle long enough come first, then users with the smallest mean use.
-        Invented names without use therefore never displace a user with a claim.
+        Invented names without use are therefore forgotten before users that have used resources.
 
         Args:
             name: The idle user or virtual leaf.
-            latest: Latest start of idleness, in seconds, for users that are due in any case.
+            latest: Users that have been idle since this time or earlier, in seconds, come first.
         """
         since = self._idle_since[name]
         pool = self._pool_of(name)
@@ -488,13 +516,13 @@ class Users:
         return since > latest, pool.mean_use(name), since
 
     def _is_decayed(self, name: str) -> bool:
-        """Whether the commitments of a user or leaf have decayed to almost zero."""
+        """Return whether the commitments of a user or leaf have decayed to almost zero."""
         pool = self._pool_of(name)
         assert pool is not None
         return not matters(pool.standing(name).commitments)
 
     def _within_depth(self, users: Mapping[str, Remembered]) -> Iterator[tuple[str, Remembered]]:
-        """Iterate over remembered users, except roles that are deeper than the present limit."""
+        """Iterate over remembered users, without roles that are deeper than the current limit."""
         deepest = (
             self._settings.limits.role_depth if self._settings.user_key == "role" else math.inf
         )
@@ -505,12 +533,12 @@ class Users:
     def held_below(
         self, user: User, held: Mapping[Client, Quantities], agent: str = ""
     ) -> dict[str, Quantities]:
-        """Return the allocation on one agent of each member of a user's pool.
+        """Return, for each member of a user's pool of sub-users, its allocation on one agent.
 
         Args:
             user: A user with sub-users.
             held: Allocations on the agent, by client.
-            agent: The agent's ID.
+            agent: The agent's ID, by which shared volumes on the agent are counted once.
         """
         sums: dict[str, Quantities] = {}
         for client, quantities in held.items():
@@ -531,8 +559,8 @@ class Users:
     def _sub_pool(self, user: User) -> Pool[str]:
         """Return the pool of a user's sub-users; create the pool if there is none.
 
-        A new pool starts with the virtual leaf of the user's own clients. The leaf inherits all
-        commitments of the user, as only these clients can have caused them.
+        If the user has clients, a new pool starts with the virtual leaf of these clients. The leaf
+        inherits all commitments of the user, because only these clients can have caused them.
         """
         if user.below is not None:
             return user.below
@@ -569,14 +597,14 @@ class Users:
         self._pools.mark_outdated()
 
     def _forget_leaf(self, user: User) -> None:
-        """Remove the virtual leaf of a user without clients."""
+        """Remove a user's virtual leaf, because the user has no clients of its own any more."""
         assert user.below is not None
         del self._idle_since[user.leaf]
         user.below.remove(user.leaf)
         self._pools.mark_outdated()
 
     def _note_idle(self, user: User) -> None:
-        """Record the start of idleness of a user or leaf that has no clients any more."""
+        """If a user or its leaf has no clients any more, record that it is idle from now on."""
         if len(user.clients):
             return
         if not user.children:
@@ -588,7 +616,7 @@ class Users:
         return boost is not None and boost.until > self.now
 
     def _restore_orders(self, name: str, remembered: Remembered) -> None:
-        """Apply an operator's remembered weight and boost of a user."""
+        """Apply a weight and boost that an operator set before a restart, if still current."""
         if remembered.weight is not None:
             self.order_weight(name, in_range(remembered.weight))
         boost = remembered.boost
@@ -597,7 +625,7 @@ class Users:
             self._reweigh([name])
 
     def _reweigh(self, names: "Mapping[str, float] | list[str]") -> None:
-        """Apply the current weights of users to their pools."""
+        """Apply the current weights of the named users to their pools; ignore unknown names."""
         for name in names:
             if name in self._known:
                 self._known[name].siblings.set_weight(name, self._weights.of(name))
@@ -605,9 +633,10 @@ class Users:
         self._pools.mark_outdated()
 
     def _update_named(self, user: User) -> None:
-        """Mark a user and its ancestors as named if an operator named the user or a descendant.
+        """Update whether a user and its ancestors count as named.
 
-        Named users count with their full weight, regardless of their use.
+        A user is named if the weight of the user or of a descendant was set explicitly. Named users
+        count in n with their full weight, regardless of their use.
         """
         named = False
         while user.parent is not None:
@@ -623,5 +652,5 @@ class Users:
 
 
 def in_range(weight: float) -> float:
-    """Return a positive weight, clipped to the supported range."""
+    """Return a positive weight, clipped to the range that pools support."""
     return min(max(weight, LEAST_WEIGHT), LARGEST_WEIGHT)

@@ -1,4 +1,4 @@
-"""Weights of users, set by an operator, the master or the configuration."""
+"""Weights of users: set by an operator, sent by the master, or configured."""
 
 import heapq
 import math
@@ -13,7 +13,11 @@ By = Literal["boost", "operator", "master", "configuration", ""]
 
 
 class Weights:
-    """Weights of known and unknown users, by source."""
+    """Determines the weight of each user, known or not, from several sources.
+
+    A boost has precedence, then the operator's permanent weight, the master's, and the configured
+    weight.
+    """
 
     def __init__(self, settings: EngineSettings) -> None:
         self._declared = {declared.name: declared.weight for declared in settings.users}
@@ -26,19 +30,19 @@ class Weights:
 
     @property
     def next_end(self) -> float:
-        """End of the next boost to end, in seconds since the epoch; infinity without boosts."""
+        """The earliest end of a boost, in seconds since the Unix epoch; infinity without boosts."""
         ends = self._ends
         while ends and not self._is_present(*ends[0]):
             heapq.heappop(ends)
         return ends[0][0] if ends else math.inf
 
     def of(self, name: str) -> float:
-        """Return the weight of a user; 1 by default."""
+        """Return the weight that applies to a user now; 1 by default."""
         boost = self._boosts.get(name)
         return self.after_boost(name) if boost is None else boost.weight
 
     def after_boost(self, name: str) -> float:
-        """Return the weight of a user once its boost has ended."""
+        """Return the weight of a user without its boost, which applies once the boost has ended."""
         if name in self._ordered:
             return self._ordered[name]
         if self._of_roles and name in self._from_master:
@@ -46,7 +50,7 @@ class Weights:
         return self._declared.get(name, 1.0)
 
     def by(self, name: str) -> By:
-        """Return the source of a user's weight."""
+        """Return the source of the weight that applies to a user now; "" for the default weight."""
         if name in self._boosts:
             return "boost"
         if name in self._ordered:
@@ -61,27 +65,27 @@ class Weights:
         return len(self._boosts)
 
     def boost(self, name: str) -> Boost | None:
-        """Return the boost of a user; None without a boost."""
+        """Return the temporary weight (boost) of a user; None without a boost."""
         return self._boosts.get(name)
 
     def keeps(self, name: str) -> bool:
-        """Whether a user must stay known because of a declaration, an order or a boost."""
+        """Return whether a declaration, ordered weight or boost keeps a user known."""
         return name in self._declared or name in self._ordered or name in self._boosts
 
     def ordered(self, name: str) -> float | None:
-        """Return the weight that an operator has ordered permanently; None without an order."""
+        """Return the weight that an operator has set permanently for a user; None without one."""
         return self._ordered.get(name)
 
     def take_over(self, weights: Mapping[str, float]) -> None:
-        """Set weights of roles, as the master sends them; other roles keep their weights."""
+        """Store weights of roles that the master has sent; other roles keep their weights."""
         self._from_master.update(weights)
 
     def order(self, name: str, weight: float | None) -> None:
-        """Set the permanent weight of a user by an operator's order, and end its boost.
+        """Set a user's permanent weight by an operator's command, and end the user's boost.
 
         Args:
             name: The user.
-            weight: The weight; None: cancel an earlier order.
+            weight: The weight; None: remove the weight set by an earlier command.
         """
         self.end_boost(name)
         if weight is None:
@@ -90,7 +94,7 @@ class Weights:
             self._ordered[name] = weight
 
     def order_boost(self, name: str, boost: Boost) -> None:
-        """Set a boost by an operator's order."""
+        """Set a user's temporary weight by an operator's command, in place of an earlier boost."""
         self._boosts[name] = boost
         if len(self._ends) > 2 * len(self._boosts):
             self._ends = [(known_boost.until, user) for user, known_boost in self._boosts.items()]
@@ -99,11 +103,15 @@ class Weights:
             heapq.heappush(self._ends, (boost.until, name))
 
     def end_boost(self, name: str) -> None:
-        """Cancel the boost of a user, if any."""
+        """Remove the boost of a user before its end, if the user has a boost."""
         self._boosts.pop(name, None)
 
     def ended(self, now: float) -> list[str]:
-        """Remove boosts that have ended; return their users."""
+        """Remove the boosts that have ended; return the names of their users.
+
+        Args:
+            now: The current time in seconds since the Unix epoch.
+        """
         ended = []
         while self.next_end <= now:
             _, name = heapq.heappop(self._ends)
@@ -112,6 +120,11 @@ class Weights:
         return ended
 
     def _is_present(self, end: float, name: str) -> bool:
-        """Whether an entry of the heap is the user's current boost."""
+        """Return whether a heap entry belongs to the user's current boost, not to a former boost.
+
+        Args:
+            end: The end of the entry's boost.
+            name: The entry's user.
+        """
         boost = self._boosts.get(name)
         return boost is not None and boost.until == end
