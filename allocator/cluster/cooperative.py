@@ -1,9 +1,9 @@
-"""Cooperative work: long work that yields, so that the event loop can run between two steps.
+"""Cooperative work: long work in steps, between which the event loop can run other tasks.
 
-A function that does cooperative work is a generator with the return type `Cooperative`. If a
-function has a plain form and a generator form, the generator form has the name of the plain form
-with the suffix `_in_steps`: `fill` and `fill_in_steps`. The plain form runs the generator form to
-completion. A generator without a plain form has no suffix.
+A function that does cooperative work is a generator with the return type `Cooperative`; each
+`yield` ends a step. If a function has a plain form and a generator form, the generator form has the
+name of the plain form with the suffix `_in_steps`: `fill` and `fill_in_steps`. The plain form runs
+the generator form to completion. A generator without a plain form has no suffix.
 """
 
 from collections.abc import Generator
@@ -15,7 +15,7 @@ Cooperative: TypeAlias = Generator[None, None, T]
 
 
 def run_to_completion(work: Cooperative[T]) -> T:
-    """Run all steps of cooperative work, and return the result."""
+    """Run all steps of cooperative work without a pause, and return the work's result."""
     while True:
         try:
             next(work)

@@ -1,1 +1,1 @@
-"""Agents: resources, placement, maintenance, failover recovery, and the ledger of allocations."""
+"""Agents: resources, placement, maintenance, failover recovery, and the allocation ledger."""

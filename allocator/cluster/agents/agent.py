@@ -14,10 +14,11 @@ from allocator.contract import mesos_pb2 as mesos
 
 @dataclass(slots=True, eq=False)
 class Agent:
-    """One agent: its total resources, and the ledger of the resources allocated on it.
+    """One agent: its total resources, and the resources allocated on it, by framework and role.
 
-    Allocated resources are offered or used; `Ledger.running` tells the two apart. The ledger may
-    name frameworks that have not been added yet. The allocated resources may exceed the total.
+    Allocated resources are offered or used; `Ledger.running` tells the two apart. The agent's
+    ledger may name frameworks that have not been added yet. The allocated resources may exceed the
+    total.
     """
 
     id: str
@@ -73,17 +74,21 @@ class Agent:
 
     @property
     def available(self) -> Resources:
-        """Resources that may be offered: the total minus allocated resources, clipped at zero."""
+        """Resources that may be offered: the total minus allocated resources, clipped at zero.
+
+        Shared volumes are always available.
+        """
         if self._available is None:
             self._available, self._exact = self._compute_available()
         return self._available
 
     @property
     def shown(self) -> Resources:
-        """The available resources, computed without changing the cache; for display only.
+        """The available resources, for displays; unlike `available`, the cache is not filled.
 
-        The cache records the order in which resources were added. A lookup that filled the cache
-        could change the order of resources in a later offer, and replay would no longer be exact.
+        The cache depends on the order in which resources were added. A display that filled the
+        cache could change the order of resources in a later offer. Replay of the event log would
+        then no longer be exact.
         """
         return self._compute_available()[0] if self._available is None else self._available
 
@@ -97,30 +102,30 @@ class Agent:
         return free.with_shared_of(self.total), exact
 
     def allocations(self) -> Iterator[tuple[str, str, Resources]]:
-        """Iterate over the ledger: framework, role, resources."""
+        """Iterate over all allocations on the agent: framework ID, role, resources."""
         for framework, roles in self._ledger.items():
             for role, resources in roles.items():
                 yield framework, role, resources
 
     def holders(self) -> list[str]:
-        """Return the frameworks with allocated (offered or used) resources on the agent."""
+        """Return the IDs of frameworks with allocated (offered or used) resources on the agent."""
         return list(self._ledger)
 
     def held(self, framework: str, role: str) -> Resources:
-        """Return the resources allocated to the framework for the role on this agent."""
+        """Return the resources on this agent that are allocated to the framework for the role."""
         roles = self._ledger.get(framework)
         return NOTHING if roles is None else roles.get(role, NOTHING)
 
     def holds(self, framework: str) -> bool:
-        """Whether the framework has allocated resources on this agent."""
+        """Return whether the framework has resources on this agent, offered or used."""
         return framework in self._ledger
 
     def freed(self, resources: Resources) -> Resources | None:
-        """Return the available resources after a release; None if they must be recomputed.
+        """Return what the available resources will be after a release; None if not predictable.
 
-        On an over-allocated agent, released resources need not become available. A task may return
-        a volume with its own mount path, but the agent offers the volume with the agent's mount
-        path.
+        If the result is None, the caller lets `available` recompute the resources. On an
+        over-allocated agent, released resources need not become available. A volume may be released
+        with another mount path than the agent offers.
 
         Args:
             resources: Allocated resources that are about to be released.
@@ -130,11 +135,11 @@ class Agent:
         return self._available + resources
 
     def set_available(self, available: Resources) -> None:
-        """Set the cache of free resources, if the caller computed them more cheaply."""
+        """Set the cached available resources, if the caller has computed them more cheaply."""
         self._available = available
 
     def held_by(self, framework: str) -> dict[str, Resources]:
-        """Return the framework's allocated resources on this agent: role → resources."""
+        """Return the framework's allocated resources on this agent, by role."""
         return dict(self._ledger.get(framework, {}))
 
     def hold(self, framework: str, role: str, resources: Resources) -> None:
@@ -153,8 +158,8 @@ def read_agent_info(
 ) -> tuple[mesos.SlaveInfo, ValidationError | None]:
     """Parse a serialised SlaveInfo; return the message and a validation error, if any.
 
-    An agent with an unreadable description has no known host name or attributes, so the agent is
-    not offered.
+    An agent with an error must not be offered. If the description is unreadable, the returned
+    message is empty, so host name and attributes are unknown.
 
     Args:
         agent_id: The ID by which the master added the agent.
@@ -176,7 +181,7 @@ def read_agent_info(
 
 
 def attributes(info: mesos.SlaveInfo) -> frozenset[bytes]:
-    """Return an agent's serialised attributes as a set, for comparison."""
+    """Return an agent's attributes in serialised form, as a set that can be compared."""
     return frozenset(
         attribute.SerializePartialToString(deterministic=True) for attribute in info.attributes
     )

@@ -1,8 +1,9 @@
-"""Failover recovery: registered agents that have not re-registered count as late, not as gone.
+"""Failover recovery: after a master's failover, wait for agents that have not re-registered.
 
-Shares of a fraction of the cluster look too large, and SDRF would charge commitments for them.
-Allocation and charging therefore pause until enough agents are back. Until all agents are back, or
-the timeout expires, shares are fractions of the cluster's capacity before the failover.
+Until agents are back, only a fraction of the cluster is known. Shares of this fraction look too
+large, and SDRF would charge commitments for them. Allocation and charging therefore pause until
+enough agents are back. Until all agents are back, or the timeout expires, shares are fractions of
+the cluster's capacity before the failover.
 """
 
 from dataclasses import dataclass, field
@@ -12,7 +13,7 @@ from allocator.fairness.quantities import Quantities
 
 @dataclass(frozen=True, slots=True)
 class Failover:
-    """The agents expected after a failover, and the end of recovery."""
+    """The conditions under which one failover recovery lets offers resume, and ends."""
 
     needed: int
     """Number of known agents at which offers resume."""
@@ -24,20 +25,33 @@ class Failover:
     """Capacity of the cluster before the failover; empty if unknown."""
 
     def holds_off(self, agents: int, now_ns: int) -> bool:
-        """Whether offers are held off because fewer than `needed` agents are back."""
+        """Return whether no offers may be made yet, because too few agents are back.
+
+        Args:
+            agents: The number of agents that are back.
+            now_ns: The current time in nanoseconds.
+        """
         return agents < self.needed and now_ns < self.until_ns
 
     def over(self, agents: int, now_ns: int) -> bool:
-        """Whether recovery is over: all expected agents are back, or the timeout has expired."""
+        """Return whether recovery is over: all agents are back, or the timeout has expired.
+
+        Args:
+            agents: The number of agents that are back.
+            now_ns: The current time in nanoseconds.
+        """
         return agents >= self.expected or now_ns >= self.until_ns
 
     def counted(self, known: Quantities, agents: int) -> Quantities:
-        """Return the capacity that shares are fractions of.
+        """Return the capacity that users' shares are fractions of during the recovery.
+
+        Each resource counts with the larger of its known total and its total before the failover.
+        If the total before is unknown, late agents are assumed to have the mean resources of the
+        agents that are back.
 
         Args:
             known: Total resources of the agents that are back.
-            agents: The number of agents that are back. Without a known capacity from before the
-                failover, late agents are assumed to have the mean resources of these agents.
+            agents: The number of agents that are back.
         """
         before = self.before
         if not before and 0 < agents < self.expected:

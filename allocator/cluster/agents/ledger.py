@@ -1,4 +1,4 @@
-"""The ledger of allocations, which keeps agents, fair shares and quota consistent."""
+"""The ledger of allocations, which keeps agents, fair shares and quotas consistent."""
 
 from collections.abc import Collection, Iterable, Mapping
 
@@ -20,11 +20,12 @@ from allocator.fairness.quantities import Quantities
 
 
 class Ledger:
-    """Agents, frameworks, and the resources of agents that are allocated to frameworks.
+    """All agents and frameworks, and which agents' resources are allocated to which frameworks.
 
-    Only the agents' side is written. The allocations of a framework, a role and a user are derived
-    from it, so that no allocation is counted twice (§1.4). Resources of unknown frameworks are
-    recorded on the agent, and counted in fair shares once the framework is added.
+    Every change of an allocation is written on the agent's side. The allocations of frameworks,
+    roles and users are derived from there, so no allocation is counted twice (Mesos semantics,
+    §1.4). Resources of unknown frameworks are recorded on the agent, and counted in fair shares
+    once the framework is added.
 
     Args:
         clients: Clients with their allocations and their interest in offers.
@@ -78,11 +79,13 @@ class Ledger:
         self.add_used(agent, used)
 
     def exclude(self, agent: str, clients: Collection[Client]) -> bool:
-        """Replace the offer-constraint exclusions of an agent; return whether they changed.
+        """Replace the clients that may not be offered an agent because of offer constraints.
+
+        Returns whether the set of clients changed.
 
         Args:
             agent: ID of an agent, which need not be known.
-            clients: Clients that are not to be offered the agent.
+            clients: Clients that may not be offered the agent.
         """
         changed = self.exclusions.put_agent(agent, clients)
         for client in changed:
@@ -93,7 +96,12 @@ class Ledger:
         return bool(changed)
 
     def add_used(self, agent: Agent, used: dict[str, dict[str, Resources]]) -> None:
-        """Add resources that the agent reports as allocated: framework → role → resources."""
+        """Add allocations that the master reports for an agent.
+
+        Args:
+            agent: A known agent.
+            used: Allocated resources: framework → role → resources.
+        """
         for framework, roles in used.items():
             for role, resources in roles.items():
                 self._set_held(agent, framework, role, agent.held(framework, role) + resources)
@@ -114,7 +122,7 @@ class Ledger:
         agent.update(info, capabilities, total)
 
     def set_total(self, agent: Agent, total: Resources) -> None:
-        """Change an agent's total, which may become less than the allocated resources."""
+        """Change an agent's total resources, which may become less than the allocated ones."""
         if total == agent.total:
             return
         self.quotas.note_total(agent.total, total)
@@ -128,7 +136,7 @@ class Ledger:
         agent.update(agent.info, agent.capabilities, total)
 
     def remove_agent(self, agent: Agent) -> None:
-        """Remove an agent, and release all resources allocated on it."""
+        """Remove an agent, and end all allocations on it."""
         for framework, role, _held in list(agent.allocations()):
             self._set_held(agent, framework, role, NOTHING)
         del self.agents[agent.id]
@@ -147,7 +155,7 @@ class Ledger:
 
         Args:
             framework: A framework that is not known yet.
-            excluded: Agents excluded by the framework's offer constraints, by role.
+            excluded: IDs of agents excluded by the framework's offer constraints, by role.
         """
         self.frameworks[framework.id] = framework
         self.placements.put_framework(framework)
@@ -162,7 +170,7 @@ class Ledger:
         self.refresh(framework)
 
     def remove_framework(self, framework: Framework) -> list[str]:
-        """Remove a framework and release its resources; return the agents that they were on."""
+        """Remove a framework and its allocations; return IDs of the agents that it used."""
         agent_ids = list(self._agents_of.get(framework.id, ()))
         for agent_id in agent_ids:
             agent = self.agents[agent_id]
@@ -176,7 +184,10 @@ class Ledger:
         return agent_ids
 
     def refresh(self, framework: Framework) -> None:
-        """Apply changes of a framework's subscription, suppressed roles, demand or activity."""
+        """Update clients, users and placement after a change of a framework.
+
+        The change may concern the subscription, suppressed roles, demand or activity.
+        """
         self.placements.put_framework(framework)
         self.clients.reassign(framework)
         for role in sorted(framework.roles):
@@ -187,21 +198,25 @@ class Ledger:
             self._forget_if_unused(client)
 
     def note_task(self, client: Client) -> None:
-        """Pass a known client's task demand and eligible agents on to its user."""
+        """Pass a client's current task demand and eligible agents on to its user.
+
+        Args:
+            client: A known client.
+        """
         demand = self._demands.of(client, self.frameworks[client.framework])
         may_use = self.exclusions.may_use(client, self.placements.may_use(client.framework))
         self.clients.set_task(client, UserTask(demand, may_use))
 
     def admits(self, client: Client, agent: str) -> bool:
-        """Whether placement constraints and offer constraints admit the client to the agent."""
+        """Return whether placement and offer constraints allow offers of an agent to a client."""
         return self.placements.admits(client.framework, agent) and not (
             self.exclusions.excludes(client, agent)
         )
 
     def task(self, client: Client) -> Quantities | None:
-        """Return the resources of one task batch, the unit of allocation to a client.
+        """Return the resources of one task batch of a client; None if its demand is unknown.
 
-        Returns None if the client's demand is unknown.
+        A batch is the unit of allocation: one task, or several tasks below the demand floor.
         """
         demand = self._demands.of(client, self.frameworks[client.framework])
         return demand.times(self.floor.at_a_time(demand)) if demand else None
@@ -214,18 +229,17 @@ class Ledger:
     def book(
         self, agent: Agent, client: Client, resources: Resources, free: Resources | None
     ) -> tuple[Quantities, Repeats]:
-        """Record available resources as allocated to a known client.
+        """Record available resources as allocated to a client, but not yet in fair shares.
 
         Args:
             agent: The agent that has the resources.
-            client: The client that is offered the resources.
+            client: A known client, which is offered the resources.
             resources: The offered resources, all of them available.
             free: The agent's available resources afterwards; None: they must be recomputed.
 
         Returns:
-            The increase of the client's scalar quantities, and the change of repeated shared
-            volumes of its users. The caller must pass both on to `clients`, as they are not counted
-            in shares yet.
+            The increase of the client's scalar quantities, and by user the change of quantities of
+            volumes shared by several clients. The caller must count both in fair shares.
         """
         held = agent.held(client.framework, client.role)
         allocated = held + resources
@@ -238,7 +252,11 @@ class Ledger:
         return allocated.scalars - held.scalars, repeats
 
     def recover(self, agent: Agent, framework: str, role: str, resources: Resources) -> Resources:
-        """Release resources; return the part that was not allocated, which is ignored."""
+        """Release resources of a framework and role on an agent.
+
+        Returns:
+            The part of the resources that was not allocated; this part is ignored.
+        """
         allocated = agent.held(framework, role)
         complete = resources in allocated
         if not complete or resources.has_shared:
@@ -255,7 +273,14 @@ class Ledger:
         return NOTHING
 
     def convert(self, agent: Agent, framework: str, role: str, held: Resources) -> None:
-        """Replace the resources of a framework and role after operations have converted them."""
+        """Replace a framework's resources on an agent after operations have converted them.
+
+        Args:
+            agent: The agent.
+            framework: The framework's ID.
+            role: The role that the resources are allocated to.
+            held: All resources of the framework and role on the agent after the conversion.
+        """
         self._set_held(agent, framework, role, held)
 
     def _set_held(self, agent: Agent, framework: str, role: str, after: Resources) -> None:
@@ -269,7 +294,17 @@ class Ledger:
     def _record_allocation(
         self, agent: Agent, framework: str, role: str, before: Resources, after: Resources
     ) -> None:
-        """Update the agent, quota, used resources and `_agents_of`, but not fair shares."""
+        """Update everything after a change of an allocation, except fair shares.
+
+        The agent, quotas, used resources and `_agents_of` are updated.
+
+        Args:
+            agent: The agent.
+            framework: The framework's ID.
+            role: The role.
+            before: Resources of the framework and role on the agent before the change.
+            after: These resources after the change.
+        """
         agent.hold(framework, role, after)
         if self.quotas:
             self.quotas.note_held(role, before, after)
@@ -295,11 +330,11 @@ class Ledger:
     ) -> None:
         """Update fair shares after a change of a client's resources on one agent.
 
-        A shared volume used by several tasks counts once. The caller therefore passes both sums,
-        and the shared volumes held before and after the change.
+        A shared volume used by several tasks counts once, so quantities are not simply added. The
+        caller passes scalar quantities and shared volumes of before and after the change.
 
         Args:
-            client: The client, which becomes known.
+            client: The client; if unknown, the client is added.
             before: Scalar quantities that the client held on the agent before the change.
             after: Scalar quantities that the client holds on the agent now.
             lost: Shared volumes that the client held on the agent before the change.
@@ -316,24 +351,27 @@ class Ledger:
             self.clients.allocate(client, after, gained=gained)
 
     def _ensure_client(self, client: Client) -> None:
-        """Make a client known, if it is not."""
+        """Add a client with its task demand, if the client is unknown."""
         if client not in self.clients:
             self.clients.add(client, self.frameworks[client.framework])
             self.note_task(client)
 
     def _forget_if_unused(self, client: Client) -> None:
-        """Forget a client whose framework has left the role, once it holds no resources."""
+        """Remove a client without resources if its framework has left the role."""
         framework = self.frameworks[client.framework]
         if client.role not in framework.roles and not self.clients.held(client):
             self.clients.remove(client)
 
     def set_failover(self, failover: Failover | None) -> None:
-        """Begin failover recovery, or end it with None."""
+        """Set the failover recovery whose late agents count in the capacity; None ends it."""
         self._recovery = failover
         self._set_capacity(self._capacity)
 
     def _set_capacity(self, capacity: Quantities) -> None:
-        """Set the total of known agents, and the capacity that shares are fractions of."""
+        """Set the total resources of all known agents, and update the capacity for fair shares.
+
+        The two differ during a failover recovery.
+        """
         self._capacity = capacity
         if self._recovery is not None:
             capacity = self._recovery.counted(capacity, len(self.agents))

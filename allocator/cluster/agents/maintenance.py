@@ -1,4 +1,7 @@
-"""Maintenance: schedules of unavailable agents, and inverse offers to their frameworks (§3.9)."""
+"""Maintenance: schedules of unavailable agents, and inverse offers to their frameworks.
+
+See Mesos semantics, §3.9.
+"""
 
 from dataclasses import dataclass, field
 
@@ -24,30 +27,35 @@ class _Schedule:
 
 
 class Maintenance:
-    """Maintenance schedules of all agents."""
+    """Maintenance schedules of agents, and the frameworks' answers to inverse offers."""
 
     def __init__(self) -> None:
         self._schedules: dict[str, _Schedule] = {}
 
     def schedule(self, agent: str, unavailability: bytes | None) -> None:
-        """Set or remove (None) an agent's schedule; forget inverse offers of the old schedule."""
+        """Replace an agent's schedule; forget inverse offers of the old schedule.
+
+        Args:
+            agent: The agent's ID.
+            unavailability: The serialised Unavailability; None: no maintenance is scheduled.
+        """
         self._schedules.pop(agent, None)
         if unavailability is not None:
             self._schedules[agent] = _Schedule(unavailability)
 
     def agents(self) -> list[str]:
-        """Return the agents that have a schedule."""
+        """Return the IDs of agents that have a maintenance schedule."""
         return list(self._schedules)
 
     def ask(self, agent: str, framework: str, now_ns: int) -> bytes | None:
-        """Return the unavailability to send as an inverse offer, and mark it outstanding.
+        """Return the unavailability to send in an inverse offer, and mark the offer outstanding.
 
         Returns None if the agent has no schedule, an inverse offer is outstanding, or the framework
         filters it.
 
         Args:
             agent: The agent's ID.
-            framework: The framework that is to receive the inverse offer.
+            framework: ID of the framework that is to receive the inverse offer.
             now_ns: The current time in nanoseconds.
         """
         schedule = self._schedules.get(agent)
@@ -83,7 +91,7 @@ class Maintenance:
             schedule.declined_until[framework] = refused_until_ns
 
     def restore(self, state: contract.InverseOfferState) -> None:
-        """Restore the inverse-offer state of one framework and agent from a snapshot."""
+        """Restore the inverse-offer state of one framework on one agent from a snapshot."""
         schedule = self._schedules.get(state.agent_id)
         if schedule is None:
             return
@@ -94,19 +102,29 @@ class Maintenance:
             schedule.statuses[state.framework_id] = status
 
     def refusals(self, agent: str, unavailability: bytes) -> dict[str, int]:
-        """Return a schedule's inverse-offer filters: framework → last instant in nanoseconds."""
+        """Return the inverse-offer filters of an agent: framework ID → last instant in nanoseconds.
+
+        The result is empty if the agent's schedule differs from `unavailability`.
+        """
         schedule = self._schedules.get(agent)
         if schedule is None or schedule.unavailability != unavailability:
             return {}
         return dict(schedule.declined_until)
 
     def keep_refusals(self, agent: str, predecessor: "Maintenance") -> None:
-        """Copy inverse-offer filters from `predecessor` if the agent's schedule is unchanged."""
+        """Copy an agent's inverse-offer filters from before a snapshot.
+
+        Nothing is copied if the agent's schedule differs.
+
+        Args:
+            agent: ID of an agent with a schedule.
+            predecessor: The maintenance state before the snapshot.
+        """
         schedule = self._schedules[agent]
         schedule.declined_until = predecessor.refusals(agent, schedule.unavailability)
 
     def statuses(self) -> list[contract.InverseOfferState]:
-        """Return all inverse-offer answers.
+        """Return the frameworks' latest answers to inverse offers, for all agents with a schedule.
 
         An agent without answers has one entry, with an empty framework ID.
         """
@@ -123,7 +141,7 @@ class Maintenance:
         ]
 
     def drop_filters(self, *, framework: str | None = None, agent: str | None = None) -> None:
-        """Drop the inverse-offer filters of a framework, of an agent, or of all (both None)."""
+        """Drop inverse-offer filters: of a framework, of an agent, or all filters (both None)."""
         for name, schedule in self._schedules.items():
             if agent is not None and name != agent:
                 continue
@@ -133,9 +151,9 @@ class Maintenance:
                 schedule.declined_until.pop(framework, None)
 
     def withdraw(self, *, framework: str | None = None, agent: str | None = None) -> None:
-        """Mark inverse offers of a framework, an agent, or all (both None) as not outstanding.
+        """Mark inverse offers as not outstanding: of a framework, of an agent, or all (both None).
 
-        The master silently drops inverse offers to inactive frameworks and agents.
+        The master silently drops inverse offers to inactive frameworks and for inactive agents.
         """
         for name, schedule in self._schedules.items():
             if agent is not None and name != agent:
@@ -146,7 +164,7 @@ class Maintenance:
                 schedule.outstanding.discard(framework)
 
     def forget(self, framework: str) -> None:
-        """Forget a removed framework."""
+        """Forget the inverse offers, answers and filters of a removed framework."""
         for schedule in self._schedules.values():
             schedule.outstanding.discard(framework)
             schedule.statuses.pop(framework, None)
@@ -156,9 +174,9 @@ class Maintenance:
 def read_unavailability(
     call: contract.AddAgent | contract.UpdateUnavailability,
 ) -> tuple[bytes | None, ValidationError | None]:
-    """Return a call's serialised Unavailability unchanged, and a validation error, if any.
+    """Check a call's serialised Unavailability; return it unchanged, and an error, if any.
 
-    An unreadable Unavailability counts as none, because frameworks could not be told its start.
+    An unreadable Unavailability is replaced by None, because frameworks could not read its start.
     """
     if not call.HasField("unavailability"):
         return None, None
@@ -173,7 +191,7 @@ def read_unavailability(
 
 
 def read_status(data: bytes) -> tuple[bytes | None, ValidationError | None]:
-    """Return a serialised InverseOfferStatus unchanged, or a validation error."""
+    """Check a serialised InverseOfferStatus; return the status unchanged, or None and an error."""
     try:
         status = mesos.InverseOfferStatus.FromString(data)
     except DecodeError as error:

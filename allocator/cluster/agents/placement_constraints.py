@@ -28,7 +28,7 @@ _NAME = re.compile(r"[\w.*?\[\]!-]+")
 
 @dataclass(frozen=True, slots=True)
 class Host:
-    """The properties of an agent that constraints refer to."""
+    """The properties of an agent that constraints refer to: name, addresses, attributes."""
 
     name: str
     """Host name in lower case."""
@@ -39,7 +39,7 @@ class Host:
 
     @classmethod
     def of(cls, info: mesos.SlaveInfo) -> "Host":
-        """Return the host described by a SlaveInfo.
+        """Return the host that an agent's SlaveInfo describes.
 
         Mesos does not send an agent's address to the allocator. The address is known if the host
         name is an address, or if the agent has the text attribute `ip`.
@@ -58,6 +58,8 @@ class Host:
 @dataclass(frozen=True, slots=True)
 class Hosts:
     """A list of hosts: names, globs (`node-[1-9]*`), addresses, ranges (`A-B`) and CIDR networks.
+
+    `host in hosts` tests whether an item matches a host.
 
     Args:
         items: The items as written; two lists with the same items are equal.
@@ -102,11 +104,11 @@ class Hosts:
 
     @property
     def patterns(self) -> int:
-        """The number of items that must be tried on each host: globs, ranges and networks."""
+        """The number of globs, ranges and networks, each of which must be tried on each host."""
         return len(self._globs) + len(self._ranges)
 
     def __contains__(self, host: Host) -> bool:
-        """Whether an item matches the host's name or one of its addresses."""
+        """Return whether an item matches the host's name or one of its addresses."""
         return (
             host.name in self._names
             or any(glob.match(host.name) for glob in self._globs)
@@ -137,7 +139,7 @@ class Constraint:
         return bool(self.whitelist or self.blacklist or self.attributes or self.unreadable)
 
     def admits(self, host: Host) -> bool:
-        """Whether tasks may run on a host."""
+        """Return whether the constraint allows tasks to run on a host."""
         return (
             not self.unreadable
             and (not self.whitelist or host in self.whitelist)
@@ -156,7 +158,7 @@ class Constraint:
 
 
 def parse_attributes(items: Iterable[str]) -> tuple[tuple[str, str], ...]:
-    """Parse required attributes, each written as NAME:VALUE.
+    """Parse required attributes, each written as NAME:VALUE, into pairs of name and value.
 
     Raises:
         ValueError: An item is not NAME:VALUE.
@@ -171,7 +173,11 @@ def parse_attributes(items: Iterable[str]) -> tuple[tuple[str, str], ...]:
 
 
 def parse_labels(labels: mesos.Labels, limits: Limits) -> Constraint:
-    """Parse the constraint that a framework's labels state; O(size of the labels)."""
+    """Parse the placement constraint that a framework states in its labels.
+
+    An unreadable label does not raise an error; `Constraint.unreadable` then describes the error.
+    Costs O(size of the labels).
+    """
     texts = {label.key: label.value for label in labels.labels}
     key = WHITELIST
     try:
@@ -188,7 +194,7 @@ def parse_labels(labels: mesos.Labels, limits: Limits) -> Constraint:
 
 
 def label_text(value: str, limits: Limits) -> str:
-    """Return the value of one of Longshare's labels.
+    """Return the value of one of Longshare's labels, after checking encoding and length.
 
     Raises:
         ValueError: The value is not UTF-8, or is longer than the limit.
@@ -222,10 +228,10 @@ def _parse_hosts(value: str, limits: Limits) -> Hosts:
 
 
 def _glob(item: str) -> re.Pattern[str]:
-    """Compile a glob. Brackets after the last closing bracket are literal characters.
+    """Compile a glob such as `node-[1-9]*` to a regular expression.
 
-    The literal brackets are escaped first, so that `translate` does not search for the end of each
-    of them.
+    Brackets after the last closing bracket are literal characters. These are escaped first, so that
+    `translate` does not search for the end of each of them.
     """
     head, closing, tail = item.rpartition("]")
     return re.compile(translate(head + closing + tail.replace("[", "[[]")))
@@ -236,7 +242,7 @@ def _has(host: Host, name: str, value: str) -> bool:
 
 
 def _equals(attribute: mesos.Attribute, value: str) -> bool:
-    """Whether an attribute has the value, or contains the value in its set or ranges."""
+    """Return whether an attribute is equal to a value, or contains it as a set or as ranges."""
     if attribute.type == mesos.Value.TEXT:
         return attribute.text.value == value
     if attribute.type == mesos.Value.SET:
@@ -260,7 +266,9 @@ def _address(text: str) -> _Address | None:
 
 
 def _range(item: str) -> tuple[_Address, _Address] | None:
-    """Return the first and last address of an item; None if the item is not an address.
+    """Return the first and last address of a range, network or single address.
+
+    The result is None if the item is not an address.
 
     Raises:
         ValueError: The item is an invalid range of addresses or network.

@@ -1,4 +1,4 @@
-"""Eligible agents of each framework, kept up to date as agents and constraints change."""
+"""Tracks which agents meet each framework's placement constraints."""
 
 from collections.abc import Collection, Iterator, Mapping
 from collections.abc import Set as AbstractSet
@@ -15,7 +15,7 @@ _Key: TypeAlias = tuple[Constraint, ...]
 
 @dataclass(slots=True, eq=False)
 class _Match:
-    """One combination of constraints: the agents that meet it, and the frameworks that have it."""
+    """Frameworks with the same constraints, and the agents that meet these constraints."""
 
     key: _Key
     """The constraints; an agent must meet all of them."""
@@ -25,7 +25,7 @@ class _Match:
     """IDs of the frameworks with these constraints, in order of arrival."""
 
     def update(self, agent: str, host: Host) -> None:
-        """Add the agent to, or remove it from, the agents that meet the constraints."""
+        """Test an agent against the constraints; add it to, or remove it from, `agents`."""
         if all(constraint.admits(host) for constraint in self.key):
             self.agents.add(agent)
         else:
@@ -33,11 +33,12 @@ class _Match:
 
 
 class Placements:
-    """Matches each agent with each different combination of constraints once.
+    """The eligible agents of each framework, kept up to date as agents and constraints change.
 
-    A new agent costs O(constraints), and a new combination of constraints costs O(agents). A
-    framework with a known combination costs O(1). An agent must meet both the operator's constraint
-    and the framework's constraint.
+    Each agent is tested once with each different combination of constraints. A new agent costs
+    O(constraints), and a new combination of constraints costs O(agents). A framework with a known
+    combination costs O(1). An agent must meet both the operator's constraint and the framework's
+    constraint.
 
     Args:
         given: Constraints set by the operator, by framework name.
@@ -50,7 +51,7 @@ class Placements:
         self._by_framework: dict[str, _Match] = {}
 
     def put_agent(self, agent: str, host: Host) -> bool:
-        """Add an agent or replace its description; return whether the description changed."""
+        """Add an agent, or replace its description; return whether the description is new."""
         if self._hosts.get(agent) == host:
             return False
         self._hosts[agent] = host
@@ -59,7 +60,7 @@ class Placements:
         return True
 
     def discard_agent(self, agent: str) -> None:
-        """Forget an agent."""
+        """Forget a removed agent."""
         del self._hosts[agent]
         for match in self._by_key.values():
             match.agents.discard(agent)
@@ -82,7 +83,7 @@ class Placements:
             self._by_framework[framework.id] = match
 
     def discard_framework(self, framework: str) -> None:
-        """Forget a framework, if known."""
+        """Forget a removed framework, if it has constraints."""
         match = self._by_framework.pop(framework, None)
         if match is None:
             return
@@ -91,31 +92,35 @@ class Placements:
             del self._by_key[match.key]
 
     def admits(self, framework: str, agent: str) -> bool:
-        """Whether a framework's tasks may run on an agent."""
+        """Return whether a framework's constraints allow its tasks to run on an agent."""
         match = self._by_framework.get(framework)
         return match is None or agent in match.agents
 
     def may_use(self, framework: str) -> MayUse | None:
         """Return a predicate over agent IDs: may the framework use the agent? None: all agents.
 
-        The predicate reflects agents that are added or removed later. The same predicate is
-        returned as long as the framework's constraint is unchanged.
+        The predicate reflects agents that are added or removed later. As long as the framework's
+        constraint is unchanged, the method returns the same object.
         """
         match = self._by_framework.get(framework)
         return None if match is None else match.agents.__contains__
 
     def met_by(self, framework: str) -> AbstractSet[str] | None:
-        """Return the agents on which a framework's tasks may run; None: all agents."""
+        """Return the IDs of agents on which a framework's tasks may run; None: all agents."""
         match = self._by_framework.get(framework)
         return None if match is None else match.agents
 
     def groups(self) -> Iterator[tuple[Collection[str], Collection[str]]]:
-        """Iterate over the combinations of constraints: their agents and their frameworks."""
+        """Iterate over the different combinations of constraints in use.
+
+        Each item has the IDs of the agents that meet the combination, and of the frameworks that
+        have it.
+        """
         for match in self._by_key.values():
             yield match.agents, match.frameworks
 
     def number(self, framework: str) -> int:
-        """Return the number of agents on which a framework's tasks may run."""
+        """Return on how many agents a framework's tasks may run."""
         match = self._by_framework.get(framework)
         return len(self._hosts) if match is None else len(match.agents)
 

@@ -1,8 +1,9 @@
 """Shared persistent volumes: a volume held by several clients of a user counts once for the user.
 
-Mesos counts a shared volume once for each client of a sorter and agent. A shared volume therefore
-counts once for each framework within a role, once for the role, and once for each role above it
-(§2.3, `sorter/drf`).
+If the quantities of a user's clients were added, such a volume would count several times. Mesos
+counts a shared volume once for each client of a sorter and agent. A shared volume therefore counts
+once for each framework within a role, once for the role, and once for each role above it (Mesos
+semantics, §2.3, `sorter/drf`).
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -24,7 +25,10 @@ _NOTHING = Quantities()
 
 
 class SharedVolumes:
-    """Holders of shared volumes, and the surplus when holdings are summed over a user's clients."""
+    """Tracks which clients hold which shared volumes, to count each volume once for a user.
+
+    The *repeated* quantities of a user are the surplus if the holdings of its clients are added.
+    """
 
     def __init__(self) -> None:
         self._by_client: dict[Client, set[Volume]] = {}
@@ -32,7 +36,7 @@ class SharedVolumes:
         """user or virtual leaf → volume → number of its clients that hold the volume"""
 
     def of(self, client: Client) -> Collection[Volume]:
-        """Return the volumes that a client holds."""
+        """Return the shared volumes that a client holds."""
         return frozenset(self._by_client.get(client, ()))
 
     def change(
@@ -42,13 +46,16 @@ class SharedVolumes:
         lost: Iterable[Volume],
         gained: Iterable[Volume],
     ) -> Repeats:
-        """Update the volumes that a client holds; return the change of repeated quantities.
+        """Update the volumes that a client holds.
 
         Args:
             client: The holder.
             names: Users and virtual leaves whose allocation includes the client's.
             lost: Volumes that the client held before.
-            gained: Volumes that the client holds now; they may be in `lost`, too.
+            gained: Volumes that the client holds now; a volume may be in `lost`, too.
+
+        Returns:
+            The change of each user's repeated quantities: a pair of increase and decrease.
         """
         held = self._by_client.setdefault(client, set())
         after = held.difference(lost).union(gained)
@@ -62,11 +69,11 @@ class SharedVolumes:
         return {name: (self._add(name, added), self._remove(name, removed)) for name in names}
 
     def repeated(self, name: str, agent: str | None = None) -> Quantities:
-        """Return the surplus of repeated volumes in the sum over a user's clients.
+        """Return the quantities counted too often if a user's clients are added up.
 
         Args:
             name: A user or virtual leaf.
-            agent: Count only the volumes of this agent; None: of all agents.
+            agent: ID of an agent; count only the volumes of this agent. None: of all agents.
         """
         return sizes(
             volume
@@ -76,7 +83,7 @@ class SharedVolumes:
         )
 
     def _add(self, name: str, volumes: Iterable[Volume]) -> Quantities:
-        """Add a holder to each volume; return the size of volumes that had a holder before."""
+        """Add a holder to each volume; return the total size of volumes already held."""
         holders, repeated = self._holders.setdefault(name, {}), []
         for volume in volumes:
             holders[volume] = holders.get(volume, 0) + 1
@@ -85,7 +92,7 @@ class SharedVolumes:
         return sizes(repeated)
 
     def _remove(self, name: str, volumes: Iterable[Volume]) -> Quantities:
-        """Remove a holder from each volume; return the size of volumes that still have a holder."""
+        """Remove a holder from each volume; return the total size of volumes still held."""
         holders, repeated = self._holders[name], []
         for volume in volumes:
             holders[volume] -= 1
@@ -99,12 +106,12 @@ class SharedVolumes:
 
 
 def volumes(agent: str, resources: Resources) -> Iterator[Volume]:
-    """Iterate over the shared volumes among resources of an agent."""
+    """Iterate over the shared volumes in resources of an agent: pairs of agent ID and kind."""
     if resources.has_shared:
         yield from ((agent, kind) for kind, _copies in resources.items() if kind.shared)
 
 
 def sizes(volumes: Iterable[Volume]) -> Quantities:
-    """Return the total size of volumes."""
+    """Return the total size of volumes as quantities; a volume given twice counts twice."""
     quantities = (Quantities({kind.name: kind.whole or 0}) for _agent, kind in volumes)
     return sum(quantities, start=_NOTHING)

@@ -1,4 +1,4 @@
-"""Used resources: the allocated part that tasks run on, as told by the master or assumed."""
+"""Used resources: the allocated resources on which tasks run, as told by the master or assumed."""
 
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping
@@ -11,10 +11,11 @@ from allocator.fairness.quantities import Quantities
 
 
 class UsedResources:
-    """Resources used by tasks and executors: told by the master (since Mesos 1.10) or assumed.
+    """The resources that tasks and executors use, by agent and client.
 
-    Used resources never exceed allocated resources: a caller that changes an allocation calls
-    `follow`.
+    The master reports used resources since Mesos 1.10. With older masters, `AssumedUsage` assumes
+    them. Used resources never exceed allocated resources, because a caller that changes an
+    allocation calls `follow`.
     """
 
     def __init__(self) -> None:
@@ -32,7 +33,11 @@ class UsedResources:
         return self._sums.get(client, Quantities())
 
     def begin(self, agent: Agent, client: Client, resources: Resources) -> bool:
-        """Mark offered resources as used; return whether all had been offered and unused."""
+        """Mark resources of a client on an agent as used.
+
+        Returns:
+            True if all of the resources were allocated to the client and not used before.
+        """
         used = self.on(agent.id, client)
         held = agent.held(client.framework, client.role)
         self._set(agent.id, client, _common(used + resources, held))
@@ -56,7 +61,7 @@ class UsedResources:
         return self.places.get(agent, {}).get(client, NOTHING)
 
     def _set(self, agent: str, client: Client, after: Resources) -> None:
-        """Replace the resources that a client uses on an agent."""
+        """Replace the resources that a client uses on an agent, and update the client's total."""
         before = self.on(agent, client)
         clients = self.places.setdefault(agent, {})
         if after:
@@ -73,17 +78,18 @@ class UsedResources:
 
 
 def _common(resources: Resources, allocated: Resources) -> Resources:
-    """Return the part of `resources` that is allocated."""
+    """Return the part of `resources` that is contained in `allocated`."""
     return resources if resources in allocated else allocated - (allocated - resources)
 
 
 class AssumedUsage:
     """Assumes that an offer is used once it has been answered, or after a timeout.
 
-    Until then the offer counts as unanswered. An answer is a recovery of resources with a filter: a
-    declined offer, or the unused part of an accepted offer. Resources that a task releases or the
-    master rescinds are not an answer. Otherwise a framework could hoard offers as long as one of
-    its tasks ends now and then.
+    The class is used if the master does not report used resources. Until the answer, the offer
+    counts as unanswered. An answer is a recovery of resources with a filter: a declined offer, or
+    the unused part of an accepted offer. Resources that a task releases or the master rescinds are
+    not an answer. Otherwise, a framework could hoard offers as long as one of its tasks ends now
+    and then.
 
     Costs: `offered`, `answered` and `forget` are O(1); `expiring` is O(expired offers), in
     cooperative steps.
@@ -101,12 +107,12 @@ class AssumedUsage:
         dict would search past all removed entries to find the first one."""
 
     def offered(self, agent: str, client: Client, now_ns: int) -> None:
-        """Record an offer of the agent's resources to the client."""
+        """Record that the agent's resources were offered to the client at a time in nanoseconds."""
         self._offered_at[agent, client] = now_ns
         self._offered_at.move_to_end((agent, client))
 
     def answered(self, agent: Agent, client: Client) -> None:
-        """Record that the client has answered its offer of the agent."""
+        """Record the client's answer to an offer: what it still holds there counts as used."""
         if self._offered_at.pop((agent.id, client), None) is not None:
             self.used(agent, client)
 
@@ -115,13 +121,17 @@ class AssumedUsage:
         self._running.begin(agent, client, agent.held(client.framework, client.role))
 
     def forget(self, agent: str, client: Client) -> None:
-        """Forget an unanswered offer, as the client holds nothing on the agent any more."""
+        """Forget an unanswered offer, because the client no longer holds resources on the agent."""
         self._offered_at.pop((agent, client), None)
 
     def expiring(self, agents: Mapping[str, Agent], now_ns: int) -> Cooperative[None]:
-        """Mark offers as used that have been unanswered for `after_ns`.
+        """Assume usage of all offers that have been unanswered for at least `after_ns`.
 
         Generator for cooperative steps.
+
+        Args:
+            agents: All agents, by ID.
+            now_ns: The current time in nanoseconds.
         """
         while self._offered_at:
             (agent, client), offered_at = next(iter(self._offered_at.items()))
@@ -131,12 +141,15 @@ class AssumedUsage:
             yield
 
     def waiting(self) -> Iterator[tuple[str, Client, int, Resources]]:
-        """Iterate over unanswered offers: agent, client, offer time (ns), and used resources."""
+        """Iterate over unanswered offers: agent ID, client, offer time, and used resources.
+
+        The offer time is in nanoseconds. The used resources are the client's on this agent.
+        """
         for (agent, client), offered_at in self._offered_at.items():
             yield agent, client, offered_at, self._running.on(agent, client)
 
     def carry_over(self, before: "AssumedUsage", agents: Mapping[str, Agent]) -> Cooperative[None]:
-        """Copy unanswered offers from before a snapshot, which does not contain them.
+        """Copy unanswered offers and assumed usage from before a snapshot, which contains neither.
 
         Generator for cooperative steps.
 

@@ -1,4 +1,7 @@
-"""Allocation: one cycle decides which available resources are offered to which clients (§3)."""
+"""Allocation: one cycle decides which available resources are offered to which clients.
+
+See Mesos semantics, §3.
+"""
 
 from allocator.cluster.allocation.allocator import Allocator
 

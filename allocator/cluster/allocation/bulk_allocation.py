@@ -377,7 +377,10 @@ class Eligibility:
                 yield client, number if number <= capacity else 0
 
     def _able_to_use(self, agent: Agent) -> ClientMask:
-        """Return the clients whose framework capabilities allow them to use an agent (§3.6)."""
+        """Return the clients whose framework's capabilities allow them to use an agent.
+
+        See Mesos semantics, §3.6.
+        """
         key = agent.has_gpus, agent.region, agent.multi_role, agent.hierarchical_role
         able = self._able.get(key)
         if able is None:

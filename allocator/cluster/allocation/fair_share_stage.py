@@ -1,4 +1,4 @@
-"""Second stage of an allocation cycle: fair shares (§3.4)."""
+"""Second stage of an allocation cycle: fair shares (Mesos semantics, §3.4)."""
 
 from bisect import bisect_left
 from collections.abc import Iterable

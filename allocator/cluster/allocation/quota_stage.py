@@ -1,4 +1,4 @@
-"""First stage of an allocation cycle: quota guarantees (§3.3)."""
+"""First stage of an allocation cycle: quota guarantees (Mesos semantics, §3.3)."""
 
 from allocator.cluster.agents.agent import Agent
 from allocator.cluster.allocation.client_index import ClientIndex, ClientMask

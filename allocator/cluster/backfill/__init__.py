@@ -1,1 +1,1 @@
-"""Backfill holds: agents held for tasks that fit nowhere, so that large tasks do not starve."""
+"""Backfill holds: agents kept free for large tasks, so that smaller tasks do not starve them."""

@@ -1,4 +1,4 @@
-"""Selects the clients and agents of backfill holds, after each allocation cycle over all agents."""
+"""Selects the clients and agents of backfill holds, after an allocation cycle over all agents."""
 
 from collections.abc import Callable, Iterator, Mapping
 from functools import cached_property
@@ -21,10 +21,10 @@ _MAX_CLIENTS = 100
 def choose(cluster: Cluster, order: Callable[[], Iterator[Client]], allocate: Allocate) -> None:
     """Create holds for clients whose next task fits on no agent now, but on an empty agent.
 
-    With `BackfillHolds.by_turns`, clients get holds in turn. In event logs of earlier versions,
-    each client has one hold in a round. If several holds are allowed, the first client in order
-    gets further agents, as long as the client would still be first with the held resources
-    allocated.
+    With `BackfillHolds.by_turns`, clients get holds in turn. Otherwise, as in event logs of earlier
+    versions, each client has at most one hold in a round. If several holds are allowed, the first
+    client in sorter order gets further agents. This continues as long as the client would still be
+    first with the held resources allocated.
 
     Costs O(agents) for each distinct task among the first hundred clients, less if a task fits.
     Each of these clients costs O(agents that are ready when the first agent is ready).
@@ -32,7 +32,7 @@ def choose(cluster: Cluster, order: Callable[[], Iterator[Client]], allocate: Al
     Args:
         cluster: The cluster whose agents are held.
         order: Yields the clients that want offers and have a known task, in sorter order.
-        allocate: Records an allocation in this order, without a real allocation.
+        allocate: Counts an allocation in this sorter order, without a real allocation.
     """
     holds = cluster.holds
     if holds.full:
@@ -50,10 +50,10 @@ def choose(cluster: Cluster, order: Callable[[], Iterator[Client]], allocate: Al
 
 
 def _in_turn(holds: BackfillHolds, selector: "_AgentSelector", order: Iterator[Client]) -> None:
-    """Create a hold for each client in turn.
+    """Create a hold for each client that needs one, starting with the longest-waiting client.
 
-    If there are more clients than the function examines, clients that need no hold move to the end
-    of the queue. The next call then examines the clients behind them.
+    At most a hundred clients are examined. If there are more, examined clients that need no hold
+    move to the end of the queue. The next call then examines the clients behind them.
     """
     clients = holds.in_turn(order)
     not_held = [
@@ -66,7 +66,7 @@ def _in_turn(holds: BackfillHolds, selector: "_AgentSelector", order: Iterator[C
 
 
 def _in_rounds(holds: BackfillHolds, selector: "_AgentSelector", clients: list[Client]) -> None:
-    """Create a hold for each client that may have one in this round."""
+    """Create a hold for each of these clients that needs one and had none in this round."""
     for client in clients:
         if holds.may_begin(client):
             selector.hold_for(client)
@@ -78,7 +78,17 @@ def _as_long_as_first(
     order: Callable[[], Iterator[Client]],
     allocate: Allocate,
 ) -> None:
-    """Create further holds for the first client in order, with held resources allocated."""
+    """Create further holds for the client that is first in sorter order.
+
+    The order counts held resources as allocated. The function ends when the first client needs no
+    hold, or may have no more.
+
+    Args:
+        holds: All holds.
+        selector: Finds an agent for a hold.
+        order: Yields clients in sorter order.
+        allocate: Counts an allocation in this sorter order, without a real allocation.
+    """
     for hold in holds:
         allocate(hold.client, hold.task)
     for _ in range(_MAX_CLIENTS):
@@ -92,9 +102,9 @@ def _as_long_as_first(
 
 
 class _Ready(NamedTuple):
-    """The time at which an agent is expected to have capacity for a task.
+    """An agent, and the time at which it is expected to have capacity for a task.
 
-    Earlier times compare as less.
+    Objects are ordered by this time.
     """
 
     when_ns: int
@@ -105,7 +115,7 @@ class _Ready(NamedTuple):
 
 
 class _AgentSelector:
-    """Finds agents to hold. Results for one task are reused for equal tasks."""
+    """Finds the agent to hold for a client's task. Equal tasks share cached results."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
@@ -113,12 +123,18 @@ class _AgentSelector:
 
     @cached_property
     def _clients_on(self) -> dict[str, frozenset[Client]]:
-        """Clients with tasks on each agent, by agent."""
+        """The clients with tasks on each agent, by agent ID."""
         clients_on = self._cluster.holds.run_times.clients
         return {agent: clients_on(agent) for agent in self._cluster.ledger.agents}
 
     def hold_for(self, client: Client) -> Quantities | None:
-        """Hold an agent for a client if that helps; return the client's task, else None."""
+        """Hold the agent that is expected to be ready first for a client's next task.
+
+        Nothing is held if the task fits now, or if one ending task suffices.
+
+        Returns:
+            The resources of the client's task; None if no agent is held.
+        """
         cluster = self._cluster
         task = cluster.ledger.task(client)
         first = self._first(client, task) if task is not None else None
@@ -128,7 +144,7 @@ class _AgentSelector:
         return task
 
     def waits(self, client: Client) -> bool:
-        """Return whether other clients hold every agent that a client could use."""
+        """Return whether a client has to wait because all agents it could use are held."""
         task = self._cluster.ledger.task(client)
         if task is None or self._first(client, task) is not None:
             return False
@@ -136,10 +152,11 @@ class _AgentSelector:
         return any(holds.on(ready.agent) is not None for ready in self._possible(client, task))
 
     def _first(self, client: Client, task: Quantities) -> _Ready | None:
-        """Return the agent without a hold that is expected to have capacity for a task first.
+        """Return the agent without a hold that is expected to be ready first for a client's task.
 
-        A client's own tasks do not count as ending. An agent with such tasks is therefore ready
-        later for this client than for other clients, and only these agents are estimated again.
+        The result is None if there is no such agent. A client's own tasks do not count as ending.
+        An agent with such tasks is therefore ready later for this client than for other clients.
+        Only such agents are estimated again.
         """
         holds, first = self._cluster.holds, None
         for ready in self._possible(client, task):
@@ -154,9 +171,10 @@ class _AgentSelector:
         return first
 
     def _possible(self, client: Client, task: Quantities) -> list[_Ready]:
-        """Return the agents on which a task would fit if empty; none if the task fits now.
+        """Return the agents on which a client's task would fit if empty, by time of readiness.
 
-        The result is sorted by the ready time for clients without tasks on the agents.
+        The result is empty if the task fits on an agent now. The times are those for clients
+        without tasks on the agents.
         """
         ledger = self._cluster.ledger
         framework = ledger.frameworks[client.framework]
@@ -174,7 +192,10 @@ class _AgentSelector:
         return known
 
     def _fitting_when_empty(self, client: Client, task: Quantities) -> Iterator[str]:
-        """Yield the agents on which a task would fit if empty; none if the task fits now."""
+        """Yield the IDs of agents on which a task would fit if the agents were empty.
+
+        If the task fits on an agent now, nothing is yielded.
+        """
         cluster = self._cluster
         ledger, rules = cluster.ledger, cluster.rules
         framework = ledger.frameworks[client.framework]
@@ -194,7 +215,13 @@ class _AgentSelector:
         yield from possible
 
     def _ready(self, agent_id: str, task: Quantities, own: Client | None = None) -> _Ready | None:
-        """Return when an agent will have capacity for a task, without ending tasks of `own`."""
+        """Return when an agent will probably have capacity for a task; None if not foreseeable.
+
+        Args:
+            agent_id: The agent's ID.
+            task: The task's needs.
+            own: The client of the task; its own tasks on the agent do not count as ending.
+        """
         cluster = self._cluster
         free = dict(cluster.ledger.agents[agent_id].available.divisible)
         gathered = False
@@ -210,7 +237,13 @@ class _AgentSelector:
         return None
 
     def _one_end_suffices(self, free: Mapping[str, int], run: TaskRun, task: Quantities) -> bool:
-        """Return whether a task fits as soon as one task of a run ends."""
+        """Return whether a task fits once a single task of a run ends.
+
+        Args:
+            free: The agent's free thousandths, by resource.
+            run: Resources that another client got at one time, for one or more tasks.
+            task: The needs of the task that waits.
+        """
         ledger = self._cluster.ledger
         known = run.client.framework in ledger.frameworks
         freed = (ledger.task(run.client) if known else None) or run.amounts

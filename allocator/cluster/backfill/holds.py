@@ -15,7 +15,7 @@ Holding: TypeAlias = Literal["off", "one", "all"]
 
 @dataclass(frozen=True, slots=True)
 class BackfillHold:
-    """An agent held for a client's next task. Times are in nanoseconds since the epoch."""
+    """An agent kept free for a client's next task. Times are in nanoseconds since the epoch."""
 
     client: Client
     agent: str
@@ -29,7 +29,7 @@ class BackfillHold:
 
 @dataclass(slots=True)
 class HoldStatistics:
-    """Counts of holds since the engine was created."""
+    """Counts of backfill holds by outcome since the engine was created."""
 
     begun: int = 0
     served: int = 0
@@ -39,14 +39,14 @@ class HoldStatistics:
 
 
 class BackfillHolds:
-    """All backfill holds: at most one, or several of which clients take turns, as in the simulator.
+    """All backfill holds: at most one at a time, or several, for clients that take turns.
 
-    The client that has waited longest for a hold is first. A client gets no hold for the maximum
-    length of a hold after its hold expired, or after the client declined the resources held for it.
-    So no client keeps agents idle for more than half of the time.
+    The client that has waited longest for a hold is first. If a hold expires, or the client
+    declines the resources held for it, the client is paused. A paused client gets no hold for the
+    maximum length of a hold. Therefore no client keeps agents idle for more than half of the time.
 
     Args:
-        holding: How many clients may have holds at a time.
+        holding: How many holds are allowed at a time: none, one or several.
         longest_ns: The maximum length of a hold, in nanoseconds.
         statistics: Receives the counts.
         by_turns: Whether the client that has waited longest is first. Otherwise clients get holds
@@ -87,7 +87,7 @@ class BackfillHolds:
 
     @property
     def full(self) -> bool:
-        """Whether no further hold is allowed now."""
+        """Whether holds are disabled, or the only hold allowed at a time exists already."""
         return not self.several and (bool(self._holds) or not self.enabled)
 
     def on(self, agent: str) -> BackfillHold | None:
@@ -99,29 +99,38 @@ class BackfillHolds:
         return any(hold.client == client for hold in self._holds.values())
 
     def may_begin(self, client: Client) -> bool:
-        """Return whether a client without a hold may get one in this round."""
+        """Return whether a client may get a hold in this round: it has none and had none before."""
         return self.may_have_more(client) and client not in self._held and not self.has(client)
 
     def in_turn(self, clients: Iterable[Client]) -> list[Client]:
-        """Return the clients that may get a hold and have none, in order of their turns.
+        """Return the clients that may get a hold, the longest-waiting client first.
+
+        Paused clients and clients with a hold are left out.
 
         Args:
-            clients: Clients in sorter order. This order decides between clients that arrive
-                together.
+            clients: Clients in sorter order. This order decides between clients that have waited
+                equally long.
         """
         barred = self._paused.keys() | {hold.client for hold in self._holds.values()}
         return self._turns.order(client for client in clients if client not in barred)
 
     def defer(self, clients: Iterable[Client]) -> None:
-        """Move clients that need no hold now behind the clients that wait for a hold."""
+        """Move clients that need no hold now to the end of the queue for holds."""
         self._turns.defer(clients)
 
     def may_have_more(self, client: Client) -> bool:
-        """Return whether a client may get a first or further hold, apart from turns and rounds."""
+        """Return whether a client may get another hold, as far as number and pauses allow it.
+
+        Turns and rounds are not considered.
+        """
         return not self.full and client not in self._paused
 
     def next_round(self) -> bool:
-        """Begin a new round; return whether any client may get a hold in the new round."""
+        """Begin a new round of holds, if a further hold is possible and clients had holds before.
+
+        Returns:
+            True if a new round has begun.
+        """
         helps = bool(self._held) and not self.full
         if helps:
             self._held.clear()
@@ -130,11 +139,11 @@ class BackfillHolds:
     def begin(
         self, client: Client, agent: str, task: Quantities, now_ns: int, ready_ns: int
     ) -> None:
-        """Hold an agent that has no hold.
+        """Hold an agent for a client. The agent must have no hold.
 
         Args:
             client: The client.
-            agent: The agent.
+            agent: The agent's ID.
             task: The resources that the client's task needs.
             now_ns: The current time, in nanoseconds.
             ready_ns: The time at which the agent is expected to have capacity for the task.
@@ -143,7 +152,15 @@ class BackfillHolds:
         self._statistics.begun += 1
 
     def served(self, client: Client, agent: str) -> str | None:
-        """End a hold of a client that was offered resources; return the hold's agent, or None."""
+        """End one hold of a client, because the client was offered resources for a task.
+
+        Args:
+            client: The client.
+            agent: ID of the agent that was offered; a hold of this agent ends first.
+
+        Returns:
+            ID of the agent whose hold ended; None if the client has no hold.
+        """
         if not self._holds:
             return None
         hold = self._holds.get(agent)
@@ -158,22 +175,25 @@ class BackfillHolds:
         return hold.agent
 
     def declined(self, client: Client, agent: str, now_ns: int) -> None:
-        """Record that a client declined resources of an offer.
+        """Record that a client declined resources of an agent.
 
-        A client that declines the resources held for it is treated as if the hold had expired.
+        If the client's hold ended with this offer, the client is paused, as after an expired hold.
         """
         if self._awaiting_answer.pop(client, None) == agent:
             self._paused[client] = now_ns + self._longest_ns
 
     def drop(self, hold: BackfillHold) -> None:
-        """End a hold."""
+        """End a hold without counting it as served or expired."""
         if self._holds.get(hold.agent) is hold:
             del self._holds[hold.agent]
             self._held.add(hold.client)
             self._turns.end(hold.client)
 
     def expire(self, now_ns: int) -> list[str]:
-        """End the holds that have reached their maximum length; return their agents."""
+        """End the holds that have reached their maximum length; return the IDs of their agents.
+
+        The pauses of clients end here, too.
+        """
         for client in [paused for paused, until in self._paused.items() if until <= now_ns]:
             del self._paused[client]
         expired = [hold for hold in self._holds.values() if hold.until_ns <= now_ns]
@@ -184,7 +204,7 @@ class BackfillHolds:
         return [hold.agent for hold in expired]
 
     def forget(self, client: Client) -> list[str]:
-        """Forget a client that is gone; return the agents that were held for the client."""
+        """Forget a client that is gone; return the IDs of the agents that were held for it."""
         own = [hold for hold in self._holds.values() if hold.client == client]
         for hold in own:
             self.drop(hold)
@@ -195,7 +215,7 @@ class BackfillHolds:
         return [hold.agent for hold in own]
 
     def forget_agent(self, agent: str) -> None:
-        """Forget an agent that is gone."""
+        """Forget the hold and the task runs of an agent that is gone."""
         hold = self._holds.get(agent)
         if hold is not None:
             self.drop(hold)

@@ -1,4 +1,4 @@
-"""Runtime estimates: how long frameworks keep resources, learned from returned resources."""
+"""Runtime estimates: learns from returned resources how long frameworks' tasks run."""
 
 from collections import deque
 from collections.abc import Iterator
@@ -13,7 +13,7 @@ _LATEST_RUNS = 8
 
 @dataclass(slots=True)
 class TaskRun:
-    """Resources that a client got on an agent at one time, without the returned part."""
+    """Resources that a client got on an agent at one time and has not returned yet."""
 
     client: Client
     amounts: Quantities
@@ -21,11 +21,12 @@ class TaskRun:
 
 
 class RuntimeEstimates:
-    """Task runs on agents, and estimates of their ends from earlier run times.
+    """The task runs on agents, and estimates of when they end, from earlier run times.
 
-    Resources of ended tasks are subtracted from the client's oldest run on the agent. Declined
-    resources are subtracted from the newest run. Times are in nanoseconds. Each call costs O(runs
-    of the client on the agent).
+    A *task run* consists of resources that a client got on an agent at one time. Resources of ended
+    tasks are subtracted from the client's oldest run on the agent. Declined resources are
+    subtracted from the newest run. Times are in nanoseconds. Each call costs O(runs of the client
+    on the agent).
     """
 
     def __init__(self) -> None:
@@ -33,18 +34,18 @@ class RuntimeEstimates:
         self._latest: dict[str, deque[int]] = {}
 
     def given(self, client: Client, agent: str, amounts: Quantities, now_ns: int) -> None:
-        """Record that a client is offered resources on an agent."""
+        """Begin a task run, because a client is offered resources on an agent."""
         self._runs.setdefault(agent, []).append(TaskRun(client, amounts, now_ns))
 
     def ended(self, client: Client, agent: str, amounts: Quantities, now_ns: int) -> None:
-        """Record that resources return because a task has ended."""
+        """Record that resources return because a task has ended, and learn its run time."""
         begun = self._take(client, agent, amounts, newest=False)
         if begun is not None:
             latest = self._latest.setdefault(client.framework, deque(maxlen=_LATEST_RUNS))
             latest.append(now_ns - begun)
 
     def declined(self, client: Client, agent: str, amounts: Quantities) -> None:
-        """Record that resources of an offer return unused."""
+        """Record that offered resources return unused, so no task ran on them."""
         self._take(client, agent, amounts, newest=True)
 
     def forget_agent(self, agent: str) -> None:
@@ -59,12 +60,12 @@ class RuntimeEstimates:
             self._keep(agent, runs)
 
     def longest_ns(self, framework: str) -> int | None:
-        """Return the longest of a framework's latest run times; None if no run time is known."""
+        """Return the longest of a framework's recent run times; None if no run time is known."""
         latest = self._latest.get(framework)
         return max(latest) if latest else None
 
     def known(self) -> Iterator[tuple[str, int]]:
-        """Yield each framework with known run times, and its longest latest run time."""
+        """Yield the ID of each framework with known run times, and its longest recent run time."""
         for framework, latest in self._latest.items():
             yield framework, max(latest)
 
@@ -73,10 +74,10 @@ class RuntimeEstimates:
         return frozenset(run.client for run in self._runs.get(agent, ()))
 
     def ends(self, agent: str, now_ns: int) -> list[tuple[int, TaskRun]]:
-        """Return the expected ends of an agent's task runs, earliest first.
+        """Return the task runs on an agent with their expected end times, earliest first.
 
-        A run without an estimate, or older than the estimate, is expected to last as long again as
-        its age.
+        A run is expected to last as long as the framework's longest recent run. A run without an
+        estimate, or older than the estimate, is expected to last as long again as its age.
         """
         expected = []
         for run in self._runs.get(agent, ()):
@@ -87,7 +88,17 @@ class RuntimeEstimates:
         return sorted(expected, key=lambda expected_end: expected_end[0])
 
     def _take(self, client: Client, agent: str, amounts: Quantities, *, newest: bool) -> int | None:
-        """Subtract resources from a client's runs; return the begin of the first run concerned."""
+        """Subtract returned resources from a client's runs on an agent.
+
+        Args:
+            client: The client.
+            agent: The agent's ID.
+            amounts: The returned quantities.
+            newest: Whether to begin with the newest run instead of the oldest.
+
+        Returns:
+            The start time of the first run that was considered; None if the client has no runs.
+        """
         runs = self._runs.get(agent, [])
         own = [run for run in runs if run.client == client]
         begun: int | None = None

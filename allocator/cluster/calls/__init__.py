@@ -1,8 +1,8 @@
-"""Master calls: one function for each call of Mesos's `Allocator` interface (§1).
+"""Master calls: one function for each call of Mesos's `Allocator` interface (Mesos semantics, §1).
 
-A call is first *prepared*: its function reads and validates the call without changing anything, and
-returns the change as a closure. The closure cannot fail, so an invalid call is never applied in
-part.
+Each function *prepares* a call: it reads and validates the call without changing anything. The
+function returns a closure that makes the change. The closure cannot fail, so an invalid call is
+never applied in part.
 """
 
 from collections.abc import Callable

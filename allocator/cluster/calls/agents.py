@@ -1,4 +1,4 @@
-"""Calls about agents and their maintenance."""
+"""Calls that add, change or remove agents, and calls about their maintenance."""
 
 from collections.abc import Callable, Iterable
 
@@ -14,7 +14,11 @@ from allocator.contract import allocator_pb2 as contract
 
 
 def add(cluster: Cluster, call: contract.AddAgent) -> Callable[[], None]:
-    """Add a registered agent with the resources allocated on it."""
+    """Prepare to add a registered agent with the resources allocated on it.
+
+    Raises:
+        InvalidEvent: The agent is known already.
+    """
     if call.agent_id in cluster.ledger.agents:
         raise InvalidEvent(f"agent {call.agent_id} is known already; remove it first")
     info, flaw = read_agent_info(call.agent_id, call.info, cluster.limits)
@@ -46,7 +50,10 @@ def add(cluster: Cluster, call: contract.AddAgent) -> Callable[[], None]:
 
 
 def remove(cluster: Cluster, call: contract.RemoveAgent) -> Callable[[], None]:
-    """Remove an agent and release its resources; later recoveries of them are ignored (§1.5)."""
+    """Prepare to remove an agent with all its allocations.
+
+    Resources that are recovered later are ignored (Mesos semantics, §1.5).
+    """
     agent = cluster.agent(call.agent_id)
 
     def change() -> None:
@@ -62,7 +69,7 @@ def remove(cluster: Cluster, call: contract.RemoveAgent) -> Callable[[], None]:
 
 
 def update(cluster: Cluster, call: contract.UpdateAgent) -> Callable[[], None]:
-    """Replace an agent's description, total and capabilities, as far as the call has them."""
+    """Prepare to replace an agent's description, and its total and capabilities if given."""
     agent = cluster.agent(call.agent_id)
     info, flaw = read_agent_info(call.agent_id, call.info, cluster.limits)
     parser = ResourceParser(cluster.limits)
@@ -102,7 +109,7 @@ def update(cluster: Cluster, call: contract.UpdateAgent) -> Callable[[], None]:
 def add_resource_provider(
     cluster: Cluster, call: contract.AddResourceProvider
 ) -> Callable[[], None]:
-    """Add a resource provider's resources to an agent, and record the allocated part."""
+    """Prepare to add a resource provider's resources to an agent, with the allocated part."""
     agent = cluster.agent(call.agent_id)
     parser = ResourceParser(cluster.limits)
     total = agent.total + parser.total(call.total)
@@ -122,7 +129,7 @@ def add_resource_provider(
 
 
 def activate(cluster: Cluster, call: contract.ActivateAgent) -> Callable[[], None]:
-    """Resume offers of an agent that has reconnected."""
+    """Prepare to resume offers of an agent that has reconnected."""
     agent = cluster.agent(call.agent_id)
 
     def change() -> None:
@@ -133,7 +140,7 @@ def activate(cluster: Cluster, call: contract.ActivateAgent) -> Callable[[], Non
 
 
 def deactivate(cluster: Cluster, call: contract.DeactivateAgent) -> Callable[[], None]:
-    """Stop offers of a disconnected agent; its resources still count in the capacity."""
+    """Prepare to stop offers of a disconnected agent; its resources still count in the capacity."""
     agent = cluster.agent(call.agent_id)
 
     def change() -> None:
@@ -146,7 +153,7 @@ def deactivate(cluster: Cluster, call: contract.DeactivateAgent) -> Callable[[],
 def update_unavailability(
     cluster: Cluster, call: contract.UpdateUnavailability
 ) -> Callable[[], None]:
-    """Schedule or cancel maintenance of an agent."""
+    """Prepare to schedule or cancel maintenance of an agent."""
     agent = cluster.agent(call.agent_id)
     unavailability, flaw = read_unavailability(call)
 
@@ -160,7 +167,7 @@ def update_unavailability(
 
 
 def update_inverse_offer(cluster: Cluster, call: contract.UpdateInverseOffer) -> Callable[[], None]:
-    """Record a framework's answer to an inverse offer, or the withdrawal of the inverse offer."""
+    """Prepare to record a framework's answer to an inverse offer, or the offer's withdrawal."""
     status, flaw = read_status(call.status) if call.HasField("status") else (None, None)
     refusal, unreadable = read_refusal(call.filters) if call.HasField("filters") else (0, None)
     until = cluster.now_ns + refusal if refusal else None
@@ -180,7 +187,7 @@ def update_inverse_offer(cluster: Cluster, call: contract.UpdateInverseOffer) ->
 def get_inverse_offer_statuses(
     cluster: Cluster, _: contract.GetInverseOfferStatuses
 ) -> Callable[[], None]:
-    """Reply with the frameworks' answers to inverse offers."""
+    """Prepare a reply with the frameworks' answers to inverse offers."""
 
     def change() -> None:
         cluster.replies.append(contract.Reply(statuses=cluster.maintenance.statuses()))
@@ -189,12 +196,18 @@ def get_inverse_offer_statuses(
 
 
 def _clients(excluded: contract.ExclusionList) -> set[Client]:
-    """Return the clients of a list of exclusions."""
+    """Return the clients in a list of offer-constraint exclusions."""
     return {Client(exclusion.role, exclusion.framework_id) for exclusion in excluded.exclusions}
 
 
 def _begin_use(cluster: Cluster, agent: Agent, used: dict[str, dict[str, Resources]]) -> None:
-    """Mark resources on an agent as used: framework → role → resources."""
+    """Mark resources on an agent as used.
+
+    Args:
+        cluster: The cluster.
+        agent: The agent.
+        used: Used resources: framework → role → resources.
+    """
     for framework, roles in used.items():
         for role, resources in roles.items():
             cluster.ledger.running.begin(agent, Client(role, framework), resources)
@@ -213,9 +226,9 @@ def _read_allocations(
 
 
 def _note_task_runs(cluster: Cluster, agent: Agent, used: dict[str, dict[str, Resources]]) -> None:
-    """Record task runs on an agent, for runtime estimates.
+    """Begin task runs for resources allocated on a new agent, for runtime estimates.
 
-    Their true start is unknown, so they count as started now.
+    The true start of the tasks is unknown, so they count as started now.
     """
     if cluster.holds.enabled:
         for framework, roles in used.items():

@@ -1,4 +1,4 @@
-"""Calls about frameworks."""
+"""Calls that add, change or remove frameworks, or change which offers they want."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import replace
@@ -13,7 +13,11 @@ from allocator.contract import allocator_pb2 as contract
 
 
 def add(cluster: Cluster, call: contract.AddFramework) -> Callable[[], None]:
-    """Add a framework that subscribed, or whose tasks an agent reported."""
+    """Prepare to add a framework that subscribed, or whose tasks an agent reported.
+
+    Raises:
+        InvalidEvent: The framework is known already.
+    """
     if call.framework_id in cluster.ledger.frameworks:
         raise InvalidEvent(f"framework {call.framework_id} is known already")
     subscription = read_subscription(call.framework_id, call.info, cluster.limits)
@@ -35,7 +39,7 @@ def add(cluster: Cluster, call: contract.AddFramework) -> Callable[[], None]:
 
 
 def update(cluster: Cluster, call: contract.UpdateFramework) -> Callable[[], None]:
-    """Replace a framework's subscription; its offers follow at the next tick.
+    """Prepare to replace a framework's subscription; new offers follow at the next tick.
 
     A framework whose new subscription is rejected keeps its former roles, and with them its
     commitments.
@@ -67,7 +71,10 @@ def update(cluster: Cluster, call: contract.UpdateFramework) -> Callable[[], Non
 
 
 def remove(cluster: Cluster, call: contract.RemoveFramework) -> Callable[[], None]:
-    """Remove a framework and release its resources; later recoveries are ignored (§1.4)."""
+    """Prepare to remove a framework and its allocations.
+
+    Resources that are recovered later are ignored (Mesos semantics, §1.4).
+    """
     framework = cluster.framework(call.framework_id)
 
     def change() -> None:
@@ -86,7 +93,7 @@ def remove(cluster: Cluster, call: contract.RemoveFramework) -> Callable[[], Non
 
 
 def activate(cluster: Cluster, call: contract.ActivateFramework) -> Callable[[], None]:
-    """Resume offers to a framework whose scheduler has reconnected."""
+    """Prepare to resume offers to a framework whose scheduler has reconnected."""
     framework = cluster.framework(call.framework_id)
 
     def change() -> None:
@@ -99,10 +106,10 @@ def activate(cluster: Cluster, call: contract.ActivateFramework) -> Callable[[],
 
 
 def deactivate(cluster: Cluster, call: contract.DeactivateFramework) -> Callable[[], None]:
-    """Stop offers to a framework whose scheduler has disconnected.
+    """Prepare to stop offers to a framework whose scheduler has disconnected.
 
     The framework keeps its resources. Its offer filters, inverse-offer filters and outstanding
-    inverse offers are dropped (§1.4).
+    inverse offers are dropped (Mesos semantics, §1.4).
     """
     framework = cluster.framework(call.framework_id)
 
@@ -118,10 +125,10 @@ def deactivate(cluster: Cluster, call: contract.DeactivateFramework) -> Callable
 
 
 def revive(cluster: Cluster, call: contract.ReviveOffers) -> Callable[[], None]:
-    """Resume offers to a framework in the given roles, and allocate at once (§1.4).
+    """Prepare to resume offers to a framework in the given roles, and to allocate at once.
 
     The framework's offer filters in these roles and all its inverse-offer filters are dropped. An
-    empty list of roles means all roles of the framework.
+    empty list of roles means all roles of the framework. See Mesos semantics, §1.4.
     """
     framework = cluster.framework(call.framework_id)
     roles = set(call.roles) or framework.roles
@@ -139,9 +146,10 @@ def revive(cluster: Cluster, call: contract.ReviveOffers) -> Callable[[], None]:
 
 
 def suppress(cluster: Cluster, call: contract.SuppressOffers) -> Callable[[], None]:
-    """Stop offers to a framework in the given roles, as the framework asked (§1.4).
+    """Prepare to stop offers to a framework in the given roles, as the framework asked.
 
-    An empty list of roles means all roles of the framework. Offer filters are kept.
+    An empty list of roles means all roles of the framework. Offer filters are kept. See Mesos
+    semantics, §1.4.
     """
     framework = cluster.framework(call.framework_id)
     roles = (set(call.roles) or framework.roles) & framework.roles
@@ -154,7 +162,7 @@ def suppress(cluster: Cluster, call: contract.SuppressOffers) -> Callable[[], No
 
 
 def request(cluster: Cluster, call: contract.RequestResources) -> Callable[[], None]:
-    """Take the last of a framework's requests as the demand of one of its tasks.
+    """Prepare to take the last of a framework's requests as the demand of one of its tasks.
 
     Stock Mesos ignores this call.
     """
@@ -173,12 +181,12 @@ def request(cluster: Cluster, call: contract.RequestResources) -> Callable[[], N
 
 
 def _wish(framework: str, subscription: Subscription) -> Wish:
-    """Return the request for role-tree places of a subscription."""
+    """Return the framework's request for role-tree places, from its subscription."""
     return Wish(framework, subscription.principal, levels(subscription.roles))
 
 
 def _excluded(exclusions: Iterable[contract.ExcludedAgents]) -> dict[str, list[str]]:
-    """Return the agents excluded by the framework's offer constraints, by role."""
+    """Return the IDs of agents excluded by the framework's offer constraints, by role."""
     agents: dict[str, list[str]] = {}
     for exclusion in exclusions:
         agents.setdefault(exclusion.role, []).extend(exclusion.agent_ids)

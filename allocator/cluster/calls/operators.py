@@ -1,4 +1,4 @@
-"""Calls about the cluster as a whole: time, recovery, quota, weights, the whitelist."""
+"""Calls about the cluster as a whole: time, failover recovery, quota, weights, the whitelist."""
 
 import math
 from collections.abc import Callable
@@ -15,9 +15,9 @@ from allocator.fairness.bounds import LARGEST_WEIGHT, LEAST_WEIGHT
 
 
 def tick(cluster: Cluster, _: contract.Tick) -> Callable[[], None]:
-    """Start a batch: expire filters, forget idle users, and allocate on all changed agents.
+    """Prepare the periodic work: expire filters, forget idle users, and allocate changed agents.
 
-    The users' use is sampled, too, if a sample is due.
+    If a sample of the users' use is due, the sample is taken, too.
     """
 
     def change() -> None:
@@ -33,7 +33,7 @@ def tick(cluster: Cluster, _: contract.Tick) -> Callable[[], None]:
 
 
 def pause(cluster: Cluster, _: contract.Pause) -> Callable[[], None]:
-    """Begin a bracket of calls without allocation."""
+    """Prepare to suspend allocation until `resume`, while the master sends related calls."""
 
     def change() -> None:
         cluster.paused = True
@@ -42,7 +42,7 @@ def pause(cluster: Cluster, _: contract.Pause) -> Callable[[], None]:
 
 
 def resume(cluster: Cluster, _: contract.Resume) -> Callable[[], None]:
-    """End the bracket begun by `pause`; failover recovery continues."""
+    """Prepare to end the suspension begun by `pause`; a failover recovery continues."""
 
     def change() -> None:
         cluster.paused = False
@@ -51,11 +51,11 @@ def resume(cluster: Cluster, _: contract.Resume) -> Callable[[], None]:
 
 
 def recover(cluster: Cluster, call: contract.Recover) -> Callable[[], None]:
-    """Set quotas, and hold offers off until most of the expected agents are back.
+    """Prepare to set quotas, and to hold offers off until most of the expected agents are back.
 
-    Stock Mesos holds offers off only to protect quota. Shares of a fraction of the cluster look too
-    large, and SDRF would remember them as commitments. Offers are therefore held off without
-    quotas, too.
+    Stock Mesos holds offers off only to protect quota. While only a fraction of the cluster is
+    known, shares look too large, and SDRF would remember them as commitments. Offers are therefore
+    held off without quotas, too.
     """
     if call.expected_agents < 0:
         raise InvalidEvent(f"{call.expected_agents} agents cannot be expected")
@@ -78,7 +78,7 @@ def recover(cluster: Cluster, call: contract.Recover) -> Callable[[], None]:
 
 
 def set_quota(cluster: Cluster, call: contract.SetQuota) -> Callable[[], None]:
-    """Set a role's quota guarantee, effective from the next tick."""
+    """Prepare to set a role's quota guarantee, effective from the next tick (Mesos 1.8)."""
     quota = parse_quota(call)
     if call.role in cluster.ledger.quotas:
         raise InvalidEvent(f"role {call.role!r} has a quota already; remove it first")
@@ -91,7 +91,7 @@ def set_quota(cluster: Cluster, call: contract.SetQuota) -> Callable[[], None]:
 
 
 def update_quota(cluster: Cluster, call: contract.UpdateQuota) -> Callable[[], None]:
-    """Set or remove a role's quota guarantee and limit, effective from the next tick."""
+    """Prepare to set or remove a role's guarantee and limit, effective from the next tick."""
     quota = parse_limited_quota(call)
 
     def change() -> None:
@@ -102,7 +102,7 @@ def update_quota(cluster: Cluster, call: contract.UpdateQuota) -> Callable[[], N
 
 
 def remove_quota(cluster: Cluster, call: contract.RemoveQuota) -> Callable[[], None]:
-    """Remove a role's quota; masters of version 1.8.0 may call this twice (MESOS-9786)."""
+    """Prepare to remove a role's quota; Mesos 1.8.0 may send this call twice (MESOS-9786)."""
 
     def change() -> None:
         cluster.ledger.quotas.remove(call.role)
@@ -112,7 +112,7 @@ def remove_quota(cluster: Cluster, call: contract.RemoveQuota) -> Callable[[], N
 
 
 def update_weights(cluster: Cluster, call: contract.UpdateWeights) -> Callable[[], None]:
-    """Set weights of roles; weights outside the supported range are clipped."""
+    """Prepare to set weights of roles; weights outside the supported range are clipped."""
     for entry in call.weights:
         if not 0.0 < entry.weight < math.inf:
             raise InvalidEvent(
@@ -140,9 +140,10 @@ def update_weights(cluster: Cluster, call: contract.UpdateWeights) -> Callable[[
 
 
 def update_whitelist(cluster: Cluster, call: contract.UpdateWhitelist) -> Callable[[], None]:
-    """Set the whitelist of hostnames that may be offered, effective from the next tick.
+    """Prepare to set the whitelist of hostnames, effective from the next tick.
 
-    Without a whitelist in the call, all agents may be offered.
+    Only agents on the whitelist may be offered. Without a whitelist in the call, all agents may be
+    offered.
     """
     hostnames = frozenset(call.whitelist.hostnames) if call.HasField("whitelist") else None
 

@@ -1,4 +1,4 @@
-"""Calls by which resources are recovered or converted."""
+"""Calls by which allocated resources are recovered, marked as used, or converted."""
 
 from collections.abc import Callable
 
@@ -21,7 +21,10 @@ from allocator.contract import allocator_pb2 as contract
 
 
 def recover(cluster: Cluster, call: contract.RecoverResources) -> Callable[[], None]:
-    """Release resources: declined, unused, rescinded, or of a task that ended."""
+    """Prepare to release resources: declined, unused, rescinded, or of a task that ended.
+
+    If the call has a filter, an offer filter is added for the client.
+    """
     parser = ResourceParser(cluster.limits)
     role, resources = parser.allocated(call.resources)
     refusal, flaw = read_refusal(call.filters) if call.HasField("filters") else (None, None)
@@ -53,7 +56,7 @@ def recover(cluster: Cluster, call: contract.RecoverResources) -> Callable[[], N
 def transition_offered_to_allocated(
     cluster: Cluster, call: contract.TransitionOfferedToAllocated
 ) -> Callable[[], None]:
-    """Mark offered resources as used.
+    """Prepare to mark offered resources as used.
 
     Only displays and the limit on unanswered offers depend on used resources.
     """
@@ -72,7 +75,7 @@ def transition_offered_to_allocated(
 
 
 def reject(cluster: Cluster, call: contract.RejectOffer) -> Callable[[], None]:
-    """Release resources of an offer that the master's side did not let through."""
+    """Prepare to release resources of an offer that the master did not send to the framework."""
     parser = ResourceParser(cluster.limits)
     role, resources = parser.allocated(call.resources)
 
@@ -87,10 +90,13 @@ def reject(cluster: Cluster, call: contract.RejectOffer) -> Callable[[], None]:
 
 
 def update_allocation(cluster: Cluster, call: contract.UpdateAllocation) -> Callable[[], None]:
-    """Apply a framework's operations to the resources that it was offered (§4.1).
+    """Prepare to apply a framework's operations to the resources that it was offered.
 
     A conversion that consumes nothing adds copies of a shared volume. The agent's total does not
-    grow by copies.
+    grow by these copies. See Mesos semantics, §4.1.
+
+    Raises:
+        InvalidEvent: The framework does not hold the resources, or a conversion does not apply.
     """
     agent = cluster.agent(call.agent_id)
     parser = ResourceParser(cluster.limits)
@@ -124,7 +130,11 @@ def update_allocation(cluster: Cluster, call: contract.UpdateAllocation) -> Call
 
 
 def update_available(cluster: Cluster, call: contract.UpdateAvailable) -> Callable[[], None]:
-    """Apply an operator's operations to available resources, or reply with an error (§4.2)."""
+    """Prepare to apply an operator's operations to available resources of an agent.
+
+    If the operations do not apply, the only change is a reply with an error. See Mesos semantics,
+    §4.2.
+    """
     agent = cluster.agent(call.agent_id)
     total: Resources | None = None
     reply = contract.Reply()
@@ -157,7 +167,7 @@ def _total_after(agent: Agent, steps: list[ResourceConversion]) -> Resources:
 
 
 def _put_flaw(cluster: Cluster, framework: str, flaw: ValidationError | None) -> None:
-    """Record what is wrong with a framework's resources; None clears an earlier record."""
+    """Record the error in resources of a framework; None clears an earlier error."""
     if flaw is None and not cluster.quarantine:
         return
     if framework in cluster.ledger.frameworks:
@@ -167,12 +177,12 @@ def _put_flaw(cluster: Cluster, framework: str, flaw: ValidationError | None) ->
 def _note_task_end(
     cluster: Cluster, client: Client, agent_id: str, resources: Resources, *, declined: bool
 ) -> None:
-    """Update runtime estimates from recovered resources.
+    """Update runtime estimates and holds after resources of a client were recovered.
 
     Args:
         cluster: The cluster.
         client: The client that held the resources.
-        agent_id: The agent that has the resources.
+        agent_id: The ID of the resources' agent.
         resources: The recovered resources.
         declined: Whether the resources were declined or rejected, so that no task ran on them.
     """
@@ -189,7 +199,7 @@ def _note_task_end(
 def _skip_operations(
     cluster: Cluster, call: contract.UpdateAllocation, flaw: ValidationError | None
 ) -> None:
-    """Skip unreadable operations, and request a snapshot, which will contain their outcome."""
+    """Skip unreadable operations, and request a snapshot, which will contain their results."""
     _put_flaw(cluster, call.framework_id, flaw)
     cluster.divergence = (
         f"operations of framework {call.framework_id} on agent {call.agent_id} cannot be "
@@ -198,9 +208,10 @@ def _skip_operations(
 
 
 def _release(cluster: Cluster, client: Client, agent_id: str, resources: Resources) -> Agent | None:
-    """Release resources; return the agent, or None if the agent is gone.
+    """Release a client's resources; return their agent, or None if the agent is gone.
 
-    Resources of a removed agent or framework are ignored, as late recoveries are normal (§1.6).
+    Resources of a removed agent or framework are ignored, because late recoveries are normal (Mesos
+    semantics, §1.6).
     """
     agent = cluster.ledger.agents.get(agent_id)
     if agent is None:
@@ -233,21 +244,21 @@ def refuse(  # noqa: PLR0913, PLR0917 - all arguments describe one filter
     *,
     left_over: bool = False,
 ) -> None:
-    """Add an offer filter; with a refusal of zero, a filter that ends before the next tick.
+    """Add an offer filter for declined resources.
 
-    Mesos makes offers in batches, so that a declining framework waits for the next batch even
-    without a filter. With `at_once`, freed resources are offered before the next batch, so a short
-    filter takes the place of that wait. Otherwise framework and allocator would exchange the same
-    offer endlessly.
+    If the filter has length zero, a filter is added that ends before the next tick. Mesos makes
+    offers in batches, so that a declining framework waits for the next batch even without a filter.
+    With the setting `at_once`, freed resources are offered before the next batch, so a short filter
+    replaces that wait. Otherwise framework and allocator would exchange the same offer endlessly.
 
-    A framework that has left the role gets no offers in it, and therefore no filter.
+    A framework that has left the role gets no offers for the role, and therefore no filter.
 
     Args:
         cluster: The cluster.
         client: The client that declines.
         agent: The agent that has the resources.
         resources: The declined resources.
-        refusal: Length of the filter in nanoseconds; 0: without a filter.
+        refusal: Length of the filter in nanoseconds; 0: no filter was requested.
         now_ns: The current time in nanoseconds.
         left_over: Whether the resources are the unused part of an accepted offer.
     """
@@ -268,7 +279,7 @@ def refuse(  # noqa: PLR0913, PLR0917 - all arguments describe one filter
 def _parse_conversion(
     parser: ResourceParser, conversion: contract.Conversion, role: str
 ) -> ResourceConversion:
-    """Parse one conversion.
+    """Parse one conversion of an `UpdateAllocation` call.
 
     Raises:
         InvalidEvent: The conversion is for another role than the offers.

@@ -72,7 +72,7 @@ class Framework:
         self.suppressed = set(suppressed) & subscription.roles
 
     def wants(self, role: str) -> bool:
-        """Whether the framework wants offers in the role."""
+        """Return whether the framework wants offers in the role."""
         return (
             self.active
             and self.said.flaw is None

@@ -1,1 +1,1 @@
-"""Input validation: limits, resource parsing, text, and the quarantine of invalid input."""
+"""Input validation: limits, resource parsing, text checks, and the quarantine of invalid input."""

@@ -1,8 +1,8 @@
-"""Exceptions that the engine raises."""
+"""Exceptions for input that the engine cannot apply."""
 
 
 class InvalidOrder(ValueError):  # noqa: N818 - the name describes the order
-    """An operator's order cannot be executed; nothing has changed."""
+    """An operator's command cannot be executed; nothing has changed."""
 
 
 class InvalidEvent(ValueError):  # noqa: N818 - the name describes the event
@@ -14,4 +14,4 @@ class InvalidEvent(ValueError):  # noqa: N818 - the name describes the event
 
 
 class LostTrack(InvalidEvent):
-    """Events are missing or were received twice, so that later events cannot be applied."""
+    """Events are missing or were received twice, so later events cannot be applied."""

@@ -5,9 +5,9 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Generous bounds; input beyond a bound is quarantined until it is within the bound.
+    """Upper bounds on input from frameworks and agents; input beyond a bound is quarantined.
 
-    Sizes of text are in bytes of UTF-8.
+    The defaults are generous. Sizes of text are in bytes of UTF-8.
     """
 
     subscription: int = 2**20

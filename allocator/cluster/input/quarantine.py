@@ -1,4 +1,4 @@
-"""Quarantine: validation errors of rejected input, kept so that they can be explained.
+"""Quarantine: keeps the validation errors of rejected input, so that displays can explain them.
 
 Invalid input of a framework, an agent or an operation affects only its sender. The validation error
 is kept, by sender and topic, until the sender provides valid input or is removed.
@@ -27,7 +27,7 @@ MOST = 10_000
 
 @dataclass(frozen=True, slots=True)
 class ValidationError:
-    """A validation error, for programs and for people."""
+    """Why input was rejected: a reason for programs, and an explanation for people."""
 
     reason: Reason
     """The kind of error, for programs."""
@@ -49,7 +49,7 @@ class RejectedInput(NamedTuple):
 
 
 class Quarantine:
-    """All current validation errors, by sender and topic."""
+    """All current validation errors, by sender (kind and name) and topic."""
 
     def __init__(self) -> None:
         self._flaws: dict[tuple[Kind, str], dict[Topic, ValidationError]] = {}
@@ -63,7 +63,14 @@ class Quarantine:
         return len(self._flaws)
 
     def put(self, kind: Kind, name: str, topic: Topic, flaw: ValidationError | None) -> None:
-        """Set the validation error of a sender and topic; None clears the error."""
+        """Replace the validation error of a sender for one topic; None clears the error.
+
+        Args:
+            kind: The kind of sender.
+            name: The sender's ID or name.
+            topic: The part of the input that is invalid.
+            flaw: The error.
+        """
         subject = kind, name
         if flaw is not None:
             if subject in self._flaws or len(self._flaws) < MOST:
@@ -74,16 +81,16 @@ class Quarantine:
                 del self._flaws[subject]
 
     def of(self, kind: Kind, name: str) -> list[ValidationError]:
-        """Return the validation errors of a sender."""
+        """Return all current validation errors of a sender."""
         return list(self._flaws.get((kind, name), {}).values())
 
     def forget(self, kind: Kind, name: str) -> None:
-        """Forget a removed sender."""
+        """Forget the errors of a sender that was removed."""
         self._flaws.pop((kind, name), None)
 
 
 def in_words(error: Exception) -> str:
-    """Return an error message; for an unexpected exception, with file and line."""
+    """Return the text of an error; for an unexpected exception, with type, file and line."""
     if isinstance(error, InvalidEvent):
         return str(error)
     innermost = error.__traceback__

@@ -16,9 +16,10 @@ from allocator.cluster.resources import (
 
 
 class ResourceParser:
-    """Skips invalid resources in all calls alike, so that the ledger is consistent without them.
+    """Parses the resources of one call, and skips invalid ones.
 
-    Valid resources have no extra cost.
+    All calls skip the same resources, so the ledger is consistent without them. `flaw` is the first
+    error. Valid resources have no extra cost.
     """
 
     def __init__(self, limits: Limits) -> None:
@@ -27,14 +28,14 @@ class ResourceParser:
         """Validation error of the first skipped resource; None if all resources are valid."""
 
     def total(self, messages: Sequence[bytes]) -> Resources:
-        """Parse resources without an allocation."""
+        """Parse resources that must have no allocation, such as an agent's total."""
         try:
             return parse_total(self._limited(messages))
         except InvalidResource:
             return parse_total(self._usable(messages, allocated=False))
 
     def used(self, messages: Sequence[bytes]) -> dict[str, Resources]:
-        """Parse resources allocated to any number of roles: role → resources."""
+        """Parse resources that are allocated to any number of roles; return them by role."""
         try:
             return parse_used(self._limited(messages))
         except InvalidResource:
@@ -53,7 +54,7 @@ class ResourceParser:
             return parse_allocated(usable) if usable else ("", NOTHING)
 
     def _limited(self, messages: Iterable[bytes]) -> tuple[bytes, ...]:
-        """Return the messages.
+        """Return the messages as a tuple, after checking their lengths.
 
         Raises:
             InvalidResource: A message is longer than the limit.
@@ -70,11 +71,11 @@ class ResourceParser:
         return all_messages
 
     def _usable(self, messages: Iterable[bytes], *, allocated: bool) -> list[bytes]:
-        """Return the valid messages; record the first error.
+        """Return the valid messages only; record the first error in `flaw`.
 
         Args:
             messages: Serialised resources.
-            allocated: Whether a resource must have an allocation, or must not.
+            allocated: If true, a valid resource must be allocated to a role; if false, it must not.
         """
         usable = []
         for data in messages:

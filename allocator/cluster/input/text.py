@@ -9,30 +9,31 @@ _LONGEST = 300
 
 
 def is_text(value: str | bytes) -> TypeIs[str]:
-    """Whether a text field is valid UTF-8; protobuf returns an invalid one as bytes."""
+    """Return whether a text field is valid UTF-8; protobuf returns an invalid field as bytes."""
     return isinstance(value, str)
 
 
 def shortened(message: str) -> str:
-    """Shorten a message that contains received text, to be logged and displayed."""
+    """Return a message, cut if too long for logs and displays, as it contains received text."""
     return message if len(message) <= _LONGEST else f"{message[:_LONGEST]}…"
 
 
 def readable(value: str | bytes) -> str:
-    r"""Return a field as text; bytes that are not UTF-8 are escaped: `\xff`."""
+    r"""Return a text field as `str`; bytes that are not UTF-8 are escaped: `\xff`."""
     return value.decode("utf-8", "backslashreplace") if isinstance(value, bytes) else value
 
 
 def is_path(role: str) -> bool:
-    """Whether a role can be a node of the role tree: each of its levels has a name.
+    """Return whether a role can be a node of the role tree.
 
-    `a/.` is reserved for the virtual leaf of `a`.
+    Each level must have a name other than `.` and `..`, because `a/.` is reserved for the virtual
+    leaf of `a`.
     """
     return {"", ".", ".."}.isdisjoint(role.split("/"))
 
 
 def levels(roles: Iterable[str]) -> int:
-    """Return the number of role-tree nodes that the roles and their ancestors take."""
+    """Return how many role-tree nodes the roles and their ancestors occupy in total."""
     paths = set[str]()
     for role in roles:
         path = role

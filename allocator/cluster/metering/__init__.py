@@ -1,1 +1,1 @@
-"""Metering: allocations, commitments and offers of users and roles over time."""
+"""Metering: records the allocations, commitments and offers of users and roles over time."""

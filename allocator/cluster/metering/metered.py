@@ -1,4 +1,4 @@
-"""Transfer of meters between clusters after a snapshot, and the metering of offers."""
+"""Moves meters from one cluster to the next after a snapshot, and counts offers in meters."""
 
 from allocator.cluster.cooperative import Cooperative
 from allocator.cluster.frameworks.clients import Clients
@@ -12,16 +12,16 @@ from allocator.fairness.quantities import Quantities
 def passing_on(
     meter: Meter, roles: RoleMeter | None, before: Clients | None, after: Clients
 ) -> Cooperative[None]:
-    """Meter the users and roles of another cluster from now on, as after a snapshot.
+    """Connect the meters to a new cluster, which a snapshot or a start has created.
 
-    Usage during the gap is counted as far as both clusters agree on it. Costs O(users · resources),
-    and O(clients) if roles are metered. Generator for cooperative steps.
+    Usage between the two clusters' times is counted as far as both clusters agree on it. Costs
+    O(users · resources), and O(clients) if roles are metered. Generator for cooperative steps.
 
     Args:
         meter: Meters users.
         roles: Meters roles; None if users are roles.
-        before: The clients metered until now; None at the start.
-        after: The clients to meter from now on.
+        before: The clients of the previous cluster; None at the start.
+        after: The clients of the new cluster, metered from now on.
     """
     yield from _passing_on_users(meter, None if before is None else before.users, after.users)
     if roles is not None:
@@ -37,7 +37,10 @@ def passing_on(
 
 
 def _passing_on_users(meter: Meter, before: Users | None, after: Users) -> Cooperative[None]:
-    """Move the users' meter from one cluster to another. Generator for cooperative steps."""
+    """Connect the users' meter to a new cluster, as `passing_on` does.
+
+    Generator for cooperative steps.
+    """
     checkpoints: dict[str, AccountCheckpoint] = {}
     tau = meter.tau
     if before is not None:
@@ -53,12 +56,12 @@ def _passing_on_users(meter: Meter, before: Users | None, after: Users) -> Coope
 
 
 def counting(users: Users, checkpoints: dict[str, AccountCheckpoint]) -> Cooperative[None]:
-    """Accrue the usage of all users until now, and store their account checkpoints.
+    """Add all users' usage up to now to their accounts, and return the accounts' checkpoints.
 
     Generator for cooperative steps, one for each user.
 
     Args:
-        users: The users to accrue.
+        users: The users.
         checkpoints: Receives the checkpoint of each user and virtual leaf, by name.
     """
     for name in users.names():
@@ -69,14 +72,28 @@ def counting(users: Users, checkpoints: dict[str, AccountCheckpoint]) -> Coopera
 
 
 def note_offer(meter: Meter, clients: Clients, client: Client, now: float) -> None:
-    """Count an offer made to a client."""
+    """Count an offer made to a client, for its users and, if metered, its roles.
+
+    Args:
+        meter: Meters users.
+        clients: All clients.
+        client: The client.
+        now: The time of the offer in seconds.
+    """
     meter.offered(clients.shown(client), now)
     if clients.roles is not None:
         clients.roles.note_offer(client.role, now, refused=False)
 
 
 def note_refusal(meter: Meter, clients: Clients, client: Client, now: float) -> None:
-    """Count an offer that a client declined, as a whole or in part."""
+    """Count an offer that a client declined, as a whole or in part.
+
+    Args:
+        meter: Meters users.
+        clients: All clients.
+        client: The client.
+        now: The time of the answer in seconds.
+    """
     meter.refused(clients.shown(client), now)
     if clients.roles is not None:
         clients.roles.note_offer(client.role, now, refused=True)

@@ -1,7 +1,8 @@
-"""Allocations of roles over time, if users are not roles: exact integrals, by hour.
+"""Meters the allocations of roles, if users are not roles: exact integrals over time, by hour.
 
-In this case a role has no entitlement, commitment or waiting time; the users of its frameworks have
-them. A change of an allocation costs one tuple. The tuples are added up later, in order of arrival.
+In this case a role has no entitlement, commitment or waiting time, because the users of its
+frameworks have them. A change of an allocation is recorded as one tuple, which is cheap. The tuples
+are added up later, in order of arrival.
 """
 
 import math
@@ -32,7 +33,7 @@ _NOTHING = Quantities()
 
 
 class _Period:
-    """An accounting period that is being closed: its end in seconds, and its usage."""
+    """An accounting period that is being closed, because its end has been reached."""
 
     def __init__(self, at: float) -> None:
         self.at = at
@@ -50,7 +51,10 @@ _Offer: TypeAlias = tuple[str, float, bool]
 
 
 class RoleMeter:
-    """Meters allocations and offers of roles; each role includes its descendants."""
+    """Meters the allocations and offers of roles over time.
+
+    The allocation of a role includes the allocations of its descendants.
+    """
 
     def __init__(self, limits: Limits) -> None:
         self.counted = UsageAccumulator()
@@ -85,13 +89,19 @@ class RoleMeter:
             self._follow(self._notes.popleft())
 
     def note_offer(self, role: str, now: float, *, refused: bool) -> None:
-        """Record an offer in a role, or its decline. O(1)."""
+        """Record that an offer was made in a role, or that it was declined (`refused`). O(1).
+
+        Args:
+            role: The role.
+            now: The time in seconds.
+            refused: Whether the offer was declined.
+        """
         self._notes.append((role, now, refused))
 
     def settling(self) -> Cooperative[None]:
-        """Add up recorded changes. Generator for cooperative steps.
+        """Add up all recorded changes. Generator for cooperative steps.
 
-        More changes may be recorded in between; they are added up, too.
+        Changes recorded between the steps are added up, too.
         """
         while self._notes:
             for _ in range(min(len(self._notes), _AT_ONCE)):
@@ -101,9 +111,10 @@ class RoleMeter:
     def taking(
         self, now: float
     ) -> Cooperative[tuple[UsageAccumulator, dict[str, AccountCheckpoint]]]:
-        """Close the accounting period; return its usage, and the checkpoint of each role.
+        """Close the accounting period; return its usage, and the account checkpoint of each role.
 
-        Generator for cooperative steps. Changes recorded in between belong to the next period.
+        Generator for cooperative steps. Changes recorded between the steps belong to the next
+        period.
 
         Args:
             now: End of the period, in seconds.
@@ -125,15 +136,15 @@ class RoleMeter:
     def resuming(
         self, until: float, now: float, held: Mapping[str, Quantities], *, reset: bool
     ) -> Cooperative[None]:
-        """Continue with the roles' present allocations after a gap without reports.
+        """Continue with the roles' current allocations after a time without reports.
 
-        An allocation is counted during the gap as far as it existed both before and after the gap.
-        A gap longer than `LONGEST_GAP` is not counted. Generator for cooperative steps.
+        During this gap, an allocation counts as far as it existed both before and after the gap. A
+        gap longer than `LONGEST_GAP` is not counted. Generator for cooperative steps.
 
         Args:
             until: Time of the last report before the gap, in seconds.
             now: Time of the first report after the gap, in seconds.
-            held: Allocations by role, including the roles' ancestors.
+            held: Current allocations by role, including the roles' ancestors.
             reset: Whether all earlier allocations are dropped, because another service metered
                 them.
         """
@@ -157,11 +168,13 @@ class RoleMeter:
     def bridge(
         self, before: Mapping[str, AccountCheckpoint], after: Mapping[str, AccountCheckpoint]
     ) -> None:
-        """Count the gap between another service's metering and this one, as `resuming` does.
+        """Count the time between another service's metering and this metering.
+
+        As in `resuming`, an allocation counts as far as it existed both before and after the gap.
 
         Args:
-            before: Account checkpoints at the end of the other service's metering.
-            after: Account checkpoints at the start of this metering.
+            before: By role, account checkpoints at the end of the other service's metering.
+            after: By role, account checkpoints at the start of this metering.
         """
         for role, earlier in before.items():
             later = after.get(role)
@@ -170,7 +183,10 @@ class RoleMeter:
                 _add(self.counted, role, earlier.at, later.at, held)
 
     def above(self, role: str) -> tuple[str, ...]:
-        """Return a role and its ancestors; empty if the role is invalid or exceeds the limits."""
+        """Return a role and its ancestors, the role first.
+
+        The result is empty if the role is invalid or exceeds the limits.
+        """
         if (
             len(role) > self._limits.name
             or role.count("/") >= self._limits.role_depth
@@ -181,7 +197,7 @@ class RoleMeter:
         return tuple("/".join(levels[:depth]) for depth in range(len(levels), 0, -1))
 
     def _line(self, role: str) -> tuple[str, ...]:
-        """Return a role and its ancestors, as `above` does, from a cache."""
+        """Return the same as `above`, from a cache."""
         line = self._ancestors.get(role)
         if line is None:
             if len(self._ancestors) >= _REMEMBERED:
@@ -190,7 +206,7 @@ class RoleMeter:
         return line
 
     def _follow(self, note: _Change | _Offer | _Period) -> None:
-        """Add up one recorded change, offer or end of a period."""
+        """Process one record: a change, an offer, or the end of a period."""
         if isinstance(note, _Period):
             if self._period is not None:  # an earlier closing was abandoned
                 self.counted.add(self._period.counted)
@@ -203,7 +219,16 @@ class RoleMeter:
             self._change(*note)
 
     def _change(self, role: str, now: float, added: Quantities, released: Quantities) -> None:
-        """Add up a change of allocation for a role and its ancestors."""
+        """Process a change of allocation: add the usage until then, and set the new allocation.
+
+        Role and ancestors are updated.
+
+        Args:
+            role: The role.
+            now: Time of the change in seconds.
+            added: Quantities that are allocated from then on.
+            released: Quantities that are no longer allocated from then on.
+        """
         for name in self._line(role):
             at, held = max(now, self._latest), _NOTHING
             if name in self._held:
@@ -213,7 +238,12 @@ class RoleMeter:
         self._latest = max(self._latest, now)
 
     def _count(self, role: str, until: float) -> None:
-        """Count a role's usage until an instant, in the closing period and in the next period."""
+        """Add a role's usage up to a time; usage before the end of a closing period belongs to it.
+
+        Args:
+            role: A role with an allocation.
+            until: The time in seconds.
+        """
         at, held = self._held[role]
         period = self._period
         if period is not None and role not in period.checkpoints:
@@ -226,7 +256,7 @@ class RoleMeter:
             self._held[role] = until, held
 
     def _hold(self, role: str, at: float, held: Quantities) -> None:
-        """Set the allocation of a role since an instant."""
+        """Set the allocation that a role has from a time on, in seconds."""
         if held:
             self._held[role] = at, held
         else:
@@ -238,12 +268,12 @@ def _checkpoint(at: float, held: Quantities) -> AccountCheckpoint:
 
 
 def _least(before: Quantities, after: Quantities) -> Quantities:
-    """Return the smaller of two amounts of each resource."""
+    """Return the minimum of two quantities for each resource."""
     return Quantities({name: min(amount, after[name]) for name, amount in before.items()})
 
 
 def _add(usage: UsageAccumulator, role: str, begin: float, end: float, held: Quantities) -> None:
-    """Add an allocation between two times to the usage of a role, by hour."""
+    """Add an allocation that lasted from `begin` to `end`, in seconds, to a role's hourly usage."""
     for since, until in by_hours(begin, end):
         resources = usage.tally(math.floor(since / HOUR), role).resources
         for name, amount in held.items():

@@ -1,4 +1,4 @@
-"""Exclusions: agents that a framework is not to be offered in a role, by offer constraints."""
+"""Exclusions: agents that offer constraints forbid to offer to a framework in a role."""
 
 from collections.abc import Collection, Iterable, Mapping
 
@@ -7,11 +7,11 @@ from allocator.fairness.machines import MayUse
 
 
 class Exclusions:
-    """Pairs of client and agent excluded by offer constraints (Mesos 1.11).
+    """The pairs of client and agent that offer constraints exclude (Mesos 1.11).
 
-    Only the master's side can evaluate offer constraints; it reports the excluded pairs. Frameworks
-    and agents may be reported before they are added. The pairs of a removed framework or agent are
-    forgotten.
+    Only the master can evaluate offer constraints; the master reports the excluded pairs.
+    Frameworks and agents may be reported before they are added. The pairs of a removed framework or
+    agent are forgotten.
     """
 
     def __init__(self) -> None:
@@ -20,19 +20,19 @@ class Exclusions:
         self._may_use: dict[Client, tuple[MayUse | None, MayUse]] = {}
 
     def of(self, agent: str) -> Collection[Client]:
-        """Return the clients that exclude an agent."""
+        """Return the clients whose offer constraints exclude an agent."""
         return self._clients.get(agent, ())
 
     def number(self, client: Client) -> int:
-        """Return the number of agents that a client excludes."""
+        """Return how many agents a client's offer constraints exclude."""
         return len(self._agents.get(client, ()))
 
     def excludes(self, client: Client, agent: str) -> bool:
-        """Whether a client excludes an agent."""
+        """Return whether a client's offer constraints exclude an agent."""
         return agent in self._agents.get(client, ())
 
     def put_agent(self, agent: str, clients: Collection[Client]) -> list[Client]:
-        """Replace the exclusions of an agent; return the clients whose exclusion changed."""
+        """Replace the clients that exclude an agent; return the clients added or removed."""
         before = self._clients.get(agent, set())
         changed = sorted(before.symmetric_difference(clients))
         for client in changed:
@@ -40,18 +40,18 @@ class Exclusions:
         return changed
 
     def add_framework(self, framework: str, agents: Mapping[str, Iterable[str]]) -> None:
-        """Add a framework's excluded agents, by role."""
+        """Add the excluded agents of a new framework: role → agent IDs."""
         for role, names in agents.items():
             for agent in names:
                 self._exclude(Client(role, framework), agent)
 
     def put_framework(self, framework: str, agents: Mapping[str, Iterable[str]]) -> None:
-        """Replace a framework's excluded agents, by role."""
+        """Replace the excluded agents of a framework: role → agent IDs."""
         self.discard_framework(framework)
         self.add_framework(framework, agents)
 
     def discard_framework(self, framework: str) -> None:
-        """Forget a framework."""
+        """Forget the exclusions of a removed framework."""
         for client in [client for client in self._agents if client.framework == framework]:
             for agent in list(self._agents[client]):
                 self._admit(client, agent)
@@ -59,8 +59,8 @@ class Exclusions:
     def may_use(self, client: Client, constraint: MayUse | None) -> MayUse | None:
         """Return a predicate over agent IDs: may the client use the agent? None: all agents.
 
-        The predicate reflects agents that are added or removed later. The same predicate is
-        returned as long as the constraint is unchanged and the client excludes an agent.
+        The predicate reflects agents that are added or removed later. The method returns the same
+        object as long as `constraint` is unchanged and the client excludes an agent.
 
         Args:
             client: The client.

@@ -1,8 +1,8 @@
-"""Offer filters: declined resources that a client is not offered again for some time (§3.7).
+"""Offer filters: declined resources that a client is not offered again for some time.
 
-There may be as many filters as clients times agents, so filters are kept small. Resources declined
-on an agent are stored once for all clients that declined them; each filter is a number in that
-entry.
+There may be as many filters as clients times agents, so filters are stored compactly. Resources
+declined on an agent are stored once for all clients that declined them. A filter is then one
+number: its end for one client. See Mesos semantics, §3.7.
 """
 
 import heapq
@@ -32,11 +32,11 @@ _NANOSECONDS = 1_000_000_000
 
 
 def read_refusal(filters: bytes) -> tuple[int, ValidationError | None]:
-    """Parse a serialised Filters message for the length of the filter.
+    """Parse a serialised Filters message; return the length of the requested filter.
 
     Returns:
         The length in nanoseconds, with 0 for no filter, and a validation error, if any. An
-        unreadable message counts as a message without a length.
+        unreadable message counts as a message without a length, which means Mesos's default length.
     """
     seconds, flaw = DEFAULT_REFUSAL, None
     try:
@@ -50,7 +50,7 @@ def read_refusal(filters: bytes) -> tuple[int, ValidationError | None]:
 
 @dataclass(slots=True, eq=False)
 class _Declined:
-    """Resources of one agent, declined by any number of clients."""
+    """Resources of one agent that clients declined, and the filter end of each of these clients."""
 
     agent: str
     resources: Resources
@@ -100,11 +100,11 @@ class OfferFilters:
         return sum(self._counts.values())
 
     def count(self, client: Client) -> int:
-        """Return the number of a client's filters."""
+        """Return the number of a client's filters in force."""
         return self._counts[self._slots[client]] if client in self._slots else 0
 
     def slot(self, client: Client) -> int:
-        """Return the client's slot: the number of its bit in the mask of `blocked`."""
+        """Return the number of the client's bit in the masks of `blocked` and `on`."""
         slot = self._slots.get(client)
         if slot is None:
             slot = heapq.heappop(self._free) if self._free else next(self._next_slot)
@@ -122,11 +122,11 @@ class OfferFilters:
         *,
         left_over: bool = False,
     ) -> None:
-        """Filter offers of the resources, or of a part of them, up to and including an instant.
+        """Add a filter: the client is not offered these resources, or a part, for some time.
 
         Args:
             client: The client that declined.
-            agent: The agent that has the resources.
+            agent: The ID of the resources' agent.
             refused: The declined resources.
             until_ns: Last instant of the filter in nanoseconds.
             left_over: Whether the client accepted the offer and returned these resources unused.
@@ -155,7 +155,7 @@ class OfferFilters:
             self._schedule_check(entry, until_ns)
 
     def blocked(self, agent: str, available: Resources) -> int:
-        """Return the mask of clients with a filter that contains all available resources."""
+        """Return the mask of clients that decline all available resources of an agent."""
         mask = 0
         for entry in self._by_agent.get(agent, {}).values():
             if available in entry.resources:
@@ -163,12 +163,15 @@ class OfferFilters:
         return mask
 
     def on(self, agent: str) -> Iterator[tuple[int, Resources]]:
-        """Iterate over an agent's declined resources: the mask of clients, and the resources."""
+        """Iterate over an agent's declined resources, as pairs: declining clients, resources.
+
+        The clients are given as a mask with their bits (see `slot`).
+        """
         for entry in self._by_agent.get(agent, {}).values():
             yield entry.mask, entry.resources
 
     def any_by(self, client: Client, agent: str) -> bool:
-        """Whether a client has a filter on an agent."""
+        """Return whether a client has a filter in force on an agent."""
         entries = self._by_agent.get(agent)
         if entries is None:
             return False
@@ -176,7 +179,7 @@ class OfferFilters:
         return any(slot in entry.until for entry in entries.values())
 
     def refuses(self, client: Client, agent: str, offer: Resources) -> bool:
-        """Whether one of the client's filters contains the whole offer."""
+        """Return whether a client declines an offer: a filter contains the whole offer."""
         entries = self._by_agent.get(agent)
         slot = self._slots.get(client)
         if entries is None or slot is None:
@@ -184,7 +187,7 @@ class OfferFilters:
         return any(slot in e.until and offer in e.resources for e in entries.values())
 
     def refused_until(self, client: Client, agent: str, offer: Resources) -> int | None:
-        """Return the last instant of the filters that contain the whole offer, in nanoseconds.
+        """Return until when a client's filters contain the whole offer, in nanoseconds.
 
         Returns None if no filter contains the offer.
         """
@@ -196,7 +199,10 @@ class OfferFilters:
         return max(ends, default=None)
 
     def left_over(self, client: Client, agent: str, offer: Resources) -> bool:
-        """Whether all filters that contain the offer stem from offers that were accepted."""
+        """Return whether all filters that contain an offer come from accepted offers.
+
+        Such a filter is about resources that the client left unused of an accepted offer.
+        """
         slot = self._slots[client]
         return all(
             entry.left_over >> slot & 1
@@ -205,7 +211,7 @@ class OfferFilters:
         )
 
     def expire(self, now_ns: int) -> list[str]:
-        """Remove filters whose last instant has passed; return the agents that they were on."""
+        """Remove filters whose last instant has passed; return the IDs of their agents."""
         agents: dict[str, None] = {}
         while self._instants and self._instants[0] < now_ns:
             for entry in self._due.pop(heapq.heappop(self._instants), {}):
@@ -220,7 +226,7 @@ class OfferFilters:
         return list(agents)
 
     def drop(self, client: Client) -> None:
-        """Drop the filters of a client."""
+        """Drop all filters of a client, for example because the client has revived its offers."""
         slot = self._slots.get(client)
         if slot is None or not self._counts[slot]:
             return
@@ -233,7 +239,7 @@ class OfferFilters:
             self._sweep()
 
     def forget(self, client: Client) -> None:
-        """Drop the filters of a removed client."""
+        """Drop all filters of a client that is removed, and free its slot."""
         self.drop(client)
         slot = self._slots.pop(client, None)
         if slot is not None:
@@ -241,7 +247,7 @@ class OfferFilters:
             heapq.heappush(self._free, slot)
 
     def drop_agent(self, agent: str) -> None:
-        """Drop all filters on an agent."""
+        """Drop the filters of all clients on an agent."""
         for entry in list(self._by_agent.get(agent, {}).values()):
             for slot in list(entry.until):
                 self._remove(entry, slot)
@@ -263,7 +269,10 @@ class OfferFilters:
             heapq.heappush(self._free, slot)
 
     def _schedule_check(self, entry: _Declined, when_ns: int) -> None:
-        """Schedule the next check of an entry after an instant, instead of its earlier check."""
+        """Schedule an entry to be checked for expired filters after an instant, in nanoseconds.
+
+        An earlier schedule of the entry is replaced.
+        """
         self._cancel_check(entry)
         entry.due = when_ns
         if when_ns not in self._due:
@@ -275,7 +284,7 @@ class OfferFilters:
         self._due[when_ns][entry] = None
 
     def _cancel_check(self, entry: _Declined) -> None:
-        """Cancel the next check of an entry."""
+        """Cancel the scheduled check of an entry, if any."""
         if entry.due is not None:
             entries = self._due[entry.due]
             del entries[entry]
@@ -284,7 +293,7 @@ class OfferFilters:
             entry.due = None
 
     def _forget(self, entry: _Declined) -> None:
-        """Remove an entry without filters."""
+        """Remove an entry that has no filters left."""
         self._cancel_check(entry)
         entries = self._by_agent[entry.agent]
         del entries[entry.resources.key]
@@ -292,7 +301,7 @@ class OfferFilters:
             del self._by_agent[entry.agent]
 
     def _sweep(self) -> None:
-        """Remove all filters of abandoned slots."""
+        """Remove all filters of abandoned slots, so that these slots can be used again."""
         mask = sum(1 << slot for slot in self._abandoned)
         for entries in list(self._by_agent.values()):
             for entry in [entry for entry in entries.values() if entry.mask & mask]:

@@ -1,4 +1,7 @@
-"""Offer operations as conversions of resources (§4): RESERVE, CREATE, GROW_VOLUME and opposites."""
+"""Offer operations (RESERVE, CREATE, GROW_VOLUME, opposites) as conversions of resources.
+
+See Mesos semantics, §4.
+"""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -11,12 +14,12 @@ from allocator.contract import mesos_pb2 as mesos
 
 
 class OperationError(ValueError):
-    """An operation that cannot be applied, with the reason; nothing has changed."""
+    """An operation cannot be applied to the resources; nothing has changed."""
 
 
 @dataclass(frozen=True, slots=True)
 class ResourceConversion:
-    """One step of an operation: the resources consumed, and the resources produced from them."""
+    """One step of an offer operation: resources that are consumed, and their replacement."""
 
     consumed: Resources
     converted: Resources
@@ -24,7 +27,7 @@ class ResourceConversion:
     """Resources that must be absent afterwards: further copies of a destroyed volume."""
 
     def applied_to(self, resources: Resources) -> Resources:
-        """Return the resources after the conversion.
+        """Return what resources become by the conversion.
 
         Raises:
             OperationError: The resources do not contain the consumed resources, or still contain
@@ -39,7 +42,7 @@ class ResourceConversion:
 
 
 def parse_operation(data: bytes) -> list[ResourceConversion]:
-    """Parse a serialised Offer.Operation into its conversions.
+    """Parse a serialised Offer.Operation into the conversions that it consists of.
 
     Raises:
         InvalidEvent: The message is malformed.
@@ -156,7 +159,7 @@ def _refuse_provider(volume: mesos.Resource, operation: str) -> None:
 
 
 def applied(steps: Iterable[ResourceConversion], resources: Resources) -> Resources:
-    """Return the resources after all conversions, in order.
+    """Return what resources become by several conversions, in order.
 
     Raises:
         OperationError: A conversion does not apply.

@@ -1,4 +1,4 @@
-"""Amounts of a resource: numbers, copies, intervals or items, and their arithmetic."""
+"""Arithmetic of a resource's amount: a number, a number of copies, intervals, or items of a set."""
 
 from typing import TypeAlias
 
@@ -39,7 +39,7 @@ def minus(a: Amount, b: Amount) -> Amount:
 
 
 def covers(a: Amount, b: Amount) -> bool:
-    """Return whether the first amount contains the second."""
+    """Return whether the first amount contains the second; False if their types differ."""
     if isinstance(a, int) and isinstance(b, int):
         return a >= b
     if isinstance(a, tuple) and isinstance(b, tuple):
@@ -48,12 +48,12 @@ def covers(a: Amount, b: Amount) -> bool:
 
 
 def portion(amount: Amount, wanted: int) -> tuple[Amount, int]:
-    """Take a part of an amount; return the part and its size in thousandths.
+    """Return a part of an amount, and the size of this part in thousandths.
 
     Args:
         amount: The amount to take from.
-        wanted: Maximum size of the part in thousandths; an integer of a range or an item counts
-            1000.
+        wanted: Maximum size of the part in thousandths. An integer of a range or an item of a set
+            has size 1000, and `wanted` is rounded up.
     """
     if isinstance(amount, int):
         return min(amount, wanted), min(amount, wanted)

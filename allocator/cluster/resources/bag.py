@@ -21,9 +21,9 @@ class Resources(Mapping[Kind, Amount]):
 
     The constructor takes ownership of the dictionary of amounts.
 
-    Operations cost O(kinds) of their operands. An operation whose result equals an operand returns
-    the operand itself, with its cached properties. The same bag is offered, declined and free again
-    many times.
+    Operations cost O(kinds) of their operands. The same bag is offered, declined and free again
+    many times. An operation whose result equals an operand therefore returns this operand itself,
+    with its cached properties.
     """
 
     __slots__ = ("__dict__", "_amounts")
@@ -56,7 +56,7 @@ class Resources(Mapping[Kind, Amount]):
         return Resources(amounts)
 
     def __sub__(self, subtrahend: "Resources") -> "Resources":
-        """The difference, clipped at zero; kinds that are not in this bag are ignored."""
+        """Return the difference, clipped at zero; kinds that are not in this bag are ignored."""
         if self._amounts == subtrahend._amounts:
             return NOTHING
         if not subtrahend._amounts:
@@ -74,7 +74,7 @@ class Resources(Mapping[Kind, Amount]):
         return Resources(amounts)
 
     def __contains__(self, item: object) -> bool:
-        """Whether the bag contains all of `item`, which is a bag or a kind."""
+        """Return whether the bag contains all of `item`, which is another bag or a kind."""
         if not isinstance(item, Resources):
             return item in self._amounts
         if item is self:
@@ -94,12 +94,15 @@ class Resources(Mapping[Kind, Amount]):
         return f"Resources({'; '.join(map(_text, self._amounts.items()))})"
 
     def where(self, keep: Callable[[Kind], bool]) -> "Resources":
-        """Return the entries whose kind passes the test."""
+        """Return the entries for whose kind `keep` returns true."""
         kept = {kind: amount for kind, amount in self._amounts.items() if keep(kind)}
         return self if len(kept) == len(self._amounts) else Resources(kept)
 
     def with_shared_of(self, total: "Resources") -> "Resources":
-        """Return this bag plus the total's shared volumes: they are free even while used (§2.3)."""
+        """Return this bag plus all shared volumes of an agent's total.
+
+        Shared volumes are free even while they are used (Mesos semantics, §2.3).
+        """
         if not total.has_shared:
             return self
         shared = {kind: amount for kind, amount in total.items() if kind.shared}
@@ -107,7 +110,10 @@ class Resources(Mapping[Kind, Amount]):
 
     @lazily
     def ordinary(self) -> bool:
-        """Whether any framework of any role may use all of the bag."""
+        """Whether every framework of every role may use all of the bag.
+
+        Reserved, revocable and shared resources are not ordinary.
+        """
         for kind in self._amounts:
             if kind.reservation is not None or kind.revocable or kind.shared:
                 return False
@@ -115,7 +121,7 @@ class Resources(Mapping[Kind, Amount]):
 
     @lazily
     def key(self) -> frozenset[tuple[Kind, Amount]]:
-        """A hashable key; equal bags have equal keys."""
+        """A hashable key for caches; equal bags have equal keys."""
         return frozenset(self._amounts.items())
 
     @lazily
@@ -146,11 +152,15 @@ class Resources(Mapping[Kind, Amount]):
 
     @lazily
     def has_whole(self) -> bool:
-        """Whether the bag contains indivisible entries."""
+        """Whether the bag contains entries that are only available as a whole, such as volumes."""
         return any(kind.whole is not None for kind in self._amounts)
 
     def shrunk(self, limit: Quantities) -> "Resources":
-        """Return scalars up to a limit for each name; indivisible entries are in or out (§2.3)."""
+        """Return scalar resources up to a limit for each name.
+
+        Indivisible entries are kept as a whole or left out (Mesos semantics, §2.3). Other types of
+        resources are left out.
+        """
         remaining = dict(limit.items())
         kept: dict[Kind, Amount] = {}
         for kind, amount in self._amounts.items():
@@ -189,7 +199,10 @@ class Resources(Mapping[Kind, Amount]):
 
     @lazily
     def counted(self) -> frozenset[str]:
-        """Names of unreserved, non-revocable resources that are counted: ports, items of sets."""
+        """Names of resources counted in whole units: ports and items of sets.
+
+        Reserved and revocable resources are not considered.
+        """
         return frozenset(
             kind.name
             for kind, amount in self._amounts.items()
@@ -198,10 +211,10 @@ class Resources(Mapping[Kind, Amount]):
 
     @lazily
     def divisible(self) -> Mapping[str, int]:
-        """Unreserved, non-revocable, divisible quantities in thousandths, by name.
+        """Quantities in thousandths, by name, of resources that tasks of any framework can use.
 
-        A port or an item of a set counts as one. A name used for both scalars and counted resources
-        has 0.
+        Reserved, revocable and indivisible entries do not count. A port or an item of a set counts
+        as one. A name used for both scalars and counted resources has 0.
         """
         parts: dict[str, int] = {}
         for kind, amount in self._amounts.items():
@@ -219,7 +232,10 @@ class Resources(Mapping[Kind, Amount]):
 
     @lazily
     def scalars(self) -> Quantities:
-        """Quantities of scalars by name; a shared volume counts as one copy (§2.3)."""
+        """Scalar quantities by name; a shared volume counts once, whatever its copies.
+
+        Volumes are counted in this way in allocations (Mesos semantics, §2.3).
+        """
         total: dict[str, int] = {}
         for kind, amount in self._amounts.items():
             if isinstance(amount, int):
@@ -231,7 +247,7 @@ class Resources(Mapping[Kind, Amount]):
 
     @lazily
     def quantities(self) -> Quantities:
-        """Quantities by name; a port or an item of a set counts as one (§3.6)."""
+        """Quantities by name; a port or an item of a set counts as one (Mesos semantics, §3.6)."""
         counted: dict[str, int] = {}
         for kind, amount in self._amounts.items():
             if not isinstance(amount, int):
@@ -241,7 +257,10 @@ class Resources(Mapping[Kind, Amount]):
 
     @lazily
     def copies(self) -> Quantities:
-        """Quantities of scalars by name; each copy of a shared volume counts (§4.1)."""
+        """Scalar quantities by name; a shared volume counts once for each of its copies.
+
+        Operations must keep these quantities unchanged (Mesos semantics, §4.1).
+        """
         total: dict[str, int] = {}
         for kind, amount in self._amounts.items():
             if isinstance(amount, int):
@@ -250,7 +269,7 @@ class Resources(Mapping[Kind, Amount]):
         return Quantities(total)
 
     def messages(self, role: str) -> list[bytes]:
-        """Return serialised Resource messages, allocated to the role."""
+        """Return the bag as serialised Resource messages that are allocated to a role."""
         messages = self._messages.get(role)
         if messages is None:
             messages = self._messages[role] = [
@@ -270,7 +289,7 @@ NOTHING = Resources()
 
 
 def parse_total(messages: Iterable[bytes]) -> Resources:
-    """Parse an agent's total.
+    """Parse resources that have no allocation, such as an agent's total.
 
     Agents with equal totals share one object, with its cached properties.
 
@@ -309,7 +328,7 @@ def parse_allocated(messages: Iterable[bytes]) -> tuple[str, Resources]:
 
 
 def parse_used(messages: Iterable[bytes]) -> dict[str, Resources]:
-    """Parse resources allocated to any number of roles: role → resources.
+    """Parse resources that are allocated to any number of roles; return them by role.
 
     Raises:
         InvalidResource: A message is malformed or unallocated.
@@ -326,7 +345,7 @@ def parse_used(messages: Iterable[bytes]) -> dict[str, Resources]:
 
 
 def _sum(messages: Iterable[bytes], role: str | None) -> Resources:
-    """Return the sum of serialised resources.
+    """Parse resources, and return their sum.
 
     Args:
         messages: Serialised resources.
@@ -350,7 +369,7 @@ def _sum(messages: Iterable[bytes], role: str | None) -> Resources:
 
 
 def _text(entry: tuple[Kind, Amount]) -> str:
-    """Return a short description of an entry, as Mesos prints it."""
+    """Return an entry as Mesos prints it, for error messages."""
     kind, amount = entry
     marks = [f"({kind.reservation})"] if kind.reservation is not None else []
     marks += ["{REV}"] if kind.revocable else []

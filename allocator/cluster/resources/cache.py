@@ -1,4 +1,4 @@
-"""A cache of results by their arguments, bounded in bytes."""
+"""A cache for results of functions, bounded in bytes."""
 
 from collections.abc import Hashable
 from typing import Generic, TypeVar
@@ -13,11 +13,11 @@ _GROWTH = 12
 
 
 class Cache(Generic[Key, Result]):
-    """A cache with two generations.
+    """A cache that drops old results in two generations, so that a hit is cheap.
 
     New results enter the younger generation. When the younger generation is full, it becomes the
-    older one, and the old one is dropped. Frequently used results are recomputed once in a while,
-    so that a hit costs no more than a dictionary lookup.
+    older one, and the previous older one is dropped. Frequently used results are therefore
+    recomputed once in a while. In return, a hit costs no more than a dictionary lookup.
 
     Args:
         size: Approximate bytes of both generations together. A result that takes more than a
@@ -36,16 +36,16 @@ class Cache(Generic[Key, Result]):
         return len(self._young) + len(self._old)
 
     def get(self, key: Key) -> Result | None:
-        """Return the cached result of a key; None if not cached."""
+        """Return the cached result for a key; None if the result is not cached."""
         result = self._young.get(key)
         return result if result is not None else self._old.get(key)
 
     def put(self, key: Key, result: Result, size: int) -> Result:
-        """Cache a result, which must not be None, and return it.
+        """Store a result, which must not be None, and return the same result.
 
         Args:
-            key: The arguments of the result.
-            result: The result.
+            key: The arguments of the function.
+            result: The function's result.
             size: Bytes of the data that the result was computed from.
         """
         cost = _ENTRY + size * _GROWTH

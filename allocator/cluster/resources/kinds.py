@@ -1,4 +1,4 @@
-"""Resource kinds: the identity of a resource without its amount; parsing and serialisation."""
+"""Resource kinds: parsing and serialisation of a resource without its amount."""
 
 from dataclasses import dataclass
 from typing import cast
@@ -22,7 +22,7 @@ _ENCODED: "Cache[tuple[bytes, Amount, str], bytes]" = Cache(4 * _BYTES)
 
 
 class InvalidResource(InvalidEvent):
-    """A Resource that Mesos itself would reject, with the reason.
+    """A Resource message is invalid by the rules of Mesos.
 
     Args:
         message: The reason, for people.
@@ -36,10 +36,10 @@ class InvalidResource(InvalidEvent):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Kind:
-    """The identity of a resource, without its amount.
+    """The identity of a resource: everything except its amount and its allocation.
 
-    Two kinds are equal if Mesos would add their amounts (§2.2). Fields outside of the identity,
-    such as the mount path of a volume, are kept in the template.
+    Two kinds are equal if Mesos would add their amounts (Mesos semantics, §2.2). Fields outside of
+    the identity, such as the mount path of a volume, are kept in the template.
     """
 
     identity: bytes
@@ -80,16 +80,21 @@ class Kind:
         return self.reservation is None and not self.revocable
 
     def offerable_to(self, role: str) -> bool:
-        """Whether the resource is unreserved, or reserved for the role or one of its ancestors."""
+        """Return whether reservations allow offers to a role.
+
+        The resource is unreserved, or reserved for the role or one of its ancestors.
+        """
         reserved = self.reservation
         return reserved is None or reserved == role or role.startswith(reserved + "/")
 
 
 def decoded(data: bytes) -> tuple[Kind, Amount, str | None]:
-    """Split a serialised Resource into kind, amount and the role that it is allocated to.
+    """Parse a serialised Resource into kind, amount and the role that it is allocated to.
+
+    The role is None if the resource is not allocated. Results are cached.
 
     Raises:
-        InvalidResource: The resource is unusable, with the reason.
+        InvalidResource: The resource is unusable.
     """
     known = _DECODED.get(data)
     return known if known is not None else _DECODED.put(data, _decode(data), len(data))
@@ -114,7 +119,12 @@ def _decode(data: bytes) -> tuple[Kind, Amount, str | None]:
 
 
 def _kind(template: bytes, whole: Amount | None) -> Kind:
-    """Return the kind of a template; usually the same object for equal templates."""
+    """Return the kind with a template; equal templates usually give the same object.
+
+    Args:
+        template: The serialised Resource without amount and allocation.
+        whole: The amount in thousandths of one copy of an indivisible resource; None for others.
+    """
     key = template, cast("int | None", whole)
     known = _KINDS.get(key)
     return known if known is not None else _KINDS.put(key, _new_kind(*key), len(template))
@@ -151,7 +161,7 @@ def _new_kind(template: bytes, whole: int | None) -> Kind:
 
 
 def _is_whole(message: mesos.Resource) -> bool:
-    """Whether the resource is indivisible: a volume, or a MOUNT, BLOCK or RAW disk."""
+    """Return whether a resource is indivisible: a volume, or a MOUNT, BLOCK or RAW disk."""
     if not message.HasField("disk"):
         return False
     disk = message.disk
@@ -165,7 +175,13 @@ def _is_whole(message: mesos.Resource) -> bool:
 
 
 def encoded(template: bytes, amount: Amount, role: str) -> bytes:
-    """Return a serialised Resource that is allocated to a role."""
+    """Return a serialised Resource with an amount, allocated to a role.
+
+    Args:
+        template: The serialised Resource without amount and allocation.
+        amount: The amount.
+        role: The role.
+    """
     key = template, amount, role
     known = _ENCODED.get(key)
     if known is not None:
@@ -208,9 +224,9 @@ def _amount(message: mesos.Resource) -> Amount:
 
 
 def _require_essentials(data: bytes) -> None:
-    """Reject a message that lacks a required field outside of `disk` and `provider_id`.
+    """Raise `InvalidResource` if a required field is missing outside of `disk` and `provider_id`.
 
-    These two fields are only passed on.
+    The allocator only passes these two fields on.
     """
     message = mesos.Resource.FromString(data)
     message.ClearField("disk")
@@ -220,7 +236,7 @@ def _require_essentials(data: bytes) -> None:
 
 
 def _require_text(message: mesos.Resource) -> None:
-    """Reject text that is not UTF-8 in the fields that this module reads."""
+    """Raise `InvalidResource` if a field that this module reads is not UTF-8."""
     texts = [message.name, message.allocation_info.role, *message.set.item]
     texts += (reservation.role for reservation in message.reservations)
     for text in texts:
@@ -231,7 +247,10 @@ def _require_text(message: mesos.Resource) -> None:
 
 
 def _validate(message: mesos.Resource) -> None:
-    """Reject a message that Mesos's C++ Resources would drop, or abort on (§2.2, M6, M7)."""
+    """Raise `InvalidResource` if Mesos's C++ Resources would drop a message, or abort on it.
+
+    The rules are those of Mesos semantics, §2.2.
+    """
     name = message.name
     if not name:
         raise InvalidResource("a resource without a name")
@@ -264,7 +283,7 @@ def _validate(message: mesos.Resource) -> None:
 
 
 def _validate_reservations(message: mesos.Resource) -> None:
-    """Reject reservations that do not refine each other."""
+    """Raise `InvalidResource` if one reservation does not refine the reservation before it."""
     outer: str | None = None
     for reservation in message.reservations:
         role = reservation.role

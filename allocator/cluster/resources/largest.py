@@ -1,4 +1,4 @@
-"""The maximum of each resource in a changing collection of quantities."""
+"""Tracks the maximum of each resource, such as the largest agent, as elements come and go."""
 
 from collections import Counter
 
@@ -6,7 +6,7 @@ from allocator.fairness.quantities import Quantities
 
 
 class Largest:
-    """Tracks the maximum of each resource in a changing collection.
+    """The maximum of each resource in a collection of quantities that changes.
 
     Adding or removing an element costs O(resources). Removing a maximum also costs O(different
     amounts) of the resource.
@@ -20,7 +20,7 @@ class Largest:
         """Changes when a maximum changes."""
 
     def put(self, quantities: Quantities) -> None:
-        """Add an element."""
+        """Add an element to the collection, and update the maximums."""
         for name, amount in quantities.items():
             if name not in self._amounts:
                 self._amounts[name] = Counter()
@@ -30,7 +30,7 @@ class Largest:
                 self.version += 1
 
     def discard(self, quantities: Quantities) -> None:
-        """Remove an element that has been added."""
+        """Remove an element that has been added before, and update the maximums."""
         for name, amount in quantities.items():
             amounts = self._amounts[name]
             amounts[amount] -= 1

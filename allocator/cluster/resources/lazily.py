@@ -1,4 +1,4 @@
-"""Properties that are computed once."""
+"""A decorator for properties that are computed once, on first use."""
 
 from collections.abc import Callable
 from typing import Any, Generic, TypeVar
@@ -7,7 +7,7 @@ T = TypeVar("T")
 
 
 class lazily(Generic[T]):  # noqa: N801 - a decorator, named as one
-    """`functools.cached_property` without the lock that it takes before Python 3.12.
+    """Like `functools.cached_property`, without the lock of Python before 3.12.
 
     Bags of resources are created and read several times for each event, so the lock would be
     costly.

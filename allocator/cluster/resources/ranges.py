@@ -24,7 +24,7 @@ def coalesced(intervals: Iterable[tuple[int, int]]) -> Ranges:
 
 
 def union(a: Ranges, b: Ranges) -> Ranges:
-    """Return the union of two sets; O(n log n) in the number of intervals."""
+    """Return the integers that are in `a` or in `b`; O(n log n) in the number of intervals."""
     return _joined(sorted(a + b))
 
 
@@ -49,7 +49,7 @@ def difference(a: Ranges, b: Ranges) -> Ranges:
 
 
 def first(a: Ranges, count: int) -> Ranges:
-    """Return the `count` lowest integers, or all if there are fewer."""
+    """Return the `count` lowest integers of a set, or all if there are fewer."""
     taken: list[tuple[int, int]] = []
     for begin, end in a:
         if count <= 0:
@@ -60,7 +60,7 @@ def first(a: Ranges, count: int) -> Ranges:
 
 
 def size(a: Ranges) -> int:
-    """Return the number of integers."""
+    """Return the number of integers in a set."""
     return sum(end - begin + 1 for begin, end in a)
 
 
