@@ -35,7 +35,10 @@ class Remembered:
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """All state that an engine hands over to its successor. The master provides everything else."""
+    """All state that an engine hands over to its successor, mainly the users' commitments.
+
+    The master provides everything else.
+    """
 
     time: float
     """The master's clock, in seconds since the Unix epoch; 0 before the first master."""
@@ -49,7 +52,7 @@ class Memory:
 
 @dataclass(frozen=True, slots=True)
 class StoredTrajectory:
-    """A user's commitments as functions of time while its allocation is constant.
+    """A user's commitments as functions of time, as long as the user's allocation is constant.
 
     The functions are those of the SDRF paper (Eq. 12).
     """

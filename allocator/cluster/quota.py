@@ -111,7 +111,7 @@ class Quotas:
 
 
 class Headroom:
-    """What allocations the quotas still permit: limits, and resources needed for guarantees.
+    """The allocations that the quotas still permit, from limits and from unmet guarantees.
 
     The headroom is the available unreserved resources beyond all unmet guarantees. An allocation
     cycle updates the headroom with each allocation. Construction costs O(quotas). A query or an
@@ -192,11 +192,11 @@ class Headroom:
         )
 
     def slack(self, names: Iterable[str]) -> dict[str, int] | None:
-        """Return, for the resources needed by unmet guarantees, the quantities beyond this need.
+        """Return how much of each resource is available beyond the need of unmet guarantees.
 
-        The result is None if less is available than needed of any resource, because no allocation
-        is permitted then. With the role's limits (`remaining_limit`), the result decides the same
-        as `admits`.
+        Resources that no unmet guarantee needs are left out. The result is None if less is
+        available than needed of any resource, because no allocation is permitted then. With the
+        role's limits (`remaining_limit`), the result decides the same as `admits`.
 
         Args:
             names: The resources to look up.
@@ -256,7 +256,7 @@ class Headroom:
 
 
 class _Sums:
-    """Scalar quantities of the whole cluster in total: resources, allocations and reservations."""
+    """Scalar quantities of the whole cluster: sums of totals, allocations and reservations."""
 
     def __init__(self) -> None:
         self._total: dict[str, int] = {}
@@ -333,7 +333,9 @@ def parse_quota(call: contract.SetQuota) -> Quota:
 
 
 def parse_limited_quota(call: contract.UpdateQuota) -> Quota:
-    """Parse a quota of Mesos 1.9 or later. A guarantee beyond the limit is reduced to the limit.
+    """Parse a quota of Mesos 1.9 or later, which has separate guarantees and limits.
+
+    A guarantee beyond the limit is reduced to the limit.
 
     Raises:
         InvalidEvent: The quota is malformed, or the role cannot have a quota.

@@ -145,7 +145,7 @@ class _ClientNeeds:
     def fits(self, resources: Resources) -> bool:
         """Return whether the client could be offered a part of these resources if it were alone.
 
-        The result equals `bool(of(resources))`, computed without building the offer.
+        The result equals `bool(of(resources))`, but is computed faster, without building the offer.
         """
         if self.task is None or not resources.ordinary:
             return bool(self.of(resources))

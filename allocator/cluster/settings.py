@@ -18,8 +18,7 @@ UserKey = Literal["role", "framework", "principal", "framework_name"]
 class DeclaredUser:
     """A user that the operator declares before the user's first framework registers.
 
-    A declared user is known, so the user counts in n, the number of users that entitlements depend
-    on.
+    A declared user is known from the start, so the entitlements of other users leave it a part.
     """
 
     name: str

@@ -143,7 +143,10 @@ class Agent:
         return dict(self._ledger.get(framework, {}))
 
     def hold(self, framework: str, role: str, resources: Resources) -> None:
-        """Replace the resources allocated to the framework for the role on this agent."""
+        """Replace the resources allocated to the framework for the role on this agent.
+
+        Empty `resources` remove the allocation.
+        """
         if resources:
             self._ledger.setdefault(framework, {})[role] = resources
         elif role in (roles := self._ledger.get(framework, {})):

@@ -25,7 +25,7 @@ class Failover:
     """Capacity of the cluster before the failover; empty if unknown."""
 
     def holds_off(self, agents: int, now_ns: int) -> bool:
-        """Return whether no offers may be made yet, because too few agents are back.
+        """Return whether offers must wait, because too few agents are back and time remains.
 
         Args:
             agents: The number of agents that are back.

@@ -115,14 +115,21 @@ class Ledger:
         capabilities: Iterable[int],
         total: Resources,
     ) -> None:
-        """Replace an agent's description, capabilities and total."""
+        """Replace an agent's description, capabilities and total.
+
+        Args:
+            agent: A known agent.
+            info: The new description.
+            capabilities: Values of `SlaveInfo.Capability.Type`.
+            total: The new total, which may be less than the allocated resources.
+        """
         if self.placements.put_agent(agent.id, Host.of(info)):
             self.clients.users.put_agent(agent.id, total.scalars)
         self.set_total(agent, total)
         agent.update(info, capabilities, total)
 
     def set_total(self, agent: Agent, total: Resources) -> None:
-        """Change an agent's total resources, which may become less than the allocated ones."""
+        """Change an agent's total, which may become less than the resources allocated on it."""
         if total == agent.total:
             return
         self.quotas.note_total(agent.total, total)
@@ -284,7 +291,14 @@ class Ledger:
         self._set_held(agent, framework, role, held)
 
     def _set_held(self, agent: Agent, framework: str, role: str, after: Resources) -> None:
-        """Replace the resources of a framework and role on an agent, and update fair shares."""
+        """Replace the resources of a framework and role on an agent, and update fair shares.
+
+        Args:
+            agent: The agent.
+            framework: The framework's ID.
+            role: The role that the resources are allocated to.
+            after: All resources of the framework and role on the agent from now on.
+        """
         before = agent.held(framework, role)
         self._record_allocation(agent, framework, role, before, after)
         if framework in self.frameworks:

@@ -46,7 +46,7 @@ class SharedVolumes:
         lost: Iterable[Volume],
         gained: Iterable[Volume],
     ) -> Repeats:
-        """Update the volumes that a client holds.
+        """Update the set of volumes that a client holds.
 
         Args:
             client: The holder.
@@ -55,7 +55,7 @@ class SharedVolumes:
             gained: Volumes that the client holds now; a volume may be in `lost`, too.
 
         Returns:
-            The change of each user's repeated quantities: a pair of increase and decrease.
+            By name, how much the repeated quantities increase and how much they decrease.
         """
         held = self._by_client.setdefault(client, set())
         after = held.difference(lost).union(gained)

@@ -33,7 +33,7 @@ class UsedResources:
         return self._sums.get(client, Quantities())
 
     def begin(self, agent: Agent, client: Client, resources: Resources) -> bool:
-        """Mark resources of a client on an agent as used.
+        """Mark allocated resources of a client on an agent as used.
 
         Returns:
             True if all of the resources were allocated to the client and not used before.
@@ -112,7 +112,7 @@ class AssumedUsage:
         self._offered_at.move_to_end((agent, client))
 
     def answered(self, agent: Agent, client: Client) -> None:
-        """Record the client's answer to an offer: what it still holds there counts as used."""
+        """Record the client's answer to an offer: what it keeps on the agent counts as used."""
         if self._offered_at.pop((agent.id, client), None) is not None:
             self.used(agent, client)
 

@@ -55,7 +55,10 @@ IndexedNeeds: TypeAlias = Sequence[tuple[int, int]]
 
 @dataclass(frozen=True, slots=True)
 class IdenticalAgents:
-    """A row of a packing table: agents with equal capacity and the same eligible clients."""
+    """A row of a packing table: agents with equal capacity and the same eligible clients.
+
+    Rows make packing fast, because identical agents are examined once.
+    """
 
     free: tuple[int, ...]
     """Remaining thousandths on each agent, in the order of the table's names."""
@@ -187,10 +190,10 @@ class PackingTable:
         return capacities
 
     def probe_limit(self, shapes: int) -> int:
-        """Return the number of full rows that `pack` may leave for the next shape to examine again.
+        """Return how many rows that are full for one shape `pack` hands on to the next shape.
 
-        A *full* row has no capacity for the shape being packed. The limit bounds the cost of
-        packing when many shapes use different agents.
+        The other full rows are skipped until `regroup`. The limit bounds the cost of packing when
+        many shapes use different agents.
 
         Args:
             shapes: The number of shapes to pack.
@@ -212,7 +215,7 @@ class PackingTable:
             bit: The bit of one client of the shape, as in `ClientIndex`.
             tasks: Clients and their numbers of tasks, in the order to place.
             multiplier: The number of tasks to record in `placements` for each task placed here.
-            probe_limit: How many rows without capacity the next shape examines again.
+            probe_limit: How many rows without capacity for this shape the next shape examines, too.
 
         Returns:
             True if all tasks fit. Otherwise, the table has been changed in part, and must be
@@ -429,7 +432,7 @@ _TRIES = 3
 
 @dataclass(eq=False)
 class AgentGroup:
-    """Agents that bulk allocation allocates together, or a single agent."""
+    """Agents that bulk allocation treats as one bin, or a single agent that is allocated alone."""
 
     agents: list[Agent]
     eligible: list[ClientMask]

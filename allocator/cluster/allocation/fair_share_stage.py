@@ -59,7 +59,10 @@ class _AgentAllocation:
 
 
 class FairShareStage:
-    """Allocates agents one after the other to clients in sorter order."""
+    """Allocates agents one after the other, each to clients in sorter order.
+
+    The result is the same as if one task at a time went to the first client in order.
+    """
 
     def __init__(self, builder: OfferBuilder, index: ClientIndex, roles: RoleTreeIterator) -> None:
         self._builder = builder
@@ -271,7 +274,12 @@ class FairShareStage:
     def _within_quota(self, role: str, usable: Resources) -> Resources:
         """Return usable resources without the part that quotas forbid.
 
-        The role's limits forbid some resources; unmet guarantees of other roles forbid others.
+        The role's limits forbid resources beyond the limits. Unmet guarantees of other roles forbid
+        resources that are needed for them.
+
+        Args:
+            role: The role that would be allocated the resources.
+            usable: Resources of the agent that a client of the role can use.
         """
         headroom = self._builder.headroom
         if not self._quotas or headroom.admits(role, usable.plain.scalars):

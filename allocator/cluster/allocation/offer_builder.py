@@ -132,7 +132,10 @@ class OfferBuilder:
         return self._ledger.frameworks[client.framework]
 
     def usable(self, agent: Agent, client: Client) -> Resources | None:
-        """Return the resources of an agent that a client can use now; None if there are none."""
+        """Return the available resources of an agent that a client can use now.
+
+        The result is None if the client can use none of them.
+        """
         framework = self.framework(client)
         if not framework.can_use(agent, client.role, self._cluster.rules):
             return None
@@ -209,7 +212,7 @@ class OfferBuilder:
         """Record an allocation in the ledger only, without an offer.
 
         Returns:
-            The increase of the client's scalar quantities. Also by user, the quantities of shared
+            The increase of the client's scalar quantities; and by user, the quantities of shared
             volumes that other clients of the same user hold already.
         """
         booked = self._ledger.book(agent, client, share, self._remaining(agent, share))

@@ -150,7 +150,10 @@ class SorterView:
                 snapshot.hold(name, after if held is before else held + quantities, count)
 
     def commit(self) -> None:
-        """Record the cycle's allocations in the pools and framework sorters."""
+        """Apply the cycle's allocations to the pools and framework sorters.
+
+        The caller does this once, at the end of a cycle.
+        """
         roles = self._clients.roles
         for user, own in self._own.items():
             for client, quantities, count in own.changed():
@@ -185,7 +188,10 @@ _FEW = 8
 
 
 class RoleTreeIterator:
-    """Iterates over the role tree in sorter order during one allocation cycle."""
+    """Iterates over the users and clients of the role tree in sorter order, in one cycle.
+
+    Progressive filling and the allocation of single shares use this order.
+    """
 
     def __init__(self, clients: Clients, sorter: SorterView, index: ClientIndex) -> None:
         self._registered = clients

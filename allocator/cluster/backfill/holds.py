@@ -1,4 +1,4 @@
-"""Backfill holds: agents held for clients whose next task fits nowhere now."""
+"""Backfill holds: agents kept free for clients whose next task fits on no agent now."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass

@@ -216,7 +216,12 @@ def _begin_use(cluster: Cluster, agent: Agent, used: dict[str, dict[str, Resourc
 def _read_allocations(
     parser: ResourceParser, used: Iterable[contract.Allocation]
 ) -> dict[str, dict[str, Resources]]:
-    """Parse allocations of an agent: framework → role → resources."""
+    """Parse the allocations on an agent; return them as framework → role → resources.
+
+    Args:
+        parser: Skips and notes invalid resources.
+        used: The allocations in the call.
+    """
     allocations: dict[str, dict[str, Resources]] = {}
     for allocation in used:
         roles = allocations.setdefault(allocation.framework_id, {})

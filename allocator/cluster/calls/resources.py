@@ -75,7 +75,10 @@ def transition_offered_to_allocated(
 
 
 def reject(cluster: Cluster, call: contract.RejectOffer) -> Callable[[], None]:
-    """Prepare to release resources of an offer that the master did not send to the framework."""
+    """Prepare to release resources of an offer that the master's side rejected.
+
+    The offer has not reached the framework.
+    """
     parser = ResourceParser(cluster.limits)
     role, resources = parser.allocated(call.resources)
 
@@ -246,9 +249,9 @@ def refuse(  # noqa: PLR0913, PLR0917 - all arguments describe one filter
 ) -> None:
     """Add an offer filter for declined resources.
 
-    If the filter has length zero, a filter is added that ends before the next tick. Mesos makes
+    If the requested length is zero, a filter is added that ends before the next tick. Mesos makes
     offers in batches, so that a declining framework waits for the next batch even without a filter.
-    With the setting `at_once`, freed resources are offered before the next batch, so a short filter
+    With `Cluster.at_once`, freed resources are offered before the next batch, so a short filter
     replaces that wait. Otherwise framework and allocator would exchange the same offer endlessly.
 
     A framework that has left the role gets no offers for the role, and therefore no filter.
@@ -258,7 +261,7 @@ def refuse(  # noqa: PLR0913, PLR0917 - all arguments describe one filter
         client: The client that declines.
         agent: The agent that has the resources.
         resources: The declined resources.
-        refusal: Length of the filter in nanoseconds; 0: no filter was requested.
+        refusal: Requested length of the filter in nanoseconds.
         now_ns: The current time in nanoseconds.
         left_over: Whether the resources are the unused part of an accepted offer.
     """

@@ -11,11 +11,11 @@ from allocator.contract import allocator_pb2 as contract
 
 
 class AllocationCycle:
-    """Runs allocation cycles in the current cluster.
+    """Runs allocation cycles in the current cluster, and calls callbacks before and after each.
 
     Args:
         cluster: The first cluster.
-        seed: Seed of the order in which a cycle visits agents.
+        seed: Seed of the random order in which a cycle visits agents.
     """
 
     def __init__(self, cluster: Cluster, seed: int) -> None:
@@ -25,7 +25,7 @@ class AllocationCycle:
         self.set_cluster(cluster)
 
     def set_cluster(self, cluster: Cluster) -> None:
-        """Replace the cluster for all later cycles."""
+        """Use another cluster, built from a snapshot, for all later cycles."""
         self._cluster = cluster
         self._allocator = Allocator(cluster)
 

@@ -1,4 +1,4 @@
-"""The engine: applies the events of a master, and returns decisions."""
+"""The engine: applies the events of a master, and returns offers and other decisions."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import replace
@@ -109,7 +109,7 @@ class Engine(View):
         return self._sequence
 
     def watch(self, *watchers: Watcher) -> None:
-        """Replace the watchers of allocation cycles."""
+        """Replace all watchers, which observe allocation cycles."""
         self._cycle.watch(
             [partial(watcher.before_run, self) for watcher in watchers],
             [partial(watcher.after_run, self) for watcher in watchers],
@@ -423,7 +423,7 @@ def _empty_cluster(
         settings: The operator's settings.
         options: The master's flags.
         now_ns: The master's clock, in nanoseconds.
-        statistics: Receives the counts.
+        statistics: Receives the cluster's counts of events.
 
     Raises:
         InvalidEvent: The options are malformed.

@@ -48,7 +48,11 @@ class MemoryHandover:
         return self._last
 
     def memory(self, users: Users) -> Memory:
-        """Return the state that a successor needs and cannot learn from a master."""
+        """Return the state that a successor needs and cannot learn from a master.
+
+        Args:
+            users: The current users, from which the state is taken.
+        """
         return self._with_inherited(users.memory())
 
     def _with_inherited(self, memory: Memory) -> Memory:

@@ -1,4 +1,4 @@
-"""Parses the master's flags."""
+"""Reads the master's flags that restrict offers or control the failover recovery."""
 
 from dataclasses import replace
 

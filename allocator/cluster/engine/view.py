@@ -70,7 +70,7 @@ class TaskFit:
 
 @dataclass(frozen=True, slots=True)
 class TreeLevel:
-    """One level of the role tree on the path from the top to a user."""
+    """One step on the path of the role tree from the top to a user: a pool, and its member."""
 
     pool: Pool[str]
     """The pool of this level."""
@@ -107,7 +107,7 @@ class View:
 
     @property
     def pool(self) -> Pool[str]:
-        """The pool of top-level users, with their allocations and commitments."""
+        """The pool of the top-level users, which ranks them by allocations and commitments."""
         return self._cluster.ledger.clients.users.pool
 
     @property
@@ -223,7 +223,7 @@ class View:
         return by_user
 
     def misfits(self) -> dict[str, str]:
-        """Return problems of subscriptions: requirements that no agent meets, or unreadable labels.
+        """Return problems of frameworks: requirements that no agent meets, and unreadable labels.
 
         The result has a description by framework ID. `slips` returns the frameworks that get offers
         in spite of a problem. During a failover recovery, missing agents may still meet a
@@ -234,7 +234,10 @@ class View:
         return {framework: misfit for framework, misfit in misfits if misfit}
 
     def slips(self) -> dict[str, str]:
-        """Return unreadable labels of frameworks that get offers in spite of them, by ID."""
+        """Return the unreadable labels of frameworks that get offers nevertheless.
+
+        The result has a description by framework ID.
+        """
         frameworks = self._cluster.ledger.frameworks.values()
         slips = (framework for framework in frameworks if framework.said.unreadable)
         return {
@@ -277,7 +280,7 @@ class View:
         return list(self._cluster.ledger.clients.shown(client))
 
     def survey(self) -> Cooperative[Survey]:
-        """Group all agents of the cluster, to explain then why clients get no offers.
+        """Return the agents in groups of equivalent agents, to explain why clients get no offers.
 
         Generator for cooperative steps.
         """
@@ -302,7 +305,8 @@ class View:
     def offered(self) -> dict[str, Quantities] | None:
         """Return each user's resources that are offered but not used; None if unknown.
 
-        Masters report used resources since Mesos 1.10. Costs O(clients).
+        The resources are known if the master reports used resources (since Mesos 1.10). Costs
+        O(clients).
         """
         if not self._cluster.tells_running:
             return None

@@ -98,7 +98,7 @@ class Clients:
         lost: Collection[Volume] = (),
         gained: Collection[Volume] = (),
     ) -> None:
-        """Add scalar quantities to the client's allocation.
+        """Add scalar quantities to the allocation of a client and its user.
 
         Args:
             client: A known client.
@@ -119,7 +119,7 @@ class Clients:
         lost: Collection[Volume] = (),
         gained: Collection[Volume] = (),
     ) -> None:
-        """Subtract scalar quantities from the client's allocation.
+        """Subtract scalar quantities from the allocation of a client and its user.
 
         Args:
             client: A known client.
@@ -155,7 +155,7 @@ class Clients:
             self.version += 1
 
     def held(self, client: Client) -> Quantities:
-        """Return the scalar quantities allocated to a client."""
+        """Return the scalar quantities allocated to a client on all agents."""
         return self._users[client].clients.held(client)
 
     def node(self, client: Client) -> User:

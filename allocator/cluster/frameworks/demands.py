@@ -62,12 +62,12 @@ class Demands:
             self._offered.setdefault(client, {})[agent] = offer.plain.scalars
 
     def note_answer(self, client: Client, agent: str, returned: Resources) -> None:
-        """Learn a client's demand from the part of an offer that the client returned.
+        """Learn a client's demand from its answer to an offer: the part that it did not return.
 
         Args:
             client: The client.
             agent: The agent's ID.
-            returned: The resources that the client did not use; the rest is a demand.
+            returned: The resources of the offer that the client returned unused.
         """
         offered = self._offered.get(client, {}).pop(agent, None)
         if offered is None:
@@ -125,7 +125,7 @@ class DemandFloor(Largest):
         self._agents_with.update(list(names))
 
     def discard_names(self, names: Collection[str]) -> None:
-        """Subtract the names of a removed agent's resources."""
+        """Remove the names of the resources of an agent that is gone."""
         self._agents_with.subtract(list(names))
 
     @override

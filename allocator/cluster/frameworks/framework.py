@@ -72,7 +72,11 @@ class Framework:
         self.suppressed = set(suppressed) & subscription.roles
 
     def wants(self, role: str) -> bool:
-        """Return whether the framework wants offers in the role."""
+        """Return whether the framework wants offers in the role.
+
+        The framework must be connected, accepted and subscribed with the role, and must not have
+        suppressed it.
+        """
         return (
             self.active
             and self.said.flaw is None
@@ -141,7 +145,10 @@ class Framework:
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """The master's flags that restrict which offers are made (Mesos semantics, §3.6)."""
+    """The master's flags that restrict which offers are made (Mesos semantics, §3.6).
+
+    Examples are minimum offer sizes and the treatment of agents with GPUs.
+    """
 
     min_allocatable: Alternatives
     """Minimum allocatable resources of an offer."""

@@ -39,7 +39,7 @@ class ValidationError:
 
 
 class RejectedInput(NamedTuple):
-    """One rejected input: its sender, its topic, and its validation error."""
+    """One entry of the quarantine: the sender, the topic, and the validation error."""
 
     kind: Kind
     name: str

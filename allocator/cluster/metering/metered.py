@@ -56,7 +56,7 @@ def _passing_on_users(meter: Meter, before: Users | None, after: Users) -> Coope
 
 
 def counting(users: Users, checkpoints: dict[str, AccountCheckpoint]) -> Cooperative[None]:
-    """Add all users' usage up to now to their accounts, and return the accounts' checkpoints.
+    """Add all users' usage up to now to their accounts, and collect the accounts' checkpoints.
 
     Generator for cooperative steps, one for each user.
 

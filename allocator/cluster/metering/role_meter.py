@@ -33,7 +33,7 @@ _NOTHING = Quantities()
 
 
 class _Period:
-    """An accounting period that is being closed, because its end has been reached."""
+    """An accounting period that is being closed: its usage so far, and the roles' checkpoints."""
 
     def __init__(self, at: float) -> None:
         self.at = at
@@ -238,7 +238,9 @@ class RoleMeter:
         self._latest = max(self._latest, now)
 
     def _count(self, role: str, until: float) -> None:
-        """Add a role's usage up to a time; usage before the end of a closing period belongs to it.
+        """Add a role's usage up to a time to the closing period or to the next period.
+
+        Usage before the end of the closing period belongs to the closing period.
 
         Args:
             role: A role with an allocation.

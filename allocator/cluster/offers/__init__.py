@@ -1,1 +1,1 @@
-"""Offers: filters of declined resources, offer constraints, and offer operations."""
+"""Which offers clients do not get, and how offer operations convert resources."""

@@ -1,4 +1,4 @@
-"""Exclusions: agents that offer constraints forbid to offer to a framework in a role."""
+"""Exclusions: agents that must not be offered to a framework in a role, by offer constraints."""
 
 from collections.abc import Collection, Iterable, Mapping
 

@@ -187,9 +187,9 @@ class OfferFilters:
         return any(slot in e.until and offer in e.resources for e in entries.values())
 
     def refused_until(self, client: Client, agent: str, offer: Resources) -> int | None:
-        """Return until when a client's filters contain the whole offer, in nanoseconds.
+        """Return the last instant, in nanoseconds, at which a client's filters decline an offer.
 
-        Returns None if no filter contains the offer.
+        Returns None if no filter of the client contains the whole offer.
         """
         entries = self._by_agent.get(agent)
         slot = self._slots.get(client)
@@ -199,9 +199,10 @@ class OfferFilters:
         return max(ends, default=None)
 
     def left_over(self, client: Client, agent: str, offer: Resources) -> bool:
-        """Return whether all filters that contain an offer come from accepted offers.
+        """Return whether a declined offer consists of resources left unused of accepted offers.
 
-        Such a filter is about resources that the client left unused of an accepted offer.
+        The result is true if all the client's filters that contain the offer come from accepted
+        offers.
         """
         slot = self._slots[client]
         return all(

@@ -27,7 +27,7 @@ class ResourceConversion:
     """Resources that must be absent afterwards: further copies of a destroyed volume."""
 
     def applied_to(self, resources: Resources) -> Resources:
-        """Return what resources become by the conversion.
+        """Return the resources after the consumed part has been replaced.
 
         Raises:
             OperationError: The resources do not contain the consumed resources, or still contain
@@ -159,7 +159,7 @@ def _refuse_provider(volume: mesos.Resource, operation: str) -> None:
 
 
 def applied(steps: Iterable[ResourceConversion], resources: Resources) -> Resources:
-    """Return what resources become by several conversions, in order.
+    """Return the resources after all conversions have been applied, in order.
 
     Raises:
         OperationError: A conversion does not apply.

@@ -182,8 +182,11 @@ class Resources(Mapping[Kind, Amount]):
     def taken(self, demand: Quantities) -> "Resources | None":
         """Return a part with exactly the demanded quantities; None if the bag has less.
 
-        A port or an item of a set counts as one. Indivisible entries are not taken, because a
-        task's demand matches the size of a whole disk only by chance.
+        A port or an item of a set counts as one. Indivisible entries are not taken. A task's demand
+        would match the size of a whole disk only by chance.
+
+        Args:
+            demand: Thousandths by resource.
         """
         taken: dict[Kind, Amount] = {}
         remaining = dict(demand.items())

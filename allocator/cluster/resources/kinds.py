@@ -1,4 +1,4 @@
-"""Resource kinds: parsing and serialisation of a resource without its amount."""
+"""Resource kinds: everything that identifies a resource except its amount; parsing and writing."""
 
 from dataclasses import dataclass
 from typing import cast
@@ -71,12 +71,12 @@ class Kind:
 
     @property
     def scalar(self) -> bool:
-        """Whether the amount is a number."""
+        """Whether the amount is a number, not ranges or a set."""
         return self.type == mesos.Value.SCALAR
 
     @property
     def plain(self) -> bool:
-        """Whether the resource is unreserved and not revocable, and thus subject to quota."""
+        """Whether the resource is unreserved and not revocable, and thus subject to quotas."""
         return self.reservation is None and not self.revocable
 
     def offerable_to(self, role: str) -> bool:
@@ -119,7 +119,7 @@ def _decode(data: bytes) -> tuple[Kind, Amount, str | None]:
 
 
 def _kind(template: bytes, whole: Amount | None) -> Kind:
-    """Return the kind with a template; equal templates usually give the same object.
+    """Return the kind for a template; equal templates usually give the same object.
 
     Args:
         template: The serialised Resource without amount and allocation.
@@ -249,7 +249,7 @@ def _require_text(message: mesos.Resource) -> None:
 def _validate(message: mesos.Resource) -> None:
     """Raise `InvalidResource` if Mesos's C++ Resources would drop a message, or abort on it.
 
-    The rules are those of Mesos semantics, §2.2.
+    The rules are in Mesos semantics, §2.2, and §1.8 (M6, M7).
     """
     name = message.name
     if not name:

@@ -22,8 +22,9 @@ _THRESHOLD = 0.01
 class RolePools:
     """All pools of users, kept at the same time, capacity, machines and decay.
 
-    A user's *counted weight* is the weight with which the user counts in n. If the setting
-    `counts_for` limits it by use, the use is sampled in regular periods.
+    Entitlements depend on n, the sum of the users' *counted weights*. The setting `counts_for`
+    limits a user's counted weight by the user's use of resources. The use is then sampled once in
+    each period of `LOOK` seconds.
     """
 
     def __init__(self, settings: EngineSettings, now: float, excluded: tuple[str, ...]) -> None:
@@ -108,8 +109,8 @@ class RolePools:
         """Recompute the counted weights in every pool, ancestors first.
 
         Args:
-            threshold: A pool's counted weight stays unchanged if the relative difference is
-                smaller.
+            threshold: In a pool whose total counted weight changes by a smaller fraction, all
+                counted weights stay unchanged.
         """
         self._recount_due = self._outdated = False
         for user, pool in ((None, self.top), *self._sub_pools.items()):
@@ -142,7 +143,9 @@ class RolePools:
                 pool.set_charging(charging=charging)
 
     def set_fading(self, tau: float | None) -> None:
-        """Set the decay of inherited commitments under a policy without commitments.
+        """Set the decay of commitments that were inherited from a policy with commitments.
+
+        The current policy has no commitments and thus no time constant.
 
         Args:
             tau: Time constant in seconds; None: commitments do not decay.

@@ -1,4 +1,4 @@
-"""Used resources by user, for policies in which a user counts by its use; offers do not count.
+"""Used resources by user, for the setting `counts_for`: users count by their use, not by offers.
 
 Users of one pool that use a shared volume count for equal parts of the volume. The sum of these
 parts therefore never exceeds the size of the volume.

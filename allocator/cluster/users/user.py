@@ -13,7 +13,7 @@ from allocator.fairness.quantities import Quantities
 
 @dataclass(frozen=True, slots=True)
 class UserTask:
-    """What is known of a client's tasks: the demand of one task, and the eligible agents."""
+    """The known properties of a client's tasks: the demand of one task, and the eligible agents."""
 
     demand: Quantities | None = None
     """Resources of one task; None if unknown."""

@@ -161,7 +161,7 @@ class Users:
         self._note_idle(user)
 
     def set_wanting(self, user: User, client: Client, *, wanting: bool) -> None:
-        """Set whether a client wants offers."""
+        """Set whether a client wants offers; users without such clients get no turn."""
         user.clients.set_active(client, wanting)
         if user.below is not None and user.leaf in user.below:
             user.below.set_active(user.leaf, user.clients.active > 0)
@@ -196,13 +196,14 @@ class Users:
     def release(
         self, user: User, client: Client, quantities: Quantities, repeats: Repeats = NO_REPEATS
     ) -> None:
-        """Subtract scalar quantities from the allocations that `allocate` adds to.
+        """Subtract scalar quantities from the allocation of a client, its user, and its ancestors.
 
         Args:
             user: The client's user.
             client: The client that releases the resources.
             quantities: All quantities, including shared volumes.
-            repeats: As in `allocate`.
+            repeats: By user, the change of quantities that are subtracted, because several clients
+                of the user share a volume. See `SharedVolumes.change`.
 
         Raises:
             ValueError: The client holds less; nothing has changed.
@@ -226,7 +227,7 @@ class Users:
 
     @property
     def root(self) -> User:
-        """The root of the tree, above the top-level users; without clients."""
+        """The artificial root of the tree, whose children are the top-level users."""
         return self._root
 
     def clients_of(self, user: User) -> FrameworkSorter[Client]:
@@ -465,7 +466,7 @@ class Users:
         return self._pools.look_is_due
 
     def look(self, used: Mapping[str, Quantities] | None) -> None:
-        """Take a sample of the users' use, and update the weights with which users count in n.
+        """Take a sample of the users' use, and update the counted weights (see `RolePools`).
 
         Args:
             used: Used resources by user and virtual leaf; None: allocations count as used.
@@ -635,8 +636,8 @@ class Users:
     def _update_named(self, user: User) -> None:
         """Update whether a user and its ancestors count as named.
 
-        A user is named if the weight of the user or of a descendant was set explicitly. Named users
-        count in n with their full weight, regardless of their use.
+        A user is named if the weight of the user or of a descendant was set explicitly. The counted
+        weight of a named user is its full weight, regardless of its use (see `RolePools`).
         """
         named = False
         while user.parent is not None:
