@@ -22,15 +22,16 @@ class Remembered:
     commitments: Mapping[str, float] = field(default_factory=dict)
     """Commitments by resource, as fractions of the cluster."""
     overuse: Mapping[str, float] = field(default_factory=dict)
-    """Values that the commitments were approaching (Eq. 7), by resource."""
+    """Over-use by resource: the values that the commitments were approaching (SDRF paper, Eq.
+    7)."""
     others: float = 0.0
     """Commitment for every resource without an entry."""
     weight: float | None = None
-    """Weight ordered by an operator; None without an order."""
+    """Permanent weight set by an operator's command; None without a command."""
     boost: Boost | None = None
-    """Temporary weight ordered by an operator; None without an order."""
+    """Temporary weight set by an operator's command; None without a command."""
     mean_use: float = 0.0
-    """Average dominant share used. The value survives a snapshot, but no restart."""
+    """Average dominant share of used resources. The value survives a snapshot, but no restart."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +48,7 @@ class Memory:
     """Time constant in seconds of the commitments' growth and decay, whatever policy follows.
     None if unknown; the policy's time constant then applies."""
     places: Mapping[str, int] = field(default_factory=dict)
-    """Counted places of frameworks in the role tree, by `role_places.digest`."""
+    """Number of role-tree nodes that each framework occupies, by `role_places.digest`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,4 +94,4 @@ class MemoryChanges:
     complete: bool
     """Whether `courses` has all users. Otherwise, missing users are unchanged."""
     places: Mapping[str, int] = field(default_factory=dict)
-    """All counted places, as in a memory."""
+    """All role-tree places, as in a memory."""

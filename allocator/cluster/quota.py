@@ -25,8 +25,8 @@ class Quota:
     """Limits in thousandths, by resource. A resource without an entry is unlimited, unlike a
     limit of 0."""
     capped: bool = False
-    """Whether the guarantee is also the limit, as in Mesos 1.8. Other resources come with it
-    only."""
+    """Whether the guarantee is also the limit, as in Mesos 1.8. The role gets resources without
+    a guarantee only together with guaranteed ones."""
 
     def __bool__(self) -> bool:
         return self.capped or bool(self.guarantees) or bool(self.limits)
@@ -128,8 +128,8 @@ class Headroom:
     ) -> None:
         self.quotas = quotas
         self.divisible = not any(quota.capped for quota in quotas.values())
-        """Whether other roles may get a part of resources that they may not get in full (since
-        Mesos 1.9)."""
+        """Whether a role may get a part of an agent's resources if quotas forbid all of them
+        (since Mesos 1.9)."""
         self._consumed = consumed
         self._available = dict(available.items())
         self._required: dict[str, int] = {}

@@ -75,9 +75,9 @@ ORDER: tuple[Reason, ...] = (
     "set_aside",
     "suppressed",
 )
-"""All reasons, from closest to an offer to farthest."""
+"""All reasons; the reason of a client that is closest to getting an offer comes first."""
 _TEMPORARY: tuple[Reason, ...] = ("turn", "held", "quota", "nothing_free")
-"""Reasons of an agent that may be offered to the client later."""
+"""Reasons that may pass, so that the agent may be offered to the client later."""
 _NANOSECONDS = 1_000_000_000
 _AGENTS_A_STEP = 200
 """Agents examined in one step."""
@@ -199,7 +199,7 @@ class Survey:
         quotas = cluster.ledger.quotas
         self._headroom: Headroom | None = quotas.headroom() if quotas else None
         self._smallest: list[Quantities] | None = None
-        """Distinct tasks of clients that want offers; None until first needed."""
+        """Distinct task demands of clients that want offers; None until first needed."""
 
     def put(self, agent: Agent) -> None:
         """Add an agent to the group of equivalent agents, with the agent's current resources."""

@@ -11,7 +11,7 @@ from allocator.fairness.policies import Policy
 from allocator.fairness.quantities import Quantities
 
 UserKey = Literal["role", "framework", "principal", "framework_name"]
-"""The identity that makes a user. Fairness applies between users."""
+"""What identifies a user: clients with the same value are one user. Fairness is between users."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,13 +60,13 @@ class EngineSettings:
     """Whether to learn a framework's task demand from accepted offers, if the framework names
     none."""
     hold_for: Holding = "off"
-    """How many clients may have a backfill hold at a time."""
+    """How many backfill holds are allowed at a time."""
     longest_hold: float = 600.0
     """Maximum length of a backfill hold, in seconds."""
     counts_for: float | None = None
-    """Maximum ratio of a user's count in n to its use, unless an operator has named the user.
-    None: every known user counts fully, as in the papers. Event logs without this setting
-    mean None."""
+    """Maximum ratio of a user's fraction of n to its use, unless an operator has named the user.
+    None: every known user counts with its full weight, as in the papers. Event logs without
+    this setting mean None."""
     roles_leave_room: bool = False
     """Whether principals leave places in `limits.all_roles` to each other. If false, the first
     principals may take all places. Event logs without this setting mean false."""

@@ -31,9 +31,9 @@ class ClusterStatistics:
     """Snapshots, messages of events, and operators' orders, including rejected ones."""
     events: int = 0
     runs: int = 0
-    """Allocation cycles."""
+    """Number of allocation cycles."""
     candidates: int = 0
-    """Agents examined in these cycles."""
+    """Agents examined in all allocation cycles together."""
     offers: int = 0
     """Offers made: one for each role and agent."""
     inverse_offers: int = 0
@@ -158,7 +158,7 @@ class Cluster:
     statistics: ClusterStatistics
     limits: Limits
     roles: RolePlaces
-    """Places in the role tree that frameworks take."""
+    """The role-tree nodes that frameworks occupy, and their limit."""
     holds: BackfillHolds
     whole_from: int
     """Least number of agents for bulk allocation; 0 disables bulk allocation."""
@@ -179,7 +179,7 @@ class Cluster:
     offering: bool = True
     """Whether enough agents have come back since the failover. Once true, the value stays true."""
     divergence: str | None = None
-    """A contradiction between the master and the known state, although work continues; None
+    """A contradiction between the master and the known state that did not stop the engine; None
     without one."""
     replies: list[contract.Reply] = field(default_factory=list)
     """Replies to send with the next decisions."""

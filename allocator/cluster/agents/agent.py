@@ -48,7 +48,8 @@ class Agent:
     _available: Resources | None = None
     """Cached free resources; None if they must be recomputed."""
     _exact: bool = field(init=False)
-    """Whether allocated and free resources added up to the total at the last computation."""
+    """Whether allocated and free resources added up to the total when free resources were
+    computed last."""
 
     def __post_init__(self) -> None:
         self.update(self.info, self.capabilities, self.total)

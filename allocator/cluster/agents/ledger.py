@@ -52,7 +52,8 @@ class Ledger:
         self.presumed = (
             AssumedUsage(self.running, answered_after_ns) if answered_after_ns is not None else None
         )
-        """Assumed usage; None if the master reports used resources, or if usage does not matter."""
+        """Assumed usage of offered resources; None if the master reports used resources, or if
+        no limit depends on them."""
         self.agents: dict[str, Agent] = {}
         self.frameworks: dict[str, Framework] = {}
         self._agents_of: dict[str, dict[str, None]] = {}

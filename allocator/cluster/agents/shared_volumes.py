@@ -17,8 +17,8 @@ Volume: TypeAlias = tuple[str, Kind]
 """Agent ID and resource kind of a shared volume."""
 
 Repeats: TypeAlias = Mapping[str, tuple[Quantities, Quantities]]
-"""user or virtual leaf → sizes of volumes that begin, and cease, to count repeatedly. A volume
-counts repeatedly if several clients of the user hold the volume."""
+"""user or virtual leaf → two sizes: of volumes that begin to be repeated, and that cease to be.
+A volume is repeated if several clients of the user hold the volume."""
 
 NO_REPEATS: Repeats = {}
 _NOTHING = Quantities()

@@ -44,9 +44,9 @@ _NOTHING = ""
 """Name of a resource that no agent has."""
 _UNLIMITED = 1 << 62
 _PROBES = 8
-"""Maximum number of rows examined for each agent of the group, in a count and in a packing."""
+"""Maximum number of rows that a count or a packing examines, for each agent of the group."""
 _MIN_PROBES = 64
-"""Minimum number of rows that a shape examines of the rows left over by earlier shapes."""
+"""Minimum number of rows without capacity for one shape that the next shape examines again."""
 
 
 IndexedNeeds: TypeAlias = Sequence[tuple[int, int]]
@@ -65,7 +65,7 @@ class IdenticalAgents:
     able: ClientMask
     """Clients that may be allocated tasks on these agents."""
     agents: Sequence[int]
-    """Numbers of the agents."""
+    """Indices of the agents in their group."""
     fitting: ClientMask
     """Clients of which a task fits. Without `exact`, tasks of some of these clients may not fit."""
     exact: bool = False
@@ -421,7 +421,7 @@ _ALL = 1 << 128
 """The whole remaining capacity, in parts. Parts are so small that rounding never changes a
 number of tasks."""
 _FEW = 4
-"""A shape with less capacity is scarce: one task would be a large part of a stage."""
+"""A shape is scarce if fewer tasks fit: one task would then be a large part of a stage."""
 _SPARE = 8
 """Capacity that a stage keeps free for fragmentation: one agent for each shape, but at most 1/8."""
 _STAGES = 24
@@ -471,10 +471,10 @@ class BulkPlan:
 
     group: AgentGroup
     shapes: list[TaskShape]
-    """Shapes that may still have capacity."""
+    """Shapes for which the group may still have capacity."""
     table: PackingTable
     allocations: list[tuple[Client, Quantities]] = field(default_factory=list)
-    """Clients and the quantities that the sorter view has counted for them."""
+    """Clients, and the quantities already counted for them in the sorter view."""
 
 
 class BulkAllocator:

@@ -33,7 +33,7 @@ class ClientIndex:
         """Candidates below each user and each virtual leaf, by the name of the user or leaf."""
         self.by_role: dict[str, ClientMask] = {}
         self.client = dict[ClientMask, Client]()
-        """Client of each bit."""
+        """The client that each bit represents."""
         self.bit = dict[Client, ClientMask]()
         self.tasks = dict[Client, Quantities]()
         """Resource needs of one task, for clients with a known demand. Equal demands are one

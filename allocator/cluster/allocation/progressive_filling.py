@@ -23,7 +23,8 @@ from allocator.fairness.quantities import Quantities
 from allocator.fairness.sorter_snapshot import Position, SortKey
 
 Name: TypeAlias = str | tuple[str, str]
-"""A limited amount: of a resource, or of (role, resource) within the role's quota limit."""
+"""The name of a limited amount: a resource, or a (role, resource) pair for the role's quota
+limit."""
 Needs: TypeAlias = dict[Name, int]
 """Amounts in thousandths, by name."""
 
@@ -68,7 +69,7 @@ class TaskBatch:
     needs: Needs
     """Thousandths taken of an agent, by name."""
     scalars: Quantities
-    """The quantities that count as held."""
+    """The quantities by which the tasks increase the clients' allocations."""
     allocations: int
     """The number of tasks with scalars. The sorter counts only these tasks."""
 
@@ -396,11 +397,11 @@ class Trajectory(NamedTuple):
     """A member's sort key and demand, approximated as linear functions of its further tasks."""
 
     level: float
-    """Current priority."""
+    """Current priority of the member."""
     slope: float
     """Change of the priority by one task."""
     demand: float
-    """Share of the budget that one task takes."""
+    """Fraction of the budget that one task takes."""
 
 
 def find_water_level(
@@ -474,9 +475,9 @@ _MEMBERS_A_STEP = 50
 _SAMPLE_TASKS = 8
 """Tasks sampled to estimate the average task of a member with heterogeneous tasks."""
 _SAFETY = 0.95
-"""Share of the budget that an estimated level may use, so that the level is rarely too high."""
+"""Fraction of the budget that an estimated level may use, so that the level is rarely too high."""
 _RETRY_SAFETY = 0.7
-"""Factor on that share after an estimated level was too high."""
+"""Factor on this fraction after an estimated level was too high."""
 _MAX_TASKS = 1 << 40
 """More tasks than any budget admits."""
 
@@ -658,7 +659,7 @@ class _Filling(Generic[User]):
         self._served: dict[_Entry[User], None] = {}
         """Entries with an allocation, in the order of their first allocation."""
         self._number = 0
-        """Place of the next member to visit, in the initial order."""
+        """Index of the next member to visit, in the initial order."""
         self._pending: _Entry[User] | None = None
         """The next member to visit, if it is known."""
         self._too_high: Position = (_MAX_TASKS,)
@@ -666,7 +667,7 @@ class _Filling(Generic[User]):
         self._is_estimate = False
         """True if the predicted level is an estimate, because a member has heterogeneous tasks."""
         self._share = _SAFETY
-        """Share of the budget that an estimated level may use."""
+        """Fraction of the budget that an estimated level may use now."""
 
     def copy(self, budget: Budget) -> "_Filling[User]":
         """Return a copy of the filling that continues independently, with another budget."""

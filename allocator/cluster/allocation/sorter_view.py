@@ -25,7 +25,7 @@ class LocalSorterSnapshot:
     pool: Pool[str]
     machine: Quantities
     held_here: Mapping[str, Quantities]
-    """Quantities of the machine that each user holds; users without an entry hold nothing."""
+    """Quantities that each user holds on the agent; users without an entry hold nothing there."""
 
     def __iter__(self) -> Iterator[str]:
         """Yield active users in sorter order.
@@ -184,7 +184,7 @@ MakeNode: TypeAlias = Callable[[Client, bool], ClientNode | None]
 The flag is true if the client's user competes below another member of the role tree."""
 
 _FEW = 8
-"""Passing over this many clients costs as much as sorting in one client."""
+"""Skipping this many clients costs as much as sorting one client."""
 
 
 class RoleTreeIterator:

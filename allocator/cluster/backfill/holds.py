@@ -10,7 +10,7 @@ from allocator.fairness.quantities import Quantities
 from allocator.fairness.turns import Turns
 
 Holding: TypeAlias = Literal["off", "one", "all"]
-"""How many clients may have holds at a time."""
+"""How many backfill holds are allowed at a time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +33,7 @@ class HoldStatistics:
 
     begun: int = 0
     served: int = 0
-    """Holds that ended because the client was offered a task's resources, on any agent."""
+    """Holds that ended because the client was offered the resources of a task, on any agent."""
     in_vain: int = 0
     """Holds that expired."""
 

@@ -95,8 +95,8 @@ class Engine(View):
         self._requested_ns = -PATIENCE_NS
         self._divergence: str | None = None
         self._seen = 0
-        """Number of the last event up to which the engine has seen all events; −1 if events are
-        missing."""
+        """Sequence number up to which the engine has seen all events, applied or skipped; −1 if
+        events are missing."""
         self._leading_since_ns = 0
         self._cycle = AllocationCycle(self._cluster, settings.seed)
         self._handover = MemoryHandover(memory)

@@ -19,7 +19,7 @@ from allocator.cluster.state import Cluster
 from allocator.contract import allocator_pb2 as contract
 
 _KEPT: tuple[Topic, ...] = ("request", "answer")
-"""Topics of rejected input that snapshots do not cover."""
+"""Topics of rejected input that a snapshot does not contain, so their errors are kept."""
 
 
 def note_skipped(cluster: Cluster, event: contract.Event) -> None:

@@ -62,8 +62,8 @@ class TaskFit:
     slip: str
     """The label that Longshare cannot read and therefore ignores; empty if none."""
     at_a_time: int
-    """How many of the framework's tasks count as one, because one task is below the floor of
-    demands."""
+    """How many of the framework's tasks form one batch, because one task is below the demand
+    floor."""
     unnamed: tuple[str, ...]
     """Resources that the framework is not offered, because its known demand does not name them."""
 

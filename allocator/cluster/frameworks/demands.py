@@ -19,7 +19,7 @@ from allocator.fairness.quantities import Quantities
 _LONGEST_TYPO = 64
 """Maximum length in characters of a resource name for which a correction is suggested."""
 _MOST_LEARNED = 8
-"""Number of accepted offers from which a demand is learned."""
+"""Number of latest accepted offers from which a demand is learned."""
 
 
 class Demands:

@@ -25,7 +25,7 @@ from typing import NamedTuple
 from allocator.cluster.input.quarantine import ValidationError
 
 FEW = 4
-"""Number of places that a framework always gets: a role of four levels, or four roles."""
+"""Number of places that a framework always gets, for example for one role of four levels."""
 
 
 class Wish(NamedTuple):
@@ -35,7 +35,7 @@ class Wish(NamedTuple):
     principal: str
     """The framework's principal; empty without a principal."""
     places: int
-    """Number of its roles and their ancestors."""
+    """Number of nodes that the framework's roles and their ancestors occupy."""
 
 
 class RolePlaces:

@@ -39,7 +39,8 @@ _LONGEST_TYPO = 64
 """Maximum length in characters of a label for which a correction is suggested."""
 
 Alternatives: TypeAlias = tuple[Quantities, ...]
-"""Minimum allocatable resources: an offer must contain one of them. Empty: without a minimum."""
+"""Alternative minimums of an offer (`min_allocatable`): an offer must reach one. Empty: no
+minimum."""
 
 _MULTI_ROLE = mesos.FrameworkInfo.Capability.MULTI_ROLE
 

@@ -66,7 +66,8 @@ class RoleMeter:
         self._limits = limits
         self._notes: deque[_Change | _Offer | _Period] = deque()
         self._held: dict[str, tuple[float, Quantities]] = {}
-        """role → time until which its usage is counted, and its allocation since then; not empty"""
+        """role → time until which its usage is counted, and its allocation since then, which is
+        not empty"""
         self._latest = 0.0
         """Time of the latest change in seconds. A role without an allocation has no usage before
         this time."""

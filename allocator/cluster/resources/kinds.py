@@ -47,7 +47,7 @@ class Kind:
     name: str
     """Name of the resource, such as `cpus`."""
     type: int
-    """A `Value.Type`."""
+    """The value type of the amount, a `mesos.Value.Type`."""
     whole: int | None
     """Thousandths of one copy of an indivisible or shared resource, whose amount is a number of
     copies. None for other resources, whose amounts add up."""

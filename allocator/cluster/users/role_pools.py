@@ -16,7 +16,8 @@ from allocator.fairness.quantities import Quantities
 LOOK = 5.0
 """Seconds between two samples of the users' use, from which counted weights are computed."""
 _THRESHOLD = 0.01
-"""Relative difference below which a sample leaves the counted weight of a pool unchanged."""
+"""If a sample changes the total counted weight of a pool by a smaller fraction, the pool keeps
+its counted weights."""
 
 
 class RolePools:
@@ -42,10 +43,10 @@ class RolePools:
         self._outdated = False
         """True if entitlements of the pools below the top must be updated."""
         self.now = now
-        """The users' time in seconds."""
+        """The time of all pools, in seconds since the Unix epoch."""
         self.tau = settings.policy.tau
-        """Time constant of decay in seconds: the policy's, or, if the policy has no commitments,
-        the last one's."""
+        """Time constant of decay in seconds: the policy's. If the policy has no commitments, the
+        time constant of the previous policy."""
         self.machines: Machines[str] = Machines()
         self.top: Pool[str] = self._new_pool()
         """The pool of the top-level users."""

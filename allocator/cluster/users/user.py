@@ -35,11 +35,11 @@ class User:
     children: dict[str, "User"] = field(default_factory=dict)
     """Sub-users by name."""
     tasks: dict[Client, "UserTask"] = field(default_factory=dict)
-    """Own client → what is known of its tasks."""
+    """Own client → demand and eligible agents of its tasks."""
     own: Largest = field(default_factory=Largest)
-    """Largest demands of the tasks of the user's own clients."""
+    """The largest demand of each resource among the tasks of the user's own clients."""
     all: Largest = field(default_factory=Largest)
-    """Largest demands of the tasks of the user and its descendants."""
+    """The largest demand of each resource among the tasks of the user and its descendants."""
     line: tuple[str, ...] = ()
     """Names of the user and its ancestors, the user first; empty for the root."""
 
