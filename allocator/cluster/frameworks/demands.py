@@ -125,7 +125,7 @@ class DemandFloor(Largest):
         self._agents_with.update(list(names))
 
     def discard_names(self, names: Collection[str]) -> None:
-        """Remove the names of the resources of an agent that is gone."""
+        """Remove resource names that `put_names` has added for an agent."""
         self._agents_with.subtract(list(names))
 
     @override
