@@ -1,4 +1,4 @@
-"""Accounts: the values of one user that a policy may read to rank the user."""
+"""Accounts: the data of one user from which a policy computes the user's rank."""
 
 import math
 from collections.abc import Mapping
@@ -11,15 +11,14 @@ from allocator.fairness.quantities import Quantities
 
 @dataclass(slots=True, eq=False)
 class Account:
-    """One user's allocation and commitments, accrued up to `settled_at`."""
+    """One user's allocation and commitments, valid at the time `settled_at`."""
 
     weight: float
     settled_at: float
     """Time of the last accrual in seconds. `commitments` and `cumulative` are values at this
     time."""
     inherited: float = 0.0
-    """Commitment for resources that the capacity does not name (yet), as a fraction of the
-    capacity."""
+    """Commitment for resources that are not part of the capacity (yet), as a fraction."""
     active: bool = False
     allocation: Quantities = field(default_factory=Quantities)
     count: int = 0
@@ -27,8 +26,9 @@ class Account:
     entitlement: float = 0.0
     """wᵢ / Σw, times the fraction of the capacity that the pool's users share."""
     turn: int = 0
-    """Place in the queue. The user gets a new place when it becomes active without an
-    allocation."""
+    """Place in the queue, for FIFO. The user gets a new place when it becomes active without an
+    allocation.
+    """
     demand: Quantities | None = None
     """Resources of one task. None: the demand is unknown."""
     monopoly: int = 0
@@ -39,21 +39,22 @@ class Account:
     shares: dict[str, float] = field(default_factory=dict)
     """o: allocation as a fraction of the capacity, by resource."""
     cumulative: float = 0.0
-    """The policy's integral of `rate_of_use` up to `settled_at`: share × seconds."""
+    """Integral over time of `rate_of_use` up to `settled_at`, in share × seconds."""
     named: bool = False
     """Whether an operator has named the user. A named user counts whole in n (`counting.py`)."""
     counted: float = 0.0
     """The weight that the user counts with in n, if users count by their use (`counting.py`)."""
     in_use: float = 0.0
-    """Dominant share of the used resources at the latest `Pool.look`."""
+    """Dominant share of the used resources, as sampled by the latest `Pool.look`."""
     mean_use: float = 0.0
     """Average dominant share in use up to the latest `Pool.look`. Earlier use decays as commitments
     do."""
     rate_of_use: float = 0.0
     """Increase of `cumulative` per second."""
     measured: dict[str, float] = field(default_factory=dict)
-    """Values that are compared with the entitlement: shares, unless the policy measures something
-    else."""
+    """Values that are compared with the entitlement: shares, unless the policy measures other
+    values.
+    """
     overuse: dict[str, float] = field(default_factory=dict)
     """ō: the excess of measured values over the entitlement, by resource (Eq. 7)."""
     commitments: dict[str, float] = field(default_factory=dict)
@@ -69,10 +70,11 @@ class Account:
         return duplicate
 
     def tasks_of(self, monopoly: int) -> float | None:
-        """Return the number of tasks held, divided by a monopoly in whole numbers.
+        """Return the tasks that a user holds, as a fraction of the tasks it could run alone.
 
         The number of tasks held is the allocation divided by the demand, for the resource with the
-        largest such quotient. Integers are multiplied first and divided once.
+        largest such quotient. Integers are multiplied first and divided once, so the result is
+        rounded only once.
 
         Args:
             monopoly: Whole tasks that the user could run alone.
@@ -89,19 +91,22 @@ class Account:
 
     @property
     def task_share(self) -> float | None:
-        """Tasks held over h (TSF paper, §V-A). None: the demand is unknown, or no task fits."""
+        """Tasks held over h, the tasks that the user could run alone (TSF paper, §V-A).
+
+        None: the demand is unknown, or no task fits.
+        """
         return self.tasks_of(self.monopoly)
 
     @property
     def share(self) -> float:
-        """The dominant share: the largest share."""
+        """The dominant share: the largest share of any resource."""
         return max(self.shares.values(), default=0.0)
 
     def commitments_at(self, now: float, tau: float | None) -> dict[str, float]:
-        """Return the commitments at a time not before `settled_at` (Eq. 12).
+        """Return the commitments by resource at a time, if the allocation does not change (Eq. 12).
 
         Args:
-            now: The time in seconds.
+            now: The time in seconds, not before `settled_at`.
             tau: Time constant of the decay in seconds. None: commitments do not decay.
         """
         elapsed = now - self.settled_at
@@ -114,18 +119,33 @@ class Account:
         }
 
     def inherited_at(self, now: float, tau: float | None) -> float:
-        """Return the commitment for resources without a name in the capacity, at a time."""
+        """Return the commitment at a time for resources that are not part of the capacity.
+
+        Args:
+            now: The time in seconds, not before `settled_at`.
+            tau: Time constant of the decay in seconds. None: commitments do not decay.
+        """
         elapsed = now - self.settled_at
         return self.inherited if tau is None else decayed(self.inherited, 0.0, elapsed, tau)
 
     def settled(self, now: float, tau: float | None) -> "Account":
-        """Return a copy that is accrued up to a time. This account does not change."""
+        """Return a copy whose commitments and `cumulative` are moved forward to a time.
+
+        Args:
+            now: The time in seconds, not before `settled_at`.
+            tau: Time constant of the decay in seconds. None: commitments do not decay.
+        """
         duplicate = self.copy()
         duplicate.settle(now, tau)
         return duplicate
 
     def settle(self, now: float, tau: float | None) -> None:
-        """Accrue commitments and `cumulative` up to a time, at the rates that held until then."""
+        """Move commitments and `cumulative` forward to a time, before the allocation changes.
+
+        Args:
+            now: The time in seconds, not before `settled_at`.
+            tau: Time constant of the decay in seconds. None: commitments do not decay.
+        """
         if now > self.settled_at:
             self.cumulative = self.cumulative_at(now)
             if tau is not None:
@@ -134,11 +154,11 @@ class Account:
         self.settled_at = now
 
     def cumulative_at(self, now: float) -> float:
-        """Return the value of `cumulative` at a time not before `settled_at`."""
+        """Return the value of `cumulative` at a time in seconds, not before `settled_at`."""
         return self.cumulative + self.rate_of_use * max(now - self.settled_at, 0.0)
 
     def owe(self, measured: dict[str, float], free: float, least: float = 0.0) -> None:
-        """Recompute over-use. Existing commitments of the account do not change.
+        """Recompute the over-use from which commitments grow. Existing commitments do not change.
 
         Args:
             measured: The values that the policy compares with the entitlement, such as shares.
@@ -161,7 +181,7 @@ class Account:
     def set_debts(
         self, user: object, commitment: float | Mapping[str, float], others: float = 0.0
     ) -> None:
-        """Replace the user's commitments.
+        """Replace the user's commitments, which are fractions of the capacity.
 
         Args:
             user: The user's id, for error messages.

@@ -8,7 +8,7 @@ LARGEST_COMMITMENT = 1e9
 
 
 def in_range(user: object, weight: float) -> float:
-    """Return the weight if it is in range.
+    """Return a user's weight unchanged if it is in the permitted range.
 
     Raises:
         ValueError: the weight is out of range.

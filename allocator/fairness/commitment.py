@@ -1,4 +1,4 @@
-"""Commitments: the charge for having used more than the entitlement (paper §3.4, §5.1)."""
+"""Commitments: charges for having used more than the entitlement (SDRF paper, §3.4 and §5.1)."""
 
 import math
 
@@ -38,12 +38,14 @@ def time_constant_of_half_life(seconds: float) -> float:
 
 
 def overuse(share: float, entitlement: float) -> float:
-    """Return the excess of a share over its user's entitlement: ō (Eq. 7)."""
+    """Return ō, the excess of a share over its user's entitlement, or 0 (SDRF paper, Eq. 7)."""
     return max(share - entitlement, 0.0)
 
 
 def decayed(commitment: float, towards: float, elapsed: float, tau: float) -> float:
-    """Return the commitment after a time of constant over-use: c = (1 − δ)·ō + δ·c₀ (Eq. 12).
+    """Return a commitment after some seconds of constant over-use: (1 − δ)·ō + δ·c₀ (Eq. 12).
+
+    δ is the discount factor for the elapsed seconds.
 
     Args:
         commitment: c₀, as a share of the resource's capacity.
@@ -55,7 +57,9 @@ def decayed(commitment: float, towards: float, elapsed: float, tau: float) -> fl
 
 
 def approached(elapsed: float, tau: float) -> float:
-    """Return the fraction of its distance to ō that a commitment moves in a time: 1 − δ (Eq. 12).
+    """Return 1 − δ, the fraction by which a commitment moves towards the over-use (Eq. 12).
+
+    δ is the discount factor for the elapsed seconds.
 
     Args:
         elapsed: Seconds, not negative.

@@ -11,20 +11,20 @@ from typing import NamedTuple
 
 
 class CountedUser(NamedTuple):
-    """A user as input of `counted_weight`."""
+    """A user's weight and use, as input of `counted_weight`."""
 
     weight: float
     use: float
-    """Dominant share that the user holds, or its average if larger, as a fraction of the pool's
-    part."""
+    """Dominant share that the user holds, or its average if larger, as a fraction of the part of
+    the capacity that the pool shares."""
     named: bool
     """Whether an operator has named the user. A named user counts whole, whatever it uses."""
 
     def weight_of(self, total: float, times: float) -> float:
-        """Return the weight that the user counts with, given the total of all users.
+        """Return the weight with which the user counts, given the total weight of all users.
 
         Args:
-            total: The weight that all users count with together.
+            total: The weight with which all users together count.
             times: The user's fraction of the total is at most this multiple of its use.
         """
         return self.weight if self.named else min(self.weight, times * self.use * total)

@@ -8,10 +8,10 @@ UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 
 
 def read(text: str, units: Mapping[str, float] = UNITS) -> float | None:
-    """Return the seconds of a duration, or None if the text has another form.
+    """Return the seconds of a duration such as '10m'. None: the text has no known unit.
 
     Args:
-        text: A number and a unit, such as '10m'.
+        text: A number and a unit.
         units: Seconds of each unit, by its letter.
 
     Raises:

@@ -1,4 +1,4 @@
-"""Values of lines without rounding: sums of floats that sort as the exact values do.
+"""Exact values of lines A + M·s, as tuples of floats that sort as the exact values do.
 
 A value A + M·s of floats is a sum of at most three floats. The sum is built greedily: the float
 nearest to the value, the float nearest to the remainder, and the final remainder. Such sums compare
@@ -20,7 +20,7 @@ _LARGE, _SMALL = 2.0**900, 2.0**-900
 
 
 def value(level: float, slope: float, s: float) -> Exact:
-    """Return level + slope · s."""
+    """Return level + slope · s exactly, as a sum of three floats."""
     product = slope * s
     if product == 0.0 and (slope == 0.0 or s == 0.0):
         return level, 0.0, 0.0
@@ -41,7 +41,7 @@ def value(level: float, slope: float, s: float) -> Exact:
 
 
 def _rational(level: float, slope: float, s: float) -> Exact:
-    """Return level + slope · s, computed with rational numbers."""
+    """Return level + slope · s exactly, computed with rational numbers in rare cases."""
     exact = Fraction(level) + Fraction(slope) * Fraction(s)
     rounded = float(exact)
     remainder = exact - Fraction(rounded)

@@ -25,7 +25,7 @@ User = TypeVar("User", bound=Hashable)
 
 
 class Passing(NamedTuple, Generic[User]):
-    """A change of the order: from a time on, user `passing` is ranked before user `passed`."""
+    """A future change of the order: at the time `when`, user `passing` passes user `passed`."""
 
     when: float
     """The pool's time in seconds."""
@@ -34,34 +34,40 @@ class Passing(NamedTuple, Generic[User]):
 
 
 class ForecastTurn(NamedTuple):
-    """Forecast of the time at which tasks that a user asks for can be allocated."""
+    """Forecast of the time at which further tasks of a user can be allocated."""
 
     ahead: int
     """Number of users that are ranked before the user now."""
     at_once: int
-    """Number of tasks that the user is allocated before another user is ranked first."""
+    """Number of tasks that the user is allocated in sequence before another user is ranked
+    first."""
     first_after: float | None
     """Seconds until the user is ranked first for the last task. None: not before the end of the
     forecast."""
 
 
 class Cost(NamedTuple, Generic[User]):
-    """The later cost of a burst to its user."""
+    """The cost of a burst to its user: later commitments, and users that are ranked before it.
+
+    A burst is an allocation beyond the present one for a limited time.
+    """
 
     after: float
     """Dominant commitment at the end of the burst."""
     without: float
     """Dominant commitment at the same time without the burst."""
     recovered: float | None
-    """Seconds from the end of the burst until all commitments are as without it, within
-    `NOTICEABLE`. None: never."""
+    """Seconds from the end of the burst until all commitments are equal to those without the burst,
+    within `NOTICEABLE`. None: never."""
     overtaken: list[tuple[User, float | None]]
-    """Users that the burst puts before its user, and the seconds until that ends. None: not before
-    the end of the forecast."""
+    """Users that are ranked before the user only because of the burst, and the seconds until that
+    ends. None: not before the end of the forecast."""
 
 
 def passings(pool: Pool[User], user: User, until: float) -> list[Passing[User]]:
-    """Return when a user passes other users or is passed by them, soonest first. O(n · m²).
+    """Return the times at which a user passes other users or is passed by them, soonest first.
+
+    O(n · m²) for n users and m resources.
 
     Args:
         pool: The pool as it is now. Inactive users are not in the order.
@@ -86,7 +92,7 @@ def passings(pool: Pool[User], user: User, until: float) -> list[Passing[User]]:
 
 
 def below_after(standing: Standing[User], tau: float | None, level: float) -> float | None:
-    """Return the seconds until a dominant commitment is not above a level; None: never.
+    """Return the seconds until a user's dominant commitment has decayed to a level; None: never.
 
     Args:
         standing: The user's present standing.
@@ -112,7 +118,7 @@ def below_after(standing: Standing[User], tau: float | None, level: float) -> fl
 def turn(
     pool: Pool[User], user: User, demand: Quantities, tasks: int, until: float
 ) -> ForecastTurn:
-    """Return when further tasks of an active user can be allocated, if resources are free.
+    """Forecast when further tasks of an active user can be allocated, if resources are free.
 
     Args:
         pool: The pool as it is now. For a new user, pass a copy of the pool with this user.
@@ -127,13 +133,14 @@ def turn(
 def turn_below(
     levels: Sequence[tuple[Pool[User], User]], demand: Quantities, tasks: int, until: float
 ) -> ForecastTurn:
-    """Return when further tasks of a user in a role tree can be allocated, if resources are free.
+    """Forecast when further tasks of a user in a role tree can be allocated.
 
-    A user is first in the tree if its member is first in the pool of each level.
+    Resources are assumed to be free. A user is first in the tree if, at each level, the user or its
+    ancestor is first in the pool of this level.
 
     Args:
-        levels: Pools as they are now, the top first. Each pool comes with its member: the user or
-            an ancestor of the user.
+        levels: Pairs of a pool as it is now and its member (the user or an ancestor), the top
+            first.
         demand: Resources of one task.
         tasks: Number of tasks, at least 1.
         until: End of the forecast, in the pools' time.
@@ -147,7 +154,14 @@ def turn_below(
 
 
 def _at_once(pool: Pool[User], user: User, demand: Quantities, tasks: int) -> int:
-    """Return how many tasks a user is allocated before another member of its pool is first."""
+    """Return how many tasks a user is allocated before another member of its pool is first.
+
+    Args:
+        pool: The pool of the user and its siblings.
+        user: The member that gets the tasks.
+        demand: Resources of one task.
+        tasks: Largest number to return.
+    """
     siblings = [sibling for sibling in pool if sibling != user]
     (held, allocation_count), preview = pool.holding(user), pool.prospect(user)
     low, high = 0, tasks
@@ -170,9 +184,9 @@ def _at_once(pool: Pool[User], user: User, demand: Quantities, tasks: int) -> in
 def cost(
     pool: Pool[User], user: User, burst: Quantities, seconds: float, until: float
 ) -> Cost[User]:
-    """Return the later cost to a user of a larger allocation for some time.
+    """Forecast how a larger allocation for some time affects a user later.
 
-    The forecast assumes that the resources of the burst are free.
+    The resources of the burst are assumed to be free.
 
     Args:
         pool: The pool as it is now.
@@ -210,13 +224,16 @@ def cost(
 def _overtaken(
     with_burst: Pool[User], without: Pool[User], user: User, until: float
 ) -> list[tuple[User, float | None]]:
-    """Return the users that only the burst puts before its user, and the seconds until that ends.
+    """Return the users that are ranked before the burst's user only because of the burst.
 
     Args:
         with_burst: The pool after the burst.
         without: The pool at the same time without the burst.
         user: The user of the burst.
         until: End of the forecast, in the pools' time.
+
+    Returns:
+        Each of these users, and the seconds until it is ranked behind. None: not before `until`.
     """
     burst_order, plain_order = list(with_burst), list(without)
     if user not in burst_order:
@@ -235,7 +252,10 @@ def _overtaken(
 
 
 def _first_after(levels: Sequence[tuple[Pool[User], User]], until: float) -> float | None:
-    """Return the seconds until each member is first in its pool; None: not before `until`."""
+    """Return the seconds until, at each level, the member is first in its pool.
+
+    None: not before `until`, a time of the pools in seconds.
+    """
     preceding_members = set[tuple[int, User]]()
     changes = list[tuple[float, int, Passing[User]]]()
     for level, (pool, member) in enumerate(levels):
@@ -260,7 +280,17 @@ def _changes(
     span: tuple[float, float],
     ahead: bool,  # noqa: FBT001
 ) -> Iterator[tuple[float, bool]]:
-    """Yield phases where the first of two users passes the second (True), or is passed (False)."""
+    """Yield the phases at which one of two users passes the other.
+
+    Args:
+        policy: The policy of the pool.
+        pair: The two users' priorities, as the policy's attributes.
+        span: Begin and end, as phases of the policy.
+        ahead: Whether the first user is before the second at the begin.
+
+    Yields:
+        The phase, and whether the first user is before the second from then on.
+    """
     begin, end = span
     for meeting, following in pairwise([*_meetings(policy, pair, begin, end), end]):
         middle = (meeting + following) / 2
@@ -279,7 +309,14 @@ def _changes(
 
 
 def _meetings(policy: Policy, pair: tuple[Any, Any], begin: float, end: float) -> Iterator[float]:
-    """Yield phases, strictly rising, after which the order of two users may have changed."""
+    """Yield the phases, in ascending order, at which the order of two users may change.
+
+    Args:
+        policy: The policy of the pool.
+        pair: The two users' priorities, as the policy's attributes.
+        begin: First phase.
+        end: Last phase.
+    """
     phase = begin
     for _ in range(_MOST_MEETINGS):
         meeting = policy.crossing(*pair, phase)

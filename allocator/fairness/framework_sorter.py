@@ -1,4 +1,4 @@
-"""The framework sorter: orders frameworks by dominant share, without weights, memory or time."""
+"""The framework sorter: orders the frameworks of a role by dominant share, without any memory."""
 
 import heapq
 from bisect import bisect_left, insort
@@ -19,7 +19,7 @@ _RESORT_RATIO = 1.05
 
 
 class _FrameworkState:
-    """Allocation, allocation count and activity of one framework."""
+    """Allocation and allocation count of one framework, and whether the framework is active."""
 
     __slots__ = ("active", "allocation", "count")
 
@@ -30,7 +30,7 @@ class _FrameworkState:
 
 
 class _Group(Generic[User]):
-    """Active users with equal allocations. Their order does not depend on the capacity."""
+    """Active users with equal allocations, and so with equal shares whatever the capacity is."""
 
     __slots__ = ("members", "share", "version")
 
@@ -43,14 +43,14 @@ class _Group(Generic[User]):
 
 
 class FrameworkSorter(Generic[User]):
-    """Users of equal weight in DRF order: by dominant share, then by allocation count.
+    """Orders users of equal weight as DRF does: by dominant share, then by allocation count.
 
-    An allocation costs O(1). The next read costs O(log n) for each user whose allocation changed. A
-    change of the capacity costs O(1). Users with equal allocations are ranked as a group, and a
-    single user is not ranked at all.
+    The users are frameworks. An allocation costs O(1). The next read costs O(log n) for each user
+    whose allocation changed. A change of the capacity costs O(1). Users with equal allocations are
+    ranked as a group. A single user is not ranked at all.
 
-    An iteration costs O(log n) a user. It also examines users whose rank is uncertain because the
-    capacity has changed in some resources more than in others.
+    An iteration costs O(log n) a user. After changes of the capacity in some resources more than in
+    others, an iteration also examines users whose rank is uncertain.
 
     Args:
         capacity: The resources that are shared.
@@ -61,7 +61,7 @@ class FrameworkSorter(Generic[User]):
         self._capacity = self._sorted_by = capacity
         self._version = 0
         self._least_ratio = _ROUNDING_MARGIN
-        """Lower bound of a present share divided by the share at the last full sort."""
+        """Lower bound of a user's present share divided by its share at the last full sort."""
         self._excluded = frozenset(excluded)
         self._states: dict[User, _FrameworkState] = {}
         self._active = 0
@@ -83,7 +83,7 @@ class FrameworkSorter(Generic[User]):
         return self._active
 
     def set_capacity(self, capacity: Quantities) -> None:
-        """Change the resources that are shared."""
+        """Replace the resources that are shared, for example after agents were added."""
         if capacity == self._capacity:
             return
         self._capacity = capacity
@@ -101,7 +101,7 @@ class FrameworkSorter(Generic[User]):
             )
 
     def add(self, user: User) -> None:
-        """Make a user known. The user is not active yet."""
+        """Make a user known. The user is not active yet, so it is not ranked."""
         self._states[user] = _FrameworkState()
 
     def remove(self, user: User) -> None:
@@ -117,7 +117,7 @@ class FrameworkSorter(Generic[User]):
         del self._states[user]
 
     def set_active(self, user: User, active: bool) -> None:  # noqa: FBT001 - a setter
-        """Set whether a user is ranked."""
+        """Set whether a user is active. Only active users, which want offers, are ranked."""
         state = self._states[user]
         if state.active == active:
             return
@@ -130,12 +130,12 @@ class FrameworkSorter(Generic[User]):
         self._active += 1 if active else -1
 
     def allocate(self, user: User, quantities: Quantities, *, times: int = 1) -> None:
-        """Add quantities to a user's allocation, and `times` to its allocation count."""
+        """Add resources to a user's allocation, and `times` to its allocation count."""
         state = self._states[user]
         self._hold(user, state, state.allocation + quantities, state.count + times)
 
     def release(self, user: User, quantities: Quantities) -> None:
-        """Subtract quantities from a user's allocation.
+        """Subtract resources from a user's allocation.
 
         Raises:
             ValueError: the allocation is smaller than the quantities; nothing has changed.
@@ -144,17 +144,17 @@ class FrameworkSorter(Generic[User]):
         self._hold(user, state, state.allocation - quantities, state.count)
 
     def hold(self, user: User, quantities: Quantities, gifts: int) -> None:
-        """Replace a user's allocation and its allocation count."""
+        """Replace a user's allocation by `quantities` and its allocation count by `gifts`."""
         self._hold(user, self._states[user], quantities, gifts)
 
     def held(self, user: User | None = None) -> Quantities:
-        """Return the allocation of a user, or of all users together."""
+        """Return the allocation of a user, or without an argument the sum of all allocations."""
         if user is not None:
             return self._states[user].allocation
         return sum((state.allocation for state in self._states.values()), start=Quantities())
 
     def holding(self, user: User) -> tuple[Quantities, int]:
-        """Return a user's allocation and its allocation count."""
+        """Return a user's allocation, and how often resources were allocated to the user."""
         state = self._states[user]
         return state.allocation, state.count
 
@@ -191,13 +191,13 @@ class FrameworkSorter(Generic[User]):
                 heapq.heappop(heap)
 
     def _hold(self, user: User, state: _FrameworkState, allocation: Quantities, count: int) -> None:
-        """Replace a user's allocation and allocation count, outside the order."""
+        """Store a user's new allocation and count, after removing the user from the order."""
         if state.active:
             self._remove_from_order(user, state)
         state.allocation, state.count = allocation, count
 
     def _insert_into_order(self, user: User, state: _FrameworkState) -> None:
-        """Add a user to the group of its allocation."""
+        """Add a user to the group of users with the same allocation."""
         holding = frozenset(state.allocation.items())
         group = self._groups.get(holding)
         if group is None:
@@ -219,25 +219,25 @@ class FrameworkSorter(Generic[User]):
             del self._order[bisect_left(self._order, entry)]
 
     def _present_share(self, group: _Group[User]) -> float:
-        """Return a group's dominant share of the present capacity, cached for each capacity."""
+        """Return a group's dominant share of the present capacity; the value is cached."""
         if group.version != self._version:
             group.share = self._rank(self._states[group.members[0][1]].allocation)[0][1]
             group.version = self._version
         return group.share
 
     def _share(self, allocation: "Quantities | dict[str, int]") -> float:
-        """Return the dominant share of the capacity at the last full sort."""
+        """Return an allocation's dominant share of the capacity that the last full sort used."""
         return _dominant(allocation, self._sorted_by, self._excluded)
 
     def _rank(self, allocation: Quantities) -> tuple[Rank, float]:
-        """Return the rank of an allocation and its tolerance, which is 0."""
+        """Return the rank of an allocation, and the rank's tolerance, which is 0."""
         return (0, _dominant(allocation, self._capacity, self._excluded), (), 0.0), 0.0
 
 
 def _dominant(
     allocation: "Quantities | dict[str, int]", capacity: Quantities, excluded: Collection[str]
 ) -> float:
-    """Return the dominant share of an allocation."""
+    """Return the largest fraction that an allocation is of any resource that counts."""
     largest = 0.0
     for name, amount in allocation.items():
         total = capacity[name]

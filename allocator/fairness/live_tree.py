@@ -21,9 +21,10 @@ T = TypeVar("T")
 
 
 class Priorities(ABC, Generic[K, T]):
-    """A family of priority functions, and the present and future order of its members.
+    """A family of priority functions: compares priorities now, and computes when they cross.
 
-    `T` is time, or any monotone function of time.
+    A Live Tree keeps elements in the order that such a family defines. `T` is time, or any monotone
+    function of time. `K` is an attribute: the priority of one element as a function of time.
     """
 
     @abstractmethod
@@ -46,20 +47,21 @@ class Priorities(ABC, Generic[K, T]):
         """
 
     def same_line(self, a: K, b: K) -> bool:
-        """Return whether two attributes are the same function of time, apart from tie-breakers."""
+        """Return whether two attributes are the same function of time, except for tie-breakers."""
         return a == b
 
     def near(self, a: K, b: K, now: T) -> bool:
-        """Return whether `b`, which comes after `a`, may equal `a` except for rounding.
+        """Return whether `b`, which comes after `a`, may differ from `a` only by rounding errors.
 
         This method is called only for policies that set `has_levels`.
         """
         raise NotImplementedError
 
     def position(self, nodes: "Sequence[Node[Id, K, T]]", node: "Node[Id, K, T]", now: T) -> int:
-        """Return how many of the sorted nodes come before a node. O(log n) comparisons.
+        """Return the index at which a node belongs among sorted nodes. O(log n) comparisons.
 
-        Families that can evaluate an attribute override this method and evaluate `node` once.
+        Families that can evaluate an attribute override this method, so that `node` is evaluated
+        once.
         """
         low, high = 0, len(nodes)
         while low < high:
@@ -77,7 +79,7 @@ class Priorities(ABC, Generic[K, T]):
 
 
 class Node(Generic[Id, K, T]):
-    """An element of a Live Tree."""
+    """An element of a Live Tree, with its neighbours and its next possible swap."""
 
     __slots__ = ("after", "attribute", "before", "block", "event", "id")
 
@@ -85,8 +87,8 @@ class Node(Generic[Id, K, T]):
         self.id = element
         self.attribute = attribute
         self.event: tuple[T, int, Node[Id, K, T]] | None = None
-        """The position-change event with the successor: time, serial number, this node. None: no
-        event."""
+        """The next possible swap with the successor: time, serial number, this node. None: no
+        swap."""
         self.before = self.after = self
         """The neighbours in the order; at the ends, the tree's sentinel."""
         self.block: list[Node[Id, K, T]] = []
@@ -106,7 +108,7 @@ def _has_other_line(same_line: Callable[[K, K], bool], line: K, node: Node[Id, K
 
 
 class Crossing(NamedTuple, Generic[T, Id]):
-    """Two neighbours that may change places at a time."""
+    """The possible swap of two neighbours at the time `when`: `right` then passes `left`."""
 
     when: T
     left: Id
@@ -114,7 +116,10 @@ class Crossing(NamedTuple, Generic[T, Id]):
 
 
 class LiveTree(Generic[Id, K, T]):
-    """Elements in order of priority. The tree has a time of its own, which only moves forward.
+    """Keeps elements in order of priority while the priorities change with time.
+
+    The tree's time only moves forward. An *event* is the possible swap of two neighbours at the
+    time at which their priorities cross.
 
     Methods that change the tree:
 
@@ -157,11 +162,11 @@ class LiveTree(Generic[Id, K, T]):
         """A heap of events. Events that are no longer their node's event are skipped."""
         self._serial = count()
         self.events = 0
-        """Number of position-change events processed so far, false events included."""
+        """Number of events processed so far, including events that changed nothing."""
 
     @property
     def now(self) -> T:
-        """The time for which the elements are in order."""
+        """The tree's time: the elements are in order of their priorities at this time."""
         return self._now
 
     def insert(self, element: Id, attribute: K) -> None:
@@ -185,7 +190,7 @@ class LiveTree(Generic[Id, K, T]):
         self._update_events(node.before, node)
 
     def fill(self, elements: Iterable[tuple[Id, K]]) -> None:
-        """Add elements to an empty tree: O(n log n) comparisons, O(n) if sorted.
+        """Add all elements to an empty tree. O(n log n) comparisons, or O(n) if they are sorted.
 
         >>> from allocator.fairness.priorities import PriorityLine, StraightLines
         >>> tree = LiveTree(StraightLines(), now=0)
@@ -233,7 +238,7 @@ class LiveTree(Generic[Id, K, T]):
         self._update_events(self._take_out(node))
 
     def replace(self, element: Id, attribute: K) -> None:
-        """Replace an element's attribute. O(log n).
+        """Replace an element's attribute, and move the element to its new position. O(log n).
 
         >>> from allocator.fairness.priorities import PriorityLine, StraightLines
         >>> tree = LiveTree(StraightLines(), now=0)
@@ -254,7 +259,7 @@ class LiveTree(Generic[Id, K, T]):
         self._update_events(node.before, node)
 
     def update(self, now: T) -> None:
-        """Move to a later time (the paper's UPDATE). An earlier time has no effect.
+        """Move the tree to a later time (the paper's UPDATE). An earlier time has no effect.
 
         O(1) when no event is due, else O(log n) for each pair with a due event. Elements of due
         events are removed while the tree still has the old time, because search works only in the
@@ -288,7 +293,7 @@ class LiveTree(Generic[Id, K, T]):
             self._update_events(node.before, node)
 
     def minimum(self) -> Id:
-        """Return the first element. O(1).
+        """Return the element with the lowest priority value, which is first. O(1).
 
         >>> from allocator.fairness.priorities import PriorityLine, StraightLines
         >>> tree = LiveTree(StraightLines(), now=0)
@@ -303,7 +308,7 @@ class LiveTree(Generic[Id, K, T]):
         return self._end(0)
 
     def maximum(self) -> Id:
-        """Return the last element. O(1).
+        """Return the element with the highest priority value, which is last. O(1).
 
         >>> from allocator.fairness.priorities import PriorityLine, StraightLines
         >>> tree = LiveTree(StraightLines(), now=0)
@@ -318,7 +323,7 @@ class LiveTree(Generic[Id, K, T]):
         return self._end(-1)
 
     def crossings(self) -> Iterator[Crossing[T, Id]]:
-        """Yield upcoming position changes of neighbours, soonest first. O(log n) each.
+        """Yield the upcoming possible swaps of neighbours, soonest first. O(log n) each.
 
         An event may be too early, and then changes nothing.
 
@@ -337,14 +342,15 @@ class LiveTree(Generic[Id, K, T]):
                 yield Crossing(when, left.id, left.after.id)
 
     def by_level(self, in_order: Callable[[list[Iterable[Id]]], Iterable[Id]]) -> Iterator[Id]:
-        """Iterate over all elements in order, and sort nearly equal priorities by a callback.
+        """Iterate over all elements in order; a callback sorts nearly equal priorities.
 
-        Only rounding separates such priorities. The tree must not change during the iteration. It
-        costs O(log n) for each element, or for each group of elements with the same line.
+        Nearly equal priorities differ only by rounding errors. The tree must not change during the
+        iteration. The iteration costs O(log n) for each element, or for each group of elements with
+        the same line.
 
         Args:
-            in_order: Sorts elements with nearly equal priorities. The argument is a list of parts;
-                the elements of one part have the same line and are in order.
+            in_order: Sorts elements with nearly equal priorities. The argument is a list of groups;
+                the elements of one group have the same line and are in order.
         """
         near, now, ends = self._priorities.near, self._now, self._ends
         node = ends.after
@@ -358,9 +364,13 @@ class LiveTree(Generic[Id, K, T]):
                 yield from parts[0] if len(parts) == 1 else in_order(parts)
 
     def _near(self, node: "Node[Id, K, T]") -> "tuple[list[Iterable[Id]], Node[Id, K, T]]":
-        """Return elements with nearly equal priorities, from a node on, and the next node.
+        """Collect the elements whose priorities nearly equal that of a node.
 
-        Elements with the same line form one part.
+        Args:
+            node: The first of these elements in the order.
+
+        Returns:
+            Groups of elements with the same line, and the node after the last group.
         """
         near, parts, now = self._priorities.near, list[Iterable[Id]](), self._now
         while True:
@@ -371,9 +381,12 @@ class LiveTree(Generic[Id, K, T]):
             node = after
 
     def _part(self, node: "Node[Id, K, T]") -> "tuple[Iterable[Node[Id, K, T]], Node[Id, K, T]]":
-        """Return the nodes with the same line, from a node on, and the next node.
+        """Collect the nodes with the same line as a node, which is the first of them.
 
-        O(log n), and O(1) for each block that consists of such nodes.
+        O(log n), and O(1) for each block that consists of nodes with this line.
+
+        Returns:
+            These nodes, and the node after them.
         """
         line, same_line, block = node.attribute, self._priorities.same_line, node.block
         begin = 0 if node is block[0] else block.index(node)
@@ -423,7 +436,7 @@ class LiveTree(Generic[Id, K, T]):
             raise KeyError(f"{element!r} is not in the tree") from None
 
     def _end(self, position: int) -> Id:
-        """Return the first element (position 0) or the last (position −1).
+        """Return the first element (position 0) or the last element (position −1).
 
         Raises:
             KeyError: the tree is empty.
@@ -435,7 +448,11 @@ class LiveTree(Generic[Id, K, T]):
     def _put(self, node: "Node[Id, K, T]", guess: "Node[Id, K, T] | None" = None) -> None:
         """Insert a node at its position for the present time.
 
-        O(log n) comparisons, O(1) if the position is close after the guess.
+        O(log n) comparisons, or O(1) if the position is soon after the guess.
+
+        Args:
+            node: The node, which is in no block.
+            guess: A node that is probably shortly before the position. None: no guess.
         """
         before = None if guess is None else self._close_behind(guess, node)
         if before is None:
@@ -459,7 +476,11 @@ class LiveTree(Generic[Id, K, T]):
     def _close_behind(
         self, guess: "Node[Id, K, T]", node: "Node[Id, K, T]"
     ) -> "Node[Id, K, T] | None":
-        """Return the predecessor for a node if the guess or one of the next nodes is it."""
+        """Search the predecessor for a node among the guess and the next few nodes.
+
+        Returns:
+            The predecessor. None: the predecessor is another node.
+        """
         if not guess.block or not self._priorities.precedes(guess, node, self._now):
             return None  # the guess was removed, or comes after the node
         before = guess
@@ -471,7 +492,7 @@ class LiveTree(Generic[Id, K, T]):
         return None
 
     def _divide(self, block: "list[Node[Id, K, T]]") -> None:
-        """Divide a block into two."""
+        """Divide a block that is too long into two blocks."""
         rest = block[_LONGEST_BLOCK // 2 :]
         del block[_LONGEST_BLOCK // 2 :]
         number = self._heads.index(block[0]) + 1
@@ -489,7 +510,7 @@ class LiveTree(Generic[Id, K, T]):
             del self._blocks[number]
 
     def _take_out(self, node: "Node[Id, K, T]") -> "Node[Id, K, T]":
-        """Remove a node and its event from the order; return its predecessor."""
+        """Remove a node and its event from the order, and return the node's predecessor."""
         block, before, after = node.block, node.before, node.after
         if block[0] is node:
             self._behead(block)
@@ -500,7 +521,7 @@ class LiveTree(Generic[Id, K, T]):
         return before
 
     def _update_events(self, *nodes: "Node[Id, K, T]") -> None:
-        """Renew the events of nodes with their successors (the paper's UPDATEEVENT)."""
+        """Recompute the events of nodes with their successors (the paper's UPDATEEVENT)."""
         ends, crossing, now = self._ends, self._priorities.crossing, self._now
         for left in nodes:
             right, left.event = left.after, None
@@ -515,7 +536,7 @@ class LiveTree(Generic[Id, K, T]):
             heapq.heapify(self._events)
 
     def _due(self, now: T) -> "Node[Id, K, T] | None":
-        """Return the node with the earliest event, if that event is due at a time; else None."""
+        """Return the node with the earliest event if this event is not after `now`, else None."""
         events = self._events
         while events and not now < events[0][0]:  # type: ignore[operator]  # T is ordered
             node = events[0][2]

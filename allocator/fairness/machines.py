@@ -1,4 +1,4 @@
-"""The machines of a cluster, by class: counts how many tasks a user could run alone."""
+"""Counts how many tasks a user could run if it had the cluster's machines alone."""
 
 from collections import Counter
 from collections.abc import Callable, Hashable
@@ -21,11 +21,12 @@ _MOST_CACHED = 1000
 
 
 class Machines(Generic[User]):
-    """Machines grouped by their resources, and the machines that each user may use.
+    """The machines of a cluster, and the machines that each user may use.
 
-    Adding or removing a machine costs one evaluation of each different constraint. It costs the
-    same again for each user that has several kinds of tasks under the constraint. A monopoly costs
-    O(1) if it is cached, else O(classes), for any number of machines.
+    A *class* contains machines with equal resources; a *monopoly* is the number of tasks that a
+    user could run alone. Adding or removing a machine costs one evaluation of each different
+    constraint. It costs the same again for each user that has several kinds of tasks under the
+    constraint. A monopoly costs O(1) if it is cached, else O(classes), for any number of machines.
     """
 
     def __init__(self) -> None:
@@ -53,7 +54,12 @@ class Machines(Generic[User]):
                 group.discard(machine)
 
     def restrict(self, user: User, may_use: MayUse | None) -> None:
-        """Set the machines that a user's tasks may run on; None: all machines. O(machines)."""
+        """Set the only constraint on the machines that a user's tasks may run on. O(machines).
+
+        Args:
+            user: Any user.
+            may_use: Returns whether a machine is allowed. None: all machines.
+        """
         allowed = self._allowed.pop(user, _AllowedMachines())
         for constraint in allowed.kinds:
             if constraint is not None:
@@ -64,8 +70,8 @@ class Machines(Generic[User]):
     def admit(self, user: User, may_use: MayUse | None) -> None:
         """Add one kind of tasks to a user, with the machines that these tasks may run on.
 
-        O(machines) if the constraint is new for the user, else O(1). A user without any kinds may
-        use all machines.
+        The user may then use these machines, too. O(machines) if the constraint is new for the
+        user, else O(1). A user without any kinds of tasks may use all machines.
 
         Args:
             user: Any user.
@@ -83,7 +89,7 @@ class Machines(Generic[User]):
             allowed.join(group)
 
     def withdraw(self, user: User, may_use: MayUse | None) -> None:
-        """Remove one kind of tasks from a user, which `admit` added before.
+        """Remove one kind of tasks from a user: the opposite of one call of `admit`.
 
         Raises:
             KeyError: the user has no kind of tasks with this constraint.
@@ -107,7 +113,7 @@ class Machines(Generic[User]):
         return allowed.group.fit(demand)
 
     def _drop_constraint(self, allowed: "_AllowedMachines", may_use: MayUse) -> None:
-        """Remove a constraint from a user; delete its group after the last user."""
+        """Remove a constraint from a user; delete the constraint's group after its last user."""
         group = self._groups[may_use]
         allowed.leave(group)
         if not group.used_by:
@@ -115,7 +121,7 @@ class Machines(Generic[User]):
 
 
 class _Group:
-    """Machines counted by class, with a cache of task counts."""
+    """A set of machines, counted by class, with a cache of task counts."""
 
     def __init__(self) -> None:
         self._classes: Counter[_Class] = Counter()
@@ -132,7 +138,12 @@ class _Group:
         self._update_cache(kind, -1)
 
     def _update_cache(self, kind: _Class, change: int) -> None:
-        """Update the cached task counts, or clear the cache if recounting is cheaper."""
+        """Adapt the cached task counts to a change, or clear the cache if recounting is cheaper.
+
+        Args:
+            kind: Class of the machines that are added or removed.
+            change: Number of machines: 1 or −1.
+        """
         if len(self._task_counts) > len(self._classes):
             self._task_counts.clear()
         amounts = dict(kind)
@@ -175,7 +186,7 @@ class _ConstraintGroup(_Group):
 
 
 class _AllowedMachines:
-    """The machines that one user may use: they meet at least one constraint of its tasks.
+    """The machines that one user may use: each meets at least one constraint of the user's tasks.
 
     With a single constraint, this is the constraint's own group of machines. With several
     constraints, the machines are counted here.
@@ -194,7 +205,7 @@ class _AllowedMachines:
         return next(iter(self._groups)) if len(self._groups) == 1 else self._union
 
     def join(self, group: _ConstraintGroup) -> None:
-        """Add the machines that meet one more constraint."""
+        """Add a constraint: the user may also use the machines that meet this constraint."""
         group.used_by[self] = None
         self._groups[group] = None
         for counted in self._groups if len(self._groups) == 2 else (group,):
@@ -202,7 +213,7 @@ class _AllowedMachines:
                 self.put(machine, kind)
 
     def leave(self, group: _ConstraintGroup) -> None:
-        """Remove the machines that meet only this constraint."""
+        """Remove a constraint, and the machines that meet no other constraint of the user."""
         del group.used_by[self]
         for machine, kind in group.machines.items():
             self.discard(machine, kind)
@@ -211,14 +222,14 @@ class _AllowedMachines:
             self._constraints_met, self._union = Counter(), _Group()
 
     def put(self, machine: Machine, kind: _Class) -> None:
-        """Count a machine that meets one more of several constraints."""
+        """Record that a machine meets one more of the user's constraints."""
         if len(self._groups) > 1:
             self._constraints_met[machine] += 1
             if self._constraints_met[machine] == 1:
                 self._union.add(kind)
 
     def discard(self, machine: Machine, kind: _Class) -> None:
-        """Count a machine that meets one less of several constraints."""
+        """Record that a machine meets one fewer of the user's constraints."""
         if len(self._groups) > 1:
             _subtract_one(self._constraints_met, machine)
             if machine not in self._constraints_met:
@@ -226,7 +237,7 @@ class _AllowedMachines:
 
 
 def _whole_tasks(amounts: dict[str, int], needs: _Class) -> int:
-    """Return how many whole tasks with these needs fit into the amounts."""
+    """Return how many whole tasks fit into the given amounts of resources."""
     return min((amounts.get(name, 0) // amount for name, amount in needs), default=0)
 
 

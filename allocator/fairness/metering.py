@@ -1,7 +1,7 @@
-"""Metering: exact integrals of users' allocations, over-use and commitments, by hour.
+"""Metering: exact hourly integrals of users' allocations, over-use and commitments.
 
 Between two changes a user's allocation is constant, and its commitment is a known function of time
-(Eq. 12). So both integrals have closed forms, and only changes cost time.
+(Eq. 12). So both integrals have closed forms, and only changes cost computing time.
 """
 
 import math
@@ -29,7 +29,7 @@ _ONE = 1000
 
 @dataclass(slots=True)
 class Integrals:
-    """Integrals of one user and one resource, in thousandths × seconds."""
+    """Integrals over time of one user's amounts of one resource, in thousandths × seconds."""
 
     held: float = 0.0
     overused: float = 0.0
@@ -39,7 +39,7 @@ class Integrals:
     entitled: float = 0.0
 
     def add(self, integrals: "Integrals") -> None:
-        """Add the integrals of another meter."""
+        """Add the integrals of the same user and resource from another meter."""
         self.held += integrals.held
         self.overused += integrals.overused
         self.owed += integrals.owed
@@ -48,7 +48,7 @@ class Integrals:
 
 @dataclass(slots=True)
 class HourlyUsage:
-    """Usage of one user in one hour."""
+    """Usage of one user in one hour: integrals by resource, waiting time and offers."""
 
     resources: dict[str, Integrals] = field(default_factory=dict)
     wanted: float = 0.0
@@ -58,10 +58,10 @@ class HourlyUsage:
     offers: int = 0
     """Number of offers made to the user."""
     refused: int = 0
-    """Number of answers that declined an offer, or part of an offer, with a filter."""
+    """Number of times that the user declined an offer, or part of an offer, with a filter."""
 
     def add(self, usage: "HourlyUsage") -> None:
-        """Add usage that was metered separately."""
+        """Add usage of the same user and hour from another meter."""
         for name, integrals in usage.resources.items():
             self.resources.setdefault(name, Integrals()).add(integrals)
         self.wanted += usage.wanted
@@ -97,10 +97,10 @@ the offer was declined."""
 
 @dataclass(slots=True)
 class UsageAccumulator:
-    """Usage since the last `Meter.take`, by hour since the epoch.
+    """Collects usage since the last `Meter.take`, by hour since the epoch.
 
     Spans and offer events wait in queues until `settling` adds them up. The caller should do so
-    soon, because memory that is reused at once costs little.
+    soon: memory that is freed and reused at once costs little.
     """
 
     users: dict[int, dict[str, HourlyUsage]] = field(default_factory=dict)
@@ -115,7 +115,7 @@ class UsageAccumulator:
     closed: Mapping[str, "AccountCheckpoint"] = field(default_factory=dict)
     """Checkpoints of the accounts that have been closed so far. Accounts are closed one by one."""
     next: "UsageAccumulator | None" = None
-    """Usage after the checkpoints, and the capacity. None: accounts are not being closed."""
+    """Usage after the checkpoints, and the capacity. None: no accounts are being closed."""
 
     @property
     def since(self) -> float:
@@ -123,7 +123,12 @@ class UsageAccumulator:
         return max(self.until, self.spans[-1][2]) if self.spans else self.until
 
     def tally(self, hour: int, user: str) -> HourlyUsage:
-        """Return the usage record of a user in an hour; create the record if necessary."""
+        """Return the usage record of a user in an hour; create the record if necessary.
+
+        Args:
+            hour: Hours since the epoch.
+            user: The user's id.
+        """
         users = self.users.get(hour)
         if users is None:
             users = self.users[hour] = {}
@@ -133,7 +138,10 @@ class UsageAccumulator:
         return tally
 
     def settling(self) -> Generator[None, None, None]:
-        """Generator form of `settle`: yields between steps. More entries may be added meanwhile."""
+        """Generator form of `settle`: yields after each small step so that other work can run.
+
+        More spans and offer events may be added between steps.
+        """
         spans, acts = self.spans, self.acts
         while spans or acts:
             for _ in range(min(len(spans), _STEP_SIZE)):
@@ -143,19 +151,19 @@ class UsageAccumulator:
             yield
 
     def settle(self) -> None:
-        """Add up all waiting spans and offer events."""
+        """Add all waiting spans and offer events to the usage of their hours."""
         for _ in self.settling():
             pass
 
     def bound(self) -> None:
-        """Add up the earliest entry of each queue that is too long."""
+        """Shorten each queue that is too long: add its earliest entry to the usage."""
         if len(self.spans) > MOST_WAITING:
             self._integrate(self.spans.popleft())
         if len(self.acts) > MOST_WAITING:
             self.add_act(self.acts.popleft())
 
     def add_act(self, act: Act) -> None:
-        """Count an offer that was made or declined."""
+        """Add one offer event to the usage: an offer was made or declined."""
         names, now, refused = act
         hour = math.floor(now / HOUR)
         for name in names:
@@ -166,7 +174,7 @@ class UsageAccumulator:
                 usage.offers += 1
 
     def add(self, accumulator: "UsageAccumulator") -> None:
-        """Add usage that was metered separately."""
+        """Add the usage of another accumulator, including its waiting entries."""
         accumulator.settle()
         for hour, users in accumulator.users.items():
             for user, usage in users.items():
@@ -194,7 +202,10 @@ class UsageAccumulator:
 
 
 class AccountState(NamedTuple):
-    """State of a user's account in a time span in which only its commitments change."""
+    """State of a user's account at the begin of a time span in which nothing else changes.
+
+    Only the commitments change during the span, as Eq. 12 says.
+    """
 
     allocation: Quantities
     entitlement: float
@@ -207,13 +218,13 @@ class AccountState(NamedTuple):
     """Whether the user wants offers."""
 
     def least(self, later: "AccountState") -> "AccountState":
-        """Return a lower bound of the use between two states, in the user's favour.
+        """Return a state for a gap without information: the lowest use that both ends allow.
 
         The allocation and the over-use are the smaller of both states, and the entitlement is the
         larger. The commitments are the earlier state's.
 
         Args:
-            later: The user's state at the end of a gap without information.
+            later: The user's state at the end of the gap; this state is from its begin.
         """
         held = later.allocation
         return AccountState(
@@ -226,19 +237,20 @@ class AccountState(NamedTuple):
 
 
 class AccountCheckpoint(NamedTuple):
-    """A user's state when its account was last metered."""
+    """A user's state at the time when its account was last metered."""
 
     at: float
-    """Seconds since the epoch."""
+    """Time in seconds since the epoch."""
     stretch: AccountState
 
 
 class Meter:
-    """Integrates the usage of users, at any level of the role tree.
+    """Integrates the usage of users over time, at any level of the role tree.
 
-    A meter only reads accounts and changes nothing that decisions depend on. No time is counted
-    twice for a user, even if a clock goes back: each account has the time up to which it was
-    metered. Each change of an allocation is recorded in O(1), and integrated later in O(resources).
+    A meter only reads accounts and changes nothing on which decisions depend. Each account stores
+    the time up to which it was metered. So no time is counted twice for a user, even if a clock is
+    set back. Each change of an allocation is recorded in O(1), and integrated later in
+    O(resources).
     """
 
     def __init__(self) -> None:
@@ -262,7 +274,7 @@ class Meter:
         return self.terms[1]
 
     def begin_anew(self, now: float, tau: float | None, excluded: Collection[str]) -> None:
-        """Start metering other pools.
+        """Start metering pools that have replaced the pools metered before.
 
         Args:
             now: Seconds since the epoch.
@@ -273,17 +285,32 @@ class Meter:
         self.terms = excluded, tau
 
     def count_capacity(self, capacity: Quantities, now: float) -> None:
-        """Integrate the cluster's capacity up to now."""
+        """Integrate a capacity from the last call up to now, before the capacity changes.
+
+        Args:
+            capacity: The cluster's capacity since the last call.
+            now: Seconds since the epoch.
+        """
         begin, self._capacity_at = self._capacity_at, max(now, self._capacity_at)
         if begin > 0.0:
             self._add_capacity(capacity, begin, now)
 
     def offered(self, users: tuple[str, ...], now: float) -> None:
-        """Count an offer made to a user, for the user and for its ancestors."""
+        """Count an offer.
+
+        Args:
+            users: The user that was offered resources, and the user's ancestors in the role tree.
+            now: Seconds since the epoch.
+        """
         self.counted.acts.append((users, now, False))
 
     def refused(self, users: tuple[str, ...], now: float) -> None:
-        """Count an offer that a user has declined, for the user and for its ancestors."""
+        """Count a declined offer.
+
+        Args:
+            users: The user that declined the offer, and the user's ancestors in the role tree.
+            now: Seconds since the epoch.
+        """
         self.counted.acts.append((users, now, True))
 
     def bridge(
@@ -293,9 +320,9 @@ class Meter:
         capacity: Quantities,
         tau: float | None = None,
     ) -> None:
-        """Meter a gap without information about allocations, by a lower bound.
+        """Meter a gap without information about allocations, by a lower bound of the usage.
 
-        A gap is left out if it is longer than `LONGEST_GAP` or ends before it begins.
+        A gap is not metered if it is longer than `LONGEST_GAP` or ends before it begins.
 
         Args:
             before: Checkpoints at the begin of the gap, by user.
@@ -322,11 +349,14 @@ class Meter:
             self._add_capacity(capacity, begin, end)
 
     def close(self) -> dict[str, AccountCheckpoint]:
-        """Begin to close accounts, and return the dictionary for the users' checkpoints.
+        """Begin to close accounts: later usage is collected separately, for the next `take`.
 
-        The capacity is closed at once. Usage after a user's checkpoint belongs to the next `take`.
-        So a reader that continues from the checkpoints counts no time twice, however long closing
-        takes.
+        The capacity is closed at once. A user's account is closed when the caller stores its
+        checkpoint. A reader that continues from the checkpoints counts no time twice, however long
+        closing takes.
+
+        Returns:
+            An empty dictionary, in which the caller stores the users' checkpoints.
         """
         counted, checkpoints = self.counted, dict[str, AccountCheckpoint]()
         if counted.next is not None:  # an earlier closing was not finished
@@ -336,9 +366,9 @@ class Meter:
         return checkpoints
 
     def take(self) -> UsageAccumulator:
-        """Return the usage since the last call, for addition elsewhere.
+        """Return the usage since the last call, and start a new accumulator.
 
-        For closed accounts, the usage ends at their checkpoints.
+        The usage of closed accounts ends at their checkpoints.
         """
         self._since = self.since
         taken = self.counted
@@ -346,7 +376,7 @@ class Meter:
         return taken
 
     def _add_capacity(self, capacity: Quantities, begin: float, end: float) -> None:
-        """Add the integrals of the capacity over a time span."""
+        """Add the integrals of the capacity over a time span, in seconds since the epoch."""
         counted = self.counted if self.counted.next is None else self.counted.next
         for since, until in by_hours(begin, end):
             sums = counted.capacity.setdefault(math.floor(since / HOUR), {})
@@ -355,7 +385,10 @@ class Meter:
 
 
 def by_hours(begin: float, end: float) -> Iterable[tuple[float, float]]:
-    """Split a time span at full hours; yield nothing if the span ends before it begins."""
+    """Yield the begin and end of each hour's part of a time span, in seconds since the epoch.
+
+    A span that ends before it begins has no parts.
+    """
     while begin < end:
         full = (math.floor(begin / HOUR) + 1.0) * HOUR
         yield begin, min(full, end)
@@ -363,12 +396,18 @@ def by_hours(begin: float, end: float) -> Iterable[tuple[float, float]]:
 
 
 def _is_moving(state: AccountState) -> bool:
-    """Return whether any commitment is above 0 or about to grow."""
+    """Return whether any commitment is above 0, or will be because of over-use."""
     return any(state.commitments.values()) or any(state.overuse.values())
 
 
 def _advanced(state: AccountState, elapsed: float, tau: float | None) -> AccountState:
-    """Return the state after a time in seconds: only its commitments change."""
+    """Return the state of an account after some seconds: its commitments have changed.
+
+    Args:
+        state: The state at the begin.
+        elapsed: Seconds.
+        tau: Time constant of commitments in seconds. None: commitments do not decay.
+    """
     if tau is None:
         return state
     commitments = {
@@ -386,7 +425,16 @@ def _add_integrals(  # noqa: PLR0913, PLR0917 - what is added to, for how long, 
     state: AccountState,
     tau: float | None,
 ) -> None:
-    """Add the integrals over a time span within one hour."""
+    """Add the integrals over a time span within one hour to the usage of this hour.
+
+    Args:
+        usage: The user's usage in the hour.
+        elapsed: Length of the span in seconds.
+        capacity: The cluster's capacity.
+        excluded: Names of resources that do not count in shares.
+        state: The user's state at the begin of the span.
+        tau: Time constant of commitments in seconds. None: commitments do not decay.
+    """
     allocation, entitlement = state.allocation, state.entitlement
     resources = usage.resources
     below = True
@@ -416,7 +464,15 @@ def _add_integrals(  # noqa: PLR0913, PLR0917 - what is added to, for how long, 
 def _commitment_integrals(
     state: AccountState, elapsed: float, tau: float | None
 ) -> dict[str, float]:
-    """Return ∫c dt = ō·T + (c₀ − ō)·τ·(1 − δ), the integral of Eq. 12, by resource."""
+    """Return the integral over time of each commitment, by resource, in share × seconds.
+
+    The integral of Eq. 12 over T seconds is ō·T + (c₀ − ō)·τ·(1 − δ).
+
+    Args:
+        state: The state at the begin.
+        elapsed: T, in seconds.
+        tau: Time constant of commitments in seconds. None: commitments do not decay.
+    """
     if tau is None:
         return {name: commitment * elapsed for name, commitment in state.commitments.items()}
     overuse, part = state.overuse, tau * approached(elapsed, tau)

@@ -26,12 +26,12 @@ Value = TypeVar("Value")
 
 
 class PolicyFailedError(ValueError):
-    """An external policy failed in a study, so the study has no result.
+    """An external policy failed during a study, so the study has no result.
 
     Args:
         policy: The policy's name.
-        times: How often the policy failed.
-        latest: The latest error, with its file and line.
+        times: Number of failures.
+        latest: The latest error's message, with its file and line.
     """
 
     def __init__(self, policy: str, times: int, latest: str) -> None:
@@ -62,7 +62,7 @@ def require_success(policy: Policy) -> None:
 
 
 def adopted(kind: type[Policy], origin: Origin) -> type[Policy]:
-    """Return a subclass of a policy's class that contains the policy's failures.
+    """Return a subclass of an external policy's class that catches the policy's errors.
 
     Args:
         kind: A policy class with a name.
@@ -92,7 +92,7 @@ def adopted(kind: type[Policy], origin: Origin) -> type[Policy]:
 
 
 class _Contained(Policy):
-    """Methods that all kinds of policies have, with their failures contained."""
+    """Catches errors in the methods that all kinds of external policies may override."""
 
     @override
     def measure(self, account: Account) -> dict[str, float]:
@@ -166,12 +166,12 @@ def _require_sound(kind: type[Policy], containing: type[Any]) -> None:
 
 
 def _defines(kind: type[Policy], name: str) -> bool:
-    """Return whether an external class defines an attribute."""
+    """Return whether an external class, not a class of Longshare, defines an attribute."""
     return any(name in vars(base) for base in _external_classes(kind))
 
 
 def _external_classes(kind: type[Policy]) -> Iterator[type[Any]]:
-    """Yield the classes that a policy is made of, up to the first class of Longshare."""
+    """Yield a policy's class and its base classes, up to the first class of Longshare."""
     for base in kind.__mro__:
         if base.__module__.partition(".")[0] == "allocator":
             return
@@ -204,7 +204,7 @@ def _contained(
     validate: Callable[[Value], Value],
     fallback: Callable[[], Value],
 ) -> Value:
-    """Return a validated result of a policy's method, or a fallback and record the failure.
+    """Call an external policy's method; after a failure, record it and return a fallback.
 
     Args:
         faults: Counts failures.
@@ -222,13 +222,13 @@ def _contained(
 
 
 def _after_all(account: Account) -> float:
-    """Return a priority after all valid priorities; such priorities are in DRF order."""
+    """Return a priority behind all valid priorities; such priorities are in DRF order."""
     share = account.share / account.weight
     return _AFTER_ALL * (1.0 + share / (1.0 + share))
 
 
 def _as_number(value: float) -> float:
-    """Return the value as a float if it is a valid priority.
+    """Validate a priority that an external policy returned, and return it as a float.
 
     Raises:
         TypeError: the value is not a number.
@@ -242,28 +242,28 @@ def _as_number(value: float) -> float:
 
 
 def _as_nonnegative(value: float) -> float:
-    """Return the value as a float if it is a valid number and not negative."""
+    """Validate a number that must not be negative, and return it as a float."""
     if _as_number(value) < 0:
         raise ValueError(f"{value} is less than 0")
     return float(value)
 
 
 def _as_line(value: tuple[float, float]) -> tuple[float, float]:
-    """Return the value if it is a pair of a priority and its growth per second."""
+    """Validate a pair of a priority and its growth per second, and return the pair."""
     if not isinstance(value, tuple) or len(value) != 2:
         raise TypeError(f"{value!r} is not a pair of a priority and its growth in a second")
     return _as_number(value[0]), _as_number(value[1])
 
 
 def _as_measures(value: dict[str, float]) -> dict[str, float]:
-    """Return the value if it is a dictionary of nonnegative fractions by name."""
+    """Validate a dictionary of nonnegative fractions by name, and return the dictionary."""
     if not isinstance(value, dict) or not all(isinstance(name, str) for name in value):
         raise TypeError(f"{value!r} is not a dictionary of fractions by name")
     return {name: _as_nonnegative(part) for name, part in value.items()}
 
 
 def _error_text(error: BaseException) -> str:
-    """Return an error's message with the file and line of the policy."""
+    """Return an error's message with the policy's file and the line of the error."""
     traceback: TracebackType | None = error.__traceback__
     file, line = "", 0
     while traceback is not None:

@@ -1,4 +1,4 @@
-"""The pool: users that share resources, their allocations, commitments and order."""
+"""The pool: ranks users that share resources, and keeps their allocations and commitments."""
 
 import math
 from collections import deque
@@ -21,8 +21,8 @@ from allocator.fairness.ranking import Ranking
 from allocator.fairness.standing import CommitmentTrajectory, PoolSnapshot, Standing, standing
 
 _MANY_NEAR = 16
-"""If more than this number of users have nearly equal but different priorities, sorting these users
-at each read costs too much. The pool then ranks them by constants."""
+"""Above this number of users with nearly equal but different priorities, sorting them at each read
+costs too much. The pool then ranks these users by constants."""
 User = TypeVar("User", bound=Hashable)
 Watch: TypeAlias = Callable[[Ranking[Any, Any]], Ranking[Any, Any]]
 Deed: TypeAlias = tuple[float, Callable[..., None], tuple[Any, ...]]
@@ -31,10 +31,11 @@ arguments."""
 
 
 class Pool(Generic[User]):
-    """Users ranked by a policy. The pool has a time of its own, which only moves forward.
+    """Ranks users that share resources by a policy. The pool's time only moves forward.
 
-    All known users count in n (Eq. 7); with `counts_for` they count by their use. Only active users
-    are ranked (set A of Algorithm 1).
+    Commitments are charges for past over-use, as fractions of the capacity. All known users count
+    in n, the number of users of Eq. 7 (SDRF paper). With a finite `counts_for`, users count by
+    their use instead. Only active users are ranked (set A of Algorithm 1).
 
     `allocate` and `release` cost O(m) in m resources. The next read ranks each user whose
     allocation changed, in O(m + log n) of n users. A change of n, of a weight or of the capacity
@@ -42,18 +43,19 @@ class Pool(Generic[User]):
     the same time.
 
     *Rating* an account computes its shares and over-use from its allocation. *Accruing* an account
-    moves its commitments forward to the present time.
+    moves its commitments forward to the present time. A *phase* is the policy's own time
+    coordinate: seconds, or −s with s = e^(−t/τ).
 
     Args:
         policy: Ranks the users.
         now: The pool's first time in seconds, from any origin.
-        capacity: The resources that are shared.
+        capacity: The resources that are shared. None: no resources yet.
         excluded: Names of resources that do not count in shares.
         machines: The machines that make up the capacity; for policies that count tasks.
-        watch: Takes each new ranking and returns the ranking to use in its place, for measurements
-            of the work that keeps the order. With a watch, each change is ranked at once.
-        exact_ties: If true, rounding errors decide between priorities that are equal except for
-            rounding, as in event logs of version 1.0.
+        watch: Function that receives each new ranking and returns the ranking to use in its place.
+            Measurements use this to count operations. With a watch, each change is ranked at once.
+        exact_ties: If true, priorities that differ only by rounding errors are not treated as
+            equal. Replays of event logs of version 1.0 need this.
         counts_for: A user's fraction of n is at most this multiple of its use, as sampled by
             `look`. Infinite: each user counts with its whole weight, as in the papers.
     """
@@ -91,11 +93,11 @@ class Pool(Generic[User]):
         self._watch = watch
         self._ranking = self._new_ranking(self._phase())
         self._events = 0
-        """Position changes processed by rankings that have since been replaced."""
+        """Number of possible position changes that the replaced rankings processed."""
         self._active = 0
         self._unrated = self._unranked = False
-        """Whether parameters of the whole pool have changed since all users were last rated, or
-        ranked."""
+        """Whether all users must be rated, or ranked, because parameters of the whole pool changed.
+        """
         self._sampled_at = now
         """The time of the latest `look`, in seconds."""
         self._accrued_at = now
@@ -105,7 +107,9 @@ class Pool(Generic[User]):
         self._new_trajectories: set[User] = set()
         """Users whose allocation has changed since the last call of `take_diverted`."""
         self._all_trajectories_new = True
-        """Whether the commitment trajectory of any user may have changed since then."""
+        """Whether any user's commitment trajectory may have changed since the last call of
+        `take_diverted`.
+        """
         self._near_users: list[User] = []
         """Users with nearly equal priorities at the latest read, if there were more than
         `_MANY_NEAR`."""
@@ -129,7 +133,7 @@ class Pool(Generic[User]):
 
     @property
     def events(self) -> int:
-        """The number of position changes processed because time passed."""
+        """The number of possible position changes that were processed because time passed."""
         return self._events + self._ranking.events
 
     def advance(self, now: float) -> None:
@@ -151,7 +155,7 @@ class Pool(Generic[User]):
             self._base = now
 
     def set_capacity(self, capacity: Quantities) -> None:
-        """Change the resources that are shared."""
+        """Replace the resources that are shared, for example after agents were added."""
         if capacity is not self._parameters.capacity and capacity != self._parameters.capacity:
             self._record(Pool.set_capacity, capacity)
             self._accrue_all()
@@ -164,7 +168,10 @@ class Pool(Generic[User]):
             account.counted_until = max(self._now, meter.since)
 
     def count(self, user: User) -> AccountCheckpoint:
-        """Meter a user's account up to now, if a meter is attached. Return its checkpoint.
+        """Meter a user's account up to now, if a meter is attached; return its checkpoint.
+
+        The checkpoint contains the time up to which the account is metered, and the account's
+        state.
 
         Raises:
             KeyError: the user is not known.
@@ -184,7 +191,9 @@ class Pool(Generic[User]):
         )
 
     def set_fading(self, tau: float | None) -> None:
-        """Set the decay of commitments from another policy, if this policy makes no commitments.
+        """Set the decay of commitments, if the pool's own policy makes no commitments.
+
+        Commitments from a former policy thus decay under a policy without memory.
 
         Args:
             tau: Time constant of the decay in seconds. None: commitments do not decay.
@@ -196,13 +205,13 @@ class Pool(Generic[User]):
             self._parameters.tau = tau
 
     def set_charging(self, *, charging: bool) -> None:
-        """Set whether over-use makes commitments. If not, existing commitments only decay."""
+        """Set whether over-use creates commitments. If not, existing commitments only decay."""
         if charging != self._parameters.charging:
             self._accrue_all()
             self._parameters.charging = charging
 
     def machines_changed(self) -> None:
-        """Recompute task counts after a change of the machines.
+        """Note a change of the machines, so that the next read counts tasks again.
 
         After a change of one user's constraints, call `set_demand` instead.
         """
@@ -223,13 +232,13 @@ class Pool(Generic[User]):
 
     @property
     def counted(self) -> float:
-        """The sum of the weights that users count with. This is n if all weights are 1."""
+        """The sum of the weights with which users count. The sum is n if all weights are 1."""
         return self._parameters.weights
 
     def look(self, used: Mapping[User, Quantities] | None = None) -> None:
-        """Sample the users' present use. O(n).
+        """Sample the users' present use, for their average use and for `count_users`. O(n).
 
-        Between two samples, a user is assumed to have used the smaller of the two.
+        Between two samples, a user is assumed to have used the smaller of both.
 
         Args:
             used: Used resources by user, at most the user's allocation. None: users use all of
@@ -253,17 +262,18 @@ class Pool(Generic[User]):
             account.in_use = in_use
 
     def count_users(self, noticed: float = 0.0) -> None:
-        """Set entitlements by the use that the latest `look` sampled. O(n).
+        """Recompute entitlements from the use that the latest `look` sampled. O(n).
 
         Args:
-            noticed: The smallest relative difference of the total weight that changes entitlements.
+            noticed: Entitlements change only if the total weight changes by more than this
+                fraction.
         """
         earlier_total, (total, counted) = self.counted, self._parameters.count_users(self._accounts)
         if abs(total - earlier_total) > noticed * earlier_total or not noticed:
             self.set_counted(total, counted)
 
     def set_counted(self, total: float, counted: Mapping[User, float]) -> None:
-        """Set the weights that users count with from now on, and so their entitlements.
+        """Set the weights with which users count in n. Their entitlements change accordingly.
 
         Args:
             total: The sum of the weights of all users.
@@ -277,7 +287,9 @@ class Pool(Generic[User]):
                 self._accounts[user].counted = counted_weight
 
     def set_named(self, user: User, named: bool) -> None:  # noqa: FBT001 - a setter
-        """Set whether an operator has named a user. A named user counts whole, whatever it uses.
+        """Set whether an operator has named a user, for example in the settings.
+
+        A named user counts with its whole weight, whatever it uses.
 
         Raises:
             KeyError: the user is not known.
@@ -287,13 +299,15 @@ class Pool(Generic[User]):
     def mean_use(self, user: User) -> float:
         """Return a user's decayed average of the dominant share in use, up to the latest `look`.
 
+        Older use has less weight in the average: it decays as commitments do.
+
         Raises:
             KeyError: the user is not known.
         """
         return self._account(user).mean_use
 
     def set_mean_use(self, user: User, share: float) -> None:
-        """Set a user's average dominant share in use, as a former pool knew it.
+        """Restore a user's average dominant share in use, as returned by another pool's `mean_use`.
 
         Raises:
             KeyError: the user is not known.
@@ -303,13 +317,13 @@ class Pool(Generic[User]):
     def add(
         self, user: User, weight: float = 1.0, *, commitment: float | Mapping[str, float] = 0.0
     ) -> None:
-        """Make a user known. The user is not active yet.
+        """Make a user known. The user is not active yet, so it is not ranked.
 
         Args:
             user: A new id.
-            weight: The user's entitlement is in proportion to this weight.
-            commitment: The user's initial commitment: one number for every resource, or numbers by
-                name.
+            weight: The user's entitlement is proportional to this weight.
+            commitment: The user's initial commitment as a fraction of the capacity: one number for
+                every resource, or numbers by resource name.
 
         Raises:
             ValueError: the user is known, or a number is out of range.
@@ -359,7 +373,7 @@ class Pool(Generic[User]):
     def set_commitment(
         self, user: User, commitment: float | Mapping[str, float], *, others: float = 0.0
     ) -> None:
-        """Replace a user's commitments.
+        """Replace a user's commitments, which are fractions of the capacity.
 
         Args:
             user: A known user.
@@ -397,7 +411,7 @@ class Pool(Generic[User]):
             self._note_change(user, account)
 
     def set_active(self, user: User, active: bool) -> None:  # noqa: FBT001 - a setter
-        """Set whether a user is ranked.
+        """Set whether a user is active. Only active users, which want resources, are ranked.
 
         Raises:
             KeyError: the user is not known.
@@ -424,12 +438,13 @@ class Pool(Generic[User]):
             self._ranking.delete(user)
 
     def allocate(self, user: User, quantities: Quantities, *, times: int = 1) -> None:
-        """Add quantities to a user's allocation.
+        """Add resources to a user's allocation.
 
         Args:
             user: A known user.
             quantities: The resources to add.
-            times: Added to the user's allocation count. Equal users are ranked by this count.
+            times: Number to add to the user's allocation count. Of users with equal priorities, the
+                user with the lowest count comes first.
 
         Raises:
             KeyError: the user is not known.
@@ -438,7 +453,7 @@ class Pool(Generic[User]):
         self._hold(user, account, account.allocation + quantities, account.count + times)
 
     def release(self, user: User, quantities: Quantities) -> None:
-        """Subtract quantities from a user's allocation.
+        """Subtract resources from a user's allocation.
 
         Raises:
             KeyError: the user is not known.
@@ -452,7 +467,12 @@ class Pool(Generic[User]):
         self._hold(user, account, remaining, account.count)
 
     def hold(self, user: User, quantities: Quantities, gifts: int) -> None:
-        """Replace a user's allocation and its allocation count.
+        """Replace a user's allocation and allocation count.
+
+        Args:
+            user: A known user.
+            quantities: The new allocation.
+            gifts: The new allocation count: how often resources were allocated to the user.
 
         Raises:
             KeyError: the user is not known.
@@ -460,7 +480,7 @@ class Pool(Generic[User]):
         self._hold(user, self._account(user), quantities, gifts)
 
     def held(self, user: User | None = None) -> Quantities:
-        """Return the allocation of a user, or of all users together.
+        """Return the allocation of a user. Without an argument, return the sum of all allocations.
 
         Raises:
             KeyError: the user is not known.
@@ -478,7 +498,7 @@ class Pool(Generic[User]):
         return self._parameters.entitlement(self._account(user))
 
     def minimum(self) -> User:
-        """Return the first active user in the order.
+        """Return the active user with the lowest priority value, which is served first.
 
         Raises:
             KeyError: no user is active.
@@ -492,7 +512,7 @@ class Pool(Generic[User]):
         return first_user
 
     def standing(self, user: User) -> Standing[User]:
-        """Return a user's standing now.
+        """Return a user's present shares, commitments and priority.
 
         Raises:
             KeyError: the user is not known.
@@ -516,7 +536,7 @@ class Pool(Generic[User]):
         return sorted(standings, key=lambda standing: (standing.priority, standing.user))
 
     def still(self) -> "PoolSnapshot[User]":
-        """Return a snapshot that can compute standings later. O(n), two microseconds a user."""
+        """Return a snapshot for computing standings later. O(n), two microseconds a user."""
         self._rate_changed()
         accounts = {user: account.copy() for user, account in self._accounts.items()}
         return PoolSnapshot(
@@ -524,7 +544,7 @@ class Pool(Generic[User]):
         )
 
     def twin(self) -> "Pool[User]":
-        """Return an independent copy of this pool. O(n)."""
+        """Return an independent copy of this pool, for hypothetical changes. O(n)."""
         self._rate_changed()
         fork: Pool[User] = Pool(self.policy, now=self._now)
         fork._has_levels, fork._rounds_keys = self._has_levels, self._rounds_keys
@@ -540,9 +560,9 @@ class Pool(Generic[User]):
         return fork
 
     def attribute(self, user: User) -> Any:  # noqa: ANN401 - the policy's own
-        """Return the attribute by which the ranking orders a user from now on.
+        """Return a user's priority as a function of the policy's phase, as the ranking stores it.
 
-        The attribute is the policy's own, in the policy's phases.
+        The type depends on the policy, for example `Envelope` for SDRF.
 
         Raises:
             KeyError: the user is not known.
@@ -551,18 +571,18 @@ class Pool(Generic[User]):
         return self._attribute(self._account(user), self._phase())
 
     def phase_at(self, when: float) -> float:
-        """Return the policy's phase at a time in seconds."""
+        """Return the policy's phase (seconds, or −e^(−t/τ)) at a time in seconds."""
         return self.policy.phase(when - self._base)
 
     def instant(self, phase: float) -> float:
-        """Return the time of a phase in seconds, not before now."""
+        """Return the pool's time in seconds at a phase of the policy; at least the present time."""
         return max(self._base + self.policy.elapsed(phase), self._now)
 
     def take_diverted(self) -> Collection[User] | None:
         """Return the users whose commitment trajectory may have changed since the last call.
 
         Returns:
-            None if any user's trajectory may have changed.
+            The users. None: the trajectory of any user may have changed.
         """
         diverted = None if self._all_trajectories_new else self._new_trajectories
         self._new_trajectories, self._all_trajectories_new = set(), False
@@ -579,7 +599,7 @@ class Pool(Generic[User]):
         return self._parameters.machines
 
     def keep_journal(self) -> deque[Deed]:
-        """Start a journal of changes and return it, for a second pool that repeats the changes.
+        """Start a journal of all changes and return it. A second pool can then repeat the changes.
 
         The caller may remove entries from the left. Changes of commitments alone are not recorded.
         """
@@ -591,7 +611,9 @@ class Pool(Generic[User]):
         return self._accounts
 
     def course(self, user: User) -> CommitmentTrajectory:
-        """Return a user's commitment trajectory. O(resources).
+        """Return a user's commitment trajectory: commitments now, and the over-use they approach.
+
+        O(resources).
 
         Raises:
             KeyError: the user is not known.
@@ -606,9 +628,10 @@ class Pool(Generic[User]):
         )
 
     def debts(self, user: User) -> tuple[dict[str, float], float]:
-        """Return a user's present commitments by resource, and for resources not named.
+        """Return a user's present commitments, as fractions of the capacity. O(resources).
 
-        O(resources).
+        Returns:
+            Commitments by resource, and the commitment for all resources without an entry.
 
         Raises:
             KeyError: the user is not known.
@@ -622,8 +645,8 @@ class Pool(Generic[User]):
     def crossings(self) -> Iterator[Crossing[float, User]]:
         """Yield upcoming changes of the order, soonest first.
 
-        At `when`, the user `right` passes the user `left`. Only policies with drifting priorities
-        have crossings. Some crossings turn out to change nothing.
+        At the time `when`, the user `right` passes the user `left`. Only policies whose priorities
+        change with time have crossings. At some crossings the order turns out not to change.
         """
         self._update_order()
         for phase, passed, passing in self._ranking.crossings():
@@ -645,10 +668,14 @@ class Pool(Generic[User]):
         return iter(self._ranking)
 
     def _in_order(self, near: list[Iterable[User]]) -> Iterable[User]:
-        """Return users with nearly equal priorities in the order of the rule for ties.
+        """Return users with nearly equal priorities in their order after removing rounding errors.
 
-        A ranking orders by lines, and the values of lines are rounded differently for each user. So
-        this method sorts users with nearly equal values by level. O(k log k) for k such users.
+        A ranking orders users by lines, and the values of lines are rounded differently for each
+        user. So this method sorts users with nearly equal values by `Policy.level`. O(k log k) for
+        k users.
+
+        Args:
+            near: Groups of users; the users of one group have the same line and are in order.
         """
         accounts, now, level = self._accounts, self._now, self.policy.level
         keys = [
@@ -664,7 +691,7 @@ class Pool(Generic[User]):
     def _merge_near_users(self) -> None:
         """Rank users with nearly equal priorities by constants once their commitments have decayed.
 
-        Users with equal allocations then have the same line, so they need no more sorting.
+        Users with equal allocations then have the same line, so later reads need not sort them.
         `Sdrf.level` ignores such small commitments too, so the order does not change.
         """
         phase = self._phase()
@@ -678,7 +705,7 @@ class Pool(Generic[User]):
         self._near_users = []
 
     def holding(self, user: User) -> tuple[Quantities, int]:
-        """Return a user's allocation and its allocation count.
+        """Return a user's allocation, and how often resources were allocated to the user.
 
         Raises:
             KeyError: the user is not known.
@@ -688,6 +715,9 @@ class Pool(Generic[User]):
 
     def prospect(self, user: User) -> "RankPreview":
         """Return a user's present rank, and a function for its rank with another allocation.
+
+        Offer cycles compute ranks of hypothetical allocations with this function. It changes
+        nothing.
 
         Raises:
             KeyError: the user is not known.
@@ -715,7 +745,7 @@ class Pool(Generic[User]):
         return RankPreview(current, (kind, priority, remainder) if fixed else kind, rank)
 
     def _level_preview(self, accrued: Account) -> "RankPreview":
-        """Return the rank preview of a user under a policy with levels.
+        """Return the rank preview of a user under a policy with `has_levels`.
 
         Args:
             accrued: A copy of the user's account, accrued up to now. The preview changes this copy.
@@ -737,7 +767,12 @@ class Pool(Generic[User]):
         return RankPreview(now, kind if moves else (kind, current), rank)
 
     def local_share(self, user: User, held: Quantities, machine: Quantities) -> float:
-        """Return the fraction of a machine that a user holds, for policies that rank per machine.
+        """Return the dominant share of one machine over the weight, for per-machine policies.
+
+        Args:
+            user: A known user.
+            held: Resources that the user holds on the machine.
+            machine: Total resources of the machine.
 
         Raises:
             KeyError: the user is not known.
@@ -750,10 +785,10 @@ class Pool(Generic[User]):
         return self._accounts.keys()
 
     def order_on(self, machine: Quantities, held: Mapping[User, Quantities]) -> Iterator[User]:
-        """Yield active users in their order on one machine.
+        """Yield active users in the order in which they are offered one machine.
 
-        The order differs from the pool's order only under a policy that ranks per machine. It costs
-        O(k log k) more for the k users that hold resources on the machine.
+        The order differs from the pool's order only under a policy that ranks per machine. Then it
+        costs O(k log k) more for the k users that hold resources on the machine.
 
         Args:
             machine: Total resources of the machine.
@@ -783,7 +818,7 @@ class Pool(Generic[User]):
             raise KeyError(f"user {user!r} is not known") from None
 
     def _hold(self, user: User, account: Account, allocation: Quantities, count: int) -> None:
-        """Accrue an account, and replace its allocation and allocation count."""
+        """Add an account's over-use up to now, and replace its allocation and allocation count."""
         if not self._unrated:
             self._accrue(user, account)
         account.allocation = allocation
@@ -795,12 +830,12 @@ class Pool(Generic[User]):
             self._note_change(user, account)
 
     def _record(self, method: Callable[..., None], *arguments: Any) -> None:  # noqa: ANN401 - its
-        """Append a change to the journal, if a journal is kept."""
+        """Append a call of a public method to the journal, if a journal is kept."""
         if self._journal is not None:
             self._journal.append((self._now, method, arguments))
 
     def _accrue(self, user: User, account: Account) -> None:
-        """Accrue an account up to now, at its allocation since the last accrual."""
+        """Add an account's over-use up to now to its commitments, before its allocation changes."""
         if account.counted_until < self._now:
             self._meter_span(user, account)
         if self._parameters.remembers and account.settled_at < self._now:
@@ -809,9 +844,10 @@ class Pool(Generic[User]):
             account.settle(self._now, self._parameters.tau)
 
     def _meter_span(self, user: User, account: Account) -> None:
-        """Append the metering span that ends now, before a change makes the account's values stale.
+        """Pass the time span since the account was last metered to the meter, if one is attached.
 
-        The span keeps its values: accrual replaces an account's dictionary of commitments.
+        Call this method before a change makes the account's values stale. The span keeps its
+        values, because accrual replaces an account's dictionary of commitments.
         """
         meter, now, at = self._meter, self._now, account.counted_until
         if meter is None or not at < now or self._unrated:
@@ -838,13 +874,16 @@ class Pool(Generic[User]):
         counted.bound()
 
     def _note_change(self, user: User, account: Account) -> None:
-        """Mark an account as changed; with a watch, rank its user at once."""
+        """Mark an account as changed, for the next read. With a watch, rank its user at once."""
         self._changed[user] = account
         if self._watch is not None:
             self._update_order()
 
     def _accrue_all(self) -> None:
-        """Accrue all accounts with the present parameters, which the caller is about to change."""
+        """Add over-use up to now to all accounts, before a parameter of the whole pool changes.
+
+        Afterwards all users count as not rated and not ranked.
+        """
         if self._unrated and self._accrued_at == self._now:
             return
         for account in self._changed.values():
@@ -863,7 +902,7 @@ class Pool(Generic[User]):
         self._new_trajectories.clear()
 
     def _update_order(self) -> None:
-        """Rate and rank users whose allocation has changed, and advance the ranking to now."""
+        """Move the ranking to now, and rank the users whose allocation has changed."""
         self._rate_if_needed()
         self._rank_if_needed()
         ranking, phase = self._ranking, self._phase()
@@ -877,7 +916,7 @@ class Pool(Generic[User]):
         self._changed.clear()
 
     def _rate_changed(self) -> None:
-        """Rate users whose allocation has changed, without touching the ranking."""
+        """Rate users whose allocation has changed, but leave the ranking as it is."""
         self._rate_if_needed()
         for account in self._changed.values():
             self._parameters.rate(account)
@@ -915,7 +954,7 @@ class Pool(Generic[User]):
         return ranking if self._watch is None else self._watch(ranking)
 
     def _likeness(self, account: Account) -> Hashable:
-        """Return a key that is equal for users that rank alike with equal allocations."""
+        """Return a key of a user: users with equal keys get equal ranks for equal allocations."""
         return (
             account.weight,
             account.inherited,
@@ -928,7 +967,7 @@ class Pool(Generic[User]):
         )
 
     def _attribute(self, account: Account, phase: float) -> object:
-        """Return the policy's attribute of an account, rounded if the policy is a `KeyPolicy`."""
+        """Return a user's priority as a function of the phase. A `KeyPolicy`'s keys are rounded."""
         attribute = self.policy.attribute(account, self._base, phase)
         if self._rounds_keys:  # users with other weights have other rounding errors
             return forty_bits(attribute[0]), attribute[1]

@@ -1,4 +1,4 @@
-"""Parameters that hold for all users of a pool, and the values that follow from them."""
+"""Parameters of a whole pool, and the values of accounts that are computed from them."""
 
 import math
 from collections.abc import Collection, Hashable, Mapping
@@ -19,7 +19,7 @@ class PoolParameters(Generic[User]):
     """Rates accounts: computes shares, over-use and task counts from allocations.
 
     Args:
-        policy: Defines the measured values and the charge.
+        policy: Defines the values that are compared with entitlements, and the over-use.
         capacity: The resources that are shared.
         excluded: Names of resources that do not count in shares.
         machines: The machines that make up the capacity; for policies that count tasks.
@@ -77,15 +77,21 @@ class PoolParameters(Generic[User]):
         change."""
 
     def reweigh(self, added: float, removed: float) -> None:
-        """Add `added` to and subtract `removed` from the total weight of all users."""
+        """Change the total weight of all users after users came, left or got other weights.
+
+        Args:
+            added: Weight to add to the total.
+            removed: Weight to subtract from the total.
+        """
         self._weights += Fraction(added) - Fraction(removed)
         if self.counts_for == math.inf:
             self.weights = float(self._weights)
 
     def count_users(self, accounts: Mapping[User, Account]) -> tuple[float, dict[User, float]]:
-        """Return the total weight that users count with by their use, and the weights by user.
+        """Compute from the users' use the weights with which they count in n (Eq. 7).
 
-        Users whose weight is 0, before and now, are left out.
+        Returns:
+            The total weight, and weights by user, except users whose weight is and was 0.
         """
         counted_users = {
             user: CountedUser(
@@ -102,21 +108,21 @@ class PoolParameters(Generic[User]):
         }
 
     def dominant_share(self, quantities: Quantities) -> float:
-        """Return the dominant share: the largest fraction of a resource that counts."""
+        """Return the largest fraction of a resource's capacity, of resources that count."""
         return max(quantities.parts_of(self._amounts_that_count()).values(), default=0.0)
 
     def counted(self, demand: Quantities | None) -> Quantities | None:
-        """Return the part of a task's demand that counts in shares; None if nothing counts."""
+        """Return a task's demand without resources that do not count in shares; None if empty."""
         counted = {
             name: amount for name, amount in (demand or {}).items() if name not in self.excluded
         }
         return Quantities(counted) if counted else None
 
     def entitlement(self, account: Account) -> float:
-        """Return the fraction of the capacity that a user is entitled to.
+        """Return the fraction of the capacity to which a user is entitled.
 
-        If users count by their use, this user counts with its whole weight, while all other users
-        count as they do now.
+        If users count by their use, the result assumes that this user counts with its whole weight,
+        and that all other users count as now.
         """
         weight, weights = account.weight, self.weights
         if self.counts_for < math.inf and account.counted != weight:
@@ -124,9 +130,9 @@ class PoolParameters(Generic[User]):
         return self.part * weight / weights
 
     def rate(self, account: Account) -> None:
-        """Compute an account's entitlement, shares and over-use from its allocation.
+        """Compute an account's entitlement, shares and over-use from its allocation. O(m).
 
-        O(m) in m resources.
+        m is the number of resources.
         """
         account.entitlement = self.entitlement(account)
         account.shares = account.allocation.parts_of(self._amounts_that_count())
@@ -150,7 +156,7 @@ class PoolParameters(Generic[User]):
         return self._counted_amounts
 
     def count_tasks(self, user: User, account: Account) -> None:
-        """Compute how many tasks a user could run alone, if the policy counts tasks."""
+        """Set how many tasks a user could run alone in its account, if the policy counts tasks."""
         if not self._policy.counts_tasks:
             return
         demand = account.demand

@@ -33,17 +33,17 @@ class PriorityLine:
 
 
 class StraightLines(Priorities[PriorityLine, int | Fraction]):
-    """Priorities that are straight lines in time, in exact arithmetic."""
+    """The family of priorities that are straight lines in time, in exact arithmetic."""
 
     @override
     def compare(self, a: PriorityLine, b: PriorityLine, now: int | Fraction) -> int:
-        """Compare by value at `now`, then by slope."""
+        """Compare two lines by their values at `now`, then by slope, the smaller first."""
         ahead = (a.value - b.value) + (a.slope - b.slope) * now or a.slope - b.slope
         return (ahead > 0) - (ahead < 0)
 
     @override
     def crossing(self, a: PriorityLine, b: PriorityLine, now: int | Fraction) -> Fraction | None:
-        """Return the time after `now` at which the lines meet; None: never."""
+        """Return the time after `now` at which the two lines meet. None: they do not meet."""
         if a.slope == b.slope:
             return None
         when = Fraction(b.value - a.value) / Fraction(a.slope - b.slope)
@@ -81,13 +81,17 @@ class Envelope:
     allocation first."""
 
     def faded(self, s: float) -> "Envelope":
-        """Return this envelope, or a constant if the priority hardly moves from s on."""
+        """Return this envelope, or a constant if the priority hardly changes from s on.
+
+        Args:
+            s: Present value of e^(−t/τ), from 1 towards 0.
+        """
         if any(abs(slope * s) > _CONSTANT_BELOW for _, slope in self.lines):
             return self
         return Envelope(((self.lines[0][0], 0.0),), self.count, self.held)
 
     def at(self, s: float) -> float:
-        """Return the priority at s, rounded."""
+        """Return the rounded priority at the phase s = e^(−t/τ)."""
         if len(self.lines) == 1:
             ((a, m),) = self.lines
             return a + m * s
@@ -95,7 +99,15 @@ class Envelope:
 
 
 def envelope(lines: list[Segment], s: float, count: int = 0) -> Envelope:
-    """Return an envelope for (0, s], without lines that are below another line at both ends."""
+    """Return the maximum of lines on (0, s], without lines that are never the maximum.
+
+    A line is left out if another line is above it at s and at 0.
+
+    Args:
+        lines: Pairs (A, M) for the lines A + M·s.
+        s: Present value of e^(−t/τ).
+        count: Allocation count of the user, which breaks ties.
+    """
     if lines.count(lines[0]) == len(lines):
         return Envelope((lines[0],), count)
     kept: list[Segment] = []
@@ -109,7 +121,7 @@ def envelope(lines: list[Segment], s: float, count: int = 0) -> Envelope:
 
 
 def _above(upper: Segment, lower: Segment, s: float) -> bool:
-    """Return whether a line is above another at s, beyond any rounding, including that of s."""
+    """Return whether a line is above another at s by more than any rounding error."""
     (a, m), (b, n) = upper, lower
     upper_rise, lower_rise = m * s, n * s
     # The error follows the operands: their sums may be far smaller.
@@ -118,7 +130,7 @@ def _above(upper: Segment, lower: Segment, s: float) -> bool:
 
 
 class Envelopes(Priorities[Envelope, float]):
-    """The family of SDRF priorities. Its time is −s, which grows from −1 towards 0."""
+    """The family of SDRF priorities, for the Live Tree. Its time is −s, from −1 towards 0."""
 
     @override
     def compare(self, a: Envelope, b: Envelope, now: float) -> int:
@@ -148,10 +160,10 @@ class Envelopes(Priorities[Envelope, float]):
         return later - value <= NEAR * (size + later_size + 1.0)
 
     def rank(self, a: Envelope, now: float) -> tuple[Rank, float]:
-        """Return a sort key for `now` and its tolerance.
+        """Return a priority's sort key at the time `now` (−s), and the key's tolerance.
 
-        The key orders as `compare` does, without counts. The tolerance exceeds any difference that
-        rounding makes between equal priorities.
+        The key orders as `compare` does, without allocation counts. The tolerance exceeds any
+        difference that rounding makes between equal priorities.
         """
         s = -now
         value, *remainder = _exact(a, s)
@@ -182,7 +194,7 @@ class Envelopes(Priorities[Envelope, float]):
 
     @override
     def crossing(self, a: Envelope, b: Envelope, now: float) -> float | None:
-        """Return the first meeting of the two envelopes after `now` (Eq. 14, 15); None: never.
+        """Return the time −s at which two envelopes next meet (Eq. 14, 15); None: never.
 
         The result is rounded towards `now`. Meetings of lines below either envelope are left out. A
         meeting where the envelopes only touch may be returned.
@@ -204,7 +216,10 @@ class Envelopes(Priorities[Envelope, float]):
 
 
 def _meeting(a: Segment, b: Segment, now: float) -> float | None:
-    """Return when two lines meet after `now`, rounded towards `now`; None: never."""
+    """Return the time −s after `now` at which two lines meet, rounded towards `now`.
+
+    None: the lines do not meet after `now`.
+    """
     (value, slope), (second, second_slope) = a, b
     if slope == second_slope:
         return None
@@ -219,7 +234,7 @@ def _meeting(a: Segment, b: Segment, now: float) -> float | None:
 
 
 def _value(envelope: Envelope, s: float) -> tuple[float, float]:
-    """Return the envelope's rounded value at s, and the size of its operands."""
+    """Return the envelope's rounded value at s, and its operands' size for an error bound."""
     if len(envelope.lines) == 1:
         ((level, slope),) = envelope.lines
         moved = slope * s
@@ -260,7 +275,7 @@ def _exact(envelope: Envelope, s: float) -> exact.Exact:
 
 
 def _slope_after(envelope: Envelope, s: float) -> float:
-    """Return M of the line that is the maximum just after s, towards smaller s."""
+    """Return M of the line that is the maximum just after the phase s, for smaller s."""
     if len(envelope.lines) == 1:
         return envelope.lines[0][1]
     values = [(exact.value(level, slope, s), slope) for level, slope in envelope.lines]
@@ -269,7 +284,7 @@ def _slope_after(envelope: Envelope, s: float) -> float:
 
 
 def _hidden(line: Segment, s: float, inside: Envelope) -> bool:
-    """Return whether the line is below its envelope at s, beyond any rounding."""
+    """Return whether a line is below its envelope at s by more than any rounding error."""
     return any(_above(candidate, line, s) for candidate in inside.lines)
 
 
@@ -281,19 +296,19 @@ _STEPS = 6144.0
 
 
 class Level(NamedTuple):
-    """Priority of a user at a time, for comparing users that may be equal except for rounding."""
+    """A user's priority at one time, for comparing users that are equal except for rounding."""
 
     rank: int
     """Class of the priority; the lowest is first."""
     value: float
     """Priority within the class."""
     growth: float
-    """Orders equal priorities, the lowest growth first. It is the growth of the priority over time,
-    or with the allocation."""
+    """Tie-breaker: of equal priorities, the one with the lowest growth is first. The growth is over
+    time, or with the allocation."""
 
     @property
     def key(self) -> tuple[int, float, float]:
-        """The sort key of levels, in which differences by rounding alone are removed.
+        """The sort key of a level, without the differences that rounding alone makes.
 
         Values below 1 are in steps of 2^-40, all other numbers have 40 bits.
         """
@@ -313,7 +328,7 @@ def forty_bits(value: float) -> float:
 
 @dataclass(slots=True)
 class Drift:
-    """A priority that is a straight line in time, unless a guarantee puts its user first."""
+    """A priority that is a straight line in time. Users below a guarantee come first."""
 
     guaranteed: bool
     """Whether the user is below its guarantee. Such users come before all others."""
@@ -326,7 +341,10 @@ class Drift:
 
 
 class Drifts(Priorities[Drift, float]):
-    """The family of priorities that accumulate allocations. Its time is in seconds from 0."""
+    """The family of linear priorities for the Live Tree. Its time is in seconds from 0.
+
+    Policies that accumulate allocations over time use this family.
+    """
 
     @override
     def compare(self, a: Drift, b: Drift, now: float) -> int:
@@ -358,7 +376,10 @@ class Drifts(Priorities[Drift, float]):
         return a.guaranteed == b.guaranteed and ahead <= NEAR * (size + 1.0)
 
     def rank(self, a: Drift, now: float) -> tuple[Rank, float]:
-        """Return a sort key for `now`, as `compare` orders without counts, and its tolerance."""
+        """Return a priority's sort key at `now` in seconds, and the key's tolerance.
+
+        The key orders as `compare` does, without allocation counts.
+        """
         value, *remainder = exact.value(a.value, a.slope, now)
         rank = (0 if a.guaranteed else 1, value, tuple(remainder), a.slope)
         return rank, _TOLERANCE * (abs(a.value) + abs(a.slope * now))
@@ -389,7 +410,7 @@ class Drifts(Priorities[Drift, float]):
 
     @override
     def crossing(self, a: Drift, b: Drift, now: float) -> float | None:
-        """Return when the lines meet after `now`, rounded towards `now`; None: never."""
+        """Return the time in seconds at which the lines next meet; None: never."""
         if a.guaranteed != b.guaranteed or a.slope == b.slope:
             return None
         when = (b.value - a.value) / (a.slope - b.slope)

@@ -9,10 +9,12 @@ _EMPTY: dict[str, int] = {}
 
 
 def to_milli(value: float) -> int:
-    """Round to thousandths, half away from zero, in double arithmetic (C's `llround`).
+    """Convert an amount to integer thousandths, as Mesos does.
+
+    Rounds half away from zero, in double arithmetic (C's `llround`).
 
     Raises:
-        ValueError: the value is not a finite number of thousandths that fits 64 bits.
+        ValueError: the value is not finite, or its thousandths do not fit 64 bits.
     """
     scaled = abs(value) * 1000.0
     if not scaled < 2.0**63:
@@ -40,14 +42,14 @@ class Quantities(Mapping[str, int]):
 
     @classmethod
     def _of(cls, milli: dict[str, int]) -> "Quantities":
-        """Wrap a dictionary of nonzero amounts without copying it."""
+        """Wrap a dictionary of nonzero amounts in thousandths, without copying the dictionary."""
         quantities = Quantities.__new__(cls)
         quantities._milli = milli  # noqa: SLF001 - of a new object
         return quantities
 
     @classmethod
     def from_doubles(cls, amounts: Mapping[str, float]) -> "Quantities":
-        """Convert amounts in units, such as 1.5 CPUs.
+        """Create quantities from amounts in units, such as 1.5 CPUs.
 
         Raises:
             ValueError: an amount is negative or not a finite number.
@@ -85,7 +87,7 @@ class Quantities(Mapping[str, int]):
         return cls.from_doubles(amounts)
 
     def to_doubles(self) -> dict[str, float]:
-        """Return amounts in units."""
+        """Return the amounts in units, such as 1.5 CPUs, by name."""
         return {name: amount / 1000 for name, amount in self._milli.items()}
 
     def __getitem__(self, name: str) -> int:
@@ -120,10 +122,10 @@ class Quantities(Mapping[str, int]):
         return self._of(milli)
 
     def __sub__(self, other: "Quantities") -> "Quantities":
-        """Subtract.
+        """Subtract amounts, each of which must not exceed this object's amount.
 
         Raises:
-            ValueError: an amount is smaller than the amount to subtract.
+            ValueError: an amount to subtract is larger.
         """
         milli = dict(self._milli)
         for name, amount in other._milli.items():
@@ -139,7 +141,7 @@ class Quantities(Mapping[str, int]):
         return self._of(milli)
 
     def exchanged(self, old: "Quantities", new: "Quantities") -> "Quantities":
-        """Return a copy in which `new` replaces `old`, which must be contained in it."""
+        """Return these quantities minus `old` plus `new`. `old` must be contained in them."""
         milli = dict(self._milli)
         for name, amount in new.items():
             milli[name] = milli.get(name, 0) + amount
@@ -150,13 +152,13 @@ class Quantities(Mapping[str, int]):
         return self._of(milli)
 
     def times(self, number: int) -> "Quantities":
-        """Return a multiple of the quantities."""
+        """Return all amounts multiplied by a number."""
         if number == 1:
             return self
         return Quantities({name: number * amount for name, amount in self._milli.items()})
 
     def contains(self, other: "Quantities") -> bool:
-        """Return whether every amount is at least as large as in the argument."""
+        """Return whether every amount is at least the other quantities' amount."""
         milli = self._milli
         for name, amount in other.items():  # noqa: SIM110 - all() is slow, and this method is hot
             if milli.get(name, 0) < amount:
@@ -164,14 +166,18 @@ class Quantities(Mapping[str, int]):
         return True
 
     def shares(self, capacity: "Quantities") -> dict[str, float]:
-        """Return the fractions of the capacity, by name of the capacity's resources.
+        """Return these amounts as fractions of a capacity, by resource of the capacity.
 
-        Integers are divided, so equal fractions are equal numbers.
+        Integers are divided, so equal ratios give exactly equal floats.
         """
         return self.parts_of(capacity.items())
 
     def parts_of(self, totals: Iterable[tuple[str, int]]) -> dict[str, float]:
-        """Return the fraction of each of the given totals, by name."""
+        """Return these amounts as fractions of given totals.
+
+        Args:
+            totals: Pairs of resource name and total in thousandths.
+        """
         milli = self._milli
         return {name: milli.get(name, 0) / total for name, total in totals}
 

@@ -15,4 +15,5 @@ class RankPreview(NamedTuple):
     likeness: Hashable
     """Users with equal keys rank alike with equal allocations."""
     rank_of: Callable[[Quantities], tuple[Rank, float]]
-    """Returns the rank and its tolerance for another allocation. O(m)."""
+    """Function of an allocation: returns the user's rank with this allocation, and its tolerance.
+    O(m) in m resources."""

@@ -1,4 +1,4 @@
-"""Rankings: three ways to keep elements in order of priority, behind one interface."""
+"""Rankings: three data structures that keep users in order of priority, with one interface."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Iterable, Iterator
@@ -16,9 +16,10 @@ K = TypeVar("K")
 
 
 class Ranking(ABC, Generic[Id, K]):
-    """Elements with one attribute each, in the order that a policy defines on attributes.
+    """Elements in order of their attributes, which are priorities as functions of the phase.
 
-    Ids are unique, hashable and orderable.
+    Ids are unique, hashable and orderable. The phase is the policy's own time coordinate: seconds,
+    or −e^(−t/τ).
     """
 
     @abstractmethod
@@ -47,32 +48,35 @@ class Ranking(ABC, Generic[Id, K]):
         return next(iter(self))
 
     def by_level(self, in_order: Callable[[list[Iterable[Id]]], Iterable[Id]]) -> Iterator[Id]:
-        """Iterate over the elements as `LiveTree.by_level` does.
+        """Iterate over the elements in order; a callback sorts nearly equal priorities.
 
         This method is called only for policies that set `has_levels`.
+
+        Args:
+            in_order: Sorts elements as described at `LiveTree.by_level`.
         """
         raise NotImplementedError
 
     def replace(self, element: Id, attribute: K) -> None:
-        """Replace an element's attribute."""
+        """Replace the attribute of an element, which must be present."""
         self.delete(element)
         self.insert(element, attribute)
 
     def advance(self, now: float) -> None:
-        """Move to a later phase of the policy. Static rankings ignore the phase."""
+        """Move to a later phase. Rankings whose keys do not change with time ignore the phase."""
 
     @property
     def events(self) -> int:
-        """The number of position changes of neighbours processed so far."""
+        """The number of possible swaps of two neighbours that were processed so far."""
         return 0
 
     def crossings(self) -> Iterator[Crossing[float, Id]]:
-        """Yield the known upcoming position changes, soonest first."""
+        """Yield upcoming possible swaps of two neighbours, soonest first, as far as known."""
         return iter(())
 
 
 class KeyRanking(Ranking[Id, K]):
-    """Order by a key that does not change with time. Changes cost O(log n), the minimum O(1)."""
+    """Ranking by a key that does not change with time. Changes cost O(log n), the minimum O(1)."""
 
     def __init__(self) -> None:
         self._order: SortedList[tuple[K, Id]] = SortedList()
@@ -107,7 +111,7 @@ class KeyRanking(Ranking[Id, K]):
 
 
 class LiveRanking(Ranking[Id, K]):
-    """Order by priorities that drift, kept by a Live Tree."""
+    """Ranking by priorities that change with time; a Live Tree keeps the order."""
 
     def __init__(self, priorities: Priorities[K, float], now: float) -> None:
         self.tree: LiveTree[Id, K, float] = LiveTree(priorities, now)
@@ -155,9 +159,10 @@ class LiveRanking(Ranking[Id, K]):
 
 
 class ScanRanking(Ranking[Id, K]):
-    """Order by priorities that drift, computed at each read; the plain reference.
+    """Ranking by priorities that change with time; the order is computed at each read.
 
-    Changes cost O(1), the minimum O(n), and all elements in order O(n log n).
+    This class is the simple reference for `LiveRanking`. Changes cost O(1), the minimum O(n), and
+    all elements in order O(n log n).
     """
 
     def __init__(self, priorities: Priorities[K, float], now: float) -> None:

@@ -1,7 +1,7 @@
 """Shadow pools: the order and the allocations that another policy would give the same users.
 
-A shadow repeats the changes of a pool and decides nothing. Its users have the commitments of the
-shadow's own policy, for their real allocations.
+A shadow repeats the changes of a pool and decides nothing. From the real allocations, it computes
+commitments under its own policy.
 """
 
 import math
@@ -16,40 +16,42 @@ from allocator.fairness.quantities import Quantities
 
 MOST_PARTS = 64
 """Maximum number of parts in which the allocations of a cycle are repeated. With more allocations,
-a part stands for several of them."""
+one part combines several allocations."""
 MOST_OTHERS = 64
-"""Number of claimants that are kept by name for one user's allocation: those with the largest
-claims. The accrued claim of any other claimant is kept, but not its future claim."""
+"""Maximum number of users with a named claim on one user's allocation: those with the largest
+claims. Claims of other users count only up to the time at which they lose their names."""
 _LEAST_SCALE = 1e-6
-"""Below this scale, accrued claims move to the totals, and the rest is dropped."""
+"""If a smaller fraction of an allocation remains, its claims are added to the totals and
+deleted."""
 
 User = TypeVar("User", bound=Hashable)
 
 
 @dataclass(slots=True)
 class _UserClaims(Generic[User]):
-    """Claims of other users on one user's allocation, accrued up to `at`."""
+    """Claims on one user's allocation: shares that other users would hold under another policy."""
 
     at: float
+    """Time in seconds up to which `area` is computed."""
     scale: float = 1.0
     """Remaining fraction of each claim; it falls as the user's allocation is released."""
     area: float = 0.0
-    """∫ scale dt"""
+    """Integral of `scale` over time, in seconds."""
     named: dict[User, tuple[float, float]] = field(default_factory=dict)
-    """Claimant → share of the cluster at scale 1, and this share × the area at the time of
-    allocation."""
+    """Claimant → (share of the cluster at scale 1, this share × `area` at the time of allocation).
+    So the claim in share × seconds is share × present area − second number."""
     unnamed: tuple[float, float] = (0.0, 0.0)
-    """The same two sums for all claimants without a name here."""
+    """The sums of both numbers for all claimants that `named` does not contain."""
 
     def advance(self, now: float) -> None:
-        """Accrue the claims up to a time in seconds."""
+        """Compute `area` up to a time in seconds, before `scale` changes."""
         self.area += self.scale * max(now - self.at, 0.0)
         self.at = max(now, self.at)
 
     def seconds(self, now: float) -> Iterable[tuple[User | None, float]]:
-        """Yield each claimant and its claim up to a time, in share × seconds.
+        """Yield each claimant with its claim up to a time in seconds, in share × seconds.
 
-        The claimant None stands for all claimants without a name.
+        The claimant None stands for all claimants that `named` does not contain.
         """
         area = self.area + self.scale * max(now - self.at, 0.0)
         for user, (share, earlier) in self.named.items():
@@ -58,10 +60,11 @@ class _UserClaims(Generic[User]):
         yield None, share * area - earlier
 
     def unname(self, user: User) -> float:
-        """Merge a named claimant into the claimants without a name.
+        """Move a claimant from `named` to `unnamed`, to limit memory.
 
         Returns:
-            The claimant's claim up to `at`, in share × seconds; it no longer counts here.
+            The claimant's claim up to `at`, in share × seconds; this object no longer counts the
+            claim.
         """
         share, earlier = self.named.pop(user)
         unnamed_share, unnamed_earlier = self.unnamed
@@ -70,11 +73,12 @@ class _UserClaims(Generic[User]):
 
 
 class Claims(Generic[User]):
-    """Claims: the resources that users would have had under another policy, in share × seconds.
+    """Claims: allocations that users would have had under another policy, in share × seconds.
 
     A release by a user reduces all claims on its allocation in proportion. An allocation or a
-    release costs O(1), except when claims move to the totals. Memory is O(users · MOST_OTHERS):
-    removed users have no name here, and the claimants by name on one user's allocation are limited.
+    release costs O(1), except when claims are added to the totals. Memory is O(users ·
+    MOST_OTHERS): removed users are not named, and the number of named claimants on one user's
+    allocation is limited.
     """
 
     def __init__(self) -> None:
@@ -82,7 +86,7 @@ class Claims(Generic[User]):
         self._seconds: dict[User, float] = {}
 
     def give(self, user: User, other: User, share: float, now: float) -> None:
-        """Record that a user was allocated a share that another user would have got.
+        """Record that a user was allocated a share that the other policy gives another user.
 
         Args:
             user: The user with the real allocation.
@@ -102,7 +106,13 @@ class Claims(Generic[User]):
                 _add_claims(self._seconds, user, [(claimant, claims.unname(claimant))])
 
     def keep(self, user: User, fraction: float, now: float) -> None:
-        """Record that a user keeps only a fraction of its allocation."""
+        """Reduce all claims on a user's allocation after a release of a part of it.
+
+        Args:
+            user: The user whose allocation was released in part.
+            fraction: The remaining fraction of the allocation, from 0 to 1.
+            now: The time in seconds.
+        """
         claims = self._claims_by_user.get(user)
         if claims is None:
             return
@@ -113,10 +123,16 @@ class Claims(Generic[User]):
             del self._claims_by_user[user]
 
     def gaining(self, now: Callable[[], float]) -> Generator[None, None, dict[User, float]]:
-        """Generator: return share × seconds that users would have had more; negative: less.
+        """Generator: compute how much more each user would have had under the other policy.
 
         The caller may call `give` or `keep` between steps. The claims on one user's allocation are
-        read at once, up to the time of that step.
+        read in one step, up to the time of that step.
+
+        Args:
+            now: Returns the present time in seconds.
+
+        Returns:
+            Share × seconds by user; negative for a user that would have had less.
         """
         sums = dict(self._seconds)
         for user, claims in list(
@@ -127,7 +143,12 @@ class Claims(Generic[User]):
         return sums
 
     def forget(self, gone: Collection[User], now: float) -> None:
-        """Forget users that have been removed. O(users)."""
+        """Remove users and their claims. Claims on their allocations stop growing. O(users).
+
+        Args:
+            gone: The users.
+            now: The time in seconds.
+        """
         for user in gone:
             self.keep(user, 0.0, now)
         for user, claims in self._claims_by_user.items():
@@ -143,7 +164,7 @@ class Shadow(Generic[User]):
     For each allocation cycle, the shadow also computes which users this policy would have served.
     The differences from the real allocations are recorded as claims.
 
-    To follow an allocation cycle costs the ranking of each allocation under the policy, at most
+    Following an allocation cycle costs the ranking of each allocation under the policy, at most
     `MOST_PARTS` times. Any other change costs as much as it cost the pool. The result does not
     depend on when changes are followed, except for policies that count tasks: these read the pool's
     machines at that time.
@@ -156,7 +177,7 @@ class Shadow(Generic[User]):
     def __init__(self, policy: Policy, pool: Pool[User]) -> None:
         self.policy = policy
         self._wanting = set[User]()
-        """Users that want offers, including users that are passed over."""
+        """Active users of the followed pool, including users that are passed over."""
         self._passed_over: frozenset[User] = frozenset()
         self._claims: Claims[User] = Claims()
         self._pool = self._copy(pool, None)
@@ -167,14 +188,17 @@ class Shadow(Generic[User]):
         return self._pool
 
     def gaining(self) -> Generator[None, None, dict[User, float]]:
-        """Generator: return share × seconds that users would have had more; negative: less.
+        """Generator: compute how much more each user would have had under the shadow's policy.
 
         The caller may follow changes between steps.
+
+        Returns:
+            Share × seconds by user; negative for a user that would have had less.
         """
         return self._claims.gaining(lambda: self._pool.now)
 
     def attach(self, pool: Pool[User]) -> None:
-        """Follow a new pool, which has replaced the pool followed before."""
+        """Follow a new pool that has replaced the followed pool, and keep the commitments."""
         self._passed_over = frozenset()
         copied = self._copy(pool, self._pool)
         former, self._pool = self._pool, copied
@@ -184,7 +208,7 @@ class Shadow(Generic[User]):
         self._claims.forget({user for user in former.users() if user not in copied}, pool.now)
 
     def pass_over(self, users: frozenset[User]) -> None:
-        """Set the users that get no allocations from now on, although they want offers."""
+        """Set the users that the shadow gives no allocations, although they want offers."""
         pool, former = self._pool, self._passed_over
         self._passed_over = users
         for user in former ^ users:
@@ -192,9 +216,12 @@ class Shadow(Generic[User]):
                 pool.set_active(user, user in self._wanting and user not in users)
 
     def follow(self, entries: Iterable[Deed]) -> None:
-        """Repeat the changes of the followed pool, in order.
+        """Repeat recorded changes of the followed pool, in order.
 
-        An entry with `Shadow.pass_over` concerns the shadow itself.
+        An entry with the method `Shadow.pass_over` changes the shadow instead of its pool.
+
+        Args:
+            entries: Entries of the pool's journal.
         """
         pool = self._pool
         for now, method, arguments in entries:
@@ -216,7 +243,11 @@ class Shadow(Generic[User]):
             method(pool, *arguments)
 
     def follow_run(self, entries: Sequence[Deed]) -> None:
-        """Repeat the changes of an allocation cycle, and compute this policy's allocations."""
+        """Repeat the changes of one allocation cycle, and compute this policy's allocations.
+
+        Args:
+            entries: Entries of the pool's journal from this cycle.
+        """
         pool = self._pool
         holding = {
             arguments[0]: arguments[1:] for _, method, arguments in entries if method is Pool.hold
@@ -236,7 +267,14 @@ class Shadow(Generic[User]):
         self.follow(entries)
 
     def _compute_claims(self, allocations: Mapping[User, Quantities], parts: int) -> None:
-        """Allocate the cycle's total part by part to the first user, and record claims."""
+        """Distribute a cycle's allocations by this policy, and record the differences as claims.
+
+        Each part of the total is allocated to the user that this policy ranks first.
+
+        Args:
+            allocations: Real allocations of the cycle, by user.
+            parts: Number of parts into which the total is divided.
+        """
         pool = self._pool
         whole = sum(allocations.values(), start=Quantities())
         part = Quantities({name: amount // parts for name, amount in whole.items()})
@@ -266,7 +304,13 @@ class Shadow(Generic[User]):
                     self._claims.give(loser, winner, loss * amount / total_gain, pool.now)
 
     def _record_release(self, user: User, earlier: Quantities, present: Quantities) -> None:
-        """Record which fraction of a user's earlier allocation remains."""
+        """Reduce the claims on a user's allocation after a release.
+
+        Args:
+            user: The user.
+            earlier: The allocation before the release.
+            present: The allocation after the release.
+        """
         if present.contains(earlier):
             return
         earlier_share, present_share = self._share(earlier), self._share(present)
@@ -274,14 +318,19 @@ class Shadow(Generic[User]):
             self._claims.keep(user, present_share / earlier_share, self._pool.now)
 
     def _share(self, quantities: Quantities) -> float:
-        """Return the dominant share of quantities."""
+        """Return the dominant share of some resources: their largest fraction of the capacity."""
         parts = quantities.shares(self._pool.capacity)
         for name in self._pool.excluded:
             parts.pop(name, None)
         return max(parts.values(), default=0.0)
 
     def _copy(self, pool: Pool[User], former: Pool[User] | None) -> Pool[User]:
-        """Return a copy of a pool, with commitments from a former pool if it is given."""
+        """Return a copy of a pool that ranks by the shadow's policy.
+
+        Args:
+            pool: The pool to copy.
+            former: Pool from which commitments are taken. None: from `pool`.
+        """
         copied: Pool[User] = Pool(
             self.policy,
             now=pool.now,
@@ -311,7 +360,13 @@ class Shadow(Generic[User]):
 def _add_claims(
     sums: dict[User, float], user: User, seconds: Iterable[tuple[User | None, float]]
 ) -> None:
-    """Add claims on a user's allocation to the claimants, and subtract the sum from the user."""
+    """Add claims on a user's allocation to the claimants' sums, and subtract them from the user's.
+
+    Args:
+        sums: Share × seconds by user, which this function changes.
+        user: The user with the allocation.
+        seconds: Claimants and their claims in share × seconds. The claimant None has no sum.
+    """
     total = 0.0
     for claimant, claim in seconds:
         if claimant is not None:

@@ -20,7 +20,7 @@ Position: TypeAlias = tuple[object, ...]
 
 
 class SortKey(NamedTuple):
-    """Sort key of a user, now or after some allocations."""
+    """Sort key of a user: its position in the order, and the tolerance of comparisons."""
 
     position: Position
     blur: float
@@ -32,13 +32,13 @@ class SortKey(NamedTuple):
         return cast("float", self.position[1])
 
     def to(self, key: "SortKey") -> float | None:
-        """Return the priority difference to another key of the same class; None: another class."""
+        """Return the other key's priority minus this key's. None: their classes differ."""
         if self.position[0] != key.position[0]:
             return None
         return key.priority - self.priority
 
     def surely_before(self, key: "SortKey") -> bool:
-        """Return whether this key comes first, with any rounding errors."""
+        """Return whether this key comes first, however large the rounding errors are."""
         tolerance = self.blur + key.blur
         if not tolerance:
             return self.position < key.position
@@ -47,9 +47,10 @@ class SortKey(NamedTuple):
 
 
 class _RankedAllocation:
-    """One possible allocation of the users of one rank_class, its rank, and its successors.
+    """One possible allocation of the users of a rank class, with its rank.
 
-    Added quantities are few different objects, so successors are cached by object identity.
+    Allocations that result from adding resources are cached by the identity of the added object.
+    Within a cycle few different objects are added.
     """
 
     __slots__ = ("_rank_class", "_successors", "quantities", "rank", "tolerance")
@@ -74,7 +75,7 @@ class _RankedAllocation:
 
 
 class _RankClass:
-    """Users that rank alike with equal allocations."""
+    """Users that get equal ranks for equal allocations, so that each rank is computed once."""
 
     __slots__ = ("_held", "rank_of")
 
@@ -83,7 +84,7 @@ class _RankClass:
         self._held: dict[frozenset[tuple[str, int]], _RankedAllocation] = {}
 
     def held(self, quantities: Quantities) -> _RankedAllocation:
-        """Return an allocation with its rank, computed once."""
+        """Return an allocation with its rank, which is computed at the first call."""
         key = frozenset(quantities.items())
         held = self._held.get(key)
         if held is None:
@@ -92,7 +93,7 @@ class _RankClass:
 
 
 class _UserState(Generic[User]):
-    """State of a user that the snapshot has ranked."""
+    """The sort key and allocation of a user, as far as the snapshot has computed them."""
 
     rank_class: _RankClass | None = None
     held: _RankedAllocation | None = None
@@ -111,7 +112,9 @@ class _UserState(Generic[User]):
 
 
 class SorterSnapshot(Generic[User]):
-    """Active users of a pool in order. The pool must not change until it gets the new allocations.
+    """Active users of a pool in order, during one allocation cycle.
+
+    The pool must not change until the cycle's allocations are written to it.
 
     An allocation costs O(m + log n) in m resources and n users with allocations of this cycle.
     Ranks are computed once for all users of the same rank class.
@@ -158,7 +161,7 @@ class SorterSnapshot(Generic[User]):
             index += 1
 
     def place(self, user: User) -> SortKey:
-        """Return a user's present sort key."""
+        """Return a user's sort key for its present allocation."""
         self._sort()
         state = self._state(user)
         if state.key is None:
@@ -166,11 +169,11 @@ class SorterSnapshot(Generic[User]):
         return state.key
 
     def after(self, user: User, added: Quantities, times: int) -> SortKey:
-        """Return a user's sort key after allocations that add up to `added`.
+        """Return the sort key that a user would have after further allocations.
 
         Args:
             user: A user of the pool.
-            added: The resources to add.
+            added: The resources to add to the user's allocation.
             times: The number to add to the allocation count.
         """
         state = self._state(user)
@@ -178,7 +181,7 @@ class SorterSnapshot(Generic[User]):
         return self._key_after(state, held.rank, held.tolerance, times)
 
     def holding(self, user: User, total: Quantities, times: int) -> SortKey:
-        """Return a user's sort key with another allocation.
+        """Return the sort key that a user would have with another allocation.
 
         This method caches nothing, unlike `after`: it is for amounts that no other user will hold.
 
@@ -192,7 +195,7 @@ class SorterSnapshot(Generic[User]):
         return self._key_after(state, rank, tolerance, times)
 
     def held(self, user: User) -> Quantities:
-        """Return a user's present allocation."""
+        """Return a user's allocation, including allocations of this cycle."""
         return self._state(user).total
 
     def hold(self, user: User, quantities: Quantities, times: int) -> None:
@@ -209,7 +212,7 @@ class SorterSnapshot(Generic[User]):
             self._unsorted.append(state)
 
     def changed(self) -> Iterator[tuple[User, Quantities, int]]:
-        """Yield users with allocations in this cycle, their allocations and allocation counts."""
+        """Yield each user with allocations in this cycle, its allocation and allocation count."""
         for user, state in self._changed.items():
             yield user, state.total, state.count
 
@@ -229,7 +232,7 @@ class SorterSnapshot(Generic[User]):
         return state.held
 
     def _rank_class(self, state: _UserState[User]) -> _RankClass:
-        """Return the class of users that rank as this user with equal allocations."""
+        """Return the class of users that get the same rank as this user for equal allocations."""
         if state.rank_class is None:
             preview = self._pool.prospect(state.user)
             state.rank_class = self._rank_classes.get(preview.likeness)
@@ -251,7 +254,14 @@ class SorterSnapshot(Generic[User]):
     ) -> SortKey:
         """Return the sort key after allocations.
 
-        If the allocations do not change the priority, rounding errors do not either.
+        If the allocations leave the priority unchanged, the tolerance is 0: no rounding occurs
+        then.
+
+        Args:
+            state: The user's state.
+            rank: Rank for the new allocation.
+            tolerance: Tolerance of this rank.
+            times: The number to add to the allocation count.
         """
         if tolerance:
             present = self._held(state).rank
@@ -260,7 +270,11 @@ class SorterSnapshot(Generic[User]):
         return SortKey((*rank, state.count + times, state.user), tolerance)
 
     def _unmoved_user(self, index: int) -> User | None:
-        """Return a user without an allocation in this cycle, by its position among these users."""
+        """Return the user at an index among users without an allocation in this cycle.
+
+        Returns:
+            None if there are fewer such users.
+        """
         if self._remaining is None:
             self._remaining = iter(self._pool)
         while index >= len(self._unmoved):
@@ -272,11 +286,11 @@ class SorterSnapshot(Generic[User]):
         return self._unmoved[index]
 
     def _before(self, user: User, position: Position) -> bool:
-        """Return whether a user comes before a position."""
+        """Return whether a user's present position is before another position."""
         return self.place(user).position < position
 
     def _sort(self) -> None:
-        """Insert the users whose allocation has changed since the last read."""
+        """Move users whose allocation has changed since the last read to their new positions."""
         for state in self._unsorted:
             if state.sorted:
                 assert state.key is not None

@@ -1,4 +1,4 @@
-"""Standings of users, for people and for records: at present, or later if nothing changes."""
+"""Standings: users' shares, commitments and priorities, for display and records."""
 
 from collections.abc import Hashable, Iterator
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ User = TypeVar("User", bound=Hashable)
 
 @dataclass(frozen=True)
 class Standing(Generic[User]):
-    """A user's standing at a time. Shares and commitments are fractions of the capacity."""
+    """A user's shares, commitments and priority at a time. Fractions are of the capacity."""
 
     user: User
     weight: float
@@ -43,7 +43,10 @@ class Standing(Generic[User]):
 
 
 class CommitmentTrajectory(NamedTuple):
-    """Parameters of a user's future commitments, until something changes (Eq. 12)."""
+    """A user's commitments at a time, and the over-use that they approach (Eq. 12).
+
+    From these values, later commitments can be computed until the allocation changes.
+    """
 
     since: float
     """Time of the commitments in seconds"""
@@ -54,7 +57,7 @@ class CommitmentTrajectory(NamedTuple):
 
 @dataclass(frozen=True)
 class PoolSnapshot(Generic[User]):
-    """Accounts of a pool at a time, which later changes of the pool do not affect."""
+    """Copies of a pool's accounts at a time, which later changes of the pool do not affect."""
 
     policy: Policy
     tau: float | None
@@ -63,7 +66,13 @@ class PoolSnapshot(Generic[User]):
     accounts: dict[User, Account]
 
     def standings_at(self, when: float) -> Iterator[Standing[User]]:
-        """Yield the standings of all users at a time, in no order, if nothing changes."""
+        """Yield the standings of all users at a later time, in no particular order.
+
+        The standings hold if no allocation or parameter changes until then.
+
+        Args:
+            when: The time in seconds, not before `now`.
+        """
         when = max(when, self.now)
         for user, account in self.accounts.items():
             yield standing(self.policy, self.tau, user, account, when)
@@ -72,13 +81,13 @@ class PoolSnapshot(Generic[User]):
 def standing(
     policy: Policy, tau: float | None, user: User, account: Account, when: float
 ) -> Standing[User]:
-    """Return the standing of a user with a rated account.
+    """Compute the standing of a user at a time from the user's account.
 
     Args:
         policy: The pool's policy.
         tau: Time constant of the decay in seconds. None: commitments do not decay.
         user: The user's id.
-        account: The user's account, rated.
+        account: The user's account, with shares and over-use computed (rated).
         when: The time in seconds.
     """
     commitments = account.commitments_at(when, tau)

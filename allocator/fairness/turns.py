@@ -7,7 +7,7 @@ T = TypeVar("T", bound=Hashable)
 
 
 class Turns(Generic[T]):
-    """A queue for a scarce resource, in which each member keeps its place until its turn.
+    """A queue for a scarce resource: the member that has waited longest has the next turn.
 
     A new member gets a place when it is first seen, and a place at the end after its turn. So while
     a member waits, every other member has at most one turn before it.
@@ -18,10 +18,10 @@ class Turns(Generic[T]):
         self._place: dict[T, int] = {}
 
     def order(self, members: Iterable[T]) -> list[T]:
-        """Return members in order of their turns. Members with equal places keep the given order.
+        """Return the given members sorted by their places in the queue.
 
-        A new member is placed before the member that had its turn last. It may have arrived during
-        that turn.
+        Members with equal places keep the given order. A new member is placed before the member
+        that had its turn last, because it may have arrived during that turn.
         """
         waiting = list(members)
         for member in waiting:
@@ -29,16 +29,16 @@ class Turns(Generic[T]):
         return sorted(waiting, key=self._place.__getitem__)
 
     def end(self, member: T) -> None:
-        """Move a member that has had its turn to the end."""
+        """Record that a member has had its turn: move the member to the end."""
         self._last += 2
         self._place[member] = self._last
 
     def defer(self, members: Iterable[T]) -> None:
-        """Move members that cannot use their turns now to the end."""
+        """Move members to the end because they cannot use their turns now."""
         self._last += 2
         for member in members:
             self._place[member] = self._last - 1
 
     def forget(self, member: T) -> None:
-        """Forget a member."""
+        """Remove a member from the queue, for example because it no longer exists."""
         self._place.pop(member, None)

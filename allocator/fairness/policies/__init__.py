@@ -1,4 +1,4 @@
-"""Policies by name. A module of this package that defines a named policy registers it.
+"""Registry of policies by name. A module of this package that defines a policy registers it.
 
 External policies are registered by `allocator.plugins`.
 """
@@ -16,7 +16,7 @@ __all__ = ["Policy", "create", "find", "names", "ours", "register"]
 
 
 def _policy_classes() -> Iterator[type[Policy]]:
-    """Yield the classes of this package's modules that have a policy's name."""
+    """Yield the classes of this package's modules that have a policy name (`name`)."""
     for module in pkgutil.walk_packages(__path__, f"{__name__}."):
         for kind in vars(import_module(module.name)).values():
             if isinstance(kind, type) and issubclass(kind, Policy) and "name" in vars(kind):
@@ -27,7 +27,7 @@ _POLICIES: dict[str, type[Policy]] = {policy.name: policy for policy in _policy_
 
 
 def names() -> list[str]:
-    """Return the names of all registered policies."""
+    """Return the names of all registered policies, external policies included."""
     return sorted(_POLICIES)
 
 

@@ -1,4 +1,4 @@
-"""Durations as parameters of policies."""
+"""The type of policy parameters that are durations, such as half-lives."""
 
 from typing import Annotated, TypeAlias
 

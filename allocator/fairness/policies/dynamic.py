@@ -46,5 +46,5 @@ class DynamicPolicy(LinePolicy):
         return -1.0 / (1.0 + value) if self._guaranteed(account) else value
 
     def _guaranteed(self, account: Account) -> bool:
-        """Return whether the user holds less than its guarantee."""
+        """Return whether a user holds less than its guarantee, `alpha` times its entitlement."""
         return account.rate_of_use < self.alpha * account.entitlement

@@ -57,7 +57,9 @@ class FadingPolicy(Policy):
         return Envelopes().crossing(a, b, phase)
 
     def stretch(self, settled_at: float, base: float) -> float:
-        """Return 1 / s at an account's last accrual, for phases that begin at `base`.
+        """Return e^(t/τ) = 1 / s for the time t of an account's last accrual.
+
+        Multiplied by this factor, the account's line in s is valid for phases that begin at `base`.
 
         Args:
             settled_at: Time of the account's last accrual in seconds.

@@ -30,10 +30,9 @@ class LinePolicy(Policy):
 
     @abstractmethod
     def line(self, account: Account) -> tuple[float, float]:
-        """Return the priority of a rated account and its growth per second.
+        """Return a rated account's priority at `account.settled_at`, and its growth per second.
 
-        The priority is the value at `account.settled_at`. `account.cumulative` is the integral of
-        `rate_of_use` up to that time.
+        `account.cumulative` is the integral of `rate_of_use` up to that time.
         """
 
     @cached_property

@@ -1,4 +1,4 @@
-"""The interface of all policies."""
+"""The interface of all policies, which rank the users of a pool."""
 
 import math
 from abc import ABC, abstractmethod
@@ -20,10 +20,10 @@ Id = TypeVar("Id", bound=Hashable)
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """The source of an external policy."""
+    """The source of an external policy, recorded so that replays can use the same version."""
 
     file: str
-    """Its path, for messages to people."""
+    """Path of the file, for messages to people."""
     sha256: str
     """SHA-256 of the file's content, in hexadecimal."""
     source: str
@@ -32,7 +32,7 @@ class Origin:
 
 @dataclass(slots=True)
 class Faults:
-    """Failures of a policy that `allocator.fairness.plugin_sandbox` has contained."""
+    """Failures of an external policy, which `allocator.fairness.plugin_sandbox` has caught."""
 
     count: int = 0
     latest: str = ""
@@ -42,9 +42,10 @@ class Faults:
 class Policy(BaseModel, ABC):
     """A rule that ranks users. The fields of a policy are its validated parameters.
 
-    A *phase* is the policy's own time, in which its priorities are straight lines. An *attribute*
-    is a user's priority as a function of the phase, for the ranking. A *level* is a user's priority
-    at one time, for users that are equal except for rounding.
+    A *phase* is the policy's own time coordinate: seconds, or −s with s = e^(−t/τ). As functions of
+    the phase, priorities are straight lines. An *attribute* is a user's priority as a function of
+    the phase, which the ranking stores. A *level* is a user's priority at one time, for users that
+    are equal except for rounding.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
@@ -54,22 +55,23 @@ class Policy(BaseModel, ABC):
     """Whether the policy reads task counts of accounts: `demand`, `monopoly`,
     `constrained_monopoly`."""
     goes_by_shares: ClassVar[bool] = True
-    """Whether a priority depends only on measured values and commitments, over the weight."""
+    """Whether a priority depends only on measured values and commitments, divided by the weight."""
     queues: ClassVar[bool] = False
-    """Whether the policy reads the place in the queue: `turn`."""
+    """Whether the policy reads a user's place in the queue, `Account.turn`."""
     per_machine: ClassVar[bool] = False
     """Whether the order on a machine depends on the resources that users hold there."""
     moves_at_once: ClassVar[bool] = True
-    """Whether an allocation changes the user's priority at that time. If not, it only changes the
-    priority's growth."""
+    """Whether an allocation changes the user's priority at that time. If not, an allocation changes
+    only the growth of the priority."""
     has_levels: ClassVar[bool] = False
-    """Whether `level` identifies users that are equal except for rounding."""
+    """Whether the policy defines `level`, which treats priorities that differ only by rounding as
+    equal."""
     origin: ClassVar[Origin | None] = None
     """Source of an external policy. None: the policy comes with Longshare."""
 
     @cached_property
     def faults(self) -> Faults:
-        """Contained failures so far. No decision depends on them."""
+        """Failures of the policy so far, for reports. No decision depends on them."""
         return Faults()
 
     @cached_property
@@ -84,23 +86,27 @@ class Policy(BaseModel, ABC):
 
     @cached_property
     def rebased_after(self) -> float:
-        """Seconds after which phases begin again."""
+        """Seconds after which the pool restarts phases, so that their numbers stay exact."""
         return math.inf
 
     def phase(self, elapsed: float) -> float:
-        """Return the ranking's phase for seconds elapsed. Phases grow with time."""
+        """Return the phase that belongs to a time. Phases grow with time.
+
+        Args:
+            elapsed: Seconds since phases began.
+        """
         return elapsed
 
     def elapsed(self, phase: float) -> float:
-        """Return the seconds elapsed at a phase."""
+        """Return the seconds since phases began that belong to a phase: the inverse of `phase`."""
         return phase
 
     def measure(self, account: Account) -> dict[str, float]:
-        """Return the values that are compared with the user's entitlement: fractions by name."""
+        """Return the values that are compared with the entitlement, such as shares by resource."""
         return account.shares
 
     def free_of_charge(self, account: Account) -> float:
-        """Return the amount of measured values without a charge: the entitlement (Eq. 7)."""
+        """Return the part of each measured value that is not over-use: the entitlement (Eq. 7)."""
         return account.entitlement
 
     def welcome(self, account: Account, others: Collection[Account]) -> None:
@@ -112,51 +118,57 @@ class Policy(BaseModel, ABC):
         """
 
     def rate_of_use(self, account: Account) -> float:  # noqa: ARG002 - overridden
-        """Return the increase of the account's `cumulative` per second."""
+        """Return the present growth per second of the account's `cumulative`, such as its share."""
         return 0.0
 
     @abstractmethod
     def new_ranking(self, phase: float) -> Ranking[Any, Any]:
-        """Return an empty ranking at a phase."""
+        """Return an empty ranking, which begins at a phase."""
 
     @abstractmethod
     def attribute(self, account: Account, base: float, phase: float) -> Any:  # noqa: ANN401 - policy-specific
-        """Return the attribute by which the ranking orders an accrued and rated account.
+        """Return a user's priority as a function of the phase, which the ranking stores.
 
         Args:
-            account: The user's account.
+            account: The user's account, accrued and rated.
             base: Time at which phases begin, in seconds.
             phase: The present phase.
         """
 
     @abstractmethod
     def rank(self, attribute: Any, phase: float) -> tuple[Rank, float]:  # noqa: ANN401 - policy-specific
-        """Return an attribute's sort key at a phase, in the ranking's order, and its tolerance.
+        """Return the sort key of an attribute at a phase, and the key's tolerance.
 
-        Counts are left out: of equal ranks, the lower count comes first. A larger allocation never
-        ranks a user earlier, except by rounding. The tolerance is far above such rounding.
-        Tolerance 0: no rounding occurs.
+        The key does not include the allocation count: of equal ranks, the lower count comes first.
+        A larger allocation never ranks a user earlier, except by rounding errors. The tolerance is
+        far above these errors; tolerance 0 means that no rounding occurs.
         """
 
     def crossing(self, a: Any, b: Any, phase: float) -> float | None:  # noqa: ANN401, ARG002 - policy-specific
-        """Return the next phase, not before `phase`, at which two attributes may meet, or None."""
+        """Return the next phase, not before `phase`, at which two attributes may swap; None: never.
+
+        Args:
+            a: Attribute of the user that is first now.
+            b: Attribute of the other user.
+            phase: The present phase.
+        """
         return None
 
     def level(self, account: Account, now: float) -> Level:
-        """Return the priority of a rated account at a time not before `settled_at`.
+        """Return the priority of a rated account at a time in seconds, not before `settled_at`.
 
-        The value does not depend on the time at which an account was accrued. This method is called
-        only for policies that set `has_levels`.
+        The value does not depend on the time at which the account was accrued. This method is
+        called only for policies that set `has_levels`.
         """
         raise NotImplementedError
 
     @abstractmethod
     def priority(self, account: Account, commitments: dict[str, float], when: float) -> float:
-        """Return the priority value at a time; the lowest is served first.
+        """Return the number by which a user is ranked, for display. The lowest is served first.
 
         Args:
             account: The user's account.
-            commitments: Commitments at that time, by resource.
+            commitments: Commitments at the time `when`, by resource.
             when: The time in seconds.
         """
 
@@ -169,7 +181,7 @@ class KeyPolicy(Policy):
 
     @abstractmethod
     def key(self, account: Account) -> float:
-        """Return the priority of a rated account."""
+        """Return the priority of a rated account: the lowest is served first."""
 
     @override
     def new_ranking(self, phase: float) -> Ranking[Any, tuple[float, int]]:
@@ -189,7 +201,7 @@ class KeyPolicy(Policy):
 
 
 def local_share(account: Account, held: Quantities, machine: Quantities) -> float:
-    """Return the weighted dominant share of a user's allocation on one machine.
+    """Return a user's dominant share of one machine, divided by the user's weight.
 
     Args:
         account: The user's account.

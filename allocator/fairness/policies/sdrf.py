@@ -50,7 +50,7 @@ class Sdrf(FadingPolicy):
 
     @override
     def attribute(self, account: Account, base: float, phase: float) -> Envelope:
-        """Return the priority as lines in s = e^(−(t − base)/τ) (Eq. 13)."""
+        """Return the priority as a maximum of lines in s = e^(−(t − base)/τ) (Eq. 13)."""
         weight, measured, commitments = account.weight, account.measured, account.commitments
         stretch = self.stretch(account.settled_at, base) / weight
         if self.form == "journal":

@@ -30,6 +30,6 @@ class Tsf(KeyPolicy):
 
 
 def task_share(account: Account) -> dict[str, float]:
-    """Return the task share under the name `tasks`, or the shares of resources if it is unknown."""
+    """Return the user's task share under the key `tasks`; if unknown, its shares of resources."""
     share = account.task_share
     return account.shares if share is None else {"tasks": share}

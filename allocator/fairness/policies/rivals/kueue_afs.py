@@ -35,7 +35,7 @@ class KueueAfs(DecayedUse):
 
     @cached_property
     def weighed(self) -> dict[str, float]:
-        """Weights by resource. Missing resources have weight 1."""
+        """Weights by resource, as given. Resources without an entry have weight 1."""
         return {} if self.resource_weights is None else resource_weights(self.resource_weights)
 
     @override
