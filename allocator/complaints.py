@@ -1,4 +1,4 @@
-"""Validation errors of pydantic as readable sentences."""
+"""Converts validation errors of pydantic to readable sentences."""
 
 import difflib
 import re
@@ -33,7 +33,7 @@ _ALIKE = 0.7
 
 
 def complaints(error: ValidationError, model: type[BaseModel]) -> list[str]:
-    """Return a line for each error: its place and a description.
+    """Return a line for each validation error: the setting's name and what is wrong with its value.
 
     Args:
         error: The error of validating `model`.
@@ -50,7 +50,10 @@ def complaints(error: ValidationError, model: type[BaseModel]) -> list[str]:
 
 
 def _follows(problem: Mapping[str, Any], problems: Sequence[Mapping[str, Any]]) -> bool:
-    """Return whether a list is too short only because its entries have errors of their own."""
+    """Return whether a list seems too short only because invalid entries were dropped.
+
+    The error of a short list is then not shown, because each invalid entry has its own error.
+    """
     place = problem["loc"]
     return problem["type"] == "too_short" and any(
         other_problem["loc"][: len(place)] == place and other_problem is not problem
@@ -79,7 +82,7 @@ def _describe(problem: Mapping[str, Any], model: type[BaseModel]) -> str:
 
 
 def words(problem: Mapping[str, Any]) -> str:
-    """Return a description of one entry of `ValidationError.errors`."""
+    """Return one entry of `ValidationError.errors` as a sentence without the setting's name."""
     if problem["type"] in _KINDS:
         value = repr(problem["input"])
         shown = value if len(value) <= _LONGEST else f"{value[:_LONGEST]}…"
@@ -89,7 +92,14 @@ def words(problem: Mapping[str, Any]) -> str:
 
 
 def _suggest(place: Sequence[int | str], model: type[BaseModel]) -> str:
-    """Return a suggestion: a setting of the same section, or settings of other sections."""
+    """Return text that suggests settings with a name like the unknown one; empty if there are none.
+
+    Settings of the same section come first, before settings of other sections.
+
+    Args:
+        place: Path of the unknown setting.
+        model: Model of all settings.
+    """
     wrong = str(place[-1])
     section = _section(model, place[:-1])
     for names in (list(_sections(section)), list(_names(model))):
@@ -102,7 +112,7 @@ def _suggest(place: Sequence[int | str], model: type[BaseModel]) -> str:
 
 
 def _section(model: type[BaseModel], place: Sequence[int | str]) -> type[BaseModel]:
-    """Return the model of the section at a place."""
+    """Return the model of the section that contains a path of settings."""
     for part in place:
         model = _sections(model).get(str(part)) or model
     return model
@@ -117,7 +127,7 @@ def _names(model: type[BaseModel], prefix: str = "") -> Iterator[str]:
 
 
 def _sections(model: type[BaseModel]) -> dict[str, type[BaseModel] | None]:
-    """Return a model's settings, each with the model of its section if the setting is a section."""
+    """Return the names of a model's settings, each with its own model if it is a section."""
     return {
         field.alias or name: next(_models(field.annotation), None)
         for name, field in model.model_fields.items()
@@ -125,7 +135,7 @@ def _sections(model: type[BaseModel]) -> dict[str, type[BaseModel] | None]:
 
 
 def _models(annotation: object) -> Iterator[type[BaseModel]]:
-    """Yield the models inside a type annotation."""
+    """Yield the pydantic models inside a type annotation, such as a union or a list."""
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         yield annotation
     for argument in get_args(annotation):

@@ -1,4 +1,4 @@
-"""Files: atomic replacement, and reading and writing without blocking on pipes."""
+"""Safe file access: replaces files atomically, and never blocks on pipes or other special files."""
 
 import errno
 import os
@@ -13,11 +13,11 @@ _NOT_PLAIN = "not a plain file; name another"
 
 @contextmanager
 def whole(path: Path) -> Iterator[Path]:
-    """Yield a temporary path to write to; after the block, the written file replaces `path`.
+    """Replace a file atomically: yield a temporary path to write to, which then becomes `path`.
 
     If several processes write the same file, the result is the complete file of one of them. A path
-    that is no regular file, such as a pipe or /dev/null, is written to directly. A symbolic link
-    stays, and its target is replaced.
+    that is no regular file, such as a pipe or /dev/null, is written to directly. If `path` is a
+    symbolic link, the link stays and its target is replaced.
 
     Raises:
         OSError: the file cannot be replaced.
@@ -35,17 +35,16 @@ def whole(path: Path) -> Iterator[Path]:
 
 
 def csv_cell(text: str) -> str:
-    """Return text for a cell of a CSV file such that no spreadsheet treats the text as a formula.
+    """Escape text for a cell of a CSV file, so that no spreadsheet treats the text as a formula.
 
     A text that begins with a formula character or with an apostrophe gets an apostrophe before it.
-    A program that removes one apostrophe restores the text. Numbers must not be passed to this
-    function.
+    A program that removes one apostrophe restores the text. Do not pass numbers to this function.
     """
     return f"'{text}" if text.startswith(_FORMULA_STARTS) else text
 
 
 def read_plain(path: Path, *, private: bool = False) -> bytes:
-    """Read a regular file, without ever waiting for another process.
+    """Return the content of a regular file, without ever waiting for another process.
 
     Args:
         path: The file. A pipe, a socket, a device or a folder is refused.
@@ -60,10 +59,15 @@ def read_plain(path: Path, *, private: bool = False) -> bytes:
 
 
 def require_plain(path: Path, status: os.stat_result, *, private: bool = False) -> None:
-    """Refuse a file that `read_plain` refuses, by the file's status.
+    """Check that a file is regular, and if `private` that not every user may read it.
+
+    Args:
+        path: The file, for the error message.
+        status: The file's status.
+        private: Whether to refuse a file that every user of the machine may read.
 
     Raises:
-        OSError: the file is refused.
+        OSError: the file is refused; `strerror` gives the reason and a remedy.
     """
     if not stat.S_ISREG(status.st_mode):
         raise OSError(errno.EINVAL, _NOT_PLAIN, str(path))
@@ -79,17 +83,18 @@ def require_plain(path: Path, status: os.stat_result, *, private: bool = False) 
 def open_to_write(
     path: str, flags: int, *, folder: int | None = None, apart: Iterable[Path] = ()
 ) -> int:
-    """Open a regular file or a device for writing; an `opener` that never waits for a reader.
+    """Open a regular file or a device for writing, without ever waiting for a reader.
 
-    Another user may be able to write the folder. Therefore a symbolic link is not followed, a file
-    with a second name is refused, and nothing is truncated before the descriptor has been checked.
+    The function serves as `opener` of `open`. Another user may be able to write the folder.
+    Therefore a symbolic link is not followed, a file with a second hard link is refused, and
+    nothing is truncated before the descriptor has been checked.
 
     Args:
         path: The file.
         flags: Flags as for `os.open`.
-        folder: Open folder in which the last part of the path is looked up; None: the path itself
-            is looked up.
-        apart: Other files, which must differ from this file.
+        folder: Descriptor of an open folder in which the last part of the path is looked up; None:
+            the path itself is looked up.
+        apart: Files that must not be the same file as `path`.
 
     Raises:
         OSError: the file cannot be opened, or is refused; `strerror` gives the reason and a remedy.
@@ -108,7 +113,7 @@ def open_to_write(
 
 
 def empty(descriptor: int) -> None:
-    """Truncate an open file; a device is left unchanged.
+    """Truncate an open file to length 0; a device is left unchanged.
 
     Raises:
         OSError: the file cannot be truncated.
@@ -118,7 +123,13 @@ def empty(descriptor: int) -> None:
 
 
 def _require_alone(name: Path, descriptor: int, folder: int | None, apart: Iterable[Path]) -> None:
-    """Refuse an open file that is not regular, or that has a second name.
+    """Check that an open file is regular, has no second hard link, and is not in `apart`.
+
+    Args:
+        name: The file's path; relative to `folder` if given.
+        descriptor: Descriptor of the open file.
+        folder: Descriptor of the folder, or None.
+        apart: Files that must not be the same file.
 
     Raises:
         OSError: the file is refused.

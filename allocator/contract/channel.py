@@ -1,4 +1,4 @@
-"""TLS credentials of the service's clients."""
+"""TLS credentials for clients of the allocator service."""
 
 import os
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ AUTHORITY, CERTIFICATE, KEY = "LONGSHARE_CA", "LONGSHARE_CERTIFICATE", "LONGSHAR
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """A client's TLS files in PEM format. Without files, the channel is not encrypted."""
+    """Paths of a client's TLS files in PEM format. Without files, the channel is not encrypted."""
 
     authority: Path | None = None
     """Certificate of the authority that signed the service's certificate."""
@@ -23,7 +23,7 @@ class Identity:
 
     @classmethod
     def of_environment(cls) -> "Identity":
-        """Return the identity that the environment variables name."""
+        """Return an identity with the paths in the environment variables, which may be unset."""
         authority, certificate, key = (
             Path(os.environ[name]) if os.environ.get(name) else None
             for name in (AUTHORITY, CERTIFICATE, KEY)
@@ -31,11 +31,11 @@ class Identity:
         return cls(authority, certificate, key)
 
     def credentials(self) -> grpc.ChannelCredentials | None:
-        """Read the files and return channel credentials; None: no files are named.
+        """Read the files and return gRPC credentials. None: no files are given.
 
         Raises:
             OSError: a file cannot be read.
-            ValueError: files are missing.
+            ValueError: only some of the necessary files are given.
         """
         if self.authority is None:
             if self.certificate is not None or self.key is not None:

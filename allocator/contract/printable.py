@@ -19,10 +19,10 @@ empty Braille pattern and the null notehead."""
 
 
 def printable(text: str) -> str:
-    r"""Return the text with unprintable characters as escapes, such as `\x1b`.
+    r"""Return a text in which unprintable characters are replaced by escapes, such as `\x1b`.
 
     Invisible characters are escaped, too, such as `\u3164`. Combining marks are escaped if they
-    follow no letter, or if they exceed the maximum on one letter.
+    follow no letter, or if they exceed the maximum number on one letter.
     """
     if text.isascii() and text.isprintable():
         return text
@@ -30,7 +30,7 @@ def printable(text: str) -> str:
 
 
 def _escaped(text: str) -> list[str]:
-    """Return the characters of a text, each as it is or as an escape."""
+    """Return a list of the text's characters, in which unprintable characters are escapes."""
     characters = list[str]()
     marks = _MAX_MARKS  # a mark needs a letter before it
     for character in text:

@@ -1,1 +1,1 @@
-"""Figures of the papers that are computed here: their points, what is known of them, pictures."""
+"""Recomputes figures of the papers: their points, known facts of the paper, and pictures."""

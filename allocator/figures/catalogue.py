@@ -1,4 +1,4 @@
-"""All figures, by name."""
+"""All computable figures, by the name that `longshare figure` accepts."""
 
 from collections.abc import Callable
 

@@ -1,4 +1,4 @@
-"""Placement constraints as a bipartite graph of users and machines."""
+"""Fig. 1 of the TSF paper: placement constraints as a bipartite graph of users and machines."""
 
 from collections.abc import Mapping
 
@@ -14,7 +14,11 @@ EDGES: Mapping[str, tuple[str, ...]] = {
 
 
 def components(edges: Mapping[str, tuple[str, ...]]) -> list[frozenset[str]]:
-    """Return the connected components of a constraint graph, as users and machines together."""
+    """Return the connected components of a constraint graph: sets of users and machines.
+
+    Args:
+        edges: Machines that each user may use.
+    """
     merged: list[frozenset[str]] = []
     for user, machines in edges.items():
         joined = frozenset((user, *machines))

@@ -1,4 +1,4 @@
-"""Contents of a figure: points that can be checked, known facts of the paper, and the layout."""
+"""The contents of a figure: points that can be checked, facts from the paper, and the layout."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -11,7 +11,7 @@ Cell: TypeAlias = Number | str
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One curve, or one layer of bars."""
+    """One curve, or one layer of bars, with the coordinates of its points."""
 
     label: str
     across: tuple[Cell, ...]
@@ -24,13 +24,19 @@ class Line:
     def banded(
         cls, label: str, across: Sequence[Cell], ends: Iterable[tuple[Number, Number, Number]]
     ) -> "Line":
-        """Return a line with a band, from triples of the point and the band's low and high end."""
+        """Return a curve with a band around it.
+
+        Args:
+            label: The curve's name.
+            across: Horizontal coordinates.
+            ends: For each point its height, and the lower and upper edge of the band.
+        """
         return cls(label, tuple(across), *zip(*ends, strict=True))
 
 
 @dataclass(frozen=True, slots=True)
 class Panel:
-    """A pair of axes."""
+    """A pair of axes with its lines; a figure has one or several panels side by side."""
 
     title: str
     across: str
@@ -51,7 +57,7 @@ class Panel:
 
 @dataclass(frozen=True, slots=True)
 class PaperFigure:
-    """A computed figure of a paper."""
+    """A figure of a paper as computed here: values, panels, and facts to compare with the paper."""
 
     name: str
     source: str

@@ -1,4 +1,7 @@
-"""Data structures of a Live Tree: positions, ordered elements, position-change events."""
+"""Fig. 4 of the SDRF paper: the data structures of a Live Tree, with elements and events.
+
+An event is the possible swap of two neighbours in the order.
+"""
 
 from fractions import Fraction
 
@@ -27,7 +30,7 @@ def tree() -> LiveTree[int, Priority, int | Fraction]:
 
 
 def live_tree() -> PaperFigure:
-    """Return Fig. 4 of the SDRF paper: a Live Tree with its array and its two trees."""
+    """Compute Fig. 4 of the SDRF paper: a Live Tree with its array and its two trees."""
     elements = tree()
     order = list(elements)
     events = {crossing.left: crossing for crossing in elements.crossings()}
@@ -62,7 +65,12 @@ def live_tree() -> PaperFigure:
 
 
 def _structure(order: list[int], times: dict[int, int | Fraction]) -> Panel:
-    """Return three rows of nodes: array at the bottom, elements in the middle, events on top."""
+    """Return a panel with three rows of nodes: array below, elements in the middle, events on top.
+
+    Args:
+        order: The elements in order.
+        times: Time of the event of each element with its successor.
+    """
     array = [Line(f"[{element}]", (element,), (0,)) for element in sorted(order)]
     elements = [Line(str(element), (rank,), (1,)) for rank, element in enumerate(order)]
     soonest = sorted(times, key=lambda element: times[element])

@@ -1,4 +1,4 @@
-"""Benefit of commitments: mean wait saved by SDRF, while one workload parameter varies."""
+"""Shows how much mean wait SDRF saves, while one parameter of the workload varies."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -21,13 +21,13 @@ HALF_LIFE = "4d"
 
 @dataclass(frozen=True)
 class _Parameter:
-    """A workload parameter that varies.
+    """A workload parameter that varies in one panel of a figure.
 
     Args:
         name: Field of `Crowd`.
         values: Values of the field.
-        across: Axis label.
-        blocking: Reaction if a task does not fit.
+        across: Label of the horizontal axis.
+        blocking: What the simulator does if a task does not fit.
     """
 
     name: str
@@ -50,7 +50,7 @@ _BLOCKING = (
 
 @dataclass(frozen=True)
 class Saved:
-    """Waiting time that SDRF saves on one kind of workload.
+    """Waiting time that SDRF saves on one kind of workload, in comparison with DRF.
 
     Args:
         less: Relative reduction of the mean of users' mean waits, compared with DRF.
@@ -64,7 +64,14 @@ class Saved:
 
 
 def saved(crowd: Crowd, load: float, seeds: Sequence[int], blocking: Blocking) -> Saved:
-    """Simulate DRF, and SDRF with a half-life of four days, on one workload for each seed."""
+    """Simulate DRF, and SDRF with a half-life of four days, on one workload for each seed.
+
+    Args:
+        crowd: Parameters of the workload.
+        load: Mean use of the workload as a fraction of the capacity.
+        seeds: Seeds of the workloads.
+        blocking: What the simulator does if a task does not fit.
+    """
     reductions, light_parts, waits = [], [], []
     for seed in seeds:
         trace = generate(seed, crowd)
@@ -82,12 +89,12 @@ def saved(crowd: Crowd, load: float, seeds: Sequence[int], blocking: Blocking) -
 
 
 def by_workload(seeds: Sequence[int] = SEEDS) -> PaperFigure:
-    """Vary the width of the pool, the inequality of users and the size of bursts."""
+    """Compute the saved wait while the pool's width, users' inequality and burst sizes vary."""
     return _figure("memory-workload", _WORKLOAD, seeds)
 
 
 def by_blocking(seeds: Sequence[int] = SEEDS) -> PaperFigure:
-    """Vary the inequality of tasks, with head-of-line blocking and with skipping."""
+    """Compute the saved wait for unequal tasks, with head-of-line blocking and with skipping."""
     return _figure("memory-blocking", _BLOCKING, seeds)
 
 

@@ -1,4 +1,7 @@
-"""Exact rates for efficiency, equal rates and max-min fairness on a network of three links."""
+"""Figure 1.1 of the thesis: exact rates of flows in a network, under three objectives.
+
+The objectives are the highest sum, equal rates and max-min fairness.
+"""
 
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
@@ -20,7 +23,13 @@ ROUTES = {
 
 
 def equal(routes: Sequence[Sequence[str]]) -> list[Fraction]:
-    """Return the highest rate that all flows can have at once, which gives a Jain's index of 1."""
+    """Return the highest rate that all flows can have at once, for each flow, in Mbps.
+
+    With equal rates, Jain's fairness index is 1.
+
+    Args:
+        routes: Links that each flow uses.
+    """
     rate = min(
         capacity / used
         for link, capacity in LINKS.items()
@@ -30,7 +39,11 @@ def equal(routes: Sequence[Sequence[str]]) -> list[Fraction]:
 
 
 def max_min(routes: Sequence[Sequence[str]]) -> list[Fraction]:
-    """Return max-min fair rates."""
+    """Return the max-min fair rates of flows in Mbps.
+
+    Args:
+        routes: Links that each flow uses.
+    """
     claims = [
         Claim({k: 1 / LINKS[k] for k in route}, WANTED, Fraction(1), Fraction(0), Fraction(0))
         for route in routes
@@ -39,10 +52,13 @@ def max_min(routes: Sequence[Sequence[str]]) -> list[Fraction]:
 
 
 def efficient(routes: Sequence[Sequence[str]]) -> list[Fraction]:
-    """Return rates with the highest sum.
+    """Return the rates in Mbps with the highest sum, in exact fractions.
+
+    Args:
+        routes: Links that each flow uses.
 
     Raises:
-        ArithmeticError: the solver's answer could not be proved in fractions.
+        ArithmeticError: the solver's floating-point answer could not be proved in fractions.
     """
     flows = len(routes)
     unit = Fraction(1)
@@ -63,7 +79,7 @@ def jain(rates: Sequence[Fraction]) -> Fraction:
 
 
 def objectives(routes: Mapping[str, Sequence[str]] = ROUTES) -> PaperFigure:
-    """Return Figure 1.1 of the thesis: rates of four flows under three objectives."""
+    """Compute Figure 1.1 of the thesis: rates of four flows under three objectives."""
     route_list = list(routes.values())
     rates = {
         "efficiency": efficient(route_list),

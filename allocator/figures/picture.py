@@ -1,4 +1,4 @@
-"""Figures as pictures."""
+"""Draws figures as PNG files."""
 
 from collections.abc import Sequence
 from pathlib import Path

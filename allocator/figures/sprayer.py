@@ -1,8 +1,8 @@
-"""Model of flows that are hashed to cores, compared with packets that are sprayed over cores.
+"""Figures 3.7 and 3.9 of the thesis, by a model: flows hashed to cores, or packets sprayed.
 
 The thesis's Sprayer is a separate system; nothing in Longshare is part of it. The model computes
 the consequences of hashing k flows to 8 cores uniformly. The numbers of flows on the cores have
-finitely many patterns, so means are sums over all patterns instead of random draws.
+finitely many patterns. So means are sums over all patterns instead of random draws.
 """
 
 import math
@@ -28,10 +28,13 @@ FLOWS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 40)
 
 
 def patterns(flows: int, cores: int = CORES) -> Iterator[tuple[tuple[int, ...], float]]:
-    """Yield all numbers of flows on the busy cores, largest first, with their probabilities.
+    """Yield all ways in which flows can be distributed over cores, with their probabilities.
 
     There are as many patterns as ways to write `flows` as a sum of at most `cores` numbers: 3,319
     patterns for 32 flows.
+
+    Yields:
+        The numbers of flows on the busy cores, largest first, and the probability.
     """
     permutations = math.factorial(flows) * math.factorial(cores)
     for parts in _sums(flows, cores, flows):
@@ -53,7 +56,7 @@ def _sums(total: int, count: int, largest: int) -> Iterator[tuple[int, ...]]:
 
 @dataclass(frozen=True, slots=True)
 class Spread:
-    """Distribution of a number over all patterns, weighted by probability."""
+    """Distribution of a number, such as the throughput, over all patterns."""
 
     mean: float
     deviation: float
@@ -64,7 +67,11 @@ class Spread:
 
 
 def spread(values: Sequence[tuple[float, float]]) -> Spread:
-    """Return mean, deviation and quantiles of values with probabilities."""
+    """Compute the distribution of a number.
+
+    Args:
+        values: Pairs of a value and its probability.
+    """
     mean = math.fsum(value * chance for value, chance in values)
     square = math.fsum((value - mean) ** 2 * chance for value, chance in values)
     low, high, cumulated = math.nan, math.nan, 0.0
@@ -79,18 +86,21 @@ def spread(values: Sequence[tuple[float, float]]) -> Spread:
 
 @dataclass(frozen=True, slots=True)
 class Hashed:
-    """Results for a number of flows that are hashed to cores."""
+    """Throughput and fairness of a number of flows that are hashed to cores."""
 
     packets: Spread
-    """Millions of packets per second."""
+    """Throughput in millions of packets per second."""
     tcp: Spread
-    """Gbit/s."""
+    """Throughput of TCP payload in Gbit/s."""
     jain: Spread
     """Jain's index of the packets that the cores process for each flow."""
 
 
 def hashed(flows: int) -> Hashed:
-    """Return the throughput of hashed flows, each of which could keep a core busy alone."""
+    """Compute throughput and fairness of flows that are hashed to cores.
+
+    Each flow has enough packets to keep a core busy alone.
+    """
     packets, tcp, jain = [], [], []
     for on_core, chance in patterns(flows):
         busy = len(on_core)
@@ -103,7 +113,7 @@ def hashed(flows: int) -> Hashed:
 
 
 def sprayer() -> PaperFigure:
-    """Return Figures 3.7 and 3.9 of the thesis, as far as a model can reproduce them."""
+    """Compute Figures 3.7 and 3.9 of the thesis, as far as a model can reproduce them."""
     results = [hashed(flows) for flows in FLOWS]
     sprayed, over_tcp = CORES * PACKETS, min(LINK, CORES * TCP)
     rows = tuple(

@@ -1,4 +1,4 @@
-"""Water-filling diagrams: max-min fairness, and SMMF on top of commitments."""
+"""Water-filling diagrams: max-min fairness (MMF), and Stateful MMF on top of commitments."""
 
 from collections.abc import Sequence
 from fractions import Fraction
@@ -12,7 +12,12 @@ _NO_COMMITMENTS = (Fraction(0),) * 4
 
 
 def filled(demands: Sequence[Fraction], commitments: Sequence[Fraction]) -> list[Fraction]:
-    """Return each user's exact share of one resource of size 1 (Eq. 8 of the SDRF paper)."""
+    """Return each user's exact share of one resource of size 1 (SDRF paper, Eq. 8).
+
+    Args:
+        demands: Each user's demand.
+        commitments: Each user's commitment, below its share in the diagram.
+    """
     claims = [
         Claim({"cpu": Fraction(1)}, demand, Fraction(1), commitment, Fraction(0))
         for demand, commitment in zip(demands, commitments, strict=True)
@@ -21,7 +26,7 @@ def filled(demands: Sequence[Fraction], commitments: Sequence[Fraction]) -> list
 
 
 def water_filling() -> PaperFigure:
-    """Return Fig. 2 of the SDRF paper (4.2 of the thesis): MMF next to SMMF."""
+    """Compute Fig. 2 of the SDRF paper (4.2 of the thesis): MMF next to Stateful MMF."""
     users = ("1", "2", "3", "4")
     plain, stateful = filled(DEMANDS, _NO_COMMITMENTS), filled(DEMANDS, COMMITMENTS)
     return PaperFigure(
@@ -43,7 +48,7 @@ def water_filling() -> PaperFigure:
 
 
 def max_min() -> PaperFigure:
-    """Return Figure 2.5 of the thesis: max-min fair shares of four users."""
+    """Compute Figure 2.5 of the thesis: max-min fair shares of four users."""
     users = ("A", "B", "C", "D")
     shares = filled(DEMANDS, _NO_COMMITMENTS)
     return PaperFigure(

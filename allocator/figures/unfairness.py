@@ -1,6 +1,6 @@
-"""Arrival of user B in a cluster that user A has used alone, under DRF and under SDRF.
+"""Figures of a user B that arrives in a cluster used by A alone, under DRF and under SDRF.
 
-The figure shows the divisible optimum over time. For two users with equal demands there is a closed
+The figures show the divisible optimum over time. For two users with equal demands there is a closed
 form, with which tests compare the result. Let C be A's commitment when B arrives. A's commitment
 then decays as C e^(-t/τ), and B's is C (e^(-t/τ) - e^(-3t/2τ)). So o_B = 1/2 + C/2 e^(-3t/2τ).
 """
@@ -24,13 +24,17 @@ _DAY = 86_400.0
 
 
 def trajectory(tau: float | None) -> FluidTrajectory:
-    """Return the allocations and commitments of A and B over time; `tau` is None for DRF."""
+    """Compute the allocations and commitments of A and B over time.
+
+    Args:
+        tau: Time constant of SDRF in seconds. None: DRF.
+    """
     users = [FluidUser(_NEEDS), FluidUser(_NEEDS, start=COMES, work=WORK)]
     return fluid(users, tau=tau, end=END, step=STEP)
 
 
 def finished(course: FluidTrajectory) -> float:
-    """Return the time at which B has done its work, in seconds."""
+    """Return the time in seconds at which B has done its work."""
     return next(
         end
         for (_begin, end), (held, later) in zip(
@@ -41,12 +45,12 @@ def finished(course: FluidTrajectory) -> float:
 
 
 def under_drf() -> PaperFigure:
-    """Return Fig. 1 of the SDRF paper (4.1 of the thesis)."""
+    """Compute Fig. 1 of the SDRF paper (4.1 of the thesis): the arrival of B under DRF."""
     return _figure("sdrf-1", "Stateful DRF, Fig. 1; thesis, Figure 4.1", "DRF", None)
 
 
 def under_sdrf() -> PaperFigure:
-    """Return Fig. 3 of the SDRF paper (4.8 of the thesis)."""
+    """Compute Fig. 3 of the SDRF paper (4.8 of the thesis): the arrival of B under SDRF."""
     tau = time_constant(DELTA)
     return _figure("sdrf-3", "Stateful DRF, Fig. 3; thesis, Figure 4.8", "SDRF", tau)
 

@@ -1,1 +1,1 @@
-"""Films: allocations of a cluster over time, in one file that a browser plays without a network."""
+"""Films: animations of a cluster over time, each one HTML file that a browser plays offline."""

@@ -1,4 +1,7 @@
-"""Pictures of a cluster over time: bounded in number, with each distinct state stored once."""
+"""Records a film, an animation of a cluster: pictures of users and agents at regular intervals.
+
+The number of pictures is bounded, and each distinct state is stored once.
+"""
 
 import math
 from collections.abc import Hashable, Iterable, Mapping
@@ -7,22 +10,22 @@ from itertools import islice
 from typing import Generic, NamedTuple, TypeVar
 
 MOST_FRAMES = 1440
-"""Pictures in a film: one a minute for a day."""
+"""Maximum number of pictures in a film: one a minute for a day."""
 MOST_CELLS = 250_000
-"""Users and agents in all frames together. Beyond this limit, every other frame is dropped."""
+"""Maximum number of users and agents in all pictures together. Beyond this limit, every other
+picture is dropped."""
 MOST_LOOKS = 3_000_000
-"""Users and agents in all frames shown to a camera.
-
-If there are many users and agents, the interval between frames is chosen accordingly longer.
-"""
+"""Maximum number of users and agents in all pictures that a camera takes, also in dropped pictures.
+With many users and agents, `interval` therefore returns a longer interval."""
 MOST_USERS = 200
-"""Users in a frame, and in a film: the users with the largest shares and commitments."""
+"""Maximum number of users in a picture, and in a film: the users with the largest shares and
+commitments."""
 MOST_AGENTS = 2000
-"""Agents in a frame: the first ones."""
+"""Maximum number of agents in a picture; further agents are left out."""
 MOST_MARKS = 200
-"""Marks in a film: the first ones."""
+"""Maximum number of marks, which are events on the film's time axis; later marks are left out."""
 MOST_NEWCOMERS = 50
-"""Users whose first appearance is marked."""
+"""Maximum number of users whose first appearance is marked."""
 
 _INTERVALS = (
     *(0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 15.0, 30.0, 60.0, 120.0, 300.0, 600.0, 900.0, 1800.0),
@@ -33,7 +36,7 @@ State = TypeVar("State", bound=Hashable)
 
 
 def interval(seconds: float, size: int) -> float:
-    """Return a round number of seconds between two pictures.
+    """Return a suitable interval between two pictures: a round number of seconds.
 
     Args:
         seconds: Duration of the film, in seconds.
@@ -46,7 +49,7 @@ def interval(seconds: float, size: int) -> float:
 
 
 class UserNow(NamedTuple):
-    """Figures of a user at an instant. Ratios are fractions of the cluster."""
+    """A user at a picture's time, as input of the camera. Ratios are fractions of the cluster."""
 
     name: str
     parent: str
@@ -64,7 +67,7 @@ class UserNow(NamedTuple):
 
 
 class AgentNow(NamedTuple):
-    """Resources of an agent and their holders, in thousandths of units by resource."""
+    """An agent's resources and the users that hold them, in thousandths of units by resource."""
 
     name: str
     state: str
@@ -75,7 +78,7 @@ class AgentNow(NamedTuple):
 
 
 class Numbers(Generic[State]):
-    """Numbers distinct states from 0."""
+    """Numbers distinct states from 0, so that a film can store each state once."""
 
     def __init__(self) -> None:
         self._numbers: dict[State, int] = {}
@@ -97,19 +100,21 @@ Cell = tuple[str, Amounts, tuple[tuple[str, Amounts], ...]]
 
 
 class UserFrame(NamedTuple):
-    """Figures of a user as stored: ratios in ten-thousandths, states by number."""
+    """A user in a picture as stored: ratios in ten-thousandths, and the numbers of its states."""
 
     share: int
     commitment: int
     entitlement: int
     turn: int
     waits: int
+    """Index in `Reel.waits`."""
     held: int
+    """Index in `Reel.held`."""
 
 
 @dataclass(slots=True)
 class Frame:
-    """One picture: figures of users by name, and the cell numbers of agents by name."""
+    """One picture: users by name, and for each agent the index of its state in `Reel.cells`."""
 
     time: float
     users: dict[str, UserFrame]
@@ -118,7 +123,7 @@ class Frame:
 
 @dataclass(slots=True)
 class Reel:
-    """All pictures, with their numbered states."""
+    """All pictures of a film, with their numbered states."""
 
     frames: list[Frame] = field(default_factory=list)
     parents: dict[str, str] = field(default_factory=dict)
@@ -133,7 +138,7 @@ class Reel:
 
 
 class Camera:
-    """Takes pictures at regular intervals.
+    """Records pictures and marks in `reel`, at regular intervals.
 
     Args:
         every: Seconds from one picture to the next; doubled whenever there are too many pictures.
@@ -152,15 +157,21 @@ class Camera:
 
     @property
     def every(self) -> float:
-        """Present number of seconds from one picture to the next."""
+        """Present interval between pictures, in seconds."""
         return self._every
 
     def due(self, now: float) -> bool:
-        """Return whether a picture is due, for example because the clock was set back."""
+        """Return whether to take a picture: a new interval has begun, or the clock was set back."""
         return self._last is None or now < self._last or self._number(now) != self._interval
 
     def take(self, now: float, users: Iterable[UserNow], agents: Iterable[AgentNow]) -> None:
-        """Take a picture; a picture of the same instant is replaced."""
+        """Add a picture to the film; it replaces a picture with the same time.
+
+        Args:
+            now: The time in seconds.
+            users: All users.
+            agents: All agents.
+        """
         reel = self.reel
         if self._last == now:
             reel.frames.pop()
@@ -171,7 +182,12 @@ class Camera:
         self._interval = self._number(now)
 
     def mark(self, now: float, description: str) -> None:
-        """Record an event, with the time and a description."""
+        """Mark an event on the film's time axis.
+
+        Args:
+            now: Time of the event in seconds.
+            description: Text that the player shows.
+        """
         if len(self.reel.marks) < MOST_MARKS:
             self.reel.marks.append((now, description))
         else:
@@ -183,7 +199,7 @@ class Camera:
         )  # rounding: the sum of ten tenths is less than 1
 
     def _mark_changes(self, now: float) -> None:
-        """Mark users that want offers for the first time, and agents that appear or disappear."""
+        """Mark users that want offers for the first time, and agents that came or disappeared."""
         frame = self.reel.frames[-1]
         newcomers = [name for name, line in frame.users.items() if line.turn]
         newcomers = [name for name in newcomers if name not in self._seen]

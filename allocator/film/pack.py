@@ -1,4 +1,4 @@
-"""Data of a film for the player: columns of differences; names and states are listed once."""
+"""Encodes a film for the player in the browser: differences by column, each name and state once."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -9,12 +9,12 @@ from allocator.film.camera import MOST_USERS, Frame, Reel, UserFrame
 FORMAT = 1
 """Version of the player's data format."""
 ABSENT = UserFrame(-1, 0, 0, 0, 0, 0)
-"""Stands for an absent user in a frame."""
+"""Stored in place of a user that a picture does not contain."""
 
 
 @dataclass(frozen=True)
 class About:
-    """Description of a film."""
+    """Description of a film: its source, policy and interval, which the player shows."""
 
     source: str
     """The file from which the film was made."""
@@ -26,13 +26,13 @@ class About:
     every: float
     """Seconds from one picture to the next."""
     clock: Literal["utc", "elapsed"] = "utc"
-    """Whether times are since 1970, or since the start of the film."""
+    """Whether times are seconds since 1970 (`utc`), or since the start of the film (`elapsed`)."""
     notes: tuple[str, ...] = field(default=())
-    """Sentences that a viewer must know."""
+    """Sentences below the film that a viewer must know, such as omissions."""
 
 
 def pack(reel: Reel, about: About) -> dict[str, Any]:
-    """Return the player's data, ready for JSON; `player.js` describes the format."""
+    """Return a film as data for the player, ready for JSON; `player.js` describes the format."""
     frames = reel.frames
     names, left_out = _select_users(frames)
     left_out = max(left_out, reel.users_left_out)
@@ -80,7 +80,11 @@ def pack(reel: Reel, about: About) -> dict[str, Any]:
 
 
 def _select_users(frames: list[Frame]) -> tuple[list[str], int]:
-    """Return the users to show, by descending total share, and the number of omitted users."""
+    """Choose the users that a film shows: those with the highest peaks of share or commitment.
+
+    Returns:
+        The users by descending total share, and the number of omitted users.
+    """
     peaks: dict[str, int] = {}
     sums: dict[str, int] = {}
     for frame in frames:
@@ -92,7 +96,7 @@ def _select_users(frames: list[Frame]) -> tuple[list[str], int]:
 
 
 def _omissions(reel: Reel, users_left_out: int) -> Iterator[str]:
-    """Yield sentences about omitted agents, users and marks."""
+    """Yield sentences that tell the viewer how many agents, users and marks are omitted."""
     if reel.agents_left_out:
         yield f"{reel.agents_left_out:,} more agents are not shown."
     if users_left_out:
@@ -111,7 +115,16 @@ def _parts(
     positions: Mapping[str, int],
     resources: list[str],
 ) -> list[list[int]]:
-    """Return rows of a user's number and holdings; number −1 sums the users that are not shown."""
+    """Encode the holdings on an agent: a row of the user's index and amounts for each user.
+
+    Args:
+        held: Users with the amounts they hold, by resource.
+        positions: Index of each user that the film shows.
+        resources: Names of the resources, in the order of the amounts in a row.
+
+    Returns:
+        The rows. Index −1 stands for all users that the film does not show.
+    """
     rows: dict[int, list[int]] = {}
     for user, amounts in held:
         position, vector = positions.get(user, -1), _vector(amounts, resources)
@@ -125,7 +138,16 @@ def _parts(
 def _changes(
     frames: list[Frame], agents: list[str], numbers: Mapping[int, int]
 ) -> Iterator[list[int]]:
-    """Yield a row for each frame: agents to skip, the next agent's new cell, and so on."""
+    """Encode the agents' changes: yield a row of pairs for each picture.
+
+    A pair is the number of unchanged agents before the next changed agent, and the index of this
+    agent's new state; 0: the agent is absent.
+
+    Args:
+        frames: The pictures.
+        agents: Names of all agents, in order.
+        numbers: Index in the film of each state, from 1.
+    """
     current = dict.fromkeys(agents, 0)
     for frame in frames:
         row: list[int] = []

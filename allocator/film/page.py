@@ -1,4 +1,4 @@
-"""One HTML file that contains the player, its style and the film, and loads nothing else."""
+"""Writes a film as one HTML file with the player and its style, which loads nothing else."""
 
 import base64
 import gzip
@@ -14,9 +14,9 @@ _DATA = "@FILM@"
 
 
 def page(film: dict[str, Any]) -> bytes:
-    """Return the file. The film is compressed and in base64, so no part of it can act as HTML.
+    """Return an HTML file that plays a film. Compressed base64 data cannot act as HTML.
 
-    In addition, the page's own security policy permits no script but its player.
+    In addition, the page's content security policy permits no script except the player.
     """
     style, script = _part("player.css"), _part("player.js")
     policy = (
@@ -33,7 +33,7 @@ def page(film: dict[str, Any]) -> bytes:
 
 
 def write(path: Path, content: bytes) -> None:
-    """Write the file; an existing file is replaced once the new file is complete.
+    """Write a film's HTML file; an existing file is replaced once the new file is complete.
 
     Raises:
         OSError: the file cannot be written.

@@ -1,6 +1,6 @@
-"""External policies: from a file that is named, or from an installed package.
+"""Loads external policies, from a policy file or from an installed package.
 
-Loaded policies are code. They run with all rights of the user that runs Longshare.
+Policies are code. The code runs with all rights of the user that runs Longshare.
 """
 
 from collections.abc import Mapping
@@ -15,7 +15,7 @@ __all__ = ["PolicyError", "create", "is_known", "load", "load_trusted", "provide
 
 
 def create(name: str, parameters: Mapping[str, object]) -> policies.Policy:
-    """Create a policy of Longshare, of a loaded file or of an installed package.
+    """Create a policy by name: of Longshare, of a loaded file or of an installed package.
 
     Raises:
         ValueError: no policy has this name, the package's policy cannot be used, or a parameter is
@@ -37,7 +37,7 @@ def is_known(name: str) -> bool:
 
 
 def provide(name: str, file: str, sha256: str) -> None:
-    """Load a policy in another process, in the same version as in the calling process.
+    """Load a policy in a worker process, in the same version as in the calling process.
 
     Args:
         name: The policy's name.
@@ -56,6 +56,6 @@ def provide(name: str, file: str, sha256: str) -> None:
 
 
 def _has_content(name: str, sha256: str) -> bool:
-    """Return whether a registered policy comes from a file with this SHA-256."""
+    """Return whether a registered policy comes from a file with this SHA-256 checksum."""
     origin = policies.find(name).origin if name in policies.names() else None
     return origin is not None and origin.sha256 == sha256

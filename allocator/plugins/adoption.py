@@ -1,4 +1,4 @@
-"""Adoption: finds the policies that a module defines and registers them."""
+"""Finds the policies that a module defines, and registers them."""
 
 import hashlib
 import re
@@ -15,7 +15,7 @@ _NAME = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*")
 
 
 def origin_of(file: str, content: bytes) -> Origin:
-    """Return the origin record of a file with policies."""
+    """Return a file's origin record: its name, checksum and content."""
     return Origin(
         file=file,
         sha256=hashlib.sha256(content).hexdigest(),
@@ -24,7 +24,7 @@ def origin_of(file: str, content: bytes) -> Origin:
 
 
 def known(origin: Origin) -> list[str]:
-    """Return the names of registered policies from the same file with the same content."""
+    """Return the names of policies that the same file registered, with the same content."""
     return [
         name
         for name in policies.names()
@@ -34,7 +34,7 @@ def known(origin: Origin) -> list[str]:
 
 
 def defined(module: ModuleType) -> list[type[Policy]]:
-    """Return the policies that a module defines itself, in its order, except unnamed classes."""
+    """Return the named policy classes that a module itself defines, in the order of definition."""
     return [
         kind
         for kind in vars(module).values()
@@ -46,10 +46,14 @@ def defined(module: ModuleType) -> list[type[Policy]]:
 
 
 def adopt(kinds: Iterable[type[Policy]], origin: Origin) -> list[str]:
-    """Register all policies, or no policy if one cannot be used. Return their names.
+    """Register external policies, all or none of them, and return their names.
+
+    Args:
+        kinds: The policies' classes.
+        origin: The file or package that defines the classes.
 
     Raises:
-        PolicyError: a policy cannot be used.
+        PolicyError: a policy cannot be used, so no policy has been registered.
     """
     ready: dict[str, type[Policy]] = {}
     for kind in kinds:
@@ -63,10 +67,14 @@ def adopt(kinds: Iterable[type[Policy]], origin: Origin) -> list[str]:
 
 
 def _validated_name(kind: type[Policy], taken: Collection[str]) -> str:
-    """Return a policy's name.
+    """Return a policy's name after checking it.
+
+    Args:
+        kind: The policy's class.
+        taken: Names of other policies of the same file.
 
     Raises:
-        ValueError: the name is malformed, taken, or a parameter of the policy.
+        ValueError: the name is malformed, taken, or declared as a parameter.
     """
     if "name" in kind.model_fields:
         raise ValueError(

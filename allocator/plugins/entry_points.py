@@ -1,4 +1,4 @@
-"""Policies of installed packages: the entry points of the group `longshare.policies`."""
+"""Loads policies of installed packages: entry points of the group `longshare.policies`."""
 
 import inspect
 from importlib.metadata import EntryPoint, entry_points
@@ -17,7 +17,10 @@ def installed() -> list[str]:
 
 
 def load_installed(name: str) -> bool:
-    """Register an installed package's policy. Return whether a package offers this name.
+    """Register the policy that an installed package offers under a name.
+
+    Returns:
+        Whether a package offers this name.
 
     Raises:
         PolicyError: two packages offer the name, or the policy cannot be used.

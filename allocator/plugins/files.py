@@ -1,4 +1,4 @@
-"""Policy files: reads a file, runs it once, and reports errors with file and line."""
+"""Loads policy files: runs each file once, and reports errors with file and line."""
 
 import errno
 import os
@@ -16,7 +16,7 @@ _FOLDER = os.O_PATH | os.O_DIRECTORY
 
 
 def load(path: Path) -> list[str]:
-    """Register the policies of a file, unless this file's policies are registered already.
+    """Run a policy file and register its policies, unless the same content was loaded before.
 
     Returns:
         The names of the policies.
@@ -31,12 +31,13 @@ def load(path: Path) -> list[str]:
 
 
 def load_trusted(path: Path) -> list[str]:
-    """Register the policies of a file that no other user could have written.
+    """Load a policy file like `load`, but only if no other user could have written the file.
 
-    The file and all folders above it belong to root or to the user of this process. Neither group
-    nor others may write to them. A shared folder with the sticky bit, such as /tmp, may be above.
-    No component of the path is a symbolic link. Each component is opened once, relative to the
-    folder above, and checked through its descriptor. So no user can exchange a component meanwhile.
+    The file and all folders above it must belong to root or to the user of this process. Neither
+    group nor others may write to them. A shared folder with the sticky bit, such as /tmp, may be
+    above. No component of the path is a symbolic link. Each component is opened once, relative to
+    the folder above, and checked through its descriptor. So no user can exchange a component
+    between check and use.
 
     Raises:
         PolicyError: as `load`, or another user could have written the file.
@@ -97,8 +98,12 @@ def _open_within(folder: int, component: Path, flags: int) -> int:
 def _require_trusted_owner(path: Path, status: os.stat_result) -> None:
     """Check that only root and the user of this process may write to a file or folder.
 
+    Args:
+        path: The file or folder, for the error message.
+        status: Its status.
+
     Raises:
-        PolicyError: another user may write to it.
+        PolicyError: another user may write to the file or folder.
     """
     if status.st_uid not in {0, os.geteuid()}:
         raise PolicyError(
@@ -143,7 +148,7 @@ def _run(path: Path, content: bytes) -> list[str]:
 
 
 def _error_text(path: Path, error: BaseException) -> str:
-    """Return the error message, with the line of the file."""
+    """Return an error's message, with the policy file and the line of the error."""
     if isinstance(error, SyntaxError) and error.filename == str(path):
         source = f": {error.text.strip()}" if error.text else ""
         return f"{path}, line {error.lineno}: not valid Python: {error.msg}{source}"
