@@ -70,7 +70,10 @@ def _main(
 
 
 def main() -> None:
-    """Run the command that the arguments name; if an extra is missing, print which one."""
+    """Run the `longshare` command that the arguments name.
+
+    If a module is missing, print which extra of the distribution provides the module.
+    """
     try:
         app(prog_name="longshare")
     except ModuleNotFoundError as error:

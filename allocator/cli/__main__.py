@@ -1,4 +1,4 @@
-"""Entry point: `python -m allocator.cli` is `longshare`."""
+"""Makes `python -m allocator.cli` equivalent to the command `longshare`."""
 
 from allocator.cli import main
 

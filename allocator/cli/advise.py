@@ -1,4 +1,4 @@
-"""`longshare advise`: the half-life that serves a workload best."""
+"""`longshare advise`: finds the half-life of SDRF that serves a workload best."""
 
 import json
 from dataclasses import asdict

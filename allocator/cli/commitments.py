@@ -1,4 +1,4 @@
-"""`longshare commitments …`: commitments of users."""
+"""`longshare commitments …`: operator commands that change users' commitments."""
 
 from typing import Annotated
 
@@ -25,7 +25,7 @@ def reset(
     as_json: options.AsJson = False,
     timeout: options.Timeout = options.DEFAULT_TIMEOUT,
 ) -> None:
-    """Set commitments for past over-use to zero; the sub-roles of a role are included.
+    """Set users' commitments for past over-use to zero, including those of a role's sub-roles.
 
     Over-use from now on counts again.
     """
@@ -64,7 +64,7 @@ def set_commitments(
     as_json: options.AsJson = False,
     timeout: options.Timeout = options.DEFAULT_TIMEOUT,
 ) -> None:
-    """Set a user's commitments, as fractions of the cluster; unnamed resources keep theirs.
+    """Set a user's commitments, as fractions of the cluster. Unnamed resources keep theirs.
 
     From then on the commitments decay and grow as usual. Commitments of sub-roles do not change.
     """
@@ -99,8 +99,8 @@ def forget(
 ) -> None:
     """Forget users whose frameworks have gone, with their history and that of their sub-roles.
 
-    They no longer count among the users that are entitled to parts of the cluster. Their ordered
-    weights and boosts end. A user that comes back begins as a new user.
+    Forgotten users no longer count among the users that are entitled to parts of the cluster.
+    Weights and boosts that operators gave them end. A user that comes back begins as a new user.
     """
     from allocator.cli import tables
     from allocator.contract import operator_pb2 as operator

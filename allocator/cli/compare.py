@@ -1,4 +1,4 @@
-"""`longshare compare`: several policies on one trace."""
+"""`longshare compare`: simulates several policies on one trace."""
 
 import json
 from dataclasses import asdict
@@ -40,7 +40,7 @@ def compare(
     ] = None,
     as_json: options.AsJson = False,
 ) -> None:
-    """Simulate a trace under several policies: waits, and the users that gain or lose.
+    """Simulate a trace under several policies, and show waits and which users gain or lose.
 
     Exit codes: 0, done; 2, the trace, a policy or the setting cannot be used.
     """

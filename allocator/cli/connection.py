@@ -1,4 +1,4 @@
-"""Connection of commands to a running allocator service, with error messages and exit codes."""
+"""Connects commands to a running allocator service; errors become messages and exit codes."""
 
 import difflib
 import json
@@ -51,7 +51,7 @@ def open_channel(address: str) -> "grpc.Channel":
 
 
 class Connection:
-    """Client of the service; an error ends the command with one line and an exit code.
+    """Client of the allocator service. An error ends the command with one line and an exit code.
 
     Args:
         address: Address of the service; None: the address in the configuration file.
@@ -73,30 +73,30 @@ class Connection:
         return self._ask(self._stub.Shares, admin.SharesRequest(), ())
 
     def shadows(self) -> "admin.ShadowsReply":
-        """Request the users' places and gains under the shadow policies."""
+        """Request the users' ranks under the shadow policies, and their gains and losses."""
         from allocator.contract import admin_pb2 as admin
 
         return self._ask(self._stub.Shadows, admin.ShadowsRequest(), ())
 
     def explain(self, user: str) -> "admin.Explanation":
-        """Request the explanation of a user's rank."""
+        """Request the explanation of a user's rank, and of its missing offers."""
         from allocator.contract import admin_pb2 as admin
 
         return self._ask(self._stub.Explain, admin.ExplainRequest(user=user), [user])
 
     def forecast(self, request: "admin.ForecastRequest") -> "admin.ForecastReply":
-        """Request a forecast."""
+        """Request a forecast of a user's rank and commitments."""
         return self._ask(self._stub.Forecast, request, [request.user])
 
     def usage(
         self, since: float, until: float, by: str, users: Sequence[str]
     ) -> "admin.UsageReply":
-        """Request the usage between two instants, in seconds since the epoch.
+        """Request the usage of users in a time interval.
 
         Args:
-            since: Start of the interval.
-            until: End of the interval.
-            by: Key of a row: "user", "role" or "day".
+            since: Start of the interval, in seconds since the epoch.
+            until: End of the interval, in seconds since the epoch.
+            by: Subject of a row: "user", "role", or "day" for each user and day.
             users: Users or roles; empty: all of them.
         """
         from allocator.contract import admin_pb2 as admin
@@ -105,13 +105,18 @@ class Connection:
         return self._ask(self._stub.Usage, request, ())
 
     def audit(self, since: float, until: float) -> "admin.AuditReply":
-        """Request the orders between two instants, in seconds since the epoch."""
+        """Request the recorded operator commands between two times in seconds since the epoch."""
         from allocator.contract import admin_pb2 as admin
 
         return self._ask(self._stub.Audit, admin.AuditRequest(since=since, until=until), ())
 
     def order(self, order: "operator.Order", users: Sequence[str]) -> "admin.OrderReply":
-        """Send an order that names the given users."""
+        """Send an operator command, such as a new weight.
+
+        Args:
+            order: The operator command.
+            users: The users that the command names, for the message if one is not known.
+        """
         return self._ask(self._stub.Order, order, users)
 
     def _ask(self, call: Callable[..., Answer], request: object, users: Sequence[str]) -> Answer:
@@ -160,7 +165,7 @@ class Connection:
 
 
 def fail(code: int, reason: str | Exception) -> NoReturn:
-    """End the command with a line on standard error.
+    """Print a reason on standard error, and end the command with an exit code.
 
     Raises:
         typer.Exit: always.
@@ -173,7 +178,7 @@ def fail(code: int, reason: str | Exception) -> NoReturn:
 
 
 def fail_study(error: Exception, *, as_json: bool) -> NoReturn:
-    """End a study without a result; with --json, the field `failed` names a failed policy.
+    """End a study without a result: print the error. With `as_json`, print a failed policy as JSON.
 
     Raises:
         typer.Exit: always.
@@ -186,7 +191,7 @@ def fail_study(error: Exception, *, as_json: bool) -> NoReturn:
 
 
 def in_words(error: Exception) -> str:
-    """Return an error as a sentence; for an operating system error, file and reason."""
+    """Return an error's message; for an operating system error, the file and the reason."""
     if not isinstance(error, OSError) or error.errno is None:
         return str(error)
     quoted = re.search(r"'([^']+)'", str(error))  # if a library does not set `filename`
@@ -196,7 +201,7 @@ def in_words(error: Exception) -> str:
 
 
 def _target(address: str) -> str:
-    """Return the gRPC target of an address; an invalid address ends the command."""
+    """Return an address in gRPC's form; an invalid address ends the command."""
     from allocator.service.addresses import target
 
     try:

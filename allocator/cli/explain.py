@@ -1,4 +1,4 @@
-"""`longshare explain USER`: reasons for a user's rank."""
+"""`longshare explain USER`: explains a user's rank."""
 
 import typer
 
@@ -14,10 +14,11 @@ def explain(
     as_json: options.AsJson = False,
     timeout: options.Timeout = options.DEFAULT_TIMEOUT,
 ) -> None:
-    """Explain a user's rank, and list the users that will overtake each other, with times.
+    """Explain a user's rank, and show which users will overtake each other, and when.
 
-    Splits the priority into holding and commitment, names the users directly ahead and behind, and
-    says when the commitment will have halved. For a user without offers, the reason is given.
+    Splits the priority into the part of present holdings and the part of commitments. Names the
+    users directly ahead and behind, and says when the commitment will have halved. For a user
+    without offers, the reason is given.
     """
     explanation = Connection(address, config, timeout).explain(user)
 

@@ -1,4 +1,4 @@
-"""Extras of the distribution that provide missing modules."""
+"""Finds the extra of the distribution that provides a missing module."""
 
 _EXTRAS = {
     "joblib": "simulation",
@@ -14,7 +14,11 @@ _EXTRAS = {
 
 
 def advice(error: ModuleNotFoundError) -> str | None:
-    """Return how to install a missing module; None if no extra of Longshare provides the module."""
+    """Return a message that says how to install a missing module.
+
+    Returns:
+        None if no extra of Longshare provides the module.
+    """
     module = (error.name or "").partition(".")[0]
     if module not in _EXTRAS:
         return None

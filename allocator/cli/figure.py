@@ -1,4 +1,4 @@
-"""`longshare figure`: a computed figure of a paper."""
+"""`longshare figure`: computes and draws a figure of a paper."""
 
 import json
 from fractions import Fraction

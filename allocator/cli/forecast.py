@@ -1,4 +1,4 @@
-"""`longshare forecast USER`: changes that will happen if no allocation changes."""
+"""`longshare forecast USER`: shows what will happen if no allocation changes."""
 
 from typing import Annotated
 
@@ -53,9 +53,10 @@ def forecast(
     as_json: options.AsJson = False,
     timeout: options.Timeout = options.DEFAULT_TIMEOUT,
 ) -> None:
-    """Forecast for a user: overtakings, the time until its turn, and the cost of a burst.
+    """Forecast for a user: changes of rank, the time until its turn, and the cost of a burst.
 
-    The forecast is exact under its assumptions, which are printed: nothing else changes.
+    The forecast assumes that nothing else changes; it prints its assumptions. Under these it is
+    exact.
     """
     if (burst is None) != (lasting is None):
         raise typer.BadParameter("--burst and --for belong together", param_hint="--burst")

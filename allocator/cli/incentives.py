@@ -1,4 +1,4 @@
-"""`longshare incentives`: gains of users from false claims about their demands."""
+"""`longshare incentives`: computes what users gain from false claims about their demands."""
 
 import json
 from pathlib import Path
@@ -31,7 +31,9 @@ def incentives(
     ] = None,
     as_json: options.AsJson = False,
 ) -> None:
-    """Search for the lies that pay most under Dynamic DRF (with one resource: Dynamic MMF).
+    """Search for the lies about demands that pay most under Dynamic DRF.
+
+    With one resource, Dynamic DRF is Dynamic MMF.
 
     Exit codes: 0, done; 1, there is no such user; 2, the file cannot be used.
     """

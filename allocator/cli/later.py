@@ -1,7 +1,7 @@
-"""Lazy import of commands, and conversion of values only if necessary.
+"""Makes commands start fast: imports only the command that runs, and converts few values.
 
-An operator's command takes a moment. Importing all other commands, and pydantic, with which typer
-converts values, would take longer.
+Importing all other commands, and pydantic, with which typer converts values, would take longer than
+an operator's command itself. So a value is converted only if it has the wrong type.
 """
 
 import inspect
@@ -21,7 +21,7 @@ _PLAIN = (bool, float, int, str)
 
 
 class Place(NamedTuple):
-    """Location of a command.
+    """Location of a command's definition, so that its module is imported only if the command runs.
 
     Args:
         module: The module that defines the command.
@@ -35,10 +35,10 @@ class Place(NamedTuple):
 
 
 class _Sparing:
-    """Command that leaves a value unconverted if the value already has the right type."""
+    """A command or group that does not convert values that already have the right type."""
 
     def get_params(self, ctx: Any) -> list[Any]:  # noqa: ANN401 - typer's context
-        """Return the command's parameters, the help option included."""
+        """Return the command's parameters; each leaves values of the right type unconverted."""
         command: Any = self
         annotations = (
             inspect.get_annotations(inspect.unwrap(command.callback)) if command.callback else {}
@@ -63,7 +63,7 @@ class _Group(_Sparing, TyperGroup):
 
 
 class Commands(_Group):
-    """Group whose commands are imported on first use."""
+    """A group of commands, each of which is imported on first use."""
 
     places: ClassVar[Mapping[str, Place]] = {}
     """Location of each command, in the order of the help."""
@@ -74,7 +74,7 @@ class Commands(_Group):
 
 
 class _Imported(Mapping[str, Any]):
-    """Commands by name, each created on first use."""
+    """Mapping from name to command; a command's module is imported on first access."""
 
     def __init__(self, places: Mapping[str, Place]) -> None:
         self._places = places
@@ -106,7 +106,10 @@ def _make(name: str, place: Place) -> Any:  # noqa: ANN401 - one of several clas
 
 
 def _prepare(commands: typer.Typer) -> None:
-    """Join the lines of help paragraphs, so that the terminal's width determines line breaks."""
+    """Set each command's help from its docstring, with the lines of a paragraph joined.
+
+    The terminal's width then determines line breaks.
+    """
     for command in commands.registered_commands:
         paragraphs = inspect.cleandoc((command.callback and command.callback.__doc__) or "")
         command.help = "\n\n".join(
@@ -116,7 +119,7 @@ def _prepare(commands: typer.Typer) -> None:
 
 
 def _plain(annotation: Any) -> tuple[type, ...]:  # noqa: ANN401 - any annotation
-    """Return the types in an annotation whose values need no conversion."""
+    """Return those types of an annotation that need no conversion, such as `str`."""
     if get_origin(annotation) is Annotated:
         annotation = get_args(annotation)[0]
     united = get_origin(annotation) in {Union, types.UnionType}
@@ -151,7 +154,9 @@ def _process(
 
 
 def _require_finite(parameter: Any, ctx: Any, value: Any) -> None:  # noqa: ANN401 - an object of typer
-    """Refuse infinite values and nan of an option, which a range of numbers does not exclude.
+    """Check that an option's value is not infinite or nan.
+
+    A range of numbers does not exclude these values.
 
     Raises:
         typer.BadParameter: the value is infinite or nan.

@@ -1,4 +1,4 @@
-"""`longshare lies`: gains of a user that misreports its workload."""
+"""`longshare lies`: simulates how much a user gains by misreporting its workload."""
 
 import json
 from pathlib import Path
@@ -34,7 +34,9 @@ def lies(
     ] = None,
     as_json: options.AsJson = False,
 ) -> None:
-    """Simulate lies of one user after another: late, split, excessive or prolonged demand.
+    """Simulate what users gain by lying, one user after another.
+
+    The lies are late, split, excessive and prolonged demand.
 
     Exit codes: 0, done; 2, the trace, the policy or the setting cannot be used.
     """
@@ -81,7 +83,7 @@ def _as_json(row: "LieRow") -> dict[str, Any]:
 
 
 def _finite(part: float) -> float | None:
-    """Return a number for JSON; None if a task never ran."""
+    """Return a gain or loss for JSON. None: the value is −∞, because a task never ran."""
     return part if part > -float("inf") else None
 
 

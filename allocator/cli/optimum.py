@@ -1,4 +1,4 @@
-"""`longshare optimum`: shares of users if tasks could be divided arbitrarily."""
+"""`longshare optimum`: computes users' shares if tasks could be divided arbitrarily."""
 
 import json
 import tomllib
@@ -61,7 +61,9 @@ def optimum(
 
 
 def divisible_policy(name: str, parameters: "Mapping[str, object]") -> "DivisiblePolicy":
-    """Return a policy with a divisible optimum; any other policy is measured by small steps.
+    """Create a policy for the divisible optimum, by its name and parameters.
+
+    A policy without an exact optimum, such as an external one, is measured by small steps.
 
     Raises:
         typer.BadParameter: there is no such policy, or a parameter is invalid.
@@ -79,7 +81,7 @@ def divisible_policy(name: str, parameters: "Mapping[str, object]") -> "Divisibl
 
 
 def read_toml(file: Path) -> dict[str, Any]:
-    """Return the content of a TOML file; an unreadable file ends the command."""
+    """Return the content of a TOML file; if it cannot be read, end the command with an error."""
     try:
         return tomllib.loads(file.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:

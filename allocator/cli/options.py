@@ -1,4 +1,4 @@
-"""Options and arguments that several commands share."""
+"""Options and arguments that several commands share, with their help texts."""
 
 from enum import StrEnum
 from pathlib import Path
@@ -11,7 +11,7 @@ DEFAULT_TIMEOUT = 10.0
 
 
 class Blocking(StrEnum):
-    """Reactions if the next task of the next user does not fit."""
+    """Reactions of the simulator if the next task of the next user does not fit."""
 
     HEAD_OF_LINE = "head-of-line"
     SKIP = "skip"
@@ -20,14 +20,14 @@ class Blocking(StrEnum):
 
 
 class CountedUsers(StrEnum):
-    """Users that count towards the number of users, n."""
+    """Whether users of a trace count towards n from the start, or from their first task on."""
 
     KNOWN = "known"
     APPEARING = "appearing"
 
 
 class SharingUnit(StrEnum):
-    """Units that the policy treats as users."""
+    """Unit that the policy treats as a user: each user of the trace, or each job."""
 
     USER = "user"
     JOB = "job"

@@ -1,4 +1,4 @@
-"""Traces of an own cluster, made from the event logs of its allocator.
+"""Converts event logs of an allocator to a trace, so that a cluster's own past can be simulated.
 
 Services and simulations do not depend on each other; this module converts between the two.
 """
@@ -36,7 +36,7 @@ _Key = tuple[Constraint, ...]
 
 @dataclass(frozen=True)
 class OwnHistory:
-    """Result of converting event logs.
+    """A trace that was made from event logs, with notes on what the trace cannot reproduce.
 
     Args:
         trace: The tasks.
@@ -52,11 +52,11 @@ class OwnHistory:
 def convert(
     paths: Sequence[Path], watch: Callable[[int], None] = lambda _bytes: None
 ) -> OwnHistory:
-    """Make a trace of one or several event logs of a cluster, given in any order.
+    """Convert event logs of one cluster to a trace. The logs may be in any order.
 
     Args:
         paths: The logs.
-        watch: Callback that gets the size of each entry in bytes.
+        watch: Callback for progress, which receives the size in bytes of each entry.
 
     Raises:
         EventLogError: a file is no log, or two logs overlap in time.
@@ -108,7 +108,7 @@ def _watched(
 
 
 class _Conversion:
-    """Converts a history into a trace, and records lost information in `notes`."""
+    """Converts a recorded history into a trace, and appends a note for each loss to `notes`."""
 
     def __init__(self, history: History, settings: EngineSettings, notes: list[str]) -> None:
         self._history = history
@@ -129,10 +129,10 @@ class _Conversion:
             if settings.user_key == "role"
             else set()
         )
-        """Roles with sub-roles."""
+        """Names of roles that have sub-roles."""
 
     def trace(self) -> Trace:
-        """Return the trace, in order of submission."""
+        """Return the trace, whose tasks are in order of submission."""
         tasks, history = self._tasks, self._history
         users = tuple(dict.fromkeys([*(task.user for task in tasks), *self._users_without_tasks()]))
         numbers = {user: number for number, user in enumerate(users)}
@@ -165,7 +165,7 @@ class _Conversion:
         )
 
     def _select_resources(self) -> tuple[str, ...]:
-        """Return the resources of tasks; resources that do not count in shares are left out."""
+        """Return the names of the tasks' resources, as far as they count in shares."""
         held: set[str] = set()
         for task in self._history.tasks:
             held.update(task.demand)
@@ -179,7 +179,7 @@ class _Conversion:
         return tuple(amounts.get(name, 0.0) for name in self._resources)
 
     def _users_without_tasks(self) -> Iterator[str]:
-        """Yield known users without tasks; such users count towards the number of users, too."""
+        """Yield known users without tasks, because they count towards the number of users, too."""
         for name in self._history.first_weights:
             if name not in self._parents:
                 yield name.removesuffix("/.") if self._parents else name
@@ -228,7 +228,15 @@ class _Conversion:
     def _machines(
         self, keys: Sequence[_Key]
     ) -> tuple[tuple[MachineClass, ...], tuple[tuple[int, ...], ...]]:
-        """Return classes of agents with the average number of each, and the constraints."""
+        """Convert the recorded agents to machines that are present from beginning to end.
+
+        Args:
+            keys: Constraints of the tasks.
+
+        Returns:
+            Classes of equal agents, each with its average number of agents; and for each constraint
+            the indices of the classes that meet the constraint.
+        """
         classes: dict[tuple[object, ...], list[Presence]] = {}
         for presence in sorted(
             self._history.presences, key=lambda presence: (presence.since, presence.host.name)

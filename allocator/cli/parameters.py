@@ -1,4 +1,4 @@
-"""Parsing of parameters: policy files, and NAME=VALUE for parameters, weights and commitments."""
+"""Parses option values: NAME=VALUE for parameters, weights and commitments, and policy files."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -9,10 +9,17 @@ from allocator.cli.connection import USAGE, fail
 
 
 def by_user(given: list[str] | None, option: str) -> dict[str, float]:
-    """Return numbers by user; a name may contain '='.
+    """Parse options of the form USER=NUMBER; a user's name may contain '='.
+
+    Args:
+        given: The values of a repeatable option, or None.
+        option: The option's name, for error messages.
+
+    Returns:
+        Numbers by user.
 
     Raises:
-        typer.BadParameter: an entry is not USER=NUMBER.
+        typer.BadParameter: an entry is not USER=NUMBER, or a user is given twice.
     """
     numbers: dict[str, float] = {}
     for entry in given or []:
@@ -29,9 +36,12 @@ def by_user(given: list[str] | None, option: str) -> dict[str, float]:
 
 
 def bring(files: Sequence[Path] | None) -> list[str]:
-    """Load the policies of files, and return their names; an invalid file ends the command.
+    """Load policy files, so that the option `--policy` accepts their policies.
 
-    The option `--policy` then accepts these names, too.
+    An invalid file ends the command.
+
+    Returns:
+        The names of the policies.
     """
     if not files:
         return []
@@ -44,7 +54,10 @@ def bring(files: Sequence[Path] | None) -> list[str]:
 
 
 def parse(parameters: list[str] | None) -> dict[str, float | str]:
-    """Return parameters by name; numeric values become numbers.
+    """Parse options of the form KEY=VALUE. Values that look like numbers become floats.
+
+    Returns:
+        Values by key.
 
     Raises:
         typer.BadParameter: an entry is not KEY=VALUE.

@@ -1,4 +1,4 @@
-"""Progress bars for tasks that take more than a moment."""
+"""Shows progress on standard error for work that takes more than two seconds."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -14,7 +14,7 @@ _MOMENT = 2.0
 
 @contextmanager
 def working(description: str) -> Iterator[None]:
-    """Show a description and the elapsed time on standard error, once the block takes over 2 s."""
+    """Show a description and the elapsed time on standard error if the block takes over 2 s."""
     from rich.console import Console
     from rich.progress import (
         Progress,
@@ -32,15 +32,15 @@ def working(description: str) -> Iterator[None]:
 
 @contextmanager
 def bar(description: str, total: int, unit: str) -> Iterator[Callable[[int], None]]:
-    """Show progress, rate and remaining time on standard error, once the block takes over 2 s.
+    """Show progress, rate and remaining time on standard error if the block takes over 2 s.
 
     Args:
-        description: The activity.
+        description: Text before the progress bar.
         total: Amount of work.
         unit: Unit of the work, such as "tasks".
 
     Yields:
-        A callback that takes the amount of work done so far.
+        A callback, to which the block passes the total amount of work done so far.
     """
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn

@@ -1,4 +1,4 @@
-"""`longshare properties`: search for cases in which a policy lacks a property."""
+"""`longshare properties`: searches for cases in which a policy lacks a property of fairness."""
 
 import json
 from pathlib import Path
@@ -152,7 +152,14 @@ def _verdict(outcome: "PropertySearchOutcome") -> str:
 
 
 def _file(policy: str, name: str, violation: "Violation", problem: "Problem") -> str:
-    """Return a problem file with comments that say what to check in its optimum."""
+    """Return the text of a problem file, with comments that say what to check in its optimum.
+
+    Args:
+        policy: The policy's name.
+        name: The property's name.
+        violation: The case in which the policy lacks the property.
+        problem: The problem to write: the violation's problem or its lie.
+    """
     import tomli_w
 
     from allocator.theory.divisible.problem_file import file_of

@@ -1,4 +1,4 @@
-"""`longshare replay`: recomputation of recorded decisions, or the model of another policy."""
+"""`longshare replay`: recomputes recorded decisions, or models another policy on the record."""
 
 import json
 from dataclasses import asdict
@@ -44,7 +44,7 @@ def replay(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
 ) -> None:
-    """Recompute every decision of an event log and compare; or model another policy.
+    """Recompute all decisions of an event log and compare them, or model another policy.
 
     Exit codes: 0, all decisions are the same; 1, a decision differs and is shown; 2, the file or
     the policy cannot be used, or the policy failed.
@@ -137,7 +137,7 @@ def _compare(file: Path, html: Path | None, console: "Console", *, as_json: bool
 
 
 def _filming(file: Path, progress: "Progress") -> "Filming":
-    """Return a camera whose interval suits the length of the log."""
+    """Return a recorder of a film, with a picture interval that suits the log's length."""
     from allocator.film.camera import interval
     from allocator.service.show.filming import Filming, span
 
@@ -148,7 +148,13 @@ def _filming(file: Path, progress: "Progress") -> "Filming":
 
 
 def _finish(html: Path, filming: "Filming", file: Path, replayed: "Replayed") -> None:
-    """Write a film.
+    """Write the film of a replayed log as an HTML page.
+
+    Args:
+        html: Path of the page.
+        filming: The recorder of the film.
+        file: Path of the event log.
+        replayed: The result of the replay.
 
     Raises:
         EventLogError: the log has no entry to show.
@@ -258,7 +264,14 @@ def show_fates(
     fates: "tuple[dict[str, Fate], dict[str, Fate], dict[str, Fate]]",
     console: "Console",
 ) -> None:
-    """Print the results of users: recorded, modelled, and modelled under another policy."""
+    """Print a table of users' results as recorded, and as modelled under two policies.
+
+    Args:
+        title: Title of the table.
+        policies: Names of the recorded policy and of the other policy.
+        fates: Results by user: recorded, modelled, and modelled under the other policy.
+        console: Where to print.
+    """
     from rich.table import Table
     from rich.text import Text
 

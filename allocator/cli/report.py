@@ -1,4 +1,4 @@
-"""`longshare report`: figures of a sweep's simulations."""
+"""`longshare report`: draws the results of a sweep's simulations."""
 
 import json
 from dataclasses import asdict

@@ -1,4 +1,4 @@
-"""`longshare serve`: the allocator service."""
+"""`longshare serve`: runs the allocator service."""
 
 import os
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""`longshare shadow`: users' places and gains under shadow policies."""
+"""`longshare shadow`: shows users' ranks and gains under shadow policies."""
 
 import typer
 
@@ -15,10 +15,10 @@ def shadow(
 ) -> None:
     """Show the users' order under the shadow policies, and each user's gain or loss.
 
-    The policies are those of the settings' `shadow` sections; they make no decisions. Gain is
-    what a user would have had more until now, in hours of the whole cluster. For each run, it
-    counts the offers that the shadow's order would have given to another user, for as long as they
-    are held.
+    Shadow policies make no decisions; the settings' `shadow` sections define them. A user's gain is
+    what it would have had more until now, in hours of the whole cluster. In each allocation cycle,
+    some offers would have gone to another user under the shadow policy. These offers count for as
+    long as they are held.
     """
     reply = Connection(address, config, timeout).shadows()
 

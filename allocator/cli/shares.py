@@ -1,4 +1,4 @@
-"""`longshare shares`: shares of all users."""
+"""`longshare shares`: shows the shares of all users."""
 
 import typer
 
@@ -13,7 +13,7 @@ def shares(
     as_json: options.AsJson = False,
     timeout: options.Timeout = options.DEFAULT_TIMEOUT,
 ) -> None:
-    """Show the holding, commitment and shortfall of each user, and the order of users.
+    """Show each user's holdings, commitment and shortfall, and the order of users.
 
     Entitlement, share, commitment and shortfall are parts of the whole cluster; share and
     commitment are those of the dominant resource. The lowest priority is rank 1.

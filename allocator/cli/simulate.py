@@ -1,4 +1,4 @@
-"""`longshare simulate`: simulation of a policy on a trace."""
+"""`longshare simulate`: simulates a policy on a trace."""
 
 import json
 import time
@@ -132,7 +132,7 @@ def simulate(
 
 
 def _followed(trace: "Trace", setting: "Setting") -> bool:
-    """Return whether shares over time can be written for this trace."""
+    """Return whether shares over time can be written for this trace and setting."""
     return (
         setting.per == "user"
         and setting.sampled is None
@@ -142,7 +142,11 @@ def _followed(trace: "Trace", setting: "Setting") -> bool:
 
 
 def compiled() -> float:
-    """Compile the fast simulator if necessary, with a message; return the seconds taken, or 0."""
+    """Compile the fast simulator if this machine has not done so yet, and show a message meanwhile.
+
+    Returns:
+        Seconds that compilation took; 0 if the simulator was compiled before.
+    """
     from allocator.cli.progress import working
     from allocator.simulation import fast  # loads a compiler
 
@@ -159,7 +163,15 @@ def _write(
     out: Path,
     series: "Series | None",
 ) -> list[str]:
-    """Write all files of --out, and return their names."""
+    """Write all result files of the option --out, and return their names.
+
+    Args:
+        outcome: The simulated tasks.
+        users: Results of the users.
+        answer: The data that `--json` would print.
+        out: Folder for the files.
+        series: Shares over time; None: not computed.
+    """
     from allocator.simulation import results
 
     written = ["tasks.parquet", "users.csv", "summary.json"]
@@ -183,7 +195,16 @@ def _filmed(
     *,
     series: "Series | None",
 ) -> "Outcome":
-    """Simulate, and write a film of the simulation."""
+    """Simulate, and write a film of the simulation as an HTML page.
+
+    Args:
+        trace: The tasks.
+        setting: The setting of the simulation.
+        source: Name of the trace, which the film shows.
+        html: Path of the page.
+        report: Callback for progress.
+        series: Receives shares over time; None: not wanted.
+    """
     from allocator.film.page import write
     from allocator.simulation.film import film
 
@@ -195,10 +216,18 @@ def _filmed(
 def capacity_of(
     trace: "Trace", load: float | None, capacity: str | None
 ) -> tuple[float, ...] | None:
-    """Return the pool's capacity, or None for the trace's machines.
+    """Return the pool's capacity from the options, in the order of the trace's resources.
+
+    Args:
+        trace: The trace.
+        load: Mean use of the trace as a fraction of the capacity, or None.
+        capacity: Capacity as text, such as `cpus=4,mem=8`, or None.
+
+    Returns:
+        None if neither is given: the trace's machines are used.
 
     Raises:
-        ValueError: there are two capacities, or a capacity is invalid.
+        ValueError: both are given, or the capacity is invalid.
     """
     from allocator.simulation.setting import capacity_at, pool_of
 
@@ -229,7 +258,16 @@ def capacity_of(
 def simulator_for(
     setting: "Setting", *, reference: bool, events: bool
 ) -> "tuple[bool, Callable[..., Outcome]]":
-    """Return whether the fast simulator supports the setting, and the simulator to use."""
+    """Choose the fast simulator if it supports the setting, else the plain one.
+
+    Args:
+        setting: The setting of the simulation.
+        reference: Whether the plain simulator is requested.
+        events: Whether the fast simulator counts events of a Live Tree.
+
+    Returns:
+        Whether the fast simulator is chosen, and the function that simulates.
+    """
     if not reference:
         from allocator.simulation import fast  # loads a compiler
 

@@ -1,4 +1,4 @@
-"""Output of `longshare simulate`: the summary, and a line for each user."""
+"""Prints the result of `longshare simulate`: a summary, and a line for each user."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
@@ -93,7 +93,10 @@ def show(
 
 
 def _table_of_users(outcome: "Outcome", users: "UserSummary", out: Console) -> Table:
-    """Return a line for each user; on a narrow terminal, columns are left out and names are cut."""
+    """Return a table with a line for each user.
+
+    On a narrow terminal, columns are left out and names are cut.
+    """
     waits = quantiles_of(outcome.wait, outcome.trace.user, len(users.names))
     rows = []
     for user in np.argsort(-users.usage, kind="stable")[:_SHOWN].tolist():
@@ -128,7 +131,7 @@ def _table_with(rows: Sequence[tuple[str, dict[str, str]]], headings: Sequence[s
 
 
 def _beyond(table: Table, out: Console) -> int:
-    """Return the characters by which a table is too wide; negative for a narrower table."""
+    """Return by how many characters a table is too wide for the console; negative: it fits."""
     return Console(width=_UNBOUNDED).measure(table).maximum - out.width
 
 

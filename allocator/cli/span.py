@@ -1,4 +1,4 @@
-"""Times as command arguments: a day, an instant, or a duration before now. All times are UTC."""
+"""Parses times in arguments: a day, an instant, or a duration before now. All times are UTC."""
 
 import time
 from datetime import UTC, datetime
@@ -11,7 +11,7 @@ _FORMS = (
 
 
 def duration(text: str) -> float:
-    """Return the seconds of a duration such as `90s`, `2h` or `7d`.
+    """Convert a duration such as `90s`, `2h` or `7d` to seconds.
 
     Raises:
         ValueError: the text is no duration.
@@ -26,10 +26,17 @@ def duration(text: str) -> float:
 
 
 def span(since: str | None, until: str | None) -> tuple[float, float]:
-    """Return two instants in seconds since the epoch.
+    """Convert the options --since and --until to a time interval.
+
+    Args:
+        since: Start as text; None: the start of this day.
+        until: End as text; None: now.
+
+    Returns:
+        Start and end in seconds since the epoch.
 
     Raises:
-        typer.BadParameter: an instant is invalid, or the interval is empty.
+        typer.BadParameter: a text is invalid, or the interval is empty.
     """
     now = time.time()
     begin = now - now % 86400.0 if since is None else _instant(since, now, "--since")

@@ -1,4 +1,4 @@
-"""`longshare sweep`: many simulations in parallel, skipping finished ones."""
+"""`longshare sweep`: runs many simulations in parallel, and skips finished ones."""
 
 import json
 from pathlib import Path
@@ -94,7 +94,13 @@ def sweep(
 
 
 def compute(cells: "Sequence[Cell]", folder: Path, engine: "SimulatorKind") -> int:
-    """Run the missing simulations with a progress bar, and return their number."""
+    """Run the simulations that are not finished yet, with a progress bar; return their number.
+
+    Args:
+        cells: All simulations of the sweep.
+        folder: Folder with the results.
+        engine: Kind of parallel processes.
+    """
     from rich.console import Console
     from rich.progress import (
         BarColumn,

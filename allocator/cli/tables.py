@@ -1,4 +1,4 @@
-"""Output of the service's answers: tables for people, JSON for programs."""
+"""Prints answers of the service: tables for people, JSON for programs."""
 
 import json
 import os
@@ -20,13 +20,21 @@ _UNBOUNDED = 10_000
 
 
 def console() -> Console:
-    """Return the console: as wide as the terminal, and without colour if there is no terminal."""
+    """Return a console for tables: as wide as the terminal, or without a limit for files.
+
+    Without a terminal there are no colours.
+    """
     bounded = sys.stdout.isatty() or "COLUMNS" in os.environ
     return Console(width=None if bounded else _UNBOUNDED, markup=False, highlight=False)
 
 
 def as_json(message: Message, *, indent: int | None = 2) -> str:
-    """Return an answer as JSON with all its fields, named as in the proto."""
+    """Return a message of the service as JSON with all its fields, named as in the proto file.
+
+    Args:
+        message: The message.
+        indent: Spaces of indentation; None: the JSON is a single line.
+    """
     fields = MessageToDict(
         message, preserving_proto_field_name=True, always_print_fields_with_no_presence=True
     )
@@ -40,7 +48,7 @@ _NAME = 24
 
 
 def table_of_users(users: Sequence[admin.UserShare], width: int) -> Table:
-    """Return a line for each user, sub-users below their parent.
+    """Return a table of shares with a line for each user, sub-users below their parent.
 
     Args:
         users: The users.
@@ -87,7 +95,7 @@ def _name(depth: int, row: admin.UserShare) -> Text:
 
 
 def table_of_resources(user: admin.UserShare, cluster: admin.Cluster) -> Table:
-    """Return a line for each resource of a user."""
+    """Return a table of one user's holdings and commitments, with a line for each resource."""
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
     table.add_column("resource", overflow="fold")
     for header in ("allocation", "of", "share", "commitment"):
@@ -106,7 +114,7 @@ def table_of_resources(user: admin.UserShare, cluster: admin.Cluster) -> Table:
 
 
 def table_of_weights(users: Sequence[admin.UserShare]) -> Table:
-    """Return a line for each user: its weight, the source of the weight, and its end."""
+    """Return a table of users' weights, with the source of each weight and the end of boosts."""
     from allocator.service.show.formatting import duration
 
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
@@ -124,7 +132,7 @@ def table_of_weights(users: Sequence[admin.UserShare]) -> Table:
 
 
 def lines_of_cluster(cluster: admin.Cluster) -> str:
-    """Return a few lines about the cluster as a whole."""
+    """Return lines about the cluster: time, policy, master, allocation, next overtaking."""
     if not cluster.time:
         return f"{cluster.policy}, no master has come yet"
     time = datetime.fromtimestamp(cluster.time, tz=UTC)
@@ -151,7 +159,7 @@ def lines_of_cluster(cluster: admin.Cluster) -> str:
 
 
 def line_without_master(cluster: admin.Cluster) -> str:
-    """Return a line that says since when no master is connected, and what follows."""
+    """Return a sentence that warns that no master is connected: since when, and what follows."""
     from allocator.service.show.formatting import duration
 
     if cluster.agents or cluster.frameworks:
@@ -167,7 +175,7 @@ def line_without_master(cluster: admin.Cluster) -> str:
 
 
 def lines_of_changes(reply: admin.OrderReply) -> str:
-    """Return a line for each user that an order has changed."""
+    """Return a text with a line for each user that an operator command has changed."""
     lines = []
     for change in reply.changes:
         before, after = change.before, change.after
@@ -195,7 +203,11 @@ def lines_of_changes(reply: admin.OrderReply) -> str:
 
 
 def _changed_commitments(before: admin.UserShare, after: admin.UserShare) -> list[str]:
-    """Return the change of the dominant commitment, or of each resource if some are unchanged."""
+    """Describe changed commitments by one text, or by a text for each resource.
+
+    A single text, about the dominant commitment, is enough if all other commitments are 0 or
+    changed.
+    """
     names = sorted({*before.commitments, *after.commitments})
     pairs = {name: (before.commitments[name], after.commitments[name]) for name in names}
     changed = {name: pair for name, pair in pairs.items() if pair[0] != pair[1]}
@@ -215,7 +227,7 @@ def _lasting(row: admin.UserShare) -> str:
 
 
 def _as_tree(users: Sequence[admin.UserShare]) -> Iterator[tuple[int, admin.UserShare]]:
-    """Yield users with their depth, each followed by its sub-users."""
+    """Yield each user with its depth in the role tree, followed by its sub-users."""
     below: dict[str, list[admin.UserShare]] = {}
     for row in users:
         below.setdefault(row.parent, []).append(row)
@@ -263,7 +275,10 @@ _COLUMNS: dict[str, tuple[str, Callable[[admin.UserShare], str]]] = {
 
 
 def table_of_shadow(shadow: admin.Shadow) -> Table | Text:
-    """Return a line for each top-level user, in the order of a shadow policy."""
+    """Return a table of top-level users, in the order of a shadow policy.
+
+    If the shadow policy has failed, return a line with the reason.
+    """
     name = printable(shadow.name)
     if shadow.failure:
         return Text(f"{name}: given up: {printable(shadow.failure)}")

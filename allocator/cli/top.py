@@ -1,4 +1,4 @@
-"""`longshare top`: shares of users, updated continuously."""
+"""`longshare top`: shows shares of users, and updates them each second."""
 
 import sys
 import time
@@ -41,7 +41,13 @@ def top(
 
 
 def _print(connection: Connection, *, once: bool, as_json: bool) -> None:
-    """Print one update below the other."""
+    """Print updates one after the other, for output that is no terminal.
+
+    Args:
+        connection: The service.
+        once: Whether to end after the first update.
+        as_json: Whether to print JSON, one line for each update.
+    """
     from allocator.cli import tables
 
     console = tables.console()
@@ -57,7 +63,7 @@ def _print(connection: Connection, *, once: bool, as_json: bool) -> None:
 
 
 def _show(connection: Connection) -> None:
-    """Show each update in place of the previous one."""
+    """Show updates on the terminal, each in place of the previous one."""
     from rich.live import Live
 
     from allocator.cli import tables

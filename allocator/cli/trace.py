@@ -1,4 +1,4 @@
-"""`longshare trace`: conversion, statistics and generation of traces."""
+"""`longshare trace`: converts, generates and describes traces."""
 
 import json
 from collections.abc import Callable, Iterator
@@ -29,7 +29,7 @@ _EXIT_CODES = "Exit codes: 0 done; 1 there is nothing to do it with; 2 a file ca
 
 
 class Form(StrEnum):
-    """Formats from which traces can be converted."""
+    """File formats that can be converted to traces."""
 
     CSV = "csv"
     SDRF = "sdrf"
@@ -42,14 +42,14 @@ class Form(StrEnum):
 
 
 class DemandMoment(StrEnum):
-    """Moments at which the demand of a task in Google's trace is read."""
+    """The event of a task in Google's trace whose demand counts."""
 
     SCHEDULE = "schedule"
     SUBMIT = "submit"
 
 
 class Workload(StrEnum):
-    """Workloads that can be generated."""
+    """Workloads that can be generated, by the real workload that they imitate."""
 
     GOOGLE_MONTH = "google-month"
     GOOGLE_MONTH_PLAIN = "google-month-plain"
@@ -110,7 +110,7 @@ def convert(
     ] = None,
     as_json: options.AsJson = False,
 ) -> None:
-    """Convert a file of another format to a trace; unusable rows are counted and listed."""
+    """Convert a file of another format to a trace; count and list rows that cannot be used."""
     from allocator.simulation import store
 
     if form is Form.LOG:
@@ -151,7 +151,7 @@ def convert(
 
 @trace_app.command(epilog=_EXIT_CODES)
 def stats(trace: options.TraceFile, *, as_json: options.AsJson = False) -> None:
-    """Print the numbers of tasks, users and jobs, and the sizes of run times and demands."""
+    """Print the numbers of tasks, users and jobs, and distributions of run times and demands."""
     from allocator.simulation import store
     from allocator.simulation.statistics import statistics
 
@@ -173,7 +173,7 @@ def head(
     count: Annotated[int, typer.Option("--count", "-n", min=1, help="Number of tasks.")] = 10,
     as_json: options.AsJson = False,
 ) -> None:
-    """Print the first tasks."""
+    """Print the first tasks of a trace."""
     from allocator.simulation import store
 
     with _reading():
@@ -196,7 +196,7 @@ def generate(
     ] = None,
     as_json: options.AsJson = False,
 ) -> None:
-    """Generate a workload, and compare it with the published facts about the real one."""
+    """Generate a trace like a real workload, and compare it with published facts."""
     from rich.console import Console
     from rich.progress import Progress
 
@@ -233,7 +233,7 @@ def generate(
 
 @contextmanager
 def _reading() -> Iterator[None]:
-    """End the command with one line if a file cannot be used."""
+    """Context manager: if a file cannot be read or used, print the error and end the command."""
     try:
         yield
     except (OSError, ValueError) as error:
@@ -378,7 +378,7 @@ def _conversion_as_json(conversion: "Conversion") -> dict[str, Any]:
 
 
 def _without_tasks(trace: "Trace") -> list[str]:
-    """Return users that a file names but that have no task, perhaps because of a typo."""
+    """Return the users of a trace without tasks, perhaps because a name is misspelt."""
     with_tasks = set(trace.user.tolist())
     return [user for index, user in enumerate(trace.users) if index not in with_tasks]
 
@@ -444,7 +444,12 @@ def _show_use(trace: "Trace") -> None:
 
 
 def _show_rows_by_reason(rows: "LeftOut", reads: str | None = None) -> None:
-    """Print a line for each reason, or with the text `reads` instead of the reason."""
+    """Print how many rows were left out for each reason, with the first locations.
+
+    Args:
+        rows: The rows that were left out.
+        reads: Text to print in place of the reason.
+    """
     from allocator.cli.tables import console
     from allocator.contract.printable import printable
 

@@ -1,4 +1,4 @@
-"""`longshare trace fit`: comparison of a generated month with Google's published figures."""
+"""`longshare trace fit`: compares generated months with Google's published figures."""
 
 import json
 from dataclasses import asdict
@@ -25,12 +25,13 @@ def fit(
     seed: Annotated[int, typer.Option(min=0, help="Seed of the draws.")] = 1,
     as_json: options.AsJson = False,
 ) -> None:
-    """Compare google-month with all published facts about the real month and simulations of it.
+    """Compare workloads google-month with all published facts about the real month.
 
-    Unpublished parameters (inequality of users, bursts, spread of failures) are set so that the
-    published figures are met. With --draws the command searches for better parameters: half of the
-    draws anywhere, half near the best ones. Every line is a figure. A miss of 1 is a factor of 2 in
-    the number of events, or 5 % in how much less users wait.
+    Published simulations of the real month are compared, too. Unpublished parameters (inequality of
+    users, bursts, spread of failures) are set so that the published figures are met. With --draws
+    the command searches for better parameters: half of the draws anywhere, half near the best ones.
+    Every line is a figure. A miss of 1 is a factor of 2 in the number of events, or 5 % in how much
+    less users wait.
 
     Exit codes: 0, done; 2, no such months can be generated.
     """

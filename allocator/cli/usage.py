@@ -1,4 +1,4 @@
-"""`longshare usage` and `longshare audit`: usage of users, and orders of operators."""
+"""`longshare usage` and `longshare audit`: show usage of users, and commands of operators."""
 
 import csv
 import json
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 _HOUR = 3600.0
 _INDENT = " " * len("2026-11-22 18:00:39  ")
 TOO_LONG = "too long to be kept"
-"""Stands for a change that is longer than the audit keeps."""
+"""Shown in place of a change whose text is too long to be kept in the audit."""
 _COLUMNS = ("held", "overused", "owed", "entitled")
 _TIMES = ("wanted", "waited")
 _HEADINGS = {
@@ -44,11 +44,11 @@ _NAME = 16
 """Characters to which a user's name may be cut."""
 _UNBOUNDED = 10_000
 _TOTAL = "total"
-"""Stands for the user's name in the row of the sums."""
+"""Shown in place of a user's name in the row of sums."""
 
 
 class By(StrEnum):
-    """Subjects of a line."""
+    """Subjects of a row: a user, a role, or a user on one day."""
 
     USER = "user"
     ROLE = "role"
@@ -75,7 +75,7 @@ def usage(
     as_json: options.AsJson = False,
     timeout: options.Timeout = options.DEFAULT_TIMEOUT,
 ) -> None:
-    """Show users' holdings, over-use, commitments and waiting times.
+    """Show how much users held, over-used, owed and waited in a time interval.
 
     Amounts are resource-hours: 2 hours of 4 cores are 8 of cpus. The figures include everything
     until the master's latest event, by hours that begin within the requested interval. The usage of
@@ -124,9 +124,9 @@ def audit(
     as_json: options.AsJson = False,
     timeout: options.Timeout = options.DEFAULT_TIMEOUT,
 ) -> None:
-    """Show the orders of operators: operator, origin, time and effect.
+    """Show the recorded commands of operators, with the operator, origin, time and effect of each.
 
-    Refused orders follow, with the reason. If one peer sent many, the list shows some of them and
+    Refused commands follow, with the reason. If one peer sent many, the list shows some of them and
     the number of the rest.
     """
     begin, end = span(since, until)
@@ -172,14 +172,19 @@ def _rows(rows: Sequence["admin.Usage"]) -> Iterator[tuple[object, ...]]:
 
 
 def _figure(message: "admin.Usage | admin.Used", name: str) -> object:
-    """Return a figure; empty if it is absent, such as a role's commitment."""
+    """Return a field of a usage message; an empty text if it is absent, as a role's commitment.
+
+    Args:
+        message: Usage of a user or of one of its resources.
+        name: The field's name.
+    """
     figures = {field.name: value for field, value in message.ListFields()}
     absent = "" if message.DESCRIPTOR.fields_by_name[name].has_presence else 0.0
     return figures.get(name, absent)
 
 
 def _note(reply: "admin.UsageReply") -> str:
-    """Return a sentence about the units of amounts, and about rows that the total leaves out."""
+    """Return sentences below the table: units of amounts, and how sub-roles count in the total."""
     from allocator.contract.printable import printable
 
     units = {
@@ -193,9 +198,15 @@ def _note(reply: "admin.UsageReply") -> str:
 
 
 def _table(rows: Sequence["admin.Usage"], subject: str, width: int, *, by_day: bool) -> "Table":
-    """Return lines for each user or role and resource.
+    """Return a table with lines for each user or role and resource.
 
     On a narrow terminal, columns are left out, and then a long name is cut; numbers are never cut.
+
+    Args:
+        rows: Usage of users, roles, or users by day.
+        subject: Heading of the column of names.
+        width: Characters in a line.
+        by_day: Whether each row is about one day.
     """
     from rich.console import Console
 

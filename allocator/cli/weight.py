@@ -1,4 +1,4 @@
-"""`longshare weight …`: weights of users, which determine their entitlements."""
+"""`longshare weight …`: shows and changes users' weights, which determine entitlements."""
 
 from typing import TYPE_CHECKING, Annotated
 
@@ -22,7 +22,7 @@ def list_weights(
     as_json: options.AsJson = False,
     timeout: options.Timeout = options.DEFAULT_TIMEOUT,
 ) -> None:
-    """Show users' weights, with source and end of each."""
+    """Show users' weights, where each weight comes from, and when boosts end."""
     reply = Connection(address, config, timeout).shares()
 
     from allocator.cli import tables
@@ -49,8 +49,8 @@ def set_weight(
 ) -> None:
     """Give a user a weight, which overrides the master's weights and the configuration.
 
-    With --for the weight is a boost. A boost survives restarts, ends by the master's clock, and
-    then the former weight applies again.
+    With --for the weight is a boost for a limited time. A boost survives restarts and ends by the
+    master's clock. Then the former weight applies again.
     """
     from allocator.contract import operator_pb2 as operator
 
@@ -72,7 +72,10 @@ def unset_weight(
     as_json: options.AsJson = False,
     timeout: options.Timeout = options.DEFAULT_TIMEOUT,
 ) -> None:
-    """Cancel orders about a weight: the master's applies, else the configuration's, else 1."""
+    """Cancel the weight that operators gave a user.
+
+    Then the master's weight applies, else the configuration's, else 1.
+    """
     from allocator.contract import operator_pb2 as operator
 
     order = operator.Order(set_weight=operator.SetWeight(user=user))

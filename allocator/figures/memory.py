@@ -27,7 +27,7 @@ class _Parameter:
         name: Field of `Crowd`.
         values: Values of the field.
         across: Label of the horizontal axis.
-        blocking: What the simulator does if a task does not fit.
+        blocking: Reaction of the simulator if a task does not fit.
     """
 
     name: str
@@ -70,7 +70,7 @@ def saved(crowd: Crowd, load: float, seeds: Sequence[int], blocking: Blocking) -
         crowd: Parameters of the workload.
         load: Mean use of the workload as a fraction of the capacity.
         seeds: Seeds of the workloads.
-        blocking: What the simulator does if a task does not fit.
+        blocking: Reaction of the simulator if a task does not fit.
     """
     reductions, light_parts, waits = [], [], []
     for seed in seeds:

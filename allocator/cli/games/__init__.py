@@ -1,1 +1,1 @@
-"""`longshare games`: what users can gain and lose in games over time."""
+"""`longshare games`: searches for what users gain by lying in repeated sharing games."""

@@ -1,4 +1,7 @@
-"""`longshare games`: gains and losses of users in games over time."""
+"""`longshare games`: commands that search for users' gains and losses in games over time.
+
+In a game, users state demands in several stages, truthfully or not, and a policy shares resources.
+"""
 
 import json
 from fractions import Fraction
@@ -174,7 +177,7 @@ def play(
     policy: _Policy,
     as_json: options.AsJson = False,
 ) -> None:
-    """Play a game with the truth and with users' claims, and print the violated properties."""
+    """Play a game with true and with claimed demands, and print which properties are violated."""
     from allocator.theory.games.game import read_game
 
     game_policy = _policy(policy)

@@ -1,4 +1,4 @@
-"""Gains of liars, as a table and a figure."""
+"""Writes the gains of lying users as a CSV table and as a figure."""
 
 import csv
 from collections import defaultdict
@@ -12,7 +12,11 @@ from allocator.theory.games.search import Climbed
 
 
 def write_gains(rows: Sequence[tuple[GainCell, Climbed]], folder: Path) -> Path:
-    """Write a row for each cell, with the game itself, and return the path of the file.
+    """Write `gains.csv` with a row for each cell and its worst game; return the file's path.
+
+    Args:
+        rows: Cells (policy, δ, n, resources), and the game found for each.
+        folder: Folder for the file.
 
     Raises:
         OSError: the file cannot be written.
@@ -38,7 +42,11 @@ def write_gains(rows: Sequence[tuple[GainCell, Climbed]], folder: Path) -> Path:
 
 
 def draw_gains(rows: Sequence[tuple[GainCell, Climbed]], folder: Path) -> Path:
-    """Draw gains over δ, with a panel for each policy, and return the path of the file.
+    """Draw gains as a function of δ, with a panel for each policy; return the file's path.
+
+    Args:
+        rows: Cells (policy, δ, n, resources), and the game found for each.
+        folder: Folder for the file.
 
     Raises:
         OSError: the file cannot be written.

@@ -1,4 +1,4 @@
-"""Output of games: tables for people, JSON for programs."""
+"""Prints games and their outcomes: tables for people, JSON for programs."""
 
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def outcome_as_json(outcome: "GameSearchOutcome") -> dict[str, Any]:
-    """Return the result of a search."""
+    """Return the outcome of a search as a JSON object: games tried, and the violation found."""
     return {
         "tried": outcome.tried,
         "found": None if outcome.found is None else _found_as_json(outcome.found),
@@ -36,7 +36,7 @@ def _complaint_as_json(complaint: "Violation") -> dict[str, Any]:
 
 
 def climbed_as_json(climbed: "Climbed") -> dict[str, Any]:
-    """Return the worst game of a climb."""
+    """Return the game in which hill climbing found the largest gain, as a JSON object."""
     from allocator.theory.games.game import file_of
 
     return {
@@ -48,7 +48,11 @@ def climbed_as_json(climbed: "Climbed") -> dict[str, Any]:
 
 
 def played_as_json(policy: "GamePolicy", game: "Game") -> dict[str, Any]:
-    """Return the outcome of a game, with the truth and with the claims."""
+    """Return a game's outcome as a JSON object.
+
+    The object contains users' utilities with true and with claimed demands, and violated
+    properties.
+    """
     from allocator.theory.games.mechanism import play as played
     from allocator.theory.games.mechanism import worth
 
@@ -70,7 +74,7 @@ def played_as_json(policy: "GamePolicy", game: "Game") -> dict[str, Any]:
 
 
 def _complaints(game: "Game") -> dict[str, Any]:
-    """Return the properties that are defined for a game."""
+    """Return the checks of all properties that are defined for a game, by the property's name."""
     from allocator.theory.games.properties import PROPERTIES
 
     return {
@@ -81,7 +85,12 @@ def _complaints(game: "Game") -> dict[str, Any]:
 
 
 def show_outcomes(policy: "GamePolicy", outcomes: "dict[str, GameSearchOutcome]") -> None:
-    """Print the result of a search, and the smallest games."""
+    """Print whether each property is violated, and the smallest game that violates it.
+
+    Args:
+        policy: The policy that shares resources in the games.
+        outcomes: Outcomes of the searches, by property.
+    """
     from rich.console import Console
     from rich.table import Table
 
@@ -99,7 +108,7 @@ def show_outcomes(policy: "GamePolicy", outcomes: "dict[str, GameSearchOutcome]"
 
 
 def show_game(policy: "GamePolicy", game: "Game") -> None:
-    """Print a game stage by stage, and the complaints of users.
+    """Print a game stage by stage, and the properties that users find violated.
 
     A stage that is played several times is printed once, with the mean utility.
     """
@@ -155,5 +164,10 @@ def _vector(amounts: tuple[Fraction, ...]) -> str:
 
 
 def _span(begin: int, times: int) -> str:
-    """Return the numbers of the plays of a stage, counted from 1."""
+    """Return the numbers of a stage's plays as text, such as "3" or "3 to 7".
+
+    Args:
+        begin: Index of the first play, from 0.
+        times: Number of plays.
+    """
     return str(begin + 1) if times == 1 else f"{begin + 1} to {begin + times}"
