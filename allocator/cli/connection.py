@@ -32,7 +32,7 @@ Answer = TypeVar("Answer")
 
 
 def open_channel(address: str) -> "grpc.Channel":
-    """Return a channel to the service, encrypted if the environment names an authority."""
+    """Return a gRPC channel to the service, encrypted if the environment names an authority."""
     import grpc
 
     from allocator.contract.channel import Identity
@@ -178,7 +178,11 @@ def fail(code: int, reason: str | Exception) -> NoReturn:
 
 
 def fail_study(error: Exception, *, as_json: bool) -> NoReturn:
-    """End a study without a result: print the error. With `as_json`, print a failed policy as JSON.
+    """Print the error of a study that has no result, and end the command.
+
+    Args:
+        error: The error.
+        as_json: Whether to print JSON, too, if an external policy failed.
 
     Raises:
         typer.Exit: always.

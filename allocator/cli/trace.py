@@ -49,7 +49,7 @@ class DemandMoment(StrEnum):
 
 
 class Workload(StrEnum):
-    """Workloads that can be generated, by the real workload that they imitate."""
+    """Workloads that can be generated, each named after the real workload that it imitates."""
 
     GOOGLE_MONTH = "google-month"
     GOOGLE_MONTH_PLAIN = "google-month-plain"
@@ -233,7 +233,7 @@ def generate(
 
 @contextmanager
 def _reading() -> Iterator[None]:
-    """Context manager: if a file cannot be read or used, print the error and end the command."""
+    """Context manager: end the command with an error if a file cannot be read or used."""
     try:
         yield
     except (OSError, ValueError) as error:

@@ -75,11 +75,12 @@ def usage(
     as_json: options.AsJson = False,
     timeout: options.Timeout = options.DEFAULT_TIMEOUT,
 ) -> None:
-    """Show how much users held, over-used, owed and waited in a time interval.
+    """Show how much users held, used beyond their entitlement, and waited in a time interval.
 
-    Amounts are resource-hours: 2 hours of 4 cores are 8 of cpus. The figures include everything
-    until the master's latest event, by hours that begin within the requested interval. The usage of
-    sub-roles is part of the usage of their role; the total counts it once.
+    Their commitments are shown, too. Amounts are resource-hours: 2 hours of 4 cores are 8 of cpus.
+    The figures include everything until the master's latest event, by hours that begin within the
+    requested interval. The usage of sub-roles is part of the usage of their role; the total counts
+    it once.
     """
     if as_csv and as_json:
         raise typer.BadParameter("--csv or --json, not both")

@@ -27,8 +27,7 @@ class Account:
     """wᵢ / Σw, times the fraction of the capacity that the pool's users share."""
     turn: int = 0
     """Place in the queue, for FIFO. The user gets a new place when it becomes active without an
-    allocation.
-    """
+    allocation."""
     demand: Quantities | None = None
     """Resources of one task. None: the demand is unknown."""
     monopoly: int = 0
@@ -41,7 +40,8 @@ class Account:
     cumulative: float = 0.0
     """Integral over time of `rate_of_use` up to `settled_at`, in share × seconds."""
     named: bool = False
-    """Whether an operator has named the user. A named user counts whole in n (`counting.py`)."""
+    """Whether an operator has named the user by setting a weight. A named user counts whole in n
+    (`counting.py`)."""
     counted: float = 0.0
     """The weight that the user counts with in n, if users count by their use (`counting.py`)."""
     in_use: float = 0.0
@@ -53,12 +53,11 @@ class Account:
     """Increase of `cumulative` per second."""
     measured: dict[str, float] = field(default_factory=dict)
     """Values that are compared with the entitlement: shares, unless the policy measures other
-    values.
-    """
+    values."""
     overuse: dict[str, float] = field(default_factory=dict)
-    """ō: the excess of measured values over the entitlement, by resource (Eq. 7)."""
+    """ō: excess of the measured values over the entitlement, by resource (SDRF paper, Eq. 7)."""
     commitments: dict[str, float] = field(default_factory=dict)
-    """c at `settled_at`, by resource (Eq. 6)."""
+    """c at `settled_at`, by resource (SDRF paper, Eq. 6)."""
     counted_until: float = math.inf
     """Time in seconds up to which a meter has integrated this account. Infinite: no meter is
     attached."""
@@ -103,7 +102,9 @@ class Account:
         return max(self.shares.values(), default=0.0)
 
     def commitments_at(self, now: float, tau: float | None) -> dict[str, float]:
-        """Return the commitments by resource at a time, if the allocation does not change (Eq. 12).
+        """Return the commitments by resource at a time, for the present allocation.
+
+        The commitments decay towards the over-use (SDRF paper, Eq. 12).
 
         Args:
             now: The time in seconds, not before `settled_at`.

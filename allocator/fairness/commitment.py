@@ -9,7 +9,7 @@ up."""
 
 
 def time_constant(delta: float) -> float:
-    """Return τ in seconds for a discount factor δ per second: τ = −1/ln δ (Eq. 12).
+    """Return τ = −1/ln δ in seconds for a discount factor δ per second (SDRF paper, Eq. 12).
 
     Raises:
         ValueError: δ is not strictly between 0 and 1.
@@ -43,9 +43,9 @@ def overuse(share: float, entitlement: float) -> float:
 
 
 def decayed(commitment: float, towards: float, elapsed: float, tau: float) -> float:
-    """Return a commitment after some seconds of constant over-use: (1 − δ)·ō + δ·c₀ (Eq. 12).
+    """Return a commitment after some seconds of constant over-use (SDRF paper, Eq. 12).
 
-    δ is the discount factor for the elapsed seconds.
+    The result is (1 − δ)·ō + δ·c₀, with the discount factor δ for the elapsed seconds.
 
     Args:
         commitment: c₀, as a share of the resource's capacity.
@@ -57,9 +57,9 @@ def decayed(commitment: float, towards: float, elapsed: float, tau: float) -> fl
 
 
 def approached(elapsed: float, tau: float) -> float:
-    """Return 1 − δ, the fraction by which a commitment moves towards the over-use (Eq. 12).
+    """Return the fraction by which a commitment moves towards the over-use in some seconds.
 
-    δ is the discount factor for the elapsed seconds.
+    The fraction is 1 − δ, with the discount factor δ for these seconds (SDRF paper, Eq. 12).
 
     Args:
         elapsed: Seconds, not negative.

@@ -1,8 +1,8 @@
-"""The total weight that the users of a pool count with: n of Eq. 7, by their real use.
+"""Counts users by their real use: n, the total weight of a pool's users (SDRF paper, Eq. 7).
 
 With the papers' rule every known user counts with its whole weight. So names without any use dilute
 the entitlement of all other users. Here a user counts with its whole weight only once it uses a
-fraction of its entitlement, and with less weight below.
+certain fraction of its entitlement. Below, it counts with less weight.
 """
 
 import math
@@ -18,7 +18,8 @@ class CountedUser(NamedTuple):
     """Dominant share that the user holds, or its average if larger, as a fraction of the part of
     the capacity that the pool shares."""
     named: bool
-    """Whether an operator has named the user. A named user counts whole, whatever it uses."""
+    """Whether an operator has named the user by setting a weight. A named user counts whole,
+    whatever it uses."""
 
     def weight_of(self, total: float, times: float) -> float:
         """Return the weight with which the user counts, given the total weight of all users.

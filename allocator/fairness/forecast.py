@@ -1,8 +1,8 @@
 """Forecasts of a pool: changes of its order, and the cost of a burst, if nothing else changes.
 
 All forecasts follow from closed forms. Between changes a priority is a maximum of straight lines in
-the policy's time (Eq. 13), and a commitment moves exponentially (Eq. 12). Hypothetical allocations
-are made on a copy of the pool, by the same operations as real allocations.
+the policy's time (SDRF paper, Eq. 13), and a commitment moves exponentially (Eq. 12). Hypothetical
+allocations are made on a copy of the pool, by the same operations as real allocations.
 """
 
 import math

@@ -1,4 +1,4 @@
-"""Live Tree: keeps elements in order while their priorities drift with time.
+"""Live Tree: keeps elements in order while their priorities change with time.
 
 After §5.3 of "Stateful DRF: Considering the Past in a Multi-Resource Allocation" (Sadok,
 Campista and Costa; "the paper"). The paper's two red-black trees are a list of blocks and a heap
@@ -31,8 +31,8 @@ class Priorities(ABC, Generic[K, T]):
     def compare(self, a: K, b: K, now: T) -> int:
         """Compare two attributes by their order just after `now`.
 
-        The order is by value at `now`. Equal values are ordered by growth, the slower first (§5.3,
-        ≺ₜ).
+        The order is by value at `now`. Of equal values, the one that grows more slowly is first (≺ₜ
+        in the paper's §5.3).
 
         Returns:
             A negative number if `a` comes first, a positive number if `b` comes first. The result
@@ -43,7 +43,7 @@ class Priorities(ABC, Generic[K, T]):
     def crossing(self, a: K, b: K, now: T) -> T | None:
         """Return the time after `now` at which two attributes may change their order; None: never.
 
-        The result may be too early, even `now` itself, but never too late (Eq. 15).
+        The result may be too early, even `now` itself, but never too late (the paper's Eq. 15).
         """
 
     def same_line(self, a: K, b: K) -> bool:

@@ -54,7 +54,7 @@ class Machines(Generic[User]):
                 group.discard(machine)
 
     def restrict(self, user: User, may_use: MayUse | None) -> None:
-        """Set the only constraint on the machines that a user's tasks may run on. O(machines).
+        """Set the one constraint that holds for all tasks of a user. O(machines).
 
         Args:
             user: Any user.
@@ -102,11 +102,11 @@ class Machines(Generic[User]):
             del self._allowed[user]
 
     def monopoly(self, demand: Quantities) -> int:
-        """Return how many whole tasks fit on all machines: h of the TSF paper (§V-A)."""
+        """Return how many whole tasks with this demand fit on all machines: h (TSF paper, §V-A)."""
         return self._all.fit(demand)
 
     def constrained_monopoly(self, user: User, demand: Quantities) -> int:
-        """Return how many whole tasks fit on the machines that a user may use."""
+        """Return how many whole tasks with this demand fit on the machines that a user may use."""
         allowed = self._allowed.get(user)
         if allowed is None or None in allowed.kinds:
             return self._all.fit(demand)

@@ -1,7 +1,7 @@
 """Metering: exact hourly integrals of users' allocations, over-use and commitments.
 
 Between two changes a user's allocation is constant, and its commitment is a known function of time
-(Eq. 12). So both integrals have closed forms, and only changes cost computing time.
+(SDRF paper, Eq. 12). So both integrals have closed forms, and only changes cost computing time.
 """
 
 import math
@@ -32,11 +32,13 @@ class Integrals:
     """Integrals over time of one user's amounts of one resource, in thousandths × seconds."""
 
     held: float = 0.0
+    """Integral of the allocation."""
     overused: float = 0.0
     """Integral of the allocation beyond the entitlement."""
     owed: float = 0.0
     """Integral of the commitment, times the capacity."""
     entitled: float = 0.0
+    """Integral of the entitlement, times the capacity."""
 
     def add(self, integrals: "Integrals") -> None:
         """Add the integrals of the same user and resource from another meter."""
@@ -104,6 +106,7 @@ class UsageAccumulator:
     """
 
     users: dict[int, dict[str, HourlyUsage]] = field(default_factory=dict)
+    """Usage by hour since the epoch, and by user."""
     capacity: dict[int, dict[str, float]] = field(default_factory=dict)
     """Integrals of the capacity in thousandths × seconds, by hour and resource."""
     spans: deque[Span] = field(default_factory=deque)
@@ -202,9 +205,9 @@ class UsageAccumulator:
 
 
 class AccountState(NamedTuple):
-    """State of a user's account at the begin of a time span in which nothing else changes.
+    """State of a user's account at the begin of a time span without changes of the allocation.
 
-    Only the commitments change during the span, as Eq. 12 says.
+    Only the commitments change during the span (SDRF paper, Eq. 12).
     """
 
     allocation: Quantities
@@ -213,7 +216,7 @@ class AccountState(NamedTuple):
     commitments: Mapping[str, float]
     """Commitments at the begin of the span, as fractions of the capacity."""
     overuse: Mapping[str, float]
-    """The values that commitments approach (Eq. 7)."""
+    """The values that commitments approach (SDRF paper, Eq. 7), by resource."""
     active: bool
     """Whether the user wants offers."""
 
@@ -242,6 +245,7 @@ class AccountCheckpoint(NamedTuple):
     at: float
     """Time in seconds since the epoch."""
     stretch: AccountState
+    """The account's state at this time."""
 
 
 class Meter:
@@ -466,7 +470,7 @@ def _commitment_integrals(
 ) -> dict[str, float]:
     """Return the integral over time of each commitment, by resource, in share × seconds.
 
-    The integral of Eq. 12 over T seconds is ō·T + (c₀ − ō)·τ·(1 − δ).
+    Over T seconds it is ō·T + (c₀ − ō)·τ·(1 − δ), the integral of Eq. 12 (SDRF paper).
 
     Args:
         state: The state at the begin.

@@ -35,7 +35,7 @@ class Pool(Generic[User]):
 
     Commitments are charges for past over-use, as fractions of the capacity. All known users count
     in n, the number of users of Eq. 7 (SDRF paper). With a finite `counts_for`, users count by
-    their use instead. Only active users are ranked (set A of Algorithm 1).
+    their use instead. Only active users are ranked (set A of the paper's Algorithm 1).
 
     `allocate` and `release` cost O(m) in m resources. The next read ranks each user whose
     allocation changed, in O(m + log n) of n users. A change of n, of a weight or of the capacity
@@ -96,8 +96,8 @@ class Pool(Generic[User]):
         """Number of possible position changes that the replaced rankings processed."""
         self._active = 0
         self._unrated = self._unranked = False
-        """Whether all users must be rated, or ranked, because parameters of the whole pool changed.
-        """
+        """Whether all users must be rated, or ranked, because parameters of the whole pool
+        changed."""
         self._sampled_at = now
         """The time of the latest `look`, in seconds."""
         self._accrued_at = now
@@ -108,10 +108,9 @@ class Pool(Generic[User]):
         """Users whose allocation has changed since the last call of `take_diverted`."""
         self._all_trajectories_new = True
         """Whether any user's commitment trajectory may have changed since the last call of
-        `take_diverted`.
-        """
+        `take_diverted`."""
         self._near_users: list[User] = []
-        """Users with nearly equal priorities at the latest read, if there were more than
+        """Users with nearly equal priorities at the latest read. Empty if there were at most
         `_MANY_NEAR`."""
         self._journal: deque[Deed] | None = None
         self._meter: Meter | None = None
@@ -220,7 +219,13 @@ class Pool(Generic[User]):
             self._accrue_all()
 
     def set_part(self, part: float) -> None:
-        """Set the fraction of the capacity that all users are entitled to together. Initially 1."""
+        """Set the part of the capacity that the users of this pool share; initially 1.
+
+        The entitlements of all users together are this part.
+
+        Args:
+            part: Fraction of the capacity. In a role tree, the parent's entitlement.
+        """
         if part != self._parameters.part:
             self._accrue_all()
             self._parameters.part = part
@@ -236,8 +241,9 @@ class Pool(Generic[User]):
         return self._parameters.weights
 
     def look(self, used: Mapping[User, Quantities] | None = None) -> None:
-        """Sample the users' present use, for their average use and for `count_users`. O(n).
+        """Sample how much of their allocations users really use. O(n).
 
+        The samples determine each user's average use, and with `count_users` the entitlements.
         Between two samples, a user is assumed to have used the smaller of both.
 
         Args:
@@ -287,9 +293,9 @@ class Pool(Generic[User]):
                 self._accounts[user].counted = counted_weight
 
     def set_named(self, user: User, named: bool) -> None:  # noqa: FBT001 - a setter
-        """Set whether an operator has named a user, for example in the settings.
+        """Set whether an operator has named a user, by setting a weight for it or for a descendant.
 
-        A named user counts with its whole weight, whatever it uses.
+        A named user counts with its whole weight in n, whatever it uses.
 
         Raises:
             KeyError: the user is not known.
@@ -527,7 +533,7 @@ class Pool(Generic[User]):
     def standings_at(self, when: float) -> list[Standing[User]]:
         """Return the standings of all known users at a later time, in order of priority.
 
-        The standings hold if nothing changes until then.
+        The standings hold if no allocation or parameter changes until then.
 
         Args:
             when: A time in seconds, not before the pool's.
@@ -643,10 +649,11 @@ class Pool(Generic[User]):
         return account.commitments_at(now, tau), account.inherited_at(now, tau)
 
     def crossings(self) -> Iterator[Crossing[float, User]]:
-        """Yield upcoming changes of the order, soonest first.
+        """Yield upcoming changes of the order, soonest first, if no allocation changes.
 
-        At the time `when`, the user `right` passes the user `left`. Only policies whose priorities
-        change with time have crossings. At some crossings the order turns out not to change.
+        At the time `when` in seconds, the user `right` passes the user `left`. Only policies whose
+        priorities change with time have crossings. At some crossings the order turns out not to
+        change.
         """
         self._update_order()
         for phase, passed, passing in self._ranking.crossings():
@@ -745,7 +752,9 @@ class Pool(Generic[User]):
         return RankPreview(current, (kind, priority, remainder) if fixed else kind, rank)
 
     def _level_preview(self, accrued: Account) -> "RankPreview":
-        """Return the rank preview of a user under a policy with `has_levels`.
+        """Return a user's rank preview under a policy that treats nearly equal priorities as equal.
+
+        Such policies set `has_levels`.
 
         Args:
             accrued: A copy of the user's account, accrued up to now. The preview changes this copy.
@@ -922,7 +931,7 @@ class Pool(Generic[User]):
             self._parameters.rate(account)
 
     def _rate_if_needed(self) -> None:
-        """Rate all users if parameters of the whole pool have changed."""
+        """Rate all users if parameters of the whole pool changed since they were last rated."""
         if self._unrated:
             for user, account in self._accounts.items():
                 self._parameters.count_tasks(user, account)
@@ -930,7 +939,7 @@ class Pool(Generic[User]):
             self._unrated = False
 
     def _rank_if_needed(self) -> None:
-        """Rank all rated users if parameters of the whole pool have changed."""
+        """Rank all rated users if parameters of the pool changed since they were last ranked."""
         if not self._unranked:
             return
         for account in self._changed.values():
@@ -949,7 +958,7 @@ class Pool(Generic[User]):
         self._unranked = False
 
     def _new_ranking(self, phase: float) -> Ranking[Any, Any]:
-        """Return an empty ranking, or the watch's ranking in its place."""
+        """Return an empty ranking that begins at a phase; with a watch, the watch's ranking."""
         ranking = self.policy.new_ranking(phase)
         return ranking if self._watch is None else self._watch(ranking)
 
@@ -976,5 +985,5 @@ class Pool(Generic[User]):
         return attribute
 
     def _phase(self) -> float:
-        """Return the policy's present phase."""
+        """Return the policy's phase (seconds, or −e^(−t/τ)) at the pool's present time."""
         return self.policy.phase(self._now - self._base)

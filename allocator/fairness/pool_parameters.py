@@ -88,7 +88,7 @@ class PoolParameters(Generic[User]):
             self.weights = float(self._weights)
 
     def count_users(self, accounts: Mapping[User, Account]) -> tuple[float, dict[User, float]]:
-        """Compute from the users' use the weights with which they count in n (Eq. 7).
+        """Compute from the users' use the weights with which they count in n (SDRF paper, Eq. 7).
 
         Returns:
             The total weight, and weights by user, except users whose weight is and was 0.

@@ -68,7 +68,7 @@ class Envelope:
 
     Between two changes of allocation each commitment moves exponentially towards its over-use (Eq.
     12). So o + c = A + M·s with A = o + ō and M = c − ō, and the maximum over resources is an upper
-    envelope (Eq. 13).
+    envelope (SDRF paper, Eq. 13).
     """
 
     lines: tuple[Segment, ...]
@@ -194,10 +194,10 @@ class Envelopes(Priorities[Envelope, float]):
 
     @override
     def crossing(self, a: Envelope, b: Envelope, now: float) -> float | None:
-        """Return the time −s at which two envelopes next meet (Eq. 14, 15); None: never.
+        """Return the time −s at which two envelopes next meet, rounded towards `now`; None: never.
 
-        The result is rounded towards `now`. Meetings of lines below either envelope are left out. A
-        meeting where the envelopes only touch may be returned.
+        Meetings of lines below either envelope are left out. A meeting where the envelopes only
+        touch may be returned (SDRF paper, Eq. 14 and 15).
         """
         if a.lines == b.lines:
             return None
@@ -248,7 +248,7 @@ def _value(envelope: Envelope, s: float) -> tuple[float, float]:
 
 
 def _difference(a: Envelope, b: Envelope, s: float) -> float:
-    """Return a − b at s with the right sign: rounded if rounding is safe, else exact."""
+    """Return a − b at s with the right sign: the rounded difference if safe, else the exact one."""
     if len(a.lines) == len(b.lines) == 1:
         ((value, slope),), ((second, second_slope),) = a.lines, b.lines
         moved, shifted = slope * s, second_slope * s
@@ -268,7 +268,7 @@ def _exact_sign(a: Envelope, b: Envelope, s: float) -> int:
 
 
 def _exact(envelope: Envelope, s: float) -> exact.Exact:
-    """Return the value at s without rounding."""
+    """Return the envelope's value at s without rounding."""
     if len(envelope.lines) == 1:
         return exact.value(*envelope.lines[0], s)
     return max([exact.value(level, slope, s) for level, slope in envelope.lines])
@@ -316,12 +316,12 @@ class Level(NamedTuple):
 
 
 def in_steps(value: float) -> float:
-    """Return a number in steps of 2^-40 if the number is below 1, else with 40 bits."""
+    """Round a number below 1 to steps of 2^-40, and any other number to 40 bits."""
     return (value + _STEPS) - _STEPS if abs(value) < 1.0 else forty_bits(value)
 
 
 def forty_bits(value: float) -> float:
-    """Return a number with 40 bits, without the last bits that rounding errors change."""
+    """Round a number to 40 bits, without the last bits that rounding errors change."""
     mantissa, exponent = math.frexp(value)
     return math.ldexp(round(math.ldexp(mantissa, 40)), exponent - 40)
 

@@ -1,4 +1,4 @@
-"""Rank previews: the rank of a user with another allocation."""
+"""Rank previews: the rank that a user would have with another allocation."""
 
 from collections.abc import Callable, Hashable
 from typing import NamedTuple
@@ -13,7 +13,7 @@ class RankPreview(NamedTuple):
     rank: tuple[Rank, float]
     """The present rank and its tolerance. Equal ranks are ordered by allocation count."""
     likeness: Hashable
-    """Users with equal keys rank alike with equal allocations."""
+    """Key of the user: users with equal keys get equal ranks for equal allocations."""
     rank_of: Callable[[Quantities], tuple[Rank, float]]
     """Function of an allocation: returns the user's rank with this allocation, and its tolerance.
     O(m) in m resources."""

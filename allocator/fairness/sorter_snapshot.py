@@ -28,7 +28,7 @@ class SortKey(NamedTuple):
 
     @property
     def priority(self) -> float:
-        """The number that is compared with the priorities of other users of the same class."""
+        """The number that is compared with the priorities of users of the same class."""
         return cast("float", self.position[1])
 
     def to(self, key: "SortKey") -> float | None:
@@ -64,7 +64,7 @@ class _RankedAllocation:
         self._successors: dict[int, tuple[Quantities, _RankedAllocation]] = {}
 
     def plus(self, added: Quantities) -> "_RankedAllocation":
-        """Return the allocation after adding quantities."""
+        """Return the allocation after adding quantities, with its rank; computed once."""
         if not added:
             return self._rank_class.held(self.quantities)
         successor = self._successors.get(id(added))

@@ -35,17 +35,18 @@ class Standing(Generic[User]):
     inherited: float
     """Commitment for resources that have not been part of the capacity yet"""
     overuse: dict[str, float]
-    """Values that commitments approach (Eq. 7), by resource that counts"""
+    """Values that commitments approach (SDRF paper, Eq. 7), by resource that counts"""
     commitment: float
-    """Dominant commitment (Eq. 9), of resources that count"""
+    """Dominant commitment (SDRF paper, Eq. 9), of resources that count"""
     priority: float
     """Lowest first"""
 
 
 class CommitmentTrajectory(NamedTuple):
-    """A user's commitments at a time, and the over-use that they approach (Eq. 12).
+    """A user's commitments at a time, and the over-use that they approach.
 
-    From these values, later commitments can be computed until the allocation changes.
+    From these values, later commitments can be computed until the allocation changes (SDRF paper,
+    Eq. 12).
     """
 
     since: float

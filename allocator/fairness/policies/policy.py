@@ -81,7 +81,7 @@ class Policy(BaseModel, ABC):
 
     @cached_property
     def least(self) -> float:
-        """The smallest commitment of a user for a resource that the user holds."""
+        """The smallest commitment that a user has for a resource while it holds the resource."""
         return 0.0
 
     @cached_property
@@ -106,7 +106,7 @@ class Policy(BaseModel, ABC):
         return account.shares
 
     def free_of_charge(self, account: Account) -> float:
-        """Return the part of each measured value that is not over-use: the entitlement (Eq. 7)."""
+        """Return the part of each measured value that is no over-use, such as the entitlement."""
         return account.entitlement
 
     def welcome(self, account: Account, others: Collection[Account]) -> None:

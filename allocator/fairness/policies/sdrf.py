@@ -50,7 +50,10 @@ class Sdrf(FadingPolicy):
 
     @override
     def attribute(self, account: Account, base: float, phase: float) -> Envelope:
-        """Return the priority as a maximum of lines in s = e^(−(t − base)/τ) (Eq. 13)."""
+        """Return the priority as a maximum of lines in s = e^(−(t − base)/τ).
+
+        The lines follow from Eq. 13 of the paper.
+        """
         weight, measured, commitments = account.weight, account.measured, account.commitments
         stretch = self.stretch(account.settled_at, base) / weight
         if self.form == "journal":

@@ -12,10 +12,10 @@ from allocator.fairness.policies.tsf import task_share
 class Stsf(Sdrf):
     """STSF, new in Longshare: the priority is (Tᵢ + cᵢ) / wᵢ with the task share Tᵢ = nᵢ / hᵢ.
 
-    The commitment is in units of task share and moves as SDRF's does (Eq. 6, 7, 12): dc/dt = (ō −
-    c) / τ with ō = max(Tᵢ − wᵢ/Σw, 0). Without commitments the policy is `tsf`. If task shares
-    equal dominant shares, the policy is `sdrf`. A user without a task share is ranked as under
-    `sdrf`.
+    The commitment is in units of task share and moves as SDRF's does (SDRF paper, Eq. 6, 7, 12):
+    dc/dt = (ō − c) / τ with ō = max(Tᵢ − wᵢ/Σw, 0). Without commitments the policy is `tsf`. If
+    task shares equal dominant shares, the policy is `sdrf`. A user without a task share is ranked
+    as under `sdrf`.
     """
 
     name: ClassVar[str] = "stsf"

@@ -1,4 +1,4 @@
-"""Base class of policies that rank users only by recent use."""
+"""Base class of other systems' policies that rank users only by decayed past use."""
 
 import math
 from functools import cached_property
@@ -14,11 +14,11 @@ from allocator.fairness.policies.fading import FadingPolicy
 from allocator.fairness.priorities import Envelope, Level, envelope, forty_bits
 
 USE = "use"
-"""The name of decayed use among commitments."""
+"""Key under which an account's commitments contain the decayed use."""
 
 
 def resource_weights(text: str) -> dict[str, float]:
-    """Parse weights of resources: `cpus=1,mem=0.25`.
+    """Parse weights of resources from text such as `cpus=1,mem=0.25`.
 
     Raises:
         ValueError: the text does not have this form, or all weights are 0.
@@ -59,10 +59,10 @@ class DecayedUse(FadingPolicy):
     """The priority is decayed use over the weight. Past use halves every half-life.
 
     With the measured allocation ρ and the decayed use U, dU/dt = (ρ − U) / τ. This equals a
-    commitment (Eq. 6) without an amount free of charge, so U is stored as a commitment. Between
-    changes of ρ, U is a straight line in s = e^(−t/τ): ρ + (U₀ − ρ)·s. Equal priorities are ordered
-    by allocation over weight, then by allocation count, the lowest first. Priorities that differ
-    only by rounding are equal.
+    commitment (SDRF paper, Eq. 6) without an amount free of charge, so U is stored as a commitment.
+    Between changes of ρ, U is a straight line in s = e^(−t/τ): ρ + (U₀ − ρ)·s. Equal priorities are
+    ordered by allocation over weight, then by allocation count, the lowest first. Priorities that
+    differ only by rounding are equal.
     """
 
     goes_by_shares = False
