@@ -34,7 +34,7 @@ def lies(
     ] = None,
     as_json: options.AsJson = False,
 ) -> None:
-    """Simulate what users gain by lying, one user after another.
+    """Simulate what users gain by lying about their workload, one user after another.
 
     The lies are late, split, excessive and prolonged demand.
 

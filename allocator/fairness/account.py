@@ -40,8 +40,8 @@ class Account:
     cumulative: float = 0.0
     """Integral over time of `rate_of_use` up to `settled_at`, in share × seconds."""
     named: bool = False
-    """Whether an operator has named the user by setting a weight. A named user counts whole in n
-    (`counting.py`)."""
+    """Whether the user is declared by an operator, or has a weight that was set. A named user
+    counts whole in n (`counting.py`)."""
     counted: float = 0.0
     """The weight that the user counts with in n, if users count by their use (`counting.py`)."""
     in_use: float = 0.0

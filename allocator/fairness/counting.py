@@ -18,8 +18,8 @@ class CountedUser(NamedTuple):
     """Dominant share that the user holds, or its average if larger, as a fraction of the part of
     the capacity that the pool shares."""
     named: bool
-    """Whether an operator has named the user by setting a weight. A named user counts whole,
-    whatever it uses."""
+    """Whether the user is declared by an operator, or has a weight that was set. A named user
+    counts whole, whatever it uses."""
 
     def weight_of(self, total: float, times: float) -> float:
         """Return the weight with which the user counts, given the total weight of all users.

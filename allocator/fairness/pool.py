@@ -293,9 +293,10 @@ class Pool(Generic[User]):
                 self._accounts[user].counted = counted_weight
 
     def set_named(self, user: User, named: bool) -> None:  # noqa: FBT001 - a setter
-        """Set whether an operator has named a user, by setting a weight for it or for a descendant.
+        """Set whether a user is named: declared by an operator, or with a weight that was set.
 
-        A named user counts with its whole weight in n, whatever it uses.
+        A named user counts with its whole weight in n, whatever it uses. Ancestors of a named user
+        in the role tree are named, too.
 
         Raises:
             KeyError: the user is not known.

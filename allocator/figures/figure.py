@@ -15,10 +15,13 @@ class Line:
 
     label: str
     across: tuple[Cell, ...]
+    """Horizontal coordinates of the points."""
     up: tuple[Number, ...]
+    """Vertical coordinates of the points."""
     low: tuple[Number, ...] = ()
     """Lower edge of the band around the curve; empty if there is no band."""
     high: tuple[Number, ...] = ()
+    """Upper edge of the band around the curve; empty if there is no band."""
 
     @classmethod
     def banded(
@@ -40,13 +43,13 @@ class Panel:
 
     title: str
     across: str
+    """Label of the horizontal axis."""
     up: str
+    """Label of the vertical axis."""
     lines: tuple[Line, ...]
     kind: Literal["line", "steps", "bars", "stacked", "graph"] = "line"
     """Kind of plot. Steps hold until the next point; stacked bars are drawn on top of each other.
-
-    In a graph each line is a node: a label at one point.
-    """
+    In a graph each line is a node: a label at one point."""
     logarithmic: bool = False
     """Whether the horizontal axis is logarithmic, with base 2."""
     links: tuple[tuple[int, int], ...] = ()

@@ -60,6 +60,7 @@ class Spread:
 
     mean: float
     deviation: float
+    """Standard deviation."""
     low: float
     """5 % quantile."""
     high: float

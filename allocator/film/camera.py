@@ -127,13 +127,16 @@ class Reel:
 
     frames: list[Frame] = field(default_factory=list)
     parents: dict[str, str] = field(default_factory=dict)
+    """The role below which each user competes; empty for a user at the top."""
     cells: Numbers[Cell] = field(default_factory=Numbers)
     held: Numbers[Amounts] = field(default_factory=Numbers)
     waits: Numbers[str] = field(default_factory=Numbers)
     marks: list[tuple[float, str]] = field(default_factory=list)
+    """Time and description of each mark."""
     agents_left_out: int = 0
-    """Largest number of agents missing in one frame."""
+    """Largest number of agents missing in one picture."""
     users_left_out: int = 0
+    """Largest number of users missing in one picture."""
     marks_left_out: int = 0
 
 
@@ -148,12 +151,12 @@ class Camera:
         self.reel = Reel()
         self._every = every
         self._interval = 0
-        """Number of the latest picture's interval."""
+        """Number of the interval in which the latest picture was taken."""
         self._last: float | None = None
         self._seen: set[str] = set()
         """Users that have wanted offers."""
         self._agents: set[str] = set()
-        """Agents in the previous frame."""
+        """Agents in the previous picture."""
 
     @property
     def every(self) -> float:
@@ -165,7 +168,7 @@ class Camera:
         return self._last is None or now < self._last or self._number(now) != self._interval
 
     def take(self, now: float, users: Iterable[UserNow], agents: Iterable[AgentNow]) -> None:
-        """Add a picture to the film; it replaces a picture with the same time.
+        """Add a picture to the film. A picture with the same time is replaced.
 
         Args:
             now: The time in seconds.

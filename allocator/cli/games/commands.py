@@ -133,7 +133,7 @@ def worst(
     as_json: options.AsJson = False,
     out: _Out = None,
 ) -> None:
-    """Search by hill climbing for a game in which a lie pays most."""
+    """Search by hill climbing for a game in which a lie pays most, and print the game."""
     from rich.console import Console
     from rich.progress import Progress
 

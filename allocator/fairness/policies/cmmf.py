@@ -1,4 +1,4 @@
-"""Constrained max-min fairness on one resource, as in Choosy."""
+"""Constrained max-min fairness (CMMF) on one resource, as in the scheduler Choosy."""
 
 from typing import Annotated, ClassVar
 
@@ -10,7 +10,7 @@ from allocator.fairness.policies.policy import KeyPolicy
 
 
 class Cmmf(KeyPolicy):
-    """CMMF (Choosy; TSF paper, §IV): the priority is oᵣ / w of one resource r."""
+    """CMMF (Choosy; TSF paper, §IV): the priority is the share of one resource over the weight."""
 
     name: ClassVar[str] = "cmmf"
 

@@ -11,7 +11,7 @@ from allocator.fairness.policies.policy import KeyPolicy
 class Drf(KeyPolicy):
     """DRF (Ghodsi et al., NSDI 2011) with weights, in Mesos's order.
 
-    The priority is max_r oᵣ / w.
+    The priority is max_r oᵣ / w: the user's dominant share over its weight.
     """
 
     name: ClassVar[str] = "drf"

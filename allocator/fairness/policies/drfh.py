@@ -1,4 +1,4 @@
-"""DRF in heterogeneous clusters: least share of the resource that a task needs most of."""
+"""DRF in heterogeneous clusters (DRFH): least share of the resource that a task needs most of."""
 
 from typing import ClassVar
 
@@ -9,7 +9,7 @@ from allocator.fairness.policies.policy import KeyPolicy
 
 
 class Drfh(KeyPolicy):
-    """DRFH (TSF paper, §IV-2): the priority is the global dominant share of tasks, over w.
+    """DRFH (TSF paper, §IV-2): the priority is the tasks' global dominant share over the weight.
 
     A task's dominant resource is the resource of which it needs the largest fraction of the
     cluster's total. Held resources that the task does not need do not count, unlike under `drf`. A

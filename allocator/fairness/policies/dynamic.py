@@ -11,7 +11,10 @@ from allocator.fairness.priorities import Drift, Level
 
 
 class DynamicPolicy(LinePolicy):
-    """The priority is the accumulated use over the weight. This base class has no name."""
+    """Base class without a policy name: the priority is the accumulated use over the weight.
+
+    Users that hold less than a guaranteed part of their entitlement come first.
+    """
 
     moves_at_once = False
 

@@ -11,8 +11,8 @@ from allocator.fairness.policies.dynamic import DynamicPolicy
 class DynamicDrf(DynamicPolicy):
     """Dynamic DRF (incentives paper, Eq. 6) in continuous time.
 
-    The priority is R(t) / w with R(t) = ∫ max_r oᵣ dt. Users that hold less than alpha times their
-    entitlement come before all others.
+    The priority is R(t) / w, with the accumulated dominant share R(t) = ∫ max_r oᵣ dt and the
+    weight w. Users that hold less than alpha times their entitlement come before all others.
     """
 
     name: ClassVar[str] = "dynamic-drf"

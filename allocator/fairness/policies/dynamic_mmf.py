@@ -1,4 +1,4 @@
-"""Dynamic MMF: least accumulated use of one resource first, above a guarantee."""
+"""Dynamic max-min fairness: least accumulated use of one resource first, above a guarantee."""
 
 from typing import Annotated, ClassVar
 
@@ -12,8 +12,9 @@ from allocator.fairness.policies.dynamic import DynamicPolicy
 class DynamicMmf(DynamicPolicy):
     """Dynamic MMF (incentives paper, §3; with weights, §5.1) in continuous time.
 
-    The priority is R(t) / w with R(t) = ∫ oᵣ dt of one resource r. Users that hold less of this
-    resource than alpha times their entitlement come before all others.
+    The priority is R(t) / w, with the accumulated share R(t) = ∫ oᵣ dt of one resource r and the
+    weight w. Users that hold less of this resource than alpha times their entitlement come before
+    all others.
     """
 
     name: ClassVar[str] = "dynamic-mmf"

@@ -17,7 +17,7 @@ _REBASE = 300.0
 
 
 class FadingPolicy(Policy):
-    """Priorities are maxima of straight lines in s. This base class has no name."""
+    """Base class without a policy name: priorities are maxima of straight lines in s = e^(−t/τ)."""
 
     ranking: Literal["live-tree", "scan"] = "live-tree"
     """Data structure that keeps the order. `"scan"` is a slow reference with the same order."""
@@ -41,7 +41,7 @@ class FadingPolicy(Policy):
 
     @override
     def phase(self, elapsed: float) -> float:
-        """Return −s = −e^(−elapsed/τ), in which priorities are linear."""
+        """Return the phase −s = −e^(−elapsed/τ), in which priorities are straight lines."""
         return -math.exp(-elapsed / self.tau)
 
     @override
@@ -57,9 +57,10 @@ class FadingPolicy(Policy):
         return Envelopes().crossing(a, b, phase)
 
     def stretch(self, settled_at: float, base: float) -> float:
-        """Return e^(t/τ) = 1 / s for the time t of an account's last accrual.
+        """Return 1 / s = e^(t/τ) for the time t of an account's last accrual.
 
-        Multiplied by this factor, the account's line in s is valid for phases that begin at `base`.
+        Times this factor, a line's slope at the last accrual is its slope for phases from `base`
+        on.
 
         Args:
             settled_at: Time of the account's last accrual in seconds.

@@ -9,9 +9,10 @@ from allocator.fairness.policies.policy import KeyPolicy
 
 
 class PerMachineDrf(KeyPolicy):
-    """DRF on each machine (TSF paper, §IV-1): the priority is max_r oᵢₘᵣ / w on machine m.
+    """DRF on each machine (TSF paper, §IV-1).
 
-    Users that hold nothing on a machine come first there. These users, and users with equal
+    On machine m, the priority is max_r oᵢₘᵣ / w: the dominant share of the machine, over the
+    weight. Users that hold nothing on a machine come first there. These users, and users with equal
     priorities, are in the order of DRF on the whole cluster. The displayed priority is that of
     `drf`.
     """

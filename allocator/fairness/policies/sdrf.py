@@ -16,9 +16,10 @@ from allocator.fairness.priorities import Envelope, Level, envelope, in_steps
 class Sdrf(FadingPolicy):
     """SDRF (Sadok, Campista and Costa; journal paper Algorithm 1, line 5).
 
-    The priority is (max_r oᵣ + max_r cᵣ) / w in the journal's form, max_r (oᵣ + cᵣ) / w in the
-    thesis's. Equal priorities are ordered by growth, the slowest first, then by allocation count,
-    the lowest first. Priorities that differ only by rounding are equal.
+    With shares o, commitments c and weight w, the priority is (max_r oᵣ + max_r cᵣ) / w in the
+    journal's form, max_r (oᵣ + cᵣ) / w in the thesis's. Equal priorities are ordered by growth, the
+    slowest first, then by allocation count, the lowest first. Priorities that differ only by
+    rounding are equal.
     """
 
     name: ClassVar[str] = "sdrf"

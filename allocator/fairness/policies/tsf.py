@@ -9,7 +9,7 @@ from allocator.fairness.policies.policy import KeyPolicy
 
 
 class Tsf(KeyPolicy):
-    """TSF (TSF paper, Definition 7 and §V-D): the priority is nᵢ / (hᵢ·wᵢ).
+    """TSF (TSF paper, Definition 7 and §V-D): the priority is nᵢ / (hᵢ·wᵢ), with weight wᵢ.
 
     n is the number of tasks that a user runs. h is the number of whole tasks that the user could
     run on all machines, alone and without constraints. If the demand is unknown or no task fits on

@@ -56,13 +56,13 @@ HalfLife = Annotated[Duration, AfterValidator(_half_life)]
 
 
 class DecayedUse(FadingPolicy):
-    """The priority is decayed use over the weight. Past use halves every half-life.
+    """Base class of policies whose priority is decayed use over the weight.
 
-    With the measured allocation ρ and the decayed use U, dU/dt = (ρ − U) / τ. This equals a
-    commitment (SDRF paper, Eq. 6) without an amount free of charge, so U is stored as a commitment.
-    Between changes of ρ, U is a straight line in s = e^(−t/τ): ρ + (U₀ − ρ)·s. Equal priorities are
-    ordered by allocation over weight, then by allocation count, the lowest first. Priorities that
-    differ only by rounding are equal.
+    Past use halves every half-life. With the measured allocation ρ and the decayed use U, dU/dt =
+    (ρ − U) / τ. This equals a commitment (SDRF paper, Eq. 6) without an amount free of charge, so U
+    is stored as a commitment. Between changes of ρ, U is a straight line in s = e^(−t/τ): ρ + (U₀ −
+    ρ)·s. Equal priorities are ordered by allocation over weight, then by allocation count, the
+    lowest first. Priorities that differ only by rounding are equal.
     """
 
     goes_by_shares = False

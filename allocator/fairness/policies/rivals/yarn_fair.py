@@ -12,10 +12,10 @@ from allocator.fairness.policies.policy import KeyPolicy
 class YarnFair(KeyPolicy):
     """`FairSharePolicy` (Apache Hadoop YARN, `FairSharePolicy.java`), of one resource r.
 
-    Users that hold less than their minimum come first, in order of oᵣ / minimum. All other users
-    follow in order of oᵣ / w. The displayed priority of a user below its minimum is oᵣ / minimum −
-    1. YARN compares memory and gives each queue a minimum of its own, limited to the queue's
-    demand. Here the minimum is the same fraction of each user's entitlement.
+    Users whose share oᵣ is less than their minimum come first, in order of oᵣ / minimum. All other
+    users follow in order of oᵣ / w, with the weight w. The displayed priority of a user below its
+    minimum is oᵣ / minimum − 1. YARN compares memory and gives each queue a minimum of its own,
+    limited to the queue's demand. Here the minimum is the same fraction of each user's entitlement.
     """
 
     name: ClassVar[str] = "yarn-fair"
