@@ -33,7 +33,7 @@ _ALIKE = 0.7
 
 
 def complaints(error: ValidationError, model: type[BaseModel]) -> list[str]:
-    """Return a line for each validation error: the setting's name and what is wrong with its value.
+    """Return a line for each validation error: the setting's name, and the reason.
 
     Args:
         error: The error of validating `model`.
@@ -92,7 +92,7 @@ def words(problem: Mapping[str, Any]) -> str:
 
 
 def _suggest(place: Sequence[int | str], model: type[BaseModel]) -> str:
-    """Return text that suggests settings with a name like the unknown one; empty if there are none.
+    """Return text that suggests settings whose names resemble an unknown name; may be empty.
 
     Settings of the same section come first, before settings of other sections.
 

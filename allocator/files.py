@@ -59,7 +59,7 @@ def read_plain(path: Path, *, private: bool = False) -> bytes:
 
 
 def require_plain(path: Path, status: os.stat_result, *, private: bool = False) -> None:
-    """Check that a file is regular, and if `private` that not every user may read it.
+    """Check that a file is regular and, if `private`, not readable by every user.
 
     Args:
         path: The file, for the error message.

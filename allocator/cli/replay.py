@@ -270,7 +270,7 @@ def show_fates(
         title: Title of the table.
         policies: Names of the recorded policy and of the other policy.
         fates: Results by user: recorded, modelled, and modelled under the other policy.
-        console: Where to print.
+        console: Console on which the table is printed.
     """
     from rich.table import Table
     from rich.text import Text
