@@ -31,8 +31,8 @@ class Priorities(ABC, Generic[K, T]):
     def compare(self, a: K, b: K, now: T) -> int:
         """Compare two attributes by their order just after `now`.
 
-        The order is by value at `now`. Of equal values, the one that grows more slowly is first (≺ₜ
-        in the paper's §5.3).
+        The order is by value at `now`. If values are equal, the slower-growing attribute is first
+        (≺ₜ in the paper's §5.3).
 
         Returns:
             A negative number if `a` comes first, a positive number if `b` comes first. The result

@@ -450,8 +450,8 @@ class Pool(Generic[User]):
         Args:
             user: A known user.
             quantities: The resources to add.
-            times: Number to add to the user's allocation count. Among users with equal priorities, the
-                user with the lowest count comes first.
+            times: Number to add to the user's allocation count. Among users with equal priorities,
+                the user with the lowest count comes first.
 
         Raises:
             KeyError: the user is not known.
