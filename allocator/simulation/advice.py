@@ -1,4 +1,4 @@
-"""Search for the half-life that suits a workload best: SDRF at many half-lives against DRF."""
+"""Recommends a half-life for SDRF: simulates a workload with many half-lives, compared with DRF."""
 
 import math
 from collections.abc import Callable
@@ -14,13 +14,14 @@ from allocator.simulation.summary import UserSummary, users_of
 from allocator.simulation.trace import MICROSECONDS, Trace
 
 SHORTEST = 60.0
-"""Shortest half-life tried, in seconds. A shorter half-life hardly differs from DRF."""
+"""Shortest half-life tried, in seconds. With a shorter half-life, SDRF hardly differs from DRF."""
 LONGEST = 4.0
-"""Longest half-life tried, in lengths of the trace. With a longer half-life, commitments hardly
-decay.
+"""Longest half-life tried, as a multiple of the trace's length.
+
+With a longer half-life, commitments hardly decay during the trace.
 """
 FLAT = 0.9
-"""Fraction of the best reduction. Half-lives that reach this fraction are as good as the best."""
+"""Fraction of the best reduction that counts as nearly best."""
 _DRAWS = 1000
 """Number of bootstrap samples of users."""
 _SEED = 1
@@ -30,20 +31,20 @@ Simulate = Callable[[Trace, Setting], Outcome]
 
 
 class AdviceError(ValueError):
-    """No advice is possible; the message gives the reason."""
+    """No half-life can be recommended; the message gives the reason."""
 
 
 @dataclass(frozen=True)
 class Trial:
-    """Results of SDRF with one half-life.
+    """Result of SDRF with one half-life, compared with DRF.
 
     Args:
         half_life_s: Seconds in which a commitment halves.
-        delta: Fraction of a commitment that remains after a second.
-        mean_user_wait_s: Mean of users' mean waits, seconds.
-        reduction: Relative reduction of `mean_user_wait_s` compared with DRF.
-        light: The same reduction for the half of users with the lowest usage.
-        heavy: The same reduction for the other half.
+        delta: Fraction of a commitment that remains after one second.
+        mean_user_wait_s: Mean over users of each user's mean wait, in seconds.
+        reduction: Relative reduction of `mean_user_wait_s` compared with DRF; 0.1 is 10 % shorter.
+        light: The same reduction for the half of the users with the lowest usage.
+        heavy: The same reduction for the half of the users with the highest usage.
         waits_less: Number of users with a shorter mean wait than under DRF.
         waits_longer: Number of users with a longer mean wait than under DRF.
         low: The reduction's 5th percentile over bootstrap samples of the users.
@@ -66,16 +67,16 @@ class Trial:
 
 @dataclass(frozen=True)
 class Advice:
-    """Result of the search.
+    """The recommended half-life, and all trials behind it.
 
     Args:
-        drf_wait_s: Mean of users' mean waits under DRF, seconds.
+        drf_wait_s: Mean over users of each user's mean wait under DRF, in seconds.
         trials: All trials in order of half-lives.
-        best: The trial with the shortest wait.
-        flat_from_s: Shortest half-life, in seconds, of the range of nearly best half-lives.
-        flat_to_s: Longest half-life of that range. All half-lives tried in the range, which
-            contains the best, reach at least nine tenths of the best reduction.
-        interior: True if the best half-life is neither the shortest nor the longest tried.
+        best: The trial with the shortest `mean_user_wait_s`.
+        flat_from_s: Shortest of the nearly best half-lives around the best, in seconds.
+        flat_to_s: Longest of them. Every half-life tried in between reaches at least nine tenths of
+            the best reduction.
+        interior: True if half-lives both below and above the best were tried.
     """
 
     drf_wait_s: float
@@ -87,7 +88,7 @@ class Advice:
 
     @property
     def helps(self) -> bool:
-        """Whether SDRF waits are shorter than DRF waits at the best half-life."""
+        """True if SDRF with the best half-life has shorter waits than DRF."""
         return self.best.reduction > 0.0
 
 
@@ -100,17 +101,22 @@ def advise(  # noqa: PLR0913 - options of the search
     fine: int = 6,
     on_trial: Callable[[], None] = lambda: None,
 ) -> Advice:
-    """Try half-lives from a minute to four times the trace's length, then more near the best.
+    """Find the half-life with which a workload waits least, and return all trials.
 
-    Waits are not a smooth function of the half-life, so the answer is the best half-life tried.
+    Half-lives from a minute to four times the trace's length are tried, then more near the best.
+
+    The best half-life tried is the answer, because waits are no smooth function of the half-life.
 
     Args:
         trace: The workload.
-        drf: The setting under DRF. SDRF is tried with the same setting.
-        simulate: The simulator.
-        coarse: Number of half-lives in equal ratios, at least 3.
-        fine: Steps of a golden-section search between the neighbours of the best half-life.
-        on_trial: Called after each simulation: one under DRF, then `coarse` + `fine` under SDRF.
+        drf: The simulation options, with DRF as the policy. SDRF is simulated with the same
+            options.
+        simulate: The simulator to use.
+        coarse: Number of half-lives in the first pass, spaced by equal ratios; at least 3.
+        fine: Steps of the golden-section search in the second pass, between the neighbours of the
+            best.
+        on_trial: Called after each simulation, for progress: once under DRF, then `coarse` + `fine`
+            times.
 
     Raises:
         AdviceError: No user waits under DRF, so memory can change nothing.
@@ -140,7 +146,14 @@ def advise(  # noqa: PLR0913 - options of the search
 
 
 def _narrow(mean_wait: Callable[[float], float], low: float, high: float, steps: int) -> None:
-    """Run a golden-section search for the minimum; each step is one trial."""
+    """Search for the half-life with the minimum mean wait by golden-section search.
+
+    Args:
+        mean_wait: Simulates a half-life in seconds and returns the mean wait; keeps each trial.
+        low: Lower end of the search, in seconds.
+        high: Upper end of the search, in seconds.
+        steps: Number of half-lives to try.
+    """
     lower, upper = high - _GOLDEN * (high - low), low + _GOLDEN * (high - low)
     for step in range(steps):
         if step == 0:
@@ -175,10 +188,15 @@ def _trial(half_life: float, before: UserSummary, after: UserSummary) -> Trial:
 
 
 def _resampled(before: NDArray[np.float64], after: NDArray[np.float64]) -> dict[str, float]:
-    """Return the confidence of a reduction: its variation if other, similar users had come.
+    """Return `low`, `high` and `better` of a trial: how sure its reduction is.
 
-    Users are drawn with replacement (bootstrap), with the same random numbers for every trial. A
-    trace with few users, or a trace dominated by a single user, gives a wide interval.
+    The reduction is computed again for samples of users, drawn with replacement (bootstrap). Every
+    trial uses the same random numbers. A trace with few users, or a trace dominated by a single
+    user, gives a wide interval.
+
+    Args:
+        before: Each user's mean wait under DRF, in seconds.
+        after: Each user's mean wait under SDRF, in seconds.
     """
     known = ~np.isnan(before) & ~np.isnan(after)
     users = int(known.sum())

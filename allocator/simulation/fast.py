@@ -1,4 +1,4 @@
-"""The fast path: the decisions of the reference simulator, made by compiled kernels."""
+"""The fast simulator: the reference simulator's decisions, made by compiled (Numba) kernels."""
 
 import math
 from collections.abc import Callable
@@ -44,11 +44,14 @@ _KINDS: dict[type[Policy], int] = {
 }
 _NEVER = 2**63 - 1
 _CHUNK = 1 << 18
-"""Submissions and finishes between two reports of progress."""
+"""Number of submissions and finishes between two calls of the progress callback."""
 
 
 def supports(setting: Setting) -> bool:
-    """Whether the compiled kernels support a setting."""
+    """Return whether the compiled kernels can simulate a setting.
+
+    Other settings need the reference simulator.
+    """
     return (
         setting.sampled is None
         and setting.blocking in {"head-of-line", "skip"}
@@ -74,7 +77,8 @@ def simulate(
         progress: Called now and then with the number of started tasks; at the end, with the number
             of all tasks.
         events: Whether to count operations and, under policies with drifting priorities, the events
-            of a Live Tree. Counting events takes longer. If False, `operations` is empty.
+            of a Live Tree (possible swaps of two neighbours). Counting takes extra time. If False,
+            `operations` is empty.
         series: Receives the users' shares and commitments at regular instants.
 
     Raises:
@@ -124,12 +128,12 @@ def compile_kernels() -> bool:
 def _standings(
     state: kernels.State, rule: kernels.Rule, instant: int
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return the users' dominant shares and commitments at an instant before the next event.
+    """Return all users' dominant shares and commitments at an instant, for the recorded series.
 
     Args:
-        state: State of the simulation after the last event.
+        state: State of the simulation after the last event before the instant.
         rule: Constants of the simulation.
-        instant: Microseconds.
+        instant: Time in microseconds, not later than the next event.
     """
     users, clock = state.users, state.clock
     held = users.allocation
@@ -259,7 +263,7 @@ def _new_state(
 
 
 def _weights(all_sharers: Sharers) -> NDArray[np.float64]:
-    """Return total weights of the known users: entry k is the total after k users have appeared.
+    """Return running totals of the users' weights: entry k is the total after k users appeared.
 
     The sums are exact and rounded once, as in a pool (`allocator.fairness.pool_parameters`).
     """
@@ -273,7 +277,7 @@ def _weights(all_sharers: Sharers) -> NDArray[np.float64]:
 
 
 def _newcomers(all_sharers: Sharers) -> list[int]:
-    """Return the users that are not known from the start, in order of first submission."""
+    """Return the users that join the pool only with their first submission, in this order."""
     if all_sharers.known.all():  # the usual case; otherwise each task must be read
         return []
     first = np.full(len(all_sharers), len(all_sharers.number), np.int64)
@@ -287,10 +291,15 @@ def _newcomers(all_sharers: Sharers) -> list[int]:
 def _initial_commitments(
     all_sharers: Sharers, rule: kernels.Rule, lines: int
 ) -> NDArray[np.float64]:
-    """Return initial commitments, shape (users, lines).
+    """Return initial commitments in the layout of the kernels, shape (users, lines).
 
-    Under SDRF, a line is a shared resource. Under other policies, each line has the largest
-    commitment of any shared resource.
+    SDRF keeps one line per shared resource. For other policies, each line repeats the user's
+    largest commitment.
+
+    Args:
+        lines: Number of commitment values that the kernels keep for each user.
+        all_sharers: The simulated users, with their commitments by resource of the trace.
+        rule: Constants of the simulation.
     """
     if rule.kind in (kernels.SDRF, kernels.SDRF_THESIS):
         commitments = np.zeros((len(all_sharers), lines))
@@ -302,7 +311,10 @@ def _initial_commitments(
 
 
 def _read_only(column: NDArray[T]) -> NDArray[T]:
-    """Return a read-only view. Kernels are then compiled for one kind of array only."""
+    """Return a read-only view of an array.
+
+    Numba then compiles each kernel for one array type only.
+    """
     view = np.ascontiguousarray(column).view()
     view.flags.writeable = False
     return view

@@ -1,4 +1,4 @@
-"""Makes a film of a simulation while it runs, in the format of films of recorded clusters."""
+"""Records a simulation as a film: an HTML page that plays back users and machines over time."""
 
 import math
 from collections import Counter
@@ -27,15 +27,15 @@ def film(
     progress: Progress | None = None,
     series: Series | None = None,
 ) -> tuple[Outcome, bytes]:
-    """Simulate a trace. Return the outcome and an HTML page that plays the film.
+    """Simulate a trace and record a film. Return the outcome and the film's HTML page.
 
-    The reference simulator is used; it gives the same starts as the fast path. A frame costs
-    O(users + running tasks + machines).
+    The reference simulator runs, as the fast simulator cannot be observed. A frame costs O(users +
+    running tasks + machines).
 
     Args:
         trace: The submitted tasks.
         setting: The policy and the options of the simulation.
-        source: A description of the film's source for the page.
+        source: Text that tells viewers which workload the film shows.
         progress: Called with the number of processed tasks.
         series: Receives the users' shares and commitments at regular instants.
 
@@ -120,7 +120,11 @@ class _Filming:
     def _standings(
         self, held: Mapping[int, Mapping[str, int]]
     ) -> Iterator[tuple[int, float, float, float]]:
-        """Iterate over users: (user, share, commitment, entitlement)."""
+        """Iterate over users as (user, dominant share, dominant commitment, entitlement).
+
+        Args:
+            held: For each user, the amount held of each resource, in thousandths of a unit.
+        """
         if isinstance(self._pool, Exact):
             for standing in self._pool.standings():
                 yield standing.user, standing.share, standing.commitment, standing.entitlement
@@ -151,9 +155,9 @@ def _names(trace: Trace, setting: Setting) -> list[str]:
 
 
 def _waiting_text(turn: int, tasks: int) -> str:
-    """Return the text that says why a user's tasks wait, or "" without a turn.
+    """Return the text that tells a viewer why a user's tasks wait, or "" for a user without a turn.
 
-    After each event, all tasks that can start have started.
+    A frame shows the cluster after all tasks that can start have started.
 
     Args:
         turn: The user's position in the order, from 1; 0 for a user without waiting tasks.

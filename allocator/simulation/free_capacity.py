@@ -1,4 +1,4 @@
-"""Free capacity of a simulated cluster's machines, tasks' demands, and placement constraints."""
+"""Free capacity of a simulated cluster: which tasks fit on which machines now."""
 
 from collections.abc import Sequence
 
@@ -12,7 +12,7 @@ from allocator.simulation.trace import UNCONSTRAINED, Trace
 
 
 class FreeCapacity:
-    """Machines by number, with their free capacity. A pool is one machine that every task may use.
+    """Tracks each machine's free capacity as tasks start and end. A pool is one machine.
 
     Args:
         trace: The tasks to place, and the machines.
@@ -57,7 +57,10 @@ class FreeCapacity:
         return sum(self.capacities, start=Quantities())
 
     def demand(self, task: int) -> Quantities:
-        """Return a task's demand. Tasks with equal demands share one object."""
+        """Return a task's demand.
+
+        Tasks with equal demands get the same object, which saves memory.
+        """
         return self._demands[task]
 
     def constraint(self, task: int) -> int:
@@ -65,28 +68,30 @@ class FreeCapacity:
         return self._constraints[task]
 
     def allows(self, constraint: int, machine: int) -> bool:
-        """Whether tasks with a constraint may run on a machine."""
+        """Return whether tasks with a constraint may run on a machine."""
         return bool(self._allowed[constraint][machine])
 
     def could_ever_hold(self, task: int) -> bool:
-        """Whether a task would fit on an empty machine that its constraint allows."""
+        """Return whether a task would fit on an empty machine that its constraint allows."""
         key = id(self._demands[task]), self._constraints[task]
         if key not in self._ever:
             self._ever[key] = bool(self._fitting(task, self._empty).any())
         return self._ever[key]
 
     def fits(self, task: int, machine: int) -> bool:
-        """Whether a task fits on a machine now and its constraint allows the machine."""
+        """Return whether a task fits on a machine now and its constraint allows the machine."""
         return self.allows(self._constraints[task], machine) and bool(
             (self._free[machine] >= self._needs[task]).all()
         )
 
     def first_fit(self, task: int, but: Sequence[int] = ()) -> int | None:
-        """Return the lowest-numbered allowed machine on which a task fits, or None. O(machines).
+        """Return the lowest-numbered allowed machine on which a task fits now, or None.
+
+        O(machines).
 
         Args:
             task: The task's number.
-            but: Numbers of excluded machines.
+            but: Machines to leave out.
         """
         fitting = self._fitting(task, self._free)
         if but:
@@ -100,13 +105,12 @@ class FreeCapacity:
         return machines
 
     def free_for(self, task: int, machine: int, ends: Sequence[tuple[int, int]]) -> int:
-        """Return when a machine will have enough free capacity for a task, in microseconds.
+        """Return the time in microseconds at which running tasks' ends leave capacity for a task.
 
         Args:
-            task: The task's number. The task does not fit now, but would fit on the empty machine.
-            machine: The machine's number.
-            ends: (finish time, task number) of each task that runs on the machine, in order of
-                time.
+            task: The waiting task. The task does not fit now, but would fit on the empty machine.
+            machine: The machine that is to run the task.
+            ends: (finish time, task number) of each task on the machine, in order of time.
         """
         free = self._free[machine].copy()
         for finish, running in ends:
@@ -124,7 +128,7 @@ class FreeCapacity:
         self._free[machine] += self._needs[task]
 
     def _fitting(self, task: int, amounts: Amounts) -> NDArray[np.bool_]:
-        """Return a mask of the machines that a task may use and on which it fits.
+        """Return a mask of the machines that a task may use and where the given amounts suffice.
 
         Args:
             task: The task's number.

@@ -27,7 +27,7 @@ Blocking: TypeAlias = Literal["head-of-line", "skip", "hold", "hold-all"]
 
 @dataclass(frozen=True, slots=True)
 class Hold:
-    """A machine that is held for a user."""
+    """A machine that is held for one user's next task."""
 
     user: int
     machine: int
@@ -36,10 +36,14 @@ class Hold:
 
 
 class Holds:
-    """The current holds: at most one per user and at most one per machine.
+    """All current holds of a simulation: at most one per user and at most one per machine.
 
-    The user that has been without a hold for the longest time is first. Let n users submit tasks
-    that run for at most R. A user's next task that fits on an empty machine then waits at most n·R.
+    Holds are given to users in turn: first to the user that has been without a hold the longest.
+    This
+    order bounds waits. Let n users submit tasks that run for at most R. A user's next task that
+    fits on
+    an empty machine then waits at most n·R.
+
     The bound holds under any policy and for any tasks of other users (proof: docs/simulation.md).
 
     Args:
@@ -54,21 +58,21 @@ class Holds:
 
     @property
     def full(self) -> bool:
-        """Whether the maximum number of holds is reached."""
+        """True if no further hold may begin under the blocking rule."""
         return self._limit is not None and len(self._by_user) >= self._limit
 
     def in_turn(self, users: Iterable[int]) -> Iterator[int]:
-        """Iterate over users for which a machine may be held now, in order of their turns.
+        """Iterate over users that may get a hold now, longest without a hold first.
 
         Args:
-            users: Users in the policy's order, which decides between users that start to wait
-                together.
+            users: Waiting users in the policy's order. This order decides between users that
+                started to wait at the same time.
         """
         waiting = [] if self.full else [user for user in users if user not in self._by_user]
         yield from takewhile(lambda _user: not self.full, self._turns.order(waiting))
 
     def begin(self, hold: Hold) -> None:
-        """Hold a machine that is not held yet."""
+        """Add a hold. The machine must not be held yet."""
         self._by_user[hold.user] = self._by_machine[hold.machine] = hold
 
     def end(self, user: int) -> bool:
@@ -80,25 +84,29 @@ class Holds:
         return hold is not None
 
     def on(self, machine: int) -> bool:
-        """Whether a machine is held."""
+        """Return whether a machine is held."""
         return machine in self._by_machine
 
     def bars(self, user: int, machine: int, finish: int) -> bool:
-        """Whether a hold keeps a user's task off a machine.
+        """Return whether another user's hold forbids a task to start on a machine.
+
+        The task is allowed if the machine is held for its own user, or if it finishes before the
+        hold's
+        `ready` time (backfilling).
 
         Args:
-            user: The user of the task.
+            user: The user of the task to start.
             machine: The machine's number.
-            finish: Microseconds at which the task would finish.
+            finish: Time in microseconds at which the task would finish.
         """
         hold = self._by_machine.get(machine)
         return hold is not None and hold.user != user and finish > hold.ready
 
     def barred(self, user: int, finish: int) -> list[int]:
-        """Return all machines that holds keep a user's task off.
+        """Return the machines on which other users' holds forbid a task to start.
 
         Args:
-            user: The user of the task.
-            finish: Microseconds at which the task would finish.
+            user: The user of the task to start.
+            finish: Time in microseconds at which the task would finish.
         """
         return [machine for machine in self._by_machine if self.bars(user, machine, finish)]

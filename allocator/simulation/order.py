@@ -1,4 +1,8 @@
-"""Two kinds of sorter for simulations: a live pool, and a system that samples usage."""
+"""Two sorters for simulations: one with exact accounts, one that samples usage periodically.
+
+Both keep users in the policy's order. `Exact` is the live cluster's pool; `Sampled` emulates a
+scheduler that looks at usage once per period.
+"""
 
 from collections.abc import Iterator
 
@@ -9,10 +13,10 @@ from allocator.simulation.originals.original import Key, Original
 
 
 class Exact(Pool[int]):
-    """A live pool with the interface of `Sampled`: exact accounts at every instant."""
+    """A live cluster's pool, with exact accounts at every instant and the methods of `Sampled`."""
 
     def started(self, user: int, demand: Quantities) -> None:
-        """Record that a task of a user has started. Among equal users, the lower number is next.
+        """Record that a user's task has started. Ties in the order go to the lower user number.
 
         Args:
             user: The user's number.
@@ -21,28 +25,34 @@ class Exact(Pool[int]):
         self.allocate(user, demand, times=0)
 
     def ended(self, user: int, demand: Quantities, since: float) -> None:  # noqa: ARG002 - as in Sampled
-        """Record that a task has ended.
+        """Record that a user's task has ended.
 
         Args:
             user: The user's number.
             demand: Resources of the task.
-            since: Seconds at which the task started.
+            since: Time in seconds at which the task started; unused, as accounts are exact.
         """
         self.release(user, demand)
 
     def join(self, user: int, weight: float, commitments: dict[str, float]) -> None:
-        """Add a user with its initial commitments, by resource."""
+        """Add a user to the pool.
+
+        Args:
+            user: The user's number.
+            weight: The user's weight.
+            commitments: Initial commitments by resource, as fractions of the capacity.
+        """
         self.add(user, weight=weight)
         # Policies that count tasks take the largest commitment of any resource.
         self.set_commitment(user, commitments, others=max(commitments.values(), default=0.0))
 
 
 class Sampled:
-    """Users in the order of an emulated scheduler's keys. Ties go to the lower user number.
+    """Waiting users sorted by an emulated scheduler's keys. Ties go to the lower user number.
 
     Args:
         original: The emulated scheduler, which keeps the users' accounts.
-        watch: Counts and times the operations of the ranking.
+        watch: Wraps the ranking to count and time its operations.
     """
 
     def __init__(self, original: Original, watch: Watch) -> None:
@@ -60,16 +70,22 @@ class Sampled:
 
     @property
     def active(self) -> int:
-        """Number of users that have a waiting task."""
+        """Number of users with a waiting task."""
         return len(self._active)
 
     @property
     def events(self) -> int:
-        """Position changes that a Live Tree has processed: always 0, as there is no Live Tree."""
+        """Swaps of neighbours in a Live Tree: always 0, as this sorter has no Live Tree."""
         return 0
 
     def join(self, user: int, weight: float, commitments: dict[str, float]) -> None:
-        """Add a user with its initial commitments; only the largest of them counts."""
+        """Add a user.
+
+        Args:
+            user: The user's number.
+            weight: The user's weight.
+            commitments: Initial commitments by resource; only the largest is used.
+        """
         self.weights[user] = weight
         self._original.join(user, weight, max(commitments.values(), default=0.0))
 
@@ -94,23 +110,28 @@ class Sampled:
             self._changed.update(self._active.intersection(changed))
 
     def started(self, user: int, demand: Quantities) -> None:
-        """Record that a task of a user has started."""
-        self._original.started(user, demand, self._now)
-        self._changed.update(self._active & {user})
-
-    def ended(self, user: int, demand: Quantities, since: float) -> None:
-        """Record that a task has ended.
+        """Record that a user's task has started.
 
         Args:
             user: The user's number.
             demand: Resources of the task.
-            since: Seconds at which the task started.
+        """
+        self._original.started(user, demand, self._now)
+        self._changed.update(self._active & {user})
+
+    def ended(self, user: int, demand: Quantities, since: float) -> None:
+        """Record that a user's task has ended.
+
+        Args:
+            user: The user's number.
+            demand: Resources of the task.
+            since: Time in seconds at which the task started.
         """
         self._original.ended(user, demand, since, self._now)
         self._changed.update(self._active & {user})
 
     def minimum(self) -> int:
-        """Return the next user in the order. At least one user must be active."""
+        """Return the first user in the order. At least one user must be active."""
         self._catch_up()
         return self._ranking.minimum()
 
@@ -118,7 +139,7 @@ class Sampled:
         return user in self.weights
 
     def __iter__(self) -> Iterator[int]:
-        """Iterate over active users, the next user first."""
+        """Iterate over active users in the policy's order, first user first."""
         self._catch_up()
         return iter(self._ranking)
 

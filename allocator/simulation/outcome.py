@@ -1,4 +1,4 @@
-"""Result of a simulation: the start time and the machine of every task of a trace."""
+"""Result of a simulation: when and on which machine each task of the trace started."""
 
 from dataclasses import dataclass, field
 
@@ -8,17 +8,17 @@ from numpy.typing import NDArray
 from allocator.simulation.trace import Trace
 
 NEVER = -1
-"""The start of a task that had not started when the simulation ended."""
+"""Start time of a task that never started before the simulation ended."""
 
 
 @dataclass(frozen=True)
 class Operations:
-    """Operations on the ranking of users (Stateful DRF, Table 1).
+    """Counts and times of the operations on the ranking of users (SDRF paper, Table 1).
 
     Args:
         count: Number of calls of each operation.
-        seconds: Processor time of each operation; empty if time was not measured.
-        events: Position changes that the Live Tree processed.
+        seconds: Total processor time of each operation, in seconds; empty if time was not measured.
+        events: Possible swaps of two neighbours that the Live Tree processed.
     """
 
     count: dict[str, int] = field(default_factory=dict)
@@ -28,7 +28,7 @@ class Operations:
 
 @dataclass(frozen=True)
 class Outcome:
-    """The starts of a trace's tasks under a policy.
+    """Start times and machines of a trace's tasks, as chosen by a policy.
 
     Args:
         trace: The simulated trace.
@@ -46,11 +46,11 @@ class Outcome:
 
     @property
     def finished(self) -> NDArray[np.int64]:
-        """Finish times in microseconds, or NEVER."""
+        """Each task's finish time in microseconds, or NEVER."""
         return np.where(self.started == NEVER, NEVER, self.started + self.trace.runtime)
 
     @property
     def wait(self) -> NDArray[np.float64]:
-        """Seconds from submission to start; NaN for a task that never started."""
+        """Each task's wait in seconds, from submission to start; NaN if it never started."""
         waited = (self.started - self.trace.submitted) / 1e6
         return np.where(self.started == NEVER, np.nan, waited)

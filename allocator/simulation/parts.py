@@ -1,4 +1,4 @@
-"""Resource amounts as whole numbers, which prevents rounding errors as tasks start and end."""
+"""Conversion of resource amounts to whole numbers: starts and ends then add no rounding errors."""
 
 import math
 from dataclasses import dataclass
@@ -19,24 +19,27 @@ Amounts: TypeAlias = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Parts:
-    """Number of parts per unit, for each resource.
+    """A whole-number unit ("part") for each resource.
 
     A part is a thousandth of a unit (as in Mesos), a millionth or a billionth. The first of these
     is chosen for which all demands and capacities of the resource are whole numbers of parts. If no
     such part exists, the parts per unit are a power of two, and the total capacity lies between 2⁵²
     and 2⁵³ parts. Demands are then rounded down, but a positive demand never to 0. In both cases
     the total capacity is below 2⁵³ parts, so amounts are exact as doubles too.
+
+    Args:
+        per_unit: Number of parts per unit of the trace, for each resource.
     """
 
     per_unit: tuple[float, ...]
 
     @classmethod
     def of(cls, trace: Trace, machines: NDArray[np.float64]) -> "Parts":
-        """Choose parts for a trace's demands on machines.
+        """Choose the parts that suit a trace's demands and the machines' capacities.
 
         Args:
             trace: The tasks.
-            machines: Capacities, one row per machine.
+            machines: Capacities in the trace's units, one row per machine.
         """
         return cls(
             tuple(
@@ -51,7 +54,11 @@ class Parts:
         return tuple(per_unit in _DECIMAL for per_unit in self.per_unit)
 
     def whole(self, amounts: NDArray[np.float64]) -> Amounts:
-        """Return amounts in parts, one row each. Amounts above 2⁶² parts become 2⁶²."""
+        """Convert amounts to parts, rounded as `rounded` says. Amounts above 2⁶² parts become 2⁶².
+
+        Args:
+            amounts: Amounts in the trace's units, one column per resource.
+        """
         whole = np.empty(amounts.shape, np.int64)
         for index, (per_unit, rounded) in enumerate(zip(self.per_unit, self.rounded, strict=True)):
             with np.errstate(over="ignore"):
@@ -79,7 +86,7 @@ def _per_unit(demands: NDArray[np.float64], capacities: NDArray[np.float64]) -> 
 
 
 def _are_whole(values: NDArray[np.float64], per_unit: float) -> bool:
-    """Whether each value equals a whole number of parts divided by `per_unit`."""
+    """Return whether each value equals a whole number of parts divided by `per_unit`."""
     with np.errstate(over="ignore"):
         return all(
             bool((np.rint(chunk * per_unit) / per_unit == chunk).all())

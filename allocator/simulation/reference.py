@@ -1,4 +1,7 @@
-"""The reference simulator: Algorithm 1 (Stateful DRF) with the live cluster's policies."""
+"""The reference simulator: runs Algorithm 1 (Stateful DRF) with the live cluster's policies.
+
+`allocator.simulation.fast` makes the same decisions faster; tests compare both.
+"""
 
 import heapq
 import math
@@ -26,11 +29,10 @@ from allocator.simulation.trace import MICROSECONDS, UNCONSTRAINED, Trace
 from allocator.simulation.watch import Watch
 
 Progress: TypeAlias = Callable[[int], None]
-"""Callback for progress. Its argument is the number of tasks that have started or can never start.
-"""
+"""Progress callback. The argument counts the tasks that have started or can never start."""
 
 _REPORTED = 1000
-"""Tasks between two reports of progress."""
+"""Number of tasks between two calls of the progress callback."""
 
 
 def simulate(
@@ -40,21 +42,28 @@ def simulate(
     *,
     series: Series | None = None,
 ) -> Outcome:
-    """Simulate a trace under a policy. Rules: docs/simulation.md.
+    """Simulate a trace under a policy; docs/simulation.md gives the rules.
 
-    The same trace and setting give the same starts. A task costs O(log n) for n users, plus one
-    check of each machine. If users are skipped, each finish of a task also costs one check per user
-    that waits.
+    The result is deterministic. Each task costs O(log n) for n users, plus one check of each
+    machine. If the setting lets the simulator skip users, each finish also costs one check per
+    waiting user.
+
+    Args:
+        progress: Called during the simulation with the number of processed tasks.
+        series: Receives the users' shares and commitments at regular instants.
+        trace: The submitted tasks.
+        setting: The policy and the options of the simulation.
 
     Raises:
         SettingError: The setting does not fit the trace.
-        PolicyFailedError: The policy failed, so the starts would not be the policy's.
+        PolicyFailedError: The policy raised an error; continuing would give starts that the policy
+            did not choose.
     """
     return ReferenceSimulation(trace, setting, series).run(progress)
 
 
 class ReferenceSimulation:
-    """A cluster, its waiting and running tasks, and Algorithm 1 (Stateful DRF) that starts them.
+    """A simulated cluster: waiting tasks, running tasks, and the rule that starts the next task.
 
     Args:
         trace: The submitted tasks.
@@ -105,9 +114,9 @@ class ReferenceSimulation:
         finished. Used only if users are skipped.
         """
         self._declared: dict[int, tuple[Quantities, int]] = {}
-        """By user: the demand and the constraint that the pool knows."""
+        """For each user, the demand and the constraint that were last declared to the pool."""
         self._held: defaultdict[int, dict[int, Quantities]] = defaultdict(dict)
-        """By machine: the resources that each user holds there."""
+        """For each machine, the resources that each user holds there."""
         self._running: list[tuple[int, int, int]] = []
         """Heap of (finish time, serial number of the start, task)."""
         self._processed = self._starts = 0
@@ -117,7 +126,7 @@ class ReferenceSimulation:
     def run(
         self, progress: Progress | None = None, observe: Callable[[], None] = lambda: None
     ) -> Outcome:
-        """Process all events in order of time.
+        """Process all submissions and finishes in order of time, and return the task starts.
 
         Args:
             progress: Called with the number of processed tasks.
@@ -152,7 +161,11 @@ class ReferenceSimulation:
             yield
 
     def _record_series(self, instant: int) -> None:
-        """Record shares and commitments at all instants of the series before the next event."""
+        """Record shares and commitments at each instant due before the next event.
+
+        Args:
+            instant: Time of the next event in microseconds.
+        """
         series, pool = self._series, self.pool
         while series is not None and isinstance(pool, Exact) and instant > series.due:
             shares, commitments = np.zeros(len(self._weights)), np.zeros(len(self._weights))
@@ -166,12 +179,15 @@ class ReferenceSimulation:
             series.take(shares, commitments)
 
     def running(self) -> Iterator[tuple[int, int, int]]:
-        """Iterate over running tasks: (user, task, machine number)."""
+        """Iterate over running tasks as (user number, task index, machine number)."""
         for _finish, _serial, task in self._running:
             yield self._user[task], task, int(self._machine[task])
 
     def next_user(self) -> int:
-        """Return the next user in the order. At least one user must be waiting."""
+        """Return the first waiting user in the policy's order.
+
+        At least one user must be waiting.
+        """
         return self.pool.minimum()
 
     def _new_order(self, policy: Policy, setting: Setting) -> Exact | Sampled:
@@ -224,10 +240,11 @@ class ReferenceSimulation:
         self._start(machine)
 
     def _start(self, freed: int | None) -> None:
-        """Start tasks until the policy's next task cannot start.
+        """Start waiting tasks in the policy's order until no further task can start.
 
         Args:
-            freed: The machine on which a task has just finished, or None.
+            freed: The machine on which a task has just finished. None: any machine may have free
+                capacity.
         """
         while self.pool.active:
             chosen = self._next(freed)
@@ -256,10 +273,11 @@ class ReferenceSimulation:
             heapq.heappush(self._running, (finish, self._starts, task))
 
     def _next(self, freed: int | None) -> tuple[int, int] | None:
-        """Return the user whose next task starts now and its machine, or None if no task can start.
+        """Return (user, machine) for the next task to start, or None if no task can start.
 
         Args:
-            freed: The machine on which a task has just finished, or None.
+            freed: The machine on which a task has just finished. None: any machine may have free
+                capacity.
         """
         if not self._skips:
             user = self.next_user()
@@ -281,7 +299,15 @@ class ReferenceSimulation:
         return None
 
     def _next_on_a_machine(self, freed: int | None) -> tuple[int, int] | None:
-        """Choose the first machine on which a next task fits, and the first user in its order."""
+        """Return (user, machine) for a policy that ranks the users of each machine separately.
+
+        The lowest-numbered machine with a fitting next task is chosen, then the first user in that
+        machine's order. None: no next task fits.
+
+        Args:
+            freed: The machine on which a task has just finished. None: any machine may have free
+                capacity.
+        """
         machines = [self._place(user, freed) for user in self.pool]
         machine = min((candidate for candidate in machines if candidate is not None), default=None)
         if machine is None:
@@ -294,7 +320,17 @@ class ReferenceSimulation:
         raise AssertionError(f"nothing fits on machine {machine}")
 
     def _place(self, user: int, freed: int | None) -> int | None:
-        """Return the first machine that fits a user's next task and that no hold bars, or None."""
+        """Return the machine on which a user's next task can start now, or None.
+
+        The lowest-numbered machine with enough free capacity is chosen. Machines with a hold
+        against
+        the task are left out.
+
+        Args:
+            user: The user's number.
+            freed: The machine on which a task has just finished. None: any machine may have free
+                capacity.
+        """
         task = self.waiting[user][0]
         finish = self.now + int(self.trace.runtime[task])
         if user in self._stuck:
@@ -307,14 +343,24 @@ class ReferenceSimulation:
         return machine
 
     def _hold_in_turn(self, freed: int | None) -> None:
-        """Hold machines for users in turn, up to the first user that does not need a hold."""
+        """Give machine holds to waiting users, longest without a hold first.
+
+        The method stops at the first user whose next task fits, as this user needs no hold.
+
+        Args:
+            freed: The machine on which a task has just finished. None: any machine may have free
+                capacity.
+        """
         for user in self._holds.in_turn(self.pool):
             if self._place(user, freed) is not None:
                 return
             self._hold(user)
 
     def _hold(self, user: int) -> None:
-        """Hold the unheld machine that will be free first for a user's next task, if any."""
+        """Hold a machine for a user's next task: the unheld machine that will have capacity first.
+
+        Nothing is held if no unheld machine could ever run the task.
+        """
         task = self.waiting[user][0]
         ends = defaultdict[int, list[tuple[int, int]]](list)
         for finish, _serial, running in sorted(self._running):

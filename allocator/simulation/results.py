@@ -48,7 +48,7 @@ def write(
     folder: Path,
     series: Series | None = None,
 ) -> None:
-    """Write tasks.parquet, users.csv, series.parquet and summary.json.
+    """Write a simulation's result files: tasks.parquet, users.csv, series.parquet and summary.json.
 
     The folder is created if missing, and series.parquet is written only if there is a series.
     Existing files are replaced once the new file is complete; the summary is written last.
@@ -77,14 +77,14 @@ def write(
 
 
 def tasks_table(outcome: Outcome) -> Any:  # noqa: ANN401 - pyarrow has no types
-    """Return one row per task of the trace, as in tasks.parquet."""
+    """Return the content of tasks.parquet: an Arrow table with one row per task of the trace."""
     return pa.Table.from_batches(
         [batch for table in _tables(outcome) for batch in table.to_batches()], _SCHEMA
     )
 
 
 def users_table(outcome: Outcome, users: UserSummary) -> Any:  # noqa: ANN401 - pyarrow has no types
-    """Return one row per user, as in users.csv. A mean over no task is NaN."""
+    """Return the content of users.csv: one row per user. A mean over no task is NaN."""
     return pa.table(_columns(outcome, users))
 
 
@@ -115,7 +115,7 @@ def _tables(outcome: Outcome) -> Iterator[Any]:
 
 
 def series_table(outcome: Outcome, series: Series) -> Any:  # noqa: ANN401 - pyarrow has no types
-    """Return one row for each instant and user, as in series.parquet."""
+    """Return the content of series.parquet: an Arrow table with one row per instant and user."""
     trace, times = outcome.trace, series.times
     count = len(trace.users)
     running, waiting = running_and_waiting(outcome, times)
@@ -138,7 +138,9 @@ def series_table(outcome: Outcome, series: Series) -> Any:  # noqa: ANN401 - pya
 def running_and_waiting(
     outcome: Outcome, times: NDArray[np.int64]
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return each user's numbers of running and waiting tasks after all events of each instant.
+    """Count each user's running and waiting tasks at given instants.
+
+    Tasks that start or end at exactly an instant are already counted as started or ended.
 
     Args:
         outcome: The simulated outcome.

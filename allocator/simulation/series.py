@@ -1,4 +1,4 @@
-"""Users' shares and commitments over the time of a simulation, at instants in equal steps."""
+"""Records users' shares and commitments during a simulation, at equal intervals of time."""
 
 from collections.abc import Sequence
 
@@ -9,20 +9,25 @@ from allocator.simulation.summary import end_of
 from allocator.simulation.trace import Trace
 
 _STEPS = 300
-"""Steps from the first submission to the trace's end."""
+"""Number of intervals between the first submission and the trace's end."""
 _LARGEST_COUNT = 2 * _STEPS
-"""Maximum number of instants. Beyond it, every second instant is dropped and the step doubles."""
+"""Maximum number of recorded instants.
+
+If a simulation lasts longer, every second instant is dropped and the interval doubles.
+"""
 
 Floats = NDArray[np.float64]
 
 
 class Series:
-    """Collects users' shares and commitments from a simulator.
+    """A time series of all users' shares and commitments, filled by a simulator.
 
-    The simulator calls `take` when the instant `due` has come and all of its events are processed.
+    A simulator compares its clock with `due`. Once all events up to `due` are processed, it calls
+    `take`, which also sets the next `due`.
 
     Args:
-        trace: The simulated trace; its users are the sharers.
+        trace: The simulated trace. Each user of the trace must be a sharer, so jobs cannot be
+            recorded.
     """
 
     def __init__(self, trace: Trace) -> None:
@@ -33,11 +38,11 @@ class Series:
         self._taken: list[tuple[Floats, Floats]] = []
 
     def take(self, shares: Floats, commitments: Floats) -> None:
-        """Record the users' dominant shares and dominant commitments at the instant `due`.
+        """Record all users at the instant `due`, and set the next instant.
 
         Args:
-            shares: One entry per user.
-            commitments: One entry per user; NaN under policies without memory.
+            shares: Each user's dominant share.
+            commitments: Each user's dominant commitment; NaN under policies without memory.
         """
         self._times.append(self.due)
         self._taken.append((shares, commitments))
@@ -53,12 +58,12 @@ class Series:
 
     @property
     def shares(self) -> Floats:
-        """Dominant shares, shape (instants, users)."""
+        """Recorded dominant shares, shape (instants, users)."""
         return _stacked([shares for shares, _ in self._taken])
 
     @property
     def commitments(self) -> Floats:
-        """Dominant commitments, shape (instants, users)."""
+        """Recorded dominant commitments, shape (instants, users)."""
         return _stacked([commitments for _, commitments in self._taken])
 
 

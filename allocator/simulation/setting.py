@@ -1,4 +1,4 @@
-"""Settings of a simulation: the policy, the cluster's capacity, and the meaning of a user."""
+"""Options of a simulation run: the policy, the cluster's capacity, and the meaning of a user."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -14,7 +14,7 @@ from allocator.simulation.originals.kai import Kai
 from allocator.simulation.trace import Trace
 
 LEAST_LOAD, LARGEST_LOAD = 1e-6, 1e6
-"""Bounds of a load: a pool's capacity divided by the average use of the trace."""
+"""Smallest and largest allowed load: a pool's capacity divided by the trace's mean use."""
 _LARGEST_CAPACITY = 1e18
 """Largest capacity of a pool, in the trace's units. No cluster exceeds it, even with memory in
 bytes.
@@ -32,18 +32,19 @@ class Setting:
     Args:
         policy: The policy's name.
         parameters: Policy parameters, as the live cluster accepts them.
-        capacity: Capacity of a single pool, in the order and units of the trace's resources. None:
-            the simulation uses the trace's machines and constraints.
-        blocking: The rule for a next task that does not fit on any machine.
+        capacity: Capacity of a single pool, in the order and units of the trace's resources. None
+            selects the trace's own machines and constraints.
+        blocking: The rule for a user whose next task does not fit on any machine now.
         users: Users among which the policy divides the cluster. "known": all users of the trace,
             from the start. "appearing": each user from its first submission on.
         per: The entity that the policy treats as a user. In TSF's evaluation, each job is a user.
-        weights: Weights by user name. Every other user has its weight from the trace.
-        owes: Initial commitments by user name; one value applies to every resource. Every other
-            user has its commitment from the trace.
-        sampled: How the simulation keeps the users' accounts. A number of seconds or a duration
-            ("5m"): like the original system, which samples usage once per period. "original": like
-            the original system, with the original's own period. None: exactly, at every instant.
+        weights: Weights by user name. Users not named here keep the weights of the trace.
+        owes: Initial commitments by user name, as fractions of the capacity; one value applies to
+            every resource. Users not named here keep the commitments of the trace.
+        sampled: How the policy learns of usage. A number of seconds or a duration ("5m"): usage is
+            sampled once per period of this length, as the emulated scheduler does. "original":
+            usage is sampled with the emulated scheduler's own period. None: the policy's accounts
+            are exact at every instant.
 
     Raises:
         SettingError: The policy is unknown or a value is invalid.
@@ -106,7 +107,7 @@ class Setting:
             raise SettingError(str(error)) from error
 
     def check(self, trace: Trace) -> None:
-        """Check that the setting fits a trace.
+        """Check that the setting can be applied to a trace, before a simulation starts.
 
         Raises:
             SettingError: The setting and the trace do not fit together.
@@ -140,11 +141,11 @@ class Setting:
 
 
 def pool_of(trace: Trace, capacity: Mapping[str, float]) -> tuple[float, ...]:
-    """Return the capacity of one pool in the order of a trace's resources.
+    """Convert a capacity by resource name to a tuple in the order of a trace's resources.
 
     Args:
-        trace: The tasks for the pool.
-        capacity: Amounts by the names of all of the trace's resources.
+        trace: The trace whose tasks the pool will run.
+        capacity: Total amount of each resource, by name; every resource of the trace must be named.
 
     Raises:
         SettingError: The capacity of a resource is 0, but tasks need that resource.
@@ -159,11 +160,11 @@ def pool_of(trace: Trace, capacity: Mapping[str, float]) -> tuple[float, ...]:
 
 
 def capacity_at(trace: Trace, load: float) -> tuple[float, ...]:
-    """Return a multiple of the trace's average use, as the capacity of one pool.
+    """Return the capacity of a single pool that has `load` times the trace's mean use.
 
     Args:
-        trace: The tasks for the pool.
-        load: The factor by which the average use is multiplied.
+        trace: The trace whose tasks the pool will run.
+        load: Capacity divided by mean use. At 1, the pool has just the average amount in use.
 
     Raises:
         SettingError: The load is not between 10⁻⁶ and 10⁶, or the trace uses nothing.

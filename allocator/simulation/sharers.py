@@ -1,4 +1,4 @@
-"""Sharers of a simulated cluster (users or jobs), with their weights and initial commitments."""
+"""Sharers: the entities among which a policy divides a simulated cluster, users or jobs."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -13,14 +13,14 @@ from allocator.simulation.trace import Trace
 
 @dataclass(frozen=True)
 class Sharers:
-    """The entities that a policy ranks, numbered in order of first submission.
+    """Weights and initial commitments of all sharers, numbered in order of first submission.
 
     Args:
-        number: Number of each task's sharer, int32, one entry per task.
+        number: For each task, the number of its sharer; int32.
         weights: Weights, one entry per sharer.
         commitments: Initial commitments, shape (sharers, resources): fractions of the capacity.
-        known: True for each sharer that is entitled to a share from the start, before its first
-            submission.
+        known: For each sharer, True if the policy counts the sharer from the start. Otherwise the
+            sharer joins with its first submission.
     """
 
     number: NDArray[np.int32]
@@ -33,7 +33,7 @@ class Sharers:
 
 
 def sharers(trace: Trace, setting: Setting) -> Sharers:
-    """Return the sharers of a trace's cluster.
+    """Return the sharers that a setting defines for a trace: its users, or each job separately.
 
     A job has its user's weight and no initial commitment. A user with an initial commitment is
     known from the start, even if users appear with their first submission.
@@ -77,7 +77,11 @@ def _check(
 
 
 def _jobs(trace: Trace) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
-    """Number jobs in order of first submission. Return each task's job and each job's user."""
+    """Number jobs in order of first submission.
+
+    Returns:
+        For each task, the number of its job; and for each job, the number of its user.
+    """
     _jobs, first, job = np.unique(trace.job, return_index=True, return_inverse=True)
     order = np.argsort(first)
     number = np.empty(len(first), np.int32)

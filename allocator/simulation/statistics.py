@@ -1,4 +1,4 @@
-"""Descriptive statistics of a trace."""
+"""Descriptive statistics of a trace (sizes, distributions, load), to judge or compare workloads."""
 
 from dataclasses import dataclass
 
@@ -12,7 +12,9 @@ _QUANTILES = {"p10": 0.1, "p50": 0.5, "p90": 0.9, "p99": 0.99, "max": 1.0}
 
 @dataclass(frozen=True)
 class Statistics:
-    """Statistics of a trace with at least one task.
+    """Key figures that describe a trace with at least one task.
+
+    A distribution is a dict with the keys mean, p10, p50, p90, p99 and max.
 
     A distribution has mean, p10, p50, p90, p99 and max.
 
@@ -20,21 +22,21 @@ class Statistics:
         tasks: Number of tasks.
         users: Number of users that submitted a task.
         jobs: Number of jobs.
-        first_s: Seconds of the first submission.
-        last_s: Seconds of the last submission.
-        finished_s: Seconds of the last finish if every task started when submitted.
+        first_s: Time of the first submission, in seconds since the trace's origin.
+        last_s: Time of the last submission, in the same unit.
+        finished_s: Time of the last finish if every task started when submitted, in the same unit.
         mean_use: For each resource, Σ run time × demand divided by the time from first_s to
             finished_s.
-        at_once: For each used resource, the mean number of tasks at once: mean use divided by the
-            mean demand of a task, weighted by use.
+        at_once: For each used resource, a typical number of concurrent tasks: mean use divided by
+            the mean demand of a task, weighted by use.
         runtime_s: Distribution over tasks, seconds.
         demand: For each resource, distribution over tasks.
         tasks_of_job: Distribution over jobs.
         tasks_of_user: Distribution over users.
-        use_of_heaviest: Fraction of the users' total dominant use that the heaviest tenth of users
-            accounts for.
-        peak_hour: Submissions in the busiest hour of the day divided by submissions in a mean hour.
-        constrained: Fraction of tasks that may not run on every machine.
+        use_of_heaviest: Share of the tenth of users with the largest dominant use in the total
+            dominant use.
+        peak_hour: Submissions in the busiest hour of the day, divided by those in an average hour.
+        constrained: Fraction of tasks that may not run on all machines.
         machines: Number of machines.
         capacity: Total capacity of all machines, for each resource.
     """
@@ -59,7 +61,7 @@ class Statistics:
 
 
 def statistics(trace: Trace) -> Statistics:
-    """Return a trace's statistics. O(n log n) for n tasks.
+    """Compute a trace's statistics. Costs O(n log n) for n tasks.
 
     Raises:
         ValueError: The trace has no tasks.
@@ -95,20 +97,20 @@ def statistics(trace: Trace) -> Statistics:
 
 
 def distribution(values: NDArray[np.number]) -> dict[str, float]:
-    """Return mean and quantiles of at least one value."""
+    """Return mean, p10, p50, p90, p99 and maximum of at least one value."""
     quantiles = np.quantile(values, list(_QUANTILES.values()))
     return {"mean": float(np.mean(values))} | dict(zip(_QUANTILES, quantiles.tolist(), strict=True))
 
 
 def heaviest_tenth(amounts: NDArray[np.number]) -> float:
-    """Return the fraction of the total in the largest tenth of entries; 0 if the total is 0."""
+    """Return the share of the largest tenth of the entries in the total; 0 if the total is 0."""
     falling = np.sort(amounts)[::-1]
     total = falling.sum()
     return float(falling[: -(-len(falling) // 10)].sum() / total) if total else 0.0
 
 
 def peak_hour(submitted: NDArray[np.int64]) -> float:
-    """Return submissions in the busiest hour of the day divided by submissions in a mean hour.
+    """Return submissions in the busiest hour of the day, divided by those in an average hour.
 
     Args:
         submitted: Submission times in microseconds, at least one.
@@ -118,9 +120,9 @@ def peak_hour(submitted: NDArray[np.int64]) -> float:
 
 
 def dominant_use(trace: Trace) -> NDArray[np.float64]:
-    """Return each user's dominant use as a fraction of all users' use, shape (users,).
+    """Return each user's dominant use, shape (users,): its largest fraction of all users' use.
 
-    Use of a resource is Σ run time × demand. The resource with the user's largest fraction counts.
+    Use of a resource is Σ run time × demand; the fraction is computed for each resource.
     """
     use = np.zeros(len(trace.users))
     for index in range(len(trace.resources)):

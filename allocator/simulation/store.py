@@ -1,7 +1,8 @@
-"""Trace files: one Parquet file per trace, with tasks in columns and all other data in metadata.
+"""Trace files: reading and writing traces as Parquet, one file per trace.
 
-Optionally there is also a shared copy: plain columns that are mapped into memory. All processes on
-a machine that read the copy share the same memory.
+Tasks are columns; all other data is metadata. A file can also be expanded to a shared copy: plain
+NumPy files that are mapped into memory. All processes on a machine that read the shared copy use
+the same memory.
 """
 
 import json
@@ -23,7 +24,9 @@ FORMAT: Final = 1
 """Version of the format; a reader rejects any other version."""
 
 ROW_GROUP = 1 << 20
-"""Tasks encoded at a time. A row group is the memory that writing a file needs beyond the trace."""
+"""Number of tasks in a Parquet row group. Writing needs the memory of one row group beyond the
+trace.
+"""
 
 _COLUMNS = ("submitted", "runtime", "user", "job", "demand", "constraint")
 """Columns of a shared copy, each in a NumPy file."""
@@ -32,7 +35,7 @@ _DEMAND = "demand_"
 
 
 class _About(BaseModel):
-    """Content of the metadata; see docs/traces.md."""
+    """JSON metadata of a trace file; fields: docs/traces.md."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -46,11 +49,12 @@ class _About(BaseModel):
 
 
 _LATER = ("weights", "commitments")
-"""Fields that are omitted if empty, for readers that do not know them."""
+"""Fields added after the first release. They are omitted if empty, so that old readers still work.
+"""
 
 
 def write(trace: Trace, path: Path) -> None:
-    """Write a trace. An existing file is replaced once the new file is complete.
+    """Write a trace to a Parquet file. An existing file is replaced once the new file is complete.
 
     Raises:
         OSError: The file cannot be written.
@@ -94,7 +98,9 @@ def read(path: Path, count: int | None = None) -> Trace:
 
 
 def share(path: Path, folder: Path) -> None:
-    """Write a shared copy of a trace: 32 bytes a task, plus 8 bytes per task and resource.
+    """Expand a trace file to a shared copy, to be opened by `shared`.
+
+    The copy takes 32 bytes per task, plus 8 bytes per task and resource.
 
     Args:
         path: The trace file.
@@ -111,7 +117,7 @@ def share(path: Path, folder: Path) -> None:
 
 
 def shared(path: Path, folder: Path) -> Trace:
-    """Return a trace whose columns are mapped into memory from a shared copy.
+    """Open a shared copy: return a trace whose columns are mapped into memory.
 
     Args:
         path: The trace file, which has the metadata.
@@ -243,7 +249,14 @@ def _column(batch: Any, name: str) -> NDArray[Any]:  # noqa: ANN401
 
 
 def _users(batch: Any, names: Any) -> NDArray[np.int32]:  # noqa: ANN401
-    """Return user numbers. Each row group has a dictionary of its own, in an order of its own."""
+    """Convert a row group's user column to user numbers of the trace.
+
+    Each row group has its own dictionary of names, in its own order.
+
+    Args:
+        batch: A record batch of tasks.
+        names: User names of the trace, as an Arrow array.
+    """
     column = batch.column("user")
     if column.null_count:
         raise TraceError("column user has empty entries")

@@ -1,4 +1,4 @@
-"""Summary of an outcome: waits, completion ratios and slowdowns, overall and per user."""
+"""Key figures of a simulation: waits, completion ratios and slowdowns, overall and per user."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -12,15 +12,17 @@ from allocator.simulation.statistics import distribution, dominant_use
 from allocator.simulation.trace import MICROSECONDS, Trace
 
 QUANTILES = {"p50": 0.5, "p90": 0.9, "p99": 0.99, "max": 1.0}
-"""Quantiles of a user's waits and slowdowns over its tasks."""
+"""Quantiles reported for waits and slowdowns, by name."""
 _LEAST_RUN = 10.0
-"""Shortest run time in seconds for bounded slowdowns: shorter tasks count as this long (Feitelson).
+"""Lower bound in seconds for run times in bounded slowdowns (Feitelson).
+
+Without the bound, very short tasks would dominate the mean slowdown.
 """
 
 
 @dataclass(frozen=True)
 class UserSummary:
-    """Results of each user; all arrays have one entry per user of the trace.
+    """Key figures of each user, as arrays with one entry per user of the trace.
 
     Means are NaN for users without a task and for users whose tasks never started.
 
@@ -28,12 +30,12 @@ class UserSummary:
         names: Names of the users.
         tasks: Submitted tasks, int64.
         started: Started tasks, int64.
-        completed: Tasks finished by the end of the trace, int64.
+        completed: Tasks finished by the trace's end (`end_of`), int64.
         completion_ratio: Completed tasks divided by submitted tasks.
         mean_wait_s: Mean seconds from submission to start.
-        mean_slowdown: Mean of bounded slowdowns.
-        usage: Dominant use: the largest fraction, over resources, of all users' Σ run time ×
-            demand.
+        mean_slowdown: Mean of the user's bounded slowdowns (`slowdowns`).
+        usage: The user's dominant use. Use is Σ run time × demand; the largest fraction of all
+            users' use of a resource counts.
     """
 
     names: tuple[str, ...]
@@ -47,7 +49,7 @@ class UserSummary:
 
 
 def end_of(trace: Trace) -> int:
-    """Return microseconds of the last finish if each task started when submitted."""
+    """Return the end of a trace in microseconds: the last finish if no task had to wait."""
     return int((trace.submitted + trace.runtime).max()) if len(trace) else 0
 
 
@@ -62,7 +64,7 @@ def slowdowns(outcome: Outcome) -> NDArray[np.float64]:
 
 
 def users_of(outcome: Outcome) -> UserSummary:
-    """Summarize an outcome per user."""
+    """Compute each user's key figures from an outcome."""
     trace = outcome.trace
     count = len(trace.users)
 
@@ -95,7 +97,9 @@ def users_of(outcome: Outcome) -> UserSummary:
 def quantiles_of(
     values: NDArray[np.float64], user: NDArray[np.int32], users: int
 ) -> NDArray[np.float64]:
-    """Return quantiles of each user's values, shape (users, QUANTILES). O(n log n) for n values.
+    """Return the quantiles (`QUANTILES`) of each user's values, shape (users, QUANTILES).
+
+    Costs O(n log n) for n values.
 
     Args:
         values: One value per task; NaN values are ignored.
@@ -119,7 +123,7 @@ def quantiles_of(
 
 
 def completion_s(outcome: Outcome) -> NDArray[np.float64]:
-    """Return each job's seconds from its first submission to the finish of its last task.
+    """Return each job's completion time: seconds from its first submission to its last finish.
 
     Jobs are in ascending order of their numbers. A job with a task that never started has NaN.
     """
@@ -135,14 +139,14 @@ def completion_s(outcome: Outcome) -> NDArray[np.float64]:
 
 
 def summary(outcome: Outcome, users: UserSummary, setting: Setting) -> dict[str, Any]:
-    """Return the summary of an outcome, for JSON. Fields: docs/simulation.md.
+    """Return the overall key figures as JSON types. Fields: docs/simulation.md.
 
     Means and quantiles over no values are None.
 
     Args:
         outcome: The simulated outcome.
         users: Results of the outcome's users.
-        setting: Has the capacity.
+        setting: The simulated setting; gives the capacity.
     """
     trace = outcome.trace
     ran = outcome.started != NEVER
@@ -172,11 +176,11 @@ def summary(outcome: Outcome, users: UserSummary, setting: Setting) -> dict[str,
 
 
 def _utilization(outcome: Outcome, setting: Setting, last: int) -> dict[str, float | None]:
-    """Return the used fraction of each resource's capacity, up to the last finish.
+    """Return the mean used fraction of each resource, from the first submission to the last finish.
 
     Args:
         outcome: The simulated outcome.
-        setting: Has the capacity.
+        setting: The simulated setting; gives the capacity.
         last: Microseconds of the last finish.
     """
     trace = outcome.trace

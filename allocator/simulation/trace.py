@@ -1,4 +1,4 @@
-"""A trace: the submitted tasks in columns, the machines, and placement constraints."""
+"""The workload of a simulation: submitted tasks as arrays, machines, and placement constraints."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -12,25 +12,26 @@ MICROSECONDS = 1_000_000
 """Microseconds per second. Traces count time in whole microseconds."""
 
 UNCONSTRAINED = -1
-"""The constraint of a task that may run on every machine."""
+"""Value in `Trace.constraint` for a task that may run on every machine."""
 
 _CHECKED = 1 << 20
-"""Tasks that are checked together."""
+"""Number of tasks validated at a time, which bounds the memory that validation needs."""
 
 
 class TraceError(ValueError):
-    """A trace contradicts itself; the message names the place."""
+    """A trace is invalid; the message says where and why."""
 
 
 @dataclass(frozen=True)
 class MachineClass:
-    """Identical machines: no task can ask for a difference between them.
+    """A group of identical machines: same capacity and same placement constraints.
 
     Args:
         name: A name that is unique in the trace.
         count: Number of machines.
         capacity: Capacity of one machine, in the order of the trace's resources.
-        attributes: Attributes against which constraints were resolved; for information only.
+        attributes: Machine attributes from which the trace's constraints were computed. The
+            simulation does not read them.
     """
 
     name: str
@@ -41,21 +42,24 @@ class MachineClass:
 
 @dataclass(frozen=True)
 class Trace:
-    """Tasks in order of submission. All arrays have one entry per task, n in all.
+    """Tasks in order of submission, and the machines that run them.
+
+    Arrays from `submitted` to `constraint` have one entry per task; n is the number of tasks.
 
     Args:
         resources: Names of the m resources.
         users: Names of the users in order of first submission. A user's number is its index here.
-        submitted: Microseconds since the trace's origin, int64, ascending.
-        runtime: Microseconds, int64, at least 0.
+        submitted: Submission times in microseconds since the trace's origin, int64, ascending.
+        runtime: Run times in microseconds, int64, at least 0.
         user: User numbers, int32.
         job: Numbers of the tasks' jobs, int64. All tasks of a job have the same user.
         demand: Shape (n, m), float64, in the trace's own units; no entry negative, no row all zero.
         machines: Machine classes; empty for a trace of one pool.
-        constraints: For each constraint, the indices in `machines` of the allowed classes.
-        constraint: Indices in `constraints`, or UNCONSTRAINED, int32.
+        constraints: For each constraint, the allowed machine classes as indices in `machines`.
+        constraint: Each task's placement constraint: an index in `constraints`, or UNCONSTRAINED;
+            int32.
         weights: One weight per user; empty if all weights are 1.
-        commitments: Each user's commitments at the origin, by resource, as fractions of the
+        commitments: For each user, the commitments at time 0 by resource, as fractions of the
             capacity; empty if all are 0.
 
     Raises:
@@ -117,11 +121,13 @@ class Trace:
                 )
 
     def _check(self, first: int, rows: slice) -> None:
-        """Check a range of tasks. Checking in ranges saves memory, as traces may nearly fill it.
+        """Validate a range of tasks.
+
+        Tasks are validated in ranges, because arrays for the whole trace might not fit into memory.
 
         Args:
-            first: Number of the first task.
-            rows: The range of tasks.
+            first: Index of the first task in the range, for error messages.
+            rows: The range, as a slice of the task arrays.
         """
         submitted, demand, user = self.submitted[rows], self.demand[rows], self.user[rows]
         before = self.submitted[first - 1] if first else np.int64(0)
@@ -145,11 +151,11 @@ class Trace:
         return len(self.submitted)
 
     def weight(self) -> NDArray[np.float64]:
-        """Return each user's weight, shape (users,)."""
+        """Return each user's weight, shape (users,); 1 where the trace gives no weights."""
         return np.array(self.weights or [1.0] * len(self.users))
 
     def initial_commitments(self) -> NDArray[np.float64]:
-        """Return each user's commitments at the origin, shape (users, m)."""
+        """Return each user's commitments at time 0, shape (users, m): fractions of the capacity."""
         shape = (len(self.users), len(self.resources))
         return np.array(self.commitments).reshape(shape) if self.commitments else np.zeros(shape)
 
@@ -166,7 +172,7 @@ class Trace:
         return work / span if span else np.zeros(len(self.resources))
 
     def capacity(self) -> NDArray[np.float64]:
-        """Return the total capacity of all machines, shape (m,)."""
+        """Return the total capacity of all machines, shape (m,), in the trace's units."""
         total = np.zeros(len(self.resources))
         for machine in self.machines:
             total += machine.count * np.asarray(machine.capacity)
@@ -174,7 +180,10 @@ class Trace:
 
 
 def numbered(names: Sequence[str]) -> tuple[tuple[str, ...], NDArray[np.int32]]:
-    """Number names in order of first appearance. Return distinct names and a number per entry."""
+    """Number names in order of first appearance.
+
+    For example, ["b", "a", "b"] gives ("b", "a") and [0, 1, 0].
+    """
     numbers: dict[str, int] = {}
     column = np.fromiter(
         (numbers.setdefault(name, len(numbers)) for name in names), np.int32, len(names)
@@ -183,10 +192,10 @@ def numbered(names: Sequence[str]) -> tuple[tuple[str, ...], NDArray[np.int32]]:
 
 
 def by_appearance(numbers: NDArray[np.integer]) -> tuple[NDArray[np.integer], NDArray[np.int32]]:
-    """Return the distinct numbers in order of first appearance, and the index of each number.
+    """Return the distinct values in order of first appearance, and each entry's index among them.
 
     Args:
-        numbers: Numbers of at least 0.
+        numbers: Integers of at least 0, such as job ids.
     """
     present, first = np.unique(numbers, return_index=True)
     appearance = present[np.argsort(first)]

@@ -1,4 +1,4 @@
-"""Counts and times of ranking operations, as in Table 1 of the Stateful DRF paper."""
+"""Measures how often and how long ranking operations run (SDRF paper, Table 1)."""
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable, Iterable, Iterator
@@ -12,7 +12,7 @@ from allocator.simulation.outcome import Operations
 
 
 class Watch:
-    """Counts and times the operations of all rankings that a pool uses."""
+    """Counts and times the operations of every ranking that a pool uses."""
 
     def __init__(self) -> None:
         self.count: Counter[str] = Counter()
@@ -23,16 +23,19 @@ class Watch:
         return _Watched(ranking, self)
 
     def operations(self, events: int) -> Operations:
-        """Return all counts and times.
+        """Return the counts and times collected so far.
 
         Args:
-            events: Position changes that the Live Tree processed.
+            events: Swaps of neighbours that the Live Tree processed; copied into the result.
         """
         return Operations(dict(self.count), dict(self.seconds), events)
 
 
 class _Watched(Ranking[Hashable, Any]):
-    """A ranking with a clock. Time spent in `advance` is added to the operation that follows."""
+    """A ranking that measures its own operations.
+
+    `advance` is not an operation of its own: its time is added to the operation that follows.
+    """
 
     def __init__(self, ranking: Ranking[Any, Any], watch: Watch) -> None:
         self._ranking = ranking

@@ -1,1 +1,4 @@
-"""Compiled inner loops of the fast path; kernels have no access to files, names or settings."""
+"""Compiled inner loops of the fast simulator.
+
+Kernels have no access to files, names or settings.
+"""

@@ -1,4 +1,4 @@
-"""Compilation of kernels, and the cache of compiled kernels."""
+"""Compiles the kernels with Numba, and caches the compiled code on disk."""
 
 import hashlib
 import os
@@ -28,17 +28,17 @@ _INNER: dict[str, Any] = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True, 
 
 
 wide: Callable[[int], int] = np.int64  # type: ignore[assignment]  # a type that Numba calls
-"""Converts a number to 64 bits. Numba compiles a kernel once for each type of its arguments."""
+"""Convert an integer to 64 bits. Mixed widths would make Numba compile a kernel several times."""
 
 
 def kernel(function: Callable[P, R]) -> Callable[P, R]:
-    """Compile a function for kernels. Numba compiles it with the first kernel that calls it."""
+    """Decorator: compile a function that only kernels call, together with the first such kernel."""
     compiled: Callable[P, R] = numba.njit(function, **_INNER)
     return compiled
 
 
 def part(function: Callable[P, R]) -> Callable[P, R]:
-    """Compile a function and inline it at each call."""
+    """Decorator: compile a function and inline it at each call in a kernel."""
     compiled: Callable[P, R] = numba.njit(function, inline="always", **_INNER)
     return compiled
 
@@ -69,11 +69,11 @@ def _prefetch(_context: _Untyped, array: _Untyped, _place: _Untyped) -> _Untyped
 
 
 prefetch: _Untyped = intrinsic(_prefetch)
-"""Prefetches an entry, or a row, of an array into the processor's cache for a later read."""
+"""Start loading an array's entry, or row, into the processor's cache for a later read."""
 
 
 def entry(function: Callable[P, R]) -> Callable[P, R]:
-    """Compile a kernel that Python calls, at its first call, and cache the result for later runs.
+    """Decorator: compile a kernel that Python calls, at its first call, and cache the result.
 
     The cache is in Python's own folder for compiled modules, so both are equally trustworthy. The
     cache's name contains a hash of all kernels, because Numba alone would not notice a change in a

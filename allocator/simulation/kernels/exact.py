@@ -1,4 +1,4 @@
-"""Exact comparison of two straight lines at a point."""
+"""Exact comparison of two lines in s, the decaying time coordinate e^(−t/τ)."""
 
 from typing import TypeAlias
 
@@ -34,7 +34,7 @@ def order(a: float, m: float, b: float, n: float, s: float) -> int:
 
 @kernel
 def _error_of_product(x: float, y: float, product: float) -> float:
-    """Return x·y − product, which is exactly a float (Dekker, Veltkamp)."""
+    """Return the rounding error x·y − product, itself exactly a float (Dekker, Veltkamp)."""
     t = _SPLITTER * x
     x_high = t - (t - x)
     x_low = x - x_high
@@ -49,7 +49,7 @@ def _error_of_product(x: float, y: float, product: float) -> float:
 
 @kernel
 def _sign_of_sum(terms: _Six) -> int:
-    """Return the sign of the exact sum (Grow-Expansion, unrolled)."""
+    """Return the sign of the exact sum of six numbers (Grow-Expansion, unrolled)."""
     e1, e0 = _two_sum(terms[0], terms[1])
     q, e0 = _two_sum(terms[2], e0)
     e2, e1 = _two_sum(q, e1)
@@ -73,7 +73,7 @@ def _sign_of_sum(terms: _Six) -> int:
 
 @kernel
 def _two_sum(a: float, b: float) -> tuple[float, float]:
-    """Return the rounded sum and its error."""
+    """Return the rounded sum of two numbers, and the rounding error."""
     total = a + b
     virtual = total - a
     return total, (a - (total - virtual)) + (b - virtual)

@@ -1,4 +1,4 @@
-"""Running tasks in order of their finish: a binary heap in arrays."""
+"""A heap of running tasks, to find the next task that finishes."""
 
 from typing import NamedTuple
 
@@ -9,16 +9,21 @@ from allocator.simulation.kernels.compiled import kernel
 
 
 class Finishes(NamedTuple):
-    """A heap of slots, ordered by (finish, serial). A slot holds the data of one running task.
+    """Running tasks in a binary heap, ordered by finish time, then by start.
 
-    Only as many array entries are touched as tasks run at the same time.
+    A task has a slot, an index into the arrays with its data. Slots are reused, so only as many
+    entries
+    are touched as tasks run at the same time.
     """
 
     finish: NDArray[np.int64]
     serial: NDArray[np.int64]
-    """Serial number of the start. Among equal finishes, the task that started first is first."""
+    """Serial number of the task's start.
+
+    Among tasks with the same finish time, the lowest is first.
+    """
     slot: NDArray[np.int64]
-    """Slots in heap order; beyond the heap's size: free slots."""
+    """Slots in heap order, followed by the free slots."""
     user: NDArray[np.int64]
     """User numbers, by slot."""
     machine: NDArray[np.int64]
@@ -28,10 +33,10 @@ class Finishes(NamedTuple):
 
 
 def new_finishes(capacity: int, resources: int) -> Finishes:
-    """Return an empty heap.
+    """Return an empty heap of running tasks.
 
     Args:
-        capacity: Maximum number of tasks.
+        capacity: Maximum number of tasks that run at the same time.
         resources: Number of resources.
     """
     return Finishes(
@@ -51,8 +56,9 @@ def push(heap: Finishes, size: int, used: int, finish: int, serial: int) -> int:
     Args:
         heap: The heap.
         size: Number of running tasks.
-        used: Number of slots that have ever been used. Higher slots are not listed in `slot` yet.
-        finish: The task's finish in microseconds.
+        used: Number of slots that were ever used. Higher slots are free, but not listed in `slot`
+            yet.
+        finish: The task's finish time in microseconds.
         serial: The serial number of the task's start.
     """
     slot = heap.slot[size] if size < used else size
@@ -73,7 +79,12 @@ def push(heap: Finishes, size: int, used: int, finish: int, serial: int) -> int:
 
 @kernel
 def pop(heap: Finishes, size: int) -> int:
-    """Remove the first task from a heap of a size above 0. Return its slot, which is now free."""
+    """Remove the task that finishes first, and return its slot, which is now free.
+
+    Args:
+        heap: The heap.
+        size: Number of running tasks, above 0.
+    """
     first: int = heap.slot[0]
     last = size - 1
     finish, serial, slot = heap.finish[last], heap.serial[last], heap.slot[last]

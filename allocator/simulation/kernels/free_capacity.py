@@ -1,4 +1,4 @@
-"""Free capacity of machines in arrays: a tree of maxima finds the first machine for a task."""
+"""Free capacity of machines in arrays, with a tree of maxima to find a machine for a task fast."""
 
 from typing import NamedTuple
 
@@ -8,12 +8,12 @@ from numpy.typing import NDArray
 from allocator.simulation.kernels.compiled import kernel
 
 NOWHERE = -1
-"""Number that stands for no machine."""
+"""Machine number that means "no machine"."""
 _BITS = 63
 
 
 class FreeCapacityArrays(NamedTuple):
-    """Machines, numbered class by class. A pool is one machine."""
+    """All machines, numbered class by class, with capacity, free amounts and constraints."""
 
     free: NDArray[np.int64]
     """Free amounts, shape (nodes, resources).
@@ -36,12 +36,13 @@ class FreeCapacityArrays(NamedTuple):
 def new_free_capacity(
     capacity: NDArray[np.int64], counts: list[int], constraints: list[list[int]]
 ) -> FreeCapacityArrays:
-    """Return machines without tasks.
+    """Return the arrays for machines that run no tasks yet.
 
     Args:
         capacity: Capacity of one machine of each class, shape (classes, resources).
         counts: Number of machines in each class.
-        constraints: Allowed classes of each constraint. A constraint that allows all is appended.
+        constraints: Allowed classes of each constraint. A constraint that allows all classes is
+            appended.
     """
     kind = np.repeat(np.arange(len(counts), dtype=np.int64), counts)
     leaves = 1
@@ -64,7 +65,7 @@ def new_free_capacity(
 
 @kernel
 def fits(need: NDArray[np.int64], free: NDArray[np.int64]) -> bool:
-    """Whether a demand is at most the free amount of each resource."""
+    """Return whether a demand is at most the free amount of each resource."""
     enough = True
     for r in range(len(need)):
         enough &= need[r] <= free[r]
@@ -75,7 +76,8 @@ def fits(need: NDArray[np.int64], free: NDArray[np.int64]) -> bool:
 def first_fit(machines: FreeCapacityArrays, need: NDArray[np.int64], constraint: int) -> int:
     """Return the first allowed machine on which a demand fits, or NOWHERE.
 
-    The search costs O(log n) for n machines, unless maxima of different machines mislead it.
+    The search costs O(log n) for n machines, but more if a node's maxima belong to different
+    machines, none of which has enough of every resource.
     """
     if len(machines.kind) == 1 and machines.begin[constraint + 1] > machines.begin[constraint]:
         return 0 if fits(need, machines.free[1]) else NOWHERE
@@ -116,7 +118,7 @@ def _first_in_range(free: NDArray[np.int64], need: NDArray[np.int64], low: int, 
 
 @kernel
 def take(machines: FreeCapacityArrays, machine: int, amounts: NDArray[np.int64]) -> None:
-    """Subtract amounts from a machine's free capacity. O(log n)."""
+    """Subtract a task's amounts from a machine's free capacity. O(log n) for n machines."""
     k = len(machines.free) // 2 + machine
     for r in range(len(amounts)):
         machines.free[k, r] -= amounts[r]
@@ -125,7 +127,7 @@ def take(machines: FreeCapacityArrays, machine: int, amounts: NDArray[np.int64])
 
 @kernel
 def give_back(machines: FreeCapacityArrays, machine: int, amounts: NDArray[np.int64]) -> None:
-    """Add amounts to a machine's free capacity. O(log n)."""
+    """Add a task's amounts back to a machine's free capacity. O(log n) for n machines."""
     k = len(machines.free) // 2 + machine
     for r in range(len(amounts)):
         machines.free[k, r] += amounts[r]
@@ -143,7 +145,7 @@ def _update_maxima(free: NDArray[np.int64], leaf: int) -> None:
 
 @kernel
 def could_ever_fit(machines: FreeCapacityArrays, need: NDArray[np.int64], constraint: int) -> bool:
-    """Whether a demand fits on an allowed machine without tasks."""
+    """Return whether an allowed machine could run a task if the machine ran nothing else."""
     fitting = False
     for kind in machines.allowed[machines.begin[constraint] : machines.begin[constraint + 1]]:
         fitting |= machines.first[kind] < machines.first[kind + 1] and fits(
@@ -154,7 +156,7 @@ def could_ever_fit(machines: FreeCapacityArrays, need: NDArray[np.int64], constr
 
 @kernel
 def monopoly(machines: FreeCapacityArrays, need: NDArray[np.int64], constraint: int) -> int:
-    """Return the number of whole tasks that fit on all allowed machines without other tasks."""
+    """Return how many equal tasks the allowed machines could run if they ran nothing else."""
     total = 0
     for kind in machines.allowed[machines.begin[constraint] : machines.begin[constraint + 1]]:
         tasks = np.iinfo(np.int64).max
@@ -167,7 +169,7 @@ def monopoly(machines: FreeCapacityArrays, need: NDArray[np.int64], constraint: 
 
 @kernel
 def allows(machines: FreeCapacityArrays, constraint: int, machine: int) -> bool:
-    """Whether tasks with a constraint may run on a machine."""
+    """Return whether tasks with a constraint may run on a machine."""
     allowed = False
     for kind in machines.allowed[machines.begin[constraint] : machines.begin[constraint + 1]]:
         allowed |= kind == machines.kind[machine]
@@ -176,13 +178,13 @@ def allows(machines: FreeCapacityArrays, constraint: int, machine: int) -> bool:
 
 @kernel
 def bit(kind: int) -> int:
-    """Return the bit of a class in a mask. Classes beyond the 63rd share bits."""
+    """Return a mask with the bit of one machine class. Classes from the 63rd on share bits."""
     return 1 << (kind % _BITS)
 
 
 @kernel
 def mask(machines: FreeCapacityArrays, constraint: int) -> int:
-    """Return the bits of all classes that a constraint allows."""
+    """Return a mask with the bits of all machine classes that a constraint allows."""
     bits = 0
     for kind in machines.allowed[machines.begin[constraint] : machines.begin[constraint + 1]]:
         bits |= bit(kind)

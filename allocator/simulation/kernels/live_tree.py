@@ -1,8 +1,11 @@
-"""The Live Tree in arrays. It counts events and, when kept anyway, gives the first user.
+"""The Live Tree in arrays: keeps users sorted while priorities drift, and counts its events.
 
-Each step repeats allocator.fairness.live_tree on the envelopes of allocator.fairness.priorities.
-Crossings agree with the original's to the last bit. Only their order matters, but ties among the
-original's crossings must be ties here. Time is s, which falls.
+An event is a possible swap of two neighbours, due when their priorities cross. Each step repeats
+`allocator.fairness.live_tree`, on the envelopes of `allocator.fairness.priorities`. The crossings
+must agree with theirs to the last bit, so that ties are the same.
+
+The time coordinate is s = e^(−t/τ), which falls as time passes. A priority is the maximum of lines
+value + slope·s, the envelope.
 """
 
 from typing import NamedTuple
@@ -19,13 +22,18 @@ _NEVER = -1.0
 _NONE = -1
 
 SIZE, PENDING, SERIAL, EVENTS = range(4)
-"""Indices in `LiveTreeArrays.numbers`: users in the tree, pending events, events ever scheduled,
-and processed events.
+"""Indices in `LiveTreeArrays.numbers`.
+
+SIZE: users in the tree. PENDING: pending events. SERIAL: events ever scheduled. EVENTS: processed
+events.
 """
 
 
 class LiveTreeArrays(NamedTuple):
-    """Users in order of priority. Each user may have an event: its crossing with its successor."""
+    """Users sorted by priority, and a heap of events.
+
+    A user's event is its crossing with its successor.
+    """
 
     users: NDArray[np.int64]
     """Users in order of priority at s."""
@@ -42,7 +50,7 @@ class LiveTreeArrays(NamedTuple):
     place: NDArray[np.int64]
     """By user: index in the heap, or −1."""
     when: NDArray[np.float64]
-    """By user: s of the event."""
+    """By user: the s at which the event is due."""
     serial: NDArray[np.int64]
     """By user: serial number of the event. Among events at the same s, the lowest number is first.
     """
@@ -54,11 +62,11 @@ class LiveTreeArrays(NamedTuple):
 
 
 def new_live_tree(users: int, lines: int) -> LiveTreeArrays:
-    """Return an empty tree.
+    """Return a tree without users.
 
     Args:
         users: Maximum number of users.
-        lines: Maximum number of lines of each user.
+        lines: Maximum number of lines in a user's envelope.
     """
     return LiveTreeArrays(
         users=np.empty(users, np.int64),
@@ -84,7 +92,7 @@ def clear(tree: LiveTreeArrays, s: float) -> None:
 
 @part
 def update(tree: LiveTreeArrays, s: float) -> None:
-    """Process all events down to s, as LiveTree.update."""
+    """Advance to a lower s and process all events due until then, as LiveTree.update does."""
     if s < tree.s[0]:
         if tree.numbers[PENDING] > 0 and tree.when[tree.heap[0]] >= s:
             _pass_events(tree, s)
@@ -93,7 +101,7 @@ def update(tree: LiveTreeArrays, s: float) -> None:
 
 @kernel
 def _pass_events(tree: LiveTreeArrays, s: float) -> None:
-    """Move to a lower s, with at least one event before it."""
+    """Advance to a lower s that at least one event precedes, and process these events."""
     if _swap(tree, s):
         return
     moved = 0
@@ -111,10 +119,12 @@ def _pass_events(tree: LiveTreeArrays, s: float) -> None:
 
 @part
 def _swap(tree: LiveTreeArrays, s: float) -> bool:
-    """Process the first event in place if no other event is due until s. Return True if done.
+    """Try a shortcut for the first event: swap the two users without removing them.
 
-    The general method removes both users and inserts them again. If both users stay between the
-    same neighbours, the general method would schedule their events in the same order.
+    The shortcut is possible if no other event is due until s, and both users stay between the same
+    neighbours. The general method, which removes and inserts both, would then schedule their events
+    in
+    the same order. Return whether the swap was done.
     """
     for i in range(1, min(3, tree.numbers[PENDING])):
         if tree.when[tree.heap[i]] >= s:
@@ -142,20 +152,20 @@ def _swap(tree: LiveTreeArrays, s: float) -> bool:
 
 @kernel
 def insert(tree: LiveTreeArrays, lines: NDArray[np.float64], u: int) -> None:
-    """Insert a user with its current lines, as LiveTree.insert."""
+    """Insert a user with its current lines, as LiveTree.insert does."""
     _prune(tree, lines, u, tree.s[0])
     _put(tree, u)
 
 
 @kernel
 def delete(tree: LiveTreeArrays, u: int) -> None:
-    """Remove a user, as LiveTree.delete."""
+    """Remove a user, as LiveTree.delete does."""
     _take_out(tree, _position(tree, u), 1)
 
 
 @part
 def replace(tree: LiveTreeArrays, lines: NDArray[np.float64], u: int) -> None:
-    """Move a user to its new position after its lines changed, as LiveTree.replace."""
+    """Move a user to its new position after its lines changed, as LiveTree.replace does."""
     users, size = tree.users, tree.numbers[SIZE]
     before = _position(tree, u)
     _prune(tree, lines, u, tree.s[0])
@@ -184,7 +194,7 @@ def _put(tree: LiveTreeArrays, u: int) -> None:
 
 @kernel
 def _take_out(tree: LiveTreeArrays, position: int, number: int) -> None:
-    """Remove `number` successive users."""
+    """Remove `number` users from consecutive positions, beginning at `position`."""
     for i in range(position, position + number):
         _cancel(tree, tree.users[i])
     _shift_left(tree.users[position : tree.numbers[SIZE]], number)
@@ -194,7 +204,10 @@ def _take_out(tree: LiveTreeArrays, position: int, number: int) -> None:
 
 @part
 def _shift_left(window: NDArray[np.int64], number: int) -> None:
-    """Move a window's users to its beginning. As a slice, the window has no negative indices."""
+    """Move the entries of a window to the left by `number`, over the entries at its beginning.
+
+    The window is a slice of its own, so that indices are never negative.
+    """
     for i in range(len(window) - number):
         window[i] = window[i + number]
 
@@ -207,7 +220,7 @@ def _shift_right(window: NDArray[np.int64]) -> None:
 
 @part
 def _prune(tree: LiveTreeArrays, lines: NDArray[np.float64], u: int, s: float) -> None:
-    """Store the user's lines that can be the maximum from s on, as priorities.envelope."""
+    """Store a user's lines that can be its maximum from s on, as priorities.envelope does."""
     envelope = tree.envelope[u]
     size = len(envelope)
     for i in range(size):  # sort by value, then slope, highest first
@@ -242,7 +255,7 @@ def _prune(tree: LiveTreeArrays, lines: NDArray[np.float64], u: int, s: float) -
 
 @kernel
 def _above(a: float, m: float, b: float, n: float, s: float) -> bool:
-    """Whether a + m·s exceeds b + n·s by more than the rounding error, as in priorities."""
+    """Return whether a + m·s exceeds b + n·s by more than the rounding error, as in priorities."""
     rise, other_rise = m * s, n * s
     size = abs(a) + abs(rise) + abs(b) + abs(other_rise)
     return (a + rise) - (b + other_rise) > 16 * ULP * size
@@ -265,7 +278,7 @@ def _place(
     low: int,
     high: int,
 ) -> int:
-    """Return the first position whose user does not precede user u, as Envelopes.position.
+    """Return the position at which a user belongs, as Envelopes.position does.
 
     Args:
         users: Users in order of priority.
@@ -273,7 +286,7 @@ def _place(
         s: The current s.
         u: The user to place, with its current lines.
         low: First position of the search.
-        high: Position after the last.
+        high: Position after the last position of the search.
     """
     own, own_size = _value(envelope[u], s)
     while low < high:
@@ -292,7 +305,7 @@ def _place(
 
 @part
 def _value(envelope: NDArray[np.float64], s: float) -> tuple[float, float]:
-    """Return an envelope's value at s, and a bound on the size of its terms, as in priorities."""
+    """Return an envelope's value at s, and a bound on its terms' size (for the rounding error)."""
     value, size = -np.inf, 0.0
     for r in range(len(envelope)):
         moved = envelope[r, 1] * s
@@ -303,14 +316,17 @@ def _value(envelope: NDArray[np.float64], s: float) -> tuple[float, float]:
 
 @kernel
 def _update_events(tree: LiveTreeArrays, first: int, end: int) -> None:
-    """Update the events of the users at positions from `first` to `end` − 1."""
+    """Schedule again the events of the users at positions from `first` to `end` − 1."""
     for i in range(first, end):
         _update_event(tree, i)
 
 
 @part
 def _update_event(tree: LiveTreeArrays, i: int) -> None:
-    """Update the event of the user at a position, as LiveTree does; ignore a negative position."""
+    """Schedule or cancel the event of the user at a position, as LiveTree does.
+
+    A negative position is ignored.
+    """
     if i >= 0:
         user = tree.users[i]
         when = _NEVER
@@ -330,7 +346,7 @@ def _update_event(tree: LiveTreeArrays, i: int) -> None:
 
 @part
 def _meet(tree: LiveTreeArrays, u: int, v: int) -> float:
-    """Return the s at which user u falls behind its successor v, or _NEVER."""
+    """Return the s at which user u falls behind its successor v, or _NEVER if it never does."""
     a, b = tree.envelope[u], tree.envelope[v]
     if tree.straight[u] and tree.straight[v]:
         return _meeting(a[0, 0], a[0, 1], b[0, 0], b[0, 1], tree.s[0])
@@ -352,7 +368,7 @@ def _cancel(tree: LiveTreeArrays, u: int) -> None:
 
 @kernel
 def _sift(tree: LiveTreeArrays, u: int, gap: int) -> None:
-    """Put a user into a gap in the heap, then move it to its correct place."""
+    """Fill a gap in the heap of events with a user, and restore the heap order."""
     i, size = gap, tree.numbers[PENDING]
     while i > 0 and _sooner(tree, u, tree.heap[(i - 1) // 2]):
         tree.heap[i] = tree.heap[(i - 1) // 2]
@@ -380,7 +396,13 @@ def _sooner(tree: LiveTreeArrays, u: int, v: int) -> bool:
 
 @part
 def _crossing(a: NDArray[np.float64], b: NDArray[np.float64], now: float) -> float:
-    """Return the first s at which two envelopes cross, or _NEVER, as Envelopes.crossing."""
+    """Return the first s at which two envelopes cross, as Envelopes.crossing does, or _NEVER.
+
+    Args:
+        a: Envelope of the user in front.
+        b: Envelope of its successor.
+        now: The current s.
+    """
     first = _NEVER
     same = True
     for i in range(len(a)):
@@ -399,7 +421,7 @@ def _crossing(a: NDArray[np.float64], b: NDArray[np.float64], now: float) -> flo
 
 @kernel
 def _meeting(a: float, m: float, b: float, n: float, now: float) -> float:
-    """Return the s below `now` at which a + m·s and b + n·s meet, or _NEVER.
+    """Return the s below `now` at which the lines a + m·s and b + n·s meet, or _NEVER.
 
     The s is rounded towards `now`.
     """
@@ -419,7 +441,7 @@ def _meeting(a: float, m: float, b: float, n: float, now: float) -> float:
 
 @part
 def _hidden(envelope: NDArray[np.float64], line: int, s: float) -> bool:
-    """Whether another line of the envelope is above a line at s, as in priorities."""
+    """Return whether another line of the envelope is above a line at s, as in priorities."""
     hidden = False
     for index in range(len(envelope)):
         hidden |= _above(

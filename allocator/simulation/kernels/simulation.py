@@ -1,8 +1,8 @@
-"""The compiled simulation: the reference simulator and allocator.fairness in arrays.
+"""The compiled simulation: the reference simulator and the pool's accounts, on arrays.
 
-The operations and their order are the same as there, so each number is the same to the last bit.
-Docstrings name the counterparts. A user's priority is the maximum of its lines, as in the module
-tournament. A user's head is its next task.
+Operations and their order are those of the reference simulator and of `allocator.fairness`, so that
+results are equal to the last bit. Docstrings name the counterparts. A user's *head* is its next
+task. A user's priority is the maximum of its *lines*, value + slope·s (module tournament).
 """
 
 import math
@@ -41,58 +41,64 @@ from allocator.simulation.kernels.tournament import (
 )
 
 FIFO, ONE_RESOURCE, DRF, DRFH, TSF, CDRF, SDRF, SDRF_THESIS, STSF = range(9)
-"""Policies: how lines are computed from a user's allocation and commitments."""
+"""Policies. A policy determines how a user's lines follow from its allocation and commitments."""
 
 NOTHING = -1
-"""Number that stands for no task."""
+"""Task number that means "no task"."""
 
 NEXT, RUNNING, SLOTS, STARTS, TURNS, ACTIVE, FRESH, STALE, NEWCOMERS = range(9)
 """Indices in `State.counters`.
 
-NEXT: the next task to submit. RUNNING: running tasks. SLOTS: used slots. STARTS: started tasks.
-TURNS: queue positions given (FIFO). ACTIVE: active users. FRESH: users in `UserArrays.fresh`.
-STALE: 1 if all accounts are accrued, but priorities are not computed yet. NEWCOMERS: users that
-have appeared.
+NEXT: the next task to submit. RUNNING: running tasks. SLOTS: slots ever used in the heap of running
+tasks. STARTS: started tasks. TURNS: queue positions given (FIFO). ACTIVE: active users. FRESH:
+users in `UserArrays.fresh`. STALE: 1 if all accounts are up to date, but priorities are not
+computed yet. NEWCOMERS: users that have appeared.
 """
 INSERTS, DELETES, MINIMA, ORDERS, COUNTERS = range(9, 14)
-"""More indices: operations that the reference's ranking would do, and the number of counters."""
-NOW, BASE, S, WEIGHTS, CLOCK = range(5)
-"""Indices in `State.clock`, and last the length of the clock.
+"""Further indices in `State.counters`, and the number of counters.
 
-Times are in seconds. NOW: current time. BASE: base time. S: e^(−(now − base)/τ). WEIGHTS: total
-weight of known users.
+The counters say how often the reference simulator's ranking would do each operation.
+"""
+NOW, BASE, S, WEIGHTS, CLOCK = range(5)
+"""Indices in `State.clock`, and its length.
+
+Times are in seconds. NOW: current time. BASE: base time of the priorities. S: e^(−(now − base)/τ).
+WEIGHTS: total weight of known users.
 """
 
 
 class Rule(NamedTuple):
-    """Constants of a simulation."""
+    """Constants of one simulation: the policy, the cluster, and options."""
 
     kind: int
     tau: float
-    """Time constant in seconds; infinite for policies without memory."""
+    """Time constant τ of the decay in seconds; infinite for policies without memory."""
     rebased_after: float
-    """Seconds after which the base time is moved."""
+    """Seconds after which the base time of the priorities is moved to the current time."""
     resource: int
-    """Under ONE_RESOURCE: index of the resource that counts; below 0 if not shared."""
+    """Under ONE_RESOURCE: index of the resource that counts.
+
+    Negative if the cluster has none of it.
+    """
     shared: NDArray[np.int64]
-    """Indices of the resources with a capacity above 0."""
+    """Indices of the shared resources: those with a capacity above 0."""
     capacity: NDArray[np.int64]
-    """Total capacity of all machines."""
+    """Total capacity of all machines, in parts."""
     scale: NDArray[np.float64]
-    """Parts per unit of each resource."""
+    """Parts per unit, by resource."""
     rounded: NDArray[np.bool_]
     """By resource: True if amounts are rounded to the nearest part, False if rounded down."""
     skip: bool
     constrained: bool
-    """Whether constraints count; in a single pool all tasks are unconstrained."""
+    """True if placement constraints count; in a single pool all tasks are unconstrained."""
     counts_events: bool
-    """Whether to count the events of a Live Tree."""
+    """True if a Live Tree is kept in order to count its events."""
     by_live_tree: bool
-    """Whether the Live Tree also gives the first user, without a tournament."""
+    """True if the Live Tree also finds the first user, so that no tournament is needed."""
 
 
 class TaskArrays(NamedTuple):
-    """Columns of the trace, and the decisions."""
+    """The trace's tasks as arrays, and the start and machine chosen for each."""
 
     submitted: NDArray[np.int64]
     runtime: NDArray[np.int64]
@@ -102,20 +108,20 @@ class TaskArrays(NamedTuple):
     constraint: NDArray[np.int32]
     started: NDArray[np.int64]
     machine: NDArray[np.int32]
-    """Machine numbers; empty if there is only one machine."""
+    """Chosen machine of each task; an empty array if the cluster has only one machine."""
     following: NDArray[np.int32]
-    """The same user's next task, once submitted."""
+    """For each submitted task, the same user's next submitted task."""
 
 
 class UserArrays(NamedTuple):
-    """Accounts and queues of the users, one entry per user."""
+    """Each user's account, and the queue of its waiting tasks."""
 
     allocation: NDArray[np.int64]
     shares: NDArray[np.float64]
     overuse: NDArray[np.float64]
-    """Overuse, by line."""
+    """Over-use, by user and line."""
     commitment: NDArray[np.float64]
-    """Commitments, by line."""
+    """Commitments, by user and line."""
     lines: NDArray[np.float64]
     accrued_at: NDArray[np.float64]
     weight: NDArray[np.float64]
@@ -130,15 +136,15 @@ class UserArrays(NamedTuple):
     The head's data is copied, so that one read suffices: tasks are far apart in memory.
     """
     following: NDArray[np.int32]
-    """The task after the head, also copied."""
+    """The task after the head, also a copy."""
     need: NDArray[np.int64]
-    """The account's demand: demand of the head, or of the last head if no task waits."""
+    """Demand of the head, or of the last head if no task waits."""
     constraint: NDArray[np.int64]
     """Constraint of the head, or of the last head."""
     monopoly: NDArray[np.int64]
-    """Number of such tasks that all machines could run; 0 if not computed yet.
+    """Number of tasks like the head that all machines could run; 0 if not computed yet.
 
-    Only policies that count tasks use the number.
+    Only policies that count tasks use this number.
     """
     fresh: NDArray[np.int64]
     """Users whose head has not been tried on machines yet; used only if users are skipped."""
@@ -152,13 +158,13 @@ class State(NamedTuple):
     running: Finishes
     tree: Tournament
     live: LiveTreeArrays
-    """The Live Tree; empty unless its events are counted."""
+    """The Live Tree; empty unless events are counted."""
     free_capacity: FreeCapacityArrays
     stuck: Stuck
     counters: NDArray[np.int64]
     clock: NDArray[np.float64]
     weights: NDArray[np.float64]
-    """Entry k: total weight of the known users after k users have appeared."""
+    """Entry k is the total weight of the known users after k users have appeared."""
     scratch: NDArray[np.int64]
 
 
@@ -172,13 +178,15 @@ DONE: all events are processed. PAUSED: the event limit is reached. DUE: the nex
 
 @entry
 def run(state: State, rule: Rule, events: int, until: int) -> int:
-    """Process submissions and finishes in order of time. Return DONE, PAUSED or DUE.
+    """Process submissions and finishes in order of time, until done or a limit is reached.
+
+    Return DONE, PAUSED or DUE.
 
     Args:
         state: State of the simulation.
         rule: Constants of the simulation.
-        events: Maximum number of submissions and finishes.
-        until: Microseconds of the latest event to process.
+        events: Maximum number of submissions and finishes to process.
+        until: Time in microseconds of the latest event to process.
     """
     counters, tasks, users, running = state.counters, state.tasks, state.users, state.running
     for _ in range(events):
@@ -217,10 +225,10 @@ def _process(
         state: State of the simulation.
         rule: Constants of the simulation.
         now: Current time in microseconds.
-        user: The user that the event concerns, or NOBODY.
+        user: The user whose task was submitted or finished, or NOBODY.
         freed: The machine on which a task has finished, or NOWHERE.
-        leave: Whether a ranking would remove the user from its old position.
-        enter: Whether a ranking would insert the user at a new position.
+        leave: True if a ranking would remove the user from its old position.
+        enter: True if a ranking would insert the user at a new position.
     """
     users = state.users
     if state.counters[STALE]:
@@ -252,14 +260,14 @@ def _process(
 
 @part
 def _compete(state: State, rule: Rule, u: int) -> None:
-    """Replay the matches of a user, unless the Live Tree replaces the tournament."""
+    """Replay the tournament matches of a user, unless the Live Tree replaces the tournament."""
     if not rule.by_live_tree:
         change(state.tree, state.users.lines, u, state.users.active[u], state.clock[S])
 
 
 @part
 def _finish(state: State, rule: Rule) -> tuple[int, int]:
-    """Finish the next running task. Return the machine and the user.
+    """Process the end of the running task that finishes first. Return its machine and its user.
 
     Counterparts: ReferenceSimulation._finish and Pool.release.
     """
@@ -276,7 +284,7 @@ def _finish(state: State, rule: Rule) -> tuple[int, int]:
 
 @part
 def _submit(state: State, rule: Rule, task: int) -> int:
-    """Submit a task. Return the user if it has become active, or NOBODY.
+    """Process a task's submission. Return its user if the user has become active, else NOBODY.
 
     Counterpart: ReferenceSimulation._submit.
     """
@@ -346,10 +354,12 @@ def _start(state: State, rule: Rule, u: int, machine: int, now: int) -> None:
 
 @part
 def _advance_queue(state: State, rule: Rule, u: int) -> tuple[bool, bool]:
-    """Make the next waiting task the user's head, or deactivate the user.
+    """Make the user's next waiting task its head, or deactivate a user without waiting tasks.
 
-    Return whether a ranking would remove the user from its position, and whether it would insert
-    the user.
+    Returns:
+        Whether a ranking would remove the user from its position, and whether the ranking would
+        insert
+        the user at a position.
     """
     users = state.users
     if rule.skip:
@@ -366,7 +376,7 @@ def _advance_queue(state: State, rule: Rule, u: int) -> tuple[bool, bool]:
 
 @part
 def _set_head(state: State, rule: Rule, u: int, task: int) -> bool:
-    """Set a user's next task. Return whether the data that determines the user's priority changed.
+    """Set a user's head. Return whether data that determines the user's priority changed.
 
     Counterparts: ReferenceSimulation._declare and Pool.set_demand.
     """
@@ -400,7 +410,7 @@ def _set_head(state: State, rule: Rule, u: int, task: int) -> bool:
 
 @part
 def _constraint(state: State, rule: Rule, task: int) -> int:
-    """Return the number of a task's constraint; the last number allows all machines."""
+    """Return the number of a task's constraint. The last number allows all machines."""
     if rule.constrained and state.tasks.constraint[task] >= 0:
         return wide(state.tasks.constraint[task])
     return len(state.free_capacity.begin) - 2
@@ -408,7 +418,13 @@ def _constraint(state: State, rule: Rule, task: int) -> int:
 
 @part
 def _whole(amount: float, scale: float, rounded: bool) -> int:
-    """Return an amount in parts. Counterpart: Parts.whole."""
+    """Convert an amount to parts, as Parts.whole does.
+
+    Args:
+        amount: The amount in the trace's units.
+        scale: Parts per unit.
+        rounded: True to round to the nearest part, False to round down.
+    """
     scaled = amount * scale
     scaled = np.rint(scaled) if rounded else np.floor(scaled)
     if scaled == 0.0 and amount > 0.0:
@@ -418,7 +434,10 @@ def _whole(amount: float, scale: float, rounded: bool) -> int:
 
 @part
 def _may_start(state: State, rule: Rule, freed: int) -> bool:
-    """Whether a task might start. If users are skipped, a head must be fresh or a machine freed."""
+    """Return whether a task might start now.
+
+    If users are skipped, nothing can start unless a user's next task is new or a machine was freed.
+    """
     if rule.skip and freed == NOWHERE and state.counters[FRESH] == 0:
         return False
     return state.counters[ACTIVE] > 0  # type: ignore[no-any-return]
@@ -428,8 +447,8 @@ def _may_start(state: State, rule: Rule, freed: int) -> bool:
 def _choose(state: State, rule: Rule, freed: int) -> tuple[int, int]:
     """Return the user whose next task starts now and its machine, or NOBODY and NOWHERE.
 
-    Counterpart: ReferenceSimulation._next. The choice follows Algorithm 1 of Stateful DRF, or takes
-    the first user whose next task fits.
+    Counterpart: ReferenceSimulation._next. The first user in the policy's order is chosen. If users
+    are skipped, the first user whose next task fits is chosen.
 
     Args:
         state: State of the simulation.
@@ -478,7 +497,7 @@ def _forget_fresh(state: State, u: int) -> None:
 
 @part
 def _set_time(state: State, rule: Rule, microseconds: int) -> None:
-    """Move to a later instant. Counterpart: Pool.advance."""
+    """Advance the clock to a later instant. Counterpart: Pool.advance."""
     clock = state.clock
     now = microseconds / 1e6
     if not now > clock[NOW]:
@@ -495,7 +514,7 @@ def _set_time(state: State, rule: Rule, microseconds: int) -> None:
 
 @part
 def _accrue(state: State, rule: Rule, u: int) -> None:
-    """Accrue a user's commitments up to now. Counterpart: Account.settle."""
+    """Add a user's over-use up to now to its commitments. Counterpart: Account.settle."""
     users, now = state.users, state.clock[NOW]
     elapsed = now - users.accrued_at[u]
     if rule.tau == np.inf or not elapsed > 0.0:
@@ -509,7 +528,7 @@ def _accrue(state: State, rule: Rule, u: int) -> None:
 
 @part
 def _accrue_all(state: State, rule: Rule) -> None:
-    """Accrue all known users' commitments, and mark all priorities as stale."""
+    """Add all known users' over-use up to now, and mark all priorities as stale."""
     if state.counters[STALE]:
         return
     for u in range(len(state.users.known)):
@@ -520,7 +539,7 @@ def _accrue_all(state: State, rule: Rule) -> None:
 
 @kernel
 def _refresh(state: State, rule: Rule) -> None:
-    """Compute all known users' priorities and rank the active users again, as a Pool does."""
+    """Compute all known users' priorities, and rank the active users again. Counterpart: Pool."""
     users = state.users
     for u in range(len(users.known)):
         if users.known[u]:
@@ -539,7 +558,15 @@ def _refresh(state: State, rule: Rule) -> None:
 
 @part
 def _rerank(state: State, rule: Rule, u: int, leave: bool, enter: bool) -> None:
-    """Count the operations of a ranking, and perform them if its events are counted."""
+    """Count the operations that a ranking would do for a user, and update the Live Tree if kept.
+
+    Args:
+        state: State of the simulation.
+        rule: Constants of the simulation.
+        u: The user.
+        leave: True if a ranking would remove the user from its old position.
+        enter: True if a ranking would insert the user at a new position.
+    """
     users, counters = state.users, state.counters
     counters[DELETES] += leave
     counters[INSERTS] += enter
@@ -555,7 +582,7 @@ def _rerank(state: State, rule: Rule, u: int, leave: bool, enter: bool) -> None:
 
 @part
 def _rate(state: State, rule: Rule, u: int) -> None:
-    """Compute a user's lines, as a Pool with the policy's key or attribute does."""
+    """Compute a user's lines from its account, as a Pool does with the policy's key."""
     users, kind = state.users, rule.kind
     if kind == FIFO:
         users.lines[u, 0, 0] = users.turn[u]
@@ -583,7 +610,7 @@ def _rate(state: State, rule: Rule, u: int) -> None:
 
 @part
 def _measure(state: State, rule: Rule, u: int) -> float:
-    """Compute a user's shares as the policy measures them. Return the dominant share."""
+    """Compute a user's shares in the units of the policy, and return the dominant share."""
     users = state.users
     dominant = 0.0
     if rule.kind in (TSF, CDRF, STSF):  # Account.tasks_of

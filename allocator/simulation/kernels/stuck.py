@@ -1,4 +1,4 @@
-"""Users whose next task fits nowhere ("stuck"), and a search for users whose task fits again."""
+"""Finds stuck users (next task fits nowhere) whose task fits again after a machine was freed."""
 
 from typing import NamedTuple
 
@@ -13,18 +13,21 @@ _TOO_MUCH = np.iinfo(np.int64).max
 
 
 class Stuck(NamedTuple):
-    """Smallest demands of stuck users, per match of a tournament, so a search skips subtrees."""
+    """For each match of a tournament, the smallest demands of the stuck users below it.
+
+    A search for users whose task fits can then skip whole subtrees.
+    """
 
     least: NDArray[np.int64]
     """Shape (nodes, resources): the smallest amount that any stuck user below the node needs."""
     kinds: NDArray[np.int64]
-    """By node: bits of the machine classes that any stuck user below may use."""
+    """For each node, a mask of the machine classes that any stuck user below may use."""
     stack: NDArray[np.int64]
     """Scratch space."""
 
 
 def new_stuck(tree: Tournament, resources: int) -> Stuck:
-    """Return the data of a tournament without stuck users."""
+    """Return arrays without stuck users, for a tournament."""
     nodes = len(tree.winner)
     return Stuck(
         np.full((nodes, resources), _TOO_MUCH), np.zeros(nodes, np.int64), np.empty(nodes, np.int64)
@@ -35,7 +38,15 @@ def new_stuck(tree: Tournament, resources: int) -> Stuck:
 def set_aside(
     stuck: Stuck, machines: FreeCapacityArrays, user: int, need: NDArray[np.int64], constraint: int
 ) -> None:
-    """Mark a user as stuck. O(log n)."""
+    """Mark a user as stuck. O(log n) for n users.
+
+    Args:
+        stuck: The stuck users.
+        machines: The machines.
+        user: The user's number.
+        need: Demand of the user's next task.
+        constraint: Constraint of the user's next task.
+    """
     k = len(stuck.least) // 2 + user
     for r in range(len(need)):
         stuck.least[k, r] = need[r]
@@ -45,7 +56,7 @@ def set_aside(
 
 @kernel
 def take_back(stuck: Stuck, user: int) -> None:
-    """Mark a user as not stuck. O(log n)."""
+    """Mark a user as not stuck. O(log n) for n users."""
     k = len(stuck.least) // 2 + user
     if stuck.kinds[k] != 0:
         stuck.least[k, :] = _TOO_MUCH
@@ -85,12 +96,12 @@ def first_unstuck(
     Args:
         stuck: The stuck users.
         tree: The tournament; must be up to date at s.
-        lines: Priorities.
+        lines: Each user's priority as lines (module tournament).
         machines: The machines.
         constraint: Constraint of each user's next task.
         machine: The machine with new free capacity.
-        before: Only users that precede this user count; NOBODY: all users count.
-        s: The current s.
+        before: Only users before this user in the policy's order are considered; NOBODY: all users.
+        s: The current time coordinate, e^(−t/τ).
     """
     leaves = len(tree.winner) // 2
     free = machines.free[len(machines.free) // 2 + machine]

@@ -1,11 +1,11 @@
-"""The first user among users with drifting priorities: a tournament whose results expire.
+"""Finds the first user when priorities drift: a tournament whose results expire.
 
-A Live Tree keeps all users in order and processes every position change. Finding only the first
-user takes less work: a tree of matches, each with a winner until the two users could change places.
-Matches are decided exactly, so the first user is the same as with a Live Tree or a scan.
+A Live Tree keeps all users sorted and processes every swap. Finding only the first user takes less
+work: a tree of matches, each with a winner until the two users could change places. Matches are
+decided exactly, so the first user is the same as with a Live Tree or a scan.
 
-A priority is the maximum of lines value + slope·s, s > 0, and s falls as time passes. Without drift
-there is one line with slope 0.
+A priority is the maximum of lines value + slope·s. The time coordinate s = e^(−t/τ) is positive and
+falls as time passes. Without drift there is one line with slope 0.
 """
 
 from typing import NamedTuple
@@ -18,17 +18,20 @@ from allocator.simulation.kernels.exact import ULP, order
 
 NOBODY = -1
 NO_EXPIRY = -1.0
-"""A value of s that is never reached."""
+"""Expiry of a result that stays valid forever, as s never reaches this value."""
 
 
 class Tournament(NamedTuple):
-    """A binary tree in arrays. Match k has the children 2k and 2k + 1; leaves are users."""
+    """A binary tree in arrays. Match k has the children 2k and 2k + 1; leaves are users.
+
+    A result holds down to some value of s. When s falls below, the match must be played again.
+    """
 
     winner: NDArray[np.int64]
     match_until: NDArray[np.float64]
-    """Lowest s down to which the match's own result is certain."""
+    """By match: lowest s down to which the match's own result is certain."""
     until: NDArray[np.float64]
-    """Lowest s down to which the results of the match and of all matches below it are certain."""
+    """By match: lowest s down to which its own result and all results below it are certain."""
     due: NDArray[np.int64]
     """Scratch space."""
     replayed: NDArray[np.int64]
@@ -52,12 +55,12 @@ def new_tournament(users: int) -> Tournament:
 
 @kernel
 def precedes(lines: NDArray[np.float64], u: int, v: int, s: float) -> bool:
-    """Whether user u comes before user v just after s.
+    """Return whether user u comes before user v in the policy's order, just after s.
 
     Users are compared by value, then by growth (slower growth first), then by number.
 
     Args:
-        lines: Shape (users, lines, 2): value and slope.
+        lines: Each user's lines, shape (users, lines, 2): value and slope.
         u: The first user.
         v: The second user.
         s: The s at which the users are compared.
@@ -95,7 +98,7 @@ def _order_exactly(lines: NDArray[np.float64], u: int, v: int, s: float) -> int:
 
 @kernel
 def _highest(lines: NDArray[np.float64], u: int, s: float) -> int:
-    """Return the index of the line that is the maximum just after s."""
+    """Return the index of the user's line that is the maximum just after s."""
     best = 0
     for r in range(1, lines.shape[1]):
         sign = order(lines[u, r, 0], lines[u, r, 1], lines[u, best, 0], lines[u, best, 1], s)
@@ -106,10 +109,18 @@ def _highest(lines: NDArray[np.float64], u: int, s: float) -> int:
 
 @kernel
 def holds_until(lines: NDArray[np.float64], winner: int, loser: int, s: float) -> float:
-    """Return an s down to which the winner at s certainly stays first: maybe early, never late.
+    """Return a value of s down to which a match's winner certainly stays ahead of the loser.
+
+    The value may be too high (an early replay), but never too low.
 
     The winner falls behind when one of its lines rises above all of the loser's lines. The line
     must first rise above the loser's maximum at s, so that crossing is a safe bound.
+
+    Args:
+        lines: Each user's lines, shape (users, lines, 2): value and slope.
+        winner: The user that is ahead at s.
+        loser: The other user.
+        s: The current s.
     """
     best = 0
     high = lines[loser, 0, 0] + lines[loser, 0, 1] * s
@@ -147,7 +158,7 @@ def _play(tree: Tournament, lines: NDArray[np.float64], k: int, s: float) -> Non
 
 @kernel
 def _earliest(tree: Tournament, k: int) -> float:
-    """Return the highest s at which a result at or below a match expires."""
+    """Return the highest s at which the result of a match, or of a match below it, expires."""
     until: float = max(tree.match_until[k], tree.until[2 * k], tree.until[2 * k + 1])
     return until
 
@@ -159,7 +170,7 @@ def play_all(
     active: NDArray[np.bool_],
     s: float,
 ) -> None:
-    """Restart the tournament with the active users as participants. O(n)."""
+    """Restart the tournament with the active users as participants. O(n) for n users."""
     leaves = len(tree.winner) // 2
     for u in range(len(active)):
         tree.winner[leaves + u] = u if active[u] else NOBODY
@@ -169,7 +180,10 @@ def play_all(
 
 @kernel
 def advance(tree: Tournament, lines: NDArray[np.float64], s: float) -> None:
-    """Move to a lower s. O(1) if no result has expired, else O(log n) for each expired result."""
+    """Advance to a lower s, and play the expired matches again.
+
+    Costs O(1) if no result has expired, else O(log n) for each expired result.
+    """
     if tree.until[1] < s:
         return
     leaves = len(tree.winner) // 2

@@ -1,4 +1,4 @@
-"""Catalogue: the emulated scheduler of each policy, and its sampling period."""
+"""Finds the emulated scheduler and the sampling period for a policy."""
 
 import math
 from collections.abc import Callable, Mapping
@@ -21,7 +21,7 @@ from allocator.simulation.originals.slurm import Slurm
 from allocator.simulation.originals.volcano import OriginalVolcano
 
 AS_ORIGINAL = "original"
-"""A value of `sampled`: the original's own period."""
+"""Value of the option `sampled` that selects the original system's own period."""
 
 _ORIGINALS: Mapping[str, type[Original]] = {
     "slurm-fair-tree": Slurm,
@@ -34,7 +34,7 @@ _ORIGINALS: Mapping[str, type[Original]] = {
 
 
 def create_policy(name: str, parameters: Mapping[str, object]) -> policies.Policy:
-    """Create a policy of the live cluster, or the policy "kai", which exists only for simulations.
+    """Create a policy by name: a policy of the live cluster, or "kai", which only simulations have.
 
     Raises:
         ValueError: No policy has this name, or the policy rejects the parameters.
@@ -48,7 +48,7 @@ def create_policy(name: str, parameters: Mapping[str, object]) -> policies.Polic
 
 
 def period_of(policy: policies.Policy, sampled: float | str) -> float:
-    """Return the sampling period in seconds.
+    """Convert the option `sampled` to a sampling period in seconds.
 
     Args:
         policy: The policy to emulate.
@@ -76,7 +76,7 @@ def period_of(policy: policies.Policy, sampled: float | str) -> float:
 
 
 def original_of(policy: policies.Policy, capacity: Quantities, period: float) -> Original:
-    """Return an emulated scheduler for a policy.
+    """Create the emulated scheduler that corresponds to a policy.
 
     Args:
         policy: The policy to emulate.

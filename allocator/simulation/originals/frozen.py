@@ -1,4 +1,4 @@
-"""Any policy with sampled priorities, without an original's arithmetic."""
+"""Sampling for policies without an emulated scheduler: priorities change only at samples."""
 
 from typing import ClassVar
 
@@ -11,7 +11,7 @@ from allocator.simulation.originals.original import Key, Periodic
 
 
 class Frozen(Periodic):
-    """A live pool's priorities as of the last sample."""
+    """Any policy of the live cluster, with priorities that stay fixed between two samples."""
 
     PERIOD: ClassVar[float] = 300.0
 

@@ -1,4 +1,4 @@
-"""HTCondor emulated: user priorities change when the negotiator begins a cycle."""
+"""HTCondor emulated: user priorities change only when the negotiator begins a cycle."""
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -18,7 +18,7 @@ class _Customer:
     used: float = 0.0
     """Slots held now, as a fraction of the cluster."""
     uncharged: float = 0.0
-    """Whole seconds × slots that the next sample adds to `used` × the period (`UnchargedTime`)."""
+    """Correction in slot-seconds that the next sample adds to `used` × period (`UnchargedTime`)."""
 
 
 class Condor(Periodic):
@@ -26,9 +26,10 @@ class Condor(Periodic):
 
     A sample computes π ← π·β + ρ·(1 − β) for each user. π is the user's priority, at least half a
     slot. β is 0.5^(δt/h), with the half-life h. ρ is the mean number of held slots since the last
-    sample, in whole seconds. A match that begins subtracts the seconds since the last sample. A
-    match that ends adds the seconds since its start or since the last sample, whichever is later.
-    HTCondor therefore charges too little for a match that begins and ends between two samples.
+    sample, in whole seconds. ρ is corrected for matches within the period. A match that begins
+    subtracts the seconds since the last sample. A match that ends adds the seconds since its start,
+    or since the last sample if the match began before. HTCondor therefore charges too little for a
+    match that begins and ends between two samples.
     """
 
     PERIOD: ClassVar[float] = 60.0

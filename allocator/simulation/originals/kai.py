@@ -1,4 +1,4 @@
-"""KAI emulated: each cycle divides the cluster by weights that past use reduces."""
+"""KAI emulated: each cycle divides the whole cluster by weights that past use reduces."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -19,8 +19,8 @@ class Kai(KeyPolicy):
     """KAI's time-based fair share (`resource_division.go`, `queue_order.go`, v0.17).
 
     The policy has no continuous ranking, so it exists only for simulations in cycles. Between
-    cycles, queues are ordered by max_r oᵣ / Fᵣ, where F is the fair share of the last cycle. Before
-    the first cycle, F is w.
+    cycles, queues are ordered by max_r oᵣ / Fᵣ: o is the held fraction of resource r, F the fair
+    share of the last cycle. Before the first cycle, F is the queue's weight.
     """
 
     name: ClassVar[str] = "kai"
@@ -28,9 +28,9 @@ class Kai(KeyPolicy):
     half_life: HalfLife = 604800.0
     """Time in which the weight of past use halves: seconds, or a duration such as `"7d"`."""
     k: Annotated[float, Field(ge=0.0, allow_inf_nan=False)] = 1.0
-    """Factor by which past use reduces a weight."""
+    """Strength with which past use reduces a queue's weight; 0 ignores past use."""
     slots: Annotated[float, Field(gt=0.0, allow_inf_nan=False)] = 1000.0
-    """Number of whole units of each resource in the cluster; fair shares are whole units."""
+    """Number of whole units into which each resource is divided; fair shares are whole units."""
 
     @override
     def key(self, account: Account) -> float:
@@ -39,7 +39,7 @@ class Kai(KeyPolicy):
 
 @dataclass(slots=True)
 class Request:
-    """A queue's request for a division, in units."""
+    """What one queue brings into a division of a resource."""
 
     weight: float
     used: float
@@ -48,18 +48,20 @@ class Request:
 
 
 def division(total: float, requests: Sequence[Request], k: float) -> list[float]:
-    """Return the fair share of each queue. The queues have one priority and no deserved quota.
+    """Divide a resource among queues as KAI does. Return the fair share of each queue, in units.
+
+    All queues have the same priority and no deserved quota.
 
     The division goes in rounds over the queues that want more than they have. Let W be a queue's
     fraction of these queues' weights. Its factor is P = max(0, W + k·(W − U)), where U is its past
     use. Each queue gets the remaining units · P / ΣP, in whole units, unless it wants less. If a
     queue wanted less, another round follows. Finally, units that remain because of rounding are
-    given one by one. Queues that lost most by rounding are first.
+    given one by one, first to queues that lost most by rounding.
 
     Args:
-        total: Units to divide.
+        total: Number of units to divide.
         requests: One request per queue.
-        k: Factor by which past use reduces a weight.
+        k: Strength with which past use reduces a weight.
     """
     shares = [0.0] * len(requests)
     rounding_loss: dict[int, float] = {}
@@ -97,14 +99,17 @@ class _Queue:
     used: dict[str, float]
     held: dict[str, float]
     area: dict[str, float]
-    """By resource: fraction × seconds held since the last cycle."""
+    """For each resource, the fraction held, integrated over the seconds since the last cycle."""
     fair: dict[str, float] = field(default_factory=dict)
     wants: bool = False
     since: float = 0.0
 
 
 class KaiCycles(Periodic):
-    """Fair shares of every cycle. A user with a waiting task requests the whole cluster."""
+    """Emulates KAI: every cycle computes the queues' fair shares.
+
+    A user is a queue. With a waiting task, the queue requests the whole cluster.
+    """
 
     PERIOD: ClassVar[float] = 60.0
 

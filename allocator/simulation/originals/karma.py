@@ -1,4 +1,4 @@
-"""Karma emulated: credits change once per quantum, in whole slices."""
+"""Karma emulated: users' credits change once per quantum, in whole slices of the cluster."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,14 +13,19 @@ from allocator.fairness.quantities import Quantities
 from allocator.simulation.originals.original import Key, Periodic
 
 _SLICES = 2**16
-"""Slices in the cluster: so many that hardly any task is smaller than a slice."""
+"""Number of slices in the cluster, so large that hardly any task is smaller than a slice."""
 _PLENTY = 10**6
-"""Initial credits, in quanta of the whole cluster. No user runs out of credits."""
+"""Initial credits of a user, in quanta of the whole cluster; enough never to run out."""
 
 
 @dataclass(slots=True)
 class Quantum:
-    """Result of a quantum, in slices, by user."""
+    """Result of one quantum, with one entry per user.
+
+    Args:
+        allocations: Slices allocated to each user.
+        credits: Each user's credits after the quantum.
+    """
 
     allocations: list[int]
     credits: list[int]
@@ -32,7 +37,7 @@ def quantum(
     slices: int,
     public: int,
 ) -> Quantum:
-    """Compute one quantum (Karma, OSDI 2023, Algorithm 1).
+    """Compute the allocations and credits of one quantum (Karma, OSDI 2023, Algorithm 1).
 
     Each user gets an equal part of the public slices as credits. Each user is allocated as many
     slices as it demands, up to its guarantee. Users with higher demands borrow donated and public
@@ -42,10 +47,10 @@ def quantum(
     is first.
 
     Args:
-        credits: Credits of each user, at least 0.
+        credits: Each user's credits before the quantum, at least 0.
         demands: Demand of each user, in slices.
-        slices: Slices in the cluster.
-        public: Slices without a guaranteed owner.
+        slices: Total number of slices in the cluster.
+        public: Number of slices that are not guaranteed to any user.
     """
     users = range(len(credits))
     guaranteed = (slices - public) // len(credits)
@@ -71,11 +76,11 @@ def quantum(
 
 
 def _levelled(start: Sequence[int], limits: Sequence[int], total: int) -> list[int]:
-    """Distribute units one at a time, each to the lowest value that is below its limit.
+    """Raise the lowest values unit by unit, until a total is distributed or all limits are reached.
 
     Args:
         start: Initial values.
-        limits: Maximum increase of each value.
+        limits: Largest increase of each value.
         total: Units to distribute.
 
     Returns:
@@ -102,7 +107,7 @@ def _levelled(start: Sequence[int], limits: Sequence[int], total: int) -> list[i
 
 
 class OriginalKarma(Periodic):
-    """Credits by quantum, in slices of 1/65,536 of the cluster.
+    """Emulates Karma's credits, with slices of 1/65,536 of the cluster.
 
     Karma cannot take held resources from a user in the next quantum. A user's demand is therefore
     the slices it holds. With a waiting task, the demand is at least the guarantee. All weights are
@@ -124,7 +129,7 @@ class OriginalKarma(Periodic):
         self._held: list[int] = []
         self._wants: list[bool] = []
         self._charged: list[int] = []
-        """By user: borrowed slices that the last sample has charged."""
+        """For each user, the number of borrowed slices that the last sample charged."""
 
     @override
     def join(self, user: int, weight: float, commitment: float) -> None:
@@ -169,7 +174,11 @@ class OriginalKarma(Periodic):
         return float(slices >= self._guaranteed), float(fresh - self._credits[index])
 
     def _borrowed(self, slices: int) -> int:
-        """Return the number of slices beyond a user's guarantee."""
+        """Return how many of a user's held slices exceed its guarantee.
+
+        Args:
+            slices: Slices that the user holds.
+        """
         return max(slices - self._guaranteed, 0)
 
     def _in_slices(self, held: int) -> int:

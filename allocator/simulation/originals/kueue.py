@@ -13,7 +13,7 @@ from allocator.simulation.originals.metered import Meter, less
 from allocator.simulation.originals.original import Key, Original
 
 _NOTHING = 1e-15
-"""Consumed use below which queues no longer differ."""
+"""Consumed use below this value counts as 0: queues with less no longer differ."""
 
 
 @dataclass(slots=True)
@@ -23,7 +23,7 @@ class _LocalQueue:
     last: float = 0.0
     held: float = 0.0
     due: bool = False
-    """Whether the queue's next sample is scheduled."""
+    """True if the queue's next sample is scheduled."""
 
 
 class Kueue(Original):

@@ -1,4 +1,4 @@
-"""The rate at which a task counts, for emulated schedulers that meter one rate per user."""
+"""Reduces a task's demand to one number, for emulated schedulers with one usage figure per user."""
 
 from allocator.fairness.account import Account
 from allocator.fairness.policies.rivals.decayed_use import USE, DecayedUse
@@ -6,10 +6,10 @@ from allocator.fairness.quantities import Quantities
 
 
 class Meter:
-    """Computes the rate at which a task counts.
+    """Computes how much a running task adds to its user's usage rate.
 
     Args:
-        policy: The exact policy, which determines what counts.
+        policy: The exact policy, which determines the resources that count.
         capacity: The cluster's capacity.
     """
 
@@ -19,7 +19,11 @@ class Meter:
         self._rates: dict[int, tuple[Quantities, float]] = {}
 
     def rate(self, demand: Quantities) -> float:
-        """Return the amount that a task with a demand adds to its user's rate."""
+        """Return the usage per second of a task, as a fraction of the cluster.
+
+        Args:
+            demand: The task's demand.
+        """
         cached = self._rates.get(id(demand))  # tasks with equal demands share one object
         if cached is None:
             account = Account(weight=1.0, settled_at=0.0)
@@ -29,6 +33,9 @@ class Meter:
 
 
 def less(held: float, rate: float) -> float:
-    """Return the held amount without a task. A remainder within rounding error becomes 0."""
+    """Subtract an ended task's rate from a held amount.
+
+    A remainder within rounding error becomes 0.
+    """
     remaining = held - rate
     return remaining if remaining > 1e-12 else 0.0

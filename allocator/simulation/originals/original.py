@@ -1,4 +1,4 @@
-"""Interface of emulated schedulers, which sample their users from time to time."""
+"""Base classes of emulated schedulers, which sample usage only at certain times."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Collection
@@ -9,13 +9,13 @@ from typing_extensions import override
 from allocator.fairness.quantities import Quantities
 
 Key: TypeAlias = tuple[float, ...]
-"""A sort key of a user; the user with the smallest key is next."""
+"""Sort key of a user; the user with the smallest key is first."""
 
 
 class Original(ABC):
-    """Users' accounts as the original system keeps them, and the keys that order the users.
+    """An emulated scheduler: keeps users' accounts as the original does, and gives their sort keys.
 
-    Times are seconds from the trace's origin. Each call is no earlier than the previous call.
+    All times are seconds since the trace's origin and never decrease from call to call.
     """
 
     PERIOD: ClassVar[float]
@@ -28,41 +28,54 @@ class Original(ABC):
         Args:
             user: The user's number.
             weight: The user's weight.
-            commitment: Assumed past use, as a fraction of the cluster.
+            commitment: Initial usage, as a fraction of the cluster.
         """
 
     @abstractmethod
     def started(self, user: int, demand: Quantities, now: float) -> None:
-        """Record that a task of a user has started."""
-
-    @abstractmethod
-    def ended(self, user: int, demand: Quantities, since: float, now: float) -> None:
-        """Record that a task has ended.
+        """Record that a user's task has started.
 
         Args:
             user: The user's number.
             demand: Resources of the task.
-            since: Seconds at which the task started.
+            now: The current time in seconds.
+        """
+
+    @abstractmethod
+    def ended(self, user: int, demand: Quantities, since: float, now: float) -> None:
+        """Record that a user's task has ended.
+
+        Args:
+            user: The user's number.
+            demand: Resources of the task.
+            since: Time in seconds at which the task started.
             now: The current time in seconds.
         """
 
     @abstractmethod
     def renewed(self, now: float) -> Collection[int] | None:
-        """Advance the clock, in seconds. Return the users with changed keys; None: all users."""
+        """Advance the clock to a time in seconds, and take the samples due until then.
+
+        Returns:
+            The users whose keys changed; None means all users.
+        """
 
     @abstractmethod
     def key(self, user: int) -> Key:
-        """Return a user's key. It changes only at samples and at starts and ends of its tasks."""
+        """Return a user's sort key.
+
+        A key changes only at samples, and when a task of the user starts or ends.
+        """
 
     def wants(self, user: int, *, waiting: bool) -> None:  # noqa: B027 - most systems ignore waiting tasks
         """Record whether a user has a waiting task."""
 
 
 class Periodic(Original):
-    """A system that samples all users together, at each multiple of a period.
+    """An emulated scheduler that samples all users together, at each multiple of a period.
 
     Args:
-        period: Seconds.
+        period: Seconds between two samples.
     """
 
     def __init__(self, period: float) -> None:
@@ -71,7 +84,7 @@ class Periodic(Original):
 
     @property
     def last(self) -> float:
-        """Time of the last sample in seconds. The first sample is at 0."""
+        """Time of the last sample in seconds; the first sample is at 0."""
         return self._samples * self.period
 
     @override
@@ -85,8 +98,8 @@ class Periodic(Original):
 
     @abstractmethod
     def sample(self, count: int) -> None:
-        """Take samples, one per period; the last sample is at `last`. Nothing happened in between.
+        """Update the accounts for one or more periods without any event in between.
 
         Args:
-            count: Number of samples.
+            count: Number of periods that ended; the last one ended at `last`.
         """

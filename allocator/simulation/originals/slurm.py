@@ -18,11 +18,11 @@ _ALMOST_LN_2 = 0.693
 class _Association:
     weight: float
     use: float
-    """Billed units × seconds, as fractions of the cluster."""
+    """Decayed use: billed units × seconds, as a fraction of the cluster's."""
     running: float = 0.0
-    """Rate of the jobs that were already running at the last sample."""
+    """Usage rate of the jobs that were already running at the last sample."""
     fresh: list[tuple[float, float]] = field(default_factory=list)
-    """Start and rate of the jobs that have started since the last sample."""
+    """(start in seconds, usage rate) of each job that has started since the last sample."""
     key: float = 0.0
 
 
@@ -83,6 +83,9 @@ class Slurm(Periodic):
         return (self._users[user].key,)
 
     def _charge(self, since: float, until: float) -> float:
-        """Return the seconds that a job is charged between two times; only whole seconds count."""
+        """Return how many seconds a job is charged for between two times.
+
+        Only whole seconds count.
+        """
         ran = max(int(until) - int(since), 0)
         return float(ran * self._decay**ran)
