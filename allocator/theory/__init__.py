@@ -1,1 +1,1 @@
-"""Analysis of policies: divisible optima, fairness properties, games, and gains from lies."""
+"""Analysis of policies: ideal allocations, fairness properties, repeated games, gains from lies."""

@@ -19,7 +19,7 @@ class Meter:
         self._rates: dict[int, tuple[Quantities, float]] = {}
 
     def rate(self, demand: Quantities) -> float:
-        """Return the usage per second of a task, as a fraction of the cluster.
+        """Return the rate of one running task: the share that the policy meters.
 
         Args:
             demand: The task's demand.

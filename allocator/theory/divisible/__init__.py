@@ -1,4 +1,4 @@
-"""The exact fair allocation when tasks can be divided into arbitrarily small parts."""
+"""The ideal allocation of each policy, as if tasks were divisible into arbitrarily small parts."""
 
 from allocator.theory.divisible.fluid import FluidTrajectory, FluidUser, fluid
 from allocator.theory.divisible.water_filling import Optimum, drf, equation_10, mmf, sdrf, smmf

@@ -1,4 +1,4 @@
-"""Proof in exact fractions that a linear program's floating-point solution is optimal."""
+"""Proves that a floating-point solution of a linear program is optimal, in exact fractions."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -10,10 +10,10 @@ _ZERO = Fraction(0)
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """The linear program: maximise the last variable, subject to rows · x ≤ bounds and x ≥ 0."""
+    """A linear program: maximise the last variable, subject to rows · x ≤ bounds and x ≥ 0."""
 
     rows: tuple[tuple[tuple[int, Fraction], ...], ...]
-    """For each row, pairs of variable index and coefficient."""
+    """For each constraint, (variable index, coefficient) of its nonzero coefficients."""
     bounds: tuple[Fraction, ...]
     variables: int
 
@@ -21,11 +21,11 @@ class Program:
     def of(
         cls, rows: Iterable[Mapping[int, Fraction]], bounds: Iterable[Fraction], variables: int
     ) -> "Program":
-        """Build a program.
+        """Build a program from coefficients by variable index.
 
         Args:
             rows: For each constraint, coefficients by variable index.
-            bounds: Upper bound of each row.
+            bounds: Upper bound of each constraint.
             variables: Number of variables.
         """
         return cls(tuple(tuple(row.items()) for row in rows), tuple(bounds), variables)
@@ -38,23 +38,30 @@ class Program:
 
 @dataclass(frozen=True, slots=True)
 class Solution:
-    """An optimal point, and the prices that prove its optimality."""
+    """An optimal point of a program, and the prices (dual variables) that prove its optimality."""
 
     point: tuple[Fraction, ...]
     """Value of each variable."""
     prices: tuple[Fraction, ...]
-    """Price of each row: increase of the maximum for each additional unit of the row's bound."""
+    """Price of each row: how much the maximum would rise per unit added to the row's bound."""
 
 
 def certify(program: Program, point: Sequence[float], prices: Sequence[float]) -> Solution | None:
-    """Round a point and its prices to simple fractions and check that they are an exact optimum.
+    """Turn a floating-point solution into a proved exact solution, if possible.
+
+    Both arguments are rounded to simple fractions, and the fractions are checked.
 
     A feasible point and feasible prices of equal value prove each other optimal (strong duality).
     The cost is one multiplication of fractions for each coefficient.
 
+    Args:
+        program: The linear program.
+        point: Value of each variable, from a floating-point solver.
+        prices: Price of each row, from the same solver.
+
     Returns:
-        The exact solution. None if the rounded numbers are not an optimum; the floating-point
-        solution may be optimal all the same.
+        The exact solution. None if the rounded numbers are not an optimum. The floating-point
+        solution may still be optimal.
     """
     exact = tuple(_simple(value) for value in point)
     proof = tuple(_simple(value) for value in prices)

@@ -1,4 +1,4 @@
-"""Validation of the problem, profile and game files: exact numbers, names and error messages."""
+"""Reads numbers and names of problem, profile and game files, with understandable errors."""
 
 import math
 from collections.abc import Mapping
@@ -19,7 +19,7 @@ from allocator.complaints import complaints
 
 
 def _exactly(value: object) -> Fraction:
-    """Convert a number to the exact fraction of its decimal notation: 0.1 is one tenth."""
+    """Convert a number to exactly the fraction that its decimal notation means (0.1 is 1/10)."""
     if isinstance(value, bool) or not isinstance(value, int | float | Decimal | Fraction):
         raise ValueError(f"{value!r} is not a number")  # noqa: TRY004 - what pydantic expects
     if isinstance(value, float | Decimal) and not math.isfinite(value):
@@ -45,7 +45,7 @@ Name = Annotated[str, Field(min_length=1)]
 
 
 class FileModel(BaseModel):
-    """Base class of a table in a file; unknown keys are rejected."""
+    """Base class for the tables of a file; unknown keys are rejected."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -54,7 +54,11 @@ Read = TypeVar("Read", bound=FileModel)
 
 
 def validated(model: type[Read], content: Mapping[str, Any]) -> Read:
-    """Validate the content of a file against a model.
+    """Build an instance of a model from the content of a file.
+
+    Args:
+        model: The class to build.
+        content: The file's content, as parsed from TOML or JSON.
 
     Raises:
         ValueError: A value is invalid; the message names the place, the value and the reason.

@@ -1,4 +1,4 @@
-"""The divisible optimum followed through time: the result that an experiment should approach."""
+"""The divisible optimum over time, with commitments: the ideal result of an experiment."""
 
 import math
 from collections.abc import Sequence
@@ -10,35 +10,37 @@ from allocator.theory.divisible.water_filling import Vector, sdrf
 
 @dataclass(frozen=True, slots=True)
 class FluidUser:
-    """A user of the fluid model."""
+    """A user whose tasks can be divided arbitrarily (fluid model)."""
 
     demand: Vector
-    """θᵢᵣ as fractions of capacity, once the user has started."""
+    """θᵢᵣ: the demand for each resource as a fraction of capacity, from `start` on."""
     start: float = 0.0
     """Time at which the user starts to demand resources, in seconds."""
     weight: float = 1.0
     commitment: float = 0.0
     """Commitment to every resource at time 0, as a fraction of capacity."""
     work: float = math.inf
-    """Work to do, in dominant share × seconds; the user leaves when the work is done."""
+    """Total work in dominant share × seconds; the user leaves when it is done. Infinite: never."""
 
 
 @dataclass(frozen=True, slots=True)
 class FluidTrajectory:
-    """Allocations and commitments over time, by sample, user and resource."""
+    """Allocations and commitments over time, indexed by sample, user and resource."""
 
     times: list[float]
-    """Time of each sample, in seconds from 0; a sample is valid until the next one."""
+    """Time of each sample in seconds, from 0. A sample holds until the next sample."""
     allocations: list[list[list[float]]]
-    """oᵢᵣ as fractions of capacity."""
+    """oᵢᵣ: the amount that each user holds of each resource, as a fraction of capacity."""
     commitments: list[list[list[float]]]
-    """cᵢᵣ at the time of the sample."""
+    """cᵢᵣ: each user's commitment to each resource at the sample, as a fraction of capacity."""
 
 
 def fluid(
     users: Sequence[FluidUser], *, tau: float | None, end: float, step: float = 0.1
 ) -> FluidTrajectory:
-    """Follow Eq. 10 and 12 from time 0 to `end`; all users count in n from the start.
+    """Compute the SDRF optimum over time from 0 to `end` (SDRF paper, Eq. 10 and 12).
+
+    All users count as members of the cluster from the start, even before they demand anything.
 
     Within a step, the allocation is constant and commitments change exactly (Eq. 12). The error is
     of order step / τ. A step ends early when a user's work is done.

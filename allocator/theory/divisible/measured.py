@@ -1,11 +1,12 @@
-"""The divisible optimum of any policy implemented in code, with its share read from a live pool.
+"""The divisible optimum of any policy written as code, without knowing its formula.
 
 A divisible policy raises the smallest share, and a share is proportional to the number of tasks.
-This module runs some tasks of a user in a pool and reads the user's priority. If the priority is
-proportional to the tasks, or to a power of the tasks, the share of one task follows. A power does
-not change the order of users.
+This module therefore lets a user run some tasks in a live pool and reads the user's priority. If
+the
+priority is proportional to the tasks, or to a power of the tasks, the share of one task follows. A
+power is allowed because it does not change the order of users.
 
-Pools count whole tasks, so machines are scaled until each task fits a whole number of times.
+Pools count whole tasks, so machines are enlarged until each task fits a whole number of times.
 """
 
 import math
@@ -22,21 +23,23 @@ from allocator.theory.divisible.optimum import DivisiblePolicy
 from allocator.theory.divisible.problem import Problem, ProblemUser
 
 _TRIED = (0, 1, 2, 3, 5)
-"""Task counts at which priorities are compared with a power of the count."""
+"""Task counts at which a user's priority is measured."""
 _EXACT = 1e-9
 _ROUNDING = 1e-14
 _DENOMINATOR = 10**6
 """Largest denominator at which a floating-point number counts as exactly equal to a fraction."""
 _COARSE = Fraction(1, 1000)
-"""Relative error allowed when other numbers are rounded to simple fractions, so that optima can be
-proved."""
+"""Relative error allowed when a priority that is no simple fraction is rounded to one.
+
+Proofs of optima need simple fractions.
+"""
 
 
 def measured(policy: Policy) -> DivisiblePolicy:
-    """Return the divisible form of a policy: its share for each task, measured in a live pool.
+    """Derive the divisible form of a policy: measure its share of one task in a live pool.
 
     Raises:
-        ValueError: The policy ranks users on each machine separately or by arrival. Or its
+        ValueError: The policy ranks users on each machine separately or by arrival. Also if its
             priorities change over time although all commitments are zero.
     """
     if policy.queues:
@@ -62,7 +65,7 @@ def measured(policy: Policy) -> DivisiblePolicy:
 
 
 def _share(policy: Policy, problem: Problem, user: ProblemUser) -> Fraction:
-    """Return the share of one task of a user, before division by its weight.
+    """Measure the share of one task of a user, before division by the user's weight.
 
     Raises:
         ValueError: Priorities are proportional neither to tasks nor to a power of them.
@@ -104,7 +107,7 @@ def _not_proportional(policy: Policy, user: ProblemUser, priorities: dict[int, f
 def _priorities(
     policy: Policy, problem: Problem, user: ProblemUser, scale: int
 ) -> dict[int, float]:
-    """Return a user's priority for each task count in `_TRIED`.
+    """Measure a user's priority while it runs each task count in `_TRIED`.
 
     Args:
         policy: The policy that computes priorities.
@@ -134,7 +137,7 @@ def _priorities(
 
 
 def _scale(problem: Problem) -> int:
-    """Return the factor for machines at which each task fits a whole number of times."""
+    """Return a factor for machines with which each task fits a whole number of times."""
     amounts = {amount for user in problem.users for amount in user.demand.values() if amount}
     available = {amount for machine in problem.machines for amount in machine.resources.values()}
     fits = {amount_available / amount for amount_available in available for amount in amounts}

@@ -1,4 +1,7 @@
-"""The divisible optimum of each policy: a definition of share for each, and one solver for all."""
+"""The ideal (divisible) allocation of machines among users, for each policy.
+
+A policy only defines the share of a task. One solver makes shares max-min fair.
+"""
 
 from collections import defaultdict
 from collections.abc import Callable, Mapping
@@ -14,34 +17,42 @@ SharePerTask: TypeAlias = Callable[[Problem, ProblemUser], Fraction]
 
 @dataclass(frozen=True, slots=True)
 class DivisiblePolicy:
-    """A policy's definition of share; the allocation follows by max-min fairness."""
+    """A policy for divisible tasks.
+
+    The allocation is max-min fair in the shares that the policy defines.
+    """
 
     name: str
     share: SharePerTask
-    """Share of one task before division by the weight; more than 0 if the user can run tasks at
-    all."""
+    """Function that returns the share of one task, before division by the user's weight.
+
+    The share is above 0 if the user can run tasks at all.
+    """
     remembers: bool = False
-    """True if commitments count as shares held."""
+    """True if a user's commitment counts as a share that the user already holds."""
     per_machine: bool = False
-    """True if each machine is shared separately."""
+    """True if the users share each machine separately."""
     coarse: Fraction = Fraction(0)
-    """Maximum relative error of a share, compared with the share that the policy would compute."""
+    """Largest relative error of `share`, for policies whose share is measured; 0 if exact."""
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """Allocation of one user."""
+    """The allocation of one user: its number of tasks and where the tasks run."""
 
     tasks: Number
     share: Number
-    """Share by the policy's definition, divided by the weight; excludes commitments."""
+    """The user's share by the policy's definition, divided by the weight; excludes commitments."""
     machines: dict[str, Number]
-    """Tasks by machine name; tasks on a class of machines are spread evenly over the class."""
+    """Number of tasks by machine name.
+
+    Tasks on a class of machines are spread evenly over the class.
+    """
 
 
 @dataclass(frozen=True, slots=True)
 class Shared:
-    """The allocation of all users."""
+    """The allocation of all users, by user name."""
 
     users: dict[str, Part]
     exact: bool
@@ -72,7 +83,7 @@ _POLICIES = (
 
 
 def cmmf(resource: str | None = None) -> DivisiblePolicy:
-    """Return constrained max-min fairness (Choosy) for one resource.
+    """Create the policy CMMF (constrained max-min fairness, Choosy), which shares one resource.
 
     Args:
         resource: Name of the resource; None selects the first resource of the problem.
@@ -92,12 +103,12 @@ def cmmf(resource: str | None = None) -> DivisiblePolicy:
 
 
 def names() -> list[str]:
-    """Return the names of all policies."""
+    """Return the names that `create` accepts."""
     return sorted([*(policy.name for policy in _POLICIES), "cmmf"])
 
 
 def create(name: str, parameters: Mapping[str, object]) -> DivisiblePolicy:
-    """Create a policy from its name and parameters; only `cmmf` has a parameter, `resource`.
+    """Create a policy from its name and parameters. Only `cmmf` has a parameter: `resource`.
 
     Raises:
         ValueError: The policy or the parameter does not exist.
@@ -121,11 +132,16 @@ def create(name: str, parameters: Mapping[str, object]) -> DivisiblePolicy:
 def optimum(
     problem: Problem, policy: DivisiblePolicy, watch: Watch = lambda _frozen, _all: None
 ) -> Shared:
-    """Share machines among users as a policy would if tasks could be divided arbitrarily.
+    """Compute the allocation that a policy would reach if tasks could be divided arbitrarily.
 
     The solver merges machines with the same resources and the same allowed users. It also merges
     users that differ only in their names. A user gets nothing if its tasks fit on none of its
     allowed machines.
+
+    Args:
+        problem: The machines and users.
+        policy: The policy.
+        watch: Progress callback: receives the number of frozen users and of all users.
 
     Raises:
         ValueError: The policy is not defined for this problem.
@@ -152,7 +168,7 @@ def optimum(
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """Machines with the same resources and the same allowed users."""
+    """A group of machines that the solver treats as one: same resources, same allowed users."""
 
     machines: list[Machine]
     users: frozenset[str]
@@ -165,7 +181,7 @@ class _Place:
         return user.name in self.users and user.fit(self.machines[0]) > 0
 
     def takes(self, user: ProblemUser, count: int) -> dict[str, Fraction]:
-        """Return the demand of one task as a fraction of each resource of `count` such machines."""
+        """Return one task's demand as fractions of the resources of `count` such machines."""
         available = self.machines[0].resources
         return {
             name: amount / (available[name] * count)

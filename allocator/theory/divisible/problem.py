@@ -1,4 +1,4 @@
-"""The allocation problem that a divisible optimum solves: machines and users, validated."""
+"""Input of a divisible optimum: machines and the users that share them."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -12,7 +12,7 @@ from allocator.theory.divisible.content import Amount, FileModel, Name, Positive
 
 
 class Machine(FileModel):
-    """A machine, or a class of identical machines."""
+    """A machine, or a class of `count` identical machines."""
 
     name: Name
     resources: dict[Name, Amount]
@@ -22,7 +22,7 @@ class Machine(FileModel):
 
 
 class ProblemUser(FileModel):
-    """A user with identical tasks that can be divided arbitrarily."""
+    """A user whose tasks are identical and can be divided arbitrarily."""
 
     name: Name
     demand: dict[Name, Amount]
@@ -33,7 +33,7 @@ class ProblemUser(FileModel):
     tasks: Amount | None = None
     """Maximum number of tasks; None sets no maximum."""
     commitment: Amount = Fraction(0)
-    """Commitment of the user, as a share; policies without memory ignore it."""
+    """The user's commitment, as a share that counts as held; policies without memory ignore it."""
 
     @model_validator(mode="after")
     def _demands_something(self) -> Self:
@@ -46,7 +46,7 @@ class ProblemUser(FileModel):
         return self.machines is None or machine.name in self.machines
 
     def fit(self, machine: Machine) -> Fraction:
-        """Return how many of the user's tasks fill one such machine, ignoring constraints."""
+        """Return how many of the user's tasks fit on one empty machine, ignoring constraints."""
         return min(
             machine.resources.get(name, Fraction(0)) / amount
             for name, amount in self.demand.items()
@@ -55,7 +55,7 @@ class ProblemUser(FileModel):
 
 
 class Problem(FileModel):
-    """Machines and the users that share them."""
+    """An allocation problem: machines, and the users that share them."""
 
     machines: Annotated[tuple[Machine, ...], Field(min_length=1)]
     users: Annotated[tuple[ProblemUser, ...], Field(min_length=1)]
@@ -132,7 +132,11 @@ _Kinds: TypeAlias = dict[frozenset[tuple[str, Fraction]], tuple[Machine, int]]
 
 
 def _kinds(machines: Sequence[Machine]) -> _Kinds:
-    """Return, for each set of resources, a machine with these resources and their number."""
+    """Group machines with equal resources.
+
+    Returns:
+        For each set of resources, one machine with these resources and the number of such machines.
+    """
     kinds: _Kinds = {}
     for machine in machines:
         resources = frozenset(machine.resources.items())
@@ -145,7 +149,7 @@ def _fit(user: ProblemUser, kinds: _Kinds) -> Fraction:
 
 
 def read_problem(content: Mapping[str, Any]) -> Problem:
-    """Build a problem from the content of a problem file.
+    """Build and validate a problem from the content of a problem file.
 
     Raises:
         ValueError: A value is invalid; the message names the place, the value and what is accepted.

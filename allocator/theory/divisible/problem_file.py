@@ -1,4 +1,4 @@
-"""Conversion of a problem to the content of a problem file, the input of `read_problem`."""
+"""Writes problems in the format of problem files, the reverse of `read_problem`."""
 
 from decimal import Decimal
 from fractions import Fraction
@@ -10,7 +10,9 @@ Number: TypeAlias = int | Decimal
 
 
 def file_of(problem: Problem) -> dict[str, Any]:
-    """Return the content of a problem's file; values equal to their default are omitted.
+    """Convert a problem to the content of a problem file.
+
+    Values equal to their default are omitted.
 
     Raises:
         ValueError: A number has no finite decimal representation.

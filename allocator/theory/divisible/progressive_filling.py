@@ -27,17 +27,26 @@ Watch: TypeAlias = Callable[[int, int], None]
 """Progress callback: receives the number of frozen users and of all users after each round."""
 
 _CERTIFIED = 2000
-"""Maximum number of coefficients of a program that is proved in fractions; a proof takes some
-milliseconds."""
+"""Maximum number of coefficients of a program whose optimum is proved in exact fractions.
+
+A proof takes some milliseconds.
+"""
 _DENSE = 2000
-"""Maximum number of coefficients, zeros included, of a dense matrix; below it, SciPy's sparse
-matrices cost more."""
+"""Number of coefficients, zeros included, up to which a matrix is passed to SciPy as a dense
+matrix.
+
+Below this number, SciPy's sparse matrices cost more.
+"""
 _PRICED = 1e-6
-"""Minimum price that counts as positive: prices of shares add up to 1 and are exact to about
-1e-9."""
+"""Smallest price that counts as positive.
+
+Prices of shares add up to 1, with errors of about 1e-9.
+"""
 _REMEMBERED = 1024
-"""Number of small programs whose solutions are cached. Similar problems, as in the search for lies
-or the comparison of policies, lead to the same programs repeatedly."""
+"""Number of small programs whose solutions are cached.
+
+Searches for lies and comparisons of policies solve the same small programs again and again.
+"""
 _SMALL = 64
 """Maximum number of coefficients of a program that is cached."""
 _TOLERANCE = 1e-10
@@ -46,43 +55,48 @@ _ZERO = Fraction(0)
 
 @dataclass(frozen=True, slots=True)
 class Tank:
-    """A group of identical users, whose shares rise together."""
+    """A group of identical users, whose shares rise together like the water in a tank."""
 
     share: Fraction
     """Share of one task of one user, divided by its weight; more than 0."""
     base: Fraction
-    """Initial value of the share: the commitment, divided by the weight."""
+    """Share at which the tank starts: the commitment divided by the weight."""
     limit: Fraction | None
     """Maximum number of tasks of one user; None sets no maximum."""
     takes: dict[int, dict[str, Fraction]]
-    """For each place where a task may run (at least one), the fraction of the place's resources
-    that one task needs."""
+    """By index of a place where a task may run, the fraction of each resource that one task needs.
+
+    At least one place is given. A place is a group of machines that the solver treats as one.
+    """
     users: int = 1
 
 
 @dataclass(frozen=True, slots=True)
 class Filled:
-    """The max-min fair allocation."""
+    """A max-min fair allocation; lists have one entry per tank."""
 
     tasks: list[Number]
-    """Tasks of one user of each tank."""
+    """Number of tasks of one user of the tank."""
     placed: list[dict[int, Number]]
-    """Tasks of one user of each tank, by place; other placements of the same tasks may exist."""
+    """The same tasks by index of the place. Other placements of the same tasks may exist."""
     exact: bool
     """True if all numbers are proved fractions; False if they are floating-point numbers."""
 
 
 def fill(tanks: Sequence[Tank], watch: Watch = lambda _frozen, _all: None) -> Filled:
-    """Raise the smallest share, then the second smallest, and so on, until no share can rise.
+    """Compute the max-min fair allocation of places to tanks.
+
+    The smallest share is raised first, then the second smallest, and so on.
+
+    At most one linear program is solved for each tank, fewer if many tanks stop together. A tank
+    that no later round can change is left out of the next program.
 
     Args:
         tanks: Groups of users that share the places.
         watch: Progress callback.
 
     Returns:
-        The allocation. The cost is at most one linear program for each tank, and fewer if many
-        tanks stop together. A tank that no later round can change is excluded from the next
-        program.
+        The max-min fair allocation.
 
     Raises:
         ArithmeticError: The solver failed.
@@ -108,7 +122,7 @@ class _Filling:
     def __init__(self, tanks: Sequence[Tank]) -> None:
         self.active = set(range(len(tanks)))
         self.tasks: dict[int, Fraction] = {}
-        """Tasks of one user of each frozen tank."""
+        """For each frozen tank, the final number of tasks of one user."""
         self.placed: list[dict[int, Fraction]] = [{} for _ in tanks]
         self.exact = True
         self._tanks = tanks
@@ -117,11 +131,15 @@ class _Filling:
         self._alone = [
             sum((1 / max(parts.values()) for parts in tank.takes.values()), _ZERO) for tank in tanks
         ]
-        """Tasks that one user of each tank could run alone. Program variables are in this unit,
-        from 0 to 1."""
+        """For each tank, the number of tasks that one user could run alone.
+
+        Program variables use this unit.
+        """
 
     def round(self) -> None:
-        """Find the highest level for all active tanks, and freeze the tanks at their maximum."""
+        """Raise all active tanks to the highest level that all can reach, and freeze the full
+        tanks.
+        """
         unit = max(self._tanks[t].base + self._tanks[t].share * self._alone[t] for t in self.active)
         variables = [(t, place) for t, places in self._open.items() for place in places]
         program, rising = self._program(variables, unit)
@@ -149,7 +167,11 @@ class _Filling:
     def _program(
         self, variables: list[tuple[int, int]], unit: Fraction
     ) -> tuple[Program, dict[int, int]]:
-        """Build the program of a round (Eq. 1 to 4).
+        """Build the linear program of the next round (TSF paper, Eq. 1 to 4).
+
+        Args:
+            variables: The program's variables, as (tank, place).
+            unit: Scale of the level, which is the last variable.
 
         Returns:
             The program, and the active tanks by the row of their level constraint.
@@ -182,10 +204,15 @@ class _Filling:
         return Program.of(rows, bounds, level + 1), rising
 
     def _close(self, variables: list[tuple[int, int]], slopes: Sequence[float]) -> None:
-        """Remove the variables and tanks that no later round can change.
+        """Remove variables and tanks that no later round can change, which makes programs smaller.
 
         A variable that would lower the level has the value 0 in every optimum of this round. Later
         rounds choose among the optima of this round, so the variable stays 0.
+
+        Args:
+            variables: The variables of the last program, as (tank, place).
+            slopes: Reduced cost of each variable: how much the level would fall per unit of the
+                variable.
         """
         users: dict[int, set[int]] = {}
         for t in self._open:
@@ -205,12 +232,12 @@ class _Filling:
 
 @dataclass(frozen=True, slots=True)
 class Solved:
-    """Result of the linear-program solver."""
+    """Solution of a linear program by SciPy, with a proof if requested."""
 
     point: tuple[float, ...]
-    """An optimal point."""
+    """Value of each variable at an optimal point."""
     prices: tuple[float, ...]
-    """Price of each row."""
+    """Price (dual variable) of each row."""
     slopes: tuple[float, ...]
     """Reduced cost of each variable except the last."""
     proof: Solution | None
@@ -218,11 +245,11 @@ class Solved:
 
 
 def solve(program: Program, *, proved: bool = True) -> Solved:
-    """Find an optimal point of a program.
+    """Solve a linear program.
 
     Args:
         program: The linear program.
-        proved: Whether to prove the optimum in exact fractions.
+        proved: True to prove the optimum in exact fractions.
 
     Raises:
         ArithmeticError: The solver failed.

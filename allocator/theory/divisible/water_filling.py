@@ -21,16 +21,19 @@ Vector = Sequence[float]
 
 @dataclass(frozen=True)
 class Optimum:
-    """The allocation at the highest feasible water level."""
+    """The allocation at the highest feasible water level; lists have one entry per user."""
 
     level: float
-    """x, the level at which the first resource is exhausted, or at which all demands are met."""
+    """Water level x at which the first resource is exhausted, or at which all demands are met."""
     levels: list[float]
-    """Level at which each user stops. For a user that has some but not all of its demand, the level
-    is (oᵢ + cᵢ) / wᵢ in dominant shares. All levels equal x, except those of users that need
-    nothing of the resource exhausted first."""
+    """Level at which each user stops.
+
+    For a user with some but not all of its demand, the level is (oᵢ + cᵢ) / wᵢ in dominant shares.
+    All
+    levels equal x, except those of users that need nothing of the resource exhausted first.
+    """
     allocations: list[list[float]]
-    """oᵢᵣ, users × resources, as fractions of capacity."""
+    """oᵢᵣ: the amount that each user holds of each resource, as a fraction of capacity."""
     bottlenecks: frozenset[int]
     """Indices of exhausted resources; empty when all demands are met."""
 
@@ -40,7 +43,9 @@ def sdrf(
     commitments: Sequence[Vector] | None = None,
     weights: Vector | None = None,
 ) -> Optimum:
-    """Compute the SDRF allocation by solving Eq. 10 in rounds.
+    """Compute the SDRF allocation (SDRF paper, Eq. 10).
+
+    Users that need nothing of the exhausted resource continue in another round.
 
     Args:
         demands: θᵢᵣ, users × resources, as fractions of capacity. Entries are finite and ≥ 0; one
@@ -103,7 +108,7 @@ def drf(demands: Sequence[Vector], weights: Vector | None = None) -> Optimum:
 
 
 def smmf(demands: Vector, commitments: Vector, weights: Vector | None = None) -> Optimum:
-    """Solve Eq. 8: SDRF with a single resource."""
+    """Solve Eq. 8: SDRF with a single resource, so each user has one demand and one commitment."""
     return sdrf([[d] for d in demands], [[c] for c in commitments], weights)
 
 
@@ -117,24 +122,24 @@ class _Tank:
     direction: list[float]
     """θ̃ᵢ: the demand, scaled so that the entry of its dominant resource is 1 (Eq. 4)."""
     height: float
-    """θᵢ of the dominant resource."""
+    """The user's demand for its dominant resource, as a fraction of capacity."""
     base: float
     """c̃ᵢ, the dominant commitment (Eq. 9)."""
     width: float
-    """Weight wᵢ."""
+    """The user's weight wᵢ."""
 
     @property
     def reached_level(self) -> float:
-        """Level at which water reaches the tank."""
+        """Water level at which the user starts to receive resources."""
         return self.base / self.width
 
     @property
     def full_level(self) -> float:
-        """Level at which the demand is met."""
+        """Water level at which the user's demand is met."""
         return (self.base + self.height) / self.width
 
     def filled(self, level: float) -> list[float]:
-        """Return oᵢ at a water level (Eq. 10)."""
+        """Return the user's allocation at a water level: oᵢ, by resource (Eq. 10)."""
         dominant = max(0.0, min(self.height, level * self.width - self.base))
         return [dominant * entry for entry in self.direction]
 
@@ -152,11 +157,11 @@ def _tanks(
 
 
 def _highest_level(tanks: list[_Tank], taken: Sequence[float]) -> tuple[float, frozenset[int]]:
-    """Find the water level at which a resource is exhausted, by visiting the breakpoints in order.
+    """Find the highest feasible water level: the first at which a resource is exhausted.
 
     Args:
-        tanks: Tanks that are still rising.
-        taken: Amount of each resource that the other tanks hold, as a fraction of capacity.
+        tanks: Users whose level still rises.
+        taken: Amount of each resource that all other users hold, as a fraction of capacity.
 
     Returns:
         The level, and the indices of the resources exhausted there. The set is empty if all demands

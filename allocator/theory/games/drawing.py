@@ -1,4 +1,4 @@
-"""Random games from small to large, and random changes of a game."""
+"""Draws random games of any size, and makes random changes to a game."""
 
 import math
 from collections.abc import Sequence
@@ -14,7 +14,7 @@ _NEEDS = (
     *(Fraction(p, 100) for p in (1, 5, 10, 20, 30, 50, 70, 100, 100, 100)),
 )
 _FINEST = 10_000
-"""Smallest need that a climb reaches, as 1 / _FINEST of a resource."""
+"""Random changes round amounts to multiples of 1 / _FINEST of a resource."""
 _DELTAS = tuple(Fraction(p, 100) for p in (0, 25, 50, 75, 90))
 _IDLE = (0, 0, 1, 2, 5, 8)
 _WEIGHTS = (1, 1, 1, 2, 3, 5)
@@ -22,7 +22,7 @@ _WEIGHTS = (1, 1, 1, 2, 3, 5)
 
 @dataclass(frozen=True, slots=True)
 class GameLimits:
-    """Limits on drawn games; a value of None is drawn at random."""
+    """Fixed properties of the games to draw; a property that is None is drawn at random."""
 
     resources: int | None = None
     users: int | None = None
@@ -32,11 +32,17 @@ class GameLimits:
     patience: Fraction = Fraction(9, 10)
     alpha: Fraction = Fraction(0)
     longest: int = 20
-    """Maximum number of times that a stage may be played in a row."""
+    """Maximum number of times that a stage is repeated."""
 
 
 def draw(rng: Random, size: float, limits: GameLimits) -> Game:
-    """Draw a truthful game of a size from 0 (smallest) to 1."""
+    """Draw a random game without lies.
+
+    Args:
+        rng: The random generator.
+        size: Size of the game, from 0 (smallest) to 1 (largest).
+        limits: Fixed properties of the game.
+    """
     users = limits.users or rng.randint(2, 2 + round(2 * size))
     stages = limits.stages or rng.randint(2, 2 + round(3 * size))
     resources = _RESOURCES[: limits.resources or rng.randint(1, 1 + round(1 + size))]
@@ -59,7 +65,7 @@ def draw(rng: Random, size: float, limits: GameLimits) -> Game:
 
 
 def _lengths(rng: Random, stages: int, longest: int) -> tuple[int, ...]:
-    """Draw how often each stage is played; in half of the games, each stage is played once."""
+    """Draw how often each stage is played. In half of the games, each stage is played once."""
     if longest == 1 or rng.random() < 0.5:
         return ()
     return tuple(_length(rng, longest) for _stage in range(stages))
@@ -71,16 +77,17 @@ def _length(rng: Random, longest: int) -> int:
 
 
 def _needs(rng: Random, resources: Sequence[str]) -> dict[str, Fraction]:
-    """Draw a user's needs in a stage: all resources, or nothing."""
+    """Draw a user's needs in a stage: an amount of every resource, or nothing at all."""
     if rng.random() < 0.25:
         return {}
     return {name: rng.choice(_NEEDS) for name in resources}
 
 
 def like_proposition_3(limits: GameLimits) -> Game | None:
-    """Return the game that refutes Proposition 3 of the SDRF paper, or None if limits forbid it.
+    """Return the game that refutes Proposition 3 of the SDRF paper, extended to given limits.
 
-    Additional users need nothing, and additional stages repeat the second stage.
+    Extra users need nothing, and extra stages repeat the second stage. The result is None if the
+    limits are too small for the game.
     """
     if (limits.resources or 0) < 2 or (limits.users or 0) < 2 or (limits.stages or 0) < 2:
         return None
@@ -105,7 +112,7 @@ def like_proposition_3(limits: GameLimits) -> Game | None:
 
 
 def like_a_long_absence(limits: GameLimits) -> Game | None:
-    """Return the game in which a liar stays away for long and gains a third.
+    """Return a game in which a user stays away for long as a lie, and so gains a third.
 
     User 3 needs almost all memory. The small need of user 1 keeps user 2 from the CPU. If user 1
     stays away, user 2 uses all of the CPU, and the commitment of user 2 grows during the absence.
@@ -140,7 +147,7 @@ def like_a_long_absence(limits: GameLimits) -> Game | None:
 
 
 def told(game: Game, number: int, claims: Stages | None) -> Game:
-    """Return a game with new claims of one user.
+    """Return a copy of a game in which one user makes other claims.
 
     Args:
         game: The game to change.
@@ -159,7 +166,14 @@ def changed(
     idle: int | None = None,
     lengths: tuple[int, ...] | None = None,
 ) -> Game:
-    """Return a game with other users, idle users or stage lengths; None keeps a value."""
+    """Return a copy of a game with other users, idle users or stage lengths.
+
+    Args:
+        game: The game to copy.
+        users: The new users.
+        idle: New number of idle users; None keeps the number.
+        lengths: New number of plays of each stage; None keeps the numbers.
+    """
     return Game.model_construct(
         users=tuple(users),
         idle=game.idle if idle is None else idle,
@@ -171,7 +185,13 @@ def changed(
 
 
 def mutated(rng: Random, game: Game, longest: int) -> Game:
-    """Return a game with one random change of a need, claim, weight or stage length."""
+    """Return a copy of a game with one random change of a need, claim, weight or stage length.
+
+    Args:
+        rng: The random generator.
+        game: The game to copy.
+        longest: Maximum number of times that a stage is repeated.
+    """
     if longest > 1 and rng.random() < 0.1:
         stage = rng.randrange(game.stages)
         length = _length(rng, longest)
@@ -216,6 +236,6 @@ def _changed_stage(
 
 
 def _rounded(amount: Fraction) -> Fraction:
-    """Round an amount to a multiple of 1 / _FINEST, more than 0 and at most 1."""
+    """Round an amount to a multiple of 1 / _FINEST, above 0 and at most 1."""
     rounded = Fraction(round(amount * _FINEST), _FINEST)
     return min(max(rounded, Fraction(1, _FINEST)), Fraction(1))

@@ -1,4 +1,7 @@
-"""Largest gain of a liar by decay, number of users and number of resources."""
+"""Study of how much a liar can gain, depending on δ and the numbers of users and resources.
+
+δ is the fraction of a commitment that remains after a stage.
+"""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -11,12 +14,15 @@ from allocator.theory.games.search import Climbed, Effort, climb
 
 @dataclass(frozen=True, slots=True)
 class GainCell:
-    """One search among games of three users and three stages."""
+    """One cell of the study: a policy and the kind of games to search for the largest gain.
+
+    Each game has three active users and three stages.
+    """
 
     policy: str
     resources: int
     members: int
-    """n: number of users, including idle users."""
+    """Number of users n, including idle users."""
     delta: Fraction
     longest: int
     """Maximum number of times that a stage may be played in a row."""
@@ -33,13 +39,13 @@ def cells(
     deltas: Sequence[Fraction],
     longest: int,
 ) -> list[GainCell]:
-    """Return all combinations in the order in which they are searched.
+    """Return the cells of all combinations, in the order in which `gains` searches them.
 
     Args:
         policies: Names of policies.
         resources: Numbers of resources.
         members: Numbers of users, including idle users.
-        deltas: Decay factors δ.
+        deltas: Decay factors δ: fractions of a commitment that remain after a stage.
         longest: Maximum number of times that a stage may be played in a row.
 
     Raises:
@@ -63,7 +69,13 @@ def cells(
 def gains(
     requested: Sequence[GainCell], effort: Effort, watch: Callable[[int, int], None]
 ) -> Iterator[tuple[GainCell, Climbed]]:
-    """Yield each cell with the worst game found; `watch` receives the number of finished cells."""
+    """Search each cell for the game with the largest gain, and yield the cell with this game.
+
+    Args:
+        requested: The cells to search.
+        effort: Number of steps and restarts of the search in each cell.
+        watch: Progress callback: receives the number of finished cells and the number of all cells.
+    """
     for done, cell in enumerate(requested):
         yield (
             cell,

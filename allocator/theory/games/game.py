@@ -1,4 +1,4 @@
-"""A repeated game: users' needs and claims in each stage, and the weight of past stages."""
+"""Definition of a repeated game: what users need and claim in each stage."""
 
 from collections import Counter
 from collections.abc import Mapping
@@ -11,9 +11,9 @@ from pydantic import AfterValidator, Field, model_validator
 from allocator.theory.divisible.content import Amount, FileModel, Name, Positive, validated
 
 Vector: TypeAlias = tuple[Fraction, ...]
-"""Amounts by resource, as fractions of capacity."""
+"""Amount of each resource, as a fraction of its capacity."""
 Plan: TypeAlias = tuple[Vector, ...]
-"""Vectors by stage."""
+"""A user's needs or claims: one vector for each stage played."""
 
 
 def _at_most_one(value: Fraction) -> Fraction:
@@ -35,29 +35,41 @@ Length = Annotated[int, Field(ge=1, le=10_000, strict=True)]
 
 
 class Player(FileModel):
-    """A user of a repeated game."""
+    """A user of a repeated game, with its true needs and its claims."""
 
     name: Name
     needs: Stages
-    """θ_ir: useful amounts by stage and resource; an absent resource counts as 0."""
+    """θ_ir: amounts that are useful to the user, by stage and resource.
+
+    A missing resource means 0.
+    """
     claims: Stages | None = None
-    """θ̂_ir: claimed amounts by stage and resource; None means the truth."""
+    """θ̂_ir: amounts that the user claims, by stage and resource.
+
+    None: the user tells the truth.
+    """
     weight: Positive = Fraction(1)
 
 
 class Game(FileModel):
-    """Users that share all resources, stage after stage; the capacity of each resource is 1."""
+    """A repeated game: users share all resources, stage after stage.
+
+    Each resource's capacity is 1.
+    """
 
     users: Annotated[tuple[Player, ...], Field(min_length=1)]
     idle: Annotated[int, Field(ge=0, strict=True)] = 0
-    """Number of users of weight 1 that never need anything; they count in n and so lower
-    entitlements."""
+    """Number of further users, of weight 1, that never need anything.
+
+    Idle users count in n and so lower all users' entitlements.
+    """
     delta: Discount = Fraction(1, 2)
     """δ: fraction of a commitment that remains after a stage (Eq. 6)."""
     patience: Part = Fraction(9, 10)
-    """δ_i: value of the next stage relative to the present stage (Eq. 3)."""
+    """δ_i: value of an allocation in the next stage, relative to the present stage (Eq. 3)."""
     alpha: Part = Fraction(0)
-    """Fraction of its entitlement that a user is guaranteed under dynamic-drf and dynamic-mmf."""
+    """Fraction of its entitlement that each user is guaranteed, under dynamic-drf and dynamic-mmf.
+    """
     lengths: tuple[Length, ...] = ()
     """Number of times that each stage is played in a row; empty means once each."""
 
@@ -96,7 +108,7 @@ class Game(FileModel):
 
     @property
     def stages(self) -> int:
-        """Number of stages; a stage played several times in a row counts once."""
+        """Number of different stages; repetitions do not count."""
         return len(self.users[0].needs)
 
     @property
@@ -122,7 +134,7 @@ class Game(FileModel):
 
     @cached_property
     def told(self) -> tuple[Plan, ...]:
-        """Claims of each user for each stage played."""
+        """Claims of each user for each stage played; the needs where a user tells the truth."""
         return tuple(self._plan(user.claims or user.needs) for user in self.users)
 
     def _plan(self, stages: Stages) -> Plan:
@@ -134,7 +146,7 @@ class Game(FileModel):
 
 
 def read_game(content: Mapping[str, Any]) -> Game:
-    """Build a game from the content of a game file.
+    """Build and validate a game from the content of a game file.
 
     Raises:
         ValueError: A value is invalid; the message names the place, the value and the reason.
@@ -143,7 +155,7 @@ def read_game(content: Mapping[str, Any]) -> Game:
 
 
 def file_of(game: Game) -> dict[str, Any]:
-    """Return the content of a game file, with numbers rounded to floating point."""
+    """Convert a game to the content of a game file. Fractions become floating-point numbers."""
     content: dict[str, Any] = {
         "idle": game.idle,
         "delta": float(game.delta),

@@ -1,4 +1,4 @@
-"""Lies of a user in a game, and the best lie found."""
+"""Searches the most profitable lie of one user in a given game."""
 
 from collections.abc import Iterator
 from fractions import Fraction
@@ -13,7 +13,9 @@ _ROUNDS = 2
 
 
 def best_lie(policy: GamePolicy, game: Game, number: int) -> Game | None:
-    """Return the game with the best claims found for a user, or None if no lie pays.
+    """Search the claims with which a user gains most.
+
+    Return the game with them, or None if no lie pays.
 
     The search makes at most two passes through the stages. For each stage it tries these claims and
     keeps the best:
@@ -22,6 +24,11 @@ def best_lie(policy: GamePolicy, game: Game, number: int) -> Game | None:
     * larger amounts,
     * other ratios of resources,
     * the needs of the previous stage, if the user needs nothing.
+
+    Args:
+        policy: The policy that shares the resources.
+        game: The game; all claims of other users are kept.
+        number: Index of the user that may lie.
     """
     best: Stages = game.users[number].needs
     gained = truthful = worth(game, number, play(policy, game, game.truth))

@@ -1,4 +1,4 @@
-"""A repeated game played in exact fractions, and its value to each user."""
+"""Plays a repeated game in exact fractions, and computes its value for each user."""
 
 from collections.abc import Sequence
 from fractions import Fraction
@@ -9,18 +9,17 @@ from allocator.theory.games.policies import GamePolicy
 from allocator.theory.incentives.mechanism import Claim, share_epoch
 
 Held: TypeAlias = list[tuple[Vector, ...]]
-"""o_ir: allocations by stage, user and resource; a repeated stage appears once for each
-repetition."""
+"""Allocations by stage, user and resource (o_ir). A repeated stage appears once per repetition."""
 
 _ZERO, _ONE = Fraction(0), Fraction(1)
 
 
 def play(policy: GamePolicy, game: Game, plans: Sequence[Plan]) -> Held:
-    """Return the users' allocations in each stage played (SDRF: Eq. 10 and 6, in this order).
+    """Play a game: return all users' allocations in each stage (SDRF paper, Eq. 10 and 6).
 
-    Within a stage, all shares are raised together, lowest first. Each share includes the value that
-    the policy's memory adds for earlier stages. A user stops at its claim, or when a resource that
-    it needs is exhausted.
+    Within a stage, shares are raised together, lowest first. For this comparison, the policy's
+    memory adds a share for earlier stages. A user stops at its claim, or when a resource that it
+    needs is exhausted.
 
     If all users need some of every resource, this is Eq. 10. Otherwise, users that need nothing of
     the exhausted resource continue.
@@ -72,13 +71,26 @@ def _claim(policy: GamePolicy, game: Game, user: int, claimed: Vector, before: F
 
 
 def utility(needs: Vector, holds: Vector) -> Fraction:
-    """Return the value of an allocation in one stage: the useful dominant share (Eq. 2)."""
+    """Return the value of an allocation to a user in one stage: its useful dominant share (Eq. 2).
+
+    Args:
+        needs: The amounts that the user really needs.
+        holds: The amounts that the user holds.
+    """
     parts = [have / need for have, need in zip(holds, needs, strict=True) if need]
     return max(needs) * min(*parts, _ONE) if parts else _ZERO
 
 
 def worth(game: Game, user: int, held: Held) -> Fraction:
-    """Return a user's total value of all stages, with later stages discounted (Eq. 3)."""
+    """Return the value of a game to a user: the sum over stages, with later stages discounted (Eq.
+
+    3).
+
+    Args:
+        game: The game.
+        user: Index of the user.
+        held: The allocations, as returned by `play`.
+    """
     total, value = _ZERO, _ONE
     for needs, allocations in zip(game.truth[user], held, strict=True):
         total += value * utility(needs, allocations[user])

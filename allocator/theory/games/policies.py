@@ -1,4 +1,4 @@
-"""Policies of repeated games: memory of past stages, and the share that a policy compares."""
+"""Policies of repeated games: the share that each compares, and its memory of earlier stages."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -11,33 +11,40 @@ _ZERO = Fraction(0)
 
 
 class PolicyMemory(Protocol):
-    """A policy's memory of earlier stages, as shares that count as already held."""
+    """A policy's memory of earlier stages, expressed as a share that each user already holds."""
 
     def before(self, user: int) -> Fraction:
-        """Return the share that counts as held by a user before the stage's allocation."""
-
-    def learn(self, held: Sequence[Vector]) -> None:
-        """Record a stage.
+        """Return the share that counts as held by a user at the start of the present stage.
 
         Args:
-            held: Amount of each resource that each user held.
+            user: Index of the user.
+        """
+
+    def learn(self, held: Sequence[Vector]) -> None:
+        """Update the memory after a stage.
+
+        Args:
+            held: For each user, the amount of each resource that the user held in the stage.
         """
 
 
 @dataclass(frozen=True, slots=True)
 class GamePolicy:
-    """A policy of repeated games: a share that is raised for all users together, and a memory."""
+    """A policy: the share that rises equally for all users, and the memory of earlier stages."""
 
     name: str
     measure: Callable[[Vector], Fraction]
-    """Function from an allocation to the share that the policy compares."""
+    """Function that returns the share of an allocation, by which users are compared."""
     memory: Callable[[Game], PolicyMemory]
     guarantees: bool = False
     """True if each user is guaranteed α times its entitlement regardless of earlier stages."""
 
 
 class _Commitments:
-    """A commitment for each resource; the largest one counts (SDRF, Eq. 6, 7 and 9)."""
+    """Memory of SDRF: a commitment per user and resource, of which the largest counts (Eq.
+
+    6, 7, 9).
+    """
 
     def __init__(self, game: Game) -> None:
         self._delta = game.delta
@@ -57,7 +64,7 @@ class _Commitments:
 
 
 class _ShareCommitments:
-    """One commitment for each user, for overuse of the share itself (Stateful TSF)."""
+    """Memory of Stateful TSF: one commitment per user, for over-use of the share itself."""
 
     def __init__(self, game: Game) -> None:
         self._delta = game.delta
@@ -77,7 +84,7 @@ class _ShareCommitments:
 
 @dataclass(slots=True)
 class _Totals:
-    """Undecayed sum of each user's past shares (Dynamic DRF)."""
+    """Memory of Dynamic DRF: the sum of each user's past shares, without decay."""
 
     measure: Callable[[Vector], Fraction]
     had: list[Fraction]
@@ -91,7 +98,7 @@ class _Totals:
 
 
 class _DecayedUse:
-    """Past use in which each stage back counts δ times as much (Slurm, Kueue, Volcano, HTCondor).
+    """Memory of Slurm, Kueue, Volcano and HTCondor: past use that decays by δ per stage.
 
     Users that are raised together have equal decayed use at the end of the stage.
     """
@@ -110,22 +117,22 @@ class _DecayedUse:
 
 
 def dominant(holds: Vector) -> Fraction:
-    """Return the largest share of any resource."""
+    """Return an allocation's largest fraction of any resource (as in DRF)."""
     return max(holds, default=_ZERO)
 
 
 def first(holds: Vector) -> Fraction:
-    """Return the share of the first resource."""
+    """Return an allocation's fraction of the first resource."""
     return holds[0] if holds else _ZERO
 
 
 def together(holds: Vector) -> Fraction:
-    """Return the sum of the shares of all resources."""
+    """Return the sum of an allocation's fractions of all resources."""
     return sum(holds, start=_ZERO)
 
 
 def _nothing(_holds: Vector) -> Fraction:
-    """Return 0: past stages do not count."""
+    """Return 0, as the memory of a policy that ignores the past."""
     return _ZERO
 
 
@@ -150,7 +157,7 @@ POLICIES: Mapping[str, GamePolicy] = {
         GamePolicy("volcano", first, _decayed(first)),
     )
 }
-"""Policies by name.
+"""All policies of repeated games, by name.
 
 With one resource, sdrf is the paper's SMMF, drf is MMF, and dynamic-drf is dynamic-mmf. In stages,
 slurm-fair-tree and htcondor equal volcano, and karma equals dynamic-mmf.

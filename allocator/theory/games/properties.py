@@ -1,4 +1,4 @@
-"""Properties of policies in games over time, and functions that find violations."""
+"""Fairness properties of repeated games, each with a function that finds a violation."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -13,15 +13,15 @@ _ZERO, _ONE = Fraction(0), Fraction(1)
 
 @dataclass(frozen=True, slots=True)
 class Violation:
-    """A user whose result violates a property."""
+    """A user for whom a game violates a property, with the values that prove the violation."""
 
     user: str
     has: Fraction
-    """The user's actual value."""
+    """Value of the game to the user."""
     instead: Fraction
-    """The larger value that the user could or should get."""
+    """Larger value that the user could get otherwise, or that the property promises."""
     text: str
-    """Description of the violation."""
+    """The violation in words."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,16 +30,19 @@ class TimeProperty:
 
     name: str
     claim: str
-    """The property in one sentence."""
+    """The property in one sentence, for reports."""
     complaint: Callable[[GamePolicy, Game], Violation | None]
-    """Return the violation in a game, or None."""
+    """Function that returns the violation in a game, or None if the property holds."""
     about_lies: bool = False
     one_resource: bool = False
     """True if the property is defined only for games with one resource."""
 
 
 def lie_pays(policy: GamePolicy, game: Game) -> Violation | None:
-    """Return a user that gets more with its claims than if all users tell the truth (Eq. 3)."""
+    """Return a user that gains by its claims, compared with a game without lies (Eq.
+
+    3), or None.
+    """
     truthful, lying = play(policy, game, game.truth), play(policy, game, game.told)
     for number, user in enumerate(game.users):
         if user.claims is not None:
@@ -51,7 +54,7 @@ def lie_pays(policy: GamePolicy, game: Game) -> Violation | None:
 
 
 def alone_is_better(policy: GamePolicy, game: Game) -> Violation | None:
-    """Return a user that would get more over time on a fixed part equal to its entitlement."""
+    """Return a user that would get more value from a fixed part, its entitlement, or None."""
     held = play(policy, game, game.truth)
     for number, user in enumerate(game.users):
         part = (game.entitlements[number],) * len(game.resources)
@@ -64,7 +67,7 @@ def alone_is_better(policy: GamePolicy, game: Game) -> Violation | None:
 
 
 def envies(policy: GamePolicy, game: Game) -> Violation | None:
-    """Return a user that would get more over time from another user's allocations.
+    """Return a user for whom another user's allocations would have more value, or None.
 
     The other user's allocations are scaled by the ratio of the weights.
     """
@@ -89,7 +92,9 @@ def envies(policy: GamePolicy, game: Game) -> Violation | None:
 
 
 def cannot_recoup(policy: GamePolicy, game: Game) -> Violation | None:
-    """Return a user that lacks resources while a user with less credit exceeds its entitlement.
+    """Return a user that lacks resources although its credit should give it priority, or None.
+
+    The violation is: a user with less credit receives more than its entitlement in the same stage.
 
     A user's credit is the unused part of its entitlement minus its overuse, summed over all stages
     so far. This is the condition CF1 of credit fairness (Zahedi and Freeman 2026), with all the
@@ -150,4 +155,4 @@ PROPERTIES: Mapping[str, TimeProperty] = {
         ),
     )
 }
-"""Properties by name."""
+"""All properties of repeated games, by name."""

@@ -1,4 +1,4 @@
-"""A seeded search for games that violate a property: the smallest violation, and the worst lie."""
+"""Searches random games for violations of a property, and for the lie that gains most."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -22,22 +22,24 @@ from allocator.theory.games.properties import TimeProperty, Violation
 from allocator.theory.games.shrinking import extent, simpler
 
 Watch: TypeAlias = Callable[[int, int], None]
-"""Progress callback: receives the number of games tried and the number of all games."""
+"""Progress callback: receives the number of games tried so far and the total number."""
 
 
 _ZERO = Fraction(0)
 _KNOWN = (like_proposition_3, like_a_long_absence)
-"""Known games, used as the first starting points of a climb."""
+"""Functions that return a game with a profitable lie: the first starting points of `climb`."""
 _DRAWN = 30
-"""Number of drawn games in which a climb looks for a profitable lie, before it starts from an
-unprofitable lie."""
+"""Number of random games in which a climb looks for a profitable lie as its starting point.
+
+If no lie pays in any of them, the climb starts from an unprofitable lie.
+"""
 _SILENT = 300
-"""Number of drawn games in which a climb tries one lie: to claim nothing before the last stage."""
+"""Number of random games in which a climb tries only one lie: no claims before the last stage."""
 
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """A game that violates a property."""
+    """A game that violates a property, with the violation."""
 
     game: Game
     complaint: Violation
@@ -45,20 +47,23 @@ class Found:
 
 @dataclass(frozen=True, slots=True)
 class GameSearchOutcome:
-    """Result of a search."""
+    """Result of a search for a violation."""
 
     tried: int
-    """Number of games tried; the search stops at a violation."""
+    """Number of games tried. The search stops at the first violation."""
     found: Found | None
-    """The smallest violation found, or None: no simpler neighbouring game violates the property."""
+    """The violation after simplification, or None if no game violates the property.
+
+    No simpler neighbouring game violates the property.
+    """
 
 
 @dataclass(frozen=True, slots=True)
 class Effort:
-    """Number of steps and starts of a climb."""
+    """How long `climb` searches: number of starting points, and of steps from each."""
 
     steps: int
-    """Games tried from each starting point."""
+    """Number of games to try from each starting point."""
     restarts: int
     seed: int = 1
 
@@ -72,7 +77,9 @@ def search(  # noqa: PLR0913 - all but two by name
     limits: GameLimits,
     watch: Watch = lambda _tried, _of: None,
 ) -> GameSearchOutcome:
-    """Draw games from small to large until a game violates a property; then simplify that game.
+    """Search for a game that violates a property; then simplify that game.
+
+    Random games are drawn in order of size, small games first.
 
     The same seed gives the same outcome. A game takes a millisecond, or 10 to 50 if all lies of its
     first user are tried.
@@ -98,7 +105,7 @@ def search(  # noqa: PLR0913 - all but two by name
 
 
 def smallest(policy: GamePolicy, wanted: TimeProperty, smallest_found: Found) -> Found:
-    """Move to simpler games that violate the property until no neighbouring game does."""
+    """Simplify a violating game, step by step, while a simpler neighbour violates the property."""
     while True:
         for candidate in simpler(smallest_found.game):
             if extent(candidate) < extent(smallest_found.game):
@@ -115,27 +122,31 @@ def smallest(policy: GamePolicy, wanted: TimeProperty, smallest_found: Found) ->
 
 @dataclass(frozen=True, slots=True)
 class Climbed:
-    """The worst lie found by a climb."""
+    """The game and lie with the largest gain that a climb found. The liar is the first user."""
 
     game: Game
     truthful: Fraction
     gained: Fraction
     given_up: Fraction
-    """Value lost in stages in which the lie gets less than the truth."""
+    """Sum of the value that the liar loses in stages where the lie gives it less than the truth."""
 
     @property
     def regained(self) -> Fraction:
-        """Value won in stages in which the lie gets more than the truth."""
+        """Sum of the value that the liar wins in stages where the lie gives it more than truth."""
         return self.gained - self.truthful + self.given_up
 
     @property
     def ratio(self) -> Fraction:
-        """The liar's value divided by its truthful value."""
+        """Value of the game to the liar, divided by its value if the liar tells the truth."""
         return self.gained / self.truthful if self.truthful else _ZERO
 
     @property
     def promise(self) -> tuple[bool, Fraction]:
-        """Quantity that a climb maximises: the ratio if the lie pays, else the part regained."""
+        """Sort key that a climb maximises.
+
+        The key is (True, ratio) if the lie pays. Otherwise, it is (False, regained part of the
+        loss).
+        """
         if self.ratio > 1:
             return True, self.ratio
         return False, self.regained / self.given_up if self.given_up else Fraction(-1)
@@ -147,13 +158,19 @@ def climb(
     limits: GameLimits,
     watch: Watch = lambda _tried, _of: None,
 ) -> Climbed:
-    """Search the worst lie by random changes of a game and of its first user's claims.
+    """Search for the game and the lie of its first user with the largest gain, by random changes.
 
-    A change is kept if the lie pays at least as much as before.
+    A change is kept if the lie then pays at least as much as before.
 
     The first start is the game that refutes Proposition 3, and the second is a long absence, if
     these games fit the limits. All other starts are drawn at random. A larger gain than the result
     may exist. The same seed gives the same game.
+
+    Args:
+        policy: The policy that shares the resources.
+        effort: Number of steps and starting points.
+        limits: Fixed properties of the games.
+        watch: Progress callback.
 
     Raises:
         ValueError: `effort` has no restarts.
@@ -180,9 +197,11 @@ def climb(
 
 
 def _start(policy: GamePolicy, rng: Random, limits: GameLimits) -> Game:
-    """Return the drawn game in which silence pays most, or else a game in which some lie pays.
+    """Return a random game as a starting point: the game in which silence pays most.
 
-    A silent user gives up its needs until the last stage, and so forces other users to use more.
+    If silence pays in no game, the result is a game in which some lie pays.
+
+    A silent user claims nothing until the last stage, and so lets other users build up commitments.
     Two plays are enough to judge silence; the best of all lies needs hundreds.
     """
     if (limits.stages or 0) > 1:
@@ -198,14 +217,17 @@ def _start(policy: GamePolicy, rng: Random, limits: GameLimits) -> Game:
 
 
 def _silent(game: Game) -> Game:
-    """Return a game whose first user claims nothing in all stages but the last."""
+    """Return a copy of a game in which the first user claims nothing before the last stage."""
     needs = game.users[0].needs
     nothing: Stages = ({},) * (game.stages - 1)
     return told(game, 0, (*nothing, needs[-1]))
 
 
 def _with_a_lie(rng: Random, game: Game) -> Game:
-    """Return a game whose first user claims nine tenths of its needs in some stage."""
+    """Return a copy of a game whose first user lies in a random stage.
+
+    The user claims nine tenths of its needs there.
+    """
     needs = game.users[0].needs
     stage = rng.randrange(game.stages)
     reduced = {name: amount * Fraction(9, 10) for name, amount in needs[stage].items()}

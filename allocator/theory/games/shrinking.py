@@ -1,4 +1,4 @@
-"""Simplification of games: fewer users, stages, resources and lies, and rounder numbers."""
+"""Simplifies a game that violates a property, so that people can understand the violation."""
 
 from collections.abc import Iterator
 from fractions import Fraction
@@ -11,7 +11,7 @@ _ROUND = tuple(Fraction(p, 100) for p in (100, 50, 10, 90, 20, 1))
 
 
 def simpler(game: Game) -> Iterator[Game]:
-    """Yield games that differ from the given game in one respect, largest simplification first."""
+    """Yield all games that are one step simpler than a game, largest simplification first."""
     for change in (
         _fewer_users,
         _fewer_stages,
@@ -24,7 +24,11 @@ def simpler(game: Game) -> Iterator[Game]:
 
 
 def extent(game: Game) -> tuple[int, int, int, int, int, Fraction, int]:
-    """Return a game's size: users, stages, resources, duration, lies, numbers, idle users."""
+    """Return a sort key for simplicity.
+
+    The key has the numbers of users, stages and resources, the duration, the number of lies, the
+    complexity of all numbers, and the number of idle users.
+    """
     stages = [stage for user in game.users for stage in (*user.needs, *(user.claims or ()))]
     numbers = [amount for stage in stages for amount in stage.values()]
     numbers += [user.weight for user in game.users]
@@ -44,7 +48,7 @@ def extent(game: Game) -> tuple[int, int, int, int, int, Fraction, int]:
 
 
 def _size(number: Fraction) -> Fraction:
-    """Return the complexity of a number: least for 0 and 1, more for a half, most for 0.137."""
+    """Return how complex a number looks: least for 0 and 1, more for 1/2, most for 0.137."""
     if number in {0, 1}:
         return Fraction(int(number), 100)
     rank = Fraction(_ROUND.index(number), 10) if number in _ROUND else Fraction(1)

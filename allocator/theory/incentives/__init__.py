@@ -1,1 +1,1 @@
-"""Gains from misreporting demands when shares are evened out over time (dynamic DRF)."""
+"""Gains from false demands under Dynamic DRF, which evens out users' shares over time."""

@@ -1,4 +1,4 @@
-"""Envy under dynamic demands: whether a user would prefer the allocations of another user."""
+"""Tests Dynamic DRF for envy: would a user prefer the allocations of another user?"""
 
 from dataclasses import dataclass
 from fractions import Fraction
@@ -11,20 +11,20 @@ _ZERO = Fraction(0)
 
 @dataclass(frozen=True, slots=True)
 class Envy:
-    """A user that would prefer another user's allocations, scaled by the ratio of their weights."""
+    """A case of envy: a user would prefer another user's allocations, scaled by relative weight."""
 
     user: str
     other: str
     epoch: int
-    """Number of the epoch, counted from 1, at whose end the user envies."""
+    """Number of the epoch, from 1, after which the user envies."""
     has: Fraction
-    """Utility of the user's own allocations up to that epoch."""
+    """Utility of the user's own allocations in all epochs up to `epoch`."""
     instead: Fraction
-    """Utility of the other user's scaled allocations to the envious user."""
+    """Utility that the other user's scaled allocations would have for the envious user."""
 
 
 def envy(profile: Profile) -> Envy | None:
-    """Return the first case of envy if all users tell the truth, or None.
+    """Return the first case of envy, or None. All users are assumed to tell the truth.
 
     Theorem 4.8 and Corollary 4.9 of the incentives paper state that envy never occurs. After every
     epoch, user i values its own allocations at least as much as wᵢ / wⱼ times the allocations of j.

@@ -1,4 +1,4 @@
-"""Dynamic DRF, computed epoch by epoch in exact fractions; with one resource, Dynamic MMF."""
+"""Computes Dynamic DRF epoch by epoch in exact fractions. With one resource it is Dynamic MMF."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -11,31 +11,35 @@ _ZERO = Fraction(0)
 
 @dataclass(slots=True)
 class Claim:
-    """Demand and state of one user in one epoch."""
+    """Input of one user for the allocation of one epoch."""
 
     ratios: Mapping[str, Fraction]
-    """Amount of each resource that a unit of allocation needs, more than 0."""
+    """Amount of each resource that one unit of allocation needs, above 0."""
     demand: Fraction
     weight: Fraction
     before: Fraction
-    """Total allocation of all earlier epochs."""
+    """Sum of the user's allocations in all earlier epochs."""
     guarantee: Fraction
-    """Allocation that the user receives regardless of earlier epochs; at most its demand."""
+    """Allocation that the user receives in any case, whatever it received before.
+
+    At most its demand.
+    """
 
 
 def share_epoch(claims: Sequence[Claim], capacity: Fraction) -> list[Fraction]:
-    """Allocate one epoch: problem (6) of the incentives paper, or (1) with one resource.
+    """Allocate the resources of one epoch (incentives paper, problem (6); (1) with one resource).
 
     Totals divided by weights are raised together, lowest first. A user stops at its demand, or when
     a resource that it needs is exhausted.
 
+    The cost is O(n) for each of at most 2 n + m steps, for n users and m resources.
+
     Args:
-        claims: The claims of the users; the guarantees together fit into the capacity.
-        capacity: Available amount of each resource.
+        claims: One claim per user. All guarantees together fit into the capacity.
+        capacity: Available amount, the same for each resource.
 
     Returns:
-        Allocations in the order of the claims. The cost is O(n) for each of at most 2 n + m events,
-        for n users and m resources.
+        Each user's allocation, in the order of the claims.
     """
     allocated = [claim.guarantee for claim in claims]
     remaining = {resource: capacity for claim in claims for resource in claim.ratios}
@@ -71,13 +75,14 @@ def play(
     reports: Mapping[str, Sequence[Fraction]],
     shapes: Mapping[str, Sequence[Mapping[str, Fraction]]] | None = None,
 ) -> dict[str, list[Fraction]]:
-    """Return each user's allocation in each epoch.
+    """Compute each user's allocation in each epoch, given what users report.
 
     Args:
-        profile: The users and epochs.
-        reports: Claimed demand in each epoch, by user. A user that is absent tells the truth.
-        shapes: Claimed resource ratios above 0 in each epoch, by user. A user that is absent tells
+        profile: The users' true demands in all epochs.
+        reports: By user name, the demand that the user reports in each epoch. Users left out tell
             the truth.
+        shapes: By user name, the resource ratios that the user reports in each epoch, above 0.
+            Users left out tell the truth.
     """
     shapes = shapes or {}
     total = sum((user.weight for user in profile.users), _ZERO)

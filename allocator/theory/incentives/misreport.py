@@ -1,4 +1,4 @@
-"""Search for the best lie: the largest gain of a user that claims false demands."""
+"""Searches the false demands with which users gain most under Dynamic DRF."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -9,26 +9,25 @@ from allocator.theory.incentives.profile import Profile, ProfileUser
 
 _ZERO = Fraction(0)
 _PARTS = [Fraction(k, 8) for k in range(8)]
-"""Fractions of a user's useful allocation that the search tries as claims."""
+"""Fractions of a user's useful allocation that are tried as reported demands."""
 _FINEST = Fraction(1, 128)
-"""Smallest relative step when a claim is refined."""
+"""Smallest relative step by which a reported demand is refined."""
 _ROUNDS = 20
-"""Maximum number of passes through all epochs; a search that still gains afterwards is cut
-short."""
+"""Maximum number of passes through all epochs, even if the last pass still found a gain."""
 
 
 @dataclass(frozen=True, slots=True)
 class Lie:
-    """The best lie found for a user, or for several users that lie together."""
+    """The best lie found, of one user or of several users that lie together."""
 
     truthful: Fraction
-    """Utility over all epochs if all users tell the truth; summed over the liars."""
+    """Sum of the liars' utilities over all epochs if all users tell the truth."""
     gained: Fraction
-    """Utility over all epochs with these reports; summed over the liars."""
+    """Sum of the liars' utilities over all epochs with the lie."""
     reports: dict[str, list[Fraction]]
-    """Claimed demands by liar and epoch; the truth if no lie is better."""
+    """Reported demand in each epoch, by name of the liar; the truth if no lie is better."""
     bound: Fraction | None
-    """Proved maximum of the ratio of utilities; None if no bound is known."""
+    """Proved upper limit of `ratio`; None if no limit is known."""
 
     @property
     def ratio(self) -> Fraction:
@@ -37,7 +36,7 @@ class Lie:
 
 
 def bound(profile: Profile, liars: Sequence[ProfileUser]) -> Fraction | None:
-    """Return the proved maximum factor by which a lie can multiply utility.
+    """Return the largest factor by which a lie could multiply the liars' utility (proved bound).
 
     * One resource, with equal ratios for all users, and several liars together: 2.
     * One resource, with equal ratios, and one liar: 1 + max wᵢ / (wᵢ + wⱼ) over the other users j
@@ -45,10 +44,14 @@ def bound(profile: Profile, liars: Sequence[ProfileUser]) -> Fraction | None:
       formula of Theorem 5.3; docs/optimum.md derives it.
     * Otherwise, one liar: 1 + ρ, where ρ is the largest aᵢq wᵢ / (aⱼq wⱼ) (Theorem 4.6).
 
+    Args:
+        profile: The users' demands in all epochs.
+        liars: The users that lie together.
+
     Returns:
-        The bound. None if a user needs nothing of a resource: then no bound holds for all numbers
-        of resources (Theorem B.1). Also None for several liars if there are several resources or
-        ratios differ.
+        The factor. None if a user needs nothing of a resource, because then no bound holds for all
+        numbers of resources (Theorem B.1). Also None for several liars if there are several
+        resources or ratios differ.
     """
     resources = {
         resource
@@ -81,17 +84,17 @@ def bound(profile: Profile, liars: Sequence[ProfileUser]) -> Fraction | None:
 def best_lie(
     profile: Profile, liars: Sequence[ProfileUser], watch: Callable[[], None] = lambda: None
 ) -> Lie:
-    """Search the reports that serve the liars best while all other users tell the truth.
+    """Search for the reports that gain the liars most, while all other users tell the truth.
 
-    Each result is achievable; a better lie may exist. First each liar claims nothing in spans of
-    epochs in which it receives something. Then all claims are improved epoch by epoch, in
-    decreasing steps. Claims above the truth are tried only without a known bound; otherwise they
-    cannot help (Theorems 3.5, 4.4 and 5.2).
+    The gain found is achievable, but a better lie may exist. First, each liar reports no demand for
+    spans of epochs. Then reports are improved epoch by epoch, in decreasing steps. Reports above
+    the truth are tried only without a known bound; otherwise they cannot help (Theorems 3.5, 4.4
+    and 5.2).
 
     Args:
-        profile: The game.
+        profile: The users' true demands in all epochs.
         liars: The users that lie; the search maximises the sum of their utilities (Section 5.1).
-        watch: Called after each game played.
+        watch: Called each time that a variant of the lie has been evaluated, for progress.
     """
     search = _Search(profile, liars, watch)
     best = search.truth()
@@ -110,9 +113,9 @@ def best_lie(
 @dataclass(frozen=True, slots=True)
 class _JudgedReports:
     reports: dict[str, list[Fraction]]
-    """Claimed demands by liar and epoch."""
+    """Reported demand in each epoch, by name of the liar."""
     useful: dict[str, list[Fraction]]
-    """Useful allocation by liar and epoch."""
+    """Useful part of the allocation in each epoch, by name of the liar."""
 
     @property
     def total(self) -> Fraction:
@@ -133,19 +136,24 @@ class _Search:
     def better(
         self, best: _JudgedReports, liar: str, changes: Mapping[int, Fraction]
     ) -> _JudgedReports:
-        """Return the better of the best known lie and the same lie with changed claims.
+        """Try a lie with some reports changed, and return the better of changed and old lie.
 
         Args:
-            best: The best known lie.
-            liar: Name of the user whose claims change.
-            changes: New claims by epoch.
+            best: The best lie so far.
+            liar: Name of the user whose reports change.
+            changes: New reports by index of the epoch.
         """
         claims = [changes.get(t, claim) for t, claim in enumerate(best.reports[liar])]
         judged = self._judge({**best.reports, liar: claims})
         return judged if judged.total > best.total else best
 
     def climb(self, best: _JudgedReports, *, over: bool) -> _JudgedReports:
-        """Change one report after another while the total utility increases."""
+        """Improve one report after another while the liars' utility increases.
+
+        Args:
+            best: The best lie so far.
+            over: True to also try reports above the truth.
+        """
         for _ in range(_ROUNDS):
             before = best.total
             for liar, truth in self._truth.items():
@@ -183,7 +191,7 @@ class _Search:
         return sorted(claims - {best.reports[liar][epoch]})
 
     def _refine(self, best: _JudgedReports, liar: str, epoch: int) -> _JudgedReports:
-        """Change a claim between zero and the truth by ever smaller steps."""
+        """Search the best report between zero and the truth for an epoch, in ever smaller steps."""
         step, truth = Fraction(1, 16), self._truth[liar][epoch]
         while step >= _FINEST and 0 < best.reports[liar][epoch] < truth:
             current = best.reports[liar][epoch]

@@ -1,4 +1,4 @@
-"""Demands of users over epochs: the game of the incentives paper, validated."""
+"""Input of the analysis of Dynamic DRF: users' demands in each epoch (incentives paper)."""
 
 from collections import Counter
 from collections.abc import Mapping
@@ -21,31 +21,30 @@ Ratios = Annotated[dict[Name, Part], Field(min_length=1)]
 
 
 class ProfileUser(FileModel):
-    """A user, and the ratios in which it needs resources unless an epoch defines other ratios."""
+    """A user, its weight and its resource ratios. An epoch may define other ratios."""
 
     name: Name
     weight: Positive = Fraction(1)
     ratios: Ratios = {"resource": Fraction(1)}  # noqa: RUF012 - frozen, so the default is never changed
-    """a_iq in 0 … 1: amount of resource q for each unit of allocation."""
+    """a_iq, from 0 to 1: amount of resource q that one unit of allocation needs."""
 
 
 class Epoch(FileModel):
-    """A period of constant demands and resources."""
+    """A period in which demands and capacity are constant."""
 
     capacity: Positive
-    """Available amount of each resource."""
+    """Available amount, the same for each resource."""
     demands: dict[Name, Amount]
-    """Demand by user, in units of allocation; 0 for an absent user."""
+    """Each user's demand in units of allocation; 0 for an absent user."""
     ratios: dict[Name, Ratios] = {}  # noqa: RUF012 - frozen, so the default is never changed
-    """Ratios of the users whose ratios differ in this epoch."""
+    """Resource ratios by user, for users whose ratios differ in this epoch."""
 
 
 class Profile(FileModel):
-    """Users and epochs."""
+    """All users, and their demands in successive epochs."""
 
     alpha: Part = Fraction(0)
-    """Fraction of its fair share that a user is guaranteed in each epoch, regardless of earlier
-    epochs."""
+    """Fraction of its fair share that each user receives in every epoch, whatever came before."""
     users: Annotated[tuple[ProfileUser, ...], Field(min_length=1)]
     epochs: Annotated[tuple[Epoch, ...], Field(min_length=1)]
 
@@ -73,7 +72,10 @@ class Profile(FileModel):
 
     @staticmethod
     def ratios(user: ProfileUser, epoch: Epoch) -> dict[str, Fraction]:
-        """Return the ratios above 0 in which a user needs resources in an epoch."""
+        """Return the ratios in which a user needs resources in an epoch.
+
+        Ratios of 0 are left out.
+        """
         ratios = epoch.ratios.get(user.name, user.ratios)
         return {resource: ratio for resource, ratio in ratios.items() if ratio}
 
@@ -83,7 +85,7 @@ class Profile(FileModel):
 
 
 def read_profile(content: Mapping[str, Any]) -> Profile:
-    """Build a profile from the content of a profile file.
+    """Build and validate a profile from the content of a profile file.
 
     Raises:
         ValueError: A value is invalid; the message names the place, the value and the reason.

@@ -1,4 +1,4 @@
-"""A case that tests a property, and the violation that a test may report."""
+"""Types of the property tests: a test case, a property, and a violation of it."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -11,25 +11,25 @@ from allocator.theory.divisible.optimum import DivisiblePolicy, optimum
 from allocator.theory.divisible.problem import Problem, ProblemUser
 
 Pool: TypeAlias = Mapping[str, Mapping[str, int]]
-"""Resources reserved for one user: amounts by machine and resource."""
+"""Resources that belong to one user: amounts by machine name and resource."""
 Placement: TypeAlias = Mapping[str, Mapping[str, Fraction]]
-"""Tasks by user and machine."""
+"""Number of tasks by user name and machine name."""
 
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """A problem, with a lie or pools where a property needs them."""
+    """A test case: an allocation problem, and a lie or private pools if the property needs them."""
 
     problem: Problem
     lie: ProblemUser | None = None
-    """A false description of the user with the same name."""
+    """A false description of one user, which replaces the user with the same name."""
     pools: Mapping[str, Pool] | None = None
-    """Pools by user; all pools together are at most the machines' resources."""
+    """Each user's private pool, by user name. All pools together fit into the machines."""
 
 
 @dataclass(frozen=True, slots=True)
 class Violation:
-    """A case in which a policy violates a property."""
+    """A user for whom an allocation violates a property, with numbers that prove the violation."""
 
     user: str
     """Name of the user that has a reason to complain."""
@@ -38,44 +38,49 @@ class Violation:
     instead: Fraction
     """Number of tasks that the property requires, or that the user could run."""
     text: str
-    """Description of the violation."""
+    """The violation in words."""
     problem: Problem
     """The problem whose divisible optimum violates the property."""
     lie: Problem | None = None
-    """The problem as seen with the lie, if the violation is a profitable lie."""
+    """The problem with the false description, if the violation is a lie that pays."""
     placement: Placement | None = None
-    """Placement of the tasks, if the violation depends on the placement; one of all placements of
-    the optimum."""
+    """One placement of the tasks that shows the violation.
+
+    None if the placement does not matter.
+    """
     certain: bool = True
-    """True if the violation holds for every placement of the tasks."""
+    """True if every placement of the tasks violates the property, False if only some do."""
 
 
 @dataclass(frozen=True, slots=True)
 class Property:
-    """A statement that should hold for all machines and users."""
+    """A fairness property, with functions that draw test cases and find violations."""
 
     name: str
     claim: str
-    """The property in one sentence."""
+    """The property in one sentence, for reports."""
     draw: Callable[[Random, float, bool], Case]
-    """Draw a random case from a size in 0 … 1, with commitments if the last argument is true."""
+    """Function that draws a random case.
+
+    Its arguments: the random generator, the size from 0 to 1, and whether users have commitments.
+    """
     violation: Callable[[DivisiblePolicy, Case], Violation | None]
-    """Return the violation in a case, or None. Raises UndecidedError."""
+    """Function that returns the violation in a case, or None. It may raise UndecidedError."""
 
 
 class UndecidedError(Exception):
-    """The policy is not defined for this case, or its allocation is not proved in fractions."""
+    """A case gives no answer: the policy is undefined for it, or no exact proof was found."""
 
 
 @dataclass(frozen=True, slots=True)
 class Allocation:
-    """An allocation proved in exact fractions."""
+    """A policy's allocation for a problem, proved in exact fractions."""
 
     problem: Problem
     placed: Placement
     """One possible placement of the tasks."""
     movable: bool
-    """True if the policy fixes the number of tasks of each user but not their placement."""
+    """True if other placements of the same numbers of tasks are optimal too."""
 
     def tasks(self, user: str) -> Fraction:
         """Return the number of tasks of a user on all machines."""
@@ -83,7 +88,7 @@ class Allocation:
 
 
 def proved(problem: Problem, policy: DivisiblePolicy) -> Allocation:
-    """Return the divisible optimum in exact fractions.
+    """Compute the divisible optimum in exact fractions.
 
     Raises:
         UndecidedError: The optimum is undefined or not proved.
@@ -105,7 +110,11 @@ def proved(problem: Problem, policy: DivisiblePolicy) -> Allocation:
 
 
 def total(machines: Mapping[str, Fraction]) -> Fraction:
-    """Return the number of tasks on all machines."""
+    """Return the number of tasks on all machines together.
+
+    Args:
+        machines: Number of tasks by machine name.
+    """
     return sum(machines.values(), Fraction(0))
 
 

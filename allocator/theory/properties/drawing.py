@@ -1,4 +1,4 @@
-"""Random cases with few machines, few users and small whole numbers."""
+"""Draws random test cases with few machines, few users and small whole numbers."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ _RESOURCES = ("cpu", "mem", "gpu")
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """Upper limits for a random case."""
+    """Upper limits for the numbers in a random case."""
 
     users: int
     machines: int
@@ -26,7 +26,7 @@ class Size:
 
     @classmethod
     def of(cls, size: float) -> "Size":
-        """Return the limits for a size from 0 (smallest) to 1."""
+        """Return the limits that belong to a size from 0 (smallest cases) to 1 (largest cases)."""
         return cls(
             users=2 + round(3 * size),
             machines=2 + round(2 * size),
@@ -37,12 +37,18 @@ class Size:
 
 
 def draw(rng: Random, size: float, commitments: bool) -> Case:  # noqa: FBT001 - signature of Property.draw
-    """Draw a case that consists of a problem only."""
+    """Draw a case that has only a problem, without a lie and without pools.
+
+    Args:
+        rng: The random generator.
+        size: Size from 0 to 1.
+        commitments: True to draw commitments of the users.
+    """
     return Case(draw_problem(rng, Size.of(size), commitments=commitments))
 
 
 def draw_problem(rng: Random, size: Size, *, commitments: bool) -> Problem:
-    """Draw different machines, and users that may use some of them."""
+    """Draw an allocation problem: different machines, and users that may use some of them."""
     resources = _RESOURCES[: rng.randint(1, size.resources)]
     machines = tuple(
         Machine(
@@ -78,7 +84,7 @@ def draw_demand(rng: Random, resources: Sequence[str], size: Size) -> dict[str, 
 
 
 def draw_machines(rng: Random, machines: Sequence[Machine]) -> tuple[str, ...] | None:
-    """Draw placement constraints: the names of at least one machine, or None for all machines."""
+    """Draw a placement constraint: names of at least one machine, or None for all machines."""
     chosen = tuple(machine.name for machine in machines if rng.random() < 0.6)
     if len(chosen) == len(machines):
         return None
@@ -86,7 +92,7 @@ def draw_machines(rng: Random, machines: Sequence[Machine]) -> tuple[str, ...] |
 
 
 def draw_with_pools(rng: Random, size: Size, *, commitments: bool) -> Case:
-    """Draw a problem and divide its machines into pools of users.
+    """Draw a problem, and divide its machines into private pools of the users.
 
     Some machines belong entirely to one user; others are divided at random. Users that could run
     nothing in their pool are removed.

@@ -7,10 +7,10 @@ from allocator.theory.properties.use import luckiest
 
 
 def violation(policy: DivisiblePolicy, case: Case) -> Violation | None:
-    """Return an envious user, or None.
+    """Return a user that envies another user under a policy, or None.
 
     User i envies user j if nᵢ < (wᵢ / wⱼ) · (tasks that i could run on the allocation of j) for
-    some placement.
+    some placement. Here n is a number of tasks, and w a weight.
 
     Raises:
         UndecidedError: As for `proved` and `best_placement`.

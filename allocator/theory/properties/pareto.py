@@ -1,4 +1,4 @@
-"""Pareto optimality: no user could run more without another running fewer (Definition 4)."""
+"""Pareto optimality: no user could run more unless another ran fewer (TSF paper, Definition 4)."""
 
 from fractions import Fraction
 
@@ -9,7 +9,7 @@ from allocator.theory.properties.placement import best_placement
 
 
 def violation(policy: DivisiblePolicy, case: Case) -> Violation | None:
-    """Return a user that could run more tasks while all other users keep theirs, or None.
+    """Return a user that could run more tasks without loss for any other user, or None.
 
     Raises:
         UndecidedError: As for `proved` and `best_placement`.

@@ -1,4 +1,4 @@
-"""Choice of a placement: among all placements of given tasks, the one with the largest gain."""
+"""Chooses the placement with the largest gain among all placements of given tasks."""
 
 from collections.abc import Iterator, Mapping
 from fractions import Fraction
@@ -10,7 +10,7 @@ from allocator.theory.divisible.progressive_filling import solve
 from allocator.theory.properties.case import Placement, UndecidedError
 
 Gains: TypeAlias = Mapping[tuple[str, str], Fraction]
-"""Gain of one task by user and machine; 0 if absent."""
+"""Gain of placing one task, by (user name, machine name); a missing entry means 0."""
 
 _Row: TypeAlias = dict[int, Fraction]
 _Place: TypeAlias = tuple[ProblemUser, Machine]
@@ -25,9 +25,9 @@ def best_placement(
 
     Args:
         problem: The machines, and the users that may use them.
-        tasks: Number of tasks of each user; some placement must have capacity for them.
-        gains: Gains, not negative.
-        or_more: Whether users may run more tasks than given.
+        tasks: Number of tasks of each user; all of them can be placed together.
+        gains: Gains of at least 0.
+        or_more: True if users may run more tasks than given.
 
     Returns:
         Tasks by user and machine.

@@ -1,6 +1,6 @@
-"""Strategy-proofness if weights follow from pools, so that a lie also changes the weight.
+"""Strategy-proofness when a lie also changes the weight, because weights follow from pools.
 
-This is Theorem 3 of the TSF paper. Theorem 2 assumes given weights.
+This is Theorem 3 of the TSF paper. In Theorem 2, weights are given.
 """
 
 from random import Random
@@ -13,7 +13,9 @@ from allocator.theory.properties.strategy_proofness import paying, problem_with,
 
 
 def violation(policy: DivisiblePolicy, case: Case) -> Violation | None:
-    """Return a user that runs more useful tasks by lying, also about its tasks in its pool.
+    """Return a user that runs more useful tasks by lying, or None.
+
+    The lie also changes the user's number of tasks in its pool, and so its weight.
 
     Raises:
         UndecidedError: As for `proved`.

@@ -1,8 +1,9 @@
-"""Tasks of users in their own pools, and the weights derived from these tasks.
+"""Derives users' weights from the number of tasks that each could run in a private pool.
 
-The weight is kᵢ / hᵢ for a user that runs kᵢ tasks in its pool (TSF paper, Theorem 1). For CDRF it
-is kᵢ / gᵢ, by the TSF paper's Theorem 15. If all users have an equal part of every machine and may
-use all machines, Theorem 1 gives equal weights, as assumed for other policies.
+A user's weight is kᵢ / hᵢ (TSF paper, Theorem 1). kᵢ is the number of tasks in its pool; hᵢ is the
+number in the whole cluster without constraints. For CDRF the weight is kᵢ / gᵢ (Theorem 15), where
+gᵢ respects constraints. Weights are equal if all users have an equal part of every machine and may
+use all machines.
 """
 
 from collections.abc import Mapping
@@ -14,19 +15,20 @@ from allocator.theory.properties.case import Pool
 
 
 def in_pools(problem: Problem, pools: Mapping[str, Pool]) -> dict[str, Fraction]:
-    """Return kᵢ by user: the number of tasks in its pool, on machines that it may use."""
+    """Return, by user name, how many tasks each user could run in its pool (kᵢ)."""
     return {user.name: _fit(user, pools.get(user.name, {}), problem) for user in problem.users}
 
 
 def weighted(problem: Problem, alone: Mapping[str, Fraction], *, constrained: bool) -> Problem:
-    """Return the problem with the weights that follow from the pools.
+    """Return a copy of a problem with the weights that follow from the pools.
 
-    Only ratios of weights matter, so weights are scaled to whole numbers.
+    Weights are scaled to whole numbers, because only their ratios matter.
 
     Args:
-        problem: The machines and users; its weights are ignored.
-        alone: kᵢ by user, more than 0.
-        constrained: Whether monopolies respect placement constraints (Theorem 15).
+        problem: The machines and users; their weights are ignored.
+        alone: Number of tasks kᵢ of each user in its pool, above 0.
+        constrained: True to respect placement constraints in the cluster-wide number of tasks
+            (Theorem 15).
     """
     monopoly = problem.constrained_monopoly if constrained else problem.monopoly
     weights = [alone[user.name] / monopoly(user) for user in problem.users]

@@ -1,4 +1,4 @@
-"""Comparison of a policy with a reference policy."""
+"""Tests whether a policy gives the same allocation as a reference policy, such as DRF."""
 
 from allocator.theory.divisible.optimum import DivisiblePolicy
 from allocator.theory.divisible.problem import Problem
@@ -8,12 +8,12 @@ from allocator.theory.properties.case import Violation, in_words, proved
 def differing(
     policy: DivisiblePolicy, reference: DivisiblePolicy, called: str, problem: Problem
 ) -> Violation | None:
-    """Return a user whose number of tasks differs from the reference policy's, or None.
+    """Return a user that runs more or fewer tasks than under the reference policy, or None.
 
     Args:
         policy: The policy to test.
         reference: The policy to compare with.
-        called: Name of the reference in the description.
+        called: Name of the reference policy in the text of the violation.
         problem: The machines and users.
 
     Raises:

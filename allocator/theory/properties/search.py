@@ -1,4 +1,4 @@
-"""A seeded search for the smallest case in which a policy violates a property."""
+"""Searches random cases for a violation of a property, and simplifies the violation found."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -27,24 +27,26 @@ PROPERTIES = (
     single_resource.PROPERTY,
     pooled_strategy_proofness.PROPERTY,
 )
-"""All properties in the order of Table I of the TSF paper; the last property is Theorem 3 of that
-paper."""
+"""All properties, in the order of the TSF paper's Table I; the last one is its Theorem 3."""
 
 Watch: TypeAlias = Callable[[int, int], None]
-"""Progress callback: receives the number of cases tried and the number of all cases."""
+"""Progress callback: receives the number of cases tried so far and the total number."""
 
 
 @dataclass(frozen=True, slots=True)
 class PropertySearchOutcome:
-    """Result of a search."""
+    """Result of a search for a violation."""
 
     tried: int
-    """Number of cases tried; the search stops at a violation."""
+    """Number of cases tried. The search stops at the first violation."""
     undecided: int
     """Number of tried cases without an answer: the policy is not defined for them, or no proof was
     found."""
     violation: Violation | None
-    """The smallest violation found: no simpler neighbouring case violates the property."""
+    """The violation after simplification, or None if no case violates the property.
+
+    No simpler neighbouring case violates the property.
+    """
 
 
 def search(
@@ -55,7 +57,9 @@ def search(
     seed: int,
     watch: Watch = lambda _tried, _of: None,
 ) -> PropertySearchOutcome:
-    """Draw cases from small to large until a case violates the property; then simplify that case.
+    """Search for a case in which a policy violates a property; then simplify that case.
+
+    Random cases are drawn in order of size, small cases first.
 
     A violation that holds for some placements only is reported only if no certain violation is
     found. The same seed gives the same outcome. A case takes some milliseconds, and simplifying a
@@ -94,9 +98,10 @@ def search(
 def smallest(
     policy: DivisiblePolicy, wanted: Property, case: Case, violation: Violation
 ) -> Violation:
-    """Move to simpler cases that violate the property until no neighbouring case does.
+    """Simplify a violating case, step by step, while a simpler neighbour violates the property.
 
-    A certain violation is never replaced by an uncertain one.
+    A violation that is certain is never replaced by a violation that holds for some placements
+    only.
     """
     while True:
         for candidate in simpler(case):
@@ -113,7 +118,7 @@ def smallest(
 
 
 def _violation(policy: DivisiblePolicy, wanted: Property, case: Case) -> Violation | None:
-    """Return the violation if it is larger than the possible error of the policy's shares.
+    """Return the violation in a case, unless the inaccuracy of a measured share could explain it.
 
     Raises:
         UndecidedError: As for `Property.violation`, or the violation may be caused by rounding.
@@ -129,4 +134,4 @@ def _violation(policy: DivisiblePolicy, wanted: Property, case: Case) -> Violati
 
 
 _ERROR_FACTOR = 20
-"""Assumed maximum ratio of an optimum's error to the error of one share."""
+"""Assumed maximum of an optimum's relative error divided by the relative error of a share."""

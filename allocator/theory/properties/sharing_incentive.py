@@ -1,6 +1,6 @@
-"""Sharing incentive: no user would run more tasks in a pool of its own (TSF paper, Definition 1).
+"""Sharing incentive: no user would run more tasks in a private pool (TSF paper, Definition 1).
 
-Pools are arbitrary, and weights follow from them.
+The pools divide the machines in any way, and the users' weights follow from the pools.
 """
 
 from random import Random
@@ -12,7 +12,7 @@ from allocator.theory.properties.pools import in_pools, shown, weighted
 
 
 def violation(policy: DivisiblePolicy, case: Case) -> Violation | None:
-    """Return a user that runs fewer tasks than in its pool, or None.
+    """Return a user that runs fewer tasks than it would in its private pool, or None.
 
     Raises:
         UndecidedError: As for `proved`.

@@ -1,4 +1,4 @@
-"""Simplification of cases: fewer users and machines, smaller numbers."""
+"""Simplifies a case that violates a property, so that people can understand the violation."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -13,12 +13,12 @@ _ZERO = Fraction(0)
 
 
 def simpler(case: Case) -> Iterator[Case]:
-    """Yield cases that differ from the given case in one respect, largest simplification first."""
+    """Yield all cases that are one step simpler than a case, largest simplification first."""
     return filter(_makes_sense, chain.from_iterable(change(case) for change in _CHANGES))
 
 
 def extent(case: Case) -> tuple[int, int, int, int, Fraction]:
-    """Return the size of a case: users, machines, resources, constraints, and sum of numbers."""
+    """Return a sort key for simplicity: users, machines, resources, constraints, sum of numbers."""
     problem = case.problem
     users = [*problem.users, *_lies(case)]
     numbers = sum(
@@ -110,7 +110,7 @@ def _without_a_resource(case: Case) -> Iterator[Case]:
 def _changed(
     case: Case, machines: Sequence[Machine], change: Callable[[ProblemUser], ProblemUser]
 ) -> Case:
-    """Return a case with new machines, and with each user and the lie changed by `change`."""
+    """Return a copy of a case with other machines, and with `change` applied to users and lie."""
     users = tuple(change(user) for user in case.problem.users)
     return replace(
         case,

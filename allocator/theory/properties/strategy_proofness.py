@@ -29,13 +29,13 @@ def violation(policy: DivisiblePolicy, case: Case) -> Violation | None:
 def paying(
     policy: DivisiblePolicy, problem: Problem, lie: Problem, claimed: ProblemUser
 ) -> Violation | None:
-    """Return the gain of a lie as a violation, or None if the lie gains nothing.
+    """Return the violation if a given lie gives the liar more useful tasks, or None.
 
     Args:
         policy: The policy to test.
-        problem: The true problem.
-        lie: The problem with the lie, as the policy sees it.
-        claimed: The liar as described by the lie.
+        problem: The problem with true descriptions.
+        lie: The same problem with the lie, as the policy sees it.
+        claimed: The false description of the liar.
 
     Raises:
         UndecidedError: As for `proved`.
@@ -64,7 +64,7 @@ def paying(
 
 
 def problem_with(problem: Problem, claimed: ProblemUser) -> Problem:
-    """Return the problem with one user replaced by its false description."""
+    """Return a copy of a problem with the user of the same name replaced by a false description."""
     return Problem(
         machines=problem.machines,
         users=tuple(claimed if user.name == claimed.name else user for user in problem.users),
@@ -72,7 +72,7 @@ def problem_with(problem: Problem, claimed: ProblemUser) -> Problem:
 
 
 def with_lie(rng: Random, case: Case, size: Size) -> Case:
-    """Add a random lie of one user about its demand, its constraints, or both."""
+    """Return a case with a random lie of one user, about its demand, its constraints, or both."""
     problem = case.problem
     user = rng.choice(problem.users)
     demand, machines = user.demand, user.machines

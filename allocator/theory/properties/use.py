@@ -1,4 +1,4 @@
-"""Usefulness of one user's allocation to another user with a different demand."""
+"""Computes how useful one user's allocation would be to another user with another demand."""
 
 from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
@@ -14,18 +14,20 @@ _ZERO, _ONE = Fraction(0), Fraction(1)
 
 @dataclass(frozen=True, slots=True)
 class Use:
-    """Tasks that a user could run on another user's allocation, with their placement."""
+    """Number of tasks that a user could run on another user's allocation, and their placement."""
 
     tasks: Fraction
     placement: Placement
     certain: bool
-    """True if the user could run more than the threshold for every placement."""
+    """True if the number exceeds the threshold for every placement, not only for this placement."""
 
 
 def luckiest(
     allocation: Allocation, owner: ProblemUser, user: ProblemUser, *, more_than: Fraction
 ) -> Use | None:
-    """Return how many tasks a user could run on another user's allocation, or None.
+    """Return how many tasks a user could run on another user's allocation.
+
+    The result is None if the number does not exceed a threshold.
 
     On each machine, the owner's allocation is the demand of its tasks there. The user can run tasks
     on the machines that it may use, limited by the scarcest resource. If the policy does not fix
@@ -35,7 +37,7 @@ def luckiest(
         allocation: The allocation of all users.
         owner: The user whose allocation is compared.
         user: The user that would run tasks on it.
-        more_than: Threshold; the result is None if the user could not run more tasks.
+        more_than: The threshold.
 
     Raises:
         UndecidedError: As for `best_placement`.
