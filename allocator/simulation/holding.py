@@ -39,10 +39,8 @@ class Holds:
     """All current holds of a simulation: at most one per user and at most one per machine.
 
     Holds are given to users in turn: first to the user that has been without a hold the longest.
-    This
-    order bounds waits. Let n users submit tasks that run for at most R. A user's next task that
-    fits on
-    an empty machine then waits at most n·R.
+    This order bounds waits. Let n users submit tasks that run for at most R. A user's next task
+    that fits on an empty machine then waits at most n·R.
 
     The bound holds under any policy and for any tasks of other users (proof: docs/simulation.md).
 
@@ -91,8 +89,7 @@ class Holds:
         """Return whether another user's hold forbids a task to start on a machine.
 
         The task is allowed if the machine is held for its own user, or if it finishes before the
-        hold's
-        `ready` time (backfilling).
+        hold's `ready` time (backfilling).
 
         Args:
             user: The user of the task to start.

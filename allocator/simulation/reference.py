@@ -323,8 +323,7 @@ class ReferenceSimulation:
         """Return the machine on which a user's next task can start now, or None.
 
         The lowest-numbered machine with enough free capacity is chosen. Machines with a hold
-        against
-        the task are left out.
+        against the task are left out.
 
         Args:
             user: The user's number.

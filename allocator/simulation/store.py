@@ -24,8 +24,9 @@ FORMAT: Final = 1
 """Version of the format; a reader rejects any other version."""
 
 ROW_GROUP = 1 << 20
-"""Number of tasks in a Parquet row group. Writing needs the memory of one row group beyond the
-trace.
+"""Number of tasks in a Parquet row group.
+
+Writing needs the memory of one row group beyond the trace.
 """
 
 _COLUMNS = ("submitted", "runtime", "user", "job", "demand", "constraint")
@@ -49,7 +50,9 @@ class _About(BaseModel):
 
 
 _LATER = ("weights", "commitments")
-"""Fields added after the first release. They are omitted if empty, so that old readers still work.
+"""Fields added after the first release.
+
+They are omitted if empty, so that old readers still work.
 """
 
 

@@ -1,1 +1,1 @@
-"""Converters from other trace formats, one module per format."""
+"""Converters to traces from other workload and accounting formats, one module per format."""

@@ -1,4 +1,4 @@
-"""Result of a conversion: the trace, and the input rows that are not in the trace."""
+"""Common parts of all converters: collecting tasks, and reporting the rows that became no task."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -27,7 +27,9 @@ _NAMED = 3
 
 @dataclass
 class LeftOut:
-    """Rows by reason, 8 bytes each: skipped rows, or rows converted under an assumption.
+    """Input rows that were skipped, or converted under an assumption, grouped by reason.
+
+    A row takes 8 bytes of memory.
 
     Args:
         rows_read: Total rows of all files, including skipped rows. Headers and comments do not
@@ -38,10 +40,10 @@ class LeftOut:
     _lines: dict[str, list[tuple[str, NDArray[np.int64]]]] = field(default_factory=dict)
 
     def add(self, reason: str, file: str, lines: NDArray[np.int64]) -> None:
-        """Add rows for a reason.
+        """Add rows of a file under a reason.
 
         Args:
-            reason: Why the rows were skipped.
+            reason: Why the rows were skipped, or the assumption made.
             file: The file's name.
             lines: Line numbers in the file, from 1.
         """
@@ -49,7 +51,7 @@ class LeftOut:
             self._lines.setdefault(reason, []).append((file, lines))
 
     def counts(self) -> dict[str, int]:
-        """Return the number of rows for each reason, highest number first."""
+        """Return the number of rows for each reason, most frequent reason first."""
         counts = {
             reason: sum(len(lines) for _, lines in entries)
             for reason, entries in self._lines.items()
@@ -57,12 +59,12 @@ class LeftOut:
         return dict(sorted(counts.items(), key=lambda count: (-count[1], count[0])))
 
     def first(self, reason: str) -> list[str]:
-        """Return the first rows for a reason, each as FILE:LINE."""
+        """Return the first rows for a reason as FILE:LINE, as examples for people."""
         rows = islice(self._rows(reason), _NAMED)
         return [f"{file}:{line}" for file, line in rows]
 
     def __iter__(self) -> Iterator[tuple[str, str, int]]:
-        """Iterate over all rows: (reason, file, line)."""
+        """Iterate over all rows as (reason, file, line)."""
         for reason in self.counts():
             for file, line in self._rows(reason):
                 yield reason, file, line
@@ -75,16 +77,18 @@ class LeftOut:
 
 @dataclass(frozen=True)
 class TotalCheck:
-    """A total that the file also gives in another column or header, compared with the trace.
+    """A total computed from the trace, compared with the same total stated by the input file.
+
+    A difference reveals an error of the conversion or of the file.
 
     Args:
-        figure: The column or header of the file that gives the total.
+        figure: Name of the column or header that states the total.
         unit: Unit of both totals.
-        rows: Number of rows that have both figures.
-        in_file: The total by the column or header.
+        rows: Number of rows that count in both totals.
+        in_file: The total as stated by the file.
         in_trace: The total of the same rows in the trace.
         tolerance: Largest relative difference of the totals that still counts as agreement.
-        differing: Rows with two different figures.
+        differing: Rows whose own two figures differ.
     """
 
     figure: str
@@ -104,14 +108,14 @@ class TotalCheck:
 
 @dataclass(frozen=True)
 class Conversion:
-    """A trace, and figures for checking the conversion.
+    """A converted trace, and figures for judging the conversion.
 
     Args:
         trace: The tasks.
         left_out: Rows that became no task, and the number of rows read.
         assumed: Rows converted under an assumption, because a field was not understood.
-        ignored: Names of the columns that the converter does not read.
-        checks: Totals that the file gives in a second way.
+        ignored: Names of input columns that the converter does not read.
+        checks: Totals of the trace, compared with totals that the input states.
     """
 
     trace: Trace
@@ -122,13 +126,13 @@ class Conversion:
 
 
 def resource_hours(trace: Trace) -> dict[str, float]:
-    """Return the sum of demand × run time of all tasks, in hours, by resource."""
+    """Return Σ demand × run time over all tasks by resource, in units × hours."""
     totals = (trace.runtime / (3600 * MICROSECONDS)) @ trace.demand
     return dict(zip(trace.resources, totals.tolist(), strict=True))
 
 
 class RowFilter:
-    """Validity of the rows of one batch: valid rows, and skipped rows with their reasons."""
+    """Collects the invalid rows of a batch, with the reason for each."""
 
     def __init__(self, left_out: LeftOut, file: str, lines: NDArray[np.int64]) -> None:
         self._left_out = left_out
@@ -137,7 +141,7 @@ class RowFilter:
         self.kept = np.ones(len(lines), np.bool_)
 
     def drop(self, reason: str, wrong: NDArray[np.bool_]) -> None:
-        """Skip invalid rows. An already skipped row keeps its first reason.
+        """Mark rows as invalid. A row that is already invalid keeps its first reason.
 
         Args:
             reason: Why the rows are invalid.
@@ -149,15 +153,15 @@ class RowFilter:
 
 @dataclass(frozen=True)
 class TaskRows:
-    """Tasks of a batch of rows, one entry per row; see Trace.
+    """Tasks parsed from a batch of rows, one entry per row.
 
     Args:
-        submitted: Microseconds.
-        runtime: Microseconds.
+        submitted: Submission times in microseconds.
+        runtime: Run times in microseconds.
         user: Names of the users.
         job: Job numbers.
-        demand: Shape (rows, resources).
-        constraint: As in a trace. None: every task may run on every machine.
+        demand: Demands, shape (rows, resources).
+        constraint: Constraint numbers, as in `Trace`. None: every task may run on every machine.
     """
 
     submitted: NDArray[np.int64]
@@ -169,7 +173,7 @@ class TaskRows:
 
 
 class TraceBuilder:
-    """Builds a trace from batches of tasks in any order."""
+    """Collects tasks from batches, in any order, and builds a trace from them."""
 
     def __init__(self, resources: tuple[str, ...]) -> None:
         self._resources = resources
@@ -184,7 +188,7 @@ class TraceBuilder:
         }
 
     def add(self, tasks: TaskRows, kept: NDArray[np.bool_]) -> None:
-        """Add tasks of a batch.
+        """Add the selected tasks of a batch.
 
         Args:
             tasks: The batch.
@@ -208,10 +212,16 @@ class TraceBuilder:
         machines: tuple[MachineClass, ...] = (),
         constraints: tuple[tuple[int, ...], ...] = (),
     ) -> Trace:
-        """Return all tasks in order of submission; simultaneous tasks keep their input order.
+        """Build the trace: all tasks in order of submission.
+
+        Simultaneous tasks keep their input order.
 
         Columns are concatenated and released one by one, so peak memory is little more than one
         trace.
+
+        Args:
+            machines: Machine classes of the trace.
+            constraints: For each constraint number, the indices of the allowed machine classes.
         """
         submitted = self._column("submitted")
         order: NDArray[np.intp] | slice = slice(None)  # most traces are in order; avoid a copy

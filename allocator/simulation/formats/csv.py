@@ -1,4 +1,4 @@
-"""Comma-separated traces: a site's own traces with a header, and the SDRF authors' without."""
+"""Converters for comma-separated traces: any site's, with a header, and the SDRF authors'."""
 
 from pathlib import Path
 
@@ -33,16 +33,17 @@ _AUTHORS_RESOURCES = ("cpus", "mem")
 
 
 def convert(path: Path, users: Path | None = None, machines: Path | None = None) -> Conversion:
-    """Read `submitted_s,runtime_s,user[,job][,machines],RESOURCE,...`, in any order.
+    """Convert a file with the columns `submitted_s,runtime_s,user[,job][,machines],RESOURCE,...`.
 
-    The header names the columns. Fields are separated by commas, semicolons or tabs. With
-    semicolons or tabs, numbers may have a decimal comma. Without a column job, every task is a job
-    of its own.
+    The header names the columns, which may come in any order. Fields are separated by commas,
+    semicolons or tabs. With semicolons or tabs, numbers may have a decimal comma. Without a column
+    job, every task is a job of its own.
 
     Args:
-        path: The tasks.
-        users: A file of users, with weights and commitments; docs/traces.md.
-        machines: A file of machines. The column `machines` names the machines that tasks may use.
+        path: The file of tasks.
+        users: A file of users' weights and commitments; format: docs/traces.md.
+        machines: A file of machines. Tasks then name the machines that they may use in a column
+            `machines`.
 
     Raises:
         OSError: A file cannot be read.
@@ -96,7 +97,7 @@ def convert(path: Path, users: Path | None = None, machines: Path | None = None)
 
 
 def convert_authors(path: Path) -> Conversion:
-    """Read the input format of the SDRF authors' simulator, which has no header.
+    """Convert the input format of the SDRF authors' simulator, which has no header.
 
     Fields: submission, submission again, finish (whole microseconds), user, task, CPU, memory.
     Every task is a job of its own.

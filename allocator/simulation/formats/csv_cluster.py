@@ -1,4 +1,4 @@
-"""Optional companion files of a comma-separated trace: users and machines."""
+"""Reads the optional files of users and of machines that accompany a comma-separated trace."""
 
 import csv
 import io
@@ -18,11 +18,15 @@ _OWES = "owes"
 
 
 def with_users(trace: Trace, path: Path) -> Trace:
-    """Return a trace whose users have the weights and commitments of a file.
+    """Return a copy of a trace with users' weights and commitments from a file.
 
     The file has a column `user`, and optionally `weight`, `owes` (a commitment of every resource)
     and `owes_RESOURCE`. An empty field keeps the default. A user that is only in the file counts as
     a user without tasks.
+
+    Args:
+        trace: The trace.
+        path: The file of users.
 
     Raises:
         OSError: The file cannot be read.
@@ -59,9 +63,13 @@ def with_users(trace: Trace, path: Path) -> Trace:
 
 
 def read_machines(path: Path, resources: Sequence[str]) -> tuple[MachineClass, ...]:
-    """Read classes of machines.
+    """Read machine classes from a file, with a header and one class per line.
 
     Columns are `machine`, optionally `count`, and the resources; all other columns are attributes.
+
+    Args:
+        path: The file of machines.
+        resources: Names of the trace's resources.
 
     Raises:
         OSError: The file cannot be read.
@@ -87,7 +95,9 @@ def read_machines(path: Path, resources: Sequence[str]) -> tuple[MachineClass, .
 
 
 class Constraints:
-    """Numbers the distinct constraints of tasks, such as `big`, `disk=ssd`, `disk=ssd&rack=1|big`.
+    """Parses tasks' placement constraints, and gives each distinct constraint a number.
+
+    Examples: `big`, `disk=ssd`, `disk=ssd&rack=1|big`.
 
     `|` separates alternatives and `&` separates conditions that must hold together. Each condition
     is a class's name or an attribute's value. An empty constraint allows every machine.
@@ -102,11 +112,14 @@ class Constraints:
 
     @property
     def allowed(self) -> tuple[tuple[int, ...], ...]:
-        """The distinct constraints so far, each with the indices of the classes it allows."""
+        """For each constraint number, the indices of the allowed machine classes."""
         return tuple(self._numbers)
 
     def column(self, text: Text) -> tuple[NDArray[np.int32], NDArray[np.bool_], NDArray[np.bool_]]:
-        """Return the constraints of a column of tasks.
+        """Convert a column of constraint texts to constraint numbers.
+
+        Args:
+            text: The constraint of each task, as written in the file.
 
         Returns:
             Each task's constraint number; a mask of tasks with an unknown name; a mask of tasks
@@ -152,7 +165,13 @@ def _meets(machine: MachineClass, term: str) -> bool:
 def _rows(
     path: Path, needed: Sequence[str], allowed: Sequence[str] | None
 ) -> Iterator[tuple[str, dict[str, str]]]:
-    """Iterate over the lines of a small file with a header: (FILE:LINE, trimmed fields by name)."""
+    """Iterate over the lines of a small file with a header, as (FILE:LINE, trimmed fields by name).
+
+    Args:
+        path: The file.
+        needed: Names of columns that must exist.
+        allowed: Names of columns that may exist; None allows any column.
+    """
     with opened(path) as file:
         text = io.TextIOWrapper(io.BytesIO(file.read()), "utf-8-sig", "backslashreplace", "")
     reader = csv.reader(text, delimiter=delimiter(path))
@@ -181,7 +200,14 @@ def _rows(
 
 
 def _number(where: str, row: Mapping[str, str], name: str, default: float) -> float:
-    """Return a field as a number ≥ 0, or the default for an empty field."""
+    """Return a field as a number of at least 0, or the default for an empty field.
+
+    Args:
+        where: FILE:LINE, for error messages.
+        row: Fields of the line by column name.
+        name: Name of the column.
+        default: The value of an empty field.
+    """
     if not row.get(name):
         return default
     try:

@@ -1,4 +1,4 @@
-"""Google's cluster trace of 2011: task events, paired into attempts to run tasks."""
+"""Converter for Google's cluster trace of 2011: pairs task events into attempts to run a task."""
 
 import re
 from collections.abc import Iterator
@@ -30,12 +30,12 @@ from allocator.simulation.formats.text import (
 from allocator.simulation.trace import UNCONSTRAINED, TraceError
 
 RESOURCES = ("cpus", "mem")
-"""Amounts are fractions of the largest machine, as published."""
+"""Names of the resources. Amounts are fractions of the largest machine, as published."""
 
 BEFORE = 0
-"""Time of events before the trace began."""
+"""Timestamp of events that happened before the trace began."""
 AFTER = 2**63 - 1
-"""Time of events after the trace ended."""
+"""Timestamp of events that happened after the trace ended."""
 
 _TASK_EVENTS = (
     "time",
@@ -77,7 +77,7 @@ _UNWANTED = {Event.EVICT: "evicted", Event.KILL: "killed", Event.LOST: "lost"}
 
 @dataclass(frozen=True)
 class _Events:
-    """Events in the order of the files, one entry each."""
+    """A batch of task events in file order; arrays have one entry per event."""
 
     time: NDArray[np.int64]
     job: NDArray[np.int64]
@@ -101,24 +101,24 @@ class _Events:
 
 
 class DemandAt(StrEnum):
-    """The event from which a task's demand is read."""
+    """Choice of the event from which a task's demand is read."""
 
     SCHEDULE = "schedule"
     SUBMIT = "submit"
 
 
 def convert(source: Path, demand_at: DemandAt = DemandAt.SCHEDULE) -> Conversion:
-    """Read a folder of the trace, or one file of its `task_events`.
+    """Convert a folder of Google's trace, or a single file of its `task_events`.
 
-    Every attempt to run a task is a task of its own. The task is submitted when the attempt was,
-    and runs from the attempt's last scheduling to the attempt's end. As in Stateful DRF, §7.2,
-    evicted and killed attempts and attempts with a demand of 0 are skipped. Failed attempts are
-    kept.
+    Each attempt to run a task becomes a task. Its submission is the attempt's submission. Its run
+    time is the time from the attempt's last scheduling to the attempt's end. As in the SDRF paper
+    (§7.2), evicted and killed attempts and attempts with a demand of 0 are skipped. Failed attempts
+    are kept.
 
     A folder with `machine_events` gives machines as well, and constraints if it has
     `machine_attributes` and `task_constraints`.
 
-    Memory beyond the trace holds the attempts that run at one time, and 16 MB of text.
+    Beyond the trace, memory is needed for the attempts that run at one time, and for 16 MB of text.
 
     Args:
         source: The folder or file.
@@ -156,14 +156,17 @@ def convert(source: Path, demand_at: DemandAt = DemandAt.SCHEDULE) -> Conversion
 
 
 def _files_check(paths: list[Path]) -> Iterator[TotalCheck]:
-    """Compare the number of files with the number in their names, `part-00003-of-00500.csv.gz`."""
+    """Compare the number of files with the total in their names (`part-00003-of-00500.csv.gz`)."""
     named = [int(match[1]) for path in paths if (match := _OF_FILES.search(path.name))]
     if named:
         yield TotalCheck("names of task_events", "files", len(named), max(named), len(paths), 0.0)
 
 
 class _Attempts:
-    """Pairs events, batch by batch, and keeps the events of attempts that have not ended yet."""
+    """Pairs events to attempts, batch by batch.
+
+    Events of unfinished attempts wait for later batches.
+    """
 
     def __init__(
         self,
@@ -182,11 +185,11 @@ class _Attempts:
         self.assumed = LeftOut()
 
     def add(self, file: int, rows: Rows) -> None:
-        """Add the next rows.
+        """Add the next batch of events.
 
         Args:
-            file: Index of the file.
-            rows: The rows.
+            file: Index of the file that contains the rows.
+            rows: The rows to add.
         """
         events = self._events(file, rows)
         if self._open is not None:
@@ -197,7 +200,7 @@ class _Attempts:
         self._open = self._pair(events)
 
     def finish(self) -> TraceBuilder:
-        """Skip attempts that have not ended. Return the builder with all tasks."""
+        """Skip attempts that have not ended, and return the builder that contains all tasks."""
         if self._open is not None and len(self._open.time):
             remaining = self._open
             submitted = remaining.event == Event.SUBMIT
@@ -242,7 +245,7 @@ class _Attempts:
         )[counted]
 
     def _pair(self, events: _Events) -> _Events:
-        """Add the attempts that have ended. Return the events of all other attempts.
+        """Add all attempts that have ended, and return the events of unfinished attempts.
 
         Events are grouped by task. An attempt consists of a task's events between two ends.
         """
@@ -284,13 +287,15 @@ class _Attempts:
         submissions: NDArray[np.intp],
         schedules: NDArray[np.intp],
     ) -> None:
-        """Add attempts that have ended.
+        """Add tasks for attempts that have ended.
+
+        Arguments after `events` are arrays of indices in it.
 
         Args:
-            events: All events.
-            ends: Index of each attempt's end.
-            submissions: Index of each attempt's submission, or −1.
-            schedules: Index of each attempt's last scheduling, or −1.
+            events: All events, grouped by task.
+            ends: For each attempt, its last event.
+            submissions: For each attempt, its SUBMIT event, or −1.
+            schedules: For each attempt, its last SCHEDULE event, or −1.
         """
         end, submission, schedule = events[ends], events[submissions], events[schedules]
         named = events[np.where(submissions >= 0, submissions, ends)]
@@ -342,7 +347,7 @@ class _Attempts:
 
 
 def _begins(events: _Events) -> NDArray[np.bool_]:
-    """Return a mask of each task's first event. Events must be grouped by task."""
+    """Return a mask that selects each task's first event. Events must be grouped by task."""
     begins = np.ones(len(events.time), np.bool_)
     begins[1:] = (np.diff(events.job) != 0) | (np.diff(events.index) != 0)
     return begins

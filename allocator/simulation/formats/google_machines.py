@@ -1,4 +1,4 @@
-"""Google's cluster trace of 2011: machines, and the machines that a task's constraints allow."""
+"""Machines and placement constraints of Google's cluster trace of 2011."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,7 +11,7 @@ from allocator.simulation.formats.text import Rows, integers, missing, numbers, 
 from allocator.simulation.trace import UNCONSTRAINED, MachineClass, TraceError
 
 NOWHERE = -2
-"""The constraint of a task that may not run on any machine."""
+"""Value of a constraint that no machine meets."""
 
 _MACHINE_EVENTS = ("time", "machine", "event", "platform", "cpus", "mem")
 _MACHINE_ATTRIBUTES = ("time", "machine", "attribute", "value", "deleted")
@@ -20,14 +20,14 @@ _ADDED, _REMOVED, _UPDATED = range(3)
 _EQUAL, _NOT_EQUAL, _LESS, _GREATER = range(4)
 
 _Machine = tuple[str, tuple[float, float]]
-"""Platform and capacity."""
+"""(platform, (CPU, memory)) of a machine."""
 _Requirement = tuple[int, str, str]
-"""Operator, attribute and value."""
+"""One condition of a constraint: (operator, attribute, value)."""
 
 
 @dataclass(frozen=True)
 class _Tasks:
-    """Tasks by job and index, numbered in ascending order. Job and index are compared exactly.
+    """Numbers tasks that are identified by job and index. The numbers ascend with job and index.
 
     Args:
         jobs: Job numbers, ascending.
@@ -42,7 +42,10 @@ class _Tasks:
     def numbered(
         cls, job: NDArray[np.int64], index: NDArray[np.int64]
     ) -> tuple["_Tasks", NDArray[np.intp]]:
-        """Return the distinct tasks, and each entry's task number."""
+        """Number the distinct tasks among entries.
+
+        Return the tasks, and each entry's task number.
+        """
         jobs, job_index = np.unique(job, return_inverse=True)
         tasks, number = np.unique((job_index << 32) | index, return_inverse=True)
         return cls(jobs, tasks), number
@@ -50,7 +53,11 @@ class _Tasks:
     def find(
         self, job: NDArray[np.int64], index: NDArray[np.int64]
     ) -> tuple[NDArray[np.intp], NDArray[np.bool_]]:
-        """Return the numbers of tasks, and a mask of the known tasks."""
+        """Look up tasks by job and index.
+
+        Returns:
+            For each entry, the task number; and a mask of the entries whose task is known.
+        """
         job_index, known = _find(self.jobs, job)
         number, present = _find(self.tasks, (job_index << 32) | index)
         return number, known & present
@@ -58,11 +65,11 @@ class _Tasks:
 
 @dataclass(frozen=True)
 class Placement:
-    """Machines and constraints of the trace.
+    """Machines of the trace, and the constraint of each task.
 
     Args:
-        machines: As in a trace.
-        constraints: As in a trace.
+        machines: Machine classes, as in `Trace`.
+        constraints: Allowed machine classes of each constraint, as in `Trace`.
     """
 
     machines: tuple[MachineClass, ...]
@@ -71,7 +78,14 @@ class Placement:
     _constraint_of_task: NDArray[np.int32]
 
     def of(self, job: NDArray[np.int64], index: NDArray[np.int64]) -> NDArray[np.int32]:
-        """Return tasks' constraints, UNCONSTRAINED or NOWHERE. O(log n) per task."""
+        """Return the constraint number of each given task, UNCONSTRAINED or NOWHERE.
+
+        O(log n) per task.
+
+        Args:
+            job: Job of each task.
+            index: Index of each task within its job.
+        """
         constraints = np.full(len(job), UNCONSTRAINED, np.int32)
         number, present = self._tasks.find(job, index)
         constraints[present] = self._constraint_of_task[number[present]]
@@ -79,11 +93,17 @@ class Placement:
 
 
 def placement(folder: Path, left_out: LeftOut) -> Placement:
-    """Read `machine_events` and, if present, `machine_attributes` and `task_constraints`.
+    """Read the machines and constraints of Google's trace from a folder.
+
+    `machine_events` is required; `machine_attributes` and `task_constraints` are optional.
 
     All machines that were ever added count, with their last known properties. A class contains the
     machines with equal platform, capacity and attributes; only attributes that constraints mention
-    count. A task's latest constraints count.
+    count. Of a task's constraints, the latest version counts.
+
+    Args:
+        folder: The trace's folder.
+        left_out: Collects rows that cannot be used.
 
     Raises:
         OSError: A file cannot be read.
@@ -165,7 +185,12 @@ def _attributes(folder: Path, mentioned: set[str], left_out: LeftOut) -> dict[in
 def _requirements(
     folder: Path, left_out: LeftOut
 ) -> tuple[_Tasks, NDArray[np.int32], list[tuple[_Requirement, ...]]]:
-    """Return the tasks with requirements, the index of each task's set, and all sets."""
+    """Read the constraints of all tasks.
+
+    Returns:
+        The tasks with constraints; for each of these tasks, the index of its set of conditions; and
+        all distinct sets.
+    """
     codes: dict[_Requirement, int] = {}
     read = [np.empty((0, 4), np.int64)]
     for path in files(folder, "task_constraints"):
@@ -200,15 +225,15 @@ def _requirements(
 def _sets(
     pairs: NDArray[np.int64], tasks: int, requirements: list[_Requirement]
 ) -> tuple[NDArray[np.int32], list[tuple[_Requirement, ...]]]:
-    """Number the sets of requirements.
+    """Give each distinct set of conditions a number.
 
-    A set is built one requirement at a time: a set's number and a further requirement identify the
+    A set is built one condition at a time: a set's number and a further condition identify the
     larger set.
 
     Args:
-        pairs: (task, requirement), ascending.
+        pairs: Array of (task number, condition number), in ascending order.
         tasks: Number of tasks.
-        requirements: Requirements by number.
+        requirements: The conditions by number.
     """
     set_of_task = np.zeros(tasks, np.int64)
     sets: list[tuple[_Requirement, ...]] = [()]
@@ -243,7 +268,12 @@ def _codes(
 
 
 def _meets(having: dict[str, str], requirement: _Requirement) -> bool:
-    """Return whether a machine meets a requirement. A missing attribute counts as empty."""
+    """Return whether a machine meets a condition. A missing attribute counts as empty.
+
+    Args:
+        having: The machine's attributes.
+        requirement: The condition.
+    """
     operator, attribute, value = requirement
     actual = having.get(attribute, "")
     if operator == _EQUAL:
@@ -266,5 +296,5 @@ def _find(
 
 
 def files(folder: Path, table: str) -> list[Path]:
-    """Return the files of a table in order."""
+    """Return the files of a table, such as `task_events`, in order."""
     return sorted((folder / table).glob("part-*.csv*"))

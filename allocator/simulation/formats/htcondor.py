@@ -1,4 +1,4 @@
-"""HTCondor's job history, as `condor_history -json` or `-jsonl` prints it."""
+"""Converter for HTCondor's job history, as printed by `condor_history -json` or `-jsonl`."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -14,10 +14,13 @@ _WITHOUT_SLOTS = {
     9: "ran elsewhere, in the universe grid",
     12: "ran on the schedd's machine, in the universe local",
 }
-"""Universes whose jobs hold no slot of the pool."""
+"""By HTCondor universe: the reason why its jobs are skipped.
+
+These jobs hold no slot of the pool.
+"""
 _UNIVERSES = {1, 4, 5, 8, 10, 11, 13}
 _ENDED = {3, 4}
-"""JobStatus of removed and of completed jobs."""
+"""Values of JobStatus for jobs that have ended: removed (3) and completed (4)."""
 _READ = {"clusterid", "procid", "owner", "user", "qdate", "remotewallclocktime", "jobstartdate"}
 _READ |= {"completiondate", "enteredcurrentstatus", "jobstatus", "jobuniverse", "globaljobid"}
 _READ |= {"cpusprovisioned", "requestcpus", "memoryprovisioned", "requestmemory"}
@@ -25,10 +28,13 @@ _READ |= {"gpusprovisioned", "requestgpus", "cumulativeslottime"}
 
 
 def convert(*paths: Path) -> Conversion:
-    """Read jobs as tasks; docs/traces.md has the command that prints the files.
+    """Convert a job history: each job becomes a task.
+
+    docs/traces.md gives the command that prints the files.
 
     A task is submitted when its job was queued. The task runs for the job's total run time over all
-    starts, because the history has one record per job. Jobs of an HTCondor cluster are one job.
+    starts, because the history has one record per job. All jobs of one HTCondor cluster (one submit
+    command) form one job of the trace.
 
     Args:
         paths: Files with arrays of jobs, or with successive jobs. A job's "line" is its position in
@@ -95,7 +101,12 @@ def _add(records: Records, job_ad: object, source: str, seen: set[object]) -> No
 
 
 def _schedd(job: Mapping[str, Any], seen: set[object], records: Records) -> str | None:
-    """Return the schedd's name, if known. Each schedd numbers its jobs independently.
+    """Return the name of the scheduler daemon that numbered a job, if known.
+
+    Args:
+        job: The job's attributes.
+        seen: Ids of all jobs read so far; the job's id is added.
+        records: Collects assumptions.
 
     Raises:
         UnusableError: The job was read before.
@@ -117,7 +128,7 @@ def _schedd(job: Mapping[str, Any], seen: set[object], records: Records) -> str 
 
 
 def _run_time(records: Records, job: Mapping[str, Any]) -> float:
-    """Return a job's run time in seconds over all its starts."""
+    """Return a job's total run time over all its starts, in seconds."""
     status = _number(job, "jobstatus")
     if status is not None and status not in _ENDED:
         raise UnusableError("had not ended")
@@ -150,13 +161,13 @@ def _run_time(records: Records, job: Mapping[str, Any]) -> float:
 def _amount(
     records: Records, job: Mapping[str, Any], names: tuple[str, str], unknown: float
 ) -> float:
-    """Return the first amount that is a number, else the amount for an unknown request.
+    """Return the amount of a resource that a job held: provisioned if known, else requested.
 
     Args:
         records: Collects assumptions.
         job: The job's attributes.
-        names: Attributes of the provisioned and of the requested amount.
-        unknown: The amount if no attribute is a number.
+        names: Names of the attributes with the provisioned and with the requested amount.
+        unknown: The amount to assume if neither attribute is a number.
     """
     for name in names:
         number = _number(job, name.lower())

@@ -1,4 +1,4 @@
-"""Alibaba's GPU cluster of 2023 (openb): nodes and pods."""
+"""Converter for Alibaba's GPU cluster trace of 2023 (openb)."""
 
 from pathlib import Path
 
@@ -36,16 +36,20 @@ _PODS = (
     "scheduled_time",
 )
 RESOURCES = ("cpus", "mem", "gpus")
-"""Cores, MiB and whole GPUs."""
+"""Names of the resources. Amounts are cores, MiB and whole GPUs."""
 
 
 def convert(pods: Path, nodes: Path) -> Conversion:
-    """Read pods as tasks and nodes as machines.
+    """Convert Alibaba's trace: pods become tasks, nodes become machines.
 
     A pod is submitted when created, and runs from scheduling to deletion. A pod without a
     scheduling time is skipped. Pods name no user, so the pod's quality-of-service class is the
-    user. Each pod is a job of its own. Nodes with the same capacity and GPU model are a class.
-    `gpu_spec` allows the classes of the named models.
+    user. Each pod is a job of its own. Nodes with the same capacity and GPU model are a class. A
+    pod with `gpu_spec` may run only on nodes with one of the named GPU models.
+
+    Args:
+        pods: CSV file of pods.
+        nodes: CSV file of nodes.
 
     Raises:
         OSError: A file cannot be read.

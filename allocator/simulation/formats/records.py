@@ -1,4 +1,4 @@
-"""Builds a trace from a site's own job accounting, one record at a time."""
+"""Common part of the Slurm and HTCondor converters: builds a trace from job records one by one."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -17,21 +17,24 @@ from allocator.simulation.formats.text import LONGEST
 from allocator.simulation.trace import MICROSECONDS
 
 RESOURCES = ("cpus", "mem", "gpus")
-"""Cores, MiB and whole GPUs. A record may have further resources."""
+"""Resources in every trace: cores, MiB and whole GPUs. Records may have further resources."""
 _DAY = 86400
 _TOLERANCE = 1e-3
-"""Relative tolerance between two figures, because Slurm rounds to whole seconds."""
+"""Relative difference up to which two figures agree, because Slurm rounds to whole seconds."""
 _FRESH_JOB = 2**53
-"""First number for jobs with a number that another job already has."""
+"""First new number for jobs whose own number is already taken by another job."""
 
 
 class UnusableError(ValueError):
-    """A record becomes no task. The message is the reason, equal for all similar records."""
+    """A record cannot become a task.
+
+    The message is the reason, in the same words for similar records.
+    """
 
 
 @dataclass
 class _Totals:
-    """Core-seconds so far by the file and by the trace, and the lines that differ."""
+    """Core-seconds as the file states them and as computed for the trace, for a `TotalCheck`."""
 
     rows: int = 0
     in_file: float = 0.0
@@ -40,7 +43,10 @@ class _Totals:
 
 
 class Records:
-    """Collects tasks, with times in seconds since 1970, and the records that became no task."""
+    """Collects tasks from job records, and the records that became no task.
+
+    Call `begin` for each record, then `add` or `leave_out`. Times are in seconds since 1970.
+    """
 
     def __init__(self) -> None:
         self._place = ("", 0)
@@ -57,11 +63,11 @@ class Records:
         self._demands: list[Mapping[str, float]] = []
 
     def begin(self, file: str, line: int) -> None:
-        """Start with the next record.
+        """Make a record the current record, for later messages.
 
         Args:
-            file: The file's name.
-            line: The record's line in the file.
+            file: Name of the file.
+            line: Line or position of the record in the file.
         """
         self._place = (file, line)
         self._rows_read += 1
@@ -79,10 +85,11 @@ class Records:
 
         Args:
             user: The task's user.
-            job: The cluster or schedd, and the number of the job there.
-            times: Submission in seconds since 1970, and run time in seconds.
-            demand: Demand by resource.
-            core_seconds: Use as given by other columns, by column. None: not given.
+            job: Name of the cluster or schedd, and the job's number there.
+            times: Submission time in seconds since 1970, and run time in seconds.
+            demand: Demand of the task by resource.
+            core_seconds: The record's own statements of its core-seconds, by column, for a check.
+                None: not stated.
 
         Raises:
             UnusableError: The demand is empty, or a time is invalid.
@@ -111,22 +118,32 @@ class Records:
                     totals.differing.setdefault((column, file), []).append(line)
 
     def assume(self, reason: str) -> None:
-        """Record an assumption that is needed to convert the current record."""
+        """Record that the current record is converted under an assumption.
+
+        Args:
+            reason: The assumption.
+        """
         self._assumptions.append(reason)
 
     def ignore(self, columns: Iterable[str]) -> None:
-        """Record columns that are not read."""
+        """Record the names of input columns that the converter does not read."""
         self._ignored.update(dict.fromkeys(columns))
 
     def leave_out(self, reason: str) -> None:
-        """Record that the current record became no task."""
+        """Record that the current record becomes no task.
+
+        Args:
+            reason: Why it becomes no task.
+        """
         file, line = self._place
         self._left_out.setdefault((reason, file), []).append(line)
 
     def conversion(self) -> Conversion:
-        """Return the conversion. The trace begins at midnight (UTC) before the first submission.
+        """Build the trace and the conversion report.
 
-        The trace has only the resources that tasks use.
+        The trace's origin is midnight (UTC) before the first submission.
+
+        Resources that no task uses are left out.
         """
         times = np.array(self._times, np.int64).reshape(-1, 3)
         other_resources = {name for demand in self._demands for name in demand} - {*RESOURCES}
@@ -151,7 +168,13 @@ class Records:
         )
 
     def _job(self, user: str, scope: str, number: int) -> int:
-        """Return a unique job number. Clusters number their jobs independently."""
+        """Return a job number that is unique in the trace.
+
+        Args:
+            user: The job's user.
+            scope: The cluster or schedd that numbered the job; others may use the same number.
+            number: The job's number there.
+        """
         key = (scope, user, number)
         if key not in self._jobs:
             is_taken = number in self._job_numbers

@@ -1,4 +1,4 @@
-"""Slurm's own accounting, as `sacct --parsable2` or `sacct --json` prints it."""
+"""Converter for Slurm's accounting, as printed by `sacct --parsable2` or `sacct --json`."""
 
 import csv
 import io
@@ -18,7 +18,7 @@ from allocator.simulation.trace import TraceError
 
 _NEEDED = ("User", "Submit", "Start", "End")
 _JOBS = ("JobID", "JobIDRaw")
-"""Columns that identify the job; at least one is needed. JobID also identifies the array."""
+"""Columns that identify a job; at least one is needed. JobID also identifies the job array."""
 _SIZES = ("AllocTRES", "AllocCPUS", "ReqCPUS", "NCPUS", "ReqTRES")
 """Columns that give a job's resources; at least one is needed."""
 _READ = (
@@ -56,19 +56,24 @@ _SHORT_STATES = {
     "CG": "COMPLETING", "RQ": "REQUEUED", "RS": "RESIZING", "RV": "REVOKED", "SO": "STAGE_OUT",
 }  # fmt: skip
 _NO_DEMAND = {"billing", "node", "energy"}
-"""Trackable resources that are derived from other resources, or measured."""
+"""Slurm's trackable resources (TRES) that are no demand: derived from other TRES, or measured."""
 _MIB = {"": 1.0, "K": 2.0**-10, "M": 1.0, "G": 2.0**10, "T": 2.0**20, "P": 2.0**30}
 _COUNT = {"": 1.0, "K": 2.0**10, "M": 2.0**20, "G": 2.0**30, "T": 2.0**40, "P": 2.0**50}
-"""Factors of suffixes. Slurm prints 2048 as 2K, also for CPUs, nodes and generic resources."""
+"""Factors of number suffixes.
+
+Slurm prints 2048 as 2K, also for CPUs, nodes and generic resources.
+"""
 _AMOUNT = re.compile(r"(\d+\.?\d*|\.\d+)([KMGTP]?)")
 _DURATION = re.compile(r"(?:(\d+)-)?(?:(\d+):)?(\d+):(\d+(?:\.\d*)?)")
 
 
 def convert(path: Path, timezone: str = "UTC") -> Conversion:
-    """Read allocations as tasks; docs/traces.md has the command that prints them.
+    """Convert Slurm's accounting: each attempt to run a job becomes a task.
 
-    Each attempt to run a job is a task. Each task of an array is a task too, and an array is one
-    job. A task is submitted when the job became eligible. The task runs for the job's elapsed time,
+    docs/traces.md gives the command that prints the file.
+
+    Each element of a job array becomes a task too, and the array becomes one job. The submission of
+    a task is the time at which the job became eligible. The task runs for the job's elapsed time,
     however the job ended.
 
     Args:
@@ -187,7 +192,12 @@ def _job(row: Mapping[str, str]) -> int:
 
 
 def _times(row: Mapping[str, str], zone: ZoneInfo) -> tuple[float, float]:
-    """Return a job's submission in seconds since 1970, and the seconds from start to end."""
+    """Return when a job was submitted (seconds since 1970), and the seconds from start to end.
+
+    Args:
+        row: Fields of the record by column.
+        zone: Time zone of times without one.
+    """
     submitted = _time(row["Submit"], zone, "submission")
     eligible = row.get("Eligible", "")
     if eligible not in _NEVER:
@@ -203,7 +213,7 @@ def _times(row: Mapping[str, str], zone: ZoneInfo) -> tuple[float, float]:
 
 @lru_cache(4096)
 def _state(text: str) -> str:
-    """Return the state without a suffix: `CANCELLED by 1000`, or `+` where sacct cut it off."""
+    """Return a job's state without additions by sacct: `CANCELLED by 1000`, or `+` for a cut."""
     state = text.split(" ", maxsplit=1)[0].upper()
     if state.endswith("+"):
         whole = [name for name in (*_WAITING, *_RUNNING, *_ENDED) if name.startswith(state[:-1])]
@@ -214,13 +224,13 @@ def _state(text: str) -> str:
 def _elapsed(
     records: Records, row: Mapping[str, str], span: float, cpus: float
 ) -> tuple[float, dict[str, float | None]]:
-    """Return a job's run time in seconds, and its core-seconds as given by the file.
+    """Return a job's run time in seconds, and the core-seconds that the file states, by column.
 
-    The span from start to end also contains the time for which the job was suspended.
+    The time from start to end can be longer, as it contains time for which the job was suspended.
 
     Args:
         records: Collects assumptions.
-        row: The record.
+        row: Fields of the record by column.
         span: Seconds from start to end.
         cpus: Allocated cores.
     """
@@ -255,7 +265,12 @@ def _elapsed(
 
 
 def _duration(row: Mapping[str, str], name: str) -> float | None:
-    """Return seconds of a duration such as 3600, 02:03, 01:02:03 or 1-02:03:04. None: no value."""
+    """Convert a duration (3600, 02:03, 01:02:03 or 1-02:03:04) to seconds; None for no value.
+
+    Args:
+        row: Fields of the record by column.
+        name: Name of the column.
+    """
     text = row.get(name, "")
     if text in _NEVER and text != "0":
         return None
@@ -269,13 +284,14 @@ def _duration(row: Mapping[str, str], name: str) -> float | None:
 
 
 def _time(text: str, zone: ZoneInfo, name: str, fold: int = 0) -> float:
-    """Return seconds since 1970.
+    """Convert a time to seconds since 1970.
 
     Args:
-        text: The field.
-        zone: Time zone of a time without one.
-        name: Name of the field for error messages.
-        fold: 1 for the second occurrence of an ambiguous local time.
+        text: The time as printed by sacct.
+        zone: Time zone of times without one.
+        name: Name of the column, for error messages.
+        fold: 1 selects the second occurrence of a local time that is repeated when clocks are set
+            back.
     """
     if text.isdecimal():
         return float(text)
@@ -289,7 +305,10 @@ def _time(text: str, zone: ZoneInfo, name: str, fold: int = 0) -> float:
 
 
 def _demand(records: Records, row: Mapping[str, str]) -> dict[str, float]:
-    """Return cores, MiB, GPUs and other generic resources: allocated if given, else requested."""
+    """Return a job's demand: cores, MiB, GPUs and generic resources.
+
+    Allocated amounts are returned if the record has them, else requested amounts.
+    """
     allocated, requested = (_resources(row.get(name, "")) for name in ("AllocTRES", "ReqTRES"))
     resources = allocated or requested
     if requested and not allocated and "AllocTRES" in row:
@@ -313,7 +332,7 @@ def _demand(records: Records, row: Mapping[str, str]) -> dict[str, float]:
 
 @lru_cache(4096)
 def _resources(text: str) -> Mapping[str, str]:
-    """Return the amounts of a list such as `cpu=4,gres/gpu:a100=2,mem=16G`, by name."""
+    """Parse a list such as `cpu=4,gres/gpu:a100=2,mem=16G` to amounts by name."""
     resources: dict[str, str] = {}
     for entry in text.split(","):
         name, equals, amount = entry.strip().partition("=")
@@ -327,9 +346,9 @@ def _resources(text: str) -> Mapping[str, str]:
 
 
 def _former_generic(records: Records, row: Mapping[str, str]) -> dict[str, str]:
-    """Return generic resources from the columns of Slurm before 20.11, if the job has any.
+    """Return the generic resources (GRES) of a job from the columns that Slurm had before 20.11.
 
-    The columns look like `hbm:0,gpu:p100:2(IDX:0,3)`.
+    A column looks like `hbm:0,gpu:p100:2(IDX:0,3)`. The result is empty without such columns.
     """
     for column in ("AllocGRES", "ReqGRES"):
         text = re.sub(r"\([^)]*\)", "", row.get(column, ""))
@@ -340,13 +359,15 @@ def _former_generic(records: Records, row: Mapping[str, str]) -> dict[str, str]:
 
 
 def _counted(entry: str) -> tuple[str, str]:
-    """Return name and count of an entry such as `gpu:p100:2`; without a count (`gpu:p100`), 1."""
+    """Split an entry such as `gpu:p100:2` into name and count; without a number (`gpu:p100`), 1."""
     name, _colon, count = entry.rpartition(":")
     return (name, count) if _AMOUNT.fullmatch(count) else (entry, "1")
 
 
 def _generic(records: Records, resources: Mapping[str, str]) -> dict[str, float]:
-    """Return GPUs and other generic resources. Record all other resources as not read.
+    """Return the amounts of GPUs and other generic resources (GRES) among a job's resources.
+
+    All other resources are recorded as not read.
 
     A list may have the total of all kinds of GPU, amounts of each kind, or both. A kind is a model
     (`gres/gpu:a100`) or a part of a GPU (`gres/gpu:1g.5gb`).
@@ -396,7 +417,13 @@ def _mib(text: str) -> float:
 
 
 def _requested_mib(text: str, cpus: float, nodes: float) -> float:
-    """Return MiB of a request such as 4000Mc (per core), 2Gn (per node), 16G or 1.5T."""
+    """Convert a memory request to MiB: 4000Mc (per core), 2Gn (per node), 16G or 1.5T (in total).
+
+    Args:
+        text: The request.
+        cpus: Number of cores of the job.
+        nodes: Number of nodes of the job.
+    """
     if text.rstrip("?") in _NEVER:
         return 0.0
     factor = {"c": cpus, "n": nodes}.get(text[-1])

@@ -1,4 +1,4 @@
-"""The jobs of `sacct --json`, in the columns of `sacct --parsable2`.
+"""Translates jobs of `sacct --json` to the columns of `sacct --parsable2`, for the same converter.
 
 Slurm's versions differ. A number is plain, or an object {set, infinite, number}. A state is a
 string, or a list of strings.
@@ -23,7 +23,7 @@ def is_json(path: Path) -> bool:
 
 
 def jobs(path: Path) -> list[Any]:
-    """Return the jobs of a file.
+    """Return the job objects in a file that `sacct --json` printed.
 
     Raises:
         OSError: The file cannot be read.
@@ -42,7 +42,11 @@ def jobs(path: Path) -> list[Any]:
 
 
 def row(job: object, records: Records) -> dict[str, str]:
-    """Return a job's columns. Record unread keys in `records`.
+    """Translate a job object to columns of `sacct --parsable2`. Unread keys are recorded.
+
+    Args:
+        job: The job object.
+        records: Collects the keys that are not read.
 
     Raises:
         UnusableError: The value is not a job.
@@ -88,12 +92,12 @@ def _object(parent: Mapping[str, Any], name: str) -> Mapping[str, Any]:
 
 
 def _text(parent: Mapping[str, Any], name: str, zero: str = "") -> str:
-    """Return a number, plain or an object, as text; empty if it is not set.
+    """Return a number as text; empty if it is not set. Slurm prints numbers plain or as objects.
 
     Args:
         parent: The object that has the number.
-        name: The number's key.
-        zero: Text for 0.
+        name: Key of the number in the object.
+        zero: Text for the number 0.
     """
     value = parent.get(name)
     if isinstance(value, dict):
@@ -106,7 +110,7 @@ def _text(parent: Mapping[str, Any], name: str, zero: str = "") -> str:
 
 
 def _resources(listed: object) -> str:
-    """Return trackable resources as `AllocTRES` has them."""
+    """Convert a list of trackable resources (TRES) to the text of the column `AllocTRES`."""
     entries = []
     for resource in listed if isinstance(listed, list) else []:
         if not isinstance(resource, dict):

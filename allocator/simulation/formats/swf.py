@@ -1,4 +1,4 @@
-"""The Standard Workload Format of the Parallel Workloads Archive."""
+"""Converter for the Standard Workload Format (SWF) of the Parallel Workloads Archive."""
 
 import io
 import re
@@ -53,19 +53,20 @@ _READ = (
     "user",
 )
 _PARTS = (2, 3, 4)
-"""Statuses of lines for a part of a job's execution: a continued part, or the last part."""
+"""Status values of lines that describe only one part of a job's execution."""
 _STATUSES = (-1, 0, 1, *_PARTS, 5)
 _HEADER = re.compile(r"\s*;\s*MaxRecords\s*:\s*(\d+)\s*$", re.IGNORECASE)
 
 
 def convert(path: Path) -> Conversion:
-    """Read jobs. Each job is one task that uses all its processors at once, resource `cpus`.
+    """Convert a log: each job becomes one task that holds all its processors at once (`cpus`).
 
     Processors are the allocated processors or, if unknown, the requested processors. Memory is not
     read: most logs lack it, and a demand of only some tasks would favour the other tasks.
 
-    A log may have a line for a whole job and a line for each part of its execution. The whole line
-    counts. If a job has only parts, they are one task with the core-seconds of all parts.
+    A log may have a line for a whole job and a line for each part of its execution. The line for
+    the whole job counts. If a job has only parts, they are one task with the core-seconds of all
+    parts.
 
     Raises:
         OSError: The file cannot be read.
@@ -115,7 +116,7 @@ def convert(path: Path) -> Conversion:
 
 @dataclass(frozen=True)
 class _Parts:
-    """Lines of parts, one entry each; see TaskRows."""
+    """Lines that describe parts of jobs' executions; arrays have one entry per line."""
 
     submitted: NDArray[np.int64]
     runtime: NDArray[np.int64]
@@ -126,7 +127,13 @@ class _Parts:
 
     @classmethod
     def of(cls, tasks: TaskRows, lines: NDArray[np.int64], kept: NDArray[np.bool_]) -> "_Parts":
-        """Return the kept lines of a batch."""
+        """Select the lines of a batch that are kept.
+
+        Args:
+            tasks: The batch, as tasks.
+            lines: Line number of each row.
+            kept: A mask of the rows to select.
+        """
         return cls(
             tasks.submitted[kept],
             tasks.runtime[kept],
@@ -144,7 +151,15 @@ def _add_parts(
     left_out: LeftOut,
     file: str,
 ) -> None:
-    """Add one task for the parts of each job that has no whole line."""
+    """Add a task for each job that has only lines for parts of its execution.
+
+    Args:
+        builder: Receives the tasks.
+        batches: The lines for parts.
+        whole_jobs: Numbers of the jobs that have a line for the whole job.
+        left_out: Collects the lines for parts that are not needed.
+        file: Name of the file.
+    """
     if not batches:
         return
     job = np.concatenate([batch.job for batch in batches])
@@ -171,7 +186,7 @@ def _add_parts(
 
 
 def _checks(path: Path, rows_read: int) -> Iterator[TotalCheck]:
-    """Compare the number of rows with the number in the file's header."""
+    """Compare the number of rows read with the number that the file's header states."""
     with opened(path) as file:
         for line in io.TextIOWrapper(file, "utf-8", "backslashreplace"):
             if not line.lstrip().startswith(";"):

@@ -1,4 +1,4 @@
-"""Reading rows of text in batches, with line numbers, field checks and counts of skipped rows."""
+"""Reads text files in columns, in batches, with line numbers and checks of fields."""
 
 import csv
 import json
@@ -19,10 +19,10 @@ from allocator.simulation.formats.conversion import LeftOut, Text
 from allocator.simulation.trace import MICROSECONDS, TraceError
 
 LONGEST = 2**53
-"""Microseconds, 285 years. Up to this limit a float64 of seconds distinguishes microseconds."""
+"""Longest time in microseconds (285 years) up to which float64 seconds distinguish microseconds."""
 
 _BLOCK = 1 << 24
-"""Bytes of text that are read at a time."""
+"""Number of bytes of text to read at a time."""
 
 _NUMBER = r"^-?(\d+\.?\d*|\.\d+)([eE][-+]?\d{1,3})?$"
 _INTEGER = r"^-?\d{1,18}$"
@@ -31,11 +31,11 @@ _LARGEST = str(2**63 - 1)
 
 @dataclass(frozen=True)
 class Rows:
-    """A batch of rows that have the right number of fields.
+    """A batch of input rows, without the rows that have a wrong number of fields.
 
     Args:
-        lines: Line numbers in the file, from 1.
-        columns: Columns by name, without surrounding white space.
+        lines: Line number of each row in the file, from 1.
+        columns: Columns by name; fields have no surrounding white space.
     """
 
     lines: NDArray[np.int64]
@@ -47,7 +47,7 @@ class Rows:
 
 @contextmanager
 def opened(path: Path) -> Iterator[IO[bytes]]:
-    """Open a file. Unpack it if its name ends in .gz, .bz2, .zst or .zip (with one file in it).
+    """Open a file for reading, and unpack it if it ends in .gz, .bz2, .zst or .zip (of one file).
 
     Raises:
         OSError: The file cannot be read.
@@ -102,7 +102,9 @@ def _next_value(text: str, position: int) -> int:
 
 
 def header(path: Path) -> tuple[str, ...]:
-    """Return the names in the first line of a file, separated by commas, semicolons or tabs.
+    """Return the column names in the first line of a file.
+
+    The names may be separated by commas, semicolons or tabs.
 
     Raises:
         OSError: The file cannot be read.
@@ -114,7 +116,7 @@ def header(path: Path) -> tuple[str, ...]:
 
 
 def delimiter(path: Path) -> str:
-    """Return the separator of the names in the first line: a comma, semicolon or tab.
+    """Detect the separator in the first line of a file: a comma, semicolon or tab.
 
     Raises:
         OSError: The file cannot be read.
@@ -143,13 +145,13 @@ def separated(
     headed: bool = False,
     delimiter: str = ",",
 ) -> Iterator[Rows]:
-    """Read separated rows in batches. Rows with a wrong number of fields are skipped.
+    """Read a file with separated fields in batches. Rows with a wrong number of fields are skipped.
 
     Args:
         path: The file; may be packed.
         names: Names of the columns, in order.
-        left_out: Collects the rows that cannot be read.
-        headed: Whether to skip the first line.
+        left_out: Collects the rows that were skipped.
+        headed: True to skip the first line, which is a header.
         delimiter: The separator between fields.
 
     Raises:
@@ -203,7 +205,9 @@ def separated(
 
 
 def spaced(path: Path, names: Sequence[str], comment: bytes, left_out: LeftOut) -> Iterator[Rows]:
-    """Read rows with white space between fields. Empty lines and comments do not count as rows.
+    """Read a file with white space between fields, in batches.
+
+    Empty lines and comment lines do not count as rows.
 
     Args:
         path: The file; may be packed.
@@ -238,7 +242,12 @@ def spaced(path: Path, names: Sequence[str], comment: bytes, left_out: LeftOut) 
 
 
 def integers(column: Text) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-    """Return whole numbers and a mask of fields without a 64-bit whole number, which become 0."""
+    """Convert a column to whole numbers.
+
+    Return them, and a mask of fields that are not 64-bit integers.
+
+    Such fields become 0.
+    """
     try:
         return _array(column.cast(pa.int64())), np.zeros(len(column), np.bool_)
     except pa.ArrowInvalid:
@@ -250,13 +259,19 @@ def integers(column: Text) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
 
 
 def with_decimal_points(column: Text) -> tuple[Text, NDArray[np.bool_]]:
-    """Return a column with numbers such as 1,5 rewritten as 1.5, and a mask of rewritten fields."""
+    """Replace decimal commas in a column: 1,5 becomes 1.5.
+
+    Return the column and a mask of changes.
+    """
     commas = pc.match_substring_regex(column, r"^-?\d*,\d+([eE][-+]?\d{1,3})?$")
     return pc.if_else(commas, pc.replace_substring(column, ",", "."), column), _array(commas)
 
 
 def numbers(column: Text) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
-    """Return numbers and a mask of fields without a finite number, which become 0."""
+    """Convert a column to numbers. Return them, and a mask of fields that are no finite numbers.
+
+    Such fields become 0.
+    """
     try:
         values = _array(column.cast(pa.float64()))
         wrong = np.zeros(len(column), np.bool_)
@@ -269,18 +284,22 @@ def numbers(column: Text) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
 
 
 def microseconds(seconds: NDArray[np.float64]) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-    """Return whole microseconds and a mask of values beyond ±LONGEST, which become 0."""
+    """Convert seconds to whole microseconds.
+
+    Returns:
+        The microseconds; and a mask of the values beyond ±LONGEST, which become 0.
+    """
     wrong = np.abs(seconds) > LONGEST / MICROSECONDS
     return np.rint(np.where(wrong, 0.0, seconds) * MICROSECONDS).astype(np.int64), wrong
 
 
 def missing(column: Text) -> NDArray[np.bool_]:
-    """Return a mask of empty fields."""
+    """Return a mask of a column's empty fields."""
     return _array(pc.equal(column, ""))
 
 
 def _whole_lines(file: IO[bytes]) -> Iterator[tuple[int, list[bytes]]]:
-    """Iterate over a file in groups of lines: (number of the first line, from 1; the lines)."""
+    """Iterate over a file in groups of complete lines, as (number of the first line, lines)."""
     first = 1
     remainder = b""
     while block := file.read(_BLOCK):

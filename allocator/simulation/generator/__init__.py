@@ -1,1 +1,1 @@
-"""Synthetic workloads with the published statistics of traces that may not be redistributed."""
+"""Generators of synthetic workloads that resemble traces which may not be redistributed."""

@@ -1,4 +1,7 @@
-"""A month in which users share a pool, with parameters that may decide whether memory helps."""
+"""Generates a month of users that share a pool, with freely chosen statistics.
+
+The statistics are those that may decide whether a policy with memory helps.
+"""
 
 from dataclasses import dataclass
 
@@ -11,24 +14,24 @@ DAYS = 30
 _SECONDS = DAYS * 86_400
 _RUN_S = 3600.0
 TASKS_OF_WIDTH = _SECONDS / _RUN_S
-"""Tasks per month for each task that runs at once."""
+"""Number of tasks in the month for each unit of `Crowd.width`."""
 _RUN_SPREAD = 1.0
 """Standard deviation of the logarithm of run times."""
 _LARGEST_DEMAND = 0.4
 LEAST = 4.0
-"""Minimum number of tasks at once."""
+"""Smallest allowed `Crowd.width`."""
 
 
 @dataclass(frozen=True)
 class Crowd:
-    """Properties of a workload.
+    """Statistics of a workload to generate.
 
     Args:
         users: Number of users.
-        width: Mean number of tasks that run at once: mean use divided by a task's mean demand.
-        concentration: Standard deviation of the logarithm of users' task counts. 0: all users have
-            the same count.
-        burst: Mean number of tasks that a user submits at once, as a fraction of `width`.
+        width: Mean number of tasks that run at the same time, if no task waits.
+        concentration: Inequality of users: the standard deviation of the logarithm of their numbers
+            of tasks. 0: all users have the same number.
+        burst: Mean number of tasks that a user submits together, as a fraction of `width`.
         spread: Standard deviation of the logarithm of tasks' demands. 0: all demands are equal.
     """
 
@@ -40,11 +43,15 @@ class Crowd:
 
 
 def generate(seed: int, crowd: Crowd) -> Trace:
-    """Draw a month of tasks with a mean run time of an hour. Equal arguments give equal traces.
+    """Generate a month of tasks that run for an hour on average. Equal arguments give equal traces.
 
     There are `width` × TASKS_OF_WIDTH tasks, at least one per user. A burst has a geometric number
     of tasks, at least one, and comes at a random moment. There is one resource. A task asks for at
     most two fifths of the mean use, so that it fits at every load of interest.
+
+    Args:
+        seed: Seed of all random numbers.
+        crowd: Statistics of the workload.
 
     Raises:
         ValueError: `width` is below LEAST.
@@ -75,11 +82,11 @@ def generate(seed: int, crowd: Crowd) -> Trace:
 
 
 def _bursts(random: np.random.Generator, user: NDArray[np.int64], mean: float) -> NDArray[np.int64]:
-    """Return the submission time of each task in microseconds. A burst has tasks of one user.
+    """Draw the submission time of each task in microseconds. Tasks of a burst have the same time.
 
     Args:
         random: Random generator.
-        user: User of each task, sorted.
+        user: User number of each task, ascending.
         mean: Mean number of tasks in a burst.
     """
     begins = random.random(len(user)) < 1.0 / mean

@@ -1,4 +1,4 @@
-"""A month with as many waiting users as in Google's cluster: identical and overloaded users."""
+"""Generates an overloaded month of identical users, as many as wait in Google's cluster."""
 
 from collections.abc import Callable
 
@@ -7,16 +7,16 @@ from allocator.simulation.trace import Trace
 
 TASKS = 50_000
 _BURST = 0.5
-"""Tasks that a user submits at once, as a fraction of the tasks that run at once."""
+"""Number of tasks that a user submits together, as a fraction of the tasks that run at once."""
 
 
 def generate(seed: int, tasks: int = TASKS, progress: Callable[[int], None] | None = None) -> Trace:
-    """Draw about `tasks` tasks of 627 users. Each user submits bursts at any time of the month.
+    """Generate about `tasks` tasks of 627 users, which submit bursts throughout the month.
 
     Args:
         seed: Seed of all random numbers.
-        tasks: At least 2,880, for four tasks at once.
-        progress: Called once at the end, with the number of tasks.
+        tasks: Number of tasks, at least 2,880 (then four tasks run at once).
+        progress: Called once at the end with the number of tasks.
 
     Raises:
         ValueError: There are too few tasks.

@@ -1,4 +1,4 @@
-"""Tasks that fail and are retried repeatedly; they are most of the starts of a busy cluster."""
+"""Adds tasks that fail and are retried again and again, as most starts in a busy cluster are."""
 
 from dataclasses import dataclass, replace
 
@@ -10,23 +10,23 @@ from allocator.simulation.generator.jobs import Jobs
 from allocator.simulation.trace import MICROSECONDS
 
 _PAUSE_S = 5.0
-"""Seconds from a failure to the next attempt."""
+"""Seconds between a failure and the next attempt."""
 _HALVINGS = 60
-"""Bisection steps; the result is accurate to about the last bit of a double."""
+"""Number of bisection steps; the result is then accurate to about the last bit of a double."""
 
 
 @dataclass(frozen=True)
 class Loops:
-    """Distribution of failures.
+    """Parameters of failing tasks: which jobs fail, how often, and how fast.
 
     Args:
         jobs: Fraction of jobs whose tasks fail.
-        user_spread: Spread between users of their tendency to have failing jobs: standard deviation
-            of the logarithm. 0: all users are alike.
-        spread: Standard deviation of the logarithm of the number of failures of a task, among tasks
-            of failing jobs.
-        attempt_s: Median seconds until an attempt fails.
-        attempt_spread: Standard deviation of the logarithm of these seconds, between jobs.
+        user_spread: Differences between users in how many of their jobs fail: standard deviation of
+            the logarithm. 0: all users are alike.
+        spread: Differences between tasks of failing jobs in the number of failures: standard
+            deviation of the logarithm.
+        attempt_s: Median time in seconds until an attempt fails.
+        attempt_spread: Differences between jobs in this time: standard deviation of the logarithm.
     """
 
     jobs: float
@@ -37,17 +37,19 @@ class Loops:
 
 
 def with_failures(random: Generator, jobs: Jobs, loops: Loops, attempts: int, until: float) -> Jobs:
-    """Add failing attempts to jobs. Each attempt has one task and follows the job's submission.
+    """Return the jobs with failing attempts added.
+
+    An attempt is one task, after its job's submission.
 
     All tasks of a failing job fail about equally often, one attempt after the other. Attempts that
     would fail after the end are dropped, and other tasks fail more often instead.
 
     Args:
         random: Random generator.
-        jobs: In order of submission, one entry each.
-        loops: Distribution of failures.
-        attempts: Number of failing attempts.
-        until: Seconds of the end.
+        jobs: The jobs without failures, in order of submission.
+        loops: Parameters of the failing tasks.
+        attempts: Number of failing attempts to add.
+        until: Time in seconds at which the workload ends.
 
     Raises:
         ValueError: This number of attempts does not fit before the end.
@@ -86,7 +88,10 @@ def with_failures(random: Generator, jobs: Jobs, loops: Loops, attempts: int, un
 
 
 def _failing(random: Generator, jobs: Jobs, loops: Loops) -> NDArray[np.intp]:
-    """Draw the failing jobs. Jobs of users with an equal tendency have equal chances."""
+    """Choose the jobs whose tasks fail.
+
+    Jobs of users with the same tendency have the same chance.
+    """
     count = max(1, round(loops.jobs * len(jobs.size)))
     tendency = loops.user_spread * random.normal(0.0, 1.0, int(jobs.user.max()) + 1)
     keys = tendency[jobs.user] + random.gumbel(size=len(jobs.user))
@@ -96,12 +101,12 @@ def _failing(random: Generator, jobs: Jobs, loops: Loops) -> NDArray[np.intp]:
 def _stretched(
     frequency: NDArray[np.float64], limits: NDArray[np.int64], total: int
 ) -> NDArray[np.int64]:
-    """Multiply all values by one factor so that they sum to a total, up to a limit for each value.
+    """Scale values by one factor so that they sum to a total, with an upper limit for each value.
 
     Args:
-        frequency: Values before stretching.
+        frequency: The values to scale.
         limits: Upper limit of each value.
-        total: The sum of the result.
+        total: Required sum of the result.
     """
     if total > int(limits.sum()):
         raise ValueError(f"{len(limits)} failing tasks cannot fail {total} times together")

@@ -1,4 +1,7 @@
-"""An hour like the hour of Google's cluster on which TSF was simulated (TSF §VI-B, Fig. 8)."""
+"""Generates an hour like the one of Google's cluster in TSF's simulation (TSF paper, §VI-B, Fig.
+
+8).
+"""
 
 from collections.abc import Callable
 from itertools import combinations
@@ -15,7 +18,7 @@ from allocator.simulation.trace import MICROSECONDS, UNCONSTRAINED, MachineClass
 
 TASKS = 180_000
 FEWEST = 9_000
-"""Minimum number of tasks; with fewer there are less than 50 machines."""
+"""Smallest allowed number of tasks; fewer would leave less than 50 machines."""
 ATTRIBUTES = 21
 CLASSES = (
     ("small-mem", 0.312, 16.0, 16.0),
@@ -31,22 +34,25 @@ counts as 32 cores and 64 GiB, because only ratios are published.
 
 _TASKS_OF_MACHINE = 180
 _VARIANTS = 8
-"""Sets of attributes in each class."""
+"""Number of different sets of attributes in each machine class."""
 _AT_MOST_TOGETHER = 3
-"""Maximum number of attributes that a job requires."""
+"""Maximum number of attributes that one job requires."""
 
 _EVERYWHERE = 0.18
-"""Fraction of jobs that may run on every machine: below 20 %."""
+"""Fraction of jobs that may run on every machine (published: below 20 %)."""
 _PICKY = 0.5
 """Fraction of jobs that may run on a fifth of the machines or fewer."""
 _FIFTH = 0.2
 _FEWEST_MACHINES = 0.02
 _NEAREST = 5
-"""Candidate constraints for a wanted number of machines; one of them is drawn."""
+"""Number of candidate constraints that allow about the wanted number of machines.
+
+One of them is drawn.
+"""
 
 _SECONDS = 3600
 _LOAD = 5.0
-"""Demand in the hour divided by capacity in the hour.
+"""Total demand divided by total capacity of the hour.
 
 Under fair sharing, about two jobs in five then wait for their first task, as published.
 """
@@ -56,7 +62,7 @@ _LIMITS = JobLimits(spread=0.3, shortest=1.0, longest=4 * 3600)
 
 
 def generate(seed: int, tasks: int = TASKS, progress: Callable[[int], None] | None = None) -> Trace:
-    """Draw the hour. Equal seed and tasks give equal traces.
+    """Generate the hour. Equal seed and tasks give equal traces.
 
     There are 1000 machines in four classes of capacity. Machines of a class have one of a few sets
     of 21 attributes, and a job requires up to three attributes. With fewer tasks, the numbers of
@@ -64,8 +70,8 @@ def generate(seed: int, tasks: int = TASKS, progress: Callable[[int], None] | No
 
     Args:
         seed: Seed of all random numbers.
-        tasks: At least FEWEST.
-        progress: Called now and then with the number of further tasks done.
+        tasks: Number of tasks, at least FEWEST.
+        progress: Called now and then with the number of tasks generated since the last call.
 
     Raises:
         ValueError: There are too few tasks.
@@ -106,7 +112,12 @@ def generate(seed: int, tasks: int = TASKS, progress: Callable[[int], None] | No
 
 
 def moments(trace: Trace, tasks: int) -> list[Moment]:
-    """Compare a generated hour with the published properties of the real hours."""
+    """Compare a generated hour with the published properties of the real hours.
+
+    Args:
+        trace: The generated hour.
+        tasks: The number of tasks that was asked for.
+    """
     measured = statistics(trace)
     machines = tasks // _TASKS_OF_MACHINE
     size = np.bincount(trace.job)
@@ -149,7 +160,15 @@ def moments(trace: Trace, tasks: int) -> list[Moment]:
 
 
 def _machines(random: Generator, count: int) -> tuple[tuple[MachineClass, ...], NDArray[np.bool_]]:
-    """Return the classes and a mask of each class's attributes, shape (classes, ATTRIBUTES)."""
+    """Draw the machine classes and their attributes.
+
+    Args:
+        random: Random generator.
+        count: Number of machines.
+
+    Returns:
+        The classes; and a mask of the attributes that each class has, shape (classes, ATTRIBUTES).
+    """
     sizes_of_variants = []
     remaining = count
     for index, (_, fraction, _, _) in enumerate(CLASSES, 1):
@@ -176,7 +195,11 @@ def _constraints(
     present: NDArray[np.bool_],
     jobs: int,
 ) -> tuple[tuple[tuple[int, ...], ...], NDArray[np.int32]]:
-    """Draw constraints of jobs. The numbers of machines that they allow follow Fig. 8a."""
+    """Draw a constraint for each job, so that the numbers of allowed machines follow Fig. 8a.
+
+    Returns:
+        Allowed machine classes of each constraint; and the constraint number of each job.
+    """
     counts = np.array([machine.count for machine in machines])
     choices = {
         tuple(np.flatnonzero(present[:, required].all(axis=1)).tolist())
@@ -208,7 +231,13 @@ def _constraints(
 def _near(
     random: Generator, entries: list[tuple[int, tuple[int, ...]]], wanted: float
 ) -> tuple[int, ...]:
-    """Return a random set of classes with about the wanted number of machines."""
+    """Draw one of the sets of classes that have about the wanted number of machines.
+
+    Args:
+        random: Random generator.
+        entries: Pairs of number of machines and set of classes, ascending.
+        wanted: The wanted number of machines.
+    """
     index = int(np.searchsorted([machines for machines, _ in entries], wanted))
     first = max(0, min(index - _NEAREST // 2, len(entries) - _NEAREST))
     near = entries[first : first + _NEAREST]

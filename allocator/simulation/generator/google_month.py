@@ -1,4 +1,4 @@
-"""A month like the month of Google's cluster on which SDRF was simulated (SDRF §7.2)."""
+"""Generates a month like the one of Google's cluster in SDRF's simulation (SDRF paper, §7.2)."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -26,24 +26,24 @@ USERS = 627
 TASKS = 32_000_000
 DAYS = 29
 FEWEST = 100_000
-"""Minimum number of tasks.
+"""Smallest allowed number of tasks.
 
 With fewer, hardly 20 tasks run at a time, and large tasks would not fit at low load.
 """
 
 FINISHED, FAILED, JOBS = 18_217_975, 13_829_769, 672_004
-"""Events of the real trace: successful attempts, failed attempts, and jobs."""
+"""Published numbers of the real month: successful attempts, failed attempts, and jobs."""
 
 _SECONDS = DAYS * 86_400
 
 _PEAK = 1.5
-"""Sessions in the busiest hour of the day divided by sessions in a mean hour."""
+"""Number of sessions in the busiest hour of the day, divided by an average hour's."""
 _PEAK_HOUR = 14
 _WEEKEND = 0.7
 
 _MEDIAN_S = 180.0
 _LARGEST_DEMAND = 0.05
-"""Largest demand of a task, as a fraction of the mean use.
+"""Largest demand of one task, as a fraction of the mean use of the month.
 
 The limit ensures that a task fits at every load of interest. It takes effect below about 10⁶ tasks.
 """
@@ -52,18 +52,17 @@ _LIMITS = JobLimits(spread=0.3, shortest=1.0, longest=4 * 86_400)
 
 @dataclass(frozen=True)
 class Knobs:
-    """Parameters that are not published. They are chosen, or fitted to published values.
+    """Parameters of the month that are not published, but chosen or fitted to published values.
 
     Args:
         user_sigma: Standard deviation of the logarithm of users' job counts. With 2.5, some users
             have hundreds of thousands of jobs and many a handful.
-        sessions: Exponent: a user with k jobs works in about k^`sessions` sessions. A user with
-            many jobs works most of the time.
+        sessions: Exponent that relates jobs to sessions: a user with k jobs works in about
+            k^`sessions` sessions.
         session_s: Mean seconds from the beginning of a session to the submission of a job.
         user_spread: Standard deviation of the logarithm of run times, between users.
         job_spread: Standard deviation of the logarithm of run times, between jobs of a user.
-        loops: Distribution of failing attempts. None: no attempt fails, and jobs have 40 tasks on
-            average.
+        loops: Parameters of failing tasks. None: no task fails, and jobs have 40 tasks on average.
     """
 
     user_sigma: float
@@ -75,12 +74,12 @@ class Knobs:
 
     @property
     def heaviest(self) -> float:
-        """Return the expected fraction of jobs that belong to the tenth of users with most jobs."""
+        """Return the expected fraction of all jobs that the tenth of users with most jobs has."""
         return heaviest_tenth(_weights(self.user_sigma))
 
 
 PLAIN = Knobs(user_sigma=2.5, sessions=0.6, session_s=3600.0, user_spread=0.5, job_spread=1.6)
-"""Parameters of a month without failures."""
+"""Parameters for a month without failing attempts."""
 FITTED = Knobs(
     user_sigma=2.27,
     sessions=0.87,
@@ -89,7 +88,10 @@ FITTED = Knobs(
     job_spread=1.17,
     loops=Loops(jobs=0.0105, user_spread=2.48, spread=1.32, attempt_s=95.0, attempt_spread=0.33),
 )
-"""Parameters that fit all published values best; `longshare trace fit` prints the deviations."""
+"""Parameters that reproduce the published values best.
+
+`longshare trace fit` prints the deviations.
+"""
 
 
 def generate(
@@ -98,7 +100,7 @@ def generate(
     progress: Callable[[int], None] | None = None,
     knobs: Knobs = FITTED,
 ) -> Trace:
-    """Draw the month. Equal seed, tasks and parameters give equal traces.
+    """Generate the month. Equal seed, tasks and parameters give equal traces.
 
     Users differ in size (log-normal job counts). They work in sessions, more of them by day and on
     weekdays. The tasks of a job are submitted together, have the same demand (cores and GiB) and
@@ -107,9 +109,9 @@ def generate(
 
     Args:
         seed: Seed of all random numbers.
-        tasks: At least FEWEST.
-        progress: Called now and then with the number of further tasks done.
-        knobs: Parameters that are not published.
+        tasks: Number of tasks, at least FEWEST.
+        progress: Called now and then with the number of tasks generated since the last call.
+        knobs: Unpublished parameters.
 
     Raises:
         ValueError: There are too few tasks.
@@ -143,7 +145,7 @@ def generate(
 
 
 def _counts(tasks: int, knobs: Knobs) -> tuple[int, int]:
-    """Return the number of failing attempts and the number of jobs."""
+    """Split a number of tasks: return the number of failing attempts and the number of jobs."""
     if knobs.loops is None:
         return 0, tasks // job_sizes.MEAN
     return round(tasks * FAILED / (FINISHED + FAILED)), round(tasks * JOBS / (FINISHED + FAILED))
@@ -155,7 +157,13 @@ def _weights(sigma: float) -> NDArray[np.float64]:
 
 
 def moments(trace: Trace, tasks: int, knobs: Knobs = FITTED) -> list[Moment]:
-    """Compare a generated month with the published properties of the real month."""
+    """Compare a generated month with the published properties of the real month.
+
+    Args:
+        trace: The generated month.
+        tasks: The number of tasks that was asked for.
+        knobs: The parameters of the generated month.
+    """
     measured = statistics(trace)
     first, retried = _first_and_retries(trace)
     size = np.bincount(trace.job[~retried])
@@ -192,7 +200,7 @@ def moments(trace: Trace, tasks: int, knobs: Knobs = FITTED) -> list[Moment]:
 
 
 def _first_and_retries(trace: Trace) -> tuple[NDArray[np.intp], NDArray[np.bool_]]:
-    """Return each job's first task, and a mask of the tasks submitted later (the retries)."""
+    """Return each job's first task, and a mask of the tasks submitted after it (retries)."""
     _, first, job = np.unique(trace.job, return_index=True, return_inverse=True)
     return first, trace.submitted > trace.submitted[first][job]
 
@@ -204,7 +212,13 @@ def _median(values: NDArray[np.float64], weights: NDArray[np.int64]) -> float:
 
 
 def _times(random: Generator, user: NDArray[np.int64], knobs: Knobs) -> NDArray[np.float64]:
-    """Draw the submission time of each job in seconds, given its user."""
+    """Draw each job's submission time in seconds.
+
+    Args:
+        random: Random generator.
+        user: User number of each job.
+        knobs: Unpublished parameters.
+    """
     job_counts = np.bincount(user, minlength=USERS)
     sessions = np.ceil(job_counts**knobs.sessions).astype(np.int64)
     begins = _begins(random, int(sessions.sum()))
@@ -217,7 +231,10 @@ def _times(random: Generator, user: NDArray[np.int64], knobs: Knobs) -> NDArray[
 
 
 def _begins(random: Generator, count: int) -> NDArray[np.float64]:
-    """Draw the beginnings of sessions: an hour by its weight, and a random moment within it."""
+    """Draw the start times of sessions, in seconds.
+
+    Hours by day and on weekdays are more likely.
+    """
     hour = np.arange(DAYS * 24)
     weight = 1.0 + (_PEAK - 1.0) * np.cos(2 * np.pi * (hour - _PEAK_HOUR) / 24)
     weight[hour // 24 % 7 >= 5] *= _WEEKEND

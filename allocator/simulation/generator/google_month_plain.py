@@ -1,4 +1,4 @@
-"""Google's month without failed attempts: jobs of 40 tasks on average, and rounder parameters."""
+"""Generates Google's month in a simpler form: no failed attempts, jobs of 40 tasks on average."""
 
 from collections.abc import Callable
 
@@ -11,7 +11,7 @@ FEWEST = google_month.FEWEST
 
 
 def generate(seed: int, tasks: int = TASKS, progress: Callable[[int], None] | None = None) -> Trace:
-    """Draw the month, as google_month.generate does, but without failures."""
+    """Generate the month as google_month.generate does, but without failing attempts."""
     return google_month.generate(seed, tasks, progress, google_month.PLAIN)
 
 

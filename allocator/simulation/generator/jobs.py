@@ -1,4 +1,7 @@
-"""Job sizes as in Google's cluster (TSF §VI-B, Fig. 8b), and the task columns of jobs."""
+"""Draws jobs with sizes as in Google's cluster (TSF paper, §VI-B, Fig.
+
+8b), and turns them into tasks.
+"""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -16,25 +19,25 @@ from allocator.simulation.trace import (
 )
 
 MEAN = 40
-"""Mean number of tasks of a job: 180,000 in 4,500 jobs."""
+"""Mean number of tasks of a job (published: 180,000 tasks in 4,500 jobs)."""
 
 LARGEST = 20_000
-"""Tasks of the largest job."""
+"""Number of tasks of the largest job."""
 
 _HUGE = 501
 _HUGE_EXPONENT = 0.5
 _BINS = ((0.64, 1, 1), (0.22, 2, 10), (0.10, 11, 100), (0.032, 101, 500))
-"""Fraction of jobs, smallest size and largest size. All other jobs have at least _HUGE tasks."""
+"""(fraction of jobs, smallest size, largest size). The remaining jobs have _HUGE tasks or more."""
 
 _HALVINGS = 60
-"""Bisection steps; the result is accurate to about the last bit of a double."""
+"""Number of bisection steps; the result is then accurate to about the last bit of a double."""
 
 _CHUNK = 1 << 20
-"""Tasks whose run times are drawn at a time."""
+"""Number of tasks whose run times are drawn at a time, which bounds memory."""
 
 
 def sizes(random: Generator, jobs: int, tasks: int) -> NDArray[np.int64]:
-    """Draw the sizes of jobs in random order, with a given total.
+    """Draw the number of tasks of each job, with a given total.
 
     Each bin has its exact fraction of the jobs. Sizes within a bin are log-uniform. Sizes of huge
     jobs are Pareto with exponent ½ up to LARGEST, multiplied by a factor that gives the total. The
@@ -67,7 +70,7 @@ def _pareto(random: Generator, count: int) -> NDArray[np.float64]:
 
 
 def _stretched(huge: NDArray[np.float64], total: int) -> NDArray[np.int64]:
-    """Multiply all sizes by one factor, within the bounds, so that they sum to the total."""
+    """Scale sizes of huge jobs by one factor, within their bounds, so that they sum to a total."""
     if not _HUGE * len(huge) <= total <= LARGEST * len(huge):
         raise ValueError(f"{len(huge)} huge jobs cannot have {total} tasks together")
     if total >= LARGEST + _HUGE * (len(huge) - 1) and len(huge):
@@ -87,16 +90,18 @@ def _stretched(huge: NDArray[np.float64], total: int) -> NDArray[np.int64]:
 
 @dataclass(frozen=True)
 class Jobs:
-    """Jobs in order of submission, one entry each. The tasks of a job are submitted together.
+    """Jobs before they are expanded to tasks, as arrays in order of submission.
+
+    All tasks of a job are submitted together.
 
     Args:
-        submitted: Microseconds, ascending.
+        submitted: Submission times in microseconds, ascending.
         size: Number of tasks.
         user: User numbers from 0, in any order.
-        runtime: Median seconds of the job's tasks.
+        runtime: Median run time of the job's tasks, in seconds.
         demand: Demand of each of the job's tasks, shape (jobs, m).
         constraint: As in a trace. None: no job has a constraint.
-        number: Job numbers, if several entries belong to one job. None: an entry's index is its
+        number: Job numbers, if several entries belong to one job. None: an entry's index is its job
             number.
     """
 
@@ -111,12 +116,12 @@ class Jobs:
 
 @dataclass(frozen=True)
 class JobLimits:
-    """Variation of run times.
+    """How run times vary among the tasks of a job.
 
     Args:
         spread: Standard deviation of the logarithm of run times within a job.
-        shortest: Minimum, seconds.
-        longest: Maximum, seconds.
+        shortest: Shortest run time in seconds.
+        longest: Longest run time in seconds.
     """
 
     spread: float
@@ -134,16 +139,16 @@ def as_trace(  # noqa: PLR0913 - the parts of a trace
     constraints: tuple[tuple[int, ...], ...] = (),
     progress: Callable[[int], None] | None = None,
 ) -> Trace:
-    """Return the trace of all tasks of jobs. Memory beyond the trace is 4 bytes per task.
+    """Expand jobs to a trace with all their tasks. Needs 4 bytes per task beyond the trace.
 
     Args:
-        random: Random generator of run times.
+        random: Random generator of tasks' run times.
         jobs: The jobs.
-        limits: Variation of run times.
+        limits: How run times vary among the tasks of a job.
         resources: Names of the m resources.
-        machines: As in a trace.
-        constraints: As in a trace.
-        progress: Called now and then with the number of further tasks done.
+        machines: Machine classes of the trace.
+        constraints: Allowed machine classes of each constraint number.
+        progress: Called now and then with the number of tasks generated since the last call.
     """
     tasks = int(jobs.size.sum())
     appearance, number = by_appearance(jobs.user)
@@ -183,13 +188,13 @@ def as_trace(  # noqa: PLR0913 - the parts of a trace
 def demands(
     random: Generator, jobs: int, median: float, sigma: float, bounds: tuple[float, float]
 ) -> NDArray[np.float64]:
-    """Draw each job's demand of one resource: log-normal, in hundredths.
+    """Draw each job's demand of one resource: log-normal, rounded to hundredths.
 
     Args:
         random: Random generator.
         jobs: Number of jobs.
         median: Median demand.
-        sigma: Standard deviation of the logarithm.
+        sigma: Standard deviation of the logarithm of demands.
         bounds: Smallest and largest demand.
     """
     drawn = np.clip(median * np.exp(random.normal(0.0, sigma, jobs)), *bounds)

@@ -1,4 +1,4 @@
-"""Moments: published properties of a real workload, compared with a generated workload."""
+"""Comparison of a generated workload with published properties of the real workload."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -7,21 +7,24 @@ TSF = "TSF §VI-B"
 SDRF = "SDRF §7.2"
 REISS = "Reiss et al. 2012"
 EVENTS = "the trace's events"
-"""Counts of events in the published trace: 18,217,975 FINISH, 13,829,769 FAIL, 672,004 jobs."""
+"""Source of numbers counted in the published trace:
+
+18,217,975 FINISH and 13,829,769 FAIL events.
+"""
 CHOSEN = "chosen"
-"""Source of an unpublished value: the generator's own target."""
+"""Source of values that are not published, but chosen by the generator."""
 
 
 @dataclass(frozen=True)
 class Moment:
-    """One property of a workload.
+    """One property of a workload: the published value and the generated workload's value.
 
     Args:
         name: Name of the property, with its unit.
         wanted: The published value or bound.
-        relation: Whether the property should equal, not exceed, or reach the published value.
+        relation: How the generated value should relate to `wanted`: equal, at most, or at least.
         got: The value in the generated workload.
-        source: The publication.
+        source: The publication that gives `wanted`.
     """
 
     name: str
@@ -32,7 +35,7 @@ class Moment:
 
     @property
     def off(self) -> float:
-        """Return the relative deviation from the published value; 0 within a bound."""
+        """Return the relative deviation from the published value; 0 if a bound is kept."""
         if (self.relation == "≤" and self.got <= self.wanted) or (
             self.relation == "≥" and self.got >= self.wanted
         ):

@@ -12,8 +12,7 @@ class Finishes(NamedTuple):
     """Running tasks in a binary heap, ordered by finish time, then by start.
 
     A task has a slot, an index into the arrays with its data. Slots are reused, so only as many
-    entries
-    are touched as tasks run at the same time.
+    entries are touched as tasks run at the same time.
     """
 
     finish: NDArray[np.int64]

@@ -123,8 +123,7 @@ def _swap(tree: LiveTreeArrays, s: float) -> bool:
 
     The shortcut is possible if no other event is due until s, and both users stay between the same
     neighbours. The general method, which removes and inserts both, would then schedule their events
-    in
-    the same order. Return whether the swap was done.
+    in the same order. Return whether the swap was done.
     """
     for i in range(1, min(3, tree.numbers[PENDING])):
         if tree.when[tree.heap[i]] >= s:

@@ -358,8 +358,7 @@ def _advance_queue(state: State, rule: Rule, u: int) -> tuple[bool, bool]:
 
     Returns:
         Whether a ranking would remove the user from its position, and whether the ranking would
-        insert
-        the user at a position.
+        insert the user at a position.
     """
     users = state.users
     if rule.skip:

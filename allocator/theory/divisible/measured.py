@@ -2,9 +2,8 @@
 
 A divisible policy raises the smallest share, and a share is proportional to the number of tasks.
 This module therefore lets a user run some tasks in a live pool and reads the user's priority. If
-the
-priority is proportional to the tasks, or to a power of the tasks, the share of one task follows. A
-power is allowed because it does not change the order of users.
+the priority is proportional to the tasks, or to a power of the tasks, the share of one task
+follows. A power is allowed because it does not change the order of users.
 
 Pools count whole tasks, so machines are enlarged until each task fits a whole number of times.
 """

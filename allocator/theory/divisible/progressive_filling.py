@@ -32,8 +32,7 @@ _CERTIFIED = 2000
 A proof takes some milliseconds.
 """
 _DENSE = 2000
-"""Number of coefficients, zeros included, up to which a matrix is passed to SciPy as a dense
-matrix.
+"""Maximum number of coefficients, zeros included, for which SciPy gets a dense matrix.
 
 Below this number, SciPy's sparse matrices cost more.
 """
@@ -137,9 +136,7 @@ class _Filling:
         """
 
     def round(self) -> None:
-        """Raise all active tanks to the highest level that all can reach, and freeze the full
-        tanks.
-        """
+        """Raise all active tanks to the highest level that all can reach; freeze the full tanks."""
         unit = max(self._tanks[t].base + self._tanks[t].share * self._alone[t] for t in self.active)
         variables = [(t, place) for t, places in self._open.items() for place in places]
         program, rising = self._program(variables, unit)

@@ -29,8 +29,7 @@ class Optimum:
     """Level at which each user stops.
 
     For a user with some but not all of its demand, the level is (oᵢ + cᵢ) / wᵢ in dominant shares.
-    All
-    levels equal x, except those of users that need nothing of the resource exhausted first.
+    All levels equal x, except those of users that need nothing of the resource exhausted first.
     """
     allocations: list[list[float]]
     """oᵢᵣ: the amount that each user holds of each resource, as a fraction of capacity."""

@@ -68,8 +68,7 @@ class Game(FileModel):
     patience: Part = Fraction(9, 10)
     """δ_i: value of an allocation in the next stage, relative to the present stage (Eq. 3)."""
     alpha: Part = Fraction(0)
-    """Fraction of its entitlement that each user is guaranteed, under dynamic-drf and dynamic-mmf.
-    """
+    """Fraction of its entitlement that each user is guaranteed (dynamic-drf, dynamic-mmf)."""
     lengths: tuple[Length, ...] = ()
     """Number of times that each stage is played in a row; empty means once each."""
 
