@@ -1,1 +1,1 @@
-"""Studies: many simulations of a workload, their measurements, and reports about them."""
+"""Studies: many simulations of a workload, their measurements, and reports about the results."""

@@ -1,4 +1,8 @@
-"""A cell of a sweep: one simulation, identified by a hash of all its inputs."""
+"""One simulation of a sweep ("cell"): its inputs, its result files, and the code that runs it.
+
+A sweep simulates many combinations of trace, policy and load. A cell's files are named by a hash of
+its inputs, so that finished cells are found again.
+"""
 
 import hashlib
 import io
@@ -24,19 +28,21 @@ from allocator.simulation.summary import end_of
 from allocator.simulation.trace import Trace
 
 FORMAT = 1
-"""Version of the cell files and of the simulators' decisions; cells of other versions are
-recomputed."""
+"""Version of the result files. Cells of other versions are simulated again.
+
+The version also changes when the simulators' decisions change.
+"""
 
 
 @dataclass(frozen=True)
 class Source:
-    """A trace on disk.
+    """A trace file to simulate.
 
     Args:
-        path: Parquet file, at a path that is valid for every worker.
+        path: Parquet file. The path must be valid for every worker.
         digest: SHA-256 of the file.
-        name: Name for people.
-        seed: Seed of the generator, if the trace is generated.
+        name: Name of the trace in reports.
+        seed: Seed, if a generator made the trace.
     """
 
     path: Path
@@ -47,7 +53,7 @@ class Source:
 
 @dataclass(frozen=True)
 class Code:
-    """The source file of a policy that is not part of Longshare.
+    """A policy's source file, for a policy that is not part of Longshare.
 
     Args:
         file: Path of the file, valid for every worker.
@@ -60,7 +66,10 @@ class Code:
 
 @dataclass(frozen=True)
 class Cell:
-    """One simulation and its stored results; the fields have the meaning of the sweep's file."""
+    """All inputs of one simulation.
+
+    Most fields have the same meaning as in a sweep's file (`plan`).
+    """
 
     source: Source
     policy: str
@@ -77,7 +86,10 @@ class Cell:
     events: bool = True
 
     def inputs(self) -> dict[str, Any]:
-        """Return all values on which the results depend; the path of the trace is excluded."""
+        """Return all inputs on which the results depend.
+
+        The path of the trace is not one of them.
+        """
         inputs = asdict(self)
         del inputs["source"], inputs["code"]
         if self.code is not None:
@@ -93,12 +105,12 @@ class Cell:
 
     @cached_property
     def key(self) -> str:
-        """Name of the cell's files: a hash of its inputs."""
+        """Hash of the cell's inputs: the name of its files."""
         text = json.dumps(self.inputs(), sort_keys=True, allow_nan=False)
         return hashlib.sha256(text.encode()).hexdigest()[:32]
 
     def setting(self, trace: Trace) -> Setting:
-        """Return the simulation setting for a trace."""
+        """Return the options of the cell's simulation, for its trace."""
         return Setting(
             policy=self.policy,
             parameters=self.parameters,
@@ -110,20 +122,26 @@ class Cell:
         )
 
     def file(self, folder: Path) -> Path:
-        """Return the path of the cell's result file."""
+        """Return the path of the cell's result file in a folder of results."""
         return folder / f"{self.key}.json"
 
     def details(self, folder: Path) -> Path:
-        """Return the path of the file with tasks and jobs, which exists only if they are kept."""
+        """Return the path of the file with results per task and job.
+
+        It exists only if these are kept.
+        """
         return folder / f"{self.key}.npz"
 
     def is_finished(self, folder: Path) -> bool:
-        """Return whether the result exists; the result file is written last, and atomically."""
+        """Return whether a folder has the cell's result.
+
+        The result file is written last and atomically.
+        """
         return self.file(folder).exists()
 
 
 def digest(path: Path) -> str:
-    """Return the SHA-256 of a file.
+    """Return the SHA-256 of a file, in hexadecimal.
 
     Raises:
         OSError: The file cannot be read.
@@ -133,12 +151,12 @@ def digest(path: Path) -> str:
 
 
 def compute(cell: Cell, folder: Path, copy: Path | None = None) -> None:
-    """Simulate a cell and write its files, unless the files exist.
+    """Run a cell's simulation and write its result files. Existing results are kept.
 
     Args:
         cell: The simulation to run.
-        folder: Folder for the cell's files.
-        copy: Folder of the trace's memory-mapped copy, if there is one.
+        folder: Folder for the result files.
+        copy: Folder with a shared, memory-mapped copy of the trace; None: read the trace file.
 
     Raises:
         OSError: A file cannot be read or written.
@@ -205,7 +223,15 @@ def _windows(outcome: Outcome, setting: Setting) -> dict[str, Any]:
 
 
 def _lies(trace: Trace, setting: Setting, liars: int) -> list[dict[str, Any]]:
-    """Return user, lie and saved fraction for each lie of each liar."""
+    """Simulate lies of some users.
+
+    Return a dict of user, lie and saved fraction of the wait for each.
+
+    Args:
+        trace: The true trace.
+        setting: Options of the simulations.
+        liars: Number of users that lie, one at a time.
+    """
     gains = online_truth.gains(trace, setting, liars, lambda _done, _of: None)
     return [{"user": gain.user, "lie": gain.lie, "saved": _number(gain.saved)} for gain in gains]
 
@@ -230,5 +256,10 @@ def _number(value: float) -> float | None:
 
 @lru_cache(maxsize=1)
 def _read(path: Path, _digest: str, copy: Path | None) -> Trace:
-    """Read a trace, once for all consecutive cells of a worker."""
+    """Read a trace. The last trace is cached, because consecutive cells of a worker often share it.
+
+    Args:
+        path: The trace file.
+        copy: Folder with a shared copy; None: read the trace file.
+    """
     return store.read(path) if copy is None else store.shared(path, copy)

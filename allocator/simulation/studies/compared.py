@@ -1,4 +1,4 @@
-"""Comparison of several policies on one trace: table rows and a figure."""
+"""Compares several policies on one trace, as table rows and as a figure."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -16,11 +16,11 @@ class ComparisonRow:
     """Effect of one policy on users, compared with the first policy.
 
     Args:
-        policy: Name of the policy, as given.
-        mean_user_wait_s: Mean of users' mean waits, in seconds.
+        policy: The policy as named by the user.
+        mean_user_wait_s: Mean over users of each user's mean wait, in seconds.
         reduction: Fraction by which this mean is lower than under the first policy.
-        light: The same fraction for the half of users with the lowest usage.
-        heavy: The same fraction for the other half.
+        light: The same reduction for the half of the users with the lowest usage.
+        heavy: The same reduction for the half of the users with the highest usage.
         gain: Number of users whose mean wait is shorter by more than a second.
         lose: Number of users whose mean wait is longer by more than a second.
         completion_ratio: Mean of users' completion ratios.
@@ -37,10 +37,10 @@ class ComparisonRow:
 
 
 def rows(fared: Mapping[str, UserMeasures]) -> list[ComparisonRow]:
-    """Compare policies with the first policy.
+    """Compare each policy with the first one. Return one row per policy.
 
     Args:
-        fared: Users' measures by policy.
+        fared: Results of users, by policy.
     """
     first = next(iter(fared.values()))
     compared = []
@@ -62,7 +62,12 @@ def rows(fared: Mapping[str, UserMeasures]) -> list[ComparisonRow]:
 
 
 def figure_of(fared: Mapping[str, UserMeasures], title: str) -> Figure:
-    """Draw users' waits under each policy, and each user's saving relative to the first policy."""
+    """Draw users' waits under each policy, and each user's change relative to the first policy.
+
+    Args:
+        fared: Results of users, by policy.
+        title: Title of the figure.
+    """
     figure, (waits, saved) = new_figure(title, panels=2)
     drawn = styles(fared)
     first, base = next(iter(fared.items()))

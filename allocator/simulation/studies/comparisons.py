@@ -1,4 +1,4 @@
-"""Numbers that compare simulations: reductions, distributions, gains and speed-ups."""
+"""Formulas that compare two simulations: reductions, distributions, gains and speed-ups."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -10,19 +10,18 @@ from allocator.simulation.studies.measures import Floats, JobMeasures, UserMeasu
 from allocator.simulation.studies.results import Result
 
 SIZES = (("small", 1, 10), ("medium", 11, 100), ("big", 101, 500), ("huge", 501, None))
-"""Bins of jobs by number of tasks: name, minimum and maximum (Task Share Fairness §VI-B2)."""
+"""Classes of jobs by number of tasks: (name, minimum, maximum), as in the TSF paper (§VI-B2)."""
 
 
 def reduction(before: float, after: float) -> float:
-    """Return the fraction by which a value decreased; 0 if the first value is not positive."""
+    """Return the fraction by which a value decreased; 0 if the first value is 0 or negative."""
     return (before - after) / before if before > 0 else 0.0
 
 
 def distribution(values: Iterable[float], limit: float = np.inf) -> tuple[Floats, Floats]:
-    """Return the sorted values and the cumulative fraction of all values at each of them.
+    """Return an empirical distribution: the sorted values, and the fraction of values up to each.
 
-    A value that is not a number counts as infinite, because a task that never started waits
-    forever.
+    NaN counts as infinite, because a task that never started waits forever.
 
     Args:
         values: The values.
@@ -35,13 +34,13 @@ def distribution(values: Iterable[float], limit: float = np.inf) -> tuple[Floats
 
 @dataclass(frozen=True)
 class PolicyGain:
-    """Effect of one policy, compared with another policy, on users; arrays have one entry per user.
+    """Users' waits under a policy, compared with another policy. Arrays have one entry per user.
 
     Args:
-        users: Measures under the other policy; names, tasks and usage are equal under both.
+        users: Results under the other policy. Names, tasks and usage do not depend on the policy.
         before: Mean wait in seconds under the other policy.
         after: Mean wait in seconds under this policy.
-        slack: Seconds; a smaller change counts as no change.
+        slack: Change in seconds up to which a user counts as unaffected.
     """
 
     users: UserMeasures
@@ -51,24 +50,27 @@ class PolicyGain:
 
     @property
     def saved(self) -> Floats:
-        """Seconds of mean wait that each user saves; negative for a user that loses."""
+        """Each user's reduction of its mean wait in seconds.
+
+        Negative for a user that waits longer.
+        """
         return self.before - self.after
 
     @property
     def gains(self) -> NDArray[np.bool_]:
-        """True for each user that waits less."""
+        """Mask of users that wait less, by more than `slack`."""
         return self.saved > self.slack
 
     @property
     def loses(self) -> NDArray[np.bool_]:
-        """True for each user that waits longer."""
+        """Mask of users that wait longer, by more than `slack`."""
         return self.saved < -self.slack
 
     def of_half(self, *, lighter: bool) -> float:
-        """Return the reduction of the mean wait in one half of users by usage.
+        """Return the reduction of the mean wait for one half of the users by usage.
 
         Args:
-            lighter: True for the half with less usage, False for the other half.
+            lighter: True for the half with the lowest usage, False for the half with the highest.
         """
         selected = self.users.lighter_half()
         selected = (selected if lighter else ~selected) & np.isfinite(self.before + self.after)
@@ -78,7 +80,7 @@ class PolicyGain:
 
     @property
     def lower_part(self) -> float:
-        """Fraction of all saved seconds of mean wait that the half with less usage saves.
+        """Fraction of all users' saved seconds that goes to the half with the lowest usage.
 
         The value exceeds 1 if the other half loses. The value is 0 if all users together save
         nothing.
@@ -89,18 +91,26 @@ class PolicyGain:
 
 
 def gain(before: Result, after: Result) -> PolicyGain:
-    """Compare users under two policies on the same trace."""
+    """Compare users' waits under two policies, simulated on the same trace."""
     return PolicyGain(before.users, before.users.wait, after.users.wait)
 
 
 def speedup(alternative: JobMeasures, baseline: JobMeasures) -> Floats:
-    """Return the completion time that each job saves, as a fraction of the alternative's."""
+    """Return by how much each job completes earlier under the baseline.
+
+    The result is a fraction of the job's completion time under the alternative.
+    """
     with np.errstate(invalid="ignore", divide="ignore"):
         return (alternative.completion - baseline.completion) / alternative.completion
 
 
 def by_size(size: NDArray[np.int64], values: Floats) -> dict[str, Floats]:
-    """Group the finite values of jobs by the size of the job."""
+    """Group jobs' values by size class (`SIZES`). Values that are not finite are left out.
+
+    Args:
+        size: Number of tasks of each job.
+        values: Value of each job.
+    """
     finite = np.isfinite(values)
     return {
         name: values[

@@ -1,4 +1,4 @@
-"""Style of figures, and their storage as files."""
+"""Common style of all figures, and writing them to files."""
 
 import re
 import zlib
@@ -18,7 +18,7 @@ MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 _POLICIES = dict(
     zip(("drf", "sdrf", "tsf", "stsf", "cdrf", "cmmf", "fifo"), COLOURS, strict=True)
 ) | {"cpu": COLOURS[5], "mem": COLOURS[5]}
-"""Colour of each policy, equal in every figure."""
+"""Colour of each well-known policy, the same in every figure."""
 # Tol's muted palette, for all other policies.
 _OTHER_COLOURS = (
     "#332288",
@@ -34,13 +34,13 @@ _DASHES = ("solid", (0, (5, 2)), (0, (1, 1.5)), (0, (6, 2, 1, 2)))
 
 
 def colour_of(label: str) -> str:
-    """Return the colour of a policy, given its name or its label with parameters."""
+    """Return the colour of a policy, found by its name at the beginning of a label."""
     name = re.split(r"[\s:]", label, maxsplit=1)[0].lower()
     return _POLICIES.get(name, _OTHER_COLOURS[zlib.crc32(name.encode()) % len(_OTHER_COLOURS)])
 
 
 def styles(labels: Iterable[str]) -> dict[str, dict[str, Any]]:
-    """Return the line style of each policy; further lines of the same colour are dashed."""
+    """Return a line style for each label; further lines of the same colour are dashed."""
     line_styles: dict[str, dict[str, Any]] = {}
     uses: Counter[str] = Counter()
     for label in labels:
@@ -52,7 +52,7 @@ def styles(labels: Iterable[str]) -> dict[str, dict[str, Any]]:
 
 
 def new_figure(title: str, panels: int = 1) -> tuple[Figure, list[Axes]]:
-    """Return a figure with panels side by side."""
+    """Create a figure with a title. Return it with its panels, which are side by side."""
     figure = Figure(figsize=(5.6 if panels == 1 else 4.4 * panels, 3.8), layout="constrained")
     FigureCanvasAgg(figure)
     axes = list(figure.subplots(1, panels, squeeze=False)[0])
@@ -65,19 +65,19 @@ def new_figure(title: str, panels: int = 1) -> tuple[Figure, list[Axes]]:
 
 
 def legend(panel: Axes, title: str | None = None) -> None:
-    """Add a legend to a panel where it covers no lines."""
+    """Add a legend to a panel, at the place where it covers fewest lines."""
     panel.legend(title=title, frameon=False, fontsize=8, title_fontsize=8)
 
 
 def towards_one(panel: Axes) -> None:
-    """Set the horizontal axis to 1 − δ, decreasing to the right, as in the paper."""
+    """Make a panel's horizontal axis show 1 − δ, decreasing to the right as in the SDRF paper."""
     panel.set_xscale("log")
     panel.invert_xaxis()
     panel.set_xlabel("1 − δ, per second")
 
 
 def save(figures: Iterable[tuple[str, Figure]], folder: Path) -> dict[str, Path]:
-    """Write figures as PNG; return the files by name.
+    """Write figures as PNG files in a folder. Return the files by name of the figure.
 
     Raises:
         OSError: A file cannot be written.

@@ -1,4 +1,4 @@
-"""Means over randomly drawn traces, and their confidence intervals."""
+"""Means over several random traces of the same workload, with confidence intervals."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,14 +12,14 @@ _CONFIDENCE = 0.9
 
 @dataclass(frozen=True)
 class Estimate:
-    """Mean over several draws of a workload, with its confidence interval.
+    """Mean of a measure over several random traces ("draws"), with its confidence interval.
 
     Args:
         mean: Mean over draws.
-        low: Lower end of the 90 % interval (Student's t); not a number for a single draw.
-        high: Upper end of the 90 % interval.
-        draws: Number of draws.
-        spread: Standard deviation between draws; not a number for a single draw.
+        low: Lower end of the 90 % interval (Student's t); NaN for a single draw.
+        high: Upper end of the 90 % interval; NaN for a single draw.
+        draws: Number of traces.
+        spread: Standard deviation between the traces; NaN for a single draw.
     """
 
     mean: float
@@ -29,16 +29,20 @@ class Estimate:
     spread: float = float("nan")
 
     def exceeds(self, bound: float) -> bool | None:
-        """Return whether the mean is above a bound; None if the interval contains the bound."""
+        """Return whether the mean is certainly above (True) or below (False) a bound.
+
+        None: the interval contains the bound, so the draws cannot tell.
+        """
         if self.low > bound:
             return True
         return False if self.high < bound else None
 
     def within(self, bound: float) -> bool | None:
-        """Return whether the absolute mean is below a bound.
+        """Return whether the mean's absolute value is certainly below a bound, or certainly above.
 
         Returns:
-            None if the interval contains the bound or its negative, or if there is a single draw.
+            True if certainly below, False if certainly above. None if the draws cannot tell: the
+                interval contains the bound or its negative, or there is a single draw.
         """
         if self.low > -bound and self.high < bound:
             return True
@@ -46,7 +50,7 @@ class Estimate:
 
     @property
     def spread_ends(self) -> tuple[float, float]:
-        """The 90 % interval of the standard deviation (χ²).
+        """Lower and upper end of the 90 % interval of `spread` (χ²).
 
         The interval is wide for few draws: for eight draws, it reaches from 0.7 to 1.8 times the
         measured value. If the draws differ little by chance, the interval of their mean is too
@@ -61,15 +65,15 @@ class Estimate:
 
     @property
     def percent(self) -> str:
-        """The mean and its interval as text, in percent."""
+        """Mean and interval as text, in percent."""
         return f"{self.written('{:+.1f}', 100.0)} %"
 
     def written(self, form: str = "{:.3g}", scale: float = 1.0) -> str:
-        """Format the mean, followed by the interval in brackets.
+        """Return the mean as text, followed by its interval in brackets.
 
         Args:
-            form: Format of each number.
-            scale: Factor for each number.
+            form: Format string for each number.
+            scale: Factor by which each number is multiplied.
         """
         mean = form.format(scale * self.mean)
         if self.draws < 2:  # a single draw has no interval
@@ -77,7 +81,12 @@ class Estimate:
         return f"{mean} [{form.format(scale * self.low)}, {form.format(scale * self.high)}]"
 
     def written_spread(self, form: str = "{:.3g}", scale: float = 1.0) -> str:
-        """Format the standard deviation between draws, followed by its interval in brackets."""
+        """Return the standard deviation between draws as text, with its interval in brackets.
+
+        Args:
+            form: Format string for each number.
+            scale: Factor by which each number is multiplied.
+        """
         if self.draws < 2:
             return ""
         low, high = (form.format(scale * end) for end in self.spread_ends)
@@ -85,10 +94,10 @@ class Estimate:
 
 
 def estimate(values: Sequence[float]) -> Estimate:
-    """Return the mean of at least one value, and its interval.
+    """Return the mean of independent draws (at least one), and its confidence interval.
 
-    The values are independent draws. The interval assumes a normally distributed mean, which is
-    roughly valid for eight skewed values.
+    The interval assumes a normally distributed mean, which is roughly valid for eight skewed
+    values.
     """
     mean = float(np.mean(values))
     count = len(values)
@@ -100,7 +109,7 @@ def estimate(values: Sequence[float]) -> Estimate:
 
 
 def resampled_ends(resampled: NDArray[np.float64], users: int) -> tuple[float, float]:
-    """Return a 90 % interval of a statistic, from users drawn with replacement (bootstrap).
+    """Return a 90 % interval of a statistic from its bootstrap values, corrected for few users.
 
     The plain 5 % and 95 % quantiles of the bootstrap are too narrow for few users. For six users,
     the interval of a mean is a quarter narrower than Student's t. So more extreme quantiles are
@@ -108,8 +117,8 @@ def resampled_ends(resampled: NDArray[np.float64], users: int) -> tuple[float, f
     Bootstrap", The American Statistician 69(4), 2015).
 
     Args:
-        resampled: Value of the statistic in each draw.
-        users: Number of users that are drawn from, at least two.
+        resampled: Value of the statistic for each bootstrap sample of users.
+        users: Number of users in a sample, at least two.
     """
     reach = float(stdtrit(users - 1, 0.5 + _CONFIDENCE / 2)) * float(np.sqrt(users / (users - 1)))
     tail = float(ndtr(-reach))
@@ -118,7 +127,7 @@ def resampled_ends(resampled: NDArray[np.float64], users: int) -> tuple[float, f
 
 
 def all_of(verdicts: Sequence[bool | None]) -> bool | None:
-    """Return False if a verdict is False, else None if a verdict is None, else True."""
+    """Combine verdicts: False if any is False, else None (undecided) if any is None, else True."""
     if any(verdict is False for verdict in verdicts):
         return False
     return None if any(verdict is None for verdict in verdicts) else True

@@ -1,4 +1,4 @@
-"""Comparison of simulations of a synthetic month with published results of Google's month."""
+"""Compares simulations of synthetic months with the published results of Google's month."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -18,9 +18,9 @@ from allocator.simulation.trace import Trace
 
 JOURNAL, THESIS = "SDRF §7.2", "thesis §4.5"
 LOADS = (0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
-"""Loads of the paper: capacities as fractions of the mean use."""
+"""Loads of the SDRF paper: capacities divided by the mean use."""
 BEST = 1e-6
-"""Value of 1 − δ with the shortest waits at each load of the paper."""
+"""Value of 1 − δ with the shortest published waits, at each load of the SDRF paper."""
 _NEIGHBOURS = (1e-5, 1e-7)
 _TASKS = FINISHED + FAILED
 _MIN_REDUCTION = 0.10
@@ -32,16 +32,19 @@ _EVENTS = (
     ("  the same, thesis form, 1 − 10⁻¹", 5_094_167, "thesis", 1e-1, THESIS),
     ("  the same, thesis form, 1 − 10⁻⁶", 22_718, "thesis", 1e-6, THESIS),
 )
-"""For each row: name, Live Tree events in the whole month, form of SDRF, 1 − δ, source."""
+"""Published numbers of Live Tree events in the whole month.
+
+Each row: name, number of events, form of SDRF, 1 − δ, source.
+"""
 
 _RATIOS = {name for name, *_ in _EVENTS}
 _Published = tuple[str, float, Literal["=", "≥", "≤"], str, float]
-"""Name, value, relation, source and scale of a published number."""
+"""A published number: (name, value, relation, source, scale); fields as in `Fingerprint`."""
 
 
 @dataclass(frozen=True)
 class Months:
-    """Synthetic months to generate.
+    """Which synthetic months to generate and simulate.
 
     Args:
         tasks: Number of tasks in each month.
@@ -54,16 +57,16 @@ class Months:
 
 @dataclass(frozen=True)
 class Fingerprint:
-    """A published number and its value in the synthetic months.
+    """A published number, and the same number measured in synthetic months.
 
     Args:
-        name: Name of the number.
-        wanted: Published value, or a bound on the value.
-        relation: Whether the value should be equal to, at least or at most `wanted`.
+        name: Name of the measured quantity.
+        wanted: Published value, or published bound.
+        relation: How the measured value should relate to `wanted`: equal, at least, or at most.
         got: Mean value over seeds.
-        seeds: Value for each seed.
+        seeds: Measured value for each seed.
         source: Publication.
-        scale: Deviation that counts as a miss of 1.
+        scale: Deviation that counts as a miss of 1, as a ratio or a difference.
         ratio: True if the deviation is a ratio, False if it is a difference.
     """
 
@@ -78,7 +81,7 @@ class Fingerprint:
 
     @property
     def miss(self) -> float:
-        """Deviation of the months in units of the scale: the root of the mean square.
+        """Deviation from the published number in units of `scale`: root mean square over months.
 
         The mean of the squares is used, not the square of the mean, because the published month was
         a single month too.
@@ -101,13 +104,13 @@ def fingerprints(
     loads: Sequence[float] = LOADS,
     on_simulation: Callable[[], None] = lambda: None,
 ) -> list[Fingerprint]:
-    """Simulate months and compare them with all published numbers.
+    """Generate and simulate months, and compare the results with all published numbers.
 
     Args:
-        knobs: Parameters of the months.
+        knobs: Parameters of the generator.
         months: Size and seeds of the months.
-        loads: Capacities at which waits are compared, as fractions of the mean use.
-        on_simulation: Called after each of `simulations(months, loads)`.
+        loads: Capacities at which waits are compared, divided by the mean use.
+        on_simulation: Called after each simulation; `simulations` returns the number of calls.
     """
     measured = [
         _of_month(google_month.generate(seed, months.tasks, knobs=knobs), loads, on_simulation)
@@ -129,17 +132,17 @@ def fingerprints(
 
 
 def simulations(months: Months, loads: Sequence[float]) -> int:
-    """Return the number of simulations of `fingerprints`."""
+    """Return how many simulations `fingerprints` runs, for a progress display."""
     return len(months.seeds) * ((2 + len(_NEIGHBOURS)) * len(loads) + len(_EVENTS))
 
 
 def miss(fingerprints: Sequence[Fingerprint]) -> float:
-    """Return the total deviation: the root of the mean square of all misses."""
+    """Return the total deviation of several numbers: the root mean square of their misses."""
     return float(np.sqrt(np.mean([fingerprint.miss**2 for fingerprint in fingerprints])))
 
 
 def _published(tasks: int, loads: Sequence[float]) -> list[_Published]:
-    """Return the published numbers, adapted to months with a given number of tasks.
+    """Return the published numbers, scaled to months with fewer tasks.
 
     Small δ causes more events for each task in a smaller month: commitments decay in seconds, and a
     smaller month has more seconds between two tasks. So in smaller months the events at small δ are
@@ -182,7 +185,14 @@ def _of_month(
     def run(
         load: float, forgotten: float | None, form: str = "journal", *, events: bool = False
     ) -> Outcome:
-        """Simulate SDRF, or DRF if `forgotten` is None."""
+        """Simulate SDRF with `forgotten` = 1 − δ; None selects DRF.
+
+        Args:
+            load: Capacity divided by the mean use.
+            forgotten: Fraction of a commitment that decays in a second.
+            form: Form of SDRF, such as "journal".
+            events: True to count the Live Tree's events.
+        """
         capacity = capacity_at(trace, load)
         setting = (
             Setting("drf", {}, capacity)

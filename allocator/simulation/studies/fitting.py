@@ -1,4 +1,4 @@
-"""Search for the unpublished parameters of Google's month that reproduce the published numbers."""
+"""Fits the unpublished parameters of Google's month to the published results of simulations."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -17,17 +17,17 @@ from allocator.simulation.studies.fingerprints import (
 )
 
 SEARCHED = (LOADS[0], LOADS[-1])
-"""Loads at which waits are compared during the search."""
+"""Loads at which waits are compared during the search; fewer than `LOADS`, to save time."""
 
 
 @dataclass(frozen=True)
 class Fit:
-    """Result of one choice of parameters.
+    """One choice of parameters, and how well it reproduces the published numbers.
 
     Args:
-        knobs: Parameters of the months.
+        knobs: Parameters of the generator.
         found: Comparison with each published number.
-        miss: Total deviation.
+        miss: Total deviation over all published numbers.
     """
 
     knobs: Knobs
@@ -41,7 +41,14 @@ def tried(
     loads: Sequence[float] = LOADS,
     on_simulation: Callable[[], None] = lambda: None,
 ) -> Fit:
-    """Evaluate one choice of parameters."""
+    """Simulate months with given parameters, and compare them with the published numbers.
+
+    Args:
+        knobs: Parameters of the generator.
+        months: Months to generate.
+        loads: Capacities at which waits are compared, divided by the mean use.
+        on_simulation: Called after each simulation.
+    """
     compared = fingerprints(knobs, months, loads, on_simulation)
     return Fit(knobs, tuple(compared), miss(compared))
 
@@ -52,16 +59,16 @@ def search(
     months: Months,
     on_simulation: Callable[[], None] = lambda: None,
 ) -> Iterator[Fit]:
-    """Yield the results of randomly drawn parameters.
+    """Try random parameters, and yield the result of each try.
 
-    The first half of the draws covers the whole range. The other half is near the best result so
-    far.
+    The first half of the tries covers the whole range of each parameter. The other half is drawn
+    near the best result so far.
 
     Args:
-        draws: Number of draws.
-        seed: Seed of the draws.
-        months: Months, equal for all draws, so that parameters are compared instead of chance.
-        on_simulation: Called after each of `simulations(months, SEARCHED)` of every draw.
+        draws: Number of tries.
+        seed: Seed of the random parameters.
+        months: Months to generate, the same in each try, so that chance does not decide.
+        on_simulation: Called after each simulation of `simulations(months, SEARCHED)` in each try.
     """
     random = np.random.default_rng(seed)
     best: Fit | None = None
@@ -80,7 +87,10 @@ _RANGES = {
     "user_spread": (0.2, 1.5),
     "job_spread": (0.8, 2.0),
 }
-"""Ranges of parameters; logarithmic parameters are drawn by their logarithms."""
+"""Range of each parameter that is searched.
+
+Logarithmic parameters are drawn by their logarithms.
+"""
 _LOOPS = {
     "jobs": (0.002, 0.1),
     "user_spread": (0.0, 3.0),
@@ -90,7 +100,7 @@ _LOOPS = {
 }
 _LOGARITHMIC = {"session_s", "jobs", "attempt_s"}
 _NEAR = 0.15
-"""Standard deviation of later draws from the best result, as a fraction of the range."""
+"""Standard deviation of draws near the best result, as a fraction of the parameter's range."""
 
 
 def _drawn(random: Generator, near: Knobs | None) -> Knobs:

@@ -1,4 +1,4 @@
-"""Report sections for any workload: users that gain or lose under each policy, and amounts."""
+"""Report sections on any workload: which users gain or lose under each policy, and how much."""
 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
@@ -11,15 +11,15 @@ from allocator.simulation.studies.results import Result
 from allocator.simulation.studies.section import Section, Table, duration
 
 _SHOWN = 8
-"""Number of users in a table of the largest gains or losses."""
+"""Number of users in each table of largest gains or losses."""
 _DRAWN = 6
-"""Number of policies in a figure; the policies with the shortest waits are drawn."""
+"""Number of policies in a figure: those with the shortest waits."""
 
 
 def sections(results: Sequence[Result], baseline: str) -> Iterator[Section]:
-    """Yield a section for each group of results that includes the baseline.
+    """Yield a report section for each group of comparable results with the baseline policy.
 
-    Of several seeds only the first is shown, because different traces have different users.
+    If a workload has several seeds, only the first is shown, because other seeds have other users.
     """
     groups: defaultdict[tuple[str, ...], list[Result]] = defaultdict(list)
     for result in results:

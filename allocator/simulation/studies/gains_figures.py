@@ -10,7 +10,12 @@ from allocator.simulation.studies.drawing import legend, new_figure, styles
 
 
 def saved_by_user(gains: Mapping[str, PolicyGain], baseline: str) -> Figure:
-    """Draw each user's saving of mean wait relative to the baseline, by rank and by usage."""
+    """Draw each user's change of mean wait relative to the baseline, sorted by size and by usage.
+
+    Args:
+        gains: Changes of users' waits, by policy.
+        baseline: Name of the policy with which all others are compared.
+    """
     figure, (by_rank, by_usage) = new_figure(f"Mean wait saved relative to {baseline}", panels=2)
     line_styles = styles(gains)
     for label, gain in gains.items():

@@ -1,4 +1,7 @@
-"""Lies of a user: late submission, several accounts, padded demand and held resources."""
+"""Ways in which a user could deceive a scheduler, applied to a trace.
+
+The lies: late submission, several accounts, padded demands, and keeping resources between tasks.
+"""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -11,13 +14,13 @@ from allocator.simulation.trace import MICROSECONDS, Trace
 
 @dataclass(frozen=True)
 class Told:
-    """A trace in which one user lies.
+    """The trace that a scheduler sees if one user lies, with a map from real to submitted tasks.
 
     Args:
-        trace: The submitted trace.
+        trace: The trace as submitted with the lie.
         mine: Indices of the liar's real tasks in the true trace.
-        carrier: For each of these tasks, the index in `trace` of the task that runs it.
-        offset: Microseconds from the start of the carrier to the start of the real task.
+        carrier: For each real task, the index in `trace` of the submitted task that runs it.
+        offset: For each real task, its start in microseconds after the start of the carrier.
     """
 
     trace: Trace
@@ -26,11 +29,11 @@ class Told:
     offset: NDArray[np.int64]
 
     def waits(self, true: Trace, started: NDArray[np.int64]) -> NDArray[np.float64]:
-        """Return the wait of each real task of the liar, in seconds since its true submission.
+        """Return the wait of each of the liar's real tasks, in seconds since its true submission.
 
         Args:
             true: The true trace.
-            started: Start times of the tasks in `trace`, in microseconds.
+            started: Start times of the tasks in `trace`, in microseconds, or NEVER.
         """
         starts = started[self.carrier] + self.offset
         waits: NDArray[np.float64] = (starts - true.submitted[self.mine]) / MICROSECONDS
@@ -38,13 +41,13 @@ class Told:
 
 
 def nothing(trace: Trace, user: int) -> Told:
-    """Return the truthful trace."""
+    """Return the trace without any lie, for comparison."""
     mine = np.flatnonzero(trace.user == user)
     return Told(trace, mine, mine, np.zeros(len(mine), np.int64))
 
 
 def delayed(seconds: float) -> Callable[[Trace, int], Told]:
-    """Return the lie that submits all tasks later by a number of seconds."""
+    """Return a lie: the user submits all its tasks some seconds late."""
 
     def lie(trace: Trace, user: int) -> Told:
         truth = nothing(trace, user)
@@ -60,12 +63,13 @@ def delayed(seconds: float) -> Callable[[Trace, int], Told]:
 
 
 def split(accounts: int) -> Callable[[Trace, int], Told]:
-    """Return the lie that submits tasks in turn from several users of the same weight.
+    """Return a lie: the user submits its tasks in turn from several accounts of the same weight.
 
-    The new users follow the liar directly in the numbering, so that ties are decided as before.
+    The accounts get user numbers next to the liar's, so that ties with other users are decided as
+    before.
 
     Args:
-        accounts: Number of users, including the liar.
+        accounts: Number of accounts, including the user's own.
     """
 
     def lie(trace: Trace, user: int) -> Told:
@@ -91,7 +95,7 @@ def split(accounts: int) -> Callable[[Trace, int], Told]:
 
 
 def padded(factor: float) -> Callable[[Trace, int], Told]:
-    """Return the lie that multiplies the demand of each task by a factor."""
+    """Return a lie: the user demands more for each task than the task needs, by a factor."""
 
     def lie(trace: Trace, user: int) -> Told:
         truth = nothing(trace, user)
@@ -103,13 +107,13 @@ def padded(factor: float) -> Callable[[Trace, int], Told]:
 
 
 def held(maximum: int) -> Callable[[Trace, int], Told]:
-    """Return the lie that keeps a finished task's resources and runs its next task on them.
+    """Return a lie: the user keeps a finished task's resources for its next task.
 
-    Tasks of the same shape are merged into one task. A task is merged only if it is submitted
-    before the merged task would end without any waiting.
+    Real tasks of the same demand are merged into one long submitted task. A task is merged only if
+    its submission comes before the end of the merged task, assuming no waits.
 
     Args:
-        maximum: Maximum number of tasks in a merged task.
+        maximum: Maximum number of real tasks that run one after the other on the same resources.
     """
 
     def lie(trace: Trace, user: int) -> Told:
@@ -145,11 +149,13 @@ LIES: Mapping[str, Callable[[Trace, int], Told]] = {
     "holds for 4 tasks": held(4),
     "holds for 16 tasks": held(16),
 }
-"""Lies by name, in the order of tables."""
+"""All lies by name, in the order of tables. A lie is a function of a trace and a user number."""
 
 
 def _split_commitments(trace: Trace, originals: list[int]) -> tuple[tuple[float, ...], ...]:
-    """Return commitments after a user has split: its first account keeps the commitment.
+    """Return users' initial commitments after one user has split into accounts.
+
+    The first account keeps the user's commitment, and the new accounts have none.
 
     Args:
         trace: The true trace.
@@ -167,7 +173,13 @@ def _split_commitments(trace: Trace, originals: list[int]) -> tuple[tuple[float,
 def _rows(
     trace: Trace, places: NDArray[np.int64], *, submitted: NDArray[np.int64] | None = None
 ) -> Trace:
-    """Return selected tasks in a new order, optionally with other submission times."""
+    """Return a copy of a trace with selected tasks, optionally with other submission times.
+
+    Args:
+        trace: The trace.
+        places: Indices of the selected tasks, in the new order.
+        submitted: New submission times in microseconds, in the new order; None keeps them.
+    """
     return replace(
         trace,
         submitted=(trace.submitted if submitted is None else submitted)[places],

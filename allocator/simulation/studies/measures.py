@@ -1,4 +1,4 @@
-"""Measures of one simulation: of each user, each job and each task."""
+"""Extracts from a simulation what studies compare: waits and completions of users and jobs."""
 
 from dataclasses import dataclass
 
@@ -14,15 +14,15 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class UserMeasures:
-    """Measures of users; all arrays have one entry per user of the trace.
+    """Results of each user, as arrays with one entry per user of the trace.
 
     Args:
         name: Names of the users.
         tasks: Number of submitted tasks.
-        usage: Dominant use over the whole trace: the user's largest share, over resources, of the
-            total use of all users.
-        wait: Mean seconds from submission to start; not a number if no task started.
-        completion: Fraction of tasks that finished by the trace's end (Stateful DRF §7.2).
+        usage: Dominant use: the user's fraction of all users' use of a resource, for the resource
+            where it is largest.
+        wait: Mean seconds from submission to start; NaN if no task started.
+        completion: Fraction of tasks that finished by the trace's end (SDRF paper, §7.2).
     """
 
     name: tuple[str, ...]
@@ -32,12 +32,18 @@ class UserMeasures:
     completion: Floats
 
     def mean_wait(self) -> float:
-        """Return the mean of users' mean waits in seconds, without users that started no task."""
+        """Return the mean over users of their mean waits in seconds.
+
+        Users without a start are left out.
+        """
         ran = self.wait[np.isfinite(self.wait)]
         return float(ran.mean()) if len(ran) else float("nan")
 
     def lighter_half(self) -> NDArray[np.bool_]:
-        """Return a mask of the half of users with the lowest usage, without the median user."""
+        """Return a mask of the half of the users with the lowest usage.
+
+        With an odd number of users, the median user is left out.
+        """
         light = np.zeros(len(self.usage), dtype=bool)
         light[np.argsort(self.usage, kind="stable")[: len(light) // 2]] = True
         return light
@@ -45,14 +51,14 @@ class UserMeasures:
 
 @dataclass(frozen=True)
 class JobMeasures:
-    """Measures of jobs; one entry per job, in order of job numbers.
+    """Results of each job, as arrays in order of job numbers.
 
     Args:
         size: Number of tasks.
         machines: Number of machines on which the job's first task may run.
-        delay: Seconds from the first submission to the first start (Task Share Fairness, Fig. 9a).
-        completion: Seconds from the first submission to the last finish (Fig. 9b); not a number if
-            a task never started.
+        delay: Seconds from the first submission to the first start (TSF paper, Fig. 9a).
+        completion: Seconds from the first submission to the last finish (Fig. 9b); NaN if a task
+            never started.
     """
 
     size: NDArray[np.int64]
@@ -62,7 +68,7 @@ class JobMeasures:
 
 
 def of_users(outcome: Outcome) -> UserMeasures:
-    """Return the measures of users."""
+    """Compute the results of each user from an outcome."""
     fared = users_of(outcome)
     return UserMeasures(
         fared.names, fared.tasks, fared.usage, fared.mean_wait_s, fared.completion_ratio
@@ -70,7 +76,7 @@ def of_users(outcome: Outcome) -> UserMeasures:
 
 
 def of_jobs(outcome: Outcome) -> JobMeasures:
-    """Return the measures of jobs."""
+    """Compute the results of each job from an outcome."""
     trace = outcome.trace
     _, first, job = np.unique(trace.job, return_index=True, return_inverse=True)
     count = len(first)

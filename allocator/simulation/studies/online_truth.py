@@ -1,4 +1,4 @@
-"""Gains of users that lie in whole simulations, one liar at a time."""
+"""Simulates lies: how much does a user gain, and how much do others lose, if one user lies?"""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -16,38 +16,43 @@ from allocator.simulation.trace import MICROSECONDS, Trace
 
 @dataclass(frozen=True)
 class LieGain:
-    """Effect of one lie of one user."""
+    """Effect of one lie of one user on its own wait and on the waits of all other users."""
 
     user: str
     lie: str
     true_wait_s: float
-    """Mean wait of the user's tasks in seconds when it tells the truth."""
+    """Mean wait of the user's tasks in seconds if it tells the truth."""
     lying_wait_s: float
-    """Mean wait in seconds since the true submission when the user lies; infinite if a task never
-    ran."""
+    """Mean wait of the user's tasks in seconds if it lies, counted from the true submission.
+
+    Infinite if a task never ran.
+    """
     others_true_wait_s: float
-    """Mean of the other users' mean waits in seconds when all tell the truth."""
+    """Mean over all other users of their mean waits, in seconds, without the lie."""
     others_wait_s: float
-    """Mean of the other users' mean waits in seconds when the user lies."""
+    """Mean over all other users of their mean waits, in seconds, with the lie."""
 
     @property
     def saved(self) -> float:
-        """Fraction of the user's wait that the lie saves; negative if the lie costs."""
+        """Fraction of its wait that the user saves by the lie.
+
+        Negative if the lie makes it wait longer.
+        """
         return 1.0 - self.lying_wait_s / self.true_wait_s
 
     @property
     def harm(self) -> float:
-        """Fraction by which the other users wait longer."""
+        """Fraction by which all other users wait longer because of the lie."""
         if not self.others_true_wait_s:
             return 0.0
         return self.others_wait_s / self.others_true_wait_s - 1.0
 
 
 def liars(trace: Trace, outcome: Outcome, count: int) -> list[int]:
-    """Return users that may lie, evenly spread over usage, lowest usage first.
+    """Choose users for which lies are simulated, evenly spread over usage, lowest usage first.
 
-    A user qualifies if it has at least ten tasks, all its tasks ran, and its mean wait is at least
-    a second.
+    A user can be chosen if it has at least ten tasks, all its tasks ran, and its mean wait is at
+    least a second.
 
     Args:
         trace: The trace.
@@ -67,13 +72,13 @@ def liars(trace: Trace, outcome: Outcome, count: int) -> list[int]:
 def gains(
     trace: Trace, setting: Setting, count: int, watch: Callable[[int, int], None]
 ) -> Iterator[LieGain]:
-    """Yield the effect of each lie of each liar.
+    """Simulate each lie of each chosen user, and yield the effects.
 
     Args:
         trace: The true trace.
-        setting: Setting of the simulations.
-        count: Maximum number of liars.
-        watch: Receives the number of finished simulations and the number of all simulations.
+        setting: Options of the simulations.
+        count: Maximum number of users that lie, one at a time.
+        watch: Progress callback: receives the number of finished and of all simulations.
 
     Raises:
         SettingError: The setting does not fit the trace.
@@ -110,21 +115,23 @@ def gains(
 
 @dataclass(frozen=True)
 class LieRow:
-    """Effect of a lie, summarised over all liars."""
+    """Effect of one kind of lie, summarised over all liars."""
 
     lie: str
     liars: int
     saved: tuple[float, float, float]
-    """Saved fraction of the wait: 5 %, 50 % and 95 % quantiles over liars; negative if the lie
-    costs."""
+    """Saved fraction of the wait:
+
+    5 %, 50 % and 95 % quantiles over liars; negative if a lie costs.
+    """
     gaining: float
-    """Fraction of the liars that save more than one hundredth."""
+    """Fraction of the liars that save more than 1 % of their wait."""
     harm: float
-    """Median fraction by which the other users wait longer."""
+    """Median over liars of the fraction by which all other users wait longer."""
 
 
 def rows(gains: Sequence[LieGain]) -> list[LieRow]:
-    """Return a row for each lie."""
+    """Summarise effects by kind of lie."""
     return [
         _row(name, selected)
         for name in LIES

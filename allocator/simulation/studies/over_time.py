@@ -1,4 +1,4 @@
-"""Figure of one simulation over time: shares, commitments and waiting tasks of users."""
+"""Draws one simulation over time: users' shares, commitments and waiting tasks."""
 
 from collections.abc import Sequence
 
@@ -16,7 +16,7 @@ _OTHERS = "0.6"
 
 
 def figure_of(outcome: Outcome, users: UserSummary, series: Series, title: str) -> Figure:
-    """Draw the users with the highest usage in colour, and all other users in grey.
+    """Draw the figure. Users with the highest usage are in colour, all others in grey.
 
     Args:
         outcome: Outcome of the simulation.

@@ -1,4 +1,4 @@
-"""Report sections for a user's own trace: effect of each half-life on waits."""
+"""Report sections on a user's own trace: how the half-life of SDRF changes waits."""
 
 import math
 from collections import defaultdict
@@ -13,13 +13,13 @@ from allocator.simulation.studies.results import Result
 from allocator.simulation.studies.section import Section, Table, duration
 
 Group = tuple[str, str, str, str]
-"""Trace, blocking, users, per."""
+"""Values that are equal in all results of a section: (trace, blocking, users, per)."""
 _MIN_POINTS = 2
-"""Minimum number of half-lives of a curve."""
+"""Minimum number of half-lives for which a curve is drawn."""
 
 
 def sections(results: Sequence[Result]) -> Iterator[Section]:
-    """Yield a section for each trace simulated under SDRF with several half-lives."""
+    """Yield a report section for each trace simulated under SDRF with several half-lives."""
     groups: defaultdict[Group, list[Result]] = defaultdict(list)
     for result in results:
         if result.raw["engine"] == "fast":
@@ -31,7 +31,7 @@ def sections(results: Sequence[Result]) -> Iterator[Section]:
 
 
 def _curves(group: Sequence[Result]) -> dict[float | None, list[tuple[float, float]]]:
-    """Return the reduction of the mean wait relative to DRF, by load and half-life."""
+    """Return, for each load, pairs of a half-life and the reduction of waits against DRF."""
     curves: dict[float | None, list[tuple[float, float]]] = {}
     for load in dict.fromkeys(result.load for result in group):
         same_load = [result for result in group if result.load == load]
@@ -49,7 +49,7 @@ def _curves(group: Sequence[Result]) -> dict[float | None, list[tuple[float, flo
 
 
 def _half_life(result: Result) -> float:
-    """Return the half-life of commitments in seconds."""
+    """Return the half-life of commitments in a result's policy, in seconds."""
     return -math.log(2.0) / math.log1p(-result.forgotten)
 
 

@@ -1,4 +1,4 @@
-"""A report as one self-contained HTML page with embedded figures."""
+"""Writes a report as one self-contained HTML page with embedded figures."""
 
 import base64
 from collections.abc import Mapping, Sequence
@@ -27,12 +27,12 @@ nav a { margin-right: 1rem; }
 
 
 def render(title: str, sections: Sequence[Section], figures: Mapping[str, Path]) -> str:
-    """Return the page as HTML.
+    """Return a report as HTML.
 
     Args:
-        title: Title of the study.
-        sections: Sections in the order of the page.
-        figures: PNG files by the name of their section.
+        title: Title of the report.
+        sections: The sections, in order.
+        figures: PNG files by name of their section.
 
     Raises:
         OSError: A figure cannot be read.

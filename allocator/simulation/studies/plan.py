@@ -1,4 +1,4 @@
-"""The file of a sweep: traces, policies, loads and rules of a study."""
+"""The file that describes a sweep: traces to simulate, and policies, loads and rules to try."""
 
 import itertools
 import tomllib
@@ -25,21 +25,24 @@ if TYPE_CHECKING:
 
 
 def _large_enough(load: float) -> float:
-    """Return a load that is large enough for a nonempty pool, or raise an error."""
+    """Reject a load that is too small for a pool with any capacity.
+
+    Return all other loads unchanged.
+    """
     if load < LEAST_LOAD:
         raise ValueError(f"it must be at least {LEAST_LOAD:g}")
     return load
 
 
 Value = float | str
-"""Value of a policy's parameter."""
+"""Value of a policy parameter."""
 Load = Annotated[
     float, Field(gt=0, allow_inf_nan=False), Field(le=LARGEST_LOAD), AfterValidator(_large_enough)
 ]
 
 
 class SweepError(ValueError):
-    """The file of a sweep is invalid; the message gives the place and the reason."""
+    """A sweep's file is invalid; the message says where and why."""
 
 
 class _Strict(BaseModel):
@@ -47,21 +50,21 @@ class _Strict(BaseModel):
 
 
 class TraceFile(_Strict):
-    """An existing trace.
+    """A sweep's entry for an existing trace file.
 
     Args:
-        path: Parquet file, relative to the sweep's file.
+        path: The Parquet file, relative to the folder of the sweep's file.
     """
 
     path: Path
 
 
 class Generated(_Strict):
-    """Generated traces, one for each seed.
+    """A sweep's entry for generated traces, one per seed.
 
     Args:
         generate: Name of the generator.
-        tasks: Number of tasks; None selects the generator's own number.
+        tasks: Number of tasks; None selects the generator's default.
         seeds: Seeds, one trace for each.
     """
 
@@ -71,7 +74,9 @@ class Generated(_Strict):
 
 
 class Recorded(_Strict):
-    """A recorded workload in the folder LONGSHARE_DATA, omitted if its file does not exist.
+    """A sweep's entry for a recorded workload in the folder named by LONGSHARE_DATA.
+
+    Without the file, the entry is skipped.
 
     Args:
         recorded: Name of the file, in the Standard Workload Format.
@@ -81,13 +86,14 @@ class Recorded(_Strict):
 
 
 class Policies(BaseModel):
-    """A policy, with one or several values for each of its parameters.
+    """A sweep's entry for one policy. A parameter may have several values; each is simulated.
 
     Args:
         policy: Name of the policy.
-        per: Whether a user or a job counts as the policy's user.
-        sampled: Interval at which the policy's accounts are updated: "original" for that of the
-            emulated scheduler, or a duration such as "5m". None keeps exact accounts.
+        per: Entity that the policy treats as a user: "user" or "job".
+        sampled: How the policy learns of usage: "original" samples with the emulated scheduler's
+            period, a duration such as "5m" with another period. None: accounts are exact at every
+            instant.
     """
 
     model_config = ConfigDict(extra="allow", frozen=True)
@@ -103,7 +109,7 @@ class Policies(BaseModel):
         return self
 
     def settings(self) -> Iterator[dict[str, Value]]:
-        """Yield all combinations of parameters."""
+        """Yield every combination of the parameters' values."""
         extra: dict[str, Any] = self.__pydantic_extra__ or {}
         values = [value if isinstance(value, list) else [value] for value in extra.values()]
         for chosen in itertools.product(*values):
@@ -111,18 +117,22 @@ class Policies(BaseModel):
 
 
 class Grid(_Strict):
-    """A grid: every policy at every load.
+    """A sweep's entry for many simulations: each policy at each load, with common rules.
 
     Args:
         policies: The policies to compare.
-        loads: Capacities as fractions of the trace's mean use; empty selects the trace's machines.
-        blocking: Rule for the case that the next task of the first user does not fit.
-        users: Whether all users count from the start.
-        engine: `fast` where supported; `reference` measures the time of each operation.
+        loads: Capacities of a pool, divided by the trace's mean use. Empty: the trace's own
+            machines.
+        blocking: Rule for a user whose next task does not fit on any machine now.
+        users: Users among which the cluster is divided: "known" (all, from the start) or
+            "appearing" (each from its first submission on).
+        engine: Simulator: `fast` where it supports the options; `reference` also measures the time
+            of each operation.
         keep: `tasks` also keeps each task's wait and each job's times. `windows` also keeps the
             evenness of users' shares over time windows, and the tail of tasks' waits.
-        events: Whether the Live Tree's events are counted, which increases the run time by half.
-        liars: Number of users that lie, one at a time and in every way, to measure their gains.
+        events: True to count the Live Tree's events, which increases the run time by half.
+        liars: Number of users for which lies are simulated, one user at a time and every kind of
+            lie, to measure their gains.
     """
 
     policies: Annotated[tuple[Policies, ...], Field(min_length=1)]
@@ -136,12 +146,12 @@ class Grid(_Strict):
 
 
 class Sweep(_Strict):
-    """A study.
+    """Content of a sweep's file: a title, traces, and what to simulate on each trace.
 
     Args:
-        title: Title in one line.
+        title: Title of the report, in one line.
         traces: Traces to simulate.
-        grids: Settings to simulate on each trace.
+        grids: Simulations to run on each trace.
     """
 
     title: str
@@ -150,7 +160,7 @@ class Sweep(_Strict):
 
 
 def names() -> list[str]:
-    """Return the names of the studies that are part of Longshare."""
+    """Return the names of the sweeps that are part of Longshare."""
     return sorted(
         entry.name.removesuffix(".toml")
         for entry in files(__package__).iterdir()
@@ -159,10 +169,10 @@ def names() -> list[str]:
 
 
 def read_sweep(source: str) -> tuple[Sweep, Path]:
-    """Read the file of a sweep, or a study of Longshare by its name.
+    """Read a sweep from a file, or a sweep that is part of Longshare by its name.
 
     Returns:
-        The sweep and the folder of its file.
+        The sweep; and the folder to which paths in the file are relative.
 
     Raises:
         SweepError: The file does not exist or is invalid.

@@ -1,4 +1,4 @@
-"""A sweep's report: one self-contained page, and its figures as PNG files."""
+"""Writes the report of a sweep: an HTML page, and its figures as PNG files."""
 
 from pathlib import Path
 
@@ -25,15 +25,15 @@ _BASELINE = "drf"
 def write_report(
     folder: Path, out: Path, baseline: str | None = None, *, papers: bool = False
 ) -> list[Section]:
-    """Write the report of a sweep's finished cells, and return its sections.
+    """Write a report about the finished cells of a sweep, and return the report's sections.
 
     Args:
-        folder: Folder of the sweep's results.
-        out: Folder for the page and the folder `figures`.
-        baseline: Label of the policy with which gains and losses are compared; None selects DRF if
-            there are results of DRF.
-        papers: Whether results of traces from outside Longshare's generators are compared with the
-            papers too.
+        folder: Folder with the sweep's results.
+        out: Folder for the page; the figures go to its folder `figures`.
+        baseline: Label of the policy with which all others are compared; None selects DRF if it was
+            simulated.
+        papers: True to compare results with the papers' findings even if the trace was not made by
+            Longshare's generators.
 
     Raises:
         ResultsError: The folder has no results, or no results of the baseline.

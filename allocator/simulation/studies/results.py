@@ -1,4 +1,4 @@
-"""Finished cells of a sweep, read for comparison."""
+"""Reads the results of a sweep's finished cells."""
 
 import json
 import math
@@ -16,17 +16,22 @@ from allocator.simulation.studies.cells import Cell
 from allocator.simulation.studies.measures import JobMeasures, UserMeasures
 
 INDEX = "sweep.json"
-"""File with the sweep's cells; all other files in the folder belong to earlier versions of the
-sweep."""
+"""Name of the file that lists a sweep's cells.
+
+Result files that it does not list belong to earlier versions of the sweep.
+"""
 
 
 class ResultsError(ValueError):
-    """A folder does not contain a sweep's results; the message names the missing part."""
+    """A folder has no results of a sweep; the message says what is missing."""
 
 
 @dataclass(frozen=True)
 class Result:
-    """Result of one simulation; `raw` is the content of its file, see docs/studies.md."""
+    """Result of one simulation.
+
+    `raw` is the content of its file; docs/studies.md explains the fields.
+    """
 
     raw: dict[str, Any]
     details: Path
@@ -43,13 +48,13 @@ class Result:
 
     @property
     def load(self) -> float | None:
-        """Capacity as a fraction of the mean use; None means the trace's machines."""
+        """Capacity divided by the trace's mean use; None: the trace's own machines."""
         load: float | None = self.raw["load"]
         return load
 
     @property
     def label(self) -> str:
-        """Name of the policy with its parameters, for people."""
+        """Name of the policy with its parameters, for reports."""
         parameters = ", ".join(f"{key} {value}" for key, value in self.parameters.items())
         if "sampled" in self.raw:
             parameters = ", ".join(filter(None, [parameters, f"sampled: {self.raw['sampled']}"]))
@@ -57,19 +62,22 @@ class Result:
 
     @property
     def group(self) -> tuple[str, str, str, str, float]:
-        """Values that must be equal in compared results; seeds may differ."""
+        """Values that must be equal for two results to be comparable.
+
+        The seed is not one of them.
+        """
         raw = self.raw
         return (raw["name"], raw["blocking"], raw["users"], raw["per"], raw["load"] or 0.0)
 
     @property
     def mean_wait(self) -> float:
-        """Mean of users' mean waits in seconds."""
+        """Mean over users of their mean waits, in seconds."""
         wait = self.raw["mean_user_wait_s"]
         return math.nan if wait is None else float(wait)
 
     @property
     def events(self) -> int:
-        """Number of position changes that the Live Tree examined."""
+        """Number of Live Tree events: possible swaps of neighbours that were examined."""
         return int(self.raw["operations"]["events"])
 
     @cached_property
@@ -80,7 +88,7 @@ class Result:
 
     @cached_property
     def users(self) -> UserMeasures:
-        """Measures of users."""
+        """Results of each user."""
         measured = self.raw["users_measured"]
         return UserMeasures(
             tuple(measured["name"]),
@@ -92,26 +100,32 @@ class Result:
 
     @cached_property
     def jobs(self) -> JobMeasures:
-        """Measures of jobs; available only if details were kept."""
+        """Results of each job; available only if the cell kept details."""
         with np.load(self.details) as kept:
             return JobMeasures(kept["size"], kept["machines"], kept["delay"], kept["completion"])
 
     @cached_property
     def waits(self) -> np.ndarray[Any, np.dtype[np.float64]]:
-        """Wait of each task in seconds; available only if details were kept."""
+        """Each task's wait in seconds; available only if the cell kept details."""
         with np.load(self.details) as kept:
             return np.asarray(kept["wait"], np.float64)
 
 
 def write_index(folder: Path, title: str, cells: Sequence[Cell]) -> None:
-    """Write the file that lists the cells of a sweep."""
+    """Write the file that lists a sweep's cells (`INDEX`).
+
+    Args:
+        folder: Folder of the results.
+        title: Title of the sweep.
+        cells: The cells.
+    """
     index = {"title": title, "cells": [cell.key for cell in cells]}
     with whole(folder / INDEX) as part:
         part.write_text(json.dumps(index), encoding="utf-8")
 
 
 def read_results(folder: Path) -> tuple[str, list[Result]]:
-    """Return a sweep's title and its finished results.
+    """Read a sweep's title and the results of all finished cells.
 
     Raises:
         ResultsError: The folder contains no sweep, or no cell is finished.
@@ -131,7 +145,7 @@ def read_results(folder: Path) -> tuple[str, list[Result]]:
 
 
 def read_result(file: Path) -> Result:
-    """Read a finished cell.
+    """Read the result file of a finished cell.
 
     Raises:
         OSError: The file cannot be read.

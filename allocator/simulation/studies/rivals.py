@@ -1,4 +1,4 @@
-"""Report sections on policies of other systems: effect on users, and cost of sampling."""
+"""Report sections on other schedulers' policies: effect on users, lies, and cost of sampling."""
 
 import csv
 import io
@@ -16,27 +16,29 @@ from allocator.simulation.studies.results import Result
 from allocator.simulation.studies.section import Section, Table, duration
 
 CSV = "rivals.csv"
-"""File name of the report's table."""
+"""Name of the file with the report's table."""
 _RESAMPLES = 1000
 Ends: TypeAlias = tuple[float, float]
 
 
 @dataclass(frozen=True)
 class SchedulerRow:
-    """Effect of a policy on the users of a workload; means over the workload's traces.
+    """Effect of one policy on the users of a workload.
+
+    Numbers are means over the workload's traces.
 
     Args:
         workload: Name of the workload.
-        load: Capacity as a fraction of the mean use; 0 means the trace's machines.
+        load: Capacity divided by the mean use; 0 means the trace's own machines.
         seeds: Number of traces.
         policy: Name and parameters of the policy.
-        mean_wait_s: Mean of users' mean waits, in seconds.
-        less: Fraction by which this mean is lower than the baseline's.
+        mean_wait_s: Mean over users of their mean waits, in seconds.
+        less: Fraction by which `mean_wait_s` is lower than under the baseline policy.
         less_low, less_high: 90 % interval of `less`, from 1,000 draws of users with replacement.
         user_wait_s_99: 99 % quantile of users' mean waits, in seconds.
         task_wait_s_99: 99 % quantile of tasks' waits, in seconds.
         light, heavy: Reduction of the mean wait of the half of users with less and with more usage.
-        completion: Mean of users' ratios of tasks that finished by the trace's end.
+        completion: Mean over users of the fraction of their tasks that finished by the trace's end.
         jain: Mean over days of Jain's index of users' allocations relative to their fair parts.
         never: Number of tasks that never started.
         traces_less: Mean over traces of `less` of each trace; None for one trace.
@@ -72,7 +74,7 @@ class SchedulerRow:
 
 
 def sections(results: Sequence[Result], baseline: str) -> Iterator[Section]:
-    """Yield a section for each workload and load with results over time windows."""
+    """Yield a report section for each workload and load whose results include time windows."""
     for number, (name, rows) in enumerate(_grouped(results, baseline), 1):
         yield Section(
             f"rivals-{number}",
@@ -92,7 +94,7 @@ def sections(results: Sequence[Result], baseline: str) -> Iterator[Section]:
 
 
 def table(results: Sequence[Result], baseline: str) -> str:
-    """Return all rows as CSV with a header."""
+    """Return the table of all policies as CSV with a header."""
     text = io.StringIO()
     writer = csv.DictWriter(
         text, [field.name for field in fields(SchedulerRow)], lineterminator="\n"
@@ -114,7 +116,7 @@ def _grouped(results: Sequence[Result], baseline: str) -> Iterator[tuple[str, li
 
 
 def _by_workload(results: Sequence[Result]) -> dict[str, dict[str, list[Result]]]:
-    """Group results by workload and load, then by policy, with one result for each trace."""
+    """Group results by workload and load, then by policy. Each trace has one result."""
     groups: defaultdict[str, defaultdict[str, list[Result]]] = defaultdict(
         lambda: defaultdict(list)
     )
@@ -161,7 +163,11 @@ def _pairs(base: Sequence[Result], runs: Sequence[Result]) -> list[tuple[Result,
 
 
 def _trace_reductions(pairs: Sequence[tuple[Result, Result]]) -> dict[str, float | None]:
-    """Return the reductions on single traces: mean, 90 % interval, smallest and largest."""
+    """Return statistics of `less` over single traces, as fields of `SchedulerRow`.
+
+    Args:
+        pairs: For each trace, the results under the baseline and under the policy.
+    """
     names = ("traces_less", "traces_low", "traces_high", "traces_least", "traces_most")
     if len(pairs) < 2:
         return dict.fromkeys(names)
@@ -173,10 +179,10 @@ def _trace_reductions(pairs: Sequence[tuple[Result, Result]]) -> dict[str, float
 
 
 def interval(waits: Sequence[tuple[Floats, Floats]]) -> Ends:
-    """Return a 90 % interval of the reduction of the mean wait, by drawing users with replacement.
+    """Return a 90 % interval of the reduction of the mean wait, by bootstrap samples of users.
 
     Args:
-        waits: For each trace, users' mean waits before and after.
+        waits: For each trace, users' mean waits under the baseline and under the policy.
     """
     generator = np.random.default_rng(1)
     before, after = np.zeros(_RESAMPLES), np.zeros(_RESAMPLES)
@@ -196,7 +202,10 @@ def interval(waits: Sequence[tuple[Floats, Floats]]) -> Ends:
 
 
 def _best_lies(runs: Sequence[Result]) -> dict[str, float | None]:
-    """Return the mean saving of each liar's best lie, with its interval; None without lies."""
+    """Return the mean saving by each liar's best lie and its interval, as fields of `SchedulerRow`.
+
+    The values are None without simulated lies.
+    """
     best: dict[tuple[str, str], float] = {}
     for run in runs:
         for lie in run.raw.get("lies", ()):
@@ -286,7 +295,7 @@ def _more_by_trace(row: SchedulerRow) -> str:
 
 
 def _ends(low: float | None, high: float | None) -> str:
-    """Format an interval; return an empty text without an interval."""
+    """Format an interval as text; the text is empty without an interval."""
     return "" if low is None or high is None else f"[{low:+.1%}, {high:+.1%}]"
 
 

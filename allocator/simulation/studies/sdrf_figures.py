@@ -1,4 +1,4 @@
-"""Figures of Stateful DRF §7.2 from numbers; bands are 90 % intervals of means over traces."""
+"""Draws the figures of the SDRF paper (§7.2). Bands are 90 % intervals of means over traces."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -19,13 +19,13 @@ from allocator.simulation.studies.estimates import Estimate, estimate
 from allocator.simulation.studies.measures import Floats, UserMeasures
 
 Curves = Mapping[float, tuple[Floats, Sequence[Estimate]]]
-"""For each load, the values of 1 − δ and the measured values."""
+"""For each load, the curve to draw: values of 1 − δ, and the measured value at each."""
 _POINTS = 200
 _FAINT = 0.15
 
 
 def reductions(curves: Curves) -> Figure:
-    """Draw Fig. 8: reduction of the mean of users' mean waits under SDRF relative to DRF."""
+    """Draw Fig. 8: by how much waits are shorter under SDRF than under DRF, depending on 1 − δ."""
     figure, (panel,) = new_figure("Reduction in the mean of users' mean waits against DRF")
     _by_load(panel, curves, 100.0)
     panel.axhline(0.0, color="0.5", linewidth=0.8)
@@ -34,7 +34,10 @@ def reductions(curves: Curves) -> Figure:
 
 
 def events(curves: Curves) -> Figure:
-    """Draw Fig. 11: position changes that the Live Tree examined."""
+    """Draw Fig.
+
+    11: number of Live Tree events (possible swaps of neighbours), depending on 1 − δ.
+    """
     figure, (panel,) = new_figure("Live Tree events per 1,000 tasks")
     _by_load(panel, curves, 1.0)
     panel.set_yscale("symlog", linthresh=1.0)
@@ -79,10 +82,10 @@ def _banded(
 
 
 def waits_by_half(pairs: Sequence[tuple[UserMeasures, UserMeasures]]) -> Figure:
-    """Draw Fig. 9: distribution of users' mean waits (CCDF), for each half of users by usage.
+    """Draw Fig. 9: distributions (CCDF) of users' mean waits, for each half of users by usage.
 
     Args:
-        pairs: For each trace, users under DRF and under SDRF.
+        pairs: For each trace, the users' results under DRF and under SDRF.
     """
     figure, panels = new_figure("Users that wait longer on average (CCDF)", panels=2)
     longest = max(float(np.nanmax(users.wait)) for pair in pairs for users in pair)
@@ -109,7 +112,10 @@ def waits_by_half(pairs: Sequence[tuple[UserMeasures, UserMeasures]]) -> Figure:
 
 
 def completion_bubbles(drf: UserMeasures, sdrf: UserMeasures) -> Figure:
-    """Draw Fig. 10: each user's completion ratio; bubbles grow with the logarithm of its tasks."""
+    """Draw Fig. 10: each user's completion ratio under DRF and under SDRF.
+
+    A user's bubble grows with the logarithm of its number of tasks.
+    """
     figure, (panel,) = new_figure("Task completion ratio of each user")
     panel.plot([0.0, 1.0], [0.0, 1.0], color="black", linewidth=0.8)
     panel.scatter(

@@ -1,4 +1,4 @@
-"""Report sections on Stateful DRF §7.2: Fig. 8, 9 and 10, compared with the paper's findings."""
+"""Report sections on the SDRF paper (§7.2): are the findings of Fig. 8, 9 and 10 reproduced?"""
 
 from collections.abc import Iterator, Sequence
 
@@ -11,11 +11,11 @@ from allocator.simulation.studies.sdrf_study import Changes, Study, changes, stu
 from allocator.simulation.studies.section import Finding, Section, Table, discount, duration
 
 _PUBLISHED_BEST = 1e-6
-"""Value of 1 − δ with the largest reduction of waits in the paper, at each load."""
+"""Value of 1 − δ at which the paper found the largest reduction of waits, at each load."""
 _MIN_REDUCTION = 0.10
-"""Smallest of the paper's reductions of waits at this value."""
+"""Smallest reduction of waits that the paper found at `_PUBLISHED_BEST`."""
 _LITTLE = 0.05
-"""Interpretation of the paper's "little impact": a twentieth of the upper half's wait."""
+"""Change of the upper half's wait that still counts as the paper's "little impact"."""
 _MAX_LOSERS = 11 / 627
 _MAJORITY = 0.5
 _SPREADS = "Standard deviation between traces, with its 90 % interval (χ²)"
@@ -23,7 +23,7 @@ _INTERVAL = "Brackets hold 90 % intervals of the mean over traces (Student's t).
 
 
 def sections(results: Sequence[Result]) -> Iterator[Section]:
-    """Yield a section for each figure for which there are enough results."""
+    """Yield a report section for each figure for which there are enough results."""
     for number, study in enumerate(studies(results), 1):
         suffix = "" if number == 1 else f"-{number}"
         if study.loads:

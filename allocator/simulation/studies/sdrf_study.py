@@ -1,4 +1,4 @@
-"""DRF and SDRF on the traces of one workload, paired by trace."""
+"""Collects the results of DRF and SDRF on one workload, and compares them trace by trace."""
 
 import csv
 import io
@@ -15,15 +15,18 @@ from allocator.simulation.studies.measures import Floats
 from allocator.simulation.studies.results import Result
 
 CSV = "sdrf.csv"
-"""File name of the report's table."""
+"""Name of the file with the report's table."""
 _ROUNDING = 1e-3
 Pair = tuple[Result, Result]
-"""DRF's result and SDRF's result on one trace."""
+"""Results of DRF and of SDRF on the same trace."""
 
 
 @dataclass
 class Study:
-    """Results of DRF and SDRF on one workload, by load and 1 − δ, and then by the trace's hash."""
+    """Results of DRF and SDRF on one workload: by load, then (SDRF) by 1 − δ, then by trace hash.
+
+    δ is the fraction of a commitment that remains after a second.
+    """
 
     name: str
     drf: defaultdict[float, dict[str, Result]] = field(default_factory=lambda: defaultdict(dict))
@@ -31,53 +34,68 @@ class Study:
         default_factory=lambda: defaultdict(lambda: defaultdict(dict))
     )
     timed: dict[str, Result] = field(default_factory=dict)
-    """Results of the reference simulator by ranking, "live-tree" or "scan"."""
+    """Results of the reference simulator with measured times, by ranking: "live-tree" or "scan"."""
 
     @property
     def loads(self) -> list[float]:
-        """Loads at which both policies were simulated, lowest first."""
+        """Loads for which both policies have results, lowest first."""
         return sorted(load for load in self.sdrf if any(self.tried(load)))
 
     def tried(self, load: float) -> list[float]:
-        """Return the values of 1 − δ that can be compared with DRF, lowest first."""
+        """Return the values of 1 − δ with results that can be compared with DRF's, lowest first."""
         return sorted(
             forgotten for forgotten, runs in self.sdrf[load].items() if runs.keys() & self.drf[load]
         )
 
     def pairs(self, load: float, forgotten: float) -> list[Pair]:
-        """Return both policies' results for each trace that has both."""
+        """Return the results of both policies for each trace that has both.
+
+        Args:
+            load: Capacity divided by the mean use.
+            forgotten: Value of 1 − δ.
+        """
         before, after = self.drf[load], self.sdrf[load][forgotten]
         return [(before[trace], after[trace]) for trace in before if trace in after]
 
     def over(
         self, load: float, forgotten: float, measure: Callable[[Result, Result], float]
     ) -> Estimate:
-        """Return the mean over traces of a function of both results.
+        """Return the mean over traces of a measure of both results.
 
         Args:
-            load: The load.
+            load: Capacity divided by the mean use.
             forgotten: Value of 1 − δ.
-            measure: Function of DRF's result and SDRF's result.
+            measure: Function of DRF's result and SDRF's result for a trace.
         """
         return estimate([measure(*pair) for pair in self.pairs(load, forgotten)])
 
     def reductions(self, load: float, forgotten: float) -> dict[str, float]:
-        """Return by trace the fraction by which the mean of users' mean waits is lower."""
+        """Return, by trace hash, the reduction of the mean wait under SDRF compared with DRF.
+
+        Args:
+            load: Capacity divided by the mean use.
+            forgotten: Value of 1 − δ.
+        """
         return {
             before.raw["trace"]: reduction(before.mean_wait, after.mean_wait)
             for before, after in self.pairs(load, forgotten)
         }
 
     def reduction(self, load: float, forgotten: float) -> Estimate:
-        """Return the mean over traces of the reduction."""
+        """Return the mean over traces of the reduction of waits (`reductions`).
+
+        Args:
+            load: Capacity divided by the mean use.
+            forgotten: Value of 1 − δ.
+        """
         return estimate(list(self.reductions(load, forgotten).values()))
 
     def best(self, load: float) -> float:
-        """Return the 1 − δ with the largest mean reduction of waits."""
+        """Return the value of 1 − δ with the largest mean reduction of waits at a load."""
         return max(self.tried(load), key=lambda forgotten: self.reduction(load, forgotten).mean)
 
     def nearest(self, load: float, forgotten: float) -> float | None:
-        """Return the tested 1 − δ that equals a value except for rounding, or None."""
+        """Return the simulated value of 1 − δ that equals a given value up to rounding, or None."""
         near = [
             candidate
             for candidate in self.tried(load)
@@ -86,23 +104,28 @@ class Study:
         return near[0] if near else None
 
     def trend(self, loads: tuple[float, float], forgotten: float) -> Estimate:
-        """Return the difference of the reductions at two loads, paired by trace."""
+        """Return the first load's reduction of waits minus the second load's (mean over traces).
+
+        Args:
+            loads: The two loads to compare.
+            forgotten: Value of 1 − δ.
+        """
         first, second = (self.reductions(load, forgotten) for load in loads)
         return _difference(first, second)
 
     def lead(self, load: float, forgotten: float) -> Estimate:
-        """Return the difference of the reductions of one 1 − δ and of the best other value."""
+        """Return how much larger the reduction at one 1 − δ is than at the best other value."""
         other_values = [value for value in self.tried(load) if value != forgotten]
         best_other = max(other_values, key=lambda value: self.reduction(load, value).mean)
         return _difference(self.reductions(load, forgotten), self.reductions(load, best_other))
 
     def events(self, load: float, forgotten: float) -> Estimate:
-        """Return the number of the Live Tree's events per 1,000 tasks."""
+        """Return the number of Live Tree events per 1,000 tasks."""
         runs = self.counted(load)[forgotten]
         return estimate([1000.0 * run.events / run.raw["tasks"] for run in runs])
 
     def counted(self, load: float) -> dict[float, list[Result]]:
-        """Return the results with counted events, by 1 − δ."""
+        """Return SDRF's results with counted Live Tree events at a load, by 1 − δ."""
         runs = {
             forgotten: [run for run in results.values() if run.raw.get("events", True)]
             for forgotten, results in sorted(self.sdrf[load].items())
@@ -115,7 +138,7 @@ def _difference(first: Mapping[str, float], second: Mapping[str, float]) -> Esti
 
 
 def studies(results: Sequence[Result]) -> list[Study]:
-    """Group results by workload and rules."""
+    """Group results into one study for each workload and set of rules."""
     groups: dict[tuple[str, ...], Study] = {}
     for result in results:
         if result.load is None or result.policy not in {"drf", "sdrf"}:
@@ -134,16 +157,17 @@ def studies(results: Sequence[Result]) -> list[Study]:
 
 @dataclass(frozen=True)
 class Changes:
-    """Effect of SDRF on users, relative to DRF; means over traces.
+    """Effect of SDRF on users, compared with DRF. Each field is a mean over traces.
 
     Args:
-        lower_part: Fraction of all saved seconds of mean wait that the half with less usage saves.
-        light_s: Mean seconds that a user of that half saves.
-        heavy_s: Mean seconds that a user of the other half saves.
+        lower_part: Fraction of all saved seconds that goes to the half of users with the lowest
+            usage.
+        light_s: Mean seconds of wait that a user of this half saves.
+        heavy_s: Mean seconds of wait that a user of the other half saves.
         heavy: Fraction by which the other half waits less.
         more: Fraction of users that complete more of their tasks.
         fewer: Fraction of users that complete fewer of their tasks.
-        loss: Largest fraction of its tasks that a user loses.
+        loss: Largest decrease of a user's completion ratio.
     """
 
     lower_part: Estimate
@@ -156,7 +180,7 @@ class Changes:
 
 
 def changes(study: Study, load: float, forgotten: float) -> Changes:
-    """Compare users under both policies."""
+    """Compare users under DRF and SDRF at a load and a value of 1 − δ (`forgotten`)."""
 
     def gained(measure: Callable[[PolicyGain], float]) -> Estimate:
         return study.over(load, forgotten, lambda before, after: measure(gain(before, after)))
@@ -182,7 +206,7 @@ def changes(study: Study, load: float, forgotten: float) -> Changes:
 
 
 def table(results: Sequence[Result]) -> str:
-    """Return all measures of each workload, load and 1 − δ as CSV with a header.
+    """Return all measures for each workload, load and 1 − δ as CSV with a header.
 
     Every measure has three columns: its mean over traces and the ends of its 90 % interval.
     """

@@ -1,4 +1,4 @@
-"""Report sections on the cost of ranking in Stateful DRF §7.2: Fig. 11 and Table 1."""
+"""Report sections on the SDRF paper (§7.2): the cost of ranking users (Fig. 11 and Table 1)."""
 
 from collections.abc import Iterator, Sequence
 
@@ -10,7 +10,12 @@ from allocator.simulation.studies.section import Finding, Section, Table, discou
 
 
 def sections(study: Study, suffix: str) -> Iterator[Section]:
-    """Yield a section for the figure and for the table, if there are enough results."""
+    """Yield a report section for the figure and one for the table, if there are enough results.
+
+    Args:
+        study: The results.
+        suffix: Text added to the sections' names, to keep names of several studies distinct.
+    """
     loads = sorted(load for load in study.sdrf if len(study.counted(load)) > 1)
     if loads:
         yield _events(study, loads, suffix)

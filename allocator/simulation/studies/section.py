@@ -1,4 +1,4 @@
-"""Parts of a report: sections with text, a figure, tables, and findings of papers."""
+"""Building blocks of a report: sections with text, figures, tables and comparisons with papers."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -8,13 +8,13 @@ from matplotlib.figure import Figure
 
 @dataclass(frozen=True)
 class Finding:
-    """A finding of a paper, compared with the simulations.
+    """A finding of a paper, and what the simulations say about it.
 
     Args:
-        theirs: The paper's finding, reworded.
-        ours: The simulations' finding, with numbers.
-        agrees: Whether both findings agree; None if the simulations cannot tell.
-        why: Reason for a disagreement.
+        theirs: The paper's finding, in other words.
+        ours: The result of the simulations, with numbers.
+        agrees: True if both agree; None if the simulations cannot tell.
+        why: Reason for a disagreement, or "".
     """
 
     theirs: str
@@ -25,7 +25,7 @@ class Finding:
 
 @dataclass(frozen=True)
 class Table:
-    """Rows under headings; all numbers are formatted as text."""
+    """A table of a report, with numbers already formatted as text."""
 
     headings: tuple[str, ...]
     rows: Sequence[Sequence[str]]
@@ -36,12 +36,12 @@ class Section:
     """A section of a report.
 
     Args:
-        name: Name of the section and of its figure's file.
+        name: Name of the section, also used for the figure's file.
         title: Heading.
         text: Paragraphs.
         figure: The figure, if there is one.
-        tables: Titles and tables.
-        claims: Findings in the order of the paper.
+        tables: (title, table) of each table.
+        claims: The paper's findings, in the paper's order.
     """
 
     name: str
@@ -53,7 +53,7 @@ class Section:
 
 
 def duration(seconds: float) -> str:
-    """Format a time in days, hours, minutes or seconds."""
+    """Format seconds as text in days, hours, minutes or seconds."""
     for unit, length in (("days", 86400.0), ("hours", 3600.0), ("minutes", 60.0)):
         if seconds >= 2.0 * length:
             return f"{seconds / length:.3g} {unit}"
@@ -61,5 +61,5 @@ def duration(seconds: float) -> str:
 
 
 def discount(forgotten: float) -> str:
-    """Format δ, given 1 − δ."""
+    """Format δ as text, given `forgotten` = 1 − δ."""
     return f"δ = 1 − {forgotten:.2g}"

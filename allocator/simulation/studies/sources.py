@@ -1,4 +1,4 @@
-"""Traces of a sweep: files, recorded workloads, and generated traces stored as files."""
+"""Finds or makes the trace files that a sweep needs."""
 
 import os
 from collections.abc import Callable, Iterator, Sequence
@@ -28,13 +28,13 @@ GENERATORS = {
 def resolve(
     traces: Sequence[TraceFile | Generated | Recorded], beside: Path, folder: Path
 ) -> Iterator[Source]:
-    """Yield the traces of a sweep; generate or convert a trace if its file does not exist.
+    """Yield the trace of each entry of a sweep. Missing traces are generated or converted first.
 
-    Recorded workloads without a file are omitted.
+    Recorded workloads without a file are left out.
 
     Args:
-        traces: The traces named in the sweep's file.
-        beside: Folder of the sweep's file.
+        traces: The entries for traces in the sweep's file.
+        beside: Folder of the sweep's file, to which paths are relative.
         folder: Folder for generated and converted traces.
 
     Raises:
@@ -67,7 +67,7 @@ def resolve(
 
 
 def recorded(trace: Recorded) -> Path | None:
-    """Return the path of a recorded workload's file, or None if the file does not exist."""
+    """Return the file of a recorded workload, or None if the file does not exist."""
     folder = os.environ.get("LONGSHARE_DATA")
     path = Path(folder, trace.recorded) if folder else None
     return path if path is not None and path.exists() else None
@@ -78,7 +78,12 @@ def _converted(file: Path) -> Trace:
 
 
 def _make(path: Path, make: Callable[[], Trace]) -> None:
-    """Write a trace atomically, unless its file exists."""
+    """Write a trace file atomically; an existing file is kept.
+
+    Args:
+        path: The file.
+        make: Function that creates the trace, called only if needed.
+    """
     if not path.exists():
         path.parent.mkdir(parents=True, exist_ok=True)
         store.write(make(), path)

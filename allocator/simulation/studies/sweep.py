@@ -1,4 +1,4 @@
-"""Execution of a sweep: parallel computation of unfinished cells, locally or on a cluster."""
+"""Runs a sweep: simulates all unfinished cells in parallel, on this machine or on a cluster."""
 
 import threading
 from collections import Counter
@@ -17,17 +17,18 @@ from allocator.simulation.studies.cells import Cell, Code, Source, compute
 from allocator.simulation.studies.plan import Sweep
 
 _LOOK_EVERY = 0.5
-"""Seconds between checks for finished files; files show progress under every backend."""
+"""Seconds between two looks for finished files. Files show progress with every joblib backend."""
 
 
 @dataclass(frozen=True)
 class SimulatorKind:
-    """Backend that computes cells.
+    """Where and with how many processes cells are simulated.
 
     Args:
         backend: Backend of joblib: "loky", "multiprocessing", "sequential", "dask" or "ray".
-        jobs: Number of processes; -1 for one per core. Clusters have their own workers.
-        scheduler: HOST:PORT of Dask's scheduler.
+        jobs: Number of processes; -1 means one per core. Clusters have their own workers and ignore
+            it.
+        scheduler: HOST:PORT of Dask's scheduler; None except for "dask".
     """
 
     backend: str = "loky"
@@ -36,7 +37,7 @@ class SimulatorKind:
 
     @contextmanager
     def started(self) -> Iterator[None]:
-        """Make joblib use the backend for the duration of the context.
+        """Context in which joblib uses this backend.
 
         Raises:
             ValueError: The backend is not available.
@@ -57,7 +58,12 @@ class SimulatorKind:
 
 
 def cells_of(sweep: Sweep, sources: Sequence[Source]) -> list[Cell]:
-    """Return a sweep's cells without duplicates; cells of the same trace are adjacent."""
+    """List all cells of a sweep, without duplicates. Cells of the same trace are adjacent.
+
+    Args:
+        sweep: The content of the sweep's file.
+        sources: The sweep's traces.
+    """
     cells = {
         cell.key: cell
         for source in sources
@@ -97,7 +103,7 @@ def run(
     engine: SimulatorKind,
     on_progress: Callable[[int], None] | None = None,
 ) -> int:
-    """Compute the unfinished cells; return their number.
+    """Simulate all unfinished cells. Return the number of cells that were unfinished.
 
     Each worker writes the files of its own cells, so finished cells remain if others fail. All
     workers on a machine share one copy of a trace in memory.
@@ -106,8 +112,8 @@ def run(
         cells: Cells to compute.
         folder: Folder of the results. On a cluster, every worker must have access to this folder
             and to the traces.
-        engine: Backend that computes the cells.
-        on_progress: Receives the number of newly finished cells.
+        engine: Backend that runs the simulations.
+        on_progress: Receives the number of cells finished so far in this run.
 
     Raises:
         ValueError: The backend is not available, or a cell cannot be simulated.
@@ -129,7 +135,9 @@ def run(
 
 @contextmanager
 def _shared(cells: Sequence[Cell], folder: Path) -> Iterator[dict[Source, Path]]:
-    """Write memory-mapped copies of traces that several cells use; delete the copies at the end.
+    """Context in which traces that several cells use are available as memory-mapped copies.
+
+    The copies are deleted at the end.
 
     Yields:
         Folder of the copy, by source.

@@ -1,4 +1,4 @@
-"""Figures of Task Share Fairness §VI-B from numbers."""
+"""Draws the figures of the TSF paper (§VI-B)."""
 
 from collections.abc import Mapping
 
@@ -15,7 +15,12 @@ ByPolicy = Mapping[str, Floats]
 
 
 def workload(machines: NDArray[np.int64], sizes: NDArray[np.int64]) -> Figure:
-    """Draw Fig. 8: distributions of the machines that a job may use, and of the tasks of a job."""
+    """Draw Fig. 8: distributions of the number of machines that a job may use, and of its tasks.
+
+    Args:
+        machines: For each job, the number of machines that it may use.
+        sizes: For each job, its number of tasks.
+    """
     figure, panels = new_figure("The workload: jobs", panels=2)
     for panel, values, label in (
         (panels[0], machines, "Machines that a job may use"),
@@ -30,7 +35,7 @@ def workload(machines: NDArray[np.int64], sizes: NDArray[np.int64]) -> Figure:
 
 
 def jobs(delays: ByPolicy, completions: ByPolicy) -> Figure:
-    """Draw Fig. 9: distributions (CDFs) of jobs' queueing delays and completion times."""
+    """Draw Fig. 9: distributions (CDF) of jobs' queueing delays and completion times, by policy."""
     figure, panels = new_figure("Jobs", panels=2)
     _cdfs(panels[0], delays)
     panels[0].set_xlabel("Queueing delay (s)")
@@ -41,11 +46,11 @@ def jobs(delays: ByPolicy, completions: ByPolicy) -> Figure:
 
 
 def speedups(gains: Mapping[str, Mapping[str, Floats]], baseline: str) -> Figure:
-    """Draw Fig. 10: mean speed-up of the baseline by size of job, for each alternative.
+    """Draw Fig. 10: by how much jobs complete earlier under the baseline, by size of the job.
 
     Args:
-        gains: Speed-ups by alternative policy and bin of sizes.
-        baseline: Name of the baseline.
+        gains: For each alternative policy and size class, the speed-up of each job.
+        baseline: Name of the policy that is compared with the alternatives.
     """
     figure, (panel,) = new_figure(f"How much earlier jobs end under {baseline}")
     width = 0.8 / max(len(gains), 1)
@@ -70,7 +75,13 @@ def speedups(gains: Mapping[str, Mapping[str, Floats]], baseline: str) -> Figure
 
 
 def tasks(waits: ByPolicy, saved: ByPolicy, baseline: str) -> Figure:
-    """Draw Fig. 11: distributions (CDFs) of tasks' queueing delays, and of delays saved."""
+    """Draw Fig. 11: distributions (CDF) of tasks' queueing delays, and of the delays saved.
+
+    Args:
+        waits: Delay of each task in seconds, by policy.
+        saved: Delay that each task saves under the baseline in seconds, by alternative policy.
+        baseline: Name of the baseline.
+    """
     figure, panels = new_figure("Tasks", panels=2)
     _cdfs(panels[0], waits)
     panels[0].set_xlabel("Queueing delay (s)")
@@ -101,7 +112,7 @@ def _cdfs(panel: Axes, values_by_policy: ByPolicy) -> None:
 
 
 def _thinned(x: Floats, y: Floats, points: int = 2000) -> tuple[Floats, Floats]:
-    """Reduce a long distribution to a number of points that can be drawn."""
+    """Thin out a long curve to about `points` points, which is enough for a drawing."""
     if len(x) <= points:
         return x, y
     kept = np.linspace(0, len(x) - 1, points).astype(np.int64)

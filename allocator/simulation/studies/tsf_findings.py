@@ -1,4 +1,4 @@
-"""Report sections on Task Share Fairness §VI-B: figures and findings."""
+"""Report sections on the TSF paper (§VI-B): are the figures' findings reproduced?"""
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -14,21 +14,21 @@ from allocator.simulation.studies.results import Result
 from allocator.simulation.studies.section import Finding, Section, Table, duration
 
 Runs = Mapping[str, Mapping[str, Result]]
-"""Results by policy, as the paper names it, and then by trace."""
+"""Results by policy (named as in the TSF paper), then by trace hash."""
 
 _BASELINE = "TSF"
 _NAMES = {"tsf": _BASELINE, "fifo": "FIFO", "drf": "DRF", "cdrf": "CDRF"}
 _RESOURCES = {"cpus": "CPU", "cpu": "CPU", "mem": "Mem", "memory": "Mem"}
 _FAIR = ("DRF", "CDRF", "CPU", "Mem")
-"""Policies with which TSF is compared in Fig. 10 and 11b."""
+"""Policies with which Fig. 10 and 11b compare TSF."""
 _SALIENT = 1.0
-"""Minimum delay in seconds that counts as noticeable."""
+"""Smallest delay in seconds that counts as noticeable."""
 _LEAST_TENTH, _MOST_TENTH = 0.05, 0.2
 """Range of mean speed-ups that count as "about 10 %"."""
 
 
 def sections(results: Sequence[Result]) -> Iterator[Section]:
-    """Yield the figures of each workload that ran on machines under TSF and another policy."""
+    """Yield report sections for each workload that ran on machines under TSF and another policy."""
     studies: defaultdict[tuple[str, ...], defaultdict[str, dict[str, Result]]] = defaultdict(
         lambda: defaultdict(dict)
     )

@@ -1,4 +1,4 @@
-"""Number of users that wait at the same time, which determines the cost of a naive ranking."""
+"""Counts users that wait at the same time; this number determines the cost of a naive ranking."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -6,13 +6,13 @@ from numpy.typing import NDArray
 from allocator.simulation.outcome import NEVER, Outcome
 
 _USER = 1 << 53
-"""Microseconds, 285 years: offset that separates the times of different users."""
+"""Offset in microseconds (285 years) that separates the times of different users in one array."""
 
 
 def users_at_starts(outcome: Outcome) -> float:
-    """Return the mean number of users with waiting tasks, over the starts of tasks.
+    """Return the mean number of users with waiting tasks, measured whenever a task starts.
 
-    The user that starts a task counts too. The cost is O(n log n) in tasks. The result is nan if no
+    The user that starts a task counts too. The cost is O(n log n) in tasks. The result is NaN if no
     task started.
     """
     trace = outcome.trace
@@ -28,7 +28,15 @@ def users_at_starts(outcome: Outcome) -> float:
 def _waiting_periods(
     user: NDArray[np.int32], submitted: NDArray[np.int64], started: NDArray[np.int64]
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return the beginnings and ends of users' periods with waiting tasks, each sorted."""
+    """Return the beginnings, and the ends, of all periods in which a user has waiting tasks.
+
+    Both arrays hold microseconds in ascending order.
+
+    Args:
+        user: User number of each task.
+        submitted: Submission times of the tasks, in microseconds.
+        started: Start times of the tasks, in microseconds.
+    """
     order = np.lexsort((submitted, user))
     shift = user[order].astype(np.int64) * _USER
     begin = submitted[order] + shift

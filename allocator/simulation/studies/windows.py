@@ -1,4 +1,4 @@
-"""Evenness of users' fair parts of a cluster, by windows of time."""
+"""Measures how evenly users receive their fair parts of a cluster, day by day."""
 
 import math
 
@@ -10,18 +10,28 @@ from allocator.simulation.setting import Setting
 from allocator.simulation.trace import MICROSECONDS
 
 WINDOW = 86400.0
-"""Length of a window in seconds; within a day, a policy can serve users that waited at night."""
+"""Length of a time window in seconds.
+
+Within a window of a day, a policy can still serve users that waited at night.
+"""
 
 
 def jain(outcome: Outcome, setting: Setting, window: float = WINDOW) -> float:
-    """Return the mean over windows of Jain's index of users' allocations.
+    """Return the evenness of users' allocations: Jain's index, as a mean over time windows.
+
+    The index is 1 if all users receive the same fraction of their fair parts.
 
     In a window, the use of a user is the dominant share of its running tasks, integrated over the
     window. Its demand is the same integral over all its submitted and unfinished tasks, except
     tasks that never start. Its fair part is its demand, but at most an equal part of the window.
 
     The index is (Σx)² / (n Σx²) over the n users with demand, where x is use divided by fair part,
-    at most 1. The result is nan if no user has demand. The cost is O(tasks × windows).
+    at most 1. The result is NaN if no user has demand. The cost is O(tasks × windows).
+
+    Args:
+        outcome: The simulated outcome.
+        setting: The simulated setting; gives the capacity.
+        window: Length of a window in seconds.
     """
     trace = outcome.trace
     capacity = setting.machines(trace).sum(axis=0)
@@ -55,6 +65,13 @@ def jain(outcome: Outcome, setting: Setting, window: float = WINDOW) -> float:
 def _within(
     begin: NDArray[np.float64], end: NDArray[np.float64], start: float, stop: float
 ) -> NDArray[np.float64]:
-    """Return the seconds of each period that lie in a window."""
+    """Return how many seconds of each period lie between two times.
+
+    Args:
+        begin: Beginning of each period in seconds.
+        end: End of each period in seconds.
+        start: Beginning of the window in seconds.
+        stop: End of the window in seconds.
+    """
     seconds: NDArray[np.float64] = np.minimum(end, stop) - np.maximum(begin, start)
     return np.maximum(seconds, 0.0)
