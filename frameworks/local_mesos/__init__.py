@@ -1,4 +1,4 @@
-"""A small Mesos master with virtual agents, for newcomers, tests and accelerated experiments."""
+"""The embedded Mesos: a small master with virtual agents, for newcomers, tests and experiments."""
 
 MESOS_VERSION = "1.8.0"
-"""Mesos version that the embedded master reports."""
+"""Version of Mesos that the embedded master reports to schedulers and tools."""

@@ -1,7 +1,7 @@
-"""Resource arithmetic of the embedded master: scalars, ranges, sets and reservations.
+"""Adds, subtracts and compares resources for the embedded master: scalars, ranges and sets.
 
-The embedded master is the other side of the contract and checks the allocator's decisions.
-Therefore this module shares no code with the allocator's resource arithmetic.
+The embedded master checks the allocator's decisions. This module therefore shares no code with the
+allocator's resource arithmetic, so that a bug there is noticed.
 """
 
 from collections.abc import Iterable
@@ -12,13 +12,13 @@ from frameworks.local_mesos.intervals import Intervals
 
 Resource = mesos.Resource
 _Amount = int | Intervals | frozenset[str]
-"""Amount of a resource: thousandths of a scalar, the numbers of a range, or the items of a set."""
+"""Amount of a resource: thousandths of a scalar, numbers of a range, or items of a set."""
 
 
 class Bag:
-    """A mutable collection of resources, stored as an amount for each kind.
+    """A mutable collection of resources, such as the free resources of an agent.
 
-    A kind is a Resource message without amount and allocation.
+    Amounts are stored by kind. A kind is a Resource message without amount and allocation.
 
     Args:
         resources: Initial content.
@@ -29,7 +29,7 @@ class Bag:
 
     def __init__(self, resources: Iterable[Resource] = ()) -> None:
         self.amounts: dict[bytes, _Amount] = {}
-        """Amount by serialised kind; readable by other modules."""
+        """Amount by kind, a serialised Resource message. Other modules may read it."""
         self.add(resources)
 
     def add(self, resources: Iterable[Resource]) -> None:
@@ -40,7 +40,7 @@ class Bag:
                 self.amounts[kind] = amount if previous is None else _sum(previous, amount)
 
     def remove(self, resources: Iterable[Resource]) -> None:
-        """Remove resources.
+        """Remove resources, all of which must be in the bag.
 
         Raises:
             ValueError: The bag does not contain all the resources; the bag is unchanged.
@@ -64,7 +64,7 @@ class Bag:
         return True
 
     def overlaps(self, other: "Bag") -> bool:
-        """Return whether both bags contain the same port or the same item of a set."""
+        """Return whether both bags contain a same port or a same item of a set."""
         return any(
             not isinstance(amount, int) and amount & other.amounts[kind]  # type: ignore[operator]
             for kind, amount in self.amounts.items()
@@ -83,11 +83,15 @@ class Bag:
         return ";".join(map(text_of, self.resources()))
 
     def scalar(self, name: str) -> float:
-        """Return the total amount of a scalar resource, reserved or unreserved, in its unit."""
+        """Return the amount of a scalar resource over all reservations, in the resource's unit.
+
+        Args:
+            name: Name of the resource, such as "cpus".
+        """
         return sum(r.scalar.value for r in self.resources() if r.name == name)
 
     def resources(self) -> list[Resource]:
-        """Return the resources as messages without allocation."""
+        """Return the content as Resource messages without allocation."""
         messages = []
         for kind, amount in self.amounts.items():
             message = Resource.FromString(kind)
@@ -103,7 +107,7 @@ class Bag:
 
 
 def text_of(resource: Resource) -> str:
-    """Format a resource as Mesos does: `cpus:4`, `mem(eng):64`, `ports:[1-9]`, `disks:{a,b}`."""
+    """Format a resource for messages, as Mesos does: `cpus:4`, `mem(eng):64`, `ports:[1-9]`."""
     role = f"({resource.reservations[-1].role})" if resource.reservations else ""
     value = f"{resource.scalar.value:g}"
     if resource.type == mesos.Value.RANGES:
@@ -126,7 +130,7 @@ def _split(resource: Resource) -> tuple[bytes, _Amount]:
 
 
 def _amount(resource: Resource) -> _Amount:
-    """Return the amount of a resource, checked as strictly as by `Resources::validate` in Mesos.
+    """Return the amount of a resource message, after the checks of Mesos's `Resources::validate`.
 
     Raises:
         ValueError: The resource has no name, or its value does not match its type.

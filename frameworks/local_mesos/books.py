@@ -1,7 +1,7 @@
-"""State of the embedded master: agents, frameworks and offers; the allocator receives every change.
+"""State of the embedded master: its agents, frameworks and offers.
 
-The module in a real master calls this state its mirror. Snapshots for an allocator are built from
-it, and every offer is checked against it.
+Every change is also sent to the allocator. The module in a real master calls this state its mirror:
+snapshots for an allocator are built from it, and every offer is checked against it.
 """
 
 import uuid
@@ -26,12 +26,12 @@ ALL_AGENT_CAPABILITIES = tuple(value for value in mesos.SlaveInfo.Capability.Typ
 
 
 class Books:
-    """Agents, frameworks and offers of one master.
+    """Keeps the agents, frameworks and offers of a master, and reports changes to the allocator.
 
     Args:
         clock: The master's clock.
-        allocator: Receiver of allocator calls.
-        random: Source of the master's id.
+        allocator: Receives the master's allocator calls.
+        random: Random generator for the master's id.
     """
 
     def __init__(self, clock: Clock, allocator: AllocatorSide, random: Random) -> None:
@@ -42,37 +42,41 @@ class Books:
         self.frameworks: dict[str, EmbeddedFramework] = {}
         self.offers: dict[str, Offer] = {}
         self.counters: Counter[str] = Counter()
-        """Counters by name in `/metrics/snapshot`, without the prefix `master/`."""
+        """Counters for `/metrics/snapshot` by name, without the prefix `master/`."""
         self._serials: Counter[str] = Counter()
         self._elected_ns = clock.now_ns  # a single master leads from the start
 
     def new_id(self, kind: str) -> str:
-        """Return a new id in Mesos's format.
+        """Create an id in Mesos's format.
 
         Args:
-            kind: `S` for agents, `O` for offers, empty for frameworks.
+            kind: Prefix of the number: `S` for agents, `O` for offers, empty for frameworks.
         """
         serial = self._serials[kind]
         self._serials[kind] += 1
         return f"{self.master_id}-{kind}{serial}" if kind else f"{self.master_id}-{serial:04}"
 
     def tell(self, **call: object) -> None:
-        """Send a call to the allocator; the keyword is the name of the call."""
+        """Send a call to the allocator.
+
+        Args:
+            call: Exactly one keyword: the name of the call in the contract, with its message.
+        """
         self.allocator.tell(contract.Event(time_ns=self.clock.now_ns, **call))  # type: ignore[arg-type]
 
     def add_agent(self, agent: EmbeddedAgent) -> None:
-        """Register an agent without used resources."""
+        """Add an agent that runs nothing yet, and report it to the allocator."""
         self.agents[agent.id] = agent
         self.tell(add_agent=_agent_call(agent, {}))
         agent.added_at = self.allocator.sequence
 
     def add_framework(self, framework: EmbeddedFramework) -> None:
-        """Register a framework."""
+        """Add a framework, and report it to the allocator."""
         self.frameworks[framework.id] = framework
         self.tell(add_framework=_framework_call(framework))
 
     def update_framework(self, framework: EmbeddedFramework) -> None:
-        """Send a framework's present description and suppressed roles to the allocator."""
+        """Report a framework's changed description and suppressed roles to the allocator."""
         self.tell(
             update_framework=contract.UpdateFramework(
                 framework_id=framework.id,
@@ -82,7 +86,7 @@ class Books:
         )
 
     def book(self, offer: Offer) -> None:
-        """Record an offer and remove its resources from the agent's free resources.
+        """Add an offer: its resources are no longer free on the agent.
 
         Raises:
             ValueError: The resources are not free or are invalid.
@@ -92,16 +96,16 @@ class Books:
         self.frameworks[offer.framework].offers[offer.id] = offer
 
     def forget(self, offer: Offer) -> None:
-        """Remove an offer; the caller must recover or use its resources."""
+        """Remove an offer. The caller decides whether its resources are used or recovered."""
         del self.offers[offer.id]
         del self.frameworks[offer.framework].offers[offer.id]
 
     def take_back(self, offer: Offer, *, rescind: bool) -> None:
-        """End an unanswered offer and recover its resources.
+        """End an offer that the scheduler has not answered, and recover its resources.
 
         Args:
             offer: The offer to end.
-            rescind: Whether to send a RESCIND event to the scheduler.
+            rescind: True to send a RESCIND event to the scheduler.
         """
         self.forget(offer)
         self.recover(offer.framework, offer.agent, offer.role, offer.resources)
@@ -121,14 +125,14 @@ class Books:
         resources: list[Resource],
         filters: mesos.Filters | None = None,
     ) -> None:
-        """Recover resources that a framework held on an agent, and tell the allocator.
+        """Return resources that a framework held to the agent, and report them to the allocator.
 
         Args:
             framework_id: Id of the framework that held the resources.
-            agent_id: Id of the agent; may be removed already.
+            agent_id: Id of the agent, which may have been removed already.
             role: Role to which the resources were allocated.
-            resources: The resources; an empty list does nothing.
-            filters: Offer filters of a decline or an accept.
+            resources: The resources; nothing happens if empty.
+            filters: Offer filters from the scheduler's DECLINE or ACCEPT call.
         """
         if not resources:
             return
@@ -145,7 +149,7 @@ class Books:
         self.tell(recover_resources=call)
 
     def snapshot(self) -> contract.Snapshot:
-        """Return the complete state for an allocator, as of the latest call."""
+        """Return the complete state for an allocator that connects, as of the latest call."""
         used: dict[str, dict[str, list[bytes]]] = {agent_id: {} for agent_id in self.agents}
         for framework in self.frameworks.values():
             for agent_id, role, resources in framework.holdings():

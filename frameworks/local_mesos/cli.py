@@ -5,8 +5,7 @@ from typing import Annotated
 import typer
 
 MOST_AGENTS = 100_000
-"""Maximum number of agents of an embedded Mesos; each agent takes some kilobytes and start-up
-time."""
+"""Largest number of agents. Each agent takes some kilobytes of memory, and time at the start."""
 
 
 def local_mesos(

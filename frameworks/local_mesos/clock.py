@@ -1,4 +1,4 @@
-"""The embedded master's virtual clock and its timers."""
+"""The embedded master's clock, which may run faster than real time, and its timers."""
 
 import heapq
 from collections.abc import Callable
@@ -10,7 +10,7 @@ SECOND = 1_000_000_000
 
 @dataclass(slots=True, eq=False)
 class Timer:
-    """A callback that runs once, unless cancelled."""
+    """A callback that runs once at its deadline, unless cancelled."""
 
     callback: Callable[[], None] | None
 
@@ -20,7 +20,7 @@ class Timer:
 
 
 class Clock:
-    """A virtual clock that moves only by `advance`, with timers in order of deadline.
+    """A virtual clock: time passes only when `advance` is called, which also runs due timers.
 
     Args:
         now_ns: Initial time in nanoseconds since the Unix epoch.
@@ -49,14 +49,23 @@ class Clock:
         return self._timers[0][0] if self._timers else None
 
     def after(self, seconds: float, callback: Callable[[], None]) -> Timer:
-        """Schedule a callback after a number of seconds."""
+        """Schedule a callback. Return its timer, which can be cancelled.
+
+        Args:
+            seconds: Delay by this clock, in seconds.
+            callback: Function to call at the deadline.
+        """
         timer = Timer(callback)
         deadline = self._now_ns + round(seconds * SECOND)
         heapq.heappush(self._timers, (deadline, next(self._serial), timer))
         return timer
 
     def advance(self, nanoseconds: int) -> None:
-        """Advance the time; each timer that becomes due runs at its own deadline, in order."""
+        """Advance the clock. Timers that become due run in order, each at exactly its deadline.
+
+        Args:
+            nanoseconds: Time to pass.
+        """
         target = self._now_ns + nanoseconds
         while (deadline := self.next_deadline_ns) is not None and deadline <= target:
             self._now_ns = max(self._now_ns, deadline)

@@ -1,4 +1,4 @@
-"""Log messages about calls of schedulers, or parts of calls, that the master ignores."""
+"""Logs calls of schedulers, or parts of calls, that the master ignores."""
 
 import structlog
 
@@ -8,7 +8,13 @@ _log = structlog.get_logger(__name__)
 
 
 def log_drop(framework: EmbeddedFramework, dropped: str, reason: str) -> None:
-    """Log that the master ignores a scheduler's request, as Mesos does."""
+    """Log that the master ignores a scheduler's call or a part of it, as Mesos does.
+
+    Args:
+        framework: The scheduler's framework.
+        dropped: The ignored call or part, in words.
+        reason: Why it is ignored.
+    """
     _log.warning(
         "dropped", framework=framework.id, name=framework.info.name, what=dropped, reason=reason
     )

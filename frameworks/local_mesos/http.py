@@ -1,4 +1,4 @@
-"""HTTP server of the embedded master: the v1 scheduler API and endpoints for people and tools.
+"""HTTP server of the embedded master: the v1 scheduler API, and endpoints for people and tools.
 
 The status codes and their conditions are those of `src/master/http.cpp` in Mesos 1.8. The status
 503 is never needed, because this master recovers nothing and is ready once it listens.
@@ -19,20 +19,22 @@ from frameworks.local_mesos.master import Master
 
 STREAM_ID = "Mesos-Stream-Id"
 LARGEST_BACKLOG = 16 * 2**20
-"""Maximum number of bytes that wait for a scheduler to read them; a slower scheduler is
-disconnected."""
+"""Maximum number of bytes queued for a scheduler.
+
+A scheduler that reads too slowly is disconnected.
+"""
 REFUSAL_PAUSE = 1.0
-"""Minimum real time in seconds between the ends of two rejected subscriptions."""
+"""Minimum real time in seconds between two answers that reject a subscription."""
 _LARGEST_BODY = 64 * 2**20
 _WITHOUT_PART = {v1.Call.UNKNOWN, v1.Call.TEARDOWN, v1.Call.REVIVE, v1.Call.SUPPRESS}
-"""Types of calls that need no message field of their own."""
+"""Call types that consist of the type alone. All other types need a message field."""
 
 
 class Stream:
-    """The event stream of a subscribed scheduler; its HTTP handler writes the queued events.
+    """Event stream to a subscribed scheduler: queues events until its HTTP handler writes them.
 
     Args:
-        content_type: Encoding of the events.
+        content_type: Encoding of the events, JSON or protobuf.
     """
 
     def __init__(self, content_type: str) -> None:
@@ -40,13 +42,13 @@ class Stream:
         self.content_type = content_type
         self._queue: list[bytes] = []
         self.backlog = 0
-        """Number of bytes queued or being written."""
+        """Number of bytes that are queued or being written."""
         self._wake = asyncio.Event()
         self._closed = False
         self._drop: Callable[[], object] | None = None
 
     def send(self, event: v1.Event) -> None:
-        """Queue an event, or close the stream if the scheduler has fallen too far behind."""
+        """Queue an event. If the scheduler has fallen too far behind, close the stream instead."""
         if self._closed:
             return
         record = wire.record(wire.encode(event, self.content_type))
@@ -61,16 +63,19 @@ class Stream:
         self._wake.set()
 
     def dropped_by(self, drop: Callable[[], object]) -> None:
-        """Set the function that breaks the connection, even during a write."""
+        """Set the function that breaks the connection, even while a write is blocked."""
         self._drop = drop
 
     def close(self) -> None:
-        """End the stream after the queued events."""
+        """End the stream after the events that are queued already."""
         self._closed = True
         self._wake.set()
 
     async def write_to(self, response: web.StreamResponse) -> None:
-        """Write events until the stream is closed; queued events are written together."""
+        """Write events to an HTTP response until the stream is closed.
+
+        Queued events are written together.
+        """
         while not self._closed or self._queue:
             await self._wake.wait()
             self._wake.clear()
@@ -81,7 +86,7 @@ class Stream:
 
 
 def application(master: Master, link: AllocatorLink) -> web.Application:
-    """Return the web application of a master.
+    """Return the web application that serves a master.
 
     Args:
         master: The embedded master.
@@ -106,15 +111,18 @@ def application(master: Master, link: AllocatorLink) -> web.Application:
 
 
 class _Schedulers:
-    """Handler of `/api/v1/scheduler`."""
+    """Handler of `/api/v1/scheduler`: subscriptions and calls of schedulers."""
 
     def __init__(self, master: Master) -> None:
         self._master = master
         self._rejected_at = -math.inf
-        """Time of the latest rejected subscription, by the event loop's clock."""
+        """Time of the latest answer that rejected a subscription, on the event loop's clock."""
 
     async def _slow_down(self) -> None:
-        """Delay a rejected scheduler that retries immediately, as pymesos does."""
+        """Delay the answer to a rejected subscription.
+
+        Some schedulers, such as those of pymesos, retry at once and would keep the master busy.
+        """
         now = asyncio.get_running_loop().time()
         repeated = now - self._rejected_at < REFUSAL_PAUSE
         self._rejected_at = now
@@ -202,9 +210,11 @@ async def _health(_: web.Request) -> web.Response:
 
 
 def _expecting(master: Master) -> Callable[[web.Request], Any]:
-    """Return the handler of `/longshare/expect`, an endpoint that Mesos does not have.
+    """Return the handler of `/longshare/expect`, which announces a framework.
 
-    A request makes the master's clock wait for a framework from a given uptime on.
+    Mesos has no such endpoint.
+
+    From a given uptime on, the master's clock stops until the announced framework subscribes.
     """
 
     async def handler(request: web.Request) -> web.Response:
@@ -239,7 +249,10 @@ def _acceptable(accept: str) -> str:
 
 
 def _problem(call: v1.Call) -> str | None:
-    """Return an error message if a call lacks a field, as `validation::scheduler::call` does."""
+    """Return an error message if a call lacks a required field, else None.
+
+    The rules are those of Mesos's `validation::scheduler::call`.
+    """
     if not call.HasField("type"):
         return "Expecting 'type' to be present"
     part = v1.Call.Type.Name(call.type).lower()

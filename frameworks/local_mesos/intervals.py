@@ -1,16 +1,16 @@
-"""Sets of integers stored as intervals: Mesos's ranges, of any length."""
+"""Sets of integers stored as intervals, for Mesos's ranges (such as ports), however long."""
 
 from collections.abc import Iterable, Iterator
 
 
 class Intervals:
-    """An immutable set of integers, stored as ascending intervals with gaps between them.
+    """An immutable set of integers, stored as ascending intervals.
 
-    The operators are those of frozenset. Their cost depends on the number of intervals, not on the
-    lengths.
+    The class has operators of frozenset. Their cost depends on the number of intervals, not on the
+    number of integers.
 
     Args:
-        pairs: First and last number of each interval, in any order.
+        pairs: (first, last) of each interval, in any order.
 
     Raises:
         ValueError: An interval ends before it begins, or two intervals overlap.

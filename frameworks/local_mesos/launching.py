@@ -1,4 +1,4 @@
-"""Handling of ACCEPT calls: tasks are launched from offers."""
+"""Handles ACCEPT calls: launches tasks on offers."""
 
 from collections.abc import Iterable
 
@@ -24,12 +24,12 @@ Operation = v1.Offer.Operation
 
 
 class Launching:
-    """Carries out the operations of ACCEPT calls.
+    """Carries out the operations in schedulers' ACCEPT calls.
 
     Args:
         books: The master's state.
-        tasks: Starts tasks.
-        updates: Reports rejected tasks.
+        tasks: Starts the launched tasks.
+        updates: Reports tasks that cannot be launched.
     """
 
     def __init__(self, books: Books, tasks: TaskReports, updates: Updates) -> None:
@@ -38,7 +38,7 @@ class Launching:
         self._updates = updates
 
     def accept(self, framework: EmbeddedFramework, call: v1.Call.Accept) -> None:
-        """Carry out an ACCEPT call; unused resources of its offers return to the allocator."""
+        """Carry out an ACCEPT call. Resources of its offers that no task uses are recovered."""
         self._count(call.operations)
         known = (self._books.offers.get(offer_id.value) for offer_id in call.offer_ids)
         offers = [offer for offer in known if offer is not None]
@@ -67,7 +67,7 @@ class Launching:
     def _launch(
         self, framework: EmbeddedFramework, offers: list[Offer], operations: Iterable[Operation]
     ) -> Bag:
-        """Carry out operations on valid offers; return the unused resources."""
+        """Carry out operations on valid offers. Return the resources that remain unused."""
         agent, role = offers[0].agent, offers[0].role
         unused = Bag(resource for offer in offers for resource in offer.resources)
         for operation in operations:
@@ -99,7 +99,13 @@ class Launching:
     def _drop(
         self, framework: EmbeddedFramework, operations: Iterable[Operation], complaint: str
     ) -> None:
-        """Report the operations of an invalid ACCEPT call as failed."""
+        """Report all operations of an invalid ACCEPT call as failed.
+
+        Args:
+            framework: The framework that sent the call.
+            operations: The operations.
+            complaint: Why the call is invalid.
+        """
         partition_aware = framework.capable(Capability.PARTITION_AWARE)
         for operation in operations:
             for info in (*operation.launch.task_infos, *operation.launch_group.task_group.tasks):
@@ -140,7 +146,13 @@ class Launching:
         self._fail(framework, operation, complaint)
 
     def _fail(self, framework: EmbeddedFramework, operation: Operation, complaint: str) -> None:
-        """Log that an operation failed; report the failure if the operation has an id."""
+        """Log a failed operation. If it has an id, report the failure to the scheduler too.
+
+        Args:
+            framework: The framework that asked for the operation.
+            operation: The operation.
+            complaint: Why it failed.
+        """
         log_drop(framework, Operation.Type.Name(operation.type), complaint)
         if operation.HasField("id") and operation.type not in {
             Operation.LAUNCH,
@@ -162,7 +174,10 @@ class Launching:
 def _planned(
     framework: EmbeddedFramework, agent: str, role: str, info: v1.TaskInfo
 ) -> tuple[EmbeddedTask, Executor | None]:
-    """Return a task as it would run on an agent, and its executor if the executor is new."""
+    """Build the records of a task to launch and of its executor.
+
+    The executor is None if the task has none of its own, or if the executor runs already.
+    """
     executor_id = None
     executor = None
     if info.HasField("executor"):
@@ -184,7 +199,12 @@ def _planned(
 
 
 def _with_allocation(resources: Iterable[Resource], role: str) -> list[Resource]:
-    """Return copies in the current format, allocated to a role unless they have an allocation."""
+    """Return copies of resources in the current format, each with an allocation.
+
+    Args:
+        resources: The resources of a task or executor.
+        role: Role for resources without an allocation.
+    """
     copies = []
     for resource in resources:
         copy = Resource()

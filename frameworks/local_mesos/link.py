@@ -1,8 +1,8 @@
-"""The master's end of the stream to the allocator; behaves as the module in a real master.
+"""The embedded master's connection to the allocator; it behaves as the module in a real master.
 
-One stream carries the events in order. Events queued during a write are sent together in the next
-message. When the stream breaks, the queue is dropped. The master and running tasks continue, and a
-snapshot after reconnection restores the allocator's state.
+One gRPC stream carries the master's calls in order. Calls queued during a write are sent together
+in the next message. When the stream breaks, the queue is dropped. The master and running tasks
+continue, and a snapshot after reconnection restores the allocator's state.
 """
 
 import asyncio
@@ -24,14 +24,16 @@ if TYPE_CHECKING:
     from frameworks.local_mesos.master import Master
 
 FIRST_RETRY = 0.05
-"""Initial delay before reconnection, in seconds of real time; doubled after each failed attempt."""
+"""First delay before reconnection, in seconds of real time. Each failed attempt doubles it."""
 LAST_RETRY = 2.0
-"""Maximum delay before reconnection, in seconds of real time."""
+"""Longest delay before reconnection, in seconds of real time."""
 _REASON_TIMEOUT = 1.0
-"""Real time in seconds that the allocator's reason may take to arrive once the stream cannot be
-written."""
+"""Real time in seconds to wait for the allocator's reason after it has ended the stream."""
 _MAX_LOGGED_REASONS = 8
-"""Number of recent failure reasons that are not logged again until the allocator serves."""
+"""Number of failure reasons remembered, so that a repeated reason is logged only once.
+
+The memory is cleared when the allocator serves again.
+"""
 _CLOSED = "the allocator closed the stream"
 _LARGEST_MESSAGE = 256 * 2**20
 _OPTIONS = [
@@ -50,12 +52,13 @@ _log = structlog.get_logger(__name__)
 
 
 class AllocatorLink:
-    """Numbers the master's calls and sends them to the allocator.
+    """Sends the master's calls to the allocator, numbered, and passes the decisions to the master.
 
     Args:
         address: gRPC target, `unix:///PATH` or `HOST:PORT`. The connection uses TLS if the
             environment names a certificate authority.
-        hello: Description of this master; the link sets contract version and session id.
+        hello: The first message of each stream, which describes the master. The link adds contract
+            version and session id.
     """
 
     def __init__(self, address: str, hello: contract.Hello) -> None:
@@ -65,28 +68,31 @@ class AllocatorLink:
         self._hello.session_id = str(uuid.uuid4())
         self._sequence = 0
         self._applied = 0
-        """Sequence number of the latest call that the allocator has answered."""
+        """Number of the latest call that the allocator has processed."""
         self._queue: list[contract.Event] = []
         self._tick_queued = False
-        """True if a tick is queued already; further ticks would have no additional effect."""
+        """True if a tick is in the queue.
+
+        More ticks would have no effect, so they are not queued.
+        """
         self._wake = asyncio.Event()
         self._open = False
-        """True if a stream exists, so that calls are queued."""
+        """True while a stream exists. Calls are queued only then."""
         self._snapshot_due = False
-        """True if a snapshot is the next message; until it is sent, decisions are stale."""
+        """True if a snapshot must be sent next. Until then, decisions are based on old state."""
         self.connected = False
-        """True if the allocator has answered on the present stream."""
+        """True if the allocator has answered on the current stream."""
         self._sessions = 0
         self._resyncs = 0
 
     @property
     def sequence(self) -> int:
-        """Sequence number of the latest call."""
+        """Number of the latest call."""
         return self._sequence
 
     @property
     def awaiting(self) -> bool:
-        """True if the allocator has not answered all calls yet."""
+        """True if the allocator has not processed all calls yet."""
         return self.connected and self._applied < self._sequence
 
     def metrics(self) -> dict[str, float]:
@@ -98,7 +104,7 @@ class AllocatorLink:
         }
 
     def tell(self, event: contract.Event) -> None:
-        """Number and queue a call.
+        """Number a call and queue it for the allocator.
 
         Without a stream the call is dropped; the next snapshot will include its effect.
         """
@@ -114,7 +120,7 @@ class AllocatorLink:
         self._wake.set()
 
     async def run(self, master: "Master") -> None:
-        """Keep a session with the allocator until cancelled."""
+        """Stay connected to the allocator, with reconnections, until cancelled."""
         delay = FIRST_RETRY
         logged_reasons: deque[str] = deque(maxlen=_MAX_LOGGED_REASONS)
         credentials = Identity.of_environment().credentials()
@@ -137,7 +143,7 @@ class AllocatorLink:
                 await asyncio.sleep(delay)
 
     async def _session(self, stub: "AllocatorAsyncStub", master: "Master") -> str:
-        """Serve one stream until it ends; return the reason for the end."""
+        """Serve one stream until it ends. Return why it ended, as text for the log."""
         stream: _Call = stub.Session()
         self._open = self._snapshot_due = True
         self._wake.set()
@@ -159,7 +165,7 @@ class AllocatorLink:
             stream.cancel()
 
     async def _read(self, stream: _Call, master: "Master") -> str:
-        """Read the allocator's messages until the stream ends; return the reason for the end."""
+        """Read the allocator's messages until the stream ends. Return why it ended."""
         try:
             async for answer in stream:
                 self._handle(answer, master)
@@ -187,7 +193,10 @@ class AllocatorLink:
             self._wake.set()
 
     async def _write(self, stream: _Call, master: "Master") -> None:
-        """Write due messages one at a time; after a failure the reader receives the reason."""
+        """Write queued calls, one message at a time.
+
+        After a failure, `_read` receives the reason.
+        """
         with suppress(grpc.aio.AioRpcError, asyncio.InvalidStateError):
             await stream.write(contract.FromMaster(hello=self._hello))
             while True:

@@ -1,8 +1,8 @@
-"""The embedded master: it takes schedulers' calls and allocator decisions, and emits events.
+"""The embedded master: receives schedulers' calls and the allocator's decisions, and sends events.
 
-The master is deterministic: time, identifiers and random numbers are supplied from outside. All
-behaviour visible to a scheduler or an allocator follows Mesos 1.8 (`src/master/master.cpp`). Any
-difference is a bug in this package.
+The master is deterministic, because its clock and its random generator are supplied from outside.
+All behaviour visible to a scheduler or an allocator follows Mesos 1.8 (`src/master/master.cpp`).
+Any difference is a bug in this package.
 """
 
 from collections.abc import Iterable, Mapping
@@ -30,18 +30,18 @@ from frameworks.local_mesos.updates import Updates
 
 AGENT_PORT = 5051
 PROMPT = 1.0
-"""Time in seconds within which a scheduler normally answers an offer that it does not keep."""
+"""Seconds within which a scheduler normally answers an offer, unless it keeps the offer."""
 
 
 class Master:
-    """One master and its virtual agents.
+    """The embedded master with its virtual agents: the entry point for schedulers' calls.
 
     Args:
         clock: The master's clock.
-        allocator: Receiver of allocator calls.
-        random: Source of ids.
+        allocator: Receives the master's allocator calls.
+        random: Random generator for ids.
         task_seconds: Run time in seconds of a task whose command is not `sleep N`.
-        interval: Seconds between ticks.
+        interval: Seconds between ticks, the allocator's batch allocations.
         offer_timeout: Seconds after which an unanswered offer is rescinded; 0 disables the timeout.
     """
 
@@ -65,11 +65,14 @@ class Master:
         self._launching = Launching(self._books, self._tasks, self._updates)
         self._subscribing = Subscribing(self._books, self._tasks, self._updates)
         self._expected: set[str] = set()
-        """Names of announced frameworks that have not subscribed yet."""
+        """Names of announced frameworks that have never subscribed."""
         self._overdue: set[str] = set()
-        """Names of announced frameworks that are due but have not subscribed yet."""
+        """Names of announced frameworks that should have subscribed by now, but have not.
+
+        The clock stops.
+        """
         self._announced: set[str] = set()
-        """Names of announced frameworks, which answer every offer."""
+        """Names of all frameworks announced by `expect`. They answer every offer."""
         clock.after(interval, self._tick)
 
     # Read access for other modules
@@ -91,7 +94,7 @@ class Master:
 
     @property
     def completed(self) -> Mapping[str, EmbeddedFramework]:
-        """The most recently removed frameworks by id."""
+        """Removed frameworks by id; only the most recent are kept."""
         return self._subscribing.completed
 
     @property
@@ -101,12 +104,15 @@ class Master:
 
     @property
     def expecting(self) -> bool:
-        """True if frameworks were announced, as by an experiment."""
+        """True if frameworks were announced by `expect`, as an experiment does."""
         return bool(self._announced)
 
     @property
     def owed(self) -> bool:
-        """True if an announced framework is due to subscribe or has an unanswered offer."""
+        """True if an announced framework is due to subscribe, or has not answered an offer yet.
+
+        The clock must then wait for the framework.
+        """
         announced = (
             framework
             for framework in self.frameworks.values()
@@ -116,13 +122,13 @@ class Master:
 
     @property
     def awaiting(self) -> bool:
-        """True if the latest unanswered offer was made less than `PROMPT` seconds ago."""
+        """True if an offer was made less than `PROMPT` seconds ago and is unanswered."""
         latest = next(reversed(self._books.offers.values()), None)
         return latest is not None and self.clock.now_ns - latest.made_ns < PROMPT * SECOND
 
     @property
     def counters(self) -> Mapping[str, int]:
-        """Counters by name in `/metrics/snapshot`, without the prefix `master/`."""
+        """Counters for `/metrics/snapshot` by name, without the prefix `master/`."""
         return self._books.counters
 
     @property
@@ -144,13 +150,13 @@ class Master:
         attributes: Iterable[mesos.Attribute] = (),
         agent_id: str | None = None,
     ) -> EmbeddedAgent:
-        """Register an agent.
+        """Register a virtual agent and return it.
 
         Args:
             hostname: Host name of the agent.
             total: All resources of the agent.
             attributes: Attributes of the agent.
-            agent_id: Id of an agent that returns after its removal; None assigns a new id.
+            agent_id: The former id, for an agent that returns after its removal; None: a new id.
         """
         agent = EmbeddedAgent(
             id=agent_id or self._books.new_id("S"),
@@ -164,7 +170,7 @@ class Master:
         return agent
 
     def remove_agent(self, agent_id: str) -> None:
-        """Remove an agent; the tasks on it are lost."""
+        """Remove an agent. Its tasks are reported as lost."""
         agent = self._books.agents.pop(agent_id)
         self._books.tell(remove_agent=contract.RemoveAgent(agent_id=agent_id))
         self._tasks.lose(agent_id, f"Agent {agent.hostname} removed")
@@ -174,13 +180,13 @@ class Master:
             framework.send(v1.Event(type=v1.Event.FAILURE, failure=failure))
 
     def disconnect_agent(self, agent_id: str) -> None:
-        """Break an agent's connection: its tasks continue, but the master gets no updates."""
+        """Break an agent's connection. Its tasks continue, but the master receives no updates."""
         self._books.agents[agent_id].active = False
         self._books.tell(deactivate_agent=contract.DeactivateAgent(agent_id=agent_id))
         self._rescind(agent_id)
 
     def reconnect_agent(self, agent_id: str) -> None:
-        """Restore an agent's connection."""
+        """Restore an agent's connection; delayed updates and kills follow."""
         agent = self._books.agents[agent_id]
         agent.active = True
         self._books.tell(activate_agent=contract.ActivateAgent(agent_id=agent_id))
@@ -193,10 +199,15 @@ class Master:
     # Schedulers
 
     def subscribe(self, call: v1.Call, subscriber: Subscriber) -> EmbeddedFramework | None:
-        """Open a stream for a scheduler.
+        """Handle a SUBSCRIBE call: register or fail over the scheduler's framework.
+
+        Args:
+            call: The SUBSCRIBE call.
+            subscriber: The scheduler's event stream.
 
         Returns:
-            The framework. None if the subscription is rejected; the stream carries the reason.
+            The framework, or None if the subscription is rejected. The reason is then sent to the
+            subscriber.
         """
         name = call.subscribe.framework_info.name
         self._expected.discard(name)
@@ -204,10 +215,10 @@ class Master:
         return self._subscribing.subscribe(call.subscribe, subscriber)
 
     def expect(self, name: str, uptime: float) -> None:
-        """Make the clock wait for a framework's subscription from a given uptime on.
+        """Announce a framework: from a given uptime on, the clock stops until it subscribes.
 
-        After that, the clock also waits for the framework's answer to each offer. The framework
-        must answer every offer.
+        From then on, the clock also waits for the framework's answer to each offer, so the
+        framework must answer every offer.
 
         Args:
             name: Name of the framework.
@@ -219,11 +230,16 @@ class Master:
         self.clock.after(delay, lambda: self._overdue.update(self._expected & {name}))
 
     def disconnected(self, framework_id: str, subscriber: Subscriber) -> None:
-        """Handle the loss of a stream."""
+        """Handle the end of a scheduler's event stream.
+
+        Args:
+            framework_id: Id of the scheduler's framework.
+            subscriber: The stream that ended; ignored if the framework has a newer stream.
+        """
         self._subscribing.disconnected(framework_id, subscriber)
 
     def call(self, framework: EmbeddedFramework, call: v1.Call) -> None:
-        """Handle a call of a connected scheduler, other than SUBSCRIBE."""
+        """Handle any call of a connected scheduler except SUBSCRIBE."""
         handler = getattr(self, f"_{v1.Call.Type.Name(call.type).lower()}", None)
         if handler is not None:
             handler(framework, call)
@@ -312,13 +328,13 @@ class Master:
     # The allocator
 
     def decide(self, decisions: contract.Decisions) -> None:
-        """Apply the allocator's decisions."""
+        """Carry out the allocator's decisions."""
         self._offering.decide(decisions)
         for refused in decisions.refused:
             self._subscribing.refuse(refused.framework_id, refused.reason)
 
     def snapshot(self) -> contract.Snapshot:
-        """Return the complete state for an allocator, as of the latest call."""
+        """Return the complete state for an allocator that connects, as of the latest call."""
         return self._books.snapshot()
 
     def _tick(self) -> None:

@@ -1,4 +1,4 @@
-"""Parsing of operators' resources and attributes, and conversion of old resource formats."""
+"""Parses resources and attributes as operators write them, and converts resource formats."""
 
 import json
 import re
@@ -10,7 +10,7 @@ from frameworks.local_mesos.bag import Bag, Resource
 
 
 def parse_flag(text: str) -> list[Resource]:
-    """Parse an agent's `--resources`: Mesos's text syntax, or a JSON array of resources.
+    """Parse the value of `--resources`: Mesos's text syntax, or a JSON array of resources.
 
     >>> [text_of(r) for r in parse_flag("cpus:4;mem(eng):64;ports:[1-9];disks:{b,a}")]
     ['cpus:4', 'mem(eng):64', 'ports:[1-9]', 'disks:{a,b}']
@@ -51,7 +51,7 @@ def _parse_entry(entry: str) -> Resource:
 
 
 def parse_attributes(text: str) -> list[mesos.Attribute]:
-    """Parse an agent's `--attributes`, such as `rack:1;disk:ssd;slots:[1-9]`.
+    """Parse the value of `--attributes`, such as `rack:1;disk:ssd;slots:[1-9]`.
 
     A value that is not a number, a range or a set becomes text.
 
@@ -89,7 +89,7 @@ def _parse_json(text: str) -> list[Resource]:
 
 
 def upgraded(resource: Resource) -> Resource:
-    """Convert a resource with the deprecated `role` field to the format of Mesos 1.4 and later."""
+    """Convert a resource in the old format (field `role`) to the format of Mesos 1.4 and later."""
     if not (resource.HasField("role") or resource.HasField("reservation")):
         return resource
     converted = Resource()
@@ -109,7 +109,7 @@ def upgraded(resource: Resource) -> Resource:
 
 
 def downgraded(resource: Resource) -> Resource:
-    """Convert a resource to the format for schedulers without reservation refinement."""
+    """Convert a resource to the old format, for schedulers without reservation refinement."""
     converted = Resource()
     converted.CopyFrom(resource)
     converted.role = resource.reservations[0].role if resource.reservations else "*"

@@ -1,7 +1,7 @@
-"""Offers: the allocator's decisions, checked before they are sent to schedulers.
+"""Turns the allocator's decisions into offers to schedulers, after checks.
 
-The checks are those of docs/mesos-semantics.md, §5.4. The module in a real master makes them too.
-A Mesos master trusts its allocator, and some invalid decisions would crash it.
+The module in a real master makes the same checks (Mesos semantics, §5.4), because a Mesos master
+trusts its allocator and some invalid decisions would crash it.
 """
 
 from collections.abc import Collection
@@ -22,7 +22,7 @@ from frameworks.local_mesos.validation import Refused
 
 
 class Offering:
-    """Makes offers from decisions, and recovers them when they are declined.
+    """Makes offers from the allocator's decisions, and handles declined and expired offers.
 
     Args:
         books: The master's state.
@@ -36,7 +36,10 @@ class Offering:
         self._timeout = timeout
 
     def decide(self, decisions: contract.Decisions) -> None:
-        """Make the valid offers; reject the invalid offers to the allocator."""
+        """Make offers from valid decisions.
+
+        Report each invalid decision to the allocator as rejected.
+        """
         for offers in decisions.offers:
             made = []
             for offer in offers.offers:
@@ -51,7 +54,10 @@ class Offering:
                 self._send(self._books.frameworks[offers.framework_id], made)
 
     def decline(self, framework: EmbeddedFramework, call: v1.Call.Decline) -> None:
-        """Recover declined offers; offers that are no longer valid are ignored."""
+        """Handle a DECLINE call: recover the offers' resources.
+
+        Offers that no longer exist are ignored.
+        """
         filters = call.filters if call.HasField("filters") else mesos.Filters()
         for offer_id in call.offer_ids:
             offer = framework.offers.get(offer_id.value)
@@ -109,7 +115,7 @@ class Offering:
 
 
 def _resources(offer: contract.Offer) -> list[Resource]:
-    """Parse an offer's resources.
+    """Parse and check the resources of a decision.
 
     Raises:
         Refused: The resources are empty, or would harm a master.
@@ -127,7 +133,7 @@ def _resources(offer: contract.Offer) -> list[Resource]:
 
 
 def _described(offer: Offer, framework: EmbeddedFramework, agent: EmbeddedAgent) -> v1.Offer:
-    """Return an offer in the format that its scheduler understands."""
+    """Build the Offer message for a scheduler, in the format that its capabilities require."""
     modern = framework.capable(Capability.RESERVATION_REFINEMENT)
     message = v1.Offer(
         id=v1.OfferID(value=offer.id),

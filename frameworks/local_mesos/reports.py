@@ -1,4 +1,4 @@
-"""Reports of the embedded master: `/state`, `/metrics/snapshot` and other endpoints.
+"""JSON answers of the embedded master's endpoints, such as `/state` and `/metrics/snapshot`.
 
 Keys and structure are those of Mesos 1.8; all times are the master's virtual time.
 """
@@ -167,7 +167,11 @@ def metrics(master: Master) -> dict[str, float]:
 def _by_agent(
     master: Master,
 ) -> tuple[dict[str, list[Resource]], dict[str, list[Resource]], dict[str, Counter[int]]]:
-    """Return used resources, offered resources, and task counts by state, each by agent."""
+    """Summarise all frameworks by agent.
+
+    Returns:
+        By agent id: used resources; offered resources; and number of tasks in each state.
+    """
     used: dict[str, list[Resource]] = {agent_id: [] for agent_id in master.agents}
     offered: dict[str, list[Resource]] = {agent_id: [] for agent_id in master.agents}
     states: dict[str, Counter[int]] = {agent_id: Counter() for agent_id in master.agents}

@@ -1,4 +1,4 @@
-"""Runs an embedded master with its clock, its HTTP server and its link to the allocator."""
+"""Runs an embedded Mesos: the master, its clock, its HTTP server, and its link to the allocator."""
 
 import asyncio
 import signal
@@ -22,18 +22,20 @@ from frameworks.local_mesos.link import AllocatorLink
 from frameworks.local_mesos.master import Master
 
 LONGEST_STEP = 0.05
-"""Maximum step in seconds of real time; after a pause of the machine, the clock does not catch
-up."""
+"""Largest step of the clock in seconds of real time.
+
+After a pause of the machine, the clock therefore does not jump ahead.
+"""
 _SHORTEST_STEP = 0.001
 _AT_ONCE = 100
-"""Number of agents created before the event loop can handle signals."""
+"""Number of agents that are created before the event loop gets a turn to handle signals."""
 
 _log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class AgentSpec:
-    """A group of identical agents."""
+    """A group of identical agents to create."""
 
     count: int
     resources: list[Resource]
@@ -43,26 +45,26 @@ class AgentSpec:
 
 @dataclass(frozen=True, slots=True)
 class MasterSettings:
-    """Settings of an embedded Mesos."""
+    """Options of an embedded Mesos."""
 
     agents: list["AgentSpec"]
     allocator: str
-    """gRPC target of the allocator service."""
+    """gRPC address of the allocator service: `HOST:PORT` or `unix:///PATH`."""
     speed: float = 1.0
-    """Seconds of the master's time for each second of real time."""
+    """Seconds of the master's clock per second of real time."""
     host: str = "127.0.0.1"
     port: int = 5050
     """Port to listen on; 0 selects a free port."""
     hostname_prefix: str = "agent-"
-    """Prefix of the agents' host names; a number follows."""
+    """Prefix of the agents' host names, which end in a number."""
     interval: float = 1.0
-    """Allocation interval in the master's seconds."""
+    """Seconds between batch allocations, by the master's clock."""
     offer_timeout: float = 30.0
-    """The master's seconds after which an unanswered offer is rescinded; 0 disables the timeout."""
+    """Seconds after which an unanswered offer is rescinded, by the master's clock; 0: never."""
     task_seconds: float = 10.0
-    """Run time of a task whose command is not `sleep N`, in the master's seconds."""
+    """Run time of a task whose command is not `sleep N`, in seconds of the master's clock."""
     seed: int | None = None
-    """Seed of ids; None makes ids random."""
+    """Seed of the random ids; None: ids differ in each run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +74,7 @@ class Embedded:
     master: Master
     link: AllocatorLink
     background: asyncio.Future[Any]
-    """Future of the clock and the link; it ends only if one of them fails."""
+    """Runs the clock and the link. The future ends only if one of them fails."""
 
     @property
     def address(self) -> str:
@@ -82,11 +84,11 @@ class Embedded:
 
 
 async def run(settings: MasterSettings, ready: Callable[[str], None]) -> None:
-    """Serve until SIGTERM or SIGINT.
+    """Run an embedded Mesos until SIGTERM or SIGINT.
 
     Args:
         settings: Settings of the embedded Mesos.
-        ready: Receives the address once the server listens.
+        ready: Called with HOST:PORT once the server listens.
 
     Raises:
         OSError: The server cannot listen on the address.
@@ -121,7 +123,7 @@ def _on_signals(stop: Callable[[], object]) -> None:
 
 @asynccontextmanager
 async def serving(settings: MasterSettings) -> AsyncIterator[Embedded]:
-    """Serve a master for the duration of the context.
+    """Context in which an embedded Mesos runs. Its value gives access to the running master.
 
     Raises:
         OSError: The server cannot listen on the address.
@@ -169,11 +171,11 @@ async def serving(settings: MasterSettings) -> AsyncIterator[Embedded]:
 
 
 def _pace(speed: float, master: Master, link: AllocatorLink) -> float:
-    """Return the present rate of the clock, in the master's seconds for each second of real time.
+    """Return the speed at which the clock may run now, in the master's seconds per real second.
 
-    The result of an experiment must not depend on the speed of its components. So the clock stops
-    until the announced frameworks and the allocator have answered. Other schedulers may keep an
-    offer or never answer; for them, the clock slows to at most real time.
+    The result of an experiment must not depend on the speed of its components. The clock therefore
+    stops (speed 0) until the announced frameworks and the allocator have answered. Other schedulers
+    may keep an offer or never answer; for them, the clock slows to at most real time.
     """
     if master.owed or (master.expecting and link.awaiting):
         return 0.0
@@ -181,19 +183,22 @@ def _pace(speed: float, master: Master, link: AllocatorLink) -> float:
 
 
 async def _drive(clock: Clock, speed: float, pace: Callable[[], float]) -> None:
-    """Advance the clock with real time, multiplied by the present rate.
+    """Run the clock forever: advance it with real time, multiplied by the current speed.
 
     The clock stops at each timer, because a timer may cause messages that must be answered first.
-    The rate is checked before and after each step.
+    The speed is read before and after each step.
 
     Args:
         clock: The master's clock.
-        speed: Maximum rate, in the master's seconds for each second of real time.
-        pace: Returns the present rate.
+        speed: Highest speed, in the master's seconds per real second.
+        pace: Function that returns the current speed.
     """
 
     def remaining_ns() -> int:
-        """Return the nanoseconds until the next timer, or the length of a maximum step."""
+        """Return the nanoseconds of the master's time until the next timer.
+
+        Without a timer, the length of a maximum step is returned.
+        """
         deadline = clock.next_deadline_ns
         return round(LONGEST_STEP * speed * SECOND) if deadline is None else deadline - clock.now_ns
 
@@ -210,7 +215,7 @@ async def _drive(clock: Clock, speed: float, pace: Callable[[], float]) -> None:
 
 
 def _hello(settings: MasterSettings) -> contract.Hello:
-    """Return the master's introduction with Mesos's default flags."""
+    """Return the message with which the master introduces itself, with Mesos's default flags."""
     return contract.Hello(
         mesos_version=MESOS_VERSION,
         master=f"{settings.host}:{settings.port}",

@@ -1,4 +1,4 @@
-"""Records of the embedded master: agents, frameworks, offers, tasks."""
+"""Data classes of the embedded master: agents, frameworks, offers, tasks and executors."""
 
 from collections import deque
 from collections.abc import Iterable, Iterator
@@ -28,31 +28,34 @@ TERMINAL = frozenset(
 
 
 class Subscriber(Protocol):
-    """The open stream of a scheduler."""
+    """The event stream to a subscribed scheduler, as the master sees it."""
 
     stream_id: str
 
     def send(self, event: v1.Event) -> None:
-        """Queue an event."""
+        """Queue an event for the scheduler."""
 
     def close(self) -> None:
         """End the stream after the queued events."""
 
 
 class AllocatorSide(Protocol):
-    """The receiver of the master's allocator calls."""
+    """Receiver of the master's allocator calls, such as `AllocatorLink`."""
 
     @property
     def sequence(self) -> int:
-        """Sequence number of the latest call."""
+        """Number of the latest call."""
 
     def tell(self, event: contract.Event) -> None:
-        """Number, stamp and send a call; without a session the call is dropped (see `snapshot`)."""
+        """Number a call, add a timestamp and send it. Without a session, the call is dropped.
+
+        The next session begins with a snapshot, which includes the call's effect.
+        """
 
 
 @dataclass(slots=True, eq=False)
 class Offer:
-    """An offer that the framework has not answered yet."""
+    """An offer that its framework has not answered yet."""
 
     id: str
     framework: str
@@ -60,7 +63,7 @@ class Offer:
     role: str
     resources: list[Resource]
     made_ns: int
-    """Time of the offer in the master's time, in nanoseconds since the Unix epoch."""
+    """Time of the offer by the master's clock, in nanoseconds since the Unix epoch."""
 
 
 @dataclass(slots=True, eq=False)
@@ -88,26 +91,27 @@ class EmbeddedTask:
     role: str
     resources: list[Resource]
     executor: str | None
-    """Id of the custom executor, or None."""
+    """Id of the task's custom executor; None for a command task."""
     state: v1.TaskState.ValueType = v1.TASK_STAGING
-    """Latest state known to the master."""
+    """Latest state that the master knows."""
     reported: v1.TaskState.ValueType | None = None
-    """State in the latest update sent to the scheduler."""
+    """State in the latest update sent to the scheduler; None before the first update."""
     held: bool = True
-    """True until the task's resources are recovered."""
+    """True while the task still holds its resources."""
     ended: bool = False
-    """True once the task has ended on its agent; the master learns of the end with the next
-    update."""
+    """True if the task has ended on its agent. The master learns it from the next update."""
     kill_when_back: bool = False
-    """True if the task was killed while its agent was disconnected."""
+    """True if the task must be killed when its agent reconnects."""
     end: Timer | None = None
-    """Timer of the task's regular end."""
+    """Timer for the end of the task's run time."""
     updates: deque[v1.TaskStatus] = field(default_factory=deque)
-    """The agent's unacknowledged updates, oldest first; only the first was sent to the
-    scheduler."""
+    """Updates that the scheduler has not acknowledged, oldest first.
+
+    Only the first has been sent.
+    """
     resend: Timer | None = None
     statuses: list[v1.TaskStatus] = field(default_factory=list)
-    """Updates received by the master, in order and without repetitions."""
+    """All updates that the master received, in order and without repetitions."""
 
     @property
     def id(self) -> str:
@@ -117,7 +121,7 @@ class EmbeddedTask:
 
 @dataclass(slots=True, eq=False)
 class EmbeddedAgent:
-    """A virtual agent, with the master's record of its free resources."""
+    """A virtual agent, with its resources and the part of them that is free."""
 
     id: str
     hostname: str
@@ -125,18 +129,18 @@ class EmbeddedAgent:
     total: list[Resource]
     attributes: list[mesos.Attribute]
     registered: float
-    """Time of registration, in seconds since the Unix epoch."""
+    """Time of the agent's registration, in seconds since the Unix epoch."""
     active: bool = True
     """True while the agent is connected."""
     added_at: int = 0
-    """Sequence number of the latest AddAgent call."""
+    """Number of the allocator call that added the agent last."""
     free: Bag = field(init=False)
 
     def __post_init__(self) -> None:
         self.free = Bag(self.total)
 
     def info(self) -> mesos.SlaveInfo:
-        """Return the agent's description as the agent would send it."""
+        """Return the agent's SlaveInfo message."""
         return mesos.SlaveInfo(
             hostname=self.hostname,
             port=self.port,
@@ -146,7 +150,7 @@ class EmbeddedAgent:
         )
 
     def url(self) -> v1.URL:
-        """Return the URL at which a real agent would answer."""
+        """Return the URL of the agent, at which nothing answers."""
         address = v1.Address(hostname=self.hostname, ip="127.0.0.1", port=self.port)
         return v1.URL(scheme="http", address=address, path="/slave(1)")
 
@@ -167,16 +171,19 @@ class EmbeddedFramework:
     subscriber: Subscriber | None = None
     heartbeat: Timer | None = None
     removal: Timer | None = None
-    """Timer that removes a disconnected framework after its failover timeout."""
+    """Timer that removes the framework if it stays disconnected for its failover timeout."""
     offers: dict[str, Offer] = field(default_factory=dict)
     tasks: dict[str, EmbeddedTask] = field(default_factory=dict)
     executors: dict[tuple[str, str], Executor] = field(default_factory=dict)
-    """Executors by agent id and executor id."""
+    """Running custom executors by (agent id, executor id)."""
     completed: deque[EmbeddedTask] = field(default_factory=lambda: deque(maxlen=1000))
 
     @property
     def connected(self) -> bool:
-        """True while the scheduler is connected; the embedded Mesos treats this as active."""
+        """True while the framework has an event stream.
+
+        The embedded master treats this as active.
+        """
         return self.subscriber is not None
 
     @property
@@ -189,12 +196,12 @@ class EmbeddedFramework:
         return any(declared.type == capability for declared in self.info.capabilities)
 
     def send(self, event: v1.Event) -> None:
-        """Send an event if the scheduler is connected."""
+        """Send an event to the scheduler; do nothing if it is disconnected."""
         if self.subscriber is not None:
             self.subscriber.send(event)
 
     def used(self) -> Iterator[tuple[str, str, list[Resource]]]:
-        """Yield agent id, role and resources of each task and executor that holds resources."""
+        """Yield (agent id, role, resources) of each task and executor that holds resources."""
         for task in self.tasks.values():
             if task.held:
                 yield task.agent, task.role, task.resources
@@ -202,14 +209,17 @@ class EmbeddedFramework:
             yield executor.agent, executor.role, executor.resources
 
     def holdings(self) -> Iterator[tuple[str, str, list[Resource]]]:
-        """Yield agent id, role and resources of each task, executor and offer."""
+        """Yield (agent id, role, resources) of everything that the framework holds.
+
+        Tasks and executors that hold resources are included, and unanswered offers.
+        """
         yield from self.used()
         for offer in self.offers.values():
             yield offer.agent, offer.role, offer.resources
 
 
 def roles_of(info: mesos.FrameworkInfo) -> frozenset[str]:
-    """Return the roles to which a framework subscribes."""
+    """Return the roles in a FrameworkInfo, from the field `roles` or the old field `role`."""
     if any(declared.type == Capability.MULTI_ROLE for declared in info.capabilities):
         return frozenset(info.roles)
     return frozenset((info.role,))
@@ -227,5 +237,5 @@ def allocated(resources: Iterable[Resource], role: str) -> list[Resource]:
 
 
 def serialised(resources: Iterable[Resource]) -> list[bytes]:
-    """Return resources in the contract's serialised form."""
+    """Return resources as serialised messages, as the contract transports them."""
     return [resource.SerializeToString(deterministic=True) for resource in resources]

@@ -1,4 +1,4 @@
-"""Subscription, failover and removal of schedulers."""
+"""Handles subscription, failover, disconnection and removal of schedulers."""
 
 import ipaddress
 from collections import OrderedDict
@@ -17,11 +17,11 @@ from frameworks.local_mesos.validation import Refused, check_subscription
 HEARTBEAT = 15.0
 """Seconds between heartbeats on a scheduler's stream."""
 _MAX_COMPLETED = 50
-"""Maximum number of completed frameworks kept; Mesos's `--max_completed_frameworks`."""
+"""Maximum number of removed frameworks that are kept for reports (`--max_completed_frameworks`)."""
 
 
 class Subscribing:
-    """Manager of the frameworks' streams.
+    """Registers and removes frameworks, and gives each its event stream.
 
     Args:
         books: The master's state.
@@ -40,10 +40,15 @@ class Subscribing:
     def subscribe(
         self, call: v1.Call.Subscribe, subscriber: Subscriber
     ) -> EmbeddedFramework | None:
-        """Open a stream for a scheduler.
+        """Handle a SUBSCRIBE call: register the framework, or fail it over to a new stream.
+
+        Args:
+            call: The SUBSCRIBE call.
+            subscriber: The scheduler's event stream.
 
         Returns:
-            The framework. None if the subscription is rejected; the stream carries the reason.
+            The framework, or None if the subscription is rejected. The reason is then sent to the
+            subscriber.
         """
         info = mesos.FrameworkInfo()
         info.CopyFrom(call.framework_info)
@@ -66,7 +71,12 @@ class Subscribing:
         return framework
 
     def disconnected(self, framework_id: str, subscriber: Subscriber) -> None:
-        """Handle the loss of a stream."""
+        """Handle the end of a scheduler's event stream.
+
+        Args:
+            framework_id: Id of the scheduler's framework.
+            subscriber: The stream that ended; ignored if the framework has a newer stream.
+        """
         framework = self._books.frameworks.get(framework_id)
         if framework is None or framework.subscriber is not subscriber:
             return  # removed, or failed over already
@@ -77,14 +87,19 @@ class Subscribing:
         )
 
     def refuse(self, framework_id: str, reason: str) -> None:
-        """Report to a framework that the allocator will make it no offers."""
+        """Send an error to a framework that the allocator has rejected.
+
+        Args:
+            framework_id: Id of the framework.
+            reason: The allocator's reason.
+        """
         framework = self._books.frameworks.get(framework_id)
         if framework is not None:
             log_drop(framework, "SUBSCRIBE", reason)
             framework.send(_error(f"The allocator makes no offers to this framework: {reason}"))
 
     def remove(self, framework: EmbeddedFramework) -> None:
-        """Remove a framework with all its tasks."""
+        """Remove a framework, and end all its tasks and executors."""
         if framework.removal is not None:
             framework.removal.cancel()
         subscriber = framework.subscriber
@@ -132,7 +147,7 @@ class Subscribing:
         suppressed: set[str],
         subscriber: Subscriber,
     ) -> None:
-        """Give a known framework a new stream, and end its old stream if there is one."""
+        """Give a registered framework a new event stream; an old stream is closed."""
         for field in ("user", "checkpoint", "principal"):  # these fields cannot change
             setattr(info, field, getattr(framework.info, field))
         framework.info, framework.suppressed = info, suppressed

@@ -1,4 +1,4 @@
-"""Tasks on virtual agents: nothing is executed, and tasks finish after a given time."""
+"""Runs tasks on virtual agents: nothing is executed, a task just finishes after a given time."""
 
 import re
 
@@ -18,11 +18,11 @@ _SLEEP = re.compile(r"\s*(?:exec\s+)?sleep\s+(\d+(?:\.\d+)?)\s*")
 
 
 class TaskReports:
-    """Runs tasks on the virtual agents and answers questions about their state.
+    """Starts, kills and ends tasks, and reports their states.
 
     Args:
         books: The master's state.
-        updates: Reports task states.
+        updates: Sends status updates.
         task_seconds: Run time in seconds of a task whose command is not `sleep N`.
     """
 
@@ -32,7 +32,7 @@ class TaskReports:
         self._task_seconds = task_seconds
 
     def start(self, framework: EmbeddedFramework, task: EmbeddedTask) -> None:
-        """Start a validated task whose executor exists."""
+        """Start a task that has passed validation. Its executor, if any, must exist."""
         framework.tasks[task.id] = task
         if task.executor is None:  # Mesos's own executor reports it, a custom executor need not
             self._updates.add(framework, task, v1.TASK_STARTING)
@@ -42,9 +42,10 @@ class TaskReports:
         )
 
     def kill(self, framework: EmbeddedFramework, call: v1.Call.Kill) -> None:
-        """Kill a task.
+        """Handle a KILL call.
 
-        For an unknown task, its state is reported. A call that names the wrong agent is ignored.
+        The state of an unknown task is reported to the scheduler. A call that names the wrong agent
+        is ignored.
         """
         task = framework.tasks.get(call.task_id.value)
         if task is None:
@@ -56,7 +57,7 @@ class TaskReports:
             log_drop(framework, f"KILL of {task.id}", f"it does not run on agent {named_agent!r}")
 
     def shut_down(self, framework: EmbeddedFramework, call: v1.Call.Shutdown) -> None:
-        """End a custom executor; its remaining tasks fail."""
+        """Handle a SHUTDOWN call: end a custom executor. Its remaining tasks fail."""
         key = (call.agent_id.value, call.executor_id.value)
         executor = framework.executors.get(key)
         if executor is None or not self._books.agents[executor.agent].active:
@@ -78,7 +79,7 @@ class TaskReports:
         framework.send(v1.Event(type=v1.Event.FAILURE, failure=failure))
 
     def agent_is_back(self, agent: EmbeddedAgent) -> None:
-        """Send delayed updates and carry out delayed kills after an agent has reconnected."""
+        """Send the updates and carry out the kills that were delayed until an agent reconnected."""
         for framework in list(self._books.frameworks.values()):
             tasks = [task for task in framework.tasks.values() if task.agent == agent.id]
             self._updates.resume(framework, tasks)
@@ -87,7 +88,12 @@ class TaskReports:
                     self._kill(framework, task)
 
     def lose(self, agent_id: str, reason: str) -> None:
-        """End all tasks and executors on a removed agent."""
+        """End all tasks and executors on a removed agent, and report the tasks as lost.
+
+        Args:
+            agent_id: Id of the agent.
+            reason: Reason for people, part of the updates.
+        """
         for framework in self._books.frameworks.values():
             for task in [task for task in framework.tasks.values() if task.agent == agent_id]:
                 self._remove(framework, task, v1.TASK_LOST)
@@ -107,7 +113,7 @@ class TaskReports:
                 self._remove_executor(framework, executor)
 
     def abandon(self, framework: EmbeddedFramework) -> None:
-        """End all tasks and executors of a removed framework, without status updates."""
+        """End all tasks and executors of a removed framework. No status updates are sent."""
         for task in list(framework.tasks.values()):
             self._remove(framework, task, v1.TASK_KILLED)
         for executor in list(framework.executors.values()):
@@ -116,12 +122,12 @@ class TaskReports:
     def report(
         self, framework: EmbeddedFramework, task_id: v1.TaskID, agent_id: v1.AgentID | None
     ) -> None:
-        """Report a task's state, as an answer to reconciliation.
+        """Send a task's state to its framework, as the answer to a RECONCILE call.
 
         Args:
             framework: The framework that asks.
             task_id: Id of the task.
-            agent_id: Agent of the task according to the framework, if given.
+            agent_id: Agent on which the framework believes the task to be, or None.
         """
         task = framework.tasks.get(task_id.value)
         if task is not None:
@@ -170,7 +176,7 @@ class TaskReports:
         self._books.recover(framework.id, executor.agent, executor.role, executor.resources)
 
     def _run_time(self, info: v1.TaskInfo) -> float:
-        """Return the run time of a task's command, in seconds."""
+        """Return a task's run time in seconds: N for the command `sleep N`, else the default."""
         command = info.command
         text = command.value if command.shell else " ".join(command.arguments)
         match = _SLEEP.fullmatch(text)

@@ -1,4 +1,4 @@
-"""Status updates: one at a time for each task, sent again until acknowledged.
+"""Sends status updates of tasks: one at a time per task, repeated until acknowledged.
 
 This module combines three parts of Mesos: the agents' task status update manager, the master's
 handling of forwarded updates, and the master's own updates. The master sends its own updates once.
@@ -13,9 +13,9 @@ from frameworks.local_mesos.books import Books
 from frameworks.local_mesos.state import TERMINAL, EmbeddedFramework, EmbeddedTask
 
 FIRST_RESEND = 10.0
-"""Initial delay in seconds before an update is sent again; doubled each time."""
+"""First delay in seconds before an unacknowledged update is sent again; doubled each time."""
 LAST_RESEND = 600.0
-"""Maximum delay in seconds before an update is sent again."""
+"""Longest delay in seconds before an unacknowledged update is sent again."""
 
 _CONTAINER = v1.ContainerStatus(
     network_infos=[v1.NetworkInfo(ip_addresses=[v1.NetworkInfo.IPAddress(ip_address="127.0.0.1")])]
@@ -23,11 +23,11 @@ _CONTAINER = v1.ContainerStatus(
 
 
 class Updates:
-    """The update streams of all tasks.
+    """Queues each task's status updates, and sends them in order to its scheduler.
 
     Args:
         books: The master's state.
-        random: Source of the updates' ids.
+        random: Random generator for ids of updates.
     """
 
     def __init__(self, books: Books, random: Random) -> None:
@@ -43,14 +43,14 @@ class Updates:
         reason: v1.TaskStatus.Reason.ValueType | None = None,
         message: str | None = None,
     ) -> None:
-        """Report a task's state as its agent would.
+        """Queue an update with a task's new state, as the task's agent would.
 
         Args:
             framework: The framework of the task.
             task: The task.
             state: The new state.
-            reason: Reason for the state.
-            message: Explanation for people.
+            reason: Mesos's reason code for the state, or None.
+            message: Explanation for people, or None.
         """
         status = v1.TaskStatus(
             task_id=task.info.task_id,
@@ -70,18 +70,21 @@ class Updates:
             self._forward(framework, task, FIRST_RESEND)
 
     def tell(self, framework: EmbeddedFramework, status: v1.TaskStatus) -> None:
-        """Send an update of the master itself, which needs no acknowledgement."""
+        """Send an update that the master itself makes.
+
+        It needs no acknowledgement and is sent once.
+        """
         status.source = v1.TaskStatus.SOURCE_MASTER
         status.timestamp = self._books.clock.now
         framework.send(v1.Event(type=v1.Event.UPDATE, update=v1.Event.Update(status=status)))
 
     def acknowledge(self, framework: EmbeddedFramework, task: EmbeddedTask, update: bytes) -> None:
-        """Handle an acknowledgement; repeated acknowledgements are ignored.
+        """Handle an ACKNOWLEDGE call, and send the task's next update. Repeated calls are ignored.
 
         Args:
             framework: The framework that acknowledges.
             task: The task.
-            update: Id of the acknowledged update.
+            update: Id (uuid) of the acknowledged update.
         """
         if not task.updates or task.updates[0].uuid != update:
             return
@@ -93,14 +96,14 @@ class Updates:
             framework.completed.append(framework.tasks.pop(task.id))
 
     def resume(self, framework: EmbeddedFramework, tasks: Iterable[EmbeddedTask]) -> None:
-        """Send pending updates at once, after the scheduler or the agent has returned."""
+        """Send each task's first pending update at once, after scheduler or agent reconnected."""
         for task in list(tasks):
             if task.updates:
                 self._pause(task)
                 self._forward(framework, task, FIRST_RESEND)
 
     def stop(self, task: EmbeddedTask) -> None:
-        """Discard pending updates of a task whose agent or framework is gone."""
+        """Discard a task's pending updates, because its agent or framework is gone."""
         self._pause(task)
         task.updates.clear()
 
@@ -110,13 +113,13 @@ class Updates:
         task: EmbeddedTask,
         state: v1.TaskState.ValueType | None = None,
     ) -> None:
-        """Recover a task's resources once the master learns of the task's end.
+        """Recover a task's resources when the master learns that the task has ended.
 
         Args:
             framework: The framework of the task.
             task: The task.
-            state: Terminal state assigned by the master; None keeps the state reported by the
-                agent.
+            state: Terminal state that the master assigns; None: keep the state from the agent's
+                update.
         """
         if state is not None and task.state not in TERMINAL:
             task.state = state
@@ -132,7 +135,13 @@ class Updates:
             task.resend = None
 
     def _forward(self, framework: EmbeddedFramework, task: EmbeddedTask, wait: float) -> None:
-        """Send the oldest pending update to the master, together with the latest state."""
+        """Send a task's oldest pending update to the scheduler, with the task's latest state.
+
+        Args:
+            framework: The framework of the task.
+            task: The task.
+            wait: Seconds before the update is sent again if it is not acknowledged.
+        """
         if not self._books.agents[task.agent].active:
             return  # until the agent is connected again
         self._books.counters["messages_status_update"] += 1

@@ -1,4 +1,4 @@
-"""Requests that a master rejects, with error messages; rules of `src/master/validation.cpp`."""
+"""Validates schedulers' requests, by the rules of Mesos's `src/master/validation.cpp`."""
 
 import math
 import re
@@ -17,9 +17,9 @@ from frameworks.local_mesos.state import (
 )
 
 _LONGEST_ID = 255
-"""Maximum length of an id in bytes, because ids become names of folders."""
+"""Maximum length of an id in bytes. Mesos uses ids as names of folders."""
 _LONGEST_DURATION = 2**63 / 1e9
-"""Upper limit of a duration in seconds: 64 bits of nanoseconds."""
+"""Upper limit of a duration in seconds, because Mesos stores durations as 64-bit nanoseconds."""
 
 
 class Refused(ValueError):  # noqa: N818 - Mesos's word
@@ -27,10 +27,10 @@ class Refused(ValueError):  # noqa: N818 - Mesos's word
 
 
 def check_id(kind: str, value: str) -> None:
-    """Reject an id that could not name a folder.
+    """Reject an id that cannot be the name of a folder.
 
     Args:
-        kind: Kind of id, for the message.
+        kind: What the id identifies, for the error message.
         value: The id.
 
     Raises:
@@ -48,7 +48,7 @@ def check_id(kind: str, value: str) -> None:
 
 
 def check_role(role: str) -> None:
-    """Reject an invalid role; valid are `*` and names joined by slashes.
+    """Reject an invalid role. Valid roles are `*` and names joined by slashes, such as `eng/web`.
 
     Raises:
         Refused: The role is invalid.
@@ -66,7 +66,12 @@ def check_role(role: str) -> None:
 def check_subscription(
     info: mesos.FrameworkInfo, suppressed: set[str], completed: Container[str]
 ) -> None:
-    """Reject a framework with contradictory fields, or a framework that was removed before.
+    """Reject a framework whose description is invalid, or that was removed before.
+
+    Args:
+        info: The framework's description.
+        suppressed: Roles that the framework suppresses.
+        completed: Ids of removed frameworks.
 
     Raises:
         Refused: The subscription is invalid.
@@ -95,12 +100,14 @@ def check_subscription(
 
 
 def check_offers(framework: EmbeddedFramework, requested: int, offers: Sequence[Offer]) -> None:
-    """Reject an ACCEPT call unless its offers are all valid and belong to one agent and role.
+    """Reject an ACCEPT call whose offers cannot be used together.
+
+    All named offers must exist, and must belong to the same agent and role.
 
     Args:
-        framework: The framework that accepts.
-        requested: Number of offers named in the call.
-        offers: The named offers that exist.
+        framework: The framework that sent the call.
+        requested: Number of offers that the call names.
+        offers: The offers among them that exist.
 
     Raises:
         Refused: The offers cannot be accepted together.
@@ -120,7 +127,10 @@ def check_offers(framework: EmbeddedFramework, requested: int, offers: Sequence[
 
 
 def check_launch(operation: v1.Offer.Operation) -> None:
-    """Reject a LAUNCH operation with an id; tasks give feedback by status updates instead."""
+    """Reject a LAUNCH operation with an id.
+
+    Mesos gives feedback on tasks only by status updates.
+    """
     if operation.HasField("id"):
         raise Refused("The 'id' field cannot be set on LAUNCH operations")
 
@@ -128,13 +138,13 @@ def check_launch(operation: v1.Offer.Operation) -> None:
 def check_task(
     framework: EmbeddedFramework, task: EmbeddedTask, executor: Executor | None, remaining: Bag
 ) -> None:
-    """Reject a task that is malformed or needs more than the remaining resources of its offers.
+    """Reject a task that is invalid, or that needs more than the remaining resources of its offers.
 
     Args:
         framework: The framework that launches the task.
         task: The task as it would be launched on the offers' agent.
-        executor: The task's executor, if it does not run on the agent yet.
-        remaining: Remaining resources of the offers.
+        executor: The task's custom executor, if it must be started; else None.
+        remaining: Resources of the offers that earlier tasks of the call did not use.
 
     Raises:
         Refused: The task cannot be launched.

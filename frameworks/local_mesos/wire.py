@@ -1,7 +1,9 @@
-"""JSON as Mesos writes it, and RecordIO framing of streams: each record follows its length.
+"""Encodes messages as Mesos does: JSON or protobuf, with RecordIO framing for streams.
 
-Mesos writes 64-bit integers as JSON numbers. The protobuf library writes them as strings, so this
-module has its own writer. The protobuf library parses JSON.
+In RecordIO, each record follows its length in bytes.
+
+Mesos writes 64-bit integers as JSON numbers, but the protobuf library writes strings. This module
+therefore has its own JSON writer; for parsing, the library suffices.
 """
 
 import base64
@@ -19,11 +21,11 @@ M = TypeVar("M", bound=Message)
 
 
 class Malformed(ValueError):  # noqa: N818 - the name describes the body
-    """A body that does not contain a valid message; the text gives the reason."""
+    """A request body is no valid message; the text gives the reason."""
 
 
 def to_dict(message: Message) -> dict[str, Any]:
-    """Return the set fields of a message as JSON types."""
+    """Convert a message to JSON types. Fields that are not set are left out."""
     return {
         field.name: _entries(field, value) if field.is_repeated else _value(field, value)
         for field, value in message.ListFields()
@@ -48,17 +50,17 @@ def _value(field: FieldDescriptor, value: Any) -> Any:  # noqa: ANN401 - a proto
 
 
 def encode(message: Message, content_type: str) -> bytes:
-    """Serialise a message as JSON or protobuf."""
+    """Serialise a message in the given content type, `JSON` or `PROTOBUF`."""
     if content_type == PROTOBUF:
         return message.SerializeToString()
     return json.dumps(to_dict(message), separators=(",", ":")).encode()
 
 
 def decode(body: bytes, content_type: str, message_type: type[M]) -> M:
-    """Parse a message from JSON or protobuf.
+    """Parse the body of a request.
 
     Args:
-        body: The body of a request.
+        body: The bytes of the body.
         content_type: `JSON` or `PROTOBUF`.
         message_type: Type of the message.
 
@@ -90,9 +92,10 @@ def decode(body: bytes, content_type: str, message_type: type[M]) -> M:
 
 
 def _require_text(message: Message) -> None:
-    """Reject text that is not UTF-8; proto2 accepts such text and returns bytes.
+    """Reject a message with text that is not UTF-8, which proto2 would accept.
 
-    A real master forwards such text. Here it would break the streams of other schedulers.
+    A real master forwards invalid text. Here, the text would break the JSON streams of other
+    schedulers.
     """
     for field, value in message.ListFields():
         try:
@@ -117,5 +120,5 @@ def _elements(field: FieldDescriptor, value: Any) -> list[Any]:  # noqa: ANN401 
 
 
 def record(data: bytes) -> bytes:
-    """Frame one record of a RecordIO stream."""
+    """Frame bytes as one record of a RecordIO stream."""
     return b"%d\n%b" % (len(data), data)
