@@ -1,1 +1,1 @@
-"""Test frameworks, their experiments, and an embedded Mesos that can run them."""
+"""Test frameworks, experiments with them, and an embedded Mesos on which experiments can run."""

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from frameworks.harness.verdict import Verdict
 
 DEFAULT_SPEED = 15.0
-"""Default speed. At this speed each of the papers' experiments takes 40 s on two cores."""
+"""Default of --speed. At this speed, each experiment of the papers takes 40 s on two cores."""
 
 experiment_app = typer.Typer(
     help="Reproduce the papers' experiments on this machine.", no_args_is_help=True
@@ -31,7 +31,10 @@ experiment_app = typer.Typer(
 
 
 def _named(name: str) -> "Experiment":
-    """Return the experiment with a given name, or raise a usage error that lists all names."""
+    """Return the experiment with a given name.
+
+    An unknown name is a usage error that lists all names.
+    """
     from frameworks import experiment  # noqa: PLC0415 - keeps `--help` fast
 
     try:
@@ -43,13 +46,13 @@ def _named(name: str) -> "Experiment":
 def _under(
     chosen: "Experiment", policy: str | None, file: Path | None, parameters: list[str] | None
 ) -> "Experiment":
-    """Return an experiment under the policy of the options, or unchanged without these options.
+    """Apply the options for a policy to an experiment. Without these options, return it unchanged.
 
     Args:
-        chosen: The experiment.
-        policy: Value of `--policy`.
-        file: Value of `--policy-file`.
-        parameters: Values of `--set`.
+        chosen: The experiment named on the command line.
+        file: Value of `--policy-file`, a file that defines a policy.
+        parameters: Values of `--set`, each KEY=VALUE.
+        policy: Value of `--policy`, the name of a policy.
     """
     from allocator import plugins  # noqa: PLC0415 - keeps `--help` fast
 
@@ -71,7 +74,7 @@ def _under(
 
 
 def _parameter(text: str) -> tuple[str, float | str]:
-    """Parse KEY=VALUE; a numeric value becomes a float.
+    """Parse a value of `--set`: KEY=VALUE. A numeric value becomes a float.
 
     Raises:
         ValueError: The text has another form.
@@ -247,7 +250,12 @@ def run_experiment(
 
 
 def _failed(error: Exception, *, as_json: bool) -> int:
-    """Return the exit code of a failed experiment, and print a policy failure as JSON if asked."""
+    """Return the exit code for an experiment's error. With --json, print a policy failure as JSON.
+
+    Args:
+        error: The error that ended the experiment.
+        as_json: True if the command was called with --json.
+    """
     from allocator.fairness.plugin_sandbox import PolicyFailedError  # noqa: PLC0415
 
     if not isinstance(error, PolicyFailedError):
@@ -319,7 +327,7 @@ def _interrupt(*_: object) -> None:
 
 
 class _Display:
-    """Progress display of a running experiment."""
+    """Live display of a running experiment in the terminal."""
 
     def __init__(self, experiment: "Experiment", console: object) -> None:
         from rich.progress import BarColumn, Progress, TextColumn  # noqa: PLC0415
@@ -365,7 +373,7 @@ class _Display:
 
 
 def _report(outcome: "Verdict | Comparison", folder: Path, console: "Console") -> None:
-    """Print the measured values and the result of each claim."""
+    """Print the measured values, and for each claim whether it holds."""
     from frameworks.harness.verdict import Verdict  # noqa: PLC0415
 
     if not isinstance(outcome, Verdict):
@@ -396,7 +404,14 @@ def _was_too_slow(outcome: "Verdict | Comparison") -> "TypeGuard[Verdict]":
 
 
 def _film(folder: Path, record: Path | None, seed: int, console: "Console") -> None:
-    """Make the time machine of each recording, and print its path."""
+    """Make the time machine of each recording: an HTML page that plays the run. Print its path.
+
+    Args:
+        folder: Folder of the run.
+        record: The allocator's recording, if it is not in `folder`.
+        seed: Of several runs of a variant, the one with this seed is used.
+        console: Console for the output.
+    """
     from frameworks.harness import film  # noqa: PLC0415 - keeps `--help` fast
 
     recordings = list(film.recordings(folder, seed)) if record is None else [record]
@@ -440,7 +455,7 @@ def _table_of_completions(comparison: "Comparison") -> "Table":
 
 
 def _table_of_phases(verdict: "Verdict") -> "Table":
-    """Return a table of measured and expected values by phase and user."""
+    """Return a table of measured and expected values, with one row per phase and user."""
     from rich.table import Table  # noqa: PLC0415
 
     table = Table("phase", "user", title="CPUs held, mean over the last 60 s of each phase")

@@ -1,4 +1,4 @@
-"""Experiments as data: users, tasks, cluster, and the claims to verify."""
+"""Format of experiment files: users, their tasks, the cluster, and claims to check."""
 
 import re
 import tomllib
@@ -15,7 +15,7 @@ from allocator.fairness.policies import Policy
 from allocator.fairness.quantities import Quantities
 
 SETTLED = 60.0
-"""Seconds at the end of a phase over which CPUs are averaged."""
+"""Seconds at the end of a phase over which users' CPUs are averaged."""
 
 
 class _Section(BaseModel):
@@ -27,7 +27,7 @@ class Agents(_Section):
 
     count: PositiveInt
     resources: str
-    """Resources of each agent, in Mesos's flag syntax."""
+    """Resources of each agent, in the syntax of Mesos's flag --resources."""
 
     @property
     def quantities(self) -> Quantities:
@@ -47,12 +47,12 @@ class ClusterSpec(_Section):
 
     @property
     def size(self) -> int:
-        """Number of agents."""
+        """Total number of agents."""
         return sum(group.count for group in self.agents)
 
     @property
     def hosts(self) -> list[tuple[str, Agents]]:
-        """Host name and group of each agent; the names are those of an embedded Mesos."""
+        """(host name, group) of each agent. Host names are those that an embedded Mesos uses."""
         groups = [group for group in self.agents for _ in range(group.count)]
         width = len(str(len(groups)))
         return [(f"agent-{number:0{width}}", group) for number, group in enumerate(groups, 1)]
@@ -68,7 +68,7 @@ class ClusterSpec(_Section):
         return self.capacity["cpus"] / 1000
 
     def monopoly(self, demand: Quantities) -> int:
-        """Return the number of whole tasks that fit into the cluster: h of the TSF paper."""
+        """Return how many whole tasks fit on the empty agents (h in the TSF paper)."""
         machines: Machines[str] = Machines()
         for name, group in self.hosts:
             machines.put(name, group.quantities)
@@ -76,16 +76,19 @@ class ClusterSpec(_Section):
 
 
 class TaskSpec(_Section):
-    """`[tasks]`: a description of each task."""
+    """`[tasks]`: the tasks of a user, which are all alike."""
 
     demand: str
-    """Resources of one task, in Mesos's flag syntax."""
+    """Resources of one task, in the syntax of Mesos's flag --resources."""
     run_time: PositiveFloat
-    """Mean run time in seconds."""
+    """Mean run time of a task in seconds."""
     jitter: Annotated[float, Field(ge=0, lt=1)] = 0.2
-    """Run times are uniformly distributed around the mean, up to this fraction below and above."""
+    """Largest deviation of a run time from the mean, as a fraction.
+
+    Run times are uniformly distributed.
+    """
     count: PositiveInt | None = None
-    """Number of tasks of a user; None sets no limit."""
+    """Number of tasks of the user; None sets no limit."""
 
     @property
     def quantities(self) -> Quantities:
@@ -100,51 +103,54 @@ class TaskSpec(_Section):
 
 _NODES = re.compile(r"\d+(-\d+)?(,\s*\d+(-\d+)?)*")
 Nodes = Annotated[str, Field(pattern=_NODES)]
-"""Numbers of agents, as in `1-10, 26-35`."""
+"""Numbers of agents as text, such as `1-10, 26-35`."""
 
 
 class UserSpec(_Section):
-    """`[[users]]`: a user and the tasks of its single framework."""
+    """`[[users]]`: a user, whose only framework runs its tasks."""
 
     name: Annotated[str, Field(min_length=1)]
     start: Annotated[float, Field(ge=0)] = 0.0
-    """Start time in seconds."""
+    """Seconds after the start of the experiment at which the user's framework starts."""
     weight: PositiveFloat = 1.0
     commitment: Annotated[float, Field(ge=0, le=1)] = 0.0
     nodes: Nodes | None = None
-    """Agents on which the user's tasks may run (its whitelist); None allows all agents."""
+    """Agents on which the user's tasks may run; None allows all agents."""
     tasks: TaskSpec | None = None
-    """Description of this user's tasks; None selects the experiment's default."""
+    """The user's tasks; None selects the experiment's default `[tasks]`."""
 
 
 class Variant(_Section):
-    """`[[variants]]`: the same experiment with a difference."""
+    """`[[variants]]`: a variation of the experiment, to be compared with other variants."""
 
     name: Annotated[str, Field(min_length=1)]
     without: tuple[str, ...] = ()
-    """Names of users that do not take part."""
+    """Names of users that do not take part in this variant."""
     nodes: dict[str, Nodes] = {}
-    """Changed whitelists by user."""
+    """By user: agents on which the user's tasks may run in this variant."""
     hold_for: Literal["off", "one", "all"] = "off"
-    """Jobs for which agents are held if their next task fits nowhere: none, one or all."""
+    """Setting `offers.hold_for` in this variant.
+
+    The allocator holds agents for users whose next task fits on no agent: for none, one or all.
+    """
 
 
 class PhasesAgree(_Section):
-    """Claim: each user's mean CPUs at the end of each phase match the divisible optimum."""
+    """Claim: at the end of each phase, each user's mean CPUs are close to the divisible optimum."""
 
     kind: Literal["phases-agree"]
     within_cpus: PositiveFloat
 
 
 class Utilization(_Section):
-    """Claim: utilization of the CPUs after the first user's ramp-up exceeds a fraction."""
+    """Claim: once the first user has filled the cluster, tasks use more than a given fraction."""
 
     kind: Literal["utilization"]
     above: Annotated[float, Field(gt=0, lt=1)]
 
 
 class CommitmentAt(_Section):
-    """Claim: a user has a given commitment at a given time."""
+    """Claim: at a given time, a user's commitment is close to a given value."""
 
     kind: Literal["commitment-at"]
     user: str
@@ -154,12 +160,12 @@ class CommitmentAt(_Section):
 
 
 class LargestLead(_Section):
-    """Claim: bounds of a user's largest lead in CPUs over other users during a phase."""
+    """Claim: during a phase, a user's largest lead in CPUs over given users is within bounds."""
 
     kind: Literal["largest-lead"]
     user: str
     over: tuple[str, ...]
-    """Names of the other users; the lead is relative to the user with the most CPUs at the time."""
+    """Names of the users with which the user is compared. At each time, the best of them counts."""
     phase: PositiveInt
     """Number of the phase, counted from 1."""
     at_least: float | None = None
@@ -167,7 +173,11 @@ class LargestLead(_Section):
 
 
 class TaskShares(_Section):
-    """Claim: users' mean task shares, as fractions of the tasks that each could run alone."""
+    """Claim: users' mean task shares between two times are close to given values.
+
+    A task share is the number of running tasks, as a fraction of the tasks that the user could run
+    alone.
+    """
 
     kind: Literal["task-shares"]
     shares: dict[str, PositiveFloat]
@@ -178,14 +188,14 @@ class TaskShares(_Section):
 
 
 class NoLater(_Section):
-    """Claim: users finish no later in one variant than in another, on average over seeds."""
+    """Claim: users finish no later in one variant than in another, as a mean over seeds."""
 
     kind: Literal["no-later"]
     users: tuple[str, ...]
     variant: str
     than: str
     within_noise: bool = False
-    """True if a difference of up to two standard errors is accepted."""
+    """True if up to two standard errors later is still accepted."""
 
 
 Claim = Annotated[
@@ -195,69 +205,81 @@ Claim = Annotated[
 
 
 class Phase(_Section):
-    """The time from one user's start to the next user's start."""
+    """The time between the starts of two successive users."""
 
     start: float
     end: float
     users: tuple[str, ...]
-    """Names of the users that have started."""
+    """Names of the users that have started by then."""
 
 
 class Experiment(_Section):
-    """One experiment. All times are in the master's seconds since the start."""
+    """Content of an experiment file.
+
+    All times are seconds of the master's clock since the start of the experiment.
+    """
 
     name: str
     title: str
     figure: str
-    """The figure or table of a paper that the experiment reproduces."""
+    """Figure or table of a paper that the experiment reproduces."""
     shows: str
     duration: PositiveFloat
     cluster: ClusterSpec
     policy: dict[str, Any]
     """Name and parameters of the policy, as in the service's configuration."""
     hold_for: Literal["off", "one", "all"] = "off"
-    """`offers.hold_for` of the service's configuration."""
+    """Setting `offers.hold_for` of the allocator service.
+
+    The allocator holds agents for users whose next task fits on no agent: for none, one or all.
+    """
     tasks: TaskSpec | None = None
-    """Description of the tasks of all users without a description of their own."""
+    """Tasks of all users that do not define their own."""
     users: Annotated[tuple[UserSpec, ...], Field(min_length=1)]
     variants: tuple[Variant, ...] = ()
-    """Variants, whose completion times are compared."""
+    """Variants, whose completion times are compared; without variants, the experiment runs once."""
     seeds: PositiveInt = 3
-    """Number of runs of each variant; each run has other task run times."""
+    """Number of runs of each variant. A seed determines the run times of tasks."""
     claims: tuple[Claim, ...] = ()
 
     def tasks_of(self, user: UserSpec) -> TaskSpec:
-        """Return the description of a user's tasks."""
+        """Return the tasks of a user: its own, or the experiment's default."""
         tasks = user.tasks or self.tasks
         assert tasks is not None
         return tasks
 
     @property
     def finite(self) -> bool:
-        """True if each user's number of tasks is limited, so that the experiment may end early."""
+        """True if every user has a limited number of tasks.
+
+        The experiment then ends when all tasks have finished, which may be before `duration`.
+        """
         return all(self.tasks_of(user).count is not None for user in self.users)
 
     @property
     def counts_tasks(self) -> bool:
-        """True if the policy counts tasks, so that the allocator must know demands."""
+        """True if the policy counts tasks.
+
+        Frameworks then declare their demands to the allocator.
+        """
         return self.create_policy().counts_tasks
 
     @property
     def divisible(self) -> bool:
-        """True if the divisible optimum over time can describe the experiment."""
+        """True if the divisible optimum predicts the results, so that both can be compared."""
         return self.policy["name"] in {"drf", "sdrf"} and all(
             user.nodes is None and user.tasks is None for user in self.users
         )
 
     def whitelist(self, user: UserSpec) -> list[str]:
-        """Return the hosts on which a user's tasks may run; an empty list means all hosts."""
+        """Return the host names on which a user's tasks may run; an empty list allows all hosts."""
         if user.nodes is None:
             return []
         hosts = [name for name, _ in self.cluster.hosts]
         return [hosts[number - 1] for number in _numbers(user.nodes)]
 
     def under(self, policy: dict[str, Any]) -> "Experiment":
-        """Return the experiment with another policy and without claims.
+        """Return a copy of the experiment with another policy. Its claims are dropped.
 
         Args:
             policy: Name and parameters of the policy.
@@ -270,7 +292,7 @@ class Experiment(_Section):
         return changed
 
     def variant(self, variant: Variant) -> "Experiment":
-        """Return a variant as an experiment without claims."""
+        """Return a variant as an experiment of its own, without claims."""
         return self.model_copy(
             update={
                 "name": f"{self.name}: {variant.name}",
@@ -287,7 +309,7 @@ class Experiment(_Section):
 
     @property
     def phases(self) -> list[Phase]:
-        """Periods of time with a constant set of started users."""
+        """The phases of the experiment in order. A phase begins whenever a user starts."""
         starts = sorted({user.start for user in self.users})
         return [
             Phase(
@@ -299,7 +321,7 @@ class Experiment(_Section):
         ]
 
     def create_policy(self) -> Policy:
-        """Create the policy object."""
+        """Create a policy object from the experiment's `policy`."""
         parameters = {key: value for key, value in self.policy.items() if key != "name"}
         return plugins.create(str(self.policy.get("name")), parameters)
 
@@ -359,7 +381,7 @@ def _require(place: str, names: list[str], known: list[str], kind: str = "user")
 
 
 def _numbers(nodes: str) -> list[int]:
-    """Parse `1-3, 7` as 1, 2, 3, 7."""
+    """Parse numbers of agents: `1-3, 7` becomes 1, 2, 3, 7."""
     numbers: list[int] = []
     for part in nodes.split(","):
         first, _, last = part.strip().partition("-")
@@ -368,7 +390,7 @@ def _numbers(nodes: str) -> list[int]:
 
 
 def names() -> list[str]:
-    """Return the names of all experiments that are part of Longshare."""
+    """Return the names of the experiments that are part of Longshare."""
     folder = files("frameworks") / "experiments"
     return sorted(
         f.name.removesuffix(".toml") for f in folder.iterdir() if f.name.endswith(".toml")
@@ -376,7 +398,7 @@ def names() -> list[str]:
 
 
 def load(name: str) -> Experiment:
-    """Return the experiment with a given name.
+    """Load an experiment that is part of Longshare, by name.
 
     Raises:
         KeyError: No experiment has this name.
@@ -388,7 +410,11 @@ def load(name: str) -> Experiment:
 
 
 def parse(name: str, text: str) -> Experiment:
-    """Parse an experiment from TOML.
+    """Parse and validate an experiment file.
+
+    Args:
+        name: Name of the experiment.
+        text: Content of the file, in TOML.
 
     Raises:
         ValueError: The text is not TOML or contradicts itself.
@@ -397,5 +423,5 @@ def parse(name: str, text: str) -> Experiment:
 
 
 def load_all() -> Iterator[Experiment]:
-    """Yield all experiments that are part of Longshare."""
+    """Load all experiments that are part of Longshare."""
     return map(load, names())

@@ -1,6 +1,7 @@
-"""The test framework: a pymesos scheduler that launches identical tasks for a single user.
+"""The test framework: a pymesos scheduler that launches identical tasks for one user.
 
-The tasks are `sleep SECONDS`, so the framework runs unchanged on an embedded and on a real Mesos.
+A task is the command `sleep SECONDS`. The framework runs unchanged on an embedded Mesos, which
+executes nothing, and on a real Mesos.
 """
 
 import getpass
@@ -17,18 +18,20 @@ from typing import Any
 from pymesos import MesosSchedulerDriver, Scheduler
 
 LONG_REFUSAL = {"refuse_seconds": 3600.0}
-"""Offer filter for resources too small for a task. Mesos's filter applies only to offers of at most
-the declined resources, so an offer with more resources arrives at once. A long filter keeps
-leftovers from being offered repeatedly."""
+"""Offer filter with which offers too small for a task are declined.
+
+A filter of Mesos blocks only offers of at most the declined resources, so larger offers still
+arrive at once. The long time keeps small leftovers from being offered again and again.
+"""
 ENDED = frozenset(
     {"TASK_FAILED", "TASK_LOST", "TASK_KILLED", "TASK_ERROR", "TASK_DROPPED", "TASK_GONE"}
 )
-"""States after which a task is launched again with a new id."""
+"""Task states after which the task is launched again, under a new id."""
 
 RECONCILIATION = 15.0
-"""Seconds before a master is asked again about tasks of unknown state."""
+"""Seconds between two requests to the master for the states of tasks."""
 _CONNECT_TIMEOUT = 30.0
-"""Seconds to wait for a master that is starting."""
+"""Seconds to wait for a master that may still be starting."""
 _CONNECT_INTERVAL = 0.2
 """Seconds between attempts to connect to the master."""
 
@@ -37,35 +40,41 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class FrameworkWorkload:
-    """Tasks that a framework runs."""
+    """Description of the tasks that a framework runs."""
 
     name: str
     role: str
     demand: Mapping[str, float]
-    """Amount of each resource that one task needs: cores, megabytes and so on."""
+    """Resources of one task, by name: cores, MiB and so on."""
     run_time: float
-    """Mean run time in seconds."""
+    """Mean run time of a task in seconds."""
     jitter: float = 0.2
-    """Run times are uniformly distributed around the mean, up to this fraction below and above."""
+    """Largest deviation of a run time from the mean, as a fraction.
+
+    Run times are uniformly distributed.
+    """
     tasks: int | None = None
     """Number of tasks; None sets no limit."""
     seed: int = 0
     labels: Mapping[str, str] = field(default_factory=dict)
-    """Labels of the framework, which carry demands and constraints to the allocator."""
+    """Labels of the framework, with which it declares demands and constraints to the allocator."""
 
 
 @dataclass(slots=True)
 class Plan:
-    """Decides which tasks to launch on which offers; independent of pymesos."""
+    """Decides which tasks to launch on which offers. Plain data without pymesos, for tests."""
 
     workload: FrameworkWorkload
     launched: int = 0
-    """Number of launched tasks; a repeated launch counts again."""
+    """Number of launches; a task that is launched again counts again."""
     finished: int = 0
     _to_repeat: int = 0
-    """Number of tasks that ended without finishing and have not been launched again yet."""
+    """Number of tasks that ended without success and wait to be launched again."""
     _live: set[str] = field(default_factory=set)
-    """Ids of launched tasks without a known end; a master may report the same end repeatedly."""
+    """Ids of launched tasks that have not ended yet.
+
+    A master may report the same end several times; only the first counts.
+    """
     _random: Random = field(init=False)
 
     def __post_init__(self) -> None:
@@ -73,14 +82,14 @@ class Plan:
 
     @property
     def wanted(self) -> float:
-        """Number of tasks that could be launched now."""
+        """Number of tasks that could be launched now; infinite without a limit."""
         if self.workload.tasks is None:
             return float("inf")
         return self.workload.tasks - self.launched + self._to_repeat
 
     @property
     def live(self) -> frozenset[str]:
-        """Ids of launched tasks without a known end."""
+        """Ids of launched tasks that have not ended yet."""
         return frozenset(self._live)
 
     @property
@@ -89,7 +98,14 @@ class Plan:
         return self.workload.tasks is not None and self.finished >= self.workload.tasks
 
     def fill(self, offer: Mapping[str, Any]) -> list[dict[str, Any]]:
-        """Return the TaskInfos for an offer: as many tasks as fit and are needed."""
+        """Choose the tasks to launch on an offer: as many as fit and are still needed.
+
+        Args:
+            offer: An offer as JSON.
+
+        Returns:
+            TaskInfo messages as JSON; empty if no task fits or none is needed.
+        """
         free = _scalars(offer["resources"])
         tasks: list[dict[str, Any]] = []
         while self.wanted > 0 and all(
@@ -101,7 +117,12 @@ class Plan:
         return tasks
 
     def ended(self, task: str, state: str) -> None:
-        """Handle a task's state; a task that ended without finishing is launched again later."""
+        """Record a task's new state. A task that ended without success will be launched again.
+
+        Args:
+            task: Id of the task.
+            state: Mesos state, such as "TASK_FINISHED".
+        """
         if task not in self._live or state not in {"TASK_FINISHED", *ENDED}:
             return
         self._live.remove(task)
@@ -131,7 +152,7 @@ class Plan:
 
 
 def _scalars(resources: Sequence[Mapping[str, Any]]) -> dict[str, float]:
-    """Sum an offer's unreserved, non-revocable scalars by name; ignore all other resources."""
+    """Sum an offer's scalar resources by name. Reserved and revocable resources are left out."""
     total: dict[str, float] = {}
     for resource in resources:
         reserved = resource.get("reservations") or resource.get("role", "*") != "*"
@@ -142,11 +163,11 @@ def _scalars(resources: Sequence[Mapping[str, Any]]) -> dict[str, float]:
 
 
 class TaskLauncher(Scheduler):  # type: ignore[misc]  # pymesos is not typed
-    """The pymesos scheduler that carries out a plan; pymesos calls it in its own thread.
+    """The pymesos scheduler that carries out a plan. Pymesos calls its methods in a thread.
 
     Args:
-        plan: The plan, which decides on tasks.
-        stop: Set when all tasks have finished or the framework has failed.
+        plan: Decides which tasks are launched.
+        stop: Set by the scheduler when all tasks have finished or the framework has failed.
     """
 
     def __init__(self, plan: Plan, stop: threading.Event) -> None:
@@ -154,28 +175,29 @@ class TaskLauncher(Scheduler):  # type: ignore[misc]  # pymesos is not typed
         self._lock = threading.Lock()
         self._stop = stop
         self.failure: str | None = None
-        """The master's message when it rejected the framework, or None."""
+        """Error message of a master that rejected the framework; None if no master did."""
         self._unknown = frozenset[str]()
-        """Ids of tasks without an update since the framework subscribed again."""
+        """Ids of tasks without a status update since the framework subscribed again."""
 
     def reregistered(
         self,
         driver: MesosSchedulerDriver,
         masterInfo: Mapping[str, Any],  # noqa: ARG002, N803 - pymesos's names
     ) -> None:
-        """Ask for the states of tasks, because a new master may not know them."""
+        """Ask the new master for the states of all tasks, because it may not know them."""
         self.doubt()
         self.reconcile(driver)
 
     def doubt(self) -> None:
-        """Mark the states of all live tasks as unknown."""
+        """Mark the states of all live tasks as unknown, so that `reconcile` asks for them."""
         with self._lock:
             self._unknown = self._plan.live
 
     def reconcile(self, driver: MesosSchedulerDriver) -> None:
-        """Ask for the states of tasks whose state is unknown, if there are any.
+        """Ask the master for the states of tasks whose state is unknown, if there are any.
 
-        A master that waits for its agents to return does not answer yet.
+        The call is repeated regularly, because a new master does not answer while it waits for its
+        agents.
         """
         with self._lock:
             self._unknown &= self._plan.live
@@ -186,7 +208,7 @@ class TaskLauncher(Scheduler):  # type: ignore[misc]  # pymesos is not typed
     def resourceOffers(  # noqa: N802 - pymesos's name
         self, driver: MesosSchedulerDriver, offers: Sequence[Mapping[str, Any]]
     ) -> None:
-        """Launch the tasks that fit; decline the other offers with a long filter."""
+        """Launch tasks on offers where they fit. Decline all other offers with a long filter."""
         useless = []
         for offer in offers:
             with self._lock:
@@ -203,7 +225,7 @@ class TaskLauncher(Scheduler):  # type: ignore[misc]  # pymesos is not typed
     def statusUpdate(  # noqa: N802 - pymesos's name
         self, driver: MesosSchedulerDriver, update: Mapping[str, Any]
     ) -> None:
-        """Count finished tasks, and revive offers if a task must be repeated."""
+        """Record a task's state. If the task must be launched again, ask for offers (REVIVE)."""
         with self._lock:
             idle = self._plan.wanted <= 0
             self._plan.ended(update["task_id"]["value"], update["state"])
@@ -216,13 +238,16 @@ class TaskLauncher(Scheduler):  # type: ignore[misc]  # pymesos is not typed
                 driver.reviveOffers()
 
     def error(self, driver: MesosSchedulerDriver, message: str) -> None:  # noqa: ARG002
-        """Stop, because the master has rejected this framework."""
+        """Stop the framework, because the master has rejected it."""
         self.failure = message
         self._stop.set()
 
 
 class _Driver(MesosSchedulerDriver):  # type: ignore[misc]  # pymesos is not typed
-    """A driver that continues after a failed call; the thread of pymesos's own driver would end."""
+    """A pymesos driver that continues after a failed call.
+
+    A failure would end pymesos's own thread.
+    """
 
     def _send(self, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - signature of pymesos
         try:
@@ -234,7 +259,12 @@ class _Driver(MesosSchedulerDriver):  # type: ignore[misc]  # pymesos is not typ
 
 
 def launch(workload: FrameworkWorkload, master: str, stop: threading.Event) -> None:
-    """Run a framework until its tasks have finished or `stop` is set.
+    """Run a framework until all its tasks have finished, or until `stop` is set.
+
+    Args:
+        workload: The tasks to run.
+        master: HOST:PORT of the master.
+        stop: Event that ends the framework.
 
     Raises:
         RuntimeError: No master answers, or the master rejected the framework.
@@ -265,7 +295,9 @@ def launch(workload: FrameworkWorkload, master: str, stop: threading.Event) -> N
 
 
 def _reach(master: str) -> None:
-    """Wait until the master's port accepts connections; the driver would wait forever.
+    """Wait until the master's port accepts connections.
+
+    The wait is limited, whereas the driver of pymesos would wait forever.
 
     Raises:
         RuntimeError: Nothing accepts connections in time, or the address is invalid.

@@ -1,1 +1,1 @@
-"""Runs an experiment with real processes, and checks its claims."""
+"""Runs experiments with real processes, measures the users' shares, and checks the claims."""

@@ -1,4 +1,4 @@
-"""Runs the variants of an experiment with several seeds, and compares users' completion times."""
+"""Runs all variants of an experiment with several seeds, and compares users' completion times."""
 
 import json
 import math
@@ -14,12 +14,15 @@ from frameworks.harness.runner import ExperimentSettings, Progress, run
 from frameworks.harness.verdict import Finding
 
 Watch = Callable[[Experiment], AbstractContextManager[Callable[[Progress], None]]]
-"""Function that returns, for the experiment of each run, a context with a progress callback."""
+"""Function that starts the progress display of a run.
+
+It receives the run's experiment and returns a context, whose value is the progress callback.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """Result of an experiment with variants."""
+    """Result of an experiment with variants: completion times, and whether the claims hold."""
 
     experiment: str
     policy: str
@@ -27,16 +30,21 @@ class Comparison:
     speed: float
     agrees: bool
     completions: dict[str, dict[str, list[float]]]
-    """Seconds from a user's start to its end, by variant and user, one value for each seed."""
+    """Seconds from a user's start to its end: by variant, by user, one value per seed."""
     claims: list[Finding]
 
     def summary(self) -> dict[str, Any]:
-        """Return the comparison as JSON types."""
+        """Return the content of summary.json."""
         return asdict(self)
 
 
 def compare(experiment: Experiment, settings: ExperimentSettings, watch: Watch) -> Comparison:
-    """Run all variants and write the results; each run has its own folder.
+    """Run an experiment's variants with all seeds, each in its own folder, and write the results.
+
+    Args:
+        experiment: The experiment.
+        settings: Options of the runs.
+        watch: Starts the progress display of each run.
 
     Raises:
         ChildFailed: A process ended unexpectedly.
@@ -84,7 +92,16 @@ def _findings(
 
 
 def _no_later(claim: NoLater, user: str, times: list[float], other_times: list[float]) -> Finding:
-    """Compare two means by paired differences; runs with the same seed have the same run times."""
+    """Check a claim for one user, by the differences between runs with the same seed.
+
+    Such runs have the same task run times, so differences are due to the variants.
+
+    Args:
+        claim: The claim.
+        user: Name of the user.
+        times: Completion times in the variant that should be no later, one per seed.
+        other_times: Completion times in the other variant, in the same order.
+    """
     differences = [time - other_time for time, other_time in zip(times, other_times, strict=True)]
     noise = 0.0
     if claim.within_noise and len(differences) > 1:

@@ -1,4 +1,4 @@
-"""Figures in the style of the papers: CPUs and commitments, shares, and completion times."""
+"""Draws an experiment's results in the style of the papers' figures."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -17,7 +17,16 @@ _COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#
 def draw(
     experiment: Experiment, measured: Measurement, expected: Measurement, folder: Path
 ) -> Path:
-    """Draw measured lines over those of the divisible optimum; return the PNG file's path."""
+    """Draw users' CPUs and commitments, measured and in the divisible optimum.
+
+    Return the PNG file's path.
+
+    Args:
+        experiment: The experiment.
+        measured: The measured values.
+        expected: The values in the divisible optimum.
+        folder: Folder for the files.
+    """
     figure = Figure(figsize=(8.0, 5.4), layout="constrained")
     FigureCanvasAgg(figure)
     has_commitments = experiment.create_policy().tau is not None
@@ -61,7 +70,7 @@ def draw(
 
 
 def draw_shares(experiment: Experiment, measured: Measurement, folder: Path) -> Path:
-    """Draw CPU, memory and task shares of running tasks over time; return the PNG file's path."""
+    """Draw each user's CPU, memory and task share over time. Return the PNG file's path."""
     figure = Figure(figsize=(8.0, 6.4), layout="constrained")
     FigureCanvasAgg(figure)
     panels = figure.subplots(3, 1, sharex=True)
@@ -95,11 +104,11 @@ def draw_shares(experiment: Experiment, measured: Measurement, folder: Path) -> 
 def draw_completions(
     title: str, completions: Mapping[str, Mapping[str, Sequence[float]]], folder: Path
 ) -> Path:
-    """Draw completion times in each variant, with standard deviations over seeds as bars.
+    """Draw users' completion times in each variant; bars show standard deviations over seeds.
 
     Args:
         title: Title of the figure.
-        completions: Seconds by variant and user, one value for each seed.
+        completions: Seconds by variant and by user, one value per seed.
         folder: Folder for the files.
 
     Returns:

@@ -1,4 +1,4 @@
-"""Makes the time machine of a run: a page that plays the allocator's recording."""
+"""Makes the "time machine" of a run: an HTML page that plays the allocator's recording."""
 
 import subprocess
 import sys
@@ -6,30 +6,33 @@ from collections.abc import Iterator
 from pathlib import Path
 
 EVENTS = "events.log"
-"""Name of the allocator's recording in the folder of a run."""
+"""Name of the recording (the allocator's event log) in the folder of a run."""
 FILM = "time-machine.html"
 
 
 class NoFilm(RuntimeError):  # noqa: N818 - the message names the missing part
-    """The recording cannot be played."""
+    """A recording cannot be played; the message gives the reason."""
 
 
 def recordings(folder: Path, seed: int) -> Iterator[Path]:
-    """Yield the recordings in a folder: of each variant, the run with the given seed."""
+    """Yield the recordings in a folder.
+
+    Of a variant's runs, only the run with the given seed counts.
+    """
     if (folder / EVENTS).exists():
         yield folder / EVENTS
     yield from sorted(folder.glob(f"*-{seed}/{EVENTS}"))
 
 
 def make(recording: Path, film: Path) -> None:
-    """Write the film of an event log.
+    """Write the page that plays an event log.
 
     Args:
         recording: Path of the event log.
         film: Path of the page to write.
 
     Raises:
-        NoFilm: The film cannot be made; the message gives the reason.
+        NoFilm: The event log cannot be played.
     """
     command = ("replay", str(recording), "--html", str(film))
     result = subprocess.run(  # noqa: S603 - our own command

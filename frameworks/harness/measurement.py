@@ -1,4 +1,4 @@
-"""Measured CPUs and commitments by user over time, read from the allocator's recorder."""
+"""Measured CPUs and commitments of users over time, read from the allocator's recorder."""
 
 import csv
 from collections.abc import Mapping
@@ -6,25 +6,28 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 Series = dict[float, float]
-"""Values by time, in seconds since the start."""
+"""Samples of a quantity: value by time, in seconds since the start of the experiment."""
 
 
 @dataclass(slots=True)
 class Measurement:
-    """Samples of one run. All times are in the master's seconds since the start."""
+    """Samples of one run. All times are seconds of the master's clock since the start."""
 
     cpus: dict[str, Series] = field(default_factory=dict)
-    """Cores held, by user."""
+    """By user: cores allocated, including cores in unanswered offers."""
     commitments: dict[str, Series] = field(default_factory=dict)
-    """Dominant commitment, by user."""
+    """By user: dominant commitment, as a fraction of the cluster."""
     running: dict[str, Series] = field(default_factory=dict)
-    """Cores held by running tasks, by user; offered cores are excluded."""
+    """By user: cores of running tasks, without cores in offers."""
     completions: dict[str, float] = field(default_factory=dict)
-    """Seconds from a user's start to the end of its last task, for each user that has finished."""
+    """By user: seconds from the user's start to its last task's end.
+
+    Unfinished users are left out.
+    """
 
     @property
     def in_use(self) -> Series:
-        """Cores held by the running tasks of all users."""
+        """Cores of running tasks of all users together."""
         total: Series = {}
         for series in self.running.values():
             for time, cpus in series.items():
@@ -33,12 +36,12 @@ class Measurement:
 
 
 def read_recorder(path: Path, start: float, end: float) -> Measurement:
-    """Read the samples of the allocator's recorder between two instants.
+    """Read the samples between two instants from the file of the allocator's recorder.
 
     Args:
         path: The recorder's CSV file.
-        start: First instant, in the master's seconds since the Unix epoch.
-        end: Last instant, in the same unit.
+        start: First instant, as the master's time in seconds since the Unix epoch.
+        end: Last instant, as the master's time in seconds since the Unix epoch.
     """
     measured = Measurement()
     with path.open(newline="", encoding="utf-8") as file:
@@ -54,7 +57,7 @@ def read_recorder(path: Path, start: float, end: float) -> Measurement:
 
 
 def write_table(path: Path, series: Mapping[str, Series]) -> None:
-    """Write series as CSV: a column of times, and one column for each user, sorted by name."""
+    """Write series as a CSV file: a column of times, then a column per user, sorted by name."""
     users = sorted(series)
     times = sorted({time for values in series.values() for time in values})
     with path.open("w", newline="", encoding="utf-8") as file:
@@ -65,11 +68,11 @@ def write_table(path: Path, series: Mapping[str, Series]) -> None:
 
 
 def mean(series: Series, start: float, end: float) -> float:
-    """Return the mean of the samples in [start, end), or 0 without samples."""
+    """Return the mean of the samples at times in [start, end); 0 without samples."""
     values = [value for time, value in series.items() if start <= time < end]
     return sum(values) / len(values) if values else 0.0
 
 
 def last(series: Series, at: float) -> float:
-    """Return the latest sample up to an instant, or 0 without samples."""
+    """Return the value of the latest sample at or before a time; 0 without samples."""
     return max(((time, value) for time, value in series.items() if time <= at), default=(0, 0.0))[1]

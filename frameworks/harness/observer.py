@@ -1,4 +1,4 @@
-"""Observes a master through the HTTP endpoints of every Mesos master."""
+"""Reads the state of a running Mesos master through its HTTP endpoints."""
 
 import json
 import math
@@ -12,24 +12,23 @@ from dataclasses import dataclass
 from typing import Any
 
 TIMEOUT = 30.0
-"""Timeout of an answer in seconds; long enough for a busy machine, because a timeout ends the
-experiment."""
+"""Seconds to wait for an HTTP answer. A timeout ends the experiment, so busy machines get long."""
 
 
 @dataclass(frozen=True, slots=True)
 class Glance:
-    """State of a master at an instant."""
+    """State of a master at one instant."""
 
     uptime: float
-    """Uptime in the master's seconds."""
+    """Seconds since the master's start, by the master's clock."""
     connected: bool
-    """True if the master's allocator service answers; always true for a stock master."""
+    """True if the master is connected to its allocator service; always true for a stock master."""
     cpus: dict[str, float]
-    """Cores held by running tasks, by framework name."""
+    """By framework name: cores of running tasks."""
 
 
 def policy_failures(page: str) -> int:
-    """Return the number of policy failures according to the metrics of an allocator service.
+    """Return how often the policy of an allocator service has failed, by the service's metrics.
 
     Args:
         page: URL of the service's status page.
@@ -44,7 +43,9 @@ def policy_failures(page: str) -> int:
 
 
 class Observer:
-    """Polls a master and estimates its time between polls.
+    """Polls a master, and estimates the master's clock between two polls.
+
+    The clock of an embedded master may run faster than real time.
 
     Args:
         master: HOST:PORT of the master.
@@ -53,12 +54,15 @@ class Observer:
     def __init__(self, master: str) -> None:
         self._url = f"http://{master}"
         self._latest: tuple[float, float] | None = None
-        """Real time and master's uptime at the latest poll, in seconds."""
+        """(real time, master's uptime) at the latest poll, in seconds.
+
+        None before the first poll.
+        """
         self._rate = 1.0
-        """The master's seconds for each second of real time, between the latest two polls."""
+        """Speed of the master's clock between the latest two polls; 1 is real time."""
 
     def glance(self) -> Glance:
-        """Poll the master.
+        """Poll the master and return its state.
 
         Raises:
             OSError: The master does not answer.
@@ -75,7 +79,7 @@ class Observer:
         return Glance(uptime, bool(metrics.get("longshare/connected", 1)), cpus)
 
     def metrics(self) -> dict[str, float]:
-        """Return the master's metrics.
+        """Return the master's metrics by name.
 
         Raises:
             OSError: The master does not answer.
@@ -83,7 +87,7 @@ class Observer:
         return self._get("/metrics/snapshot")
 
     def state(self) -> dict[str, Any]:
-        """Return the master's report of agents, frameworks, tasks and offers.
+        """Return the content of `/state`: agents, frameworks, tasks and offers.
 
         Raises:
             OSError: The master does not answer.
@@ -91,11 +95,13 @@ class Observer:
         return self._get("/state")
 
     def expect(self, framework: str, uptime: float) -> None:
-        """Make the clock of an embedded master wait for a framework from an uptime on.
+        """Announce a framework to an embedded master.
+
+        The master then stops its clock when the framework is due, until the framework subscribes.
 
         Args:
             framework: Name of the framework.
-            uptime: The master's uptime in seconds.
+            uptime: Uptime of the master in seconds at which the framework is due to subscribe.
 
         Raises:
             OSError: The master does not answer, or is not an embedded master.
@@ -105,7 +111,11 @@ class Observer:
         urllib.request.urlopen(url, data=b"", timeout=TIMEOUT).close()  # noqa: S310 - http
 
     def until(self, uptime: float) -> float:
-        """Estimate the seconds of real time until the master reaches an uptime."""
+        """Estimate the real time in seconds until the master's clock reaches an uptime.
+
+        Args:
+            uptime: The master's uptime in seconds.
+        """
         if self._latest is None:
             return 0.0
         now = self._latest[1] + (time.monotonic() - self._latest[0]) * self._rate
@@ -122,9 +132,9 @@ class Observer:
     def finished(self, since: float) -> dict[str, list[float]]:
         """Return the end times of finished tasks, by framework name.
 
-        The times are in the master's seconds after `since`. Tasks that ended before `since` are
-        excluded, because they may belong to an earlier framework of the same name. The end of the
-        framework's process is not used: the process may be delayed while the master's time
+        End times are seconds after `since`, by the master's clock. Tasks that ended before `since`
+        are excluded, because they may belong to an earlier framework of the same name. The end of
+        the framework's process is not used: the process may be delayed while the master's time
         continues.
 
         Args:
@@ -150,10 +160,10 @@ class Observer:
             return parsed
 
     def wait_for(self, patience: float) -> None:
-        """Wait until the master answers and its allocator is connected.
+        """Wait until the master answers and is connected to its allocator.
 
         Args:
-            patience: Timeout in seconds.
+            patience: Maximum real time to wait, in seconds.
 
         Raises:
             TimeoutError: The master or its allocator did not answer in time.

@@ -1,4 +1,4 @@
-"""Port numbers for programs that need a fixed port before they start and after a restart."""
+"""Chooses port numbers for programs that must know their port before they start."""
 
 import fcntl
 import os
@@ -13,11 +13,12 @@ _TRIES = 1000
 
 
 def free_port() -> int:
-    """Return a port that is free now and that the system will not assign to a connection.
+    """Return a port that is free now, and that stays free until a program listens on it.
 
-    Outgoing connections get ports from a separate range of the system. A port from that range could
-    be taken while its program restarts. All processes of a user take ports from one sequence, so
-    that a port is not given away again before its program listens.
+    The system assigns ports from its own range to outgoing connections. The returned port is
+    outside this range, because it might otherwise be taken before the program listens or while it
+    restarts. All processes of a user take ports from one sequence, so that a port is not returned
+    twice before its program listens.
 
     Raises:
         OSError: No port is free.
@@ -35,7 +36,7 @@ def free_port() -> int:
 
 
 def _next_number() -> int:
-    """Return the next number of a sequence shared by all processes of the user."""
+    """Return the next number of a counter that all processes of the user share."""
     path = Path(tempfile.gettempdir()) / f"longshare-ports-{os.getuid()}"
     flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
     with os.fdopen(os.open(path, flags, 0o600), "r+", encoding="ascii") as file:

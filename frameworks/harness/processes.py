@@ -1,4 +1,4 @@
-"""Child processes that are always stopped together with their parent."""
+"""Starts child processes, logs their output, and stops them all at the end."""
 
 import os
 import signal
@@ -11,23 +11,23 @@ from types import TracebackType
 from typing import Self
 
 PATIENCE = 5.0
-"""Seconds between the request to stop a process and its kill."""
+"""Seconds after which a process that was asked to stop is killed."""
 _TAIL = 15
 
 
 class ChildFailed(RuntimeError):  # noqa: N818 - the name says that a child failed
-    """A child process ended unexpectedly."""
+    """A child process ended although it should still be running, or ended with an error."""
 
 
 class Child:
-    """A process with its output in a log file.
+    """A running child process, with its output in a log file.
 
     Args:
-        name: Name for people.
-        command: Program and arguments.
+        name: Name in messages to people.
+        command: The program and its arguments.
         log: File for the output.
-        waits: Whether the process waits for `release`.
-        ends: Whether the process may end by itself with exit code 0.
+        waits: True if the process waits at its start until `release` is called.
+        ends: True if the process may end by itself, with exit code 0.
         farewell: Signal that asks the process to stop.
     """
 
@@ -46,7 +46,7 @@ class Child:
         self._log = log
         self._farewell = farewell
         self._expected = False
-        """True if the process may have ended, after `kill`."""
+        """True after `kill`: the end of the process is no failure."""
         with log.open("wb") as output:
             self._process = subprocess.Popen(  # noqa: S603 - our own command
                 command,
@@ -67,13 +67,13 @@ class Child:
         return self._process.pid
 
     def release(self) -> None:
-        """Let a waiting process continue."""
+        """Let a process continue that waits at its start."""
         assert self._process.stdin is not None
         self._process.stdin.write(b"\n")
         self._process.stdin.close()
 
     def check(self) -> None:
-        """Raise an error if the process has ended unexpectedly.
+        """Raise an error if the process has ended although it should not.
 
         Raises:
             ChildFailed: The process has ended; the message shows its last lines of output.
@@ -87,23 +87,28 @@ class Child:
             raise ChildFailed(f"{self.name} ended with exit code {code}; see {self._log}:{output}")
 
     def ask_to_stop(self) -> None:
-        """Send the stop signal, and close the input of a process that still waits."""
+        """Send the stop signal.
+
+        For a process that still waits at its start, close its input too.
+        """
         if self._process.stdin is not None and not self._process.stdin.closed:
             self._process.stdin.close()
         if self._process.poll() is None:
             self._process.send_signal(self._farewell)
 
     def kill(self) -> None:
-        """Kill the process as a crash would; `check` then accepts its end."""
+        """Kill the process at once, as a crash would. `check` then accepts its end."""
         self._process.kill()
         self._process.wait()
         self._expected = True
 
     def stop(self, deadline: float) -> None:
-        """Wait until the process has stopped; after the deadline, kill it with its children.
+        """Wait until a process that was asked to stop has ended.
+
+        At the deadline, kill it and its children.
 
         Args:
-            deadline: Time by `time.monotonic`.
+            deadline: Latest time, on the clock `time.monotonic`.
         """
         try:
             self._process.wait(max(deadline - time.monotonic(), 0.0))
@@ -113,10 +118,10 @@ class Child:
 
 
 class Children:
-    """A set of processes that are stopped at the end of a `with` block, latest first.
+    """All processes of an experiment. At the end of a `with` block they are stopped, latest first.
 
     Args:
-        logs: Folder for the log files.
+        logs: Folder for the processes' log files.
     """
 
     def __init__(self, logs: Path) -> None:
@@ -124,18 +129,31 @@ class Children:
         self._children: list[Child] = []
 
     def start(self, name: str, *arguments: str, waits: bool = False, ends: bool = False) -> Child:
-        """Start `longshare ARGUMENTS`."""
+        """Start a Longshare command, `longshare ARGUMENTS`, as a child process.
+
+        Args:
+            name: Name of the child, also for its log file.
+            arguments: Arguments of the command.
+            waits: True if the process waits at its start until `release` is called.
+            ends: True if the process may end by itself, with exit code 0.
+        """
         command = [sys.executable, "-m", "allocator.cli", *arguments]
         return self._register(Child(name, command, self.log(name), waits=waits, ends=ends))
 
     def start_program(
         self, name: str, *command: str, farewell: signal.Signals = signal.SIGTERM
     ) -> Child:
-        """Start a program other than Longshare."""
+        """Start any program as a child process.
+
+        Args:
+            name: Name of the child, also for its log file.
+            command: The program and its arguments.
+            farewell: Signal that asks the process to stop.
+        """
         return self._register(Child(name, command, self.log(name), farewell=farewell))
 
     def latest(self, name: str) -> Child:
-        """Return the latest child with a given name."""
+        """Return the child that was started last under a given name."""
         return next(child for child in reversed(self._children) if child.name == name)
 
     def log(self, name: str) -> Path:
@@ -147,7 +165,7 @@ class Children:
         return child
 
     def check(self) -> None:
-        """Raise an error if a child has ended unexpectedly.
+        """Raise an error if any child has ended although it should not.
 
         Raises:
             ChildFailed: A child has ended.

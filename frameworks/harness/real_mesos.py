@@ -1,4 +1,4 @@
-"""A real Mesos on this machine: a master with Longshare as allocator, and agents on loopback."""
+"""Runs a real Mesos on this machine: masters with Longshare's module, and agents on loopback."""
 
 import json
 import os
@@ -18,20 +18,19 @@ from frameworks.harness.processes import Child, Children
 
 MODULE = "liblongshare_allocator.so"
 ALLOCATOR = "org_longshare_Allocator"
-"""Name of the module in its library."""
+"""Name of Longshare's allocator module in its library."""
 PATIENCE = 60.0
-"""Real time in seconds for the election of the master, and for the registration of all agents."""
+"""Maximum real time in seconds until a master is elected, and until all agents are registered."""
 _POLL_INTERVAL = 0.2
 _READY_TEXT = "Using '"
-"""Text in the master's log, about its allocator, after which the master can authenticate
-requests."""
+"""Text in a master's log that shows that the master can authenticate requests."""
 
 T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
 class MesosHome:
-    """A folder with `mesos-master`, `mesos-agent`, their dependencies, and Longshare's module.
+    """A folder that contains the programs of Mesos and Longshare's allocator module.
 
     Raises:
         FileNotFoundError: A file is missing; the message names the file.
@@ -51,17 +50,17 @@ class MesosHome:
             )
 
     def program(self, name: str) -> str:
-        """Return the path of a program in the folder."""
+        """Return the path of a program, such as `mesos-agent`."""
         return str((self.folder / name).resolve())
 
 
 class RealMesos:
-    """Starts masters and agents on loopback.
+    """Starts masters and agents of a real Mesos as child processes.
 
     Args:
-        home: Folder with Mesos.
-        children: The set of processes that will contain masters and agents.
-        work: Folder for their files.
+        home: Folder with the programs of Mesos.
+        children: Receives the processes, and stops them at the end.
+        work: Folder for files of masters and agents.
     """
 
     def __init__(self, home: MesosHome, children: Children, work: Path) -> None:
@@ -69,7 +68,7 @@ class RealMesos:
         self._children = children
         self._work = work
         self._ports: dict[str, int] = {}
-        """Port by agent name; an agent must keep its port after a restart."""
+        """Port by agent name. An agent must have the same port after a restart."""
 
     def master(
         self,
@@ -78,16 +77,16 @@ class RealMesos:
         port: int | None = None,
         name: str = "mesos",
     ) -> str:
-        """Start a master; return its HOST:PORT once it accepts requests.
+        """Start a master, and return its HOST:PORT once it accepts requests.
 
-        Mesos listens before it can authenticate requests. A request for metrics during this time
-        crashes the master. So this function returns only after the log reports a ready master.
+        A master listens before it can authenticate requests, and a request for metrics in between
+        would crash it. The function therefore waits until the log reports a ready master.
 
         Args:
-            parameters: Parameters of Longshare's module; None keeps the master's own allocator.
+            parameters: Parameters of Longshare's module; None selects Mesos's own allocator.
             flags: Additional flags of mesos-master.
             port: Port to listen on; None selects a free port.
-            name: Name of the child.
+            name: Name of the child process.
 
         Raises:
             ChildFailed: A child ended in the meantime.
@@ -115,12 +114,11 @@ class RealMesos:
         return address
 
     def agent(self, master: str, name: str, resources: str, *flags: str) -> Child:
-        """Start an agent that runs tasks as plain processes, without isolation.
+        """Start an agent. Its tasks run as plain processes, without isolation.
 
         Args:
-            master: HOST:PORT of its master.
-            name: Name of the child and host name of the agent, so that host lists can distinguish
-                the agents of one machine.
+            master: HOST:PORT of the master.
+            name: Name of the child process, and host name of the agent.
             resources: Resources in Mesos's flag syntax.
             flags: Additional flags of mesos-agent.
         """
@@ -145,12 +143,12 @@ class RealMesos:
     def wait_for(
         self, master: str, description: str, reached: Callable[[dict[str, float]], bool]
     ) -> dict[str, float]:
-        """Wait until a master's metrics meet a condition, and return the metrics.
+        """Wait until a master's metrics meet a condition, and return these metrics.
 
         Args:
             master: HOST:PORT of the master.
-            description: Description of the condition, for the error message.
-            reached: The condition.
+            description: The condition in words, for the error message.
+            reached: Function of the metrics: True if the condition is met.
 
         Raises:
             ChildFailed: A child ended in the meantime.
@@ -165,7 +163,13 @@ class RealMesos:
         return self._until(master, description, probe)
 
     def _until(self, master: str, description: str, probe: Callable[[], T]) -> T:
-        """Call a function repeatedly until its result is true, and return the result."""
+        """Call a function repeatedly until its result is true, and return the result.
+
+        Args:
+            master: HOST:PORT of the master.
+            description: What is waited for, in words, for the error message.
+            probe: The function.
+        """
         deadline = time.monotonic() + PATIENCE
         while time.monotonic() < deadline:
             self._children.check()
@@ -188,12 +192,12 @@ class RealMesos:
 def cluster(
     home: MesosHome, children: Children, size: ClusterSpec, allocator: str
 ) -> Iterator[str]:
-    """Start a master with all its agents registered; yield its HOST:PORT.
+    """Context with a real Mesos: a master and all agents of a cluster. Its value is HOST:PORT.
 
     Args:
         home: Folder with Mesos.
-        children: The set of processes that will contain master and agents.
-        size: Number and resources of the agents.
+        children: Receives the processes, and stops them at the end.
+        size: The agents to start.
         allocator: Address of the allocator service.
 
     Raises:
@@ -220,7 +224,10 @@ def cluster(
 
 
 def kill_whatever_runs_in(work: Path) -> None:
-    """Kill tasks and executors with a sandbox in a folder, even without an agent."""
+    """Kill all processes whose environment names a path in a folder, such as tasks and executors.
+
+    Tasks can outlive their agent, so killing the agent is not enough.
+    """
     pattern = f"={work}/".encode()
     for process in Path("/proc").glob("[0-9]*"):
         with suppress(OSError):

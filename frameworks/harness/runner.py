@@ -1,4 +1,4 @@
-"""Runs an experiment: starts processes, measures, stops all processes, and writes the results."""
+"""Runs an experiment from start to end: processes, measurement, and result files."""
 
 import json
 import re
@@ -24,61 +24,69 @@ from frameworks.harness.real_mesos import MesosHome
 from frameworks.harness.verdict import Verdict, expectation, expected_cpus, judge
 
 PATIENCE = 30.0
-"""Real time in seconds for the start of a process."""
+"""Maximum real time in seconds for the start of a process."""
 APART = 0.01
-"""Seconds between frameworks with equal start times, so that they subscribe in the same order in
-every run."""
+"""Seconds between the starts of frameworks with the same start time.
+
+They then subscribe in the same order in every run.
+"""
 SOON = 0.001
-"""Seconds by which a framework is released early. The master's clock stops until the framework
-subscribes, and the master may round the start time to a slightly earlier instant."""
+"""Seconds by which a framework is released before its start time.
+
+The master's clock stops until the framework subscribes. Rounding may put the start time slightly
+earlier, so an exact release could come too late.
+"""
 GLANCES = 0.15
-"""Real time in seconds between polls of the master."""
+"""Real time in seconds between two polls of the master."""
 
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """Progress of an experiment."""
+    """State of a running experiment, for a display."""
 
     elapsed: float
-    """Time since the start, in the master's seconds."""
+    """Seconds since the start of the experiment, by the master's clock."""
     phase: Phase
     cpus: dict[str, float]
-    """Cores held by running tasks, by user."""
+    """By user: cores of running tasks."""
     allocator: "Whereabouts | None"
-    """Addresses of the allocator; None if an external master has its own allocator."""
+    """Addresses of the allocator service.
+
+    None for an external master, which has its own allocator.
+    """
 
 
 @dataclass(frozen=True, slots=True)
 class Whereabouts:
-    """Addresses of the allocator service of a running experiment."""
+    """Addresses at which people can reach the allocator service of a running experiment."""
 
     page: str
-    """URL of the status page."""
+    """URL of the service's status page."""
     address: str
-    """Address for operators' commands such as `longshare shares`."""
+    """Address for commands such as `longshare shares`."""
 
 
 @dataclass(frozen=True, slots=True)
 class ExperimentSettings:
-    """Settings of an experiment's run."""
+    """Options of a run of an experiment."""
 
     speed: float
     seed: int
     out: Path
     master: str | None = None
-    """HOST:PORT of a running master; None starts a master."""
+    """HOST:PORT of a running master to use; None: start a master."""
     mesos_home: Path | None = None
-    """Folder of a real Mesos, which is started instead of an embedded Mesos."""
+    """Folder with a real Mesos to start; None: start the embedded Mesos."""
     record: Path | None = None
-    """File for the allocator's log of events and decisions; None selects `EVENTS` in `out`."""
+    """File for the recording of the allocator's events and decisions; None: `EVENTS` in `out`."""
     policy_file: Path | None = None
-    """File that defines the policy, unless the policy is part of Longshare."""
+    """File that defines the policy; None if the policy is part of Longshare."""
 
 
 def run(
     experiment: Experiment, settings: ExperimentSettings, watch: Callable[[Progress], None]
 ) -> Verdict:
-    """Run an experiment and write its results.
+    """Run an experiment, write its results to `settings.out`, and compare them with the claims.
 
     Raises:
         ChildFailed: A process ended unexpectedly.
@@ -139,9 +147,10 @@ def run(
 def _master(
     experiment: Experiment, settings: ExperimentSettings, children: Children, recording: Path
 ) -> Iterator[tuple[str, Whereabouts | None]]:
-    """Provide the address of a master and the addresses of its allocator.
+    """Context that provides a master for an experiment.
 
-    The master is either a running one, or it is started together with an allocator.
+    Its value is the master's HOST:PORT, with the allocator's addresses unless the master is
+    external.
     """
     if settings.master is not None:
         yield settings.master, None
@@ -186,7 +195,10 @@ def _master(
 
 
 def allocation_settings(experiment: Experiment) -> dict[str, Any]:
-    """Return an experiment's settings of the allocator: `policy`, `users`, and perhaps `offers`."""
+    """Return the allocator's configuration of an experiment:
+
+    `policy`, `users`, perhaps `offers`.
+    """
     offers = {"hold_for": experiment.hold_for} if experiment.hold_for != "off" else {}
     return {
         "policy": experiment.policy,
@@ -202,7 +214,16 @@ def allocation_settings(experiment: Experiment) -> dict[str, Any]:
 
 
 def _policy(experiment: Experiment, file: Path | None, folder: Path) -> dict[str, Any]:
-    """Return the section `policy`; the policy's file is copied into a private folder."""
+    """Return the section `policy` of the allocator's configuration.
+
+    A policy file is copied into a private folder, as the service accepts no file that others may
+    write.
+
+    Args:
+        experiment: The experiment.
+        file: File that defines the policy, or None.
+        folder: Folder for the copy.
+    """
     if file is None:
         return experiment.policy
     copy = folder.resolve() / file.name
@@ -214,7 +235,15 @@ def _policy(experiment: Experiment, file: Path | None, folder: Path) -> dict[str
 def _configuration(
     experiment: Experiment, policy: dict[str, Any], address: str, recording: Path, store: Path
 ) -> str:
-    """Return the allocator's configuration for an experiment, as TOML."""
+    """Return the allocator's whole configuration for an experiment, as TOML.
+
+    Args:
+        experiment: The experiment.
+        policy: The section `policy`.
+        address: Address on which the allocator listens.
+        recording: File for the recording of events.
+        store: File in which the allocator stores commitments.
+    """
     return tomli_w.dumps(
         {
             **allocation_settings(experiment),
@@ -231,7 +260,11 @@ def _configuration(
 def _prepare(
     experiment: Experiment, settings: ExperimentSettings, children: Children, address: str
 ) -> list[tuple[float, Child]]:
-    """Start all frameworks, which then wait; return them with their start times in seconds."""
+    """Start the framework of each user; a framework waits until it is released.
+
+    Returns:
+        (start time in seconds, process) of each framework, in order of time.
+    """
     prepared = []
     for number, (arrival, user) in enumerate(_arrivals(experiment)):
         tasks = experiment.tasks_of(user)
@@ -259,15 +292,16 @@ def _prepare(
 
 
 def _arrivals(experiment: Experiment) -> list[tuple[float, UserSpec]]:
-    """Return the users in order of arrival, each with its start time in seconds."""
+    """Return (start time in seconds, user) for each user, in order of time."""
     ordered = sorted(experiment.users, key=lambda user: user.start)
     return [(user.start + number * APART, user) for number, user in enumerate(ordered)]
 
 
 def _begin(experiment: Experiment, observer: Observer, *, embedded: bool) -> float:
-    """Return the start of the experiment, as the master's uptime in seconds.
+    """Choose the start of the experiment. Return it as the master's uptime in seconds.
 
-    An embedded master waits for each framework, so that no framework is late on a busy machine.
+    All frameworks are announced to an embedded master. Its clock then stops for a late framework,
+    so that a busy machine does not change the result.
     """
     arrivals = _arrivals(experiment) if embedded else []
     for arrival, user in arrivals:
@@ -289,18 +323,18 @@ def _conduct(  # noqa: PLR0913 - the experiment's processes, and callbacks
     *,
     start: float,
 ) -> Measurement:
-    """Release each framework at its time, and measure until the end.
+    """Release each framework at its start time, and measure until the experiment ends.
 
     Args:
         experiment: The experiment.
         observer: Observer of the master.
-        frameworks: Waiting frameworks with their start times in seconds.
-        children: All processes, to be checked for failures.
-        watch: Receives the elapsed time in seconds, the phase, and the cores by user.
+        frameworks: (start time in seconds, waiting process) of each framework.
+        children: All processes; an unexpected end of any is an error.
+        watch: Progress callback: receives the elapsed seconds, the phase, and the cores by user.
         start: The master's uptime at the start, in seconds.
 
     Raises:
-        TimeoutError: Some users with a limited number of tasks have not finished.
+        TimeoutError: At the end, some users with a limited number of tasks have not finished.
     """
     names = [user.name for user in experiment.users]
     measured = Measurement(running={name: {} for name in names})
@@ -328,7 +362,12 @@ def _conduct(  # noqa: PLR0913 - the experiment's processes, and callbacks
 
 
 def _unfinished(experiment: Experiment, finished: Mapping[str, list[float]]) -> list[str]:
-    """Return the names of the children whose users have unfinished tasks."""
+    """Return the process names of users that have not finished all their tasks.
+
+    Args:
+        experiment: The experiment.
+        finished: End times of finished tasks, by framework name.
+    """
     return [
         f"framework-{user.name}"
         for _, user in _arrivals(experiment)
@@ -337,12 +376,19 @@ def _unfinished(experiment: Experiment, finished: Mapping[str, list[float]]) -> 
 
 
 def _completions(experiment: Experiment, finished: Mapping[str, list[float]]) -> dict[str, float]:
-    """Return the seconds from each user's start to the end of its last task."""
+    """Return, by user, the seconds from the user's start to its last task's end.
+
+    Args:
+        experiment: The experiment.
+        finished: End times of finished tasks, by framework name.
+    """
     return {user.name: max(finished[user.name]) - at for at, user in _arrivals(experiment)}
 
 
 def _await_line(child: Child, log: Path, pattern: str) -> str:
-    """Wait until a line of a child's output matches a pattern; return the match of its group.
+    """Wait for a line in a child's output that matches a pattern.
+
+    Return the text of the pattern's group.
 
     Raises:
         ChildFailed: The child ended.

@@ -1,4 +1,4 @@
-"""Comparison of measured and expected values, claim by claim."""
+"""Judges an experiment: compares measured with expected values, and checks each claim."""
 
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
@@ -18,30 +18,32 @@ from frameworks.experiment import (
 from frameworks.harness.measurement import Measurement, last, mean
 
 STEP = 0.5
-"""Seconds between samples of the expectation."""
+"""Seconds between two samples of the expected values."""
 
 
 _MAX_IN_OFFERS = 0.1
-"""Maximum fraction of held CPUs in offers; above this fraction, the machine is too slow for the
-speed."""
+"""Largest fraction of allocated CPUs that may be in unanswered offers.
+
+Above this fraction, the machine is too slow for the chosen speed.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class UserResult:
-    """Result of one user in one phase."""
+    """Measured and expected values of one user in one phase."""
 
     cpus: float
-    """Mean CPUs over the last 60 s."""
+    """Mean cores over the last 60 s of the phase."""
     expected_cpus: float
-    """Mean CPUs over the last 60 s in the divisible optimum."""
+    """Mean cores over the same time in the divisible optimum."""
     commitment: float
-    """Commitment at the end of the phase."""
+    """Dominant commitment at the end of the phase."""
     peak_cpus: float
 
 
 @dataclass(frozen=True, slots=True)
 class PhaseResult:
-    """Results of all users in one phase."""
+    """Results of all users in one phase, by user name."""
 
     start: float
     end: float
@@ -50,7 +52,7 @@ class PhaseResult:
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """A claim and whether it holds."""
+    """A claim in words, and whether the measurement confirms it."""
 
     claim: str
     holds: bool
@@ -58,34 +60,37 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """Result of an experiment."""
+    """Result of a run: measured values per phase, and whether they agree with the paper."""
 
     experiment: str
     policy: str
     seed: int
     speed: float
     utilization: float
-    """Fraction of the CPUs used by running tasks, between the first user's ramp-up and the end."""
+    """Mean fraction of the CPUs that running tasks use, from the cluster's first full load on."""
     in_offers: float
-    """Mean fraction of the held CPUs that are in offers instead of running tasks."""
+    """Mean fraction of the allocated CPUs that are in unanswered offers, not in running tasks."""
     agrees: bool
     phases: list[PhaseResult]
     completions: dict[str, float]
-    """Seconds from start to end, for each user that has finished."""
+    """By user: seconds from the user's start to its last task's end.
+
+    Unfinished users are left out.
+    """
     claims: list[Finding]
 
     @property
     def too_slow(self) -> bool:
-        """True if frameworks answered offers too slowly for a meaningful result."""
+        """True if frameworks answered offers so slowly that the result means nothing."""
         return self.in_offers > _MAX_IN_OFFERS
 
     def summary(self) -> dict[str, Any]:
-        """Return the verdict as JSON types."""
+        """Return the content of summary.json."""
         return asdict(self)
 
 
 def expectation(experiment: Experiment) -> FluidTrajectory:
-    """Compute the divisible optimum (SDRF paper, Eq. 10, 12) for the experiment."""
+    """Compute the divisible optimum over time for an experiment (SDRF paper, Eq. 10 and 12)."""
     capacity = experiment.cluster.capacity
     assert experiment.tasks is not None
     shares = experiment.tasks.quantities.shares(capacity)
@@ -104,7 +109,7 @@ def expectation(experiment: Experiment) -> FluidTrajectory:
 
 
 def expected_cpus(experiment: Experiment, trajectory: FluidTrajectory) -> Measurement:
-    """Return the expectation in the form of a measurement."""
+    """Convert the divisible optimum to a measurement, so that both can be compared."""
     capacity = experiment.cluster.capacity
     cpus = list(capacity).index("cpus")
     total = capacity["cpus"] / 1000
@@ -124,7 +129,7 @@ def expected_cpus(experiment: Experiment, trajectory: FluidTrajectory) -> Measur
 def judge(
     experiment: Experiment, measured: Measurement, expected: Measurement, *, seed: int, speed: float
 ) -> Verdict:
-    """Compare a measurement with the expectation and with the experiment's claims."""
+    """Compare a run's measurement with the divisible optimum and with the experiment's claims."""
     phases = [_phase(phase, experiment, measured, expected) for phase in experiment.phases]
     utilization = _utilization(experiment, measured)
     findings = list(_findings(experiment, measured, phases, utilization))
@@ -160,7 +165,7 @@ def _phase(
 
 
 def _utilization(experiment: Experiment, measured: Measurement) -> float:
-    """Return the mean utilization after ramp-up, the time when the cluster was first 97 % full."""
+    """Return the mean utilization of CPUs, from the time when the cluster was first 97 % full."""
     total = experiment.cluster.cores
     full = [time for time, used in measured.in_use.items() if used >= 0.97 * total]
     if not full:
@@ -169,7 +174,10 @@ def _utilization(experiment: Experiment, measured: Measurement) -> float:
 
 
 def _in_offers(experiment: Experiment, measured: Measurement) -> float:
-    """Return the fraction of held CPUs without running tasks; 0 if only running tasks are known."""
+    """Return the mean fraction of allocated CPUs that no running task uses.
+
+    The result is 0 if only running tasks are known, as with an external master.
+    """
     held = sum(mean(series, 0.0, experiment.duration) for series in measured.cpus.values())
     running = mean(measured.in_use, 0.0, experiment.duration)
     return max(1.0 - running / held, 0.0) if held else 0.0
