@@ -409,7 +409,7 @@ def _film(folder: Path, record: Path | None, seed: int, console: "Console") -> N
     Args:
         folder: Folder of the run.
         record: The allocator's recording, if it is not in `folder`.
-        seed: Of several runs of a variant, the one with this seed is used.
+        seed: Seed of the run to use, if a variant has several runs.
         console: Console for the output.
     """
     from frameworks.harness import film  # noqa: PLC0415 - keeps `--help` fast

@@ -31,7 +31,7 @@ class Agents(_Section):
 
     @property
     def quantities(self) -> Quantities:
-        """Resources of each agent."""
+        """Resources of each agent, parsed."""
         return Quantities.parse(self.resources)
 
     @model_validator(mode="after")
@@ -64,7 +64,7 @@ class ClusterSpec(_Section):
 
     @property
     def cores(self) -> float:
-        """Total CPUs of all agents."""
+        """Total number of CPU cores of all agents."""
         return self.capacity["cpus"] / 1000
 
     def monopoly(self, demand: Quantities) -> int:
@@ -92,7 +92,7 @@ class TaskSpec(_Section):
 
     @property
     def quantities(self) -> Quantities:
-        """Resources of one task."""
+        """Resources of one task, parsed."""
         return Quantities.parse(self.demand)
 
     @model_validator(mode="after")
@@ -167,7 +167,7 @@ class LargestLead(_Section):
     over: tuple[str, ...]
     """Names of the users with which the user is compared. At each time, the best of them counts."""
     phase: PositiveInt
-    """Number of the phase, counted from 1."""
+    """Number of the phase, counted from 1, in which the lead is measured."""
     at_least: float | None = None
     at_most: float | None = None
 
@@ -181,7 +181,7 @@ class TaskShares(_Section):
 
     kind: Literal["task-shares"]
     shares: dict[str, PositiveFloat]
-    """Task share by user."""
+    """Claimed mean task share of each user."""
     start: float
     end: float
     within_tasks: PositiveFloat

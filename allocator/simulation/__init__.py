@@ -1,1 +1,1 @@
-"""Trace-driven simulation: what a policy would have done to a recorded workload."""
+"""Trace-driven simulation: what a policy would have done with a recorded or generated workload."""

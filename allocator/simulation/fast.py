@@ -109,7 +109,10 @@ def simulate(
 
 
 def compile_kernels() -> bool:
-    """Compile the kernels or load them from the cache. Return whether they were compiled."""
+    """Compile the kernels, or load them from the cache, so that no simulation has to wait for it.
+
+    Return True if the kernels were compiled, False if the cache had them.
+    """
     empty = Trace(
         resources=("cpus",),
         users=("nobody",),

@@ -89,9 +89,10 @@ class _Filming:
         self._camera.take(now, self._users(users), self._agents(machines))
 
     def _held(self) -> tuple[dict[int, Counter[str]], list[dict[str, Counter[str]]]]:
-        """Return the amounts that each user holds, overall and on each machine.
+        """Return the amounts that running tasks hold now, in thousandths of the trace's units.
 
-        Amounts are in thousandths of the trace's units.
+        Returns:
+            By user: amounts by resource. And for each machine, by user name: amounts by resource.
         """
         users: dict[int, Counter[str]] = {}
         machines: list[dict[str, Counter[str]]] = [{} for _ in self._machines]

@@ -1,11 +1,11 @@
-"""Holds: machines kept for users with a next task that fits nowhere.
+"""Holds: a machine is kept for a user whose next task fits on no machine now.
 
 Without holds, a large task could wait forever. If the policy skips users, small tasks occupy all
 capacity that becomes free. A task that needs a whole machine then never finds a free machine. A
-hold keeps one machine for the user of this task. The held machine is the machine that will be free
-for the task first, by the finish times known when the hold begins. Until then, a task of another
-user starts on the held machine only if the task finishes before that time (EASY backfilling). Run
-times are taken from the trace.
+hold keeps one machine for the user of this task. The machine that will be free for the task first
+is held, by the finish times known when the hold begins. Until then, a task of another user starts
+on the held machine only if the task finishes before that time (EASY backfilling). Run times are
+taken from the trace.
 """
 
 from collections.abc import Iterable, Iterator
@@ -16,7 +16,7 @@ from typing import Literal, TypeAlias
 from allocator.fairness.turns import Turns
 
 Blocking: TypeAlias = Literal["head-of-line", "skip", "hold", "hold-all"]
-"""The rule for a next task that does not fit on any machine.
+"""What happens if the next task of the first user in the order fits on no machine now.
 
 * "head-of-line": no task starts until the next task fits (Stateful DRF, Algorithm 1).
 * "skip": the next user in the order is considered.
@@ -32,7 +32,7 @@ class Hold:
     user: int
     machine: int
     ready: int
-    """Microseconds at which the machine will be free for the user's next task."""
+    """Time in microseconds at which the machine will be free for the user's next task."""
 
 
 class Holds:

@@ -60,12 +60,12 @@ class Sampled:
         self._watch = watch
         self._now = 0.0
         self.weights: dict[int, float] = {}
-        """Weights of the users that have joined."""
+        """Weight by user, for all users that have joined."""
         self._active: set[int] = set()
         self._changed: set[int] = set()
-        """Active users whose keys may differ from the keys in the ranking."""
+        """Active users whose sort key in the ranking may be out of date."""
         self._stale = False
-        """True if the keys of all active users may differ from the keys in the ranking."""
+        """True if the sort keys of all active users in the ranking may be out of date."""
         self._ranking = self._new_ranking()
 
     @property
@@ -90,7 +90,7 @@ class Sampled:
         self._original.join(user, weight, max(commitments.values(), default=0.0))
 
     def set_active(self, user: int, active: bool) -> None:  # noqa: FBT001 - same signature as Pool
-        """Record whether a user has a waiting task."""
+        """Record whether a user has a waiting task; only active users are in the order."""
         self._catch_up()
         if active:
             self._active.add(user)
@@ -101,7 +101,7 @@ class Sampled:
         self._original.wants(user, waiting=active)
 
     def advance(self, now: float) -> None:
-        """Advance the clock to a later instant, in seconds."""
+        """Advance the clock to a later time, in seconds since the trace's origin."""
         self._now = now
         changed = self._original.renewed(now)
         if changed is None:

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from allocator.simulation.trace import Trace
 
 _EXACT = 2**53
-"""Every whole number up to this limit is exact as a double."""
+"""Limit up to which a double represents every whole number exactly."""
 _DECIMAL = (1e3, 1e6, 1e9)
 _LARGEST = 2.0**62
 
@@ -50,7 +50,7 @@ class Parts:
 
     @property
     def rounded(self) -> tuple[bool, ...]:
-        """By resource: True if amounts are rounded to the nearest part, False if rounded down."""
+        """By resource: True if `whole` rounds to the nearest part, False if it rounds down."""
         return tuple(per_unit in _DECIMAL for per_unit in self.per_unit)
 
     def whole(self, amounts: NDArray[np.float64]) -> Amounts:

@@ -108,17 +108,18 @@ class ReferenceSimulation:
                 },
             )
         self.waiting: defaultdict[int, deque[int]] = defaultdict(deque)
-        """Waiting tasks by user, in order of submission."""
+        """Indices of waiting tasks by user, in order of submission."""
         self._stuck: set[int] = set()
-        """Users whose next task fits nowhere, except perhaps on the machine where a task has just
-        finished. Used only if users are skipped.
+        """Users whose next task fits on no machine, except perhaps on a machine just freed.
+
+        Used only if users are skipped.
         """
         self._declared: dict[int, tuple[Quantities, int]] = {}
         """For each user, the demand and the constraint that were last declared to the pool."""
         self._held: defaultdict[int, dict[int, Quantities]] = defaultdict(dict)
         """For each machine, the resources that each user holds there."""
         self._running: list[tuple[int, int, int]] = []
-        """Heap of (finish time, serial number of the start, task)."""
+        """Heap of running tasks: (finish time, serial number of the start, task index)."""
         self._processed = self._starts = 0
         self._started = np.full(len(trace), NEVER, np.int64)
         self._machine = np.full(len(trace), NEVER, np.int32)
@@ -374,7 +375,7 @@ class ReferenceSimulation:
             self._holds.begin(Hold(user, machine, ready_at))
 
     def _declare(self, user: int, task: int) -> None:
-        """Set a user's demand in the pool to its next task's demand, if the policy counts tasks."""
+        """Tell the pool the demand of a user's next task, if the policy counts tasks."""
         if not self._counts_tasks:
             return
         free_capacity = self._free_capacity

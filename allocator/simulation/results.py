@@ -1,4 +1,4 @@
-"""Result files of a simulation: a row per task, a row per user, a time series, and a summary."""
+"""Writes the result files of a simulation: rows per task and user, a time series, a summary."""
 
 import csv
 import json

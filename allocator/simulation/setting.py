@@ -16,13 +16,14 @@ from allocator.simulation.trace import Trace
 LEAST_LOAD, LARGEST_LOAD = 1e-6, 1e6
 """Smallest and largest allowed load: a pool's capacity divided by the trace's mean use."""
 _LARGEST_CAPACITY = 1e18
-"""Largest capacity of a pool, in the trace's units. No cluster exceeds it, even with memory in
-bytes.
+"""Largest allowed capacity of a pool, in the trace's units.
+
+Real clusters stay below, even if memory is given in bytes.
 """
 
 
 class SettingError(ValueError):
-    """A setting contradicts itself or the trace; the message names the contradiction."""
+    """A setting is invalid, or does not fit the trace; the message says why."""
 
 
 @dataclass(frozen=True)
@@ -96,7 +97,7 @@ class Setting:
             )
 
     def new_policy(self) -> Policy:
-        """Return a new instance of the policy.
+        """Create the policy object for a simulation.
 
         Raises:
             SettingError: No policy has this name, or the policy rejects the parameters.

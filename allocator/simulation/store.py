@@ -21,7 +21,7 @@ from allocator.files import whole
 from allocator.simulation.trace import MachineClass, Trace, TraceError
 
 FORMAT: Final = 1
-"""Version of the format; a reader rejects any other version."""
+"""Version of the file format. A reader rejects all other versions."""
 
 ROW_GROUP = 1 << 20
 """Number of tasks in a Parquet row group.
@@ -30,7 +30,7 @@ Writing needs the memory of one row group beyond the trace.
 """
 
 _COLUMNS = ("submitted", "runtime", "user", "job", "demand", "constraint")
-"""Columns of a shared copy, each in a NumPy file."""
+"""Columns of a shared copy; each is a NumPy file of its own."""
 _KEY = b"longshare"
 _DEMAND = "demand_"
 
@@ -79,7 +79,7 @@ def write(trace: Trace, path: Path) -> None:
 
 
 def read(path: Path, count: int | None = None) -> Trace:
-    """Read a trace, or only its first `count` tasks.
+    """Read a trace from a Parquet file, or only its first `count` tasks.
 
     Reading needs the memory of one row group beyond the trace.
 

@@ -56,8 +56,8 @@ def end_of(trace: Trace) -> int:
 def slowdowns(outcome: Outcome) -> NDArray[np.float64]:
     """Return each task's bounded slowdown.
 
-    The slowdown is (wait + run) / max(run, 10 s), but at least 1. A task that never started has
-    NaN.
+    The slowdown is (wait + run) / max(run, 10 s), but at least 1. The value is NaN for a task that
+    never started.
     """
     run = outcome.trace.runtime / MICROSECONDS
     return np.maximum((outcome.wait + run) / np.maximum(run, _LEAST_RUN), 1.0)

@@ -160,10 +160,10 @@ class Trace:
         return np.array(self.commitments).reshape(shape) if self.commitments else np.zeros(shape)
 
     def mean_use(self) -> NDArray[np.float64]:
-        """Return the average use of each resource, shape (m,).
+        """Return the mean amount of each resource in use, shape (m,), if no task had to wait.
 
-        Average use is Σ run time × demand, divided by the time from the first submission to the
-        last finish, if every task started when submitted. A trace of zero length uses nothing.
+        The mean is Σ run time × demand, divided by the time from the first submission to the last
+        finish. It is 0 for a trace of zero length.
         """
         if not len(self):
             return np.zeros(len(self.resources))

@@ -19,7 +19,7 @@ class Watch:
         self.seconds: defaultdict[str, float] = defaultdict(float)
 
     def __call__(self, ranking: Ranking[Any, Any]) -> Ranking[Any, Any]:
-        """Return a wrapper that counts and times the operations of a ranking."""
+        """Wrap a ranking so that its operations are counted and timed."""
         return _Watched(ranking, self)
 
     def operations(self, events: int) -> Operations:

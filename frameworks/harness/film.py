@@ -17,7 +17,7 @@ class NoFilm(RuntimeError):  # noqa: N818 - the message names the missing part
 def recordings(folder: Path, seed: int) -> Iterator[Path]:
     """Yield the recordings in a folder.
 
-    Of a variant's runs, only the run with the given seed counts.
+    If a variant has several runs, only the given seed's counts.
     """
     if (folder / EVENTS).exists():
         yield folder / EVENTS

@@ -167,7 +167,7 @@ class RealMesos:
 
         Args:
             master: HOST:PORT of the master.
-            description: What is waited for, in words, for the error message.
+            description: Name of the awaited event, for the error message.
             probe: The function.
         """
         deadline = time.monotonic() + PATIENCE

@@ -195,10 +195,7 @@ def _master(
 
 
 def allocation_settings(experiment: Experiment) -> dict[str, Any]:
-    """Return the allocator's configuration of an experiment:
-
-    `policy`, `users`, perhaps `offers`.
-    """
+    """Return the allocator's configuration of an experiment (`policy`, `users`, maybe `offers`)."""
     offers = {"hold_for": experiment.hold_for} if experiment.hold_for != "off" else {}
     return {
         "policy": experiment.policy,

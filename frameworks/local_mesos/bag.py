@@ -33,7 +33,7 @@ class Bag:
         self.add(resources)
 
     def add(self, resources: Iterable[Resource]) -> None:
-        """Add resources."""
+        """Add resources to the bag."""
         for kind, amount in map(_split, resources):
             if amount:
                 previous = self.amounts.get(kind)

@@ -28,7 +28,7 @@ FIRST_RETRY = 0.05
 LAST_RETRY = 2.0
 """Longest delay before reconnection, in seconds of real time."""
 _REASON_TIMEOUT = 1.0
-"""Real time in seconds to wait for the allocator's reason after it has ended the stream."""
+"""Real time in seconds to wait for the allocator's reason after a write has failed."""
 _MAX_LOGGED_REASONS = 8
 """Number of failure reasons remembered, so that a repeated reason is logged only once.
 
@@ -46,7 +46,7 @@ _OPTIONS = [
     ("grpc.max_reconnect_backoff_ms", 1000),
 ]
 _Call = Any
-"""Type of a bidirectional stream; grpc's type stubs have no public name for it."""
+"""A bidirectional gRPC stream. The type stubs of grpc have no public name for its type."""
 
 _log = structlog.get_logger(__name__)
 
@@ -96,7 +96,7 @@ class AllocatorLink:
         return self.connected and self._applied < self._sequence
 
     def metrics(self) -> dict[str, float]:
-        """Return the link's metrics for `/metrics/snapshot`."""
+        """Return metrics about the connection, to be included in `/metrics/snapshot`."""
         return {
             "longshare/connected": int(self.connected),
             "longshare/sessions_total": self._sessions,

@@ -46,7 +46,7 @@ _COUNTED = (
 
 
 def version() -> dict[str, Any]:
-    """Return the answer to `/version`."""
+    """Return the JSON answer to `/version`: version and build of Mesos."""
     return {
         "version": MESOS_VERSION,
         "build_user": "longshare",
@@ -56,7 +56,7 @@ def version() -> dict[str, Any]:
 
 
 def state(master: Master) -> dict[str, Any]:
-    """Return the answer to `/state`."""
+    """Return the JSON answer to `/state`: agents, frameworks, tasks and offers in full."""
     host, port = master.address
     pid = f"master@{host}:{port}"
     return {
@@ -83,7 +83,7 @@ def state(master: Master) -> dict[str, Any]:
 
 
 def state_summary(master: Master) -> dict[str, Any]:
-    """Return the answer to `/state-summary`: resources and task counts, without tasks."""
+    """Return the JSON answer to `/state-summary`: resources and numbers of tasks, without tasks."""
     used, offered, states = _by_agent(master)
     running: dict[str, set[str]] = {agent_id: set() for agent_id in master.agents}
     for framework in master.frameworks.values():
@@ -111,7 +111,7 @@ def state_summary(master: Master) -> dict[str, Any]:
 
 
 def agents(master: Master) -> list[dict[str, Any]]:
-    """Return the answer to `/slaves`."""
+    """Return the JSON answer to `/slaves`: all agents with their resources."""
     used, offered, _ = _by_agent(master)
     return [
         {
@@ -130,7 +130,7 @@ def agents(master: Master) -> list[dict[str, Any]]:
 
 
 def metrics(master: Master) -> dict[str, float]:
-    """Return the answer to `/metrics/snapshot`."""
+    """Return the JSON answer to `/metrics/snapshot`: metrics by name."""
     frameworks, all_agents = master.frameworks.values(), master.agents.values()
     states = Counter(task.state for framework in frameworks for task in framework.tasks.values())
     connected = sum(framework.connected for framework in frameworks)

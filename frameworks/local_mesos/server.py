@@ -69,7 +69,7 @@ class MasterSettings:
 
 @dataclass(frozen=True, slots=True)
 class Embedded:
-    """A running embedded master."""
+    """A running embedded Mesos, as `serving` yields it."""
 
     master: Master
     link: AllocatorLink

@@ -36,7 +36,7 @@ class Subscriber(Protocol):
         """Queue an event for the scheduler."""
 
     def close(self) -> None:
-        """End the stream after the queued events."""
+        """End the stream after the events that are queued already."""
 
 
 class AllocatorSide(Protocol):
@@ -68,7 +68,7 @@ class Offer:
 
 @dataclass(slots=True, eq=False)
 class Executor:
-    """A custom executor; it holds its resources until it ends."""
+    """A running custom executor. It holds its resources until it ends."""
 
     info: v1.ExecutorInfo
     agent: str
@@ -192,7 +192,7 @@ class EmbeddedFramework:
         return roles_of(self.info)
 
     def capable(self, capability: Capability.Type.ValueType) -> bool:
-        """Return whether the framework declared a capability."""
+        """Return whether the framework has declared a capability."""
         return any(declared.type == capability for declared in self.info.capabilities)
 
     def send(self, event: v1.Event) -> None:

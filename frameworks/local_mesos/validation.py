@@ -23,14 +23,14 @@ _LONGEST_DURATION = 2**63 / 1e9
 
 
 class Refused(ValueError):  # noqa: N818 - Mesos's word
-    """A scheduler's request that the master rejects; the scheduler receives the message."""
+    """The master rejects a scheduler's request; the message is sent to the scheduler."""
 
 
 def check_id(kind: str, value: str) -> None:
     """Reject an id that cannot be the name of a folder.
 
     Args:
-        kind: What the id identifies, for the error message.
+        kind: Kind of thing that the id identifies, for the error message.
         value: The id.
 
     Raises:

@@ -18,11 +18,11 @@ from allocator.simulation.trace import (
 )
 
 Text: TypeAlias = Any
-"""A pyarrow array of strings; pyarrow has no types."""
+"""A pyarrow array of strings. The alias documents arguments, because pyarrow has no types."""
 
 
 _NAMED = 3
-"""Maximum number of rows that are named for each reason."""
+"""Number of example rows that are listed for each reason."""
 
 
 @dataclass

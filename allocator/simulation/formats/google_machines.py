@@ -99,7 +99,7 @@ def placement(folder: Path, left_out: LeftOut) -> Placement:
 
     All machines that were ever added count, with their last known properties. A class contains the
     machines with equal platform, capacity and attributes; only attributes that constraints mention
-    count. Of a task's constraints, the latest version counts.
+    count. If a task's constraints change, the latest ones count.
 
     Args:
         folder: The trace's folder.

@@ -20,7 +20,7 @@ _NEEDED = ("User", "Submit", "Start", "End")
 _JOBS = ("JobID", "JobIDRaw")
 """Columns that identify a job; at least one is needed. JobID also identifies the job array."""
 _SIZES = ("AllocTRES", "AllocCPUS", "ReqCPUS", "NCPUS", "ReqTRES")
-"""Columns that give a job's resources; at least one is needed."""
+"""Columns that state a job's resources; at least one is needed."""
 _READ = (
     *_NEEDED,
     *_JOBS,

@@ -16,7 +16,7 @@ _RUN_S = 3600.0
 TASKS_OF_WIDTH = _SECONDS / _RUN_S
 """Number of tasks in the month for each unit of `Crowd.width`."""
 _RUN_SPREAD = 1.0
-"""Standard deviation of the logarithm of run times."""
+"""Standard deviation of the logarithm of tasks' run times."""
 _LARGEST_DEMAND = 0.4
 LEAST = 4.0
 """Smallest allowed `Crowd.width`."""

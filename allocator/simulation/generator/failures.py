@@ -1,4 +1,4 @@
-"""Adds tasks that fail and are retried again and again, as most starts in a busy cluster are."""
+"""Adds tasks that fail and are retried again and again: most starts in a busy cluster."""
 
 from dataclasses import dataclass, replace
 

@@ -26,7 +26,7 @@ CLASSES = (
     ("large-mem", 0.081, 16.0, 48.0),
     ("large", 0.064, 32.0, 64.0),
 )
-"""Machine classes: name, fraction of machines, cores, GiB.
+"""Machine classes as (name, fraction of machines, cores, GiB).
 
 They are the four most common kinds of Google's machines, which make up 98 % of all. The largest
 counts as 32 cores and 64 GiB, because only ratios are published.

@@ -16,5 +16,10 @@ def generate(seed: int, tasks: int = TASKS, progress: Callable[[int], None] | No
 
 
 def moments(trace: Trace, tasks: int) -> list[Moment]:
-    """Compare a generated month with the published properties of the real one, except failures."""
+    """Compare a generated month with the published properties of the real month, except failures.
+
+    Args:
+        trace: The generated month.
+        tasks: The number of tasks that was asked for.
+    """
     return google_month.moments(trace, tasks, google_month.PLAIN)

@@ -18,13 +18,17 @@ R = TypeVar("R")
 
 _HERE = Path(__file__).parent
 _OPTIONS: dict[str, Any] = {"_nrt": False, "error_model": "numpy"}
-"""Numba options. Reference counting is switched off, because kernels own no arrays. Counting would
-take most of the time.
+"""Options for all compilations by Numba.
+
+Reference counting is switched off. Kernels own no arrays, and counting would take most of the time.
 """
 
 
 _INNER: dict[str, Any] = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True, **_OPTIONS}
-"""Options of functions that only kernels call: no Python wrapper, which is slow to compile."""
+"""Options for functions that only kernels call.
+
+They get no Python wrapper, because wrappers compile slowly.
+"""
 
 
 wide: Callable[[int], int] = np.int64  # type: ignore[assignment]  # a type that Numba calls
@@ -44,7 +48,7 @@ def part(function: Callable[P, R]) -> Callable[P, R]:
 
 
 _Untyped: TypeAlias = Any
-"""Objects for which Numba has no types."""
+"""An object for which Numba has no static type."""
 
 
 def _prefetch(_context: _Untyped, array: _Untyped, _place: _Untyped) -> _Untyped:

@@ -12,7 +12,7 @@ _Six: TypeAlias = tuple[float, float, float, float, float, float]
 
 @kernel
 def order(a: float, m: float, b: float, n: float, s: float) -> int:
-    """Return the sign of (a + m·s) − (b + n·s) for s > 0.
+    """Compare two lines at s: return the sign of (a + m·s) − (b + n·s), for s > 0.
 
     Floats count as exact rationals, as in allocator.fairness.priorities. If the rounded difference
     is within its error bound, the sum is computed exactly (J. R. Shewchuk, Adaptive Precision

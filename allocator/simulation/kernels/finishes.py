@@ -24,11 +24,11 @@ class Finishes(NamedTuple):
     slot: NDArray[np.int64]
     """Slots in heap order, followed by the free slots."""
     user: NDArray[np.int64]
-    """User numbers, by slot."""
+    """By slot: number of the task's user."""
     machine: NDArray[np.int64]
-    """Machine numbers, by slot."""
+    """By slot: number of the task's machine."""
     held: NDArray[np.int64]
-    """Resources of the tasks, by slot; shape (slots, resources)."""
+    """By slot: resources that the task holds, in parts; shape (slots, resources)."""
 
 
 def new_finishes(capacity: int, resources: int) -> Finishes:

@@ -16,20 +16,22 @@ class FreeCapacityArrays(NamedTuple):
     """All machines, numbered class by class, with capacity, free amounts and constraints."""
 
     free: NDArray[np.int64]
-    """Free amounts, shape (nodes, resources).
+    """Free amounts in parts as a tree of maxima, shape (nodes, resources).
 
     Machine i is leaf L + i. Node k < L has the maxima of its children 2k and 2k + 1.
     """
     kind: NDArray[np.int64]
-    """Class of each machine."""
+    """Machine class of each machine."""
     first: NDArray[np.int64]
-    """First machine of each class, followed by the number of machines."""
+    """Number of the first machine of each class; the last entry is the number of all machines."""
     capacity: NDArray[np.int64]
     """Capacity of one machine of each class, shape (classes, resources)."""
     allowed: NDArray[np.int64]
-    """Allowed classes of each constraint in ascending order, one constraint after the other."""
+    """Allowed classes of all constraints, concatenated; ascending within a constraint."""
     begin: NDArray[np.int64]
-    """Index in `allowed` at which each constraint begins. The last constraint allows all classes.
+    """By constraint: index in `allowed` of its first class.
+
+    The last constraint allows all classes.
     """
 
 

@@ -36,29 +36,32 @@ class LiveTreeArrays(NamedTuple):
     """
 
     users: NDArray[np.int64]
-    """Users in order of priority at s."""
+    """Users in order of priority at the current s."""
     envelope: NDArray[np.float64]
-    """Value and slope of lines by user, shape (users, lines, 2).
+    """Lines of each user's priority as (value, slope), shape (users, lines, 2).
 
-    A user has the lines that could be its maximum when it was inserted. Unused entries repeat the
-    first line.
+    Only lines are stored that could be the user's maximum after its insertion. Unused entries
+    repeat the first line.
     """
     straight: NDArray[np.bool_]
     """By user: True if the envelope has only one line."""
     heap: NDArray[np.int64]
-    """Users with an event; the event with the largest s is first."""
+    """Heap of users that have an event.
+
+    The event with the largest s, which is due first, is on top.
+    """
     place: NDArray[np.int64]
-    """By user: index in the heap, or −1."""
+    """By user: index of its event in the heap, or −1 without an event."""
     when: NDArray[np.float64]
     """By user: the s at which the event is due."""
     serial: NDArray[np.int64]
     """By user: serial number of the event. Among events at the same s, the lowest number is first.
     """
     moved: NDArray[np.int64]
-    """Scratch space."""
+    """Scratch space of the functions, without meaning between calls."""
     numbers: NDArray[np.int64]
     s: NDArray[np.float64]
-    """One entry: the current s."""
+    """Array with one entry, the current s."""
 
 
 def new_live_tree(users: int, lines: int) -> LiveTreeArrays:
@@ -262,7 +265,7 @@ def _above(a: float, m: float, b: float, n: float, s: float) -> bool:
 
 @part
 def _position(tree: LiveTreeArrays, u: int) -> int:
-    """Return a user's position in the tree. O(log n); O(1) for the first user, the usual case."""
+    """Return a user's position in the order. O(log n); O(1) for the first user, the usual case."""
     if tree.users[0] == u:
         return 0
     return _place(tree.users, tree.envelope, tree.s[0], u, 0, tree.numbers[SIZE])

@@ -103,7 +103,7 @@ class TaskArrays(NamedTuple):
     submitted: NDArray[np.int64]
     runtime: NDArray[np.int64]
     user: NDArray[np.int32]
-    """Number of the task's sharer: a user or a job."""
+    """By task: number of its sharer (a user, or a job if each job counts as a user)."""
     demand: NDArray[np.float64]
     constraint: NDArray[np.int32]
     started: NDArray[np.int64]
@@ -131,7 +131,7 @@ class UserArrays(NamedTuple):
     head: NDArray[np.int32]
     tail: NDArray[np.int32]
     runtime: NDArray[np.int64]
-    """Run time of the head, which is the user's next task.
+    """Run time of the head, in microseconds.
 
     The head's data is copied, so that one read suffices: tasks are far apart in memory.
     """
@@ -140,7 +140,7 @@ class UserArrays(NamedTuple):
     need: NDArray[np.int64]
     """Demand of the head, or of the last head if no task waits."""
     constraint: NDArray[np.int64]
-    """Constraint of the head, or of the last head."""
+    """Constraint of the head, or of the last head if no task waits."""
     monopoly: NDArray[np.int64]
     """Number of tasks like the head that all machines could run; 0 if not computed yet.
 
@@ -151,7 +151,7 @@ class UserArrays(NamedTuple):
 
 
 class State(NamedTuple):
-    """All data that changes during a simulation."""
+    """All arrays that a simulation changes; `run` continues from them."""
 
     tasks: TaskArrays
     users: UserArrays
@@ -169,7 +169,7 @@ class State(NamedTuple):
 
 
 DONE, PAUSED, DUE = range(3)
-"""Return codes of `run`.
+"""Results of `run`: why it returned.
 
 DONE: all events are processed. PAUSED: the event limit is reached. DUE: the next event comes after
 `until`.
@@ -323,7 +323,7 @@ def _submit(state: State, rule: Rule, task: int) -> int:
 
 @part
 def _start(state: State, rule: Rule, u: int, machine: int, now: int) -> None:
-    """Start a user's head on a machine.
+    """Start a user's head on a machine, and update the user's account and the machine.
 
     Counterparts: ReferenceSimulation._start and Pool.allocate.
     """

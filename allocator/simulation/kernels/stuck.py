@@ -19,11 +19,14 @@ class Stuck(NamedTuple):
     """
 
     least: NDArray[np.int64]
-    """Shape (nodes, resources): the smallest amount that any stuck user below the node needs."""
+    """For each node and resource, the smallest amount that a stuck user below the node needs.
+
+    The shape is (nodes, resources).
+    """
     kinds: NDArray[np.int64]
     """For each node, a mask of the machine classes that any stuck user below may use."""
     stack: NDArray[np.int64]
-    """Scratch space."""
+    """Scratch space of a search."""
 
 
 def new_stuck(tree: Tournament, resources: int) -> Stuck:

@@ -33,13 +33,17 @@ class Tournament(NamedTuple):
     until: NDArray[np.float64]
     """By match: lowest s down to which its own result and all results below it are certain."""
     due: NDArray[np.int64]
-    """Scratch space."""
+    """Scratch space of `advance`."""
     replayed: NDArray[np.int64]
-    """One entry: the number of matches played again because time passed."""
+    """Array with one entry: how many matches were played again because their result expired."""
 
 
 def new_tournament(users: int) -> Tournament:
-    """Return a tournament without participants."""
+    """Return a tournament in which no user participates yet.
+
+    Args:
+        users: Maximum number of users.
+    """
     leaves = 1
     while leaves < users:
         leaves *= 2
@@ -209,9 +213,14 @@ def change(
     active: bool,
     s: float,
 ) -> None:
-    """Replay a user's matches after its lines or its activity changed. O(log n).
+    """Update the tournament after a user's lines or activity changed. O(log n) for n users.
 
-    The tournament must be up to date at s.
+    Args:
+        tree: The tournament; must be up to date at s.
+        lines: Each user's lines, shape (users, lines, 2): value and slope.
+        user: The user that changed.
+        active: True if the user participates from now on.
+        s: The current s.
     """
     leaves = len(tree.winner) // 2
     k = leaves + user

@@ -26,7 +26,7 @@ class Kai(KeyPolicy):
     name: ClassVar[str] = "kai"
 
     half_life: HalfLife = 604800.0
-    """Time in which the weight of past use halves: seconds, or a duration such as `"7d"`."""
+    """Half-life of past use: seconds, or a duration such as `"7d"`."""
     k: Annotated[float, Field(ge=0.0, allow_inf_nan=False)] = 1.0
     """Strength with which past use reduces a queue's weight; 0 ignores past use."""
     slots: Annotated[float, Field(gt=0.0, allow_inf_nan=False)] = 1000.0
@@ -39,11 +39,11 @@ class Kai(KeyPolicy):
 
 @dataclass(slots=True)
 class Request:
-    """What one queue brings into a division of a resource."""
+    """A queue's request in the division of a resource."""
 
     weight: float
     used: float
-    """Past use, as a fraction of the capacity."""
+    """Past use of the queue, as a fraction of the capacity."""
     wanted: float
 
 

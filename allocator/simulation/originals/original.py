@@ -19,7 +19,7 @@ class Original(ABC):
     """
 
     PERIOD: ClassVar[float]
-    """Default seconds between two samples in the original system."""
+    """The original system's default period between two samples, in seconds."""
 
     @abstractmethod
     def join(self, user: int, weight: float, commitment: float) -> None:

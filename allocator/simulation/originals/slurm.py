@@ -11,7 +11,10 @@ from allocator.simulation.originals.metered import Meter, less
 from allocator.simulation.originals.original import Key, Periodic
 
 _ALMOST_LN_2 = 0.693
-"""Slurm keeps 1 − 0.693 / half-life per second; the exact factor is e^(−ln 2 / half-life)."""
+"""Slurm's approximation of ln 2: use decays per second by the factor 1 − 0.693 / half-life.
+
+The exact factor would be e^(−ln 2 / half-life).
+"""
 
 
 @dataclass(slots=True)
@@ -30,9 +33,9 @@ class Slurm(Periodic):
     """Slurm's accounting: `_decay_thread`, `_apply_new_usage` in `priority_multifactor.c`.
 
     A sample multiplies all use by d^Δ, where d is the decay per second and Δ the period. Then each
-    running job adds r·d^r times its billed units per second. Here r is the whole seconds that the
-    job ran since the last sample. A job that ends adds its use at once. The order changes only at
-    samples.
+    running job adds r·d^r times its billed units per second, where r is the number of whole seconds
+    that the job ran since the last sample. A job that ends adds its use at once. The order changes
+    only at samples.
     """
 
     PERIOD: ClassVar[float] = 300.0

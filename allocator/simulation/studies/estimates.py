@@ -41,8 +41,8 @@ class Estimate:
         """Return whether the mean's absolute value is certainly below a bound, or certainly above.
 
         Returns:
-            True if certainly below, False if certainly above. None if the draws cannot tell: the
-                interval contains the bound or its negative, or there is a single draw.
+            True if certainly below, False if certainly above. None if the interval contains the
+            bound or its negative, or if there is a single draw; the draws then cannot tell.
         """
         if self.low > -bound and self.high < bound:
             return True

@@ -1,4 +1,4 @@
-"""Figure of users' gains and losses under each policy."""
+"""Draws how much each user gains or loses under each policy."""
 
 from collections.abc import Mapping
 

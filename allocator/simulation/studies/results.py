@@ -38,12 +38,12 @@ class Result:
 
     @property
     def policy(self) -> str:
-        """Name of the policy."""
+        """Name of the simulated policy."""
         return str(self.raw["policy"])
 
     @property
     def parameters(self) -> dict[str, float | str]:
-        """Parameters of the policy."""
+        """Parameters of the simulated policy, by name."""
         return dict(self.raw["parameters"])
 
     @property

@@ -22,7 +22,7 @@ _LOOK_EVERY = 0.5
 
 @dataclass(frozen=True)
 class SimulatorKind:
-    """Where and with how many processes cells are simulated.
+    """Backend that simulates cells, and its number of processes.
 
     Args:
         backend: Backend of joblib: "loky", "multiprocessing", "sequential", "dask" or "ray".

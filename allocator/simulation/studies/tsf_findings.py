@@ -24,7 +24,7 @@ _FAIR = ("DRF", "CDRF", "CPU", "Mem")
 _SALIENT = 1.0
 """Smallest delay in seconds that counts as noticeable."""
 _LEAST_TENTH, _MOST_TENTH = 0.05, 0.2
-"""Range of mean speed-ups that count as "about 10 %"."""
+"""Smallest and largest mean speed-up that count as the paper's "about 10 %"."""
 
 
 def sections(results: Sequence[Result]) -> Iterator[Section]:

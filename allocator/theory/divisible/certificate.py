@@ -32,7 +32,7 @@ class Program:
 
     @property
     def coefficients(self) -> int:
-        """Number of stored coefficients in all rows."""
+        """Total number of nonzero coefficients, which determines the cost of a proof."""
         return sum(map(len, self.rows))
 
 
@@ -41,7 +41,7 @@ class Solution:
     """An optimal point of a program, and the prices (dual variables) that prove its optimality."""
 
     point: tuple[Fraction, ...]
-    """Value of each variable."""
+    """Value of each variable at the optimal point."""
     prices: tuple[Fraction, ...]
     """Price of each row: how much the maximum would rise per unit added to the row's bound."""
 

@@ -26,7 +26,7 @@ _TRIED = (0, 1, 2, 3, 5)
 _EXACT = 1e-9
 _ROUNDING = 1e-14
 _DENOMINATOR = 10**6
-"""Largest denominator at which a floating-point number counts as exactly equal to a fraction."""
+"""Largest denominator up to which a float is taken for the fraction closest to it."""
 _COARSE = Fraction(1, 1000)
 """Relative error allowed when a priority that is no simple fraction is rounded to one.
 

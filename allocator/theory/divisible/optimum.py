@@ -191,7 +191,7 @@ class _Place:
 
 
 _Placed: TypeAlias = dict[str, dict[int, Number]]
-"""Tasks by user name and place index."""
+"""Number of tasks by user name and index of the place (a group of like machines)."""
 
 
 def _places(problem: Problem) -> list[_Place]:

@@ -26,12 +26,12 @@ class ProblemUser(FileModel):
 
     name: Name
     demand: dict[Name, Amount]
-    """Resources that one task needs; at least one amount is more than 0."""
+    """Resources that one task needs, by name; at least one amount is positive."""
     machines: tuple[Name, ...] | None = None
     """Names of the machines that the user may use; None allows all machines."""
     weight: Positive = Fraction(1)
     tasks: Amount | None = None
-    """Maximum number of tasks; None sets no maximum."""
+    """Number of tasks that the user wants to run; None: as many as possible."""
     commitment: Amount = Fraction(0)
     """The user's commitment, as a share that counts as held; policies without memory ignore it."""
 
@@ -113,11 +113,11 @@ class Problem(FileModel):
         return _kinds(self.machines)
 
     def monopoly(self, user: ProblemUser) -> Fraction:
-        """Return h: the number of tasks that the user could run alone and without constraints."""
+        """Return how many tasks the user could run on the whole cluster without constraints (h)."""
         return _fit(user, self._all)
 
     def constrained_monopoly(self, user: ProblemUser) -> Fraction:
-        """Return the number of tasks that the user could run alone on the machines it may use."""
+        """Return how many tasks the user could run alone on the machines that it may use."""
         if user.machines is None:
             return self.monopoly(user)
         return _fit(user, _kinds([self._by_name[name] for name in dict.fromkeys(user.machines)]))

@@ -3,10 +3,10 @@
 Each round raises the smallest share of all active users as far as possible, by a linear program.
 The round then freezes users whose share cannot rise further.
 
-The program's prices identify these users. By complementary slackness, a user whose share has a
-positive price has the same share in every optimum. A user whose price is 0 stays active, even if
-its share cannot rise; a later round freezes it at the same level. So the algorithm never compares
-floating-point levels, and small problems are solved in exact fractions.
+The program's prices (dual variables) identify these users. By complementary slackness, a user whose
+share has a positive price has the same share in every optimum. A user whose price is 0 stays
+active, even if its share cannot rise; a later round freezes it at the same level. So the algorithm
+never compares floating-point levels, and small problems are solved in exact fractions.
 """
 
 import math
@@ -47,7 +47,7 @@ _REMEMBERED = 1024
 Searches for lies and comparisons of policies solve the same small programs again and again.
 """
 _SMALL = 64
-"""Maximum number of coefficients of a program that is cached."""
+"""Largest number of coefficients for which a program's solution is cached."""
 _TOLERANCE = 1e-10
 _ZERO = Fraction(0)
 
@@ -57,7 +57,7 @@ class Tank:
     """A group of identical users, whose shares rise together like the water in a tank."""
 
     share: Fraction
-    """Share of one task of one user, divided by its weight; more than 0."""
+    """Share of one task, divided by the user's weight; positive."""
     base: Fraction
     """Share at which the tank starts: the commitment divided by the weight."""
     limit: Fraction | None
@@ -116,7 +116,7 @@ def fill(tanks: Sequence[Tank], watch: Watch = lambda _frozen, _all: None) -> Fi
 
 
 class _Filling:
-    """State of progressive filling between two rounds."""
+    """State of the algorithm between two rounds: rising tanks, and results of frozen tanks."""
 
     def __init__(self, tanks: Sequence[Tank]) -> None:
         self.active = set(range(len(tanks)))

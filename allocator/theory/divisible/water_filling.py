@@ -112,7 +112,7 @@ def smmf(demands: Vector, commitments: Vector, weights: Vector | None = None) ->
 
 
 def mmf(demands: Vector, weights: Vector | None = None) -> Optimum:
-    """Share one resource max-min fairly (§4.1): SMMF with all commitments 0."""
+    """Share one resource max-min fairly (SDRF paper, §4.1): SMMF with all commitments 0."""
     return drf([[d] for d in demands], weights)
 
 
@@ -123,7 +123,7 @@ class _Tank:
     height: float
     """The user's demand for its dominant resource, as a fraction of capacity."""
     base: float
-    """c̃ᵢ, the dominant commitment (Eq. 9)."""
+    """c̃ᵢ: the user's dominant commitment, at which its water starts (Eq. 9)."""
     width: float
     """The user's weight wᵢ."""
 

@@ -70,7 +70,7 @@ class Game(FileModel):
     alpha: Part = Fraction(0)
     """Fraction of its entitlement that each user is guaranteed (dynamic-drf, dynamic-mmf)."""
     lengths: tuple[Length, ...] = ()
-    """Number of times that each stage is played in a row; empty means once each."""
+    """How often each stage is played in a row; empty: each stage is played once."""
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
@@ -122,13 +122,13 @@ class Game(FileModel):
 
     @cached_property
     def entitlements(self) -> Vector:
-        """e_i: fraction of each resource to which each user is entitled."""
+        """e_i: by user, the fraction of each resource to which the user is entitled."""
         total = sum((user.weight for user in self.users), Fraction(self.idle))
         return tuple(user.weight / total for user in self.users)
 
     @cached_property
     def truth(self) -> tuple[Plan, ...]:
-        """Needs of each user for each stage played."""
+        """True needs of each user for each stage played."""
         return tuple(self._plan(user.needs) for user in self.users)
 
     @cached_property

@@ -15,7 +15,7 @@ _ROUNDS = 2
 def best_lie(policy: GamePolicy, game: Game, number: int) -> Game | None:
     """Search the claims with which a user gains most.
 
-    Return the game with them, or None if no lie pays.
+    Return the game with these claims, or None if no lie pays.
 
     The search makes at most two passes through the stages. For each stage it tries these claims and
     keeps the best:

@@ -26,7 +26,7 @@ class Violation:
 
 @dataclass(frozen=True, slots=True)
 class TimeProperty:
-    """A property that a policy should have in every game."""
+    """A fairness property that a policy should have in every repeated game."""
 
     name: str
     claim: str

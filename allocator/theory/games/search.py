@@ -197,12 +197,14 @@ def climb(
 
 
 def _start(policy: GamePolicy, rng: Random, limits: GameLimits) -> Game:
-    """Return a random game as a starting point: the game in which silence pays most.
+    """Return a random game in which the first user lies, as a starting point.
 
-    If silence pays in no game, the result is a game in which some lie pays.
+    The lie is silence: the user claims nothing before the last stage. The game in which silence
+    pays most is returned. If silence changes nothing, the result is a game with another lie, if
+    possible one that pays.
 
-    A silent user claims nothing until the last stage, and so lets other users build up commitments.
-    Two plays are enough to judge silence; the best of all lies needs hundreds.
+    A silent user lets other users build up commitments. Two plays are enough to judge silence; the
+    best of all lies needs hundreds.
     """
     if (limits.stages or 0) > 1:
         games = (_silent(draw(rng, 1.0, limits)) for _ in range(_SILENT))

@@ -31,7 +31,7 @@ class Lie:
 
     @property
     def ratio(self) -> Fraction:
-        """Utility with the lie, divided by the truthful utility; 1 if no lie is better."""
+        """Factor by which the lie multiplies the liars' utility; 1 if no lie is better."""
         return self.gained / self.truthful if self.truthful else Fraction(1)
 
 

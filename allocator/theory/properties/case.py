@@ -32,11 +32,11 @@ class Violation:
     """A user for whom an allocation violates a property, with numbers that prove the violation."""
 
     user: str
-    """Name of the user that has a reason to complain."""
+    """Name of the user whose allocation violates the property."""
     has: Fraction
-    """Number of tasks that the user runs."""
+    """Number of tasks that the policy lets the user run."""
     instead: Fraction
-    """Number of tasks that the property requires, or that the user could run."""
+    """Larger number of tasks that the property requires, or that the user could run otherwise."""
     text: str
     """The violation in words."""
     problem: Problem
@@ -78,7 +78,7 @@ class Allocation:
 
     problem: Problem
     placed: Placement
-    """One possible placement of the tasks."""
+    """One optimal placement of the tasks."""
     movable: bool
     """True if other placements of the same numbers of tasks are optimal too."""
 

@@ -20,9 +20,9 @@ class Size:
     machines: int
     resources: int
     has: int
-    """Largest amount of one resource on one machine."""
+    """Largest amount of a resource that a machine has."""
     needs: int
-    """Largest amount of one resource for one task."""
+    """Largest amount of a resource that a task needs."""
 
     @classmethod
     def of(cls, size: float) -> "Size":
@@ -73,7 +73,7 @@ def draw_problem(rng: Random, size: Size, *, commitments: bool) -> Problem:
 
 
 def draw_demand(rng: Random, resources: Sequence[str], size: Size) -> dict[str, Fraction]:
-    """Draw the demand of one task: often all resources, and at least one."""
+    """Draw the resources that a task needs: at least one, and often all."""
     demand = {
         name: Fraction(rng.randint(1, size.needs) if rng.random() < 0.85 else 0)
         for name in resources

@@ -12,7 +12,7 @@ from allocator.theory.properties.reduction import differing
 def violation(policy: DivisiblePolicy, case: Case) -> Violation | None:
     """Return a user that runs more or fewer tasks than under DRF, or None.
 
-    With commitments, the reference is SDRF.
+    If users have commitments, the policy is compared with SDRF instead.
 
     Raises:
         UndecidedError: As for `proved`.

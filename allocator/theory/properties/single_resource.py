@@ -12,7 +12,7 @@ from allocator.theory.properties.reduction import differing
 def violation(policy: DivisiblePolicy, case: Case) -> Violation | None:
     """Return a user that runs more or fewer tasks than under CMMF, or None.
 
-    Commitments count under both policies or under neither.
+    CMMF takes commitments into account if the policy does.
 
     Raises:
         UndecidedError: As for `proved`.

@@ -65,7 +65,7 @@ def luckiest(
 def _placement_with_most_on(
     machines: AbstractSet[str], owner: ProblemUser, allocation: Allocation
 ) -> Placement:
-    """Return a placement that maximises the owner's tasks on the given machines."""
+    """Return the optimal placement with most of the owner's tasks on given machines."""
     return best_placement(
         allocation.problem,
         {name: allocation.tasks(name) for name in allocation.placed},
