@@ -49,7 +49,7 @@ class Trial:
         waits_longer: Number of users with a longer mean wait than under DRF.
         low: The reduction's 5th percentile over bootstrap samples of the users.
         high: The reduction's 95th percentile over bootstrap samples of the users.
-        better: Percentage of bootstrap samples in which the reduction is above 0.
+        better: Percentage of bootstrap samples of the users in which SDRF waits are shorter.
     """
 
     half_life_s: float
@@ -74,8 +74,8 @@ class Advice:
         trials: All trials in order of half-lives.
         best: The trial with the shortest `mean_user_wait_s`.
         flat_from_s: Shortest of the nearly best half-lives around the best, in seconds.
-        flat_to_s: Longest of them. Every half-life tried in between reaches at least nine tenths of
-            the best reduction.
+        flat_to_s: Longest of the nearly best half-lives around the best, in seconds. Every
+            half-life tried in between reaches at least nine tenths of the best reduction.
         interior: True if half-lives both below and above the best were tried.
     """
 

@@ -87,7 +87,7 @@ class FreeCapacity:
     def first_fit(self, task: int, but: Sequence[int] = ()) -> int | None:
         """Return the lowest-numbered allowed machine on which a task fits now, or None.
 
-        O(machines).
+        The search costs O(m) for m machines.
 
         Args:
             task: The task's number.

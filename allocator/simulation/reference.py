@@ -244,8 +244,8 @@ class ReferenceSimulation:
         """Start waiting tasks in the policy's order until no further task can start.
 
         Args:
-            freed: The machine on which a task has just finished. None: any machine may have free
-                capacity.
+            freed: The machine on which a task has just finished. None: no task has finished just
+                now.
         """
         while self.pool.active:
             chosen = self._next(freed)
@@ -277,8 +277,8 @@ class ReferenceSimulation:
         """Return (user, machine) for the next task to start, or None if no task can start.
 
         Args:
-            freed: The machine on which a task has just finished. None: any machine may have free
-                capacity.
+            freed: The machine on which a task has just finished. None: no task has finished just
+                now.
         """
         if not self._skips:
             user = self.next_user()
@@ -306,8 +306,8 @@ class ReferenceSimulation:
         machine's order. None: no next task fits.
 
         Args:
-            freed: The machine on which a task has just finished. None: any machine may have free
-                capacity.
+            freed: The machine on which a task has just finished. None: no task has finished just
+                now.
         """
         machines = [self._place(user, freed) for user in self.pool]
         machine = min((candidate for candidate in machines if candidate is not None), default=None)
@@ -328,8 +328,8 @@ class ReferenceSimulation:
 
         Args:
             user: The user's number.
-            freed: The machine on which a task has just finished. None: any machine may have free
-                capacity.
+            freed: The machine on which a task has just finished. None: no task has finished just
+                now.
         """
         task = self.waiting[user][0]
         finish = self.now + int(self.trace.runtime[task])
@@ -348,8 +348,8 @@ class ReferenceSimulation:
         The method stops at the first user whose next task fits, as this user needs no hold.
 
         Args:
-            freed: The machine on which a task has just finished. None: any machine may have free
-                capacity.
+            freed: The machine on which a task has just finished. None: no task has finished just
+                now.
         """
         for user in self._holds.in_turn(self.pool):
             if self._place(user, freed) is not None:

@@ -195,7 +195,7 @@ def by_appearance(numbers: NDArray[np.integer]) -> tuple[NDArray[np.integer], ND
     """Return the distinct values in order of first appearance, and each entry's index among them.
 
     Args:
-        numbers: Integers of at least 0, such as job ids.
+        numbers: Integers of at least 0, such as job numbers.
     """
     present, first = np.unique(numbers, return_index=True)
     appearance = present[np.argsort(first)]

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 TIMEOUT = 30.0
-"""Seconds to wait for an HTTP answer. A timeout ends the experiment, so busy machines get long."""
+"""Seconds to wait for an HTTP answer. The value is large, because a timeout ends the experiment."""
 
 
 @dataclass(frozen=True, slots=True)
