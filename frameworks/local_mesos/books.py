@@ -125,7 +125,7 @@ class Books:
         resources: list[Resource],
         filters: mesos.Filters | None = None,
     ) -> None:
-        """Return resources that a framework held to the agent, and report them to the allocator.
+        """Free resources that a framework held on an agent, and report them to the allocator.
 
         Args:
             framework_id: Id of the framework that held the resources.

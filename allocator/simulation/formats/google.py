@@ -59,7 +59,7 @@ _OF_FILES = re.compile(r"^part-\d+-of-(\d+)\.csv")
 
 
 class Event(IntEnum):
-    """Type of a task event."""
+    """Type of a task event, with the number used in the trace."""
 
     SUBMIT = 0
     SCHEDULE = 1

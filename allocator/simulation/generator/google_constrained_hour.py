@@ -1,6 +1,6 @@
-"""Generates an hour like the one of Google's cluster in TSF's simulation (TSF paper, §VI-B, Fig.
+"""Generates an hour like the one of Google's cluster on which TSF was simulated.
 
-8).
+The source is the TSF paper, §VI-B and Fig. 8.
 """
 
 from collections.abc import Callable

@@ -1,6 +1,6 @@
-"""Draws jobs with sizes as in Google's cluster (TSF paper, §VI-B, Fig.
+"""Draws jobs with sizes as in Google's cluster, and expands them to tasks.
 
-8b), and turns them into tasks.
+The source of the sizes is the TSF paper, §VI-B and Fig. 8b.
 """
 
 from collections.abc import Callable

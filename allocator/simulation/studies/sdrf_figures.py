@@ -34,10 +34,7 @@ def reductions(curves: Curves) -> Figure:
 
 
 def events(curves: Curves) -> Figure:
-    """Draw Fig.
-
-    11: number of Live Tree events (possible swaps of neighbours), depending on 1 − δ.
-    """
+    """Draw Fig. 11: Live Tree events (possible swaps of neighbours), depending on 1 − δ."""
     figure, (panel,) = new_figure("Live Tree events per 1,000 tasks")
     _by_load(panel, curves, 1.0)
     panel.set_yscale("symlog", linthresh=1.0)

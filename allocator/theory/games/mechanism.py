@@ -82,9 +82,9 @@ def utility(needs: Vector, holds: Vector) -> Fraction:
 
 
 def worth(game: Game, user: int, held: Held) -> Fraction:
-    """Return the value of a game to a user: the sum over stages, with later stages discounted (Eq.
+    """Return a game's value to a user: the sum over stages, with a discount for later stages.
 
-    3).
+    This is Eq. 3 of the SDRF paper.
 
     Args:
         game: The game.

@@ -41,9 +41,9 @@ class GamePolicy:
 
 
 class _Commitments:
-    """Memory of SDRF: a commitment per user and resource, of which the largest counts (Eq.
+    """Memory of SDRF: a commitment per user and resource (SDRF paper, Eq. 6, 7 and 9).
 
-    6, 7, 9).
+    A user's largest commitment counts.
     """
 
     def __init__(self, game: Game) -> None:

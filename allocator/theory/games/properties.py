@@ -39,9 +39,9 @@ class TimeProperty:
 
 
 def lie_pays(policy: GamePolicy, game: Game) -> Violation | None:
-    """Return a user that gains by its claims, compared with a game without lies (Eq.
+    """Return a user that gains by its claims, or None.
 
-    3), or None.
+    The user's value (SDRF paper, Eq. 3) is compared with the value in the game without any lie.
     """
     truthful, lying = play(policy, game, game.truth), play(policy, game, game.told)
     for number, user in enumerate(game.users):

@@ -52,10 +52,7 @@ class GameSearchOutcome:
     tried: int
     """Number of games tried. The search stops at the first violation."""
     found: Found | None
-    """The violation after simplification, or None if no game violates the property.
-
-    No simpler neighbouring game violates the property.
-    """
+    """The violation found, in the simplest form reached; None if no game violates the property."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +86,7 @@ def search(  # noqa: PLR0913 - all but two by name
         wanted: The property to test.
         trials: Maximum number of games to draw.
         seed: Seed of the random generator.
-        limits: Limits on drawn games.
+        limits: Fixed properties of the drawn games.
         watch: Progress callback.
     """
     rng = Random(f"{seed} {wanted.name}")  # noqa: S311 - a search, not a secret

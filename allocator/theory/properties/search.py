@@ -43,10 +43,7 @@ class PropertySearchOutcome:
     """Number of tried cases without an answer: the policy is not defined for them, or no proof was
     found."""
     violation: Violation | None
-    """The violation after simplification, or None if no case violates the property.
-
-    No simpler neighbouring case violates the property.
-    """
+    """The violation found, in the simplest form reached; None if no case violates the property."""
 
 
 def search(
