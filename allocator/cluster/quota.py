@@ -172,6 +172,20 @@ class Headroom:
             plain = plain.shrunk(self.spare())
         return plain
 
+    def most(self, role: str, plain: Quantities) -> Quantities:
+        """Return an upper bound of the unreserved scalars that a role may have.
+
+        Args:
+            role: The role; the limits of its top-level role bind it.
+            plain: Unreserved scalars of an agent.
+        """
+        top, bounded = top_level(role), {}
+        for name, amount in plain.items():
+            left = self.left(top, name)
+            most = amount if left is None else min(amount, left)
+            bounded[name] = max(min(most, self._slack(name)) if name in self._required else most, 0)
+        return Quantities(bounded)
+
     def admits(self, role: str, quantities: Quantities) -> bool:
         """Return whether the role's limits and all unmet guarantees permit an allocation.
 

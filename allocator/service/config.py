@@ -286,6 +286,9 @@ class LimitsSection(_Section):
     resources: Annotated[int, Field(ge=8, le=_LARGEST_NUMBER)] = _LIMITS.resources
     """Maximum number of different resources in a framework's demand, request or minimum offer,
     and of alternative minimum offers."""
+    minimums: Annotated[int, Field(ge=1, le=_LARGEST_NUMBER)] = 8
+    """Maximum number of different minimum allocatable resources of a framework, over all its roles
+    and alternatives. Each of them is compared with each free agent."""
     smallest_demand: Annotated[float, Field(ge=0.0, le=1.0)] = _LIMITS.smallest_demand
     """Minimum size of a task in task-by-task allocation, as a fraction of the largest agent's
     amount of some resource. A framework with smaller tasks gets several tasks at a time. An

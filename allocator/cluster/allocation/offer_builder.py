@@ -11,7 +11,7 @@ from allocator.cluster.cooperative import Cooperative
 from allocator.cluster.frameworks.framework import Client, Framework
 from allocator.cluster.frameworks.subscription import Alternatives
 from allocator.cluster.metering.metered import note_offer
-from allocator.cluster.quota import Headroom
+from allocator.cluster.quota import Headroom, top_level
 from allocator.cluster.resources import NOTHING, Resources
 from allocator.cluster.state import Cluster
 from allocator.contract import allocator_pb2 as contract
@@ -150,6 +150,26 @@ class OfferBuilder:
             and self._reaches(client, share)
             and not self._cluster.filters.refuses(client, agent.id, share)
         )
+
+    def hopeless(self, agent: Agent, wanting: ClientIndex, client: Client | None = None) -> int:
+        """Return clients that can get nothing of an agent now: their minimum is out of reach.
+
+        Args:
+            agent: The agent.
+            wanting: All clients.
+            client: Consider clients with the same quota as this one, and what their quota and the
+                guarantees leave. None: consider all clients, without quota.
+        """
+        free, default = agent.available, self._cluster.rules.min_allocatable
+        if client is None or not self.quotas:
+            return wanting.unreached(free.quantities, default)
+        top = top_level(client.role)
+        plain = free.where(lambda kind: kind.plain and kind.scalar)
+        special = free.where(lambda kind: not (kind.plain and kind.scalar))
+        room = special.quantities + self.headroom.most(client.role, plain.scalars)
+        roles = [role for role, _ in self.quotas.items()]
+        alike = wanting.in_quota(top if top in self.quotas else None, roles)
+        return alike & wanting.unreached(room, default)
 
     def surely_wanted(self, agent: Agent, client: Client, needs: Needs) -> bool:
         """Return whether the client surely accepts an offer of one task on an agent.

@@ -65,6 +65,7 @@ def update(cluster: Cluster, call: contract.UpdateFramework) -> Callable[[], Non
         for role in left_roles:
             cluster.forget(Client(role, framework.id))
         cluster.ledger.refresh(framework)
+        cluster.ledger.clients.version += 1  # its minimums may differ
         cluster.anybody()
 
     return change

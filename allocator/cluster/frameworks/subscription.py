@@ -42,6 +42,9 @@ Alternatives: TypeAlias = tuple[Quantities, ...]
 """Alternative minimums of an offer (`min_allocatable`): an offer must reach one. Empty: no
 minimum."""
 
+_Key: TypeAlias = frozenset[tuple[str, int]]
+"""Entries of a minimum."""
+
 _MULTI_ROLE = mesos.FrameworkInfo.Capability.MULTI_ROLE
 
 
@@ -222,11 +225,13 @@ def _min_allocatable(info: mesos.FrameworkInfo, limits: Limits) -> dict[str, Alt
     """
     where = "offer_filters: min_allocatable_resources"
     by_role: dict[str, Alternatives] = {}
+    different: dict[_Key, Quantities] = {}
+    same: dict[tuple[_Key, ...], Alternatives] = {}
     for role, filters in info.offer_filters.items():
         if not filters.HasField("min_allocatable_resources"):
             continue
-        alternatives = filters.min_allocatable_resources.quantities
-        amounts = [{n: s.value for n, s in minimum.quantities.items()} for minimum in alternatives]
+        given = filters.min_allocatable_resources.quantities
+        amounts = [{n: s.value for n, s in minimum.quantities.items()} for minimum in given]
         if any(not is_text(name) for names in amounts for name in names):
             raise _Unacceptable(
                 ValidationError("text", f"{where}: the name of a resource is not UTF-8")
@@ -235,10 +240,24 @@ def _min_allocatable(info: mesos.FrameworkInfo, limits: Limits) -> dict[str, Alt
             message = f"{where}: more than {limits.resources} (limits.resources)"
             raise _Unacceptable(ValidationError("limit", message))
         try:
-            by_role[role] = tuple(map(Quantities.from_doubles, amounts))
+            minimums = list(map(Quantities.from_doubles, amounts))
         except ValueError as error:
             raise _Unacceptable(ValidationError("malformed", f"{where}: {error}")) from error
+        keys = {_key(minimum): minimum for minimum in minimums}
+        for key, minimum in keys.items():
+            different.setdefault(key, minimum)
+        if len(different) > limits.minimums:
+            message = f"{where}: more than {limits.minimums} different ones (limits.minimums)"
+            raise _Unacceptable(ValidationError("limit", message))
+        # Roles with the same alternatives share one object, so that each is compared once.
+        alternatives = tuple(different[key] for key in keys)
+        by_role[role] = same.setdefault(tuple(keys), alternatives)
     return by_role
+
+
+def _key(quantities: Quantities) -> _Key:
+    """Return a key that is equal for equal quantities."""
+    return frozenset(quantities.items())
 
 
 def _demand(info: mesos.FrameworkInfo, limits: Limits) -> tuple[Quantities | None, str]:
