@@ -1,7 +1,7 @@
 """Clients that can get nothing of an agent are passed over together, and nobody else is."""
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from types import FrameType
 from typing import TYPE_CHECKING
@@ -20,15 +20,20 @@ from tests.cluster.master_side import MasterSide, Offered, agent_call, framework
 if TYPE_CHECKING:
     from _typeshed import TraceFunction
 
+GPUS = mesos.FrameworkInfo.Capability.GPU_RESOURCES
 ROLES = 40
 """Roles of a hostile framework."""
 
 
 def with_minimums(
-    framework: str, minimums: dict[str, list[dict[str, float]]], demand: str = ""
+    framework: str,
+    minimums: dict[str, list[dict[str, float]]],
+    demand: str = "",
+    capabilities: Iterable[int] = (),
 ) -> bytes:
     """Return a FrameworkInfo with alternative minimums by role."""
-    info = mesos.FrameworkInfo.FromString(framework_info(framework, *minimums))
+    data = framework_info(framework, *minimums, capabilities=capabilities)
+    info = mesos.FrameworkInfo.FromString(data)
     for role, alternatives in minimums.items():
         quantities = info.offer_filters[role].min_allocatable_resources.quantities
         for alternative in alternatives:
@@ -100,9 +105,16 @@ def guarantee_of_everything(master: MasterSide, frameworks: int) -> None:
         add(master, f"x{number}", framework_info(f"x{number}", *roles))
 
 
+def without_gpu_capability(master: MasterSide, frameworks: int) -> None:
+    for number in range(frameworks):
+        roles = [f"x{number}-{role}" for role in range(ROLES)]
+        add(master, f"x{number}", framework_info(f"x{number}", *roles))
+
+
 @pytest.mark.parametrize(
     "hostile",
     [
+        without_gpu_capability,
         minimum_out_of_reach,
         minimum_out_of_reach_of_known_tasks,
         limit_reached,
@@ -112,13 +124,28 @@ def guarantee_of_everything(master: MasterSide, frameworks: int) -> None:
 def test_a_freed_agent_costs_the_same_however_many_clients_can_get_nothing_of_it(
     hostile: Callable[[MasterSide, int], None],
 ) -> None:
+    total = "cpus:8;mem:8192" + (";gpus:1" if hostile is without_gpu_capability else "")
+    assert_same_cost(hostile, total)
+
+
+@pytest.mark.parametrize("total", ["cpus(h):8;mem(h):8192", "cpus(h):8;mem(h):8192;ports:[1-9]"])
+def test_an_agent_reserved_for_a_role_costs_the_same_however_many_clients_have_others(
+    total: str,
+) -> None:
+    assert_same_cost(without_gpu_capability, total)
+
+
+def assert_same_cost(hostile: Callable[[MasterSide, int], None], total: str) -> None:
+    """Free an agent beside few and many clients that can get nothing of it."""
+
     def cost(frameworks: int) -> int:
         master = MasterSide()
-        master.add_framework("h", "h")
+        master.options.filter_gpu_resources = True
+        master.engine = Engine(master.settings)
+        master.restore(contract.Snapshot(time_ns=master.now_ns))
+        master.add_framework("h", "h", capabilities=[GPUS])
         first, second, *_ = [
-            offer
-            for number in range(4)
-            for offer in master.send(agent_call(f"a{number}", "cpus:8;mem:8192"))
+            offer for number in range(4) for offer in master.send(agent_call(f"a{number}", total))
         ]
         hostile(master, frameworks)
         master.tick()
@@ -137,6 +164,7 @@ frameworks = st.lists(
     st.tuples(
         st.dictionaries(st.sampled_from(["a", "q", "q/b", "q/c", "z"]), alternatives, min_size=1),
         st.sampled_from(["", "cpus:1", "cpus:2;mem:1", "gpus:1"]),
+        st.sets(st.sampled_from([GPUS, mesos.FrameworkInfo.Capability.REVOCABLE_RESOURCES])),
     ),
     min_size=1,
     max_size=5,
@@ -152,7 +180,7 @@ quotas = st.sampled_from(["", "cpus:0", "cpus:4", "cpus:0;mem:0", "cpus:3;mem:4"
     st.sampled_from([(), ({"cpus": 3.0},), ({"cpus": 0.01}, {"mem": 32.0})]),
 )
 def test_offers_are_those_of_visiting_each_client(
-    drawn: list[tuple[dict[str, list[dict[str, float]]], str]],
+    drawn: list[tuple[dict[str, list[dict[str, float]]], str, set[int]]],
     recovered: list[tuple[int, float]],
     quota_of_roles: tuple[str, str, bool],
     default: tuple[dict[str, float], ...],
@@ -161,18 +189,29 @@ def test_offers_are_those_of_visiting_each_client(
 
     def play() -> list[tuple[str, str, str, str]]:
         master = MasterSide("sdrf", {"half_life": 3600.0}, min_allocatable=default)
+        master.options.filter_gpu_resources = True
+        master.engine = Engine(master.settings)
+        master.restore(contract.Snapshot(time_ns=master.now_ns))
         if limit:
             master.send(quota("q", limit=limit))
         if guarantee and capped:
-            info = mesos.QuotaInfo(guarantee=map(mesos.Resource.FromString, resources(guarantee)))
-            master.send(contract.SetQuota(role="z", info=info.SerializeToString()))
+            capping = mesos.QuotaInfo(
+                guarantee=map(mesos.Resource.FromString, resources(guarantee))
+            )
+            master.send(contract.SetQuota(role="z", info=capping.SerializeToString()))
         elif guarantee:
             master.send(quota("z", guarantee=guarantee))
         offers = []
-        for number, (minimums, demand) in enumerate(drawn):
-            offers += add(master, f"f{number}", with_minimums(f"f{number}", minimums, demand))
+        for number, (minimums, demand, capabilities) in enumerate(drawn):
+            info = with_minimums(f"f{number}", minimums, demand, capabilities)
+            offers += add(master, f"f{number}", info)
         offers += master.send(agent_call("s1", "cpus:4;mem:4;gpus:1;ports:[1-9]"))
-        offers += master.send(agent_call("s2", "cpus:9;mem:3;cpus(q):1;mem(z):2"))
+        second = agent_call("s2", "cpus:9;mem:3;cpus(q):1;cpus(q/b):3;mem(z):2")
+        revocable = mesos.Resource.FromString(resources("cpus:4")[0])
+        revocable.revocable.SetInParent()
+        second.total.append(revocable.SerializeToString())
+        offers += master.send(second)
+        offers += master.send(agent_call("s3", "cpus(q):4;mem(q/c):4"))
         open_offers, all_offers = list(offers), list(offers)
         for index, seconds in recovered:
             if open_offers:
@@ -185,7 +224,7 @@ def test_offers_are_those_of_visiting_each_client(
 
     now = play()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(OfferBuilder, "hopeless", lambda *_: 0)
+        patch.setattr(OfferBuilder, "hopeless", lambda *_: (0, 0))
         assert now == play()
 
 

@@ -151,25 +151,49 @@ class OfferBuilder:
             and not self._cluster.filters.refuses(client, agent.id, share)
         )
 
-    def hopeless(self, agent: Agent, wanting: ClientIndex, client: Client | None = None) -> int:
-        """Return clients that can get nothing of an agent now: their minimum is out of reach.
+    def hopeless(
+        self, agent: Agent, wanting: ClientIndex, client: Client | None = None
+    ) -> tuple[int, int]:
+        """Return clients that can get nothing of an agent now, and all clients considered.
+
+        The former cannot use the agent, or no part of it that they may have reaches their minimum.
 
         Args:
             agent: The agent.
             wanting: All clients.
-            client: Consider clients with the same quota as this one, and what their quota and the
-                guarantees leave. None: consider all clients, without quota.
+            client: Consider only clients like this one, and what they may have. They have the same
+                quota and capabilities, and reservations for them are as likely. None: consider all
+                clients and everything that is free.
         """
-        free, default = agent.available, self._cluster.rules.min_allocatable
-        if client is None or not self.quotas:
-            return wanting.unreached(free.quantities, default)
+        free, rules = agent.available, self._cluster.rules
+        if client is None or (free.ordinary and not self.quotas):
+            alike, room = wanting.everybody, free.quantities
+        else:
+            alike, room = self._alike(free, wanting, client)
+        unreached = alike & wanting.unreached(room, rules.min_allocatable)
+        return unreached | wanting.incapable(agent, rules), alike
+
+    def _alike(
+        self, free: Resources, wanting: ClientIndex, client: Client
+    ) -> tuple[int, Quantities]:
+        """Return clients like a client, and an upper bound of what each of them may have."""
         top = top_level(client.role)
+        limited = top if top in self.quotas else None
+        alike = wanting.in_quota(limited, [role for role, _ in self.quotas.items()])
+        if not free.ordinary:
+            framework, reserved = self.framework(client), wanting.reserved_for(free.reservations)
+            alike &= wanting.alike(client)
+            if wanting.bit[client] & reserved:
+                alike &= reserved
+                free = free.where(lambda kind: framework.lacking_for(kind) is None)
+            else:
+                alike &= ~reserved
+                free = free.where(
+                    lambda kind: kind.reservation is None and framework.lacking_for(kind) is None
+                )
         plain = free.where(lambda kind: kind.plain and kind.scalar)
         special = free.where(lambda kind: not (kind.plain and kind.scalar))
-        room = special.quantities + self.headroom.most(client.role, plain.scalars)
-        roles = [role for role, _ in self.quotas.items()]
-        alike = wanting.in_quota(top if top in self.quotas else None, roles)
-        return alike & wanting.unreached(room, default)
+        return alike, special.quantities + self.headroom.most(client.role, plain.scalars)
 
     def surely_wanted(self, agent: Agent, client: Client, needs: Needs) -> bool:
         """Return whether the client surely accepts an offer of one task on an agent.

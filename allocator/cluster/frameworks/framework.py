@@ -12,6 +12,17 @@ from allocator.contract import mesos_pb2 as mesos
 from allocator.fairness.quantities import Quantities
 
 _Capability = mesos.FrameworkInfo.Capability
+_PLACING = frozenset(
+    {
+        _Capability.GPU_RESOURCES,
+        _Capability.REGION_AWARE,
+        _Capability.MULTI_ROLE,
+        _Capability.REVOCABLE_RESOURCES,
+        _Capability.SHARED_RESOURCES,
+        _Capability.RESERVATION_REFINEMENT,
+    }
+)
+"""Capabilities that decide about agents and kinds of resources."""
 
 Lack: TypeAlias = Literal[
     "gpu_resources",
@@ -50,6 +61,8 @@ class Framework:
     roles: frozenset[str] = field(init=False)
     capabilities: frozenset[int] = field(init=False)
     """Values of `FrameworkInfo.Capability.Type`."""
+    placing_capabilities: frozenset[int] = field(init=False)
+    """Capabilities on which `lacking` and `lacking_for` depend."""
     min_allocatable: dict[str, Alternatives] = field(init=False)
     """role → minimum allocatable resources, in place of the master's minimum"""
     demand: Quantities | None = field(init=False)
@@ -66,6 +79,7 @@ class Framework:
         self.name = subscription.name
         self.roles = subscription.roles
         self.capabilities = subscription.capabilities
+        self.placing_capabilities = subscription.capabilities & _PLACING
         self.min_allocatable = subscription.min_allocatable
         self.demand = subscription.demand
         self.constraint = subscription.constraint

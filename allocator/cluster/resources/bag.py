@@ -135,6 +135,11 @@ class Resources(Mapping[Kind, Amount]):
         return NOTHING if self.ordinary else self.where(lambda kind: kind.revocable)
 
     @lazily
+    def reservations(self) -> frozenset[str]:
+        """The roles that entries are reserved for."""
+        return frozenset(kind.reservation for kind in self._amounts if kind.reservation is not None)
+
+    @lazily
     def has_shared(self) -> bool:
         """Whether the bag contains shared volumes."""
         return not self.ordinary and any(kind.shared for kind in self._amounts)
