@@ -181,7 +181,7 @@ class Headroom:
         """
         top, bounded = top_level(role), {}
         for name, amount in plain.items():
-            left = self.left(top, name)
+            left = self.remaining_limit(top, name)
             most = amount if left is None else min(amount, left)
             bounded[name] = max(min(most, self._slack(name)) if name in self._required else most, 0)
         return Quantities(bounded)

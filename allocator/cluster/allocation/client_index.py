@@ -1,13 +1,20 @@
 """Client masks: sets of clients as integers with one bit a client, for fast filtering."""
 
 from bisect import bisect_right
-from collections.abc import Collection, Container, Iterator, Mapping
+from collections.abc import Collection, Container, Iterable, Iterator, Mapping
+from functools import cached_property
 from typing import TypeAlias
 
+from allocator.cluster.agents.agent import Agent
 from allocator.cluster.agents.ledger import Ledger
-from allocator.cluster.frameworks.framework import Client
+from allocator.cluster.frameworks.framework import Client, Framework, Rules
+from allocator.cluster.frameworks.subscription import Alternatives
 from allocator.cluster.offers.filters import OfferFilters
+from allocator.cluster.quota import top_level
 from allocator.fairness.quantities import Quantities
+
+_FEW = 16
+"""Number of reserving roles up to which their sub-roles are told from other roles."""
 
 ClientMask: TypeAlias = int
 """A set of clients: an integer in which each client of `ClientIndex` has one bit.
@@ -58,6 +65,12 @@ class ClientIndex:
             for agents, frameworks in ledger.placements.groups()
         ]
         self._exclusions = ledger.exclusions
+        self._frameworks = ledger.frameworks
+        self._below_role: dict[str, ClientMask] = {}
+        self.choosy: ClientMask = sum(
+            mask for name, mask in by_framework.items() if ledger.frameworks[name].min_allocatable
+        )
+        """Clients of frameworks that state minimum allocatable resources."""
         self._fitting = self._sorted()
         self._least = [
             (name, min(amounts))
@@ -109,6 +122,127 @@ class ClientIndex:
         for name, (amounts, masks) in self._fitting.items():
             fitting &= masks[bisect_right(amounts, capacity.get(name, 0))]
         return fitting
+
+    def unreached(self, capacity: Quantities, default: Alternatives) -> ClientMask:
+        """Return the clients of which no part of these quantities reaches the minimum.
+
+        O(different minimums), whatever the number of clients.
+
+        Args:
+            capacity: An upper bound of the contents of one offer.
+            default: The master's minimum, for clients without a minimum of their own.
+        """
+        if not capacity:
+            return self.candidates
+        contains = capacity.contains
+        with_default, without, minimums = self._minimums
+        reached = without
+        if not default or any(map(contains, default)):
+            reached |= with_default
+        for minimum, clients in minimums:
+            if contains(minimum):
+                reached |= clients
+        return self.candidates & ~reached
+
+    def incapable(self, agent: Agent, rules: Rules) -> ClientMask:
+        """Return the clients that cannot use an agent, by their frameworks' capabilities.
+
+        O(kinds of frameworks).
+        """
+        mask = 0
+        for framework, role, clients in self._alike.values():
+            if not framework.can_use(agent, role, rules):
+                mask |= clients
+        return mask
+
+    def alike(self, client: Client) -> ClientMask:
+        """Return the clients that can use the same agents and kinds of resources as a client."""
+        return self._alike[self._capabilities(client)][2]
+
+    def reserved_for(self, roles: Collection[str]) -> ClientMask:
+        """Return the clients for which something may be reserved, given the reserving roles.
+
+        These are the clients of the roles and of all roles below them. If there are many roles,
+        they are the clients of their top-level roles.
+        """
+        mask = 0
+        for role in roles:
+            mask |= (
+                self._below(role) if len(roles) <= _FEW else self._by_top.get(top_level(role), 0)
+            )
+        return mask
+
+    def _below(self, role: str) -> ClientMask:
+        """Return the clients of a role and of all roles below it."""
+        mask = self._below_role.get(role)
+        if mask is None:
+            prefix = f"{role}/"
+            mask = self.by_role.get(role, 0)
+            for name, clients in self.by_role.items():
+                if name.startswith(prefix):
+                    mask |= clients
+            self._below_role[role] = mask
+        return mask
+
+    def _capabilities(self, client: Client) -> tuple[bool, frozenset[int]]:
+        """Return a key that is equal for clients that can use the same agents and resources."""
+        return "/" in client.role, self._frameworks[client.framework].placing_capabilities
+
+    def in_quota(self, top: str | None, quotas: Iterable[str]) -> ClientMask:
+        """Return the clients of a top-level role; None: of all roles without a quota."""
+        if top is not None:
+            return self._by_top.get(top, 0)
+        mask = self.candidates
+        for role in quotas:
+            mask &= ~self._by_top.get(role, 0)
+        return mask
+
+    @cached_property
+    def _alike(self) -> dict[tuple[bool, frozenset[int]], tuple[Framework, str, ClientMask]]:
+        """Return clients by capabilities. A framework and a role stand for all of them."""
+        alike: dict[tuple[bool, frozenset[int]], tuple[Framework, str, ClientMask]] = {}
+        for client, bit in self.bit.items():
+            key = self._capabilities(client)
+            known = alike.get(key)
+            if known is None:
+                alike[key] = self._frameworks[client.framework], client.role, bit
+            else:
+                alike[key] = known[0], known[1], known[2] | bit
+        return alike
+
+    @cached_property
+    def _by_top(self) -> dict[str, ClientMask]:
+        """Clients by top-level role."""
+        clients: dict[str, ClientMask] = {}
+        for role, mask in self.by_role.items():
+            top = top_level(role)
+            clients[top] = clients.get(top, 0) | mask
+        return clients
+
+    @cached_property
+    def _minimums(self) -> tuple[ClientMask, ClientMask, list[tuple[Quantities, ClientMask]]]:
+        """Return the clients with the master's minimum, those without, and those of each minimum.
+
+        Equal minimums are listed once.
+        """
+        with_default = without = 0
+        by_tuple: dict[int, tuple[Alternatives, ClientMask]] = {}
+        for client, bit in self.bit.items():
+            alternatives = self._frameworks[client.framework].min_allocatable.get(client.role)
+            if alternatives is None:
+                with_default |= bit
+            elif not alternatives:
+                without |= bit
+            else:
+                _, mask = by_tuple.get(id(alternatives), (alternatives, 0))
+                by_tuple[id(alternatives)] = alternatives, mask | bit
+        minimums: dict[frozenset[tuple[str, int]], tuple[Quantities, ClientMask]] = {}
+        for alternatives, clients in by_tuple.values():
+            for minimum in alternatives:
+                key = frozenset(minimum.items())
+                _, mask = minimums.get(key, (minimum, 0))
+                minimums[key] = minimum, mask | clients
+        return with_default, without, list(minimums.values())
 
     def room_for_two(self, capacity: Mapping[str, int]) -> bool:
         """Return whether a capacity may suffice for two tasks, of any candidates.

@@ -22,6 +22,9 @@ from allocator.cluster.quota import top_level
 from allocator.cluster.resources import NOTHING, Resources
 from allocator.fairness.quantities import Quantities
 
+_LARGE_PART = 8
+"""A visit of clients is begun again if more than one in this number was marked as exhausted."""
+
 PlacedTasks: TypeAlias = tuple[Client, ClientTask, int]
 """A client, its task, and the number of these tasks placed on one agent by bulk allocation.
 
@@ -45,6 +48,10 @@ class _AgentAllocation:
     """Other allocations to clients with a known demand, in the order of their first allocation.
 
     A client with an entry here or in `uncut` has reached the minimum for an offer."""
+    judged: ClientMask = 0
+    """Clients that `_pass_over` has considered because a client like them got nothing."""
+    judged_at: Resources | None = None
+    """The agent's available resources when `judged` was last reset."""
 
     def count(self, client: Client, task: ClientTask, number: int) -> None:
         """Add tasks to `uncut`, as allocated but not yet subtracted from the agent's resources.
@@ -164,7 +171,40 @@ class FairShareStage:
             for client in (*state.tasks, *state.uncut):
                 fresh &= ~self._index.bit[client]
             eligible |= fresh
+        if eligible & self._index.choosy:
+            self._pass_over(state, eligible)
+            eligible &= ~state.exhausted
         return eligible
+
+    def _pass_over(
+        self, state: _AgentAllocation, eligible: ClientMask, client: Client | None = None
+    ) -> bool:
+        """Mark clients as exhausted that can get nothing more of an agent.
+
+        Clients that were allocated tasks of the agent may get more, whatever their minimum.
+
+        Args:
+            state: The allocation of the agent.
+            eligible: The clients that are visited.
+            client: A client that got nothing: consider only clients like this one. None: consider
+                all clients.
+
+        Returns:
+            Whether so many clients were marked that the rest should be visited without them.
+        """
+        free = state.agent.available
+        if state.judged_at is not free:
+            state.judged_at, state.judged = free, 0
+        if client is not None and self._index.bit[client] & state.judged:
+            return False
+        passed, considered = self._builder.hopeless(state.agent, self._index, client)
+        if client is not None:
+            state.judged |= considered
+        for holder in (*state.tasks, *state.uncut):
+            passed &= ~self._index.bit[holder]
+        passed &= eligible & ~state.exhausted
+        state.exhausted |= passed
+        return passed.bit_count() * _LARGE_PART > eligible.bit_count()
 
     def _node(self, state: _AgentAllocation, client: Client, *, deep: bool) -> ClientNode | None:
         """Return a client's node for progressive filling; None if the client cannot use the agent.
@@ -250,6 +290,8 @@ class FairShareStage:
         agent, builder = state.agent, self._builder
         for client in self._roles.clients(agent, eligible):
             bit = self._index.bit[client]
+            if bit & state.exhausted:
+                continue
             usable = builder.usable(agent, client)
             demand = self._index.tasks.get(client)
             if usable is not None and demand is not None:
@@ -269,6 +311,8 @@ class FairShareStage:
                         builder.headroom.allocate(client.role, share.plain.scalars)
                     state.capacity = _divisible(agent)
                     return
+            if self._pass_over(state, eligible, client):
+                return
         state.exhausted |= eligible
 
     def _within_quota(self, role: str, usable: Resources) -> Resources:

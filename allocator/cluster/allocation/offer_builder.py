@@ -152,38 +152,38 @@ class OfferBuilder:
         )
 
     def hopeless(
-        self, agent: Agent, wanting: ClientIndex, client: Client | None = None
-    ) -> tuple[int, int]:
+        self, agent: Agent, index: ClientIndex, client: Client | None = None
+    ) -> tuple[ClientMask, ClientMask]:
         """Return clients that can get nothing of an agent now, and all clients considered.
 
         The former cannot use the agent, or no part of it that they may have reaches their minimum.
 
         Args:
             agent: The agent.
-            wanting: All clients.
+            index: All clients that want offers.
             client: Consider only clients like this one, and what they may have. They have the same
                 quota and capabilities, and reservations for them are as likely. None: consider all
                 clients and everything that is free.
         """
         free, rules = agent.available, self._cluster.rules
         if client is None or (free.ordinary and not self.quotas):
-            alike, room = wanting.everybody, free.quantities
+            alike, room = index.candidates, free.quantities
         else:
-            alike, room = self._alike(free, wanting, client)
-        unreached = alike & wanting.unreached(room, rules.min_allocatable)
-        return unreached | wanting.incapable(agent, rules), alike
+            alike, room = self._alike(free, index, client)
+        unreached = alike & index.unreached(room, rules.min_allocatable)
+        return unreached | index.incapable(agent, rules), alike
 
     def _alike(
-        self, free: Resources, wanting: ClientIndex, client: Client
-    ) -> tuple[int, Quantities]:
+        self, free: Resources, index: ClientIndex, client: Client
+    ) -> tuple[ClientMask, Quantities]:
         """Return clients like a client, and an upper bound of what each of them may have."""
         top = top_level(client.role)
         limited = top if top in self.quotas else None
-        alike = wanting.in_quota(limited, [role for role, _ in self.quotas.items()])
+        alike = index.in_quota(limited, [role for role, _ in self.quotas.items()])
         if not free.ordinary:
-            framework, reserved = self.framework(client), wanting.reserved_for(free.reservations)
-            alike &= wanting.alike(client)
-            if wanting.bit[client] & reserved:
+            framework, reserved = self.framework(client), index.reserved_for(free.reservations)
+            alike &= index.alike(client)
+            if index.bit[client] & reserved:
                 alike &= reserved
                 free = free.where(lambda kind: framework.lacking_for(kind) is None)
             else:

@@ -27,6 +27,8 @@ class QuotaStage:
             eligible: Clients that may be allocated the agent.
         """
         remaining = self._guaranteed & eligible
+        if remaining & self._index.choosy:
+            remaining &= ~self._builder.hopeless(agent, self._index)[0]
         while remaining and agent.available:
             for client in self._roles.clients(agent, remaining):
                 remaining &= ~self._index.bit[client]
