@@ -1,7 +1,7 @@
 """State of one master's cluster, as the allocator knows it from the master's calls."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal, TypeAlias
 
 from allocator.cluster.agents.agent import Agent
@@ -249,6 +249,15 @@ class Cluster:
             return self.ledger.frameworks[framework_id]
         except KeyError:
             raise InvalidEvent(f"framework {framework_id!r} is not known") from None
+
+    def reject_unlisted(self) -> None:
+        """Quarantine frameworks whose offer constraints exclude too much to be listed."""
+        for framework_id, flaw in self.ledger.exclusions.take_unlisted():
+            framework = self.ledger.frameworks.get(framework_id)
+            if framework is not None and framework.said.flaw is None:
+                framework.said = replace(framework.said, flaw=flaw)
+                self.quarantine.put("framework", framework_id, "subscription", flaw)
+                self.ledger.refresh(framework)
 
     def forget(self, client: Client) -> None:
         """Forget the holds, filters and learned demand of a client that gets no more offers."""

@@ -19,6 +19,7 @@ is in: that of `Hello`.
 
   1  Mesos 1.8
   2  quota limits, offer constraints, what is running, recovery timeout and factor (Mesos 1.9 to 1.11)
+  3  frameworks whose offer constraints exclude more than the master's side lists
 """
 
 from collections import abc as _abc
@@ -707,16 +708,24 @@ class ExclusionList(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     EXCLUSIONS_FIELD_NUMBER: _builtins.int
+    UNLISTED_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def exclusions(self) -> _containers.RepeatedCompositeFieldContainer[Global___Exclusion]: ...
+    @_builtins.property
+    def unlisted(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Frameworks with too many exclusions to list. Each gets no offers at all, until it is updated or
+        a snapshot comes.
+        """
+
     def __init__(
         self,
         *,
         exclusions: _abc.Iterable[Global___Exclusion] | None = ...,
+        unlisted: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["exclusions", b"exclusions"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["exclusions", b"exclusions", "unlisted", b"unlisted"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1109,10 +1118,13 @@ class AddFramework(_message.Message):
     ACTIVE_FIELD_NUMBER: _builtins.int
     SUPPRESSED_ROLES_FIELD_NUMBER: _builtins.int
     EXCLUDED_FIELD_NUMBER: _builtins.int
+    EXCLUDED_UNLISTED_FIELD_NUMBER: _builtins.int
     framework_id: _builtins.str
     info: _builtins.bytes
     """mesos.FrameworkInfo"""
     active: _builtins.bool
+    excluded_unlisted: _builtins.bool
+    """there are too many to list: the framework gets no offers at all"""
     @_builtins.property
     def suppressed_roles(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
     @_builtins.property
@@ -1127,10 +1139,11 @@ class AddFramework(_message.Message):
         active: _builtins.bool = ...,
         suppressed_roles: _abc.Iterable[_builtins.str] | None = ...,
         excluded: _abc.Iterable[Global___ExcludedAgents] | None = ...,
+        excluded_unlisted: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["active", b"active", "excluded", b"excluded", "framework_id", b"framework_id", "info", b"info", "suppressed_roles", b"suppressed_roles"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["active", b"active", "excluded", b"excluded", "excluded_unlisted", b"excluded_unlisted", "framework_id", b"framework_id", "info", b"info", "suppressed_roles", b"suppressed_roles"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1144,9 +1157,12 @@ class UpdateFramework(_message.Message):
     INFO_FIELD_NUMBER: _builtins.int
     SUPPRESSED_ROLES_FIELD_NUMBER: _builtins.int
     EXCLUDED_FIELD_NUMBER: _builtins.int
+    EXCLUDED_UNLISTED_FIELD_NUMBER: _builtins.int
     framework_id: _builtins.str
     info: _builtins.bytes
     """mesos.FrameworkInfo"""
+    excluded_unlisted: _builtins.bool
+    """there are too many to list: the framework gets no offers at all"""
     @_builtins.property
     def suppressed_roles(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
     @_builtins.property
@@ -1160,10 +1176,11 @@ class UpdateFramework(_message.Message):
         info: _builtins.bytes = ...,
         suppressed_roles: _abc.Iterable[_builtins.str] | None = ...,
         excluded: _abc.Iterable[Global___ExcludedAgents] | None = ...,
+        excluded_unlisted: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["excluded", b"excluded", "framework_id", b"framework_id", "info", b"info", "suppressed_roles", b"suppressed_roles"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["excluded", b"excluded", "excluded_unlisted", b"excluded_unlisted", "framework_id", b"framework_id", "info", b"info", "suppressed_roles", b"suppressed_roles"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

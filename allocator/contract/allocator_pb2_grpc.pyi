@@ -19,6 +19,7 @@ is in: that of `Hello`.
 
   1  Mesos 1.8
   2  quota limits, offer constraints, what is running, recovery timeout and factor (Mesos 1.9 to 1.11)
+  3  frameworks whose offer constraints exclude more than the master's side lists
 """
 
 from allocator.contract import allocator_pb2 as _allocator_pb2

@@ -276,6 +276,13 @@ class LimitsSection(_Section):
     free. All frameworks without a principal count as one principal. A framework with four roles
     or fewer does not count and always gets its roles. A framework that asks for more roles than
     remain is rejected until it subscribes again or a snapshot arrives."""
+    exclusions: Annotated[int, Field(ge=1, le=_LARGEST_NUMBER)] = 100_000
+    """Maximum number of pairs of a role and an agent that one framework's offer constraints
+    exclude (Mesos 1.11); one pair takes about 200 bytes of memory. A framework above the limit
+    gets no offers until it subscribes again or a snapshot arrives."""
+    all_exclusions: Annotated[int, Field(ge=1, le=_LARGEST_NUMBER)] = 2_000_000
+    """Maximum number of these pairs of all frameworks together. Above the limit, the framework
+    with the most pairs gets no offers."""
     label: Annotated[int, Field(ge=64, le=_LARGEST_NUMBER)] = _LIMITS.label
     """Maximum length of a label that Longshare reads, in characters."""
     patterns: Annotated[int, Field(ge=0, le=_LARGEST_NUMBER)] = _LIMITS.patterns

@@ -67,3 +67,37 @@ def test_nothing_is_kept_of_who_excludes_nothing_any_more(*, gone: bool) -> None
     assert exclusions.number(PICKY) == 0
     assert [exclusions.excludes(PICKY, agent) for agent in ("s1", "s2")] == [False, False]
     assert [list(exclusions.of(agent)) for agent in ("s1", "s2")] == [[], []]
+
+
+def test_a_framework_with_too_many_pairs_is_unlisted_and_the_others_are_not() -> None:
+    exclusions = Exclusions(most=3)
+    exclusions.add_framework("other", {"a": ["s1", "s2", "s3"]})
+    exclusions.add_framework("picky", {"a": ["s1", "s2"], "b": ["s1", "s2", "s3"]})
+    [(framework, flaw)] = exclusions.take_unlisted()
+    assert (framework, flaw.reason) == ("picky", "limit")
+    assert "limits.exclusions" in flaw.words
+    assert exclusions.number(PICKY) == 0, "no memory is spent on an unlisted framework"
+    assert exclusions.number(OTHER) == 3
+    assert exclusions.put_agent("s4", [PICKY]) == []
+    exclusions.put_framework("picky", {"a": ["s1"]})
+    assert exclusions.number(PICKY) == 1, "an update lists all exclusions again"
+    assert exclusions.take_unlisted() == []
+
+
+def test_an_agent_that_brings_a_framework_beyond_the_limit_keeps_the_others_exclusions() -> None:
+    exclusions = Exclusions(most=2)
+    exclusions.add_framework("picky", {"a": ["s1", "s2"]})
+    exclusions.put_agent("s2", [OTHER, PICKY])
+    exclusions.put_agent("s3", [OTHER, PICKY])
+    assert [name for name, _ in exclusions.take_unlisted()] == ["picky"]
+    assert [exclusions.number(client) for client in (OTHER, PICKY)] == [2, 0]
+    assert list(exclusions.of("s3")) == [OTHER]
+
+
+def test_beyond_the_limit_of_all_frameworks_the_one_with_the_most_pairs_is_unlisted() -> None:
+    exclusions = Exclusions(most_of_all=10)
+    exclusions.add_framework("picky", {"a": [f"s{number}" for number in range(8)]})
+    for name in ("x", "y", "z"):
+        exclusions.add_framework(name, {"a": ["s1"]})
+    assert [name for name, _ in exclusions.take_unlisted()] == ["picky"]
+    assert all(exclusions.number(Client("a", name)) == 1 for name in "xyz")

@@ -31,6 +31,7 @@ class Ledger:
         clients: Clients with their allocations and their interest in offers.
         demands: Resource demands of clients' tasks.
         placements: Agents on which frameworks' tasks may run.
+        exclusions: Agents that offer constraints exclude.
         answered_after_ns: Nanoseconds after which an unanswered offer is assumed to be used; None:
             no usage is assumed.
     """
@@ -40,12 +41,13 @@ class Ledger:
         clients: Clients,
         demands: Demands,
         placements: Placements,
+        exclusions: Exclusions,
         answered_after_ns: int | None = None,
     ) -> None:
         self.clients = clients
         self._demands = demands
         self.placements = placements
-        self.exclusions = Exclusions()
+        self.exclusions = exclusions
         self.quotas = Quotas()
         self.floor = demands.new_floor()
         self.running = UsedResources()

@@ -1,6 +1,7 @@
 """Calls that add, change or remove agents, and calls about their maintenance."""
 
 from collections.abc import Callable, Iterable
+from sys import intern
 
 from allocator.cluster.agents.agent import Agent, attributes, read_agent_info
 from allocator.cluster.agents.maintenance import read_status, read_unavailability
@@ -38,7 +39,7 @@ def add(cluster: Cluster, call: contract.AddAgent) -> Callable[[], None]:
         cluster.quarantine.put("agent", agent.id, "subscription", flaw)
         cluster.quarantine.put("agent", agent.id, "resources", parser.flaw)
         cluster.quarantine.put("agent", agent.id, "maintenance", unreadable)
-        cluster.ledger.exclude(agent.id, _clients(call.excluded))
+        _exclude(cluster, agent.id, call.excluded)
         cluster.ledger.add_agent(agent, used)
         _note_task_runs(cluster, agent, used)
         _begin_use(cluster, agent, used_by_tasks)
@@ -79,7 +80,6 @@ def update(cluster: Cluster, call: contract.UpdateAgent) -> Callable[[], None]:
         if call.HasField("capabilities")
         else agent.capabilities
     )
-    excluded = _clients(call.excluded) if call.HasField("excluded") else None
     attributes_changed = attributes(info) != attributes(agent.info)
 
     def change() -> None:
@@ -92,7 +92,9 @@ def update(cluster: Cluster, call: contract.UpdateAgent) -> Callable[[], None]:
         if attributes_changed:
             cluster.filters.drop_agent(agent.id)
             cluster.maintenance.drop_filters(agent=agent.id)
-        exclusions_changed = excluded is not None and cluster.ledger.exclude(agent.id, excluded)
+        exclusions_changed = call.HasField("excluded") and _exclude(
+            cluster, agent.id, call.excluded
+        )
         if not exclusions_changed and (info, capabilities, total) == (
             agent.info,
             agent.capabilities,
@@ -195,9 +197,20 @@ def get_inverse_offer_statuses(
     return change
 
 
-def _clients(excluded: contract.ExclusionList) -> set[Client]:
-    """Return the clients in a list of offer-constraint exclusions."""
-    return {Client(exclusion.role, exclusion.framework_id) for exclusion in excluded.exclusions}
+def _exclude(cluster: Cluster, agent: str, excluded: contract.ExclusionList) -> bool:
+    """Replace the offer-constraint exclusions of an agent; return whether they changed.
+
+    Frameworks with too many exclusions are quarantined.
+    """
+    clients = {
+        Client(intern(exclusion.role), intern(exclusion.framework_id))
+        for exclusion in excluded.exclusions
+    }
+    changed = cluster.ledger.exclude(agent, clients)
+    for framework in excluded.unlisted:
+        cluster.ledger.exclusions.unlist(framework)
+    cluster.reject_unlisted()
+    return changed
 
 
 def _begin_use(cluster: Cluster, agent: Agent, used: dict[str, dict[str, Resources]]) -> None:

@@ -30,7 +30,10 @@ def add(cluster: Cluster, call: contract.AddFramework) -> Callable[[], None]:
     def change() -> None:
         cluster.quarantine.put("framework", framework.id, "subscription", subscription.flaw)
         cluster.roles.put(_wish(framework.id, subscription))
+        if call.excluded_unlisted:
+            cluster.ledger.exclusions.unlist(framework.id)
         cluster.ledger.add_framework(framework, excluded)
+        cluster.reject_unlisted()
         cluster.anybody()
         if framework.active:
             cluster.marks.call_all()
@@ -62,10 +65,13 @@ def update(cluster: Cluster, call: contract.UpdateFramework) -> Callable[[], Non
         left_roles = framework.roles - subscription.roles
         framework.update(subscription, suppressed)
         cluster.ledger.exclusions.put_framework(framework.id, excluded)
+        if call.excluded_unlisted:
+            cluster.ledger.exclusions.unlist(framework.id)
         for role in left_roles:
             cluster.forget(Client(role, framework.id))
         cluster.ledger.refresh(framework)
         cluster.ledger.clients.version += 1  # its minimums may differ
+        cluster.reject_unlisted()
         cluster.anybody()
 
     return change

@@ -25,6 +25,7 @@ from allocator.cluster.input.quarantine import ValidationError, in_words
 from allocator.cluster.memory import Memory, MemoryChanges
 from allocator.cluster.metering.metered import counting, passing_on
 from allocator.cluster.metering.role_meter import RoleMeter
+from allocator.cluster.offers.exclusions import Exclusions
 from allocator.cluster.offers.filters import OfferFilters
 from allocator.cluster.settings import EngineSettings
 from allocator.cluster.state import Cluster, ClusterStatistics
@@ -437,6 +438,7 @@ def _empty_cluster(
             clients,
             demands,
             Placements(settings.constraints),
+            Exclusions(settings.limits.exclusions, settings.limits.all_exclusions),
             answered_after_ns(options, settings.limits),
         ),
         demands=demands,

@@ -22,6 +22,13 @@ class Limits:
     """Roles of all frameworks together, counted for each framework with their ancestors. Each
     takes about 3 kB of memory. A framework beyond the limit is quarantined until it
     subscribes again, or a snapshot arrives."""
+    exclusions: int = 0
+    """Pairs of a role and an agent that one framework's offer constraints exclude. A framework
+    beyond the limit is quarantined until it subscribes again, or a snapshot arrives. 0, which
+    event logs without this limit mean: without a limit."""
+    all_exclusions: int = 0
+    """Pairs that all frameworks exclude together. Beyond the limit the framework with the most
+    pairs is quarantined. 0, which event logs without this limit mean: without a limit."""
     label: int = 2**16
     """Characters of a label that Longshare reads."""
     patterns: int = 32

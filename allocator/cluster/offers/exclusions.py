@@ -1,20 +1,46 @@
 """Exclusions: agents that must not be offered to a framework in a role, by offer constraints."""
 
 from collections.abc import Collection, Iterable, Mapping
+from sys import intern
 
 from allocator.cluster.frameworks.framework import Client
+from allocator.cluster.input.quarantine import ValidationError
 from allocator.fairness.machines import MayUse
+
+_UNLISTED = ValidationError(
+    "limit",
+    "its offer constraints exclude more pairs of a role and an agent than the master's message "
+    "has room for (limits.exclusions, listen.most_parts)",
+)
 
 
 class Exclusions:
     """The pairs of client and agent that offer constraints exclude (Mesos 1.11).
 
-    Only the master can evaluate offer constraints; the master reports the excluded pairs.
-    Frameworks and agents may be reported before they are added. The pairs of a removed framework or
-    agent are forgotten.
+    Only the master's side can evaluate offer constraints; it reports the excluded pairs. Frameworks
+    and agents may be reported before they are added. The pairs of a removed framework or agent are
+    forgotten.
+
+    A framework with too many pairs is *unlisted*: its pairs are dropped, further pairs are ignored,
+    and the framework must get no offers until it is updated or removed.
+
+    Args:
+        most: Maximum number of pairs of one framework; 0: no maximum.
+        most_of_all: Maximum number of pairs of all frameworks; beyond it, the framework with the
+            most pairs is unlisted. 0: no maximum.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, most: int = 0, most_of_all: int = 0) -> None:
+        self._most = most
+        self._most_of_all = most_of_all
+        self._pairs: dict[str, int] = {}
+        """framework → number of its pairs"""
+        self._total = 0
+        """Number of pairs of all frameworks."""
+        self._unlisted: dict[str, ValidationError] = {}
+        """Unlisted frameworks, and why."""
+        self._to_reject: list[str] = []
+        """Unlisted frameworks that the cluster has to quarantine."""
         self._agents: dict[Client, set[str]] = {}
         self._clients: dict[str, set[Client]] = {}
         self._may_use: dict[Client, tuple[MayUse | None, MayUse]] = {}
@@ -34,16 +60,38 @@ class Exclusions:
     def put_agent(self, agent: str, clients: Collection[Client]) -> list[Client]:
         """Replace the clients that exclude an agent; return the clients added or removed."""
         before = self._clients.get(agent, set())
+        if self._unlisted:
+            clients = {client for client in clients if client.framework not in self._unlisted}
         changed = sorted(before.symmetric_difference(clients))
         for client in changed:
-            (self._admit if client in before else self._exclude)(client, agent)
+            if client in before:
+                self._admit(client, agent)
+            elif client.framework not in self._unlisted:
+                self._exclude(client, agent)
         return changed
 
     def add_framework(self, framework: str, agents: Mapping[str, Iterable[str]]) -> None:
-        """Add the excluded agents of a new framework: role → agent IDs."""
+        """Add a framework's excluded agents, by role."""
+        if framework in self._unlisted:
+            self._to_reject.append(framework)
+            return
         for role, names in agents.items():
+            client = Client(role, framework)
             for agent in names:
-                self._exclude(Client(role, framework), agent)
+                self._exclude(client, intern(agent))
+                if framework in self._unlisted:
+                    return
+
+    def unlist(self, framework: str, flaw: ValidationError = _UNLISTED) -> None:
+        """Drop the pairs of a framework, and ignore further pairs until it is updated."""
+        self.discard_framework(framework)
+        self._unlisted[framework] = flaw
+        self._to_reject.append(framework)
+
+    def take_unlisted(self) -> list[tuple[str, ValidationError]]:
+        """Return the frameworks that have to be quarantined since the last call, and why."""
+        taken, self._to_reject = self._to_reject, []
+        return [(name, self._unlisted[name]) for name in taken if name in self._unlisted]
 
     def put_framework(self, framework: str, agents: Mapping[str, Iterable[str]]) -> None:
         """Replace the excluded agents of a framework: role → agent IDs."""
@@ -51,7 +99,8 @@ class Exclusions:
         self.add_framework(framework, agents)
 
     def discard_framework(self, framework: str) -> None:
-        """Forget the exclusions of a removed framework."""
+        """Forget a framework."""
+        self._unlisted.pop(framework, None)
         for client in [client for client in self._agents if client.framework == framework]:
             for agent in list(self._agents[client]):
                 self._admit(client, agent)
@@ -81,8 +130,27 @@ class Exclusions:
         return known[1]
 
     def _exclude(self, client: Client, agent: str) -> None:
-        self._agents.setdefault(client, set()).add(agent)
+        agents = self._agents.setdefault(client, set())
+        if agent in agents:
+            return
+        agents.add(agent)
         self._clients.setdefault(agent, set()).add(client)
+        self._total += 1
+        pairs = self._pairs[client.framework] = self._pairs.get(client.framework, 0) + 1
+        if 0 < self._most < pairs or 0 < self._most_of_all < self._total:
+            self._unlist_largest()
+
+    def _unlist_largest(self) -> None:
+        """Unlist the framework with the most pairs, which is beyond a maximum or one of many."""
+        pairs, framework = max((pairs, name) for name, pairs in self._pairs.items())
+        said = f"its offer constraints exclude {pairs} pairs of a role and an agent"
+        said += (
+            f", more than {self._most} (limits.exclusions)"
+            if 0 < self._most < pairs
+            else ", the most of any framework, and all frameworks together exclude more than "
+            f"{self._most_of_all} (limits.all_exclusions)"
+        )
+        self.unlist(framework, ValidationError("limit", said))
 
     def _admit(self, client: Client, agent: str) -> None:
         self._agents[client].discard(agent)
@@ -92,3 +160,7 @@ class Exclusions:
         self._clients[agent].discard(client)
         if not self._clients[agent]:
             del self._clients[agent]
+        self._total -= 1
+        self._pairs[client.framework] -= 1
+        if not self._pairs[client.framework]:
+            del self._pairs[client.framework]

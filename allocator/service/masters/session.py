@@ -22,7 +22,7 @@ from allocator.service.loop.cooperative import spread
 from allocator.service.loop.engine_lock import EngineLock
 from allocator.service.masters.message_splitting import parts_of
 from allocator.service.masters.timestamp_guard import TimestampGuard
-from allocator.service.masters.wire import WireError
+from allocator.service.masters.wire import HeavyEventsError, WireError
 
 if TYPE_CHECKING:
     from allocator.cluster.input.quarantine import RejectedInput
@@ -198,7 +198,9 @@ class Session:
         self._synchronised = False
         """True if a snapshot has arrived and all later events have been consistent with it."""
         self._snapshot_requested = False
-        """True from the request of a snapshot until the snapshot arrives."""
+        """True while a requested snapshot has not arrived."""
+        self._unread: str | None = None
+        """Why the present events were not read; None if they were."""
         self._reader: asyncio.Task[object] | None = None
         """Task that waits for the next message; None if no task waits."""
         self._before_engine = True
@@ -409,8 +411,15 @@ class Session:
         return contract.ToMaster(decisions=decisions)
 
     def _applying(self, events: contract.Events) -> Cooperative[contract.Decisions]:
-        """Return cooperative work that applies events. The caller must hold the engine lock."""
+        """Start to apply events; called once the engine lock is held.
+
+        Raises:
+            InvalidEvent: the events were not read.
+            Ended: the service has ended the stream.
+        """
         self._check_not_ended()
+        if self._unread is not None:
+            raise InvalidEvent(self._unread)
         self._notify_engine_access()
         if self._timestamp_guard is not None:
             self._timestamp_guard.believe(max(map(_event_time, events.events), default=0))
@@ -518,10 +527,14 @@ class Session:
         if self._end_reason is not None:
             raise Ended(self._end_reason)
         self._masters.touch(self)
+        self._unread = None
         if message is None or isinstance(message, contract.FromMaster):
             return message
         try:
             return await spread(message, rest=0.0)
+        except HeavyEventsError as error:
+            self._unread = f"events were not read: {error}"
+            return contract.FromMaster(events=contract.Events())
         except WireError as error:
             raise ProtocolError(
                 grpc.StatusCode.INVALID_ARGUMENT,

@@ -11,8 +11,9 @@ is parsed again.
 
 import math
 from collections.abc import Iterator
+from collections.abc import Set as AbstractSet
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from typing import Any, TypeVar
 
@@ -68,6 +69,47 @@ class WireError(ValueError):
     """The bytes are not a valid message of the contract; the exception's text states the reason."""
 
 
+class HeavyEventsError(WireError):
+    """Events have too many parts, although no framework's lists are too long.
+
+    A snapshot can replace the events.
+    """
+
+
+_LISTS: dict[str, tuple[str, ...]] = {
+    contract.AddFramework.DESCRIPTOR.full_name: ("suppressed_roles", "excluded"),
+    contract.UpdateFramework.DESCRIPTOR.full_name: ("suppressed_roles", "excluded"),
+    contract.RequestResources.DESCRIPTOR.full_name: ("requests",),
+    contract.ReviveOffers.DESCRIPTOR.full_name: ("roles",),
+    contract.SuppressOffers.DESCRIPTOR.full_name: ("roles",),
+}
+"""Message type → fields whose length one framework decides: the framework of `framework_id`."""
+_SHARE = 32
+"""The lists of one framework in one call may weigh this fraction, 1/32, of a message."""
+_TOO_LONG = b"\xff"
+"""Stands for a list of requests that is too long. The engine rejects it as malformed."""
+_MARK: dict[str, bytes] = {
+    message.DESCRIPTOR.full_name: message.SerializeToString()
+    for message in (
+        contract.AddFramework(excluded_unlisted=True),
+        contract.UpdateFramework(excluded_unlisted=True),
+        contract.RequestResources(requests=[_TOO_LONG]),
+    )
+}
+"""Message type → serialised field that tells the engine that a list was left out."""
+_MARKS = 5
+"""Weight of the marks for one framework, at most."""
+_EXCLUSIONS = contract.ExclusionList.DESCRIPTOR.full_name
+_EXCLUSION = 3
+"""Weight of one exclusion: the message, the framework ID and the role."""
+_FRAMEWORK_ID = 1
+"""Field number of the framework ID in these messages."""
+_UNLIMITED = 2**62
+"""More than any message weighs."""
+_STEP = 2**14
+"""Bytes of lists that are weighed in one step."""
+
+
 @dataclass(frozen=True, slots=True)
 class _Shape:
     """Weights and kinds of a message type's length-delimited fields, by field number."""
@@ -92,7 +134,8 @@ def parse(data: bytes, most_parts: int) -> contract.FromMaster:
         most_parts: Maximum total weight of the message's parts; most parts weigh 1.
 
     Raises:
-        WireError: the message is invalid or too heavy.
+        HeavyEventsError: events are too heavy.
+        WireError: the message is invalid, or a snapshot is too heavy.
     """
     if len(data) <= SHORT:
         return _read(contract.FromMaster, data)
@@ -102,18 +145,45 @@ def parse(data: bytes, most_parts: int) -> contract.FromMaster:
 def reading(data: bytes, most_parts: int) -> Cooperative[contract.FromMaster]:
     """Parse a serialised message, in cooperative steps if it is long.
 
+    Lists of one framework that are too long are left out, and a mark tells the engine: offer
+    constraints, suppressed roles, requests. So a framework cannot make a message too heavy.
+
     Args:
         data: The serialised message.
         most_parts: Maximum total weight of the message's parts; most parts weigh 1.
 
     Raises:
-        WireError: the message is invalid or too heavy.
+        HeavyEventsError: events are too heavy.
+        WireError: the message is invalid, or a snapshot is too heavy.
     """
     if len(data) <= SHORT:
         return _read(contract.FromMaster, data)
     if len(data) <= _QUICK and len(data) * _DENSEST <= most_parts:
         with suppress(DecodeError):  # text that is not UTF-8 is located part by part below
             return contract.FromMaster.FromString(data)
+    try:
+        return (yield from _reading_parts(data, most_parts))
+    except _TooHeavyError:
+        data = yield from _without_longest_lists(data, most_parts)
+    try:
+        return (yield from _reading_parts(data, most_parts))
+    except _TooHeavyError:
+        words = f"it has more than {most_parts} parts (listen.most_parts)"
+        kind = next(_fields(data, 0, len(data)))[0]
+        raise (
+            HeavyEventsError(words)
+            if kind == contract.FromMaster.EVENTS_FIELD_NUMBER
+            else WireError(words)
+        ) from None
+
+
+def _reading_parts(data: bytes, most_parts: int) -> Cooperative[contract.FromMaster]:
+    """Parse a message part by part, without lists of frameworks that are too long by themselves.
+
+    Raises:
+        _TooHeavyError: all parts together weigh too much.
+        WireError: the message is invalid.
+    """
     whole = contract.FromMaster()
     remaining = most_parts if (yield from _may_exceed(data, most_parts)) else math.inf
     for number, kind, start, stop in _fields(data, 0, len(data)):
@@ -162,21 +232,185 @@ def _merge_steps(
         The weight that remains for further parts.
 
     Raises:
-        WireError: the range is invalid or too heavy.
+        _TooHeavyError: the range is too heavy.
+        WireError: the range is invalid.
     """
     shape, (start_of_part, end) = _shape(message.DESCRIPTOR), span
     for number, kind, start, stop in _fields(data, start_of_part, end):
-        if remaining < math.inf and kind == _LENGTH_DELIMITED:
+        nested = shape.nested.get(number) if kind == _LENGTH_DELIMITED else None
+        if nested is not None and stop - start >= SHORT:
+            tally = _Tally()
+            weight = yield from _weighing(data, start, stop, nested, tally)
+            owners = {name for name, share in tally.shares.items() if share > most_parts / _SHARE}
+            if owners:
+                part = yield from _without_lists(data, (start, stop), nested, owners, set())
+                weight = _weight(part, nested)
+                rest = data[start_of_part : start - len(_varint(stop - start))]
+                message.MergeFrom(_read(type(message), rest + _varint(len(part)) + part))
+                start_of_part = stop
+            remaining -= weight
+        elif kind == _LENGTH_DELIMITED and remaining < math.inf:
             remaining = _after_field(data, start, stop, number, shape, remaining)
-            if remaining < 0:
-                raise WireError(f"it has more than {most_parts} parts (listen.most_parts)")
             yield
+        if remaining < 0:
+            raise _TooHeavyError
         if stop - start_of_part >= SHORT:
             message.MergeFrom(_read(type(message), data[start_of_part:stop]))
             start_of_part = stop
             yield
     message.MergeFrom(_read(type(message), data[start_of_part:end]))
     return remaining
+
+
+class _TooHeavyError(Exception):
+    """The parts of a message weigh too much together."""
+
+
+@dataclass(slots=True)
+class _Tally:
+    """Weights of the lists whose length frameworks decide."""
+
+    shares: dict[bytes, int] = field(default_factory=dict)
+    """framework ID → weight of its lists"""
+    exclusions: bytes = b""
+    """The last list of an agent's exclusions. Many agents have the same list."""
+    exclusions_shares: dict[bytes, int] = field(default_factory=dict)
+    """Weights in that list, by framework ID."""
+
+    def add(self, shares: dict[bytes, int]) -> int:
+        """Add weights; return their sum."""
+        for framework, weight in shares.items():
+            self.shares[framework] = self.shares.get(framework, 0) + weight
+        return sum(shares.values())
+
+
+def _weight(data: bytes, descriptor: Descriptor) -> float:
+    """Return the weight of a message."""
+    return _UNLIMITED - _after_message(data, 0, len(data), descriptor, _UNLIMITED)
+
+
+def _weighing(
+    data: bytes, begin: int, end: int, descriptor: Descriptor, tally: _Tally
+) -> Cooperative[float]:
+    """Return the weight of a message, and add the frameworks' shares in it to a tally."""
+    if descriptor.full_name == _EXCLUSIONS:
+        if data[begin:end] != tally.exclusions:
+            shares = yield from _exclusion_shares(data, begin, end)
+            tally.exclusions, tally.exclusions_shares = data[begin:end], shares
+        return tally.add(tally.exclusions_shares) + 1
+    shape, lists = _shape(descriptor), _list_numbers(descriptor)
+    weight, listed, owner, last = float(shape.weight), 0.0, b"", begin
+    for number, kind, start, stop in _fields(data, begin, end):
+        if kind != _LENGTH_DELIMITED:
+            continue
+        nested = shape.nested.get(number)
+        if nested is not None and (stop - start >= SHORT or nested.full_name in _carriers()):
+            part = yield from _weighing(data, start, stop, nested, tally)
+        else:
+            part = _UNLIMITED - _after_field(data, start, stop, number, shape, _UNLIMITED)
+        weight += part
+        if number in lists:
+            listed += part
+        elif lists and number == _FRAMEWORK_ID:
+            owner = data[start:stop]
+        if stop - last >= _STEP:
+            last = stop
+            yield
+    if listed:
+        tally.add({owner: int(listed)})
+    return weight
+
+
+def _exclusion_shares(data: bytes, begin: int, end: int) -> Cooperative[dict[bytes, int]]:
+    """Return the weights of an agent's exclusions, by framework ID."""
+    shares: dict[bytes, int] = {}
+    last = begin
+    for _number, kind, start, stop in _fields(data, begin, end):
+        if kind == _LENGTH_DELIMITED:
+            owner = _framework_id(data, start, stop)
+            shares[owner] = shares.get(owner, 0) + _EXCLUSION
+        if stop - last >= _STEP:
+            last = stop
+            yield
+    return shares
+
+
+def _framework_id(data: bytes, begin: int, end: int) -> bytes:
+    """Return the framework ID of a message that has one; else nothing."""
+    for number, kind, start, stop in _fields(data, begin, end):
+        if number == _FRAMEWORK_ID and kind == _LENGTH_DELIMITED:
+            return data[start:stop]
+    return b""
+
+
+def _without_longest_lists(data: bytes, most_parts: int) -> Cooperative[bytes]:
+    """Return a message without the lists of the frameworks whose lists weigh most.
+
+    As few frameworks as possible lose their lists. If the message is too heavy without all of
+    them, it is returned as it is.
+    """
+    tally = _Tally()
+    weight = yield from _weighing(data, 0, len(data), _CONTRACT, tally)
+    owners = set[bytes]()
+    for owner in sorted(tally.shares, key=lambda each: (-tally.shares[each], each)):
+        if weight <= most_parts:
+            break
+        weight -= tally.shares[owner] - _MARKS
+        owners.add(owner)
+    if weight > most_parts:
+        return data
+    return (yield from _without_lists(data, (0, len(data)), _CONTRACT, owners, set()))
+
+
+def _without_lists(
+    data: bytes,
+    span: tuple[int, int],
+    descriptor: Descriptor,
+    owners: AbstractSet[bytes],
+    marked: set[bytes],
+) -> Cooperative[bytes]:
+    """Return a message without the lists of some frameworks, and with a mark in their place.
+
+    Args:
+        data: Serialised bytes.
+        span: Start and end of the message in them.
+        descriptor: The type of the message.
+        owners: IDs of the frameworks.
+        marked: Frameworks with a mark in some agent's exclusions; completed here. One is enough.
+    """
+    name, shape, (begin, end) = descriptor.full_name, _shape(descriptor), span
+    lists = _list_numbers(descriptor)
+    cut = bool(lists) and _framework_id(data, begin, end) in owners
+    out, last, step = bytearray(), begin, begin
+    for number, kind, start, stop in _fields(data, begin, end):
+        nested = shape.nested.get(number) if kind == _LENGTH_DELIMITED else None
+        if cut and number in lists:
+            pass
+        elif nested is None:
+            out += data[last:stop]
+        elif name == _EXCLUSIONS:
+            owner = _framework_id(data, start, stop)
+            if owner not in owners:
+                out += data[last:stop]
+            elif owner not in marked:
+                marked.add(owner)
+                out += _unlisted_mark(owner)
+        elif nested.full_name in _carriers():
+            value = yield from _without_lists(data, (start, stop), nested, owners, marked)
+            out += data[last : start - len(_varint(stop - start))] + _varint(len(value)) + value
+        else:
+            out += data[last:stop]
+        last = stop
+        if stop - step >= _STEP:
+            step = stop
+            yield
+    return bytes(out + _MARK.get(name, b"") if cut else out)
+
+
+def _unlisted_mark(framework: bytes) -> bytes:
+    """Return the field of `ExclusionList` that names an unlisted framework."""
+    tag = contract.ExclusionList.UNLISTED_FIELD_NUMBER << 3 | _LENGTH_DELIMITED
+    return bytes([tag]) + _varint(len(framework)) + framework
 
 
 def _read(kind: type[M], data: bytes) -> M:
@@ -356,6 +590,24 @@ def _shape(descriptor: Descriptor) -> _Shape:
         frozenset(f.number for f in descriptor.fields if f.type == FieldDescriptor.TYPE_STRING),
         frozenset(f.number for f in descriptor.fields if f.type == FieldDescriptor.TYPE_BYTES),
         0.0 if descriptor.full_name in _BOUNDED else 1 / _BYTES,
+    )
+
+
+@cache
+def _list_numbers(descriptor: Descriptor) -> frozenset[int]:
+    """Return the numbers of the fields whose length one framework decides."""
+    names = _LISTS.get(descriptor.full_name, ())
+    return frozenset(descriptor.fields_by_name[name].number for name in names)
+
+
+@cache
+def _carriers() -> frozenset[str]:
+    """Return the message types that may contain lists whose length one framework decides."""
+    lists = {_EXCLUSIONS, *_LISTS}
+    return frozenset(
+        descriptor.full_name
+        for descriptor in _reachable(_CONTRACT)
+        if lists & {inner.full_name for inner in _reachable(descriptor)}
     )
 
 

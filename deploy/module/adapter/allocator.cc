@@ -36,7 +36,7 @@ using process::Future;
 
 namespace {
 
-constexpr uint32_t kContractVersion = 2;
+constexpr uint32_t kContractVersion = 3;
 // Wall time within which the service must answer in synchronous mode, else the call goes on.
 constexpr std::chrono::seconds kPatience(10);
 

@@ -4,6 +4,7 @@ import dataclasses
 from collections.abc import Iterable, Mapping
 
 from allocator.cluster.engine import Engine
+from allocator.cluster.input.limits import Limits
 from allocator.contract import allocator_pb2 as contract
 from allocator.contract import mesos_pb2 as mesos
 from tests.cluster.master_side import START_NS, MasterSide, Offered, resource, resources
@@ -26,9 +27,12 @@ class BatchMaster(MasterSide):
         *,
         excluded: Iterable[str] = (),
         min_allocatable: Iterable[Mapping[str, float]] = LEAST,
+        limits: Limits | None = None,
     ) -> None:
         parameters = {"delta": 0.9} if policy == "sdrf" else {}
-        super().__init__(policy, parameters, excluded=excluded, min_allocatable=min_allocatable)
+        super().__init__(
+            policy, parameters, excluded=excluded, min_allocatable=min_allocatable, limits=limits
+        )
         self.settings = dataclasses.replace(self.settings, allocation="batch")
         self.engine = Engine(self.settings)
         self.restore(contract.Snapshot(time_ns=START_NS))

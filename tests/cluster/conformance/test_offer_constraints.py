@@ -2,6 +2,7 @@
 
 import pytest
 
+from allocator.cluster.input.limits import Limits
 from allocator.contract import allocator_pb2 as contract
 from allocator.contract import mesos_pb2 as mesos
 from tests.cluster.conformance.quota_side import BatchMaster, agent_info, set_quota, told
@@ -145,3 +146,62 @@ def labelled(name: str, role: str) -> bytes:
     info = mesos.FrameworkInfo.FromString(framework_info(name, role))
     info.labels.labels.add(key="longshare.demand", value="cpus:1;mem:64")
     return info.SerializeToString()
+
+
+LIMITS = Limits(exclusions=3)
+
+
+def test_a_framework_beyond_the_limit_gets_no_offers_until_its_constraints_are_within_it() -> None:
+    master = BatchMaster(limits=LIMITS)
+    for agent in ("s1", "s2", "s3", "s4"):
+        master.add_agent(agent, AGENT)
+    assert master.send(framework("f1", "a", "s1", "s2", "s3", "s4")) == []
+    [rejected] = master.engine.set_aside()
+    assert (rejected.name, rejected.topic, rejected.flaw.reason) == ("f1", "subscription", "limit")
+    assert {offer.framework for offer in master.add_framework("f2", "b")} == {"f2"}
+    update = contract.UpdateFramework(
+        framework_id="f1",
+        info=framework_info("f1", "a"),
+        excluded=[contract.ExcludedAgents(role="a", agent_ids=["s1"])],
+    )
+    master.send(update)
+    assert not [*master.engine.set_aside()]
+    assert told(master.add_agent("s5", AGENT)) == {("f1", "s5", AGENT)}
+
+
+def test_agents_that_bring_a_framework_beyond_the_limit_end_its_offers() -> None:
+    master = BatchMaster(limits=LIMITS)
+    master.add_framework("f1", "a")
+    for agent in ("s1", "s2", "s3", "s4"):
+        assert master.send(excluding(agent_call(agent, AGENT, {}), ("f1", "a"))) == []
+    assert [each.name for each in master.engine.set_aside()] == ["f1"]
+    assert master.add_agent("s5", AGENT) == [], "the exclusions of new agents are no longer known"
+
+
+@pytest.mark.parametrize("by_agent", [True, False])
+def test_an_unlisted_framework_gets_no_offers_whichever_call_says_so(*, by_agent: bool) -> None:
+    master = BatchMaster()
+    call, agent = framework("f1", "a"), agent_call("s1", AGENT, {})
+    if by_agent:
+        agent.excluded.unlisted.append("f1")
+    else:
+        call.excluded_unlisted = True
+    snapshot = contract.Snapshot(time_ns=START_NS, agents=[agent], frameworks=[call])
+    assert master.restore(snapshot) == []
+    assert [each.name for each in master.engine.set_aside()] == ["f1"]
+    relaxed = contract.UpdateFramework(framework_id="f1", info=framework_info("f1", "a"))
+    master.send(relaxed)
+    assert told(master.tick()) == {("f1", "s1", AGENT)}
+    relaxed.excluded_unlisted = True
+    master.send(relaxed)
+    assert [each.name for each in master.engine.set_aside()] == ["f1"]
+
+
+def test_what_an_unlisted_framework_holds_stays_its_own() -> None:
+    master = BatchMaster(limits=LIMITS)
+    master.add_agent("s1", AGENT)
+    master.add_framework("f1", "a")
+    before = master.engine.pool.standing("a").allocation
+    for agent in ("s2", "s3", "s4", "s5"):
+        master.send(excluding(agent_call(agent, AGENT, {}), ("f1", "a")))
+    assert master.engine.pool.standing("a").allocation == before

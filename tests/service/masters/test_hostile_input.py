@@ -21,7 +21,7 @@ from allocator.contract import allocator_pb2 as contract
 from allocator.contract import mesos_pb2 as mesos
 from allocator.service.masters.sessions import STRANGERS
 from frameworks.harness.ports import free_port
-from tests.cluster.master_side import START_NS, MasterSide, framework_info, resources
+from tests.cluster.master_side import START_NS, MasterSide, agent_call, framework_info, resources
 from tests.service.hostile import METHOD, Attacker, attacks
 from tests.service.served import PATIENCE, Stream, hello, service
 from tests.service.show.test_metrics import scrape
@@ -225,3 +225,53 @@ def memory(process: int) -> int:
         if line.startswith("VmRSS:"):
             return int(line.split()[1]) * 1024
     raise AssertionError(process)
+
+
+def test_no_framework_ends_the_leaders_stream_by_what_it_excludes(tmp_path: Path) -> None:
+    """Offer constraints beyond the limits cost a framework its offers, whichever message tells."""
+    names, roles = [f"s{number}" for number in range(40)], [f"r{number}" for number in range(1000)]
+    agents = [agent_call(name, "cpus:1;mem:512", {}) for name in names]
+    excluded = [contract.ExcludedAgents(role=role, agent_ids=names) for role in roles]
+    honest = contract.AddFramework(
+        framework_id="honest", info=framework_info("honest", "h"), active=True
+    )
+    picky = contract.AddFramework(
+        framework_id="picky",
+        info=framework_info("picky", *roles[:200]),
+        active=True,
+        excluded=excluded,
+    )
+    with service(tmp_path, "[listen]\nmost_parts = 30000\n") as running:
+        master = Stream(running.address)
+        assert {o.framework_id for o in master.open(agents=agents, frameworks=[honest]).offers} == {
+            "honest"
+        }
+        assert master.tell(add_framework=picky).HasField("decisions")
+        assert [refused.framework_id for refused in master.tell(tick={}).decisions.refused] == [
+            "picky"
+        ]
+        for agent in agents:
+            for role in roles:
+                agent.excluded.exclusions.add(framework_id="picky", role=role)
+        del picky.excluded[:]
+        decided = master.resynchronise(agents=agents, frameworks=[honest, picky])
+        assert {o.framework_id for o in decided.offers} == {"honest"}
+        assert [refused.framework_id for refused in master.tell(tick={}).decisions.refused] == []
+        assert scrape(running)["longshare_agents",] == 40.0
+        running.wait_for_metric('longshare_set_aside{kind="framework",reason="limit"} 1.0')
+
+
+def test_events_that_are_too_heavy_cost_a_snapshot_and_not_the_stream(tmp_path: Path) -> None:
+    conversions = [contract.Conversion(consumed=[b""] * 10)] * 300
+    agents = [agent_call("s1", "cpus:1;mem:512", {})]
+    with service(tmp_path, "[listen]\nmost_parts = 1024\n") as running:
+        master = Stream(running.address)
+        master.open(agents=agents)
+        operations = contract.UpdateAllocation(
+            framework_id="f", agent_id="s1", offered=[b"x" * 70_000], conversions=conversions
+        )
+        answer = master.tell(update_allocation=operations)
+        assert "events were not read" in answer.snapshot_request.reason
+        assert "listen.most_parts" in answer.snapshot_request.reason
+        master.resynchronise(agents=agents)
+        assert master.tell(tick={}).HasField("decisions")

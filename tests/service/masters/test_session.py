@@ -87,7 +87,7 @@ def test_another_version_of_the_contract_is_refused_with_both_versions(stream: S
     code, said = refusal(stream)
     assert code == grpc.StatusCode.FAILED_PRECONDITION
     assert "version 7" in said
-    assert "versions 1 to 2" in said
+    assert "versions 1 to 3" in said
 
 
 def test_hello_twice_is_refused(stream: Stream) -> None:

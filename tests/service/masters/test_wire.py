@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from allocator.contract import allocator_pb2 as contract
 from allocator.service.masters import wire
-from allocator.service.masters.wire import SHORT, WireError, parse, reading
+from allocator.service.masters.wire import SHORT, HeavyEventsError, WireError, parse, reading
 from bench.played.cluster import PlayedCluster
 from tests.service.hostile import calls
 
@@ -148,3 +148,139 @@ def test_of_a_snapshot_that_cannot_weigh_too_much_no_part_is_weighed() -> None:
         parse(data, 8 * 2**18)
         with pytest.raises(AssertionError):
             parse(data, 2**20)
+
+
+EVIL = "picky"
+
+
+def cluster_said(agents: int, roles: int, *, per_agent: bool, length: int = 4) -> contract.Snapshot:
+    """A snapshot in which one framework excludes all agents in all roles, another excludes one."""
+    names = [f"s{number}" for number in range(agents)]
+    excluded = [f"r{number}".ljust(length, "x") for number in range(roles)]
+    picky = contract.AddFramework(framework_id=EVIL, info=b"picky's", active=True)
+    modest = contract.AddFramework(
+        framework_id="modest",
+        info=b"modest's",
+        excluded=[contract.ExcludedAgents(role="m", agent_ids=["s0"])],
+    )
+    told = contract.ExclusionList()
+    if per_agent:
+        told.exclusions.add(framework_id="modest", role="m")
+        for role in excluded:
+            told.exclusions.add(framework_id=EVIL, role=role)
+    else:
+        for role in excluded:
+            picky.excluded.add(role=role, agent_ids=names)
+    return contract.Snapshot(
+        agents=[contract.AddAgent(agent_id=name, info=b"i", excluded=told) for name in names],
+        frameworks=[picky, modest],
+        sequence=7,
+    )
+
+
+@pytest.mark.parametrize("per_agent", [True, False])
+def test_exclusions_of_one_framework_cost_it_its_offers_and_not_the_master_its_message(
+    *, per_agent: bool
+) -> None:
+    said = cluster_said(50, 400, per_agent=per_agent)
+    data = contract.FromMaster(snapshot=said).SerializeToString()
+    read = parse(data, 15_000).snapshot
+    assert [agent.agent_id for agent in read.agents] == [agent.agent_id for agent in said.agents]
+    picky, modest = read.frameworks
+    assert modest == said.frameworks[1]
+    kept = [each.framework_id for agent in read.agents for each in agent.excluded.exclusions]
+    assert kept == ["modest"] * 50 * per_agent
+    unlisted = [name for agent in read.agents for name in agent.excluded.unlisted]
+    assert unlisted == [EVIL] * per_agent, "the engine needs one mark"
+    assert picky.excluded_unlisted
+    assert picky.info == b"picky's"
+    assert not picky.excluded
+    assert parse(data, 10**7).snapshot == said, "without need nothing is cut"
+
+
+def test_as_few_frameworks_as_possible_lose_their_exclusions() -> None:
+    said = cluster_said(1, 1, per_agent=False)
+    del said.frameworks[:]
+    for number in range(6):
+        agents = [f"s{k}" for k in range(1000 * (number + 1))]
+        said.frameworks.add(
+            framework_id=f"f{number}",
+            excluded=[contract.ExcludedAgents(role="a", agent_ids=agents)],
+        )
+    data = contract.FromMaster(snapshot=said).SerializeToString()
+    read = parse(data, 20_000).snapshot
+    unlisted = [framework.excluded_unlisted for framework in read.frameworks]
+    assert unlisted == [False] * 5 + [True], "the longest is cut, and that is enough"
+
+
+def test_a_call_with_lists_of_one_framework_that_are_too_long_is_cut_alone() -> None:
+    names = [f"s{number}" for number in range(20_000)]
+    excluded = [contract.ExcludedAgents(role="a", agent_ids=names)]
+    said = message(
+        contract.Event(
+            sequence=1,
+            add_framework=contract.AddFramework(framework_id="f", info=b"i", excluded=excluded),
+        ),
+        contract.Event(
+            sequence=2,
+            update_framework=contract.UpdateFramework(
+                framework_id="f", info=b"i", suppressed_roles=names
+            ),
+        ),
+        contract.Event(
+            sequence=3,
+            request_resources=contract.RequestResources(
+                framework_id="f", requests=[name.encode() for name in names]
+            ),
+        ),
+        contract.Event(
+            sequence=4, revive_offers=contract.ReviveOffers(framework_id="f", roles=names)
+        ),
+        contract.Event(
+            sequence=5,
+            add_agent=contract.AddAgent(
+                agent_id="s",
+                excluded=contract.ExclusionList(
+                    exclusions=[contract.Exclusion(framework_id="f", role=role) for role in names]
+                ),
+            ),
+        ),
+        contract.Event(sequence=6, tick=contract.Tick()),
+    )
+    added, updated, asked, revived, agent, tick = parse(
+        said.SerializeToString(), 32 * 15_000
+    ).events.events
+    assert added == contract.Event(
+        sequence=1,
+        add_framework=contract.AddFramework(framework_id="f", info=b"i", excluded_unlisted=True),
+    )
+    assert updated.update_framework == contract.UpdateFramework(
+        framework_id="f", info=b"i", excluded_unlisted=True
+    )
+    assert asked.request_resources.requests == [b"\xff"], "which the engine rejects as malformed"
+    assert not revived.revive_offers.roles, "all of its roles"
+    assert agent.add_agent.excluded == contract.ExclusionList(unlisted=["f"])
+    assert tick == said.events.events[-1]
+
+
+def test_lists_that_are_too_long_are_cut_in_steps() -> None:
+    said = cluster_said(2_000, 40, per_agent=False)
+    data = contract.FromMaster(snapshot=said).SerializeToString()
+    steps = 0
+    for _ in reading(data, 70_000):
+        steps += 1
+    assert steps > len(data) / 2**15
+
+
+def test_identical_lists_of_agents_are_weighed_once() -> None:
+    said = cluster_said(100, 300, per_agent=True)
+    data = contract.FromMaster(snapshot=said).SerializeToString()
+    with mock.patch.object(wire, "_exclusion_shares", wraps=wire._exclusion_shares) as shares:
+        parse(data, 20_000)
+    assert shares.call_count == 1
+
+
+def test_events_that_are_too_heavy_without_lists_of_frameworks_can_be_replaced() -> None:
+    data = message(*[contract.Event()] * 40_000).SerializeToString()
+    with pytest.raises(HeavyEventsError):
+        parse(data, 39_999)
