@@ -151,11 +151,12 @@ void LongshareAllocator::framework_added(const FrameworkID& id, const FrameworkI
   v1::Event event = this->event();
   v1::AddFramework* call = event.mutable_add_framework();
   call->set_framework_id(id.value());
-  call->set_info(info.SerializePartialAsString());
+  call->set_info(encode(info));
   call->set_active(active);
   encode(suppressed, call->mutable_suppressed_roles());
-  shared_->mirror.write_excluded(id, call->mutable_excluded());
+  shared_->mirror.write_excluded(id, call);
   push(event);
+  tell_unlisted(id);
 }
 
 void LongshareAllocator::removeFramework(const FrameworkID& id) {
@@ -186,13 +187,8 @@ void LongshareAllocator::framework_updated(const FrameworkID& id, const Framewor
                                            const Excludes& excludes) {
   const Lock lock(shared_->mutex);
   shared_->mirror.update_framework(id, info, suppressed, excludes);
-  v1::Event event = this->event();
-  v1::UpdateFramework* call = event.mutable_update_framework();
-  call->set_framework_id(id.value());
-  call->set_info(info.SerializePartialAsString());
-  encode(suppressed, call->mutable_suppressed_roles());
-  shared_->mirror.write_excluded(id, call->mutable_excluded());
-  push(event);
+  push_update(id, info, suppressed);
+  tell_unlisted(id);
 }
 
 void LongshareAllocator::addSlave(const SlaveID& id, const SlaveInfo& info, const std::vector<SlaveInfo::Capability>& capabilities,
@@ -298,8 +294,8 @@ void LongshareAllocator::requestResources(const FrameworkID& id, const std::vect
   v1::Event event = this->event();
   v1::RequestResources* call = event.mutable_request_resources();
   call->set_framework_id(id.value());
-  for (const mesos::Request& request : requests) {
-    call->add_requests(request.SerializePartialAsString());
+  if (!requests.empty()) {
+    call->add_requests(requests.back().SerializePartialAsString());  // the service heeds the last one only
   }
   push(event);
 }
@@ -498,6 +494,26 @@ v1::Event LongshareAllocator::event() const {
   v1::Event event;
   event.set_time_ns(now());
   return event;
+}
+
+void LongshareAllocator::push_update(const FrameworkID& id, const FrameworkInfo& info, const std::set<std::string>& suppressed) {
+  v1::Event event = this->event();
+  v1::UpdateFramework* call = event.mutable_update_framework();
+  call->set_framework_id(id.value());
+  call->set_info(encode(info));
+  encode(suppressed, call->mutable_suppressed_roles());
+  shared_->mirror.write_excluded(id, call);
+  push(event);
+}
+
+void LongshareAllocator::tell_unlisted(const FrameworkID& told) {
+  for (const FrameworkID& id : shared_->mirror.take_unlisted()) {
+    LOG(WARNING) << "Longshare: framework " << id << " gets no offers: its offer constraints exclude too many pairs of a role and an agent";
+    const auto other = shared_->mirror.frameworks().find(id);
+    if (id != told && other != shared_->mirror.frameworks().end()) {
+      push_update(id, other->second.info, other->second.suppressed);
+    }
+  }
 }
 
 uint64_t LongshareAllocator::push(const v1::Event& event) {

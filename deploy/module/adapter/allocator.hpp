@@ -100,6 +100,9 @@ class LongshareAllocator : public VersionedAllocator {
 
   v1::Event event() const;
   uint64_t push(const v1::Event& event);
+  void push_update(const mesos::FrameworkID& id, const mesos::FrameworkInfo& info, const std::set<std::string>& suppressed);
+  // Ends offers to frameworks that exclude too much to be listed; `told` is the one that the last event was about.
+  void tell_unlisted(const mesos::FrameworkID& told);
   void flush();
   void tick(const process::Time& time);
   void wait_for_answer(uint64_t sequence);

@@ -3,6 +3,7 @@
 
 #pragma once
 
+#include <cstddef>
 #include <map>
 #include <set>
 #include <string>
@@ -27,6 +28,10 @@ using Used = hashmap<mesos::FrameworkID, mesos::Resources>;
 // Nanoseconds of libprocess's clock.
 int64_t now();
 
+// What a framework says of itself is sent up to this size: far more than the service takes (limits.subscription), which sets
+// the framework aside. So the descriptions of a few frameworks cannot make a snapshot larger than may be sent.
+constexpr std::size_t kMostDescribed = 4 << 20;
+std::string encode(const mesos::FrameworkInfo& info);
 // A shared volume as often as it is held, which Mesos's own conversion forgets.
 void encode(const mesos::Resources& resources, Bytes* into);
 void encode(const Used& used, google::protobuf::RepeatedPtrField<v1::Allocation>* into);

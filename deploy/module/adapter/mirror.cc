@@ -53,19 +53,6 @@ std::set<std::string> Framework::roles() const {
   return {info.role()};
 }
 
-void Framework::ask(const SlaveID& id, const mesos::SlaveInfo& agent) {
-  if (!excludes) {
-    return;
-  }
-  for (const std::string& role : roles()) {
-    if (excludes(role, agent)) {
-      excluded_by[role].insert(id.value());
-    } else {
-      excluded_by[role].erase(id.value());
-    }
-  }
-}
-
 void Mirror::recovered(int64_t time_ns, int expected_agents, const std::vector<RoleQuota>& quotas) {
   for (const RoleQuota& quota : quotas) {
     set_quota(quota);
@@ -84,6 +71,7 @@ void Mirror::add_framework(const FrameworkID& id, const FrameworkInfo& info, boo
 
 void Mirror::remove_framework(const FrameworkID& id) {
   frameworks_.erase(id);
+  exclusions_.forget(id.value());
   for (auto& agent : agents_) {
     agent.second.used.erase(id);
     agent.second.running.erase(id);
@@ -116,9 +104,10 @@ void Mirror::update_framework(const FrameworkID& id, const FrameworkInfo& info, 
   found->info = info;
   found->suppressed = suppressed;
   found->excludes = excludes;
-  found->excluded_by.clear();
+  exclusions_.forget(id.value());
+  const std::set<std::string> roles = found->roles();
   for (const auto& agent : agents_) {
-    found->ask(agent.first, agent.second.info);
+    ask(id, *found, roles, agent.first, agent.second.info);
   }
 }
 
@@ -145,9 +134,7 @@ void Mirror::revive(const FrameworkID& id, const std::set<std::string>& roles) {
 
 void Mirror::add_agent(const SlaveID& id, Agent agent, int64_t time_ns) {
   agents_[id] = std::move(agent);
-  for (auto& entry : frameworks_) {
-    entry.second.ask(id, agents_[id].info);
-  }
+  ask_all(id, agents_[id].info);
   const int64_t known = static_cast<int64_t>(agents_.size());
   if (known >= agents_needed_ || time_ns >= hold_off_until_) {
     agents_needed_ = 0;
@@ -159,11 +146,7 @@ void Mirror::add_agent(const SlaveID& id, Agent agent, int64_t time_ns) {
 
 void Mirror::remove_agent(const SlaveID& id) {
   agents_.erase(id);
-  for (auto& entry : frameworks_) {
-    for (auto& excluded : entry.second.excluded_by) {
-      excluded.second.erase(id.value());
-    }
-  }
+  exclusions_.forget_agent(id.value());
 }
 
 void Mirror::update_agent(const SlaveID& id, const mesos::SlaveInfo& info, const Option<Resources>& total,
@@ -173,9 +156,7 @@ void Mirror::update_agent(const SlaveID& id, const mesos::SlaveInfo& info, const
     return;
   }
   found->info = info;
-  for (auto& entry : frameworks_) {
-    entry.second.ask(id, info);
-  }
+  ask_all(id, info);
   if (total.isSome()) {
     found->total = total.get();
   }
@@ -369,30 +350,46 @@ Mirror::Verdict Mirror::admit(const FrameworkID& framework_id, const v1::Inverse
   return Verdict::ADMITTED;
 }
 
-void Mirror::write_excluded(const SlaveID& agent, v1::ExclusionList* into) const {
+void Mirror::ask(const FrameworkID& id, const Framework& framework, const std::set<std::string>& roles, const SlaveID& agent,
+                 const mesos::SlaveInfo& info) {
+  if (!framework.excludes) {
+    return;
+  }
+  for (const std::string& role : roles) {
+    if (exclusions_.unlisted(id.value())) {
+      return;
+    }
+    exclusions_.set(id.value(), role, agent.value(), framework.excludes(role, info));
+  }
+}
+
+void Mirror::ask_all(const SlaveID& agent, const mesos::SlaveInfo& info) {
   for (const auto& entry : frameworks_) {
-    for (const auto& excluded : entry.second.excluded_by) {
-      if (excluded.second.count(agent.value()) != 0) {
-        v1::Exclusion* exclusion = into->add_exclusions();
-        exclusion->set_framework_id(entry.first.value());
-        exclusion->set_role(excluded.first);
-      }
+    if (entry.second.excludes && !exclusions_.unlisted(entry.first.value())) {
+      ask(entry.first, entry.second, entry.second.roles(), agent, info);
     }
   }
 }
 
-void Mirror::write_excluded(const FrameworkID& framework, google::protobuf::RepeatedPtrField<v1::ExcludedAgents>* into) const {
-  const auto found = frameworks_.find(framework);
-  if (found == frameworks_.end()) {
-    return;
+void Mirror::write_excluded(const SlaveID& agent, v1::ExclusionList* into) {
+  exclusions_.visit_agent(agent.value(), [into](const std::string& framework, const std::string& role) {
+    v1::Exclusion* exclusion = into->add_exclusions();
+    exclusion->set_framework_id(framework);
+    exclusion->set_role(role);
+  });
+  for (const std::string& framework : exclusions_.take_unlisted()) {
+    into->add_unlisted(framework);
   }
-  for (const auto& excluded : found->second.excluded_by) {
-    if (!excluded.second.empty()) {
-      v1::ExcludedAgents* agents = into->Add();
-      agents->set_role(excluded.first);
-      encode(excluded.second, agents->mutable_agent_ids());
-    }
+}
+
+std::vector<FrameworkID> Mirror::take_unlisted() {
+  std::vector<FrameworkID> taken;
+  for (const std::string& name : exclusions_.take_unlisted()) {
+    FrameworkID id;
+    id.set_value(name);
+    taken.push_back(id);
   }
+  return taken;
 }
 
 void Mirror::write(int64_t time_ns, v1::Snapshot* snapshot) const {
@@ -430,7 +427,6 @@ void Mirror::write(int64_t time_ns, v1::Snapshot* snapshot) const {
     encode(agent.total, add->mutable_total());
     encode(agent.used, add->mutable_used());
     encode(agent.running, add->mutable_running());
-    write_excluded(entry.first, add->mutable_excluded());
     if (agent.unavailability.isSome()) {
       add->set_unavailability(agent.unavailability->SerializePartialAsString());
     }
@@ -450,9 +446,10 @@ void Mirror::write(int64_t time_ns, v1::Snapshot* snapshot) const {
   for (const auto& entry : frameworks_) {
     v1::AddFramework* add = snapshot->add_frameworks();
     add->set_framework_id(entry.first.value());
-    add->set_info(entry.second.info.SerializePartialAsString());
+    add->set_info(encode(entry.second.info));
     add->set_active(entry.second.active);
     encode(entry.second.suppressed, add->mutable_suppressed_roles());
+    write_excluded(entry.first, add);  // here and not with the agents: a role is named once, not for each agent
   }
 }
 

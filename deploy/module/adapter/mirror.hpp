@@ -20,6 +20,7 @@
 #include <stout/try.hpp>
 
 #include "encode.hpp"
+#include "exclusions.h"
 #include "mesos_version.hpp"
 
 namespace longshare {
@@ -50,12 +51,9 @@ struct Framework {
   mesos::FrameworkInfo info;
   bool active = false;
   std::set<std::string> suppressed;
-  Excludes excludes;                                          // may be empty
-  std::map<std::string, std::set<std::string>> excluded_by;  // the ids of the agents that it excludes, by role
+  Excludes excludes;  // may be empty
 
   std::set<std::string> roles() const;
-  // Asks anew about an agent.
-  void ask(const mesos::SlaveID& id, const mesos::SlaveInfo& info);
 };
 
 // Everything that the master has told its allocator and an allocator that begins anew must know. Not thread-safe. Calls
@@ -113,10 +111,20 @@ class Mirror {
   // Likewise with an inverse offer.
   Verdict admit(const mesos::FrameworkID& framework, const v1::InverseOffer& inverse, uint64_t applied);
 
-  // Whom an agent is not offered.
-  void write_excluded(const mesos::SlaveID& agent, v1::ExclusionList* into) const;
-  // Which agents a framework is not offered.
-  void write_excluded(const mesos::FrameworkID& framework, google::protobuf::RepeatedPtrField<v1::ExcludedAgents>* into) const;
+  // The frameworks that are not offered an agent, and those that have been unlisted since the last call.
+  void write_excluded(const mesos::SlaveID& agent, v1::ExclusionList* into);
+  // The agents that a framework is not offered: `Call` is AddFramework or UpdateFramework.
+  template <typename Call>
+  void write_excluded(const mesos::FrameworkID& framework, Call* call) const {
+    call->set_excluded_unlisted(exclusions_.unlisted(framework.value()));
+    for (const auto& excluded : exclusions_.of(framework.value())) {
+      v1::ExcludedAgents* agents = call->add_excluded();
+      agents->set_role(excluded.first);
+      encode(excluded.second, agents->mutable_agent_ids());
+    }
+  }
+  // The frameworks that have been unlisted since the last call: offers to them must end.
+  std::vector<mesos::FrameworkID> take_unlisted();
   void write(int64_t time_ns, v1::Snapshot* snapshot) const;
 
   using InverseStatuses = hashmap<mesos::SlaveID, hashmap<mesos::FrameworkID, mesos::allocator::InverseOfferStatus>>;
@@ -128,11 +136,16 @@ class Mirror {
   double weight(const std::string& role) const;
 
  private:
+  // Asks a framework about an agent.
+  void ask(const mesos::FrameworkID& id, const Framework& framework, const std::set<std::string>& roles, const mesos::SlaveID& agent,
+           const mesos::SlaveInfo& info);
+  void ask_all(const mesos::SlaveID& agent, const mesos::SlaveInfo& info);
   Agent* agent(const mesos::SlaveID& id);
   Framework* framework(const mesos::FrameworkID& id);
 
   hashmap<mesos::SlaveID, Agent> agents_;
   hashmap<mesos::FrameworkID, Framework> frameworks_;
+  Exclusions exclusions_{kMostExclusions, kMostExclusionsOfAll};
   Recovery recovery_{mesos::allocator::Options()};
   std::map<std::string, RoleQuota> quotas_;
   std::map<std::string, double> weights_;

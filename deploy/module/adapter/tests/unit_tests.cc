@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "exclusions.h"
 #include "library.h"
 #include "likeness.h"
 #include "parameters.h"
@@ -43,6 +44,57 @@ TEST_CASE("a master whose messages are larger is told from one whose messages ar
   CHECK(contains(told, "mesos.FrameworkInfo has 208 bytes in this module, 216 in the master"));
   CHECK_FALSE(contains(told, "mesos.Resource"));
   CHECK(contains(told, "-DMESOS_SOURCE"));
+}
+
+TEST_CASE("a framework that excludes too many pairs is unlisted until it is forgotten, and the others are not") {
+  longshare::adapter::Exclusions exclusions(4, 1000);
+  exclusions.set("modest", "m", "s1", true);
+  for (const char* agent : {"s1", "s2", "s3"}) {
+    for (const char* role : {"a", "b"}) {
+      exclusions.set("picky", role, agent, true);
+    }
+  }
+  CHECK(exclusions.unlisted("picky"));
+  CHECK(exclusions.of("picky").empty());
+  CHECK(exclusions.pairs() == 1);
+  CHECK(exclusions.take_unlisted() == std::vector<std::string>{"picky"});
+  CHECK(exclusions.take_unlisted().empty());
+  std::vector<std::string> named;
+  exclusions.visit_agent("s1", [&named](const std::string& framework, const std::string& role) { named.push_back(framework + "/" + role); });
+  CHECK(named == std::vector<std::string>{"modest/m"});
+  exclusions.forget("picky");
+  exclusions.set("picky", "a", "s1", true);
+  CHECK_FALSE(exclusions.unlisted("picky"));
+  CHECK(exclusions.of("picky").at("a").count("s1") == 1);
+}
+
+TEST_CASE("beyond what all frameworks may exclude together, the one with the most pairs is unlisted") {
+  longshare::adapter::Exclusions exclusions(100, 10);
+  for (int agent = 0; agent < 8; ++agent) {
+    exclusions.set("picky", "a", "s" + std::to_string(agent), true);
+  }
+  for (const char* framework : {"x", "y", "z"}) {
+    exclusions.set(framework, "a", "s1", true);
+  }
+  CHECK(exclusions.unlisted("picky"));
+  CHECK_FALSE(exclusions.unlisted("z"));
+  CHECK(exclusions.pairs() == 3);
+}
+
+TEST_CASE("pairs of agents that are gone or admitted again are forgotten") {
+  longshare::adapter::Exclusions exclusions(100, 100);
+  for (const char* role : {"a", "b"}) {
+    exclusions.set("f", role, "s1", true);
+    exclusions.set("f", role, "s1", true);
+    exclusions.set("f", role, "s2", true);
+  }
+  CHECK(exclusions.pairs() == 4);
+  exclusions.forget_agent("s1");
+  CHECK(exclusions.pairs() == 2);
+  exclusions.set("f", "a", "s2", false);
+  exclusions.set("f", "a", "s2", false);
+  CHECK(exclusions.pairs() == 1);
+  CHECK(exclusions.of("f").count("a") == 0);
 }
 
 TEST_CASE("what is given overwrites the transport's defaults, and nothing else does") {
