@@ -65,9 +65,9 @@ class Exclusions:
         changed = sorted(before.symmetric_difference(clients))
         for client in changed:
             if client in before:
-                self._admit(client, agent)
+                self._admit(client, {agent})
             elif client.framework not in self._unlisted:
-                self._exclude(client, agent)
+                self._exclude(client, {agent})
         return changed
 
     def add_framework(self, framework: str, agents: Mapping[str, Iterable[str]]) -> None:
@@ -76,11 +76,9 @@ class Exclusions:
             self._to_reject.append(framework)
             return
         for role, names in agents.items():
-            client = Client(role, framework)
-            for agent in names:
-                self._exclude(client, intern(agent))
-                if framework in self._unlisted:
-                    return
+            self._exclude(Client(role, framework), set(map(intern, names)))
+            if framework in self._unlisted:
+                return
 
     def unlist(self, framework: str, flaw: ValidationError = _UNLISTED) -> None:
         """Drop the pairs of a framework, and ignore further pairs until it is updated."""
@@ -101,9 +99,9 @@ class Exclusions:
     def discard_framework(self, framework: str) -> None:
         """Forget a framework."""
         self._unlisted.pop(framework, None)
-        for client in [client for client in self._agents if client.framework == framework]:
-            for agent in list(self._agents[client]):
-                self._admit(client, agent)
+        if framework in self._pairs:
+            for client in [client for client in self._agents if client.framework == framework]:
+                self._admit(client, self._agents[client].copy())
 
     def may_use(self, client: Client, constraint: MayUse | None) -> MayUse | None:
         """Return a predicate over agent IDs: may the client use the agent? None: all agents.
@@ -129,14 +127,17 @@ class Exclusions:
             known = self._may_use[client] = constraint, predicate
         return known[1]
 
-    def _exclude(self, client: Client, agent: str) -> None:
-        agents = self._agents.setdefault(client, set())
-        if agent in agents:
+    def _exclude(self, client: Client, agents: set[str]) -> None:
+        known = self._agents.get(client)
+        if known is not None:
+            agents = agents - known
+        if not agents:
             return
-        agents.add(agent)
-        self._clients.setdefault(agent, set()).add(client)
-        self._total += 1
-        pairs = self._pairs[client.framework] = self._pairs.get(client.framework, 0) + 1
+        self._agents.setdefault(client, set()).update(agents)
+        for agent in agents:
+            self._clients.setdefault(agent, set()).add(client)
+        self._total += len(agents)
+        pairs = self._pairs[client.framework] = self._pairs.get(client.framework, 0) + len(agents)
         if 0 < self._most < pairs or 0 < self._most_of_all < self._total:
             self._unlist_largest()
 
@@ -152,15 +153,18 @@ class Exclusions:
         )
         self.unlist(framework, ValidationError("limit", said))
 
-    def _admit(self, client: Client, agent: str) -> None:
-        self._agents[client].discard(agent)
-        if not self._agents[client]:
+    def _admit(self, client: Client, agents: set[str]) -> None:
+        remaining = self._agents[client]
+        remaining -= agents
+        if not remaining:
             del self._agents[client]
             self._may_use.pop(client, None)
-        self._clients[agent].discard(client)
-        if not self._clients[agent]:
-            del self._clients[agent]
-        self._total -= 1
-        self._pairs[client.framework] -= 1
+        for agent in agents:
+            clients = self._clients[agent]
+            clients.discard(client)
+            if not clients:
+                del self._clients[agent]
+        self._total -= len(agents)
+        self._pairs[client.framework] -= len(agents)
         if not self._pairs[client.framework]:
             del self._pairs[client.framework]

@@ -100,6 +100,10 @@ _MARK: dict[str, bytes] = {
 _MARKS = 5
 """Weight of the marks for one framework, at most."""
 _EXCLUSIONS = contract.ExclusionList.DESCRIPTOR.full_name
+_AGENTS = contract.ExcludedAgents.DESCRIPTOR.full_name
+_AGENT_TAG = contract.ExcludedAgents.AGENT_IDS_FIELD_NUMBER << 3 | _LENGTH_DELIMITED
+_AGENT_TAGS = (bytes([_AGENT_TAG]), bytes([_AGENT_TAG | 0x80]))
+"""Bytes with which each excluded agent begins. Counting them in C gives an upper bound."""
 _EXCLUSION = 3
 """Weight of one exclusion: the message, the framework ID and the role."""
 _FRAMEWORK_ID = 1
@@ -243,7 +247,7 @@ def _merge_steps(
             weight = yield from _weighing(data, start, stop, nested, tally)
             owners = {name for name, share in tally.shares.items() if share > most_parts / _SHARE}
             if owners:
-                part = yield from _without_lists(data, (start, stop), nested, owners, set())
+                part = yield from _without_lists(data, (start, stop), nested, _Cut(owners))
                 weight = _weight(part, nested)
                 rest = data[start_of_part : start - len(_varint(stop - start))]
                 message.MergeFrom(_read(type(message), rest + _varint(len(part)) + part))
@@ -264,6 +268,20 @@ def _merge_steps(
 
 class _TooHeavyError(Exception):
     """The parts of a message weigh too much together."""
+
+
+@dataclass(slots=True)
+class _Cut:
+    """The frameworks whose lists are left out of a message."""
+
+    owners: AbstractSet[bytes]
+    """IDs of the frameworks."""
+    marked: set[bytes] = field(default_factory=set)
+    """Frameworks with a mark in some agent's exclusions. One mark is enough."""
+    exclusions: bytes = b""
+    """The last list of an agent's exclusions. Many agents have the same list."""
+    kept: bytes = b""
+    """What remains of that list, without marks."""
 
 
 @dataclass(slots=True)
@@ -293,31 +311,30 @@ def _weighing(
     data: bytes, begin: int, end: int, descriptor: Descriptor, tally: _Tally
 ) -> Cooperative[float]:
     """Return the weight of a message, and add the frameworks' shares in it to a tally."""
+    if descriptor.full_name == _AGENTS:
+        return float(2 + sum(data.count(tag, begin, end) for tag in _AGENT_TAGS))
     if descriptor.full_name == _EXCLUSIONS:
         if data[begin:end] != tally.exclusions:
             shares = yield from _exclusion_shares(data, begin, end)
             tally.exclusions, tally.exclusions_shares = data[begin:end], shares
         return tally.add(tally.exclusions_shares) + 1
     shape, lists = _shape(descriptor), _list_numbers(descriptor)
-    weight, listed, owner, last = float(shape.weight), 0.0, b"", begin
+    weight, listed, last = float(shape.weight), 0.0, begin
     for number, kind, start, stop in _fields(data, begin, end):
         if kind != _LENGTH_DELIMITED:
             continue
         nested = shape.nested.get(number)
-        if nested is not None and (stop - start >= SHORT or nested.full_name in _carriers()):
+        if nested is not None and (stop - start >= SHORT or nested.full_name in _weighed()):
             part = yield from _weighing(data, start, stop, nested, tally)
         else:
             part = _UNLIMITED - _after_field(data, start, stop, number, shape, _UNLIMITED)
         weight += part
-        if number in lists:
-            listed += part
-        elif lists and number == _FRAMEWORK_ID:
-            owner = data[start:stop]
+        listed += part * (number in lists)
         if stop - last >= _STEP:
             last = stop
             yield
     if listed:
-        tally.add({owner: int(listed)})
+        tally.add({_framework_id(data, begin, end): int(listed)})
     return weight
 
 
@@ -359,15 +376,11 @@ def _without_longest_lists(data: bytes, most_parts: int) -> Cooperative[bytes]:
         owners.add(owner)
     if weight > most_parts:
         return data
-    return (yield from _without_lists(data, (0, len(data)), _CONTRACT, owners, set()))
+    return (yield from _without_lists(data, (0, len(data)), _CONTRACT, _Cut(owners)))
 
 
 def _without_lists(
-    data: bytes,
-    span: tuple[int, int],
-    descriptor: Descriptor,
-    owners: AbstractSet[bytes],
-    marked: set[bytes],
+    data: bytes, span: tuple[int, int], descriptor: Descriptor, cut: _Cut
 ) -> Cooperative[bytes]:
     """Return a message without the lists of some frameworks, and with a mark in their place.
 
@@ -375,36 +388,47 @@ def _without_lists(
         data: Serialised bytes.
         span: Start and end of the message in them.
         descriptor: The type of the message.
-        owners: IDs of the frameworks.
-        marked: Frameworks with a mark in some agent's exclusions; completed here. One is enough.
+        cut: The frameworks.
     """
     name, shape, (begin, end) = descriptor.full_name, _shape(descriptor), span
+    if name == _EXCLUSIONS:
+        return (yield from _without_exclusions(data[begin:end], cut))
     lists = _list_numbers(descriptor)
-    cut = bool(lists) and _framework_id(data, begin, end) in owners
+    if lists and _framework_id(data, begin, end) not in cut.owners:
+        return data[begin:end]
     out, last, step = bytearray(), begin, begin
     for number, kind, start, stop in _fields(data, begin, end):
         nested = shape.nested.get(number) if kind == _LENGTH_DELIMITED else None
-        if cut and number in lists:
-            pass
-        elif nested is None:
-            out += data[last:stop]
-        elif name == _EXCLUSIONS:
-            owner = _framework_id(data, start, stop)
-            if owner not in owners:
-                out += data[last:stop]
-            elif owner not in marked:
-                marked.add(owner)
-                out += _unlisted_mark(owner)
-        elif nested.full_name in _carriers():
-            value = yield from _without_lists(data, (start, stop), nested, owners, marked)
+        if nested is not None and nested.full_name in _carriers():
+            value = yield from _without_lists(data, (start, stop), nested, cut)
             out += data[last : start - len(_varint(stop - start))] + _varint(len(value)) + value
-        else:
+        elif number not in lists:
             out += data[last:stop]
         last = stop
         if stop - step >= _STEP:
             step = stop
             yield
-    return bytes(out + _MARK.get(name, b"") if cut else out)
+    return bytes(out + _MARK.get(name, b""))
+
+
+def _without_exclusions(data: bytes, cut: _Cut) -> Cooperative[bytes]:
+    """Return the exclusions of an agent without those of some frameworks."""
+    if data == cut.exclusions:
+        return cut.kept
+    kept, marks, last, step = bytearray(), bytearray(), 0, 0
+    for _number, kind, start, stop in _fields(data, 0, len(data)):
+        owner = _framework_id(data, start, stop) if kind == _LENGTH_DELIMITED else None
+        if owner not in cut.owners:
+            kept += data[last:stop]
+        elif owner is not None and owner not in cut.marked:
+            cut.marked.add(owner)
+            marks += _unlisted_mark(owner)
+        last = stop
+        if stop - step >= _STEP:
+            step = stop
+            yield
+    cut.exclusions, cut.kept = data, bytes(kept)
+    return bytes(kept + marks)
 
 
 def _unlisted_mark(framework: bytes) -> bytes:
@@ -609,6 +633,12 @@ def _carriers() -> frozenset[str]:
         for descriptor in _reachable(_CONTRACT)
         if lists & {inner.full_name for inner in _reachable(descriptor)}
     )
+
+
+@cache
+def _weighed() -> frozenset[str]:
+    """Return the message types that are weighed one by one for the frameworks' shares."""
+    return _carriers() | {_AGENTS}
 
 
 @cache
