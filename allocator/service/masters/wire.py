@@ -23,6 +23,7 @@ from google.protobuf.message import DecodeError, Message
 from allocator.cluster.cooperative import Cooperative, run_to_completion
 from allocator.cluster.input.text import readable
 from allocator.contract import allocator_pb2 as contract
+from allocator.contract import mesos_pb2 as mesos
 
 _LENGTH_DELIMITED = 2
 _FIXED = {1: 8, 5: 4}
@@ -82,23 +83,31 @@ _LISTS: dict[str, tuple[str, ...]] = {
     contract.RequestResources.DESCRIPTOR.full_name: ("requests",),
     contract.ReviveOffers.DESCRIPTOR.full_name: ("roles",),
     contract.SuppressOffers.DESCRIPTOR.full_name: ("roles",),
+    contract.AddAgent.DESCRIPTOR.full_name: ("total", "used", "running"),
 }
-"""Message type → fields whose length one framework decides: the framework of `framework_id`."""
+"""Message type → fields whose length one framework decides, the framework of `framework_id`; for an
+agent, fields whose length those decide who reserve parts of it."""
 _SHARE = 32
 """The lists of one framework in one call may weigh this fraction, 1/32, of a message."""
-_TOO_LONG = b"\xff"
-"""Stands for a list of requests that is too long. The engine rejects it as malformed."""
+_TOO_LONG = mesos.Resource(
+    name="(left out: too many parts for the master's message, listen.most_parts)",
+    type=mesos.Value.SCALAR,
+)
+"""Stands for resources that weigh too much. Without an amount, it is rejected by name."""
 _MARK: dict[str, bytes] = {
     message.DESCRIPTOR.full_name: message.SerializeToString()
     for message in (
         contract.AddFramework(excluded_unlisted=True),
         contract.UpdateFramework(excluded_unlisted=True),
-        contract.RequestResources(requests=[_TOO_LONG]),
+        contract.RequestResources(
+            requests=[mesos.Request(resources=[_TOO_LONG]).SerializePartialToString()]
+        ),
+        contract.AddAgent(total=[_TOO_LONG.SerializePartialToString()]),
     )
 }
 """Message type → serialised field that tells the engine that a list was left out."""
-_MARKS = 5
-"""Weight of the marks for one framework, at most."""
+_MARKS = 20
+"""Weight of the marks for one framework or agent, at most."""
 _EXCLUSIONS = contract.ExclusionList.DESCRIPTOR.full_name
 _AGENTS = contract.ExcludedAgents.DESCRIPTOR.full_name
 _AGENT_TAG = contract.ExcludedAgents.AGENT_IDS_FIELD_NUMBER << 3 | _LENGTH_DELIMITED
@@ -107,7 +116,9 @@ _AGENT_TAGS = (bytes([_AGENT_TAG]), bytes([_AGENT_TAG | 0x80]))
 _EXCLUSION = 3
 """Weight of one exclusion: the message, the framework ID and the role."""
 _FRAMEWORK_ID = 1
-"""Field number of the framework ID in these messages."""
+"""Field number of the framework ID, or of the agent ID, in these messages."""
+_AGENT_PREFIX = b"agent "
+"""Tells owners that are agents from frameworks."""
 _UNLIMITED = 2**62
 """More than any message weighs."""
 _STEP = 2**14
@@ -245,7 +256,8 @@ def _merge_steps(
         if nested is not None and stop - start >= SHORT:
             tally = _Tally()
             weight = yield from _weighing(data, start, stop, nested, tally)
-            owners = {name for name, share in tally.shares.items() if share > most_parts / _SHARE}
+            most = most_parts / _SHARE
+            owners = {name for name, share in tally.frameworks() if share > most}
             if owners:
                 part = yield from _without_lists(data, (start, stop), nested, _Cut(owners))
                 weight = _weight(part, nested)
@@ -275,7 +287,7 @@ class _Cut:
     """The frameworks whose lists are left out of a message."""
 
     owners: AbstractSet[bytes]
-    """IDs of the frameworks."""
+    """IDs of the frameworks; of agents, with a prefix."""
     marked: set[bytes] = field(default_factory=set)
     """Frameworks with a mark in some agent's exclusions. One mark is enough."""
     exclusions: bytes = b""
@@ -286,10 +298,10 @@ class _Cut:
 
 @dataclass(slots=True)
 class _Tally:
-    """Weights of the lists whose length frameworks decide."""
+    """Weights of the lists whose length frameworks decide, and of agents' resources."""
 
     shares: dict[bytes, int] = field(default_factory=dict)
-    """framework ID → weight of its lists"""
+    """owner → weight of its lists"""
     exclusions: bytes = b""
     """The last list of an agent's exclusions. Many agents have the same list."""
     exclusions_shares: dict[bytes, int] = field(default_factory=dict)
@@ -300,6 +312,12 @@ class _Tally:
         for framework, weight in shares.items():
             self.shares[framework] = self.shares.get(framework, 0) + weight
         return sum(shares.values())
+
+    def frameworks(self) -> Iterator[tuple[bytes, int]]:
+        """Yield the shares of frameworks."""
+        for owner, weight in self.shares.items():
+            if not owner.startswith(_AGENT_PREFIX):
+                yield owner, weight
 
 
 def _weight(data: bytes, descriptor: Descriptor) -> float:
@@ -334,7 +352,7 @@ def _weighing(
             last = stop
             yield
     if listed:
-        tally.add({_framework_id(data, begin, end): int(listed)})
+        tally.add({_owner(data, begin, end, descriptor): int(listed)})
     return weight
 
 
@@ -360,11 +378,18 @@ def _framework_id(data: bytes, begin: int, end: int) -> bytes:
     return b""
 
 
+def _owner(data: bytes, begin: int, end: int, descriptor: Descriptor) -> bytes:
+    """Return the owner of the lists in a message: a framework's ID, or an agent's with a prefix."""
+    prefix = _AGENT_PREFIX if descriptor is contract.AddAgent.DESCRIPTOR else b""
+    return prefix + _framework_id(data, begin, end)
+
+
 def _without_longest_lists(data: bytes, most_parts: int) -> Cooperative[bytes]:
     """Return a message without the lists of the frameworks whose lists weigh most.
 
-    As few frameworks as possible lose their lists. If the message is too heavy without all of
-    them, it is returned as it is.
+    As few frameworks as possible lose their lists. An agent whose resources weigh more than these
+    lists loses its resources. If the message is too heavy without all lists, it is returned as it
+    is.
     """
     tally = _Tally()
     weight = yield from _weighing(data, 0, len(data), _CONTRACT, tally)
@@ -394,8 +419,8 @@ def _without_lists(
     if name == _EXCLUSIONS:
         return (yield from _without_exclusions(data[begin:end], cut))
     lists = _list_numbers(descriptor)
-    if lists and _framework_id(data, begin, end) not in cut.owners:
-        return data[begin:end]
+    if _owner(data, begin, end, descriptor) not in cut.owners:
+        lists = frozenset()
     out, last, step = bytearray(), begin, begin
     for number, kind, start, stop in _fields(data, begin, end):
         nested = shape.nested.get(number) if kind == _LENGTH_DELIMITED else None
@@ -408,7 +433,7 @@ def _without_lists(
         if stop - step >= _STEP:
             step = stop
             yield
-    return bytes(out + _MARK.get(name, b""))
+    return bytes(out + _MARK.get(name, b"") if lists else out)
 
 
 def _without_exclusions(data: bytes, cut: _Cut) -> Cooperative[bytes]:

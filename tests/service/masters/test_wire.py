@@ -7,6 +7,9 @@ from google.protobuf.message import Message
 from hypothesis import given
 from hypothesis import strategies as st
 
+from allocator.cluster.frameworks.subscription import read_request
+from allocator.cluster.input.limits import Limits
+from allocator.cluster.input.resource_parser import ResourceParser
 from allocator.contract import allocator_pb2 as contract
 from allocator.service.masters import wire
 from allocator.service.masters.wire import SHORT, HeavyEventsError, WireError, parse, reading
@@ -67,7 +70,7 @@ def with_escaped_names(said: contract.FromMaster) -> contract.FromMaster:
     [
         ({"agents": [contract.AddAgent(agent_id="s")]}, 21),
         ({"frameworks": [contract.AddFramework(framework_id="f", info=b"x" * 1600)]}, 37),
-        ({"agents": [contract.AddAgent(total=[b"x" * 160])]}, 42),
+        ({"quotas": [contract.SetQuota(info=b"x" * 160)]}, 23),
         ({"weights": [contract.Weight(role="a")]}, 2),
     ],
 )
@@ -112,16 +115,12 @@ def test_rubbish_is_a_message_or_is_refused(data: bytes) -> None:
     "said",
     [
         message(*[contract.Event()] * 40_000),
-        contract.FromMaster(
-            snapshot=contract.Snapshot(
-                agents=[contract.AddAgent(used=[contract.Allocation()] * 40_000)]
-            )
-        ),
+        contract.FromMaster(snapshot=contract.Snapshot(quotas=[contract.SetQuota()] * 40_000)),
         contract.FromMaster(
             snapshot=contract.Snapshot(whitelist=contract.Whitelist(hostnames=[""] * 40_000))
         ),
     ],
-    ids=["events", "allocations", "names"],
+    ids=["events", "quotas", "names"],
 )
 def test_a_message_of_more_parts_than_may_be_is_refused_unparsed(said: contract.FromMaster) -> None:
     data = said.SerializeToString()
@@ -257,7 +256,10 @@ def test_a_call_with_lists_of_one_framework_that_are_too_long_is_cut_alone() -> 
     assert updated.update_framework == contract.UpdateFramework(
         framework_id="f", info=b"i", excluded_unlisted=True
     )
-    assert asked.request_resources.requests == [b"\xff"], "which the engine rejects as malformed"
+    [request] = asked.request_resources.requests
+    _, flaw = read_request(request, Limits(), otherwise=None)
+    assert flaw is not None
+    assert "listen.most_parts" in flaw.words
     assert not revived.revive_offers.roles, "all of its roles"
     assert agent.add_agent.excluded == contract.ExclusionList(unlisted=["f"])
     assert tick == said.events.events[-1]
@@ -284,3 +286,24 @@ def test_events_that_are_too_heavy_without_lists_of_frameworks_can_be_replaced()
     data = message(*[contract.Event()] * 40_000).SerializeToString()
     with pytest.raises(HeavyEventsError):
         parse(data, 39_999)
+
+
+def test_an_agent_in_too_many_parts_costs_its_resources_and_not_the_master_its_snapshot() -> None:
+    """Whoever may reserve can divide an agent's resources into thousands."""
+    pieces = [b"x" * 100] * 3_000
+    held = [contract.Allocation(framework_id="f", resources=pieces)]
+    agents = [
+        contract.AddAgent(agent_id=name, info=b"i" * 100, total=[b"x" * 100] * 4)
+        for name in ("s1", "s2", "s3")
+    ]
+    agents.append(contract.AddAgent(agent_id="s4", total=pieces, used=held, running=held))
+    data = contract.FromMaster(snapshot=contract.Snapshot(agents=agents)).SerializeToString()
+    read = parse(data, 100_000).snapshot
+    assert list(read.agents[:3]) == agents[:3]
+    assert (read.agents[3].agent_id, len(read.agents[3].total)) == ("s4", 1)
+    assert not read.agents[3].used
+    parser = ResourceParser(Limits())
+    assert not parser.total(read.agents[3].total).scalars
+    assert parser.flaw is not None
+    assert "listen.most_parts" in parser.flaw.words
+    assert parse(data, 200_000).snapshot.agents == agents, "without need nothing is cut"
