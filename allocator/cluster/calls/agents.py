@@ -39,7 +39,8 @@ def add(cluster: Cluster, call: contract.AddAgent) -> Callable[[], None]:
         cluster.quarantine.put("agent", agent.id, "subscription", flaw)
         cluster.quarantine.put("agent", agent.id, "resources", parser.flaw)
         cluster.quarantine.put("agent", agent.id, "maintenance", unreadable)
-        _exclude(cluster, agent.id, call.excluded)
+        if call.HasField("excluded") or cluster.ledger.exclusions.of(agent.id):
+            _exclude(cluster, agent.id, call.excluded)
         cluster.ledger.add_agent(agent, used)
         _note_task_runs(cluster, agent, used)
         _begin_use(cluster, agent, used_by_tasks)
