@@ -313,7 +313,12 @@ class LimitsSection(_Section):
     `--offer_timeout`. A framework that uses its offers completely is limited by `unanswered`
     during this time. 0: offered resources are assumed to be used at once."""
     resource: Annotated[int, Field(ge=1024, le=_LARGEST_NUMBER)] = _LIMITS.resource
-    """Maximum size of one resource of an agent in bytes, with all its ranges, items and labels."""
+    """Maximum size in bytes of one resource of an agent, with all its ranges, items and labels;
+    also of all resources in a request, and of an operator's operation."""
+    entries: Annotated[int, Field(ge=500, le=_LARGEST_NUMBER)] = 1000
+    """Maximum number of entries in one list: labels and capabilities of a framework, roles of its
+    offer filters, attributes of an agent with the items of their values, and reservations of a
+    resource with their labels. Offer filters may have four times as many quantities."""
     idle_users: Annotated[int, Field(ge=0, le=_LARGEST_NUMBER)] = _LIMITS.idle_users
     """Maximum number of known users without frameworks and commitments. Above the limit, users
     are forgotten before `users.forget_after`: first the users with the least average use, and

@@ -7,7 +7,7 @@ from google.protobuf.message import DecodeError
 
 from allocator.cluster.input.limits import Limits
 from allocator.cluster.input.quarantine import ValidationError
-from allocator.cluster.input.text import readable
+from allocator.cluster.input.text import excerpt, readable
 from allocator.cluster.resources import NOTHING, Resources
 from allocator.contract import mesos_pb2 as mesos
 
@@ -179,9 +179,26 @@ def read_agent_info(
         message = f"its info is not a serialised mesos.SlaveInfo: {error}"
         return mesos.SlaveInfo(), ValidationError("malformed", message)
     if info.HasField("id") and info.id.value != agent_id:
-        message = f"its info names another id, {readable(info.id.value)!r}"
+        message = f"its info names another id, {excerpt(info.id.value)!r}"
         return info, ValidationError("contradiction", message)
-    return info, None
+    flaw = _excess(info, limits)
+    return (info, None) if flaw is None else (mesos.SlaveInfo(), flaw)
+
+
+def _excess(info: mesos.SlaveInfo, limits: Limits) -> ValidationError | None:
+    """Return why a description is too long to be read; None if it is not."""
+    if not limits.entries:
+        return None
+    if len(info.hostname) > limits.name:
+        message = f"its host name has more than {limits.name} bytes (limits.name)"
+        return ValidationError("limit", message)
+    number = len(info.attributes)
+    if number <= limits.entries:
+        number += sum(len(a.set.item) + len(a.ranges.range) for a in info.attributes)
+    if number <= limits.entries:
+        return None
+    message = f"it has {number} attributes with items and ranges, more than {limits.entries}"
+    return ValidationError("limit", f"{message} (limits.entries)")
 
 
 def attributes(info: mesos.SlaveInfo) -> frozenset[bytes]:

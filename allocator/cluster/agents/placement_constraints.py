@@ -2,8 +2,8 @@
 
 import ipaddress
 import re
-from collections.abc import Iterable
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping
+from dataclasses import InitVar, dataclass, field
 from fnmatch import translate
 from typing import TypeAlias
 
@@ -24,6 +24,16 @@ _ADDRESS_ATTRIBUTE = "ip"
 LONGEST_NAME = 255
 """Maximum length in characters of an item in a list of hosts: the longest host name (RFC 1035)."""
 _NAME = re.compile(r"[\w.*?\[\]!-]+")
+_PLAIN_NAME = re.compile(rf"[A-Za-z][\w.-]{{0,{LONGEST_NAME - 1}}}")
+"""A name that is neither a glob nor an address: most items of a list of hosts."""
+_WILDCARD = re.compile(r"[*?\[]")
+_OCTET = "(?:25[0-5]|2[0-4][0-9]|1[0-9][0-9]|[1-9]?[0-9])"
+_IPV4 = re.compile(rf"{_OCTET}(?:\.{_OCTET}){{3}}")
+_WILDCARDS = 8
+"""Maximum number of wildcards in a list of hosts, as a multiple of `limits.patterns`."""
+
+
+_PATTERNS = "globs, ranges and networks (limits.patterns)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,19 +73,28 @@ class Hosts:
 
     Args:
         items: The items as written; two lists with the same items are equal.
+        most: Maximum number of globs, ranges and networks; None: without a limit.
 
     Raises:
-        ValueError: An item has an unknown form; the message names the item.
+        ValueError: An item has an unknown form, and the message names the item; or there are too
+            many globs, ranges and networks.
     """
 
     items: tuple[str, ...]
+    most: InitVar[int | None] = None
+    patterns: int = field(init=False, compare=False, repr=False)
+    """The number of items that must be tried on each host: globs, ranges and networks."""
     _names: frozenset[str] = field(init=False, compare=False, repr=False)
-    _globs: tuple[re.Pattern[str], ...] = field(init=False, compare=False, repr=False)
+    _globs: re.Pattern[str] | None = field(init=False, compare=False, repr=False)
+    """One pattern for all globs; None without globs."""
     _ranges: tuple[tuple[_Address, _Address], ...] = field(init=False, compare=False, repr=False)
 
-    def __post_init__(self) -> None:
-        names, globs, ranges = set(), [], []
+    def __post_init__(self, most: int | None) -> None:
+        names, globs, ranges = set(), list[str](), []
         for item in self.items:
+            if _PLAIN_NAME.fullmatch(item):
+                names.add(item.lower())
+                continue
             if len(item) > LONGEST_NAME:
                 raise ValueError(f"{item[:40]!r}… is longer than the name of any host")
             addresses = _range(item)
@@ -85,33 +104,35 @@ class Hosts:
                 raise ValueError(
                     f"{item!r} is no host name, glob, address, range of addresses or network"
                 )
-            elif any(letter in item for letter in "*?["):
+            elif _WILDCARD.search(item):
                 globs.append(_glob(item.lower()))
             else:
                 names.add(item.lower())
+            if most is not None:
+                at_most(most, len(globs) + len(ranges), _PATTERNS)
         object.__setattr__(self, "_names", frozenset(names))
-        object.__setattr__(self, "_globs", tuple(globs))
+        object.__setattr__(self, "_globs", re.compile("|".join(globs)) if globs else None)
         object.__setattr__(self, "_ranges", tuple(ranges))
+        object.__setattr__(self, "patterns", len(globs) + len(ranges))
 
     @classmethod
-    def parse(cls, text: str) -> "Hosts":
+    def parse(cls, text: str, most: int | None = None) -> "Hosts":
         """Parse items separated by commas or white space.
 
-        Raises:
-            ValueError: An item has an unknown form.
-        """
-        return cls(tuple(text.replace(",", " ").split()))
+        Args:
+            text: The items.
+            most: Maximum number of globs, ranges and networks; None: without a limit.
 
-    @property
-    def patterns(self) -> int:
-        """The number of globs, ranges and networks, each of which must be tried on each host."""
-        return len(self._globs) + len(self._ranges)
+        Raises:
+            ValueError: An item has an unknown form, or there are too many patterns.
+        """
+        return cls(tuple(text.replace(",", " ").split()), most)
 
     def __contains__(self, host: Host) -> bool:
         """Return whether an item matches the host's name or one of its addresses."""
         return (
             host.name in self._names
-            or any(glob.match(host.name) for glob in self._globs)
+            or (self._globs is not None and self._globs.match(host.name) is not None)
             or any(_between(address, r) for r in self._ranges for address in host.addresses)
         )
 
@@ -173,28 +194,29 @@ def parse_attributes(items: Iterable[str]) -> tuple[tuple[str, str], ...]:
 
 
 def parse_labels(labels: mesos.Labels, limits: Limits) -> Constraint:
-    """Parse the placement constraint that a framework states in its labels.
+    """Parse the constraint that a framework's labels state; O(size of the labels)."""
+    return parse_constraint({label.key: label.value for label in labels.labels}, limits)
 
-    An unreadable label does not raise an error; `Constraint.unreadable` then describes the error.
-    Costs O(size of the labels).
-    """
-    texts = {label.key: label.value for label in labels.labels}
+
+def parse_constraint(texts: Mapping[str | bytes, str | bytes], limits: Limits) -> Constraint:
+    """Parse the constraint that labels state, from their keys and values."""
     key = WHITELIST
     try:
         whitelist = _parse_hosts(texts.get(key, ""), limits)
         key = BLACKLIST
         blacklist = _parse_hosts(texts.get(key, ""), limits)
         key = ATTRIBUTES
-        items = label_text(texts.get(key, ""), limits).split(";")
-        attributes = parse_attributes(item for item in items if item.strip())
-        at_most(limits.attributes, len(attributes), "attributes (limits.attributes)")
+        text = label_text(texts.get(key, ""), limits)
+        items = [item for item in text.split(";") if item and not item.isspace()]
+        at_most(limits.attributes, len(items), "attributes (limits.attributes)")
+        attributes = parse_attributes(items)
     except ValueError as error:
         return Constraint(unreadable=shortened(f"label {key}: {error}"))
     return Constraint(whitelist, blacklist, attributes)
 
 
-def label_text(value: str, limits: Limits) -> str:
-    """Return the value of one of Longshare's labels, after checking encoding and length.
+def label_text(value: str | bytes, limits: Limits) -> str:
+    """Return the value of one of Longshare's labels.
 
     Raises:
         ValueError: The value is not UTF-8, or is longer than the limit.
@@ -220,21 +242,22 @@ def at_most(limit: int, number: int, unit: str) -> None:
         raise ValueError(f"more than {limit} {unit}")
 
 
-def _parse_hosts(value: str, limits: Limits) -> Hosts:
-    hosts = Hosts.parse(label_text(value, limits))
-    unit = "globs, ranges and networks (limits.patterns)"
-    at_most(limits.patterns, hosts.patterns, unit)
-    return hosts
+def _parse_hosts(value: str | bytes, limits: Limits) -> Hosts:
+    text = label_text(value, limits)
+    if limits.entries:
+        wildcards = sum(map(text.count, "*?["))
+        at_most(_WILDCARDS * limits.patterns, wildcards, "wildcards (limits.patterns)")
+    return Hosts.parse(text, limits.patterns)
 
 
-def _glob(item: str) -> re.Pattern[str]:
-    """Compile a glob such as `node-[1-9]*` to a regular expression.
+def _glob(item: str) -> str:
+    """Return a glob as a regular expression. Brackets after the last closing one are literal.
 
     Brackets after the last closing bracket are literal characters. These are escaped first, so that
     `translate` does not search for the end of each of them.
     """
     head, closing, tail = item.rpartition("]")
-    return re.compile(translate(head + closing + tail.replace("[", "[[]")))
+    return translate(head + closing + tail.replace("[", "[[]"))
 
 
 def _has(host: Host, name: str, value: str) -> bool:
@@ -257,7 +280,7 @@ def _equals(attribute: mesos.Attribute, value: str) -> bool:
 
 
 def _address(text: str) -> _Address | None:
-    if ":" not in text and not text[:1].isdigit():
+    if ":" not in text and not _IPV4.fullmatch(text):
         return None  # the common case; an exception would be slow
     try:
         return ipaddress.ip_address(text)

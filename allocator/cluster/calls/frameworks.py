@@ -138,7 +138,7 @@ def revive(cluster: Cluster, call: contract.ReviveOffers) -> Callable[[], None]:
     empty list of roles means all roles of the framework. See Mesos semantics, §1.4.
     """
     framework = cluster.framework(call.framework_id)
-    roles = set(call.roles) or framework.roles
+    roles = (set(call.roles) or framework.roles) & framework.roles
 
     def change() -> None:
         framework.suppressed -= roles

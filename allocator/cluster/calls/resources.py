@@ -5,6 +5,7 @@ from collections.abc import Callable
 from allocator.cluster.agents.agent import Agent
 from allocator.cluster.frameworks.framework import Client
 from allocator.cluster.input.errors import InvalidEvent
+from allocator.cluster.input.limits import Limits
 from allocator.cluster.input.quarantine import ValidationError
 from allocator.cluster.input.resource_parser import ResourceParser
 from allocator.cluster.metering.metered import note_refusal
@@ -142,7 +143,9 @@ def update_available(cluster: Cluster, call: contract.UpdateAvailable) -> Callab
     total: Resources | None = None
     reply = contract.Reply()
     try:
-        steps = [step for data in call.operations for step in parse_operation(data)]
+        steps = [
+            step for data in call.operations for step in _parse_operation(data, cluster.limits)
+        ]
         total = _total_after(agent, steps)
     except (OperationError, InvalidEvent) as error:
         reply.error = f"agent {agent.id}: {error}"
@@ -154,6 +157,19 @@ def update_available(cluster: Cluster, call: contract.UpdateAvailable) -> Callab
             cluster.marks.change(agent.id)
 
     return change
+
+
+def _parse_operation(data: bytes, limits: Limits) -> list[ResourceConversion]:
+    """Parse an operator's operation into its conversions.
+
+    Raises:
+        InvalidEvent: The message is malformed.
+        OperationError: The operation is too long, or does not convert resources.
+    """
+    if limits.entries and len(data) > limits.resource:
+        message = f"an operation has {len(data)} bytes, more than {limits.resource}"
+        raise OperationError(f"{message} (limits.resource)")
+    return parse_operation(data)
 
 
 def _total_after(agent: Agent, steps: list[ResourceConversion]) -> Resources:

@@ -30,8 +30,9 @@ def note_skipped(cluster: Cluster, event: contract.Event) -> None:
     match event.WhichOneof("call"):
         case "revive_offers":
             revived = event.revive_offers
+            roles = set(revived.roles)
             for client in cluster.ledger.clients.of(revived.framework_id):
-                if not revived.roles or client.role in revived.roles:
+                if not roles or client.role in roles:
                     cluster.filters.drop(client)
         case "recover_resources":
             _note_refusal(cluster, event.recover_resources, event.time_ns)

@@ -5,7 +5,7 @@ quarantined: the framework gets no offers, but its resources still count.
 """
 
 import difflib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import TypeAlias
@@ -19,11 +19,12 @@ from allocator.cluster.agents.placement_constraints import (
     Constraint,
     at_most,
     label_text,
-    parse_labels,
+    parse_constraint,
 )
 from allocator.cluster.input.limits import Limits
 from allocator.cluster.input.quarantine import ValidationError
-from allocator.cluster.input.text import is_path, is_text, levels, readable, shortened
+from allocator.cluster.input.resource_parser import check_limits
+from allocator.cluster.input.text import excerpt, is_path, is_text, levels, readable, shortened
 from allocator.cluster.resources import InvalidResource, parse_total
 from allocator.contract import mesos_pb2 as mesos
 from allocator.fairness.quantities import Quantities
@@ -35,6 +36,10 @@ _PREFIX = "longshare."
 _LABELS = (DEMAND, WHITELIST, BLACKLIST, ATTRIBUTES)
 _MOST_NAMED = 8
 """Maximum number of unknown labels of a framework that are reported."""
+_QUANTITIES = 4
+"""Maximum number of quantities in offer filters, as a multiple of `limits.entries`."""
+_LONGEST_KEY = 1000
+"""Maximum length of an unknown label of which anything is read; reports are shorter."""
 _LONGEST_TYPO = 64
 """Maximum length in characters of a label for which a correction is suggested."""
 
@@ -96,9 +101,11 @@ def read_subscription(framework_id: str, data: bytes, limits: Limits) -> Subscri
     except DecodeError as error:
         message = f"its info is not a serialised mesos.FrameworkInfo: {error}"
         return Subscription(flaw=ValidationError("malformed", message))
-    name, principal = readable(info.name), readable(info.principal)
+    longest = limits.name if limits.entries else len(data)
+    name, principal = excerpt(info.name, longest), excerpt(info.principal, longest)
     roles: frozenset[str] = frozenset()
     try:
+        _check_lists(info, limits)
         _check_names(framework_id, info, limits)
         roles = _roles(info, limits)
         min_allocatable = _min_allocatable(info, limits)
@@ -109,9 +116,10 @@ def read_subscription(framework_id: str, data: bytes, limits: Limits) -> Subscri
             "text", "offer_filters: the name of a role or a resource is not UTF-8"
         )
         return Subscription(name, principal, roles, flaw=flaw)
-    demand, unreadable = _demand(info, limits)
+    labels = _own_labels(info.labels)
+    demand, unreadable = _demand(labels, limits)
     errors = [unreadable] if unreadable else []
-    errors += islice(_unknown(info), _MOST_NAMED)
+    errors += islice(_unknown(key for key, _value in labels), _MOST_NAMED)
     return Subscription(
         name,
         principal,
@@ -120,7 +128,7 @@ def read_subscription(framework_id: str, data: bytes, limits: Limits) -> Subscri
         min_allocatable,
         demand,
         "; ".join(errors),
-        parse_labels(info.labels, limits),
+        parse_constraint(dict(labels), limits),
     )
 
 
@@ -145,11 +153,18 @@ def read_request(
         if len(wanted) > limits.resources:
             message = f"a request for {len(wanted)} resources, more than {limits.resources}"
             return otherwise, ValidationError("limit", f"{message} (limits.resources)")
-        asked = parse_total(resource.SerializePartialToString() for resource in wanted)
+        resources = [resource.SerializePartialToString() for resource in wanted]
+        if limits.entries:
+            size = sum(map(len, resources))
+            if size > limits.resource:
+                message = f"a request for resources of {size} bytes, more than {limits.resource}"
+                return otherwise, ValidationError("limit", f"{message} (limits.resource)")
+            check_limits(resources, limits)
+        asked = parse_total(resources)
     except DecodeError as error:
         return otherwise, ValidationError("malformed", f"a request is not a mesos.Request: {error}")
     except InvalidResource as error:
-        return otherwise, ValidationError("malformed", f"a request: {error}")
+        return otherwise, ValidationError(error.reason, f"a request: {error}")
     return asked.quantities or None, None
 
 
@@ -162,25 +177,46 @@ def _check_names(framework_id: str, info: mesos.FrameworkInfo, limits: Limits) -
     if info.HasField("id") and info.id.value != framework_id:
         raise _Unacceptable(
             ValidationError(
-                "contradiction", f"its info names another id, {readable(info.id.value)!r}"
+                "contradiction", f"its info names another id, {excerpt(info.id.value)!r}"
             )
         )
     if not is_text(info.principal):
         raise _Unacceptable(
-            ValidationError("text", f"its principal is not UTF-8: {readable(info.principal)}")
+            ValidationError("text", f"its principal is not UTF-8: {excerpt(info.principal)}")
         )
-    names = {"id": framework_id, "name": readable(info.name), "principal": info.principal}
+    names = {"id": framework_id, "name": info.name, "principal": info.principal}
     for field_name, text in names.items():
         _check_length(field_name, text, limits)
 
 
-def _check_length(field_name: str, text: str, limits: Limits) -> None:
-    """Check that a text field is not too long in bytes of UTF-8.
+def _check_lists(info: mesos.FrameworkInfo, limits: Limits) -> None:
+    """Check the lengths of lists, before anything in them is read.
+
+    Raises:
+        _Unacceptable: A list is too long.
+    """
+    if not limits.entries:
+        return
+    lengths = {
+        "labels": len(info.labels.labels),
+        "capabilities": len(info.capabilities),
+        "offer filters": len(info.offer_filters),
+    }
+    for field_name, number in lengths.items():
+        if number > limits.entries:
+            message = f"it has {number} {field_name}, more than {limits.entries} (limits.entries)"
+            raise _Unacceptable(ValidationError("limit", message))
+
+
+def _check_length(field_name: str, value: str | bytes, limits: Limits) -> None:
+    """Check the length of a text field in bytes, with bytes that are not UTF-8 as escaped.
 
     Raises:
         _Unacceptable: The text is too long.
     """
-    size = len(text.encode())
+    size = len(value)
+    if size <= limits.name:
+        size = len(readable(value).encode())
     if size > limits.name:
         raise _Unacceptable(
             ValidationError(
@@ -202,7 +238,7 @@ def _roles(info: mesos.FrameworkInfo, limits: Limits) -> frozenset[str]:
         raise _Unacceptable(ValidationError("limit", message))
     for role in roles:
         if not is_text(role):
-            raise _Unacceptable(ValidationError("text", f"a role is not UTF-8: {readable(role)}"))
+            raise _Unacceptable(ValidationError("text", f"a role is not UTF-8: {excerpt(role)}"))
         _check_length("role", role, limits)
         depth = role.count("/") + 1
         if depth > limits.role_depth:
@@ -227,18 +263,24 @@ def _min_allocatable(info: mesos.FrameworkInfo, limits: Limits) -> dict[str, Alt
     by_role: dict[str, Alternatives] = {}
     different: dict[_Key, Quantities] = {}
     same: dict[tuple[_Key, ...], Alternatives] = {}
+    quantities, most = 0, _QUANTITIES * limits.entries
     for role, filters in info.offer_filters.items():
         if not filters.HasField("min_allocatable_resources"):
             continue
         given = filters.min_allocatable_resources.quantities
+        lengths = [len(minimum.quantities) for minimum in given[: limits.resources]]
+        if max(len(given), *lengths, 0) > limits.resources:
+            message = f"{where}: more than {limits.resources} (limits.resources)"
+            raise _Unacceptable(ValidationError("limit", message))
+        quantities += sum(lengths)
+        if limits.entries and quantities > most:
+            message = f"{where}: more than {most} quantities (4 × limits.entries)"
+            raise _Unacceptable(ValidationError("limit", message))
         amounts = [{n: s.value for n, s in minimum.quantities.items()} for minimum in given]
         if any(not is_text(name) for names in amounts for name in names):
             raise _Unacceptable(
                 ValidationError("text", f"{where}: the name of a resource is not UTF-8")
             )
-        if max(len(amounts), *map(len, amounts), 0) > limits.resources:
-            message = f"{where}: more than {limits.resources} (limits.resources)"
-            raise _Unacceptable(ValidationError("limit", message))
         try:
             minimums = list(map(Quantities.from_doubles, amounts))
         except ValueError as error:
@@ -260,15 +302,28 @@ def _key(quantities: Quantities) -> _Key:
     return frozenset(quantities.items())
 
 
-def _demand(info: mesos.FrameworkInfo, limits: Limits) -> tuple[Quantities | None, str]:
-    """Return the task demand that a framework states in a label, and an error message.
+def _own_labels(labels: mesos.Labels) -> list[tuple[str | bytes, str | bytes]]:
+    """Return key and value of labels with our prefix, in upper or lower case."""
+    own: list[tuple[str | bytes, str | bytes]] = []
+    for label in labels.labels:
+        key: str | bytes = label.key
+        if readable(key[: len(_PREFIX)]).lower() == _PREFIX:
+            own.append((key, label.value))
+    return own
 
-    The demand is None if the label is missing or unreadable. The message is "" without an error.
-    """
-    for label in info.labels.labels:
-        if label.key == DEMAND:
+
+def _demand(
+    labels: Iterable[tuple[str | bytes, str | bytes]], limits: Limits
+) -> tuple[Quantities | None, str]:
+    """Return the demand, and an error message for the label; else ""."""
+    for key, value in labels:
+        if key == DEMAND:
             try:
-                demand = Quantities.parse(label_text(label.value, limits))
+                text = label_text(value, limits)
+                if limits.entries:
+                    entries = sum(not entry.isspace() for entry in text.split(";") if entry)
+                    at_most(limits.resources, entries, "resources (limits.resources)")
+                demand = Quantities.parse(text)
                 at_most(limits.resources, len(demand), "resources (limits.resources)")
             except ValueError as error:
                 return None, shortened(f"label {DEMAND}: {error}")
@@ -276,14 +331,11 @@ def _demand(info: mesos.FrameworkInfo, limits: Limits) -> tuple[Quantities | Non
     return None, ""
 
 
-def _unknown(info: mesos.FrameworkInfo) -> Iterator[str]:
-    """Yield an error message for each unknown label with Longshare's prefix.
-
-    The message suggests the label that was probably meant.
-    """
-    for label in info.labels.labels:
-        key = readable(label.key)
-        if not key.lower().startswith(_PREFIX) or key in _LABELS:
+def _unknown(keys: Iterable[str | bytes]) -> Iterator[str]:
+    """Iterate over error messages for unknown labels with our prefix, with a correction, if any."""
+    for field_name in keys:
+        key = excerpt(field_name, _LONGEST_KEY)
+        if key in _LABELS:
             continue
         message = f"label {shortened(key)} is not known"
         typo = key.lower() if len(key) <= _LONGEST_TYPO else ""

@@ -51,8 +51,13 @@ class Limits:
     answered_after: float = 0.0
     """Seconds after which an unanswered offer is assumed to be used, where the master does not
     report usage (before Mesos 1.10). 0: offers are assumed to be used at once."""
+    entries: int = 0
+    """Entries of a list: labels and capabilities of a framework, roles of its offer filters,
+    attributes of an agent with the items of their values, reservations of a resource with their
+    labels. 0: without a limit, as in event logs that do not record the setting."""
     resource: int = 2**18
-    """Bytes of one resource. A range of every second port takes a tenth of the default."""
+    """Bytes of one resource; if `entries` is set, also of the resources of a request, and of an
+    operation. A range of every second port takes a tenth of the default."""
     idle_users: int = 10_000
     """Users without frameworks and commitments that stay known. Beyond the limit, users with the
     least mean use are forgotten early; among equals, the longest idle."""

@@ -9,10 +9,15 @@ from allocator.cluster.resources import (
     InvalidResource,
     Resources,
     decoded,
+    entries,
     parse_allocated,
     parse_total,
     parse_used,
 )
+
+_SMALL = 1000
+"""Size in bytes of resources that exceed no limit. The settings allow no smaller
+`limits.resource`, and no fewer `limits.entries` than 500, which take two bytes each."""
 
 
 class ResourceParser:
@@ -57,17 +62,11 @@ class ResourceParser:
         """Return the messages as a tuple, after checking their lengths.
 
         Raises:
-            InvalidResource: A message is longer than the limit.
+            InvalidResource: A message exceeds a limit.
         """
         all_messages = tuple(messages)
-        if len(b"".join(all_messages)) > self._limits.resource:  # a cheap first test
-            longest = max(map(len, all_messages))
-            if longest > self._limits.resource:
-                raise InvalidResource(
-                    f"a resource has {longest} bytes, more than {self._limits.resource} "
-                    "(limits.resource)",
-                    "limit",
-                )
+        if len(b"".join(all_messages)) > _SMALL:  # a cheap first test
+            check_limits(all_messages, self._limits)
         return all_messages
 
     def _usable(self, messages: Iterable[bytes], *, allocated: bool) -> list[bytes]:
@@ -95,3 +94,19 @@ class ResourceParser:
     def _note(self, reason: Reason, message: str) -> None:
         if self.flaw is None:
             self.flaw = ValidationError(reason, message)
+
+
+def check_limits(messages: Sequence[bytes], limits: Limits) -> None:
+    """Check sizes of serialised resources, and numbers of reservations with their labels.
+
+    Raises:
+        InvalidResource: A resource exceeds a limit.
+    """
+    longest = max(map(len, messages), default=0)
+    if longest > limits.resource:
+        message = f"a resource has {longest} bytes, more than {limits.resource}"
+        raise InvalidResource(f"{message} (limits.resource)", "limit")
+    for data in messages if limits.entries else ():
+        if len(data) > 2 * limits.entries and (number := entries(data)) > limits.entries:
+            message = f"a resource has {number} reservations and labels, more than {limits.entries}"
+            raise InvalidResource(f"{message} (limits.entries)", "limit")

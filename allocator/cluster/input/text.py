@@ -23,6 +23,16 @@ def readable(value: str | bytes) -> str:
     return value.decode("utf-8", "backslashreplace") if isinstance(value, bytes) else value
 
 
+def excerpt(value: str | bytes, most: int = _LONGEST) -> str:
+    """Return the beginning of a field as text; a long field is cut before it is escaped.
+
+    Args:
+        value: The field.
+        most: Maximum number of characters, or of bytes if the field is not UTF-8.
+    """
+    return readable(value[:most])
+
+
 def is_path(role: str) -> bool:
     """Return whether a role can be a node of the role tree.
 

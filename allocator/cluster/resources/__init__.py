@@ -14,7 +14,7 @@ from allocator.cluster.resources.bag import (
     parse_total,
     parse_used,
 )
-from allocator.cluster.resources.kinds import InvalidResource, Kind, decoded
+from allocator.cluster.resources.kinds import InvalidResource, Kind, decoded, entries
 
 __all__ = [
     "NOTHING",
@@ -22,6 +22,7 @@ __all__ = [
     "Kind",
     "Resources",
     "decoded",
+    "entries",
     "parse_allocated",
     "parse_total",
     "parse_used",

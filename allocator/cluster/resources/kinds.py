@@ -7,7 +7,7 @@ from google.protobuf.message import DecodeError
 
 from allocator.cluster.input.errors import InvalidEvent
 from allocator.cluster.input.quarantine import Reason
-from allocator.cluster.input.text import is_text, readable
+from allocator.cluster.input.text import excerpt, is_text
 from allocator.cluster.resources import ranges
 from allocator.cluster.resources.amounts import Amount
 from allocator.cluster.resources.cache import Cache
@@ -118,6 +118,15 @@ def _decode(data: bytes) -> tuple[Kind, Amount, str | None]:
     return kind, (1 if amount else 0) if kind.whole is not None else amount, role
 
 
+def entries(data: bytes) -> int:
+    """Return the number of a serialised resource's reservations and their labels."""
+    try:
+        reservations = mesos.Resource.FromString(data).reservations
+    except DecodeError:
+        return 0  # rejected by `decoded`
+    return len(reservations) + sum(len(each.labels.labels) for each in reservations)
+
+
 def _kind(template: bytes, whole: Amount | None) -> Kind:
     """Return the kind for a template; equal templates usually give the same object.
 
@@ -138,10 +147,8 @@ def _new_kind(template: bytes, whole: int | None) -> Kind:
         if message.disk.HasField("persistence"):
             message.disk.persistence.ClearField("principal")
     for reservation in message.reservations:
-        pairs = sorted(label.SerializePartialToString() for label in reservation.labels.labels)
-        del reservation.labels.labels[:]
-        for pair in pairs:
-            reservation.labels.labels.add().MergeFromString(pair)
+        if len(reservation.labels.labels) > 1:
+            reservation.labels.labels.sort(key=mesos.Label.SerializePartialToString)
     identity = message.SerializePartialToString(deterministic=True)
     if whole is not None:
         identity += b"\0%d" % whole
@@ -242,7 +249,7 @@ def _require_text(message: mesos.Resource) -> None:
     for text in texts:
         if not is_text(text):
             raise InvalidResource(
-                f"resource {readable(message.name)!r}: {readable(text)!r} is not UTF-8", "text"
+                f"resource {excerpt(message.name)!r}: {excerpt(text)!r} is not UTF-8", "text"
             )
 
 
