@@ -557,8 +557,8 @@ class AccountingSection(_Section):
     days: Annotated[int, Field(ge=2, le=36500)] = 1830
     """Days after which usage and operator commands are deleted."""
     users: Annotated[int, Field(ge=1, le=100_000)] = 2000
-    """Maximum number of users per day with rows of their own; further users are summed up under
-    `(others)`."""
+    """Maximum number of users per day with rows of their own. Further users are summed up under
+    `(others)`: those that held and owed least. Declared users always have rows."""
 
     @model_validator(mode="after")
     def _in_order(self) -> Self:

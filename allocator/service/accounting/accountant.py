@@ -95,6 +95,8 @@ class Accountant:
         self._engine = engine
         self._meter = meter
         self._roles = engine.role_meter
+        self._declared = frozenset(user.name for user in engine.settings.users)
+        """Users that always have rows of their own."""
         self._connect = connect
         self._section = section
         self._engine_lock = EngineLock() if engine_lock is None else engine_lock
@@ -299,8 +301,10 @@ class Accountant:
         await self._roll_up(database, until)
 
     async def _commit(self, database: "Database", batch: Batch) -> None:
-        """Write a batch to the database; log a warning if its usage was left out."""
-        added = await self._in_thread(lambda: database.write(batch, self._section.users))
+        """Write a batch, and log if its usage was omitted."""
+        added = await self._in_thread(
+            lambda: database.write(batch, self._section.users, self._declared)
+        )
         self._batch = None
         if not added:
             self.statistics.overtaken += 1

@@ -7,13 +7,24 @@ import json
 import math
 import sqlite3
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
 import structlog
-from sqlalchemy import Connection, Engine, Table, create_engine, delete, func, select
+from sqlalchemy import (
+    Column,
+    ColumnElement,
+    Connection,
+    Engine,
+    Table,
+    and_,
+    create_engine,
+    delete,
+    func,
+    select,
+)
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError, OperationalError, SQLAlchemyError
@@ -21,12 +32,16 @@ from sqlalchemy.pool import NullPool, StaticPool
 
 from allocator.fairness.metering import AccountCheckpoint, AccountState
 from allocator.fairness.quantities import Quantities
-from allocator.service.accounting import DAY, HOUR, TooMuch
+from allocator.service.accounting import DAY, HOUR, OTHERS, TooMuch
+from allocator.service.accounting.naming import DayNames, use_by_day
 from allocator.service.accounting.schema import (
     LAYOUTS,
     SUMS,
+    activity,
+    capacity,
     metadata,
     orders,
+    role_activity,
     role_usage,
     state,
     usage,
@@ -89,8 +104,8 @@ class Database:
     def __init__(self, where: Path | URL) -> None:
         self.name = where.render_as_string() if isinstance(where, URL) else str(where)
         self._path = where if isinstance(where, Path) else None
-        self._named: dict[tuple[str, int], set[str]] = {}
-        """Users and roles with rows of their own, by table name and start of the day."""
+        self._named: dict[tuple[str, int], DayNames] = {}
+        """Users and roles with rows of their own, by table and day."""
         with self._explained_errors():
             if isinstance(where, URL):
                 self._engine = _postgresql(where)
@@ -157,18 +172,16 @@ class Database:
         )
         return _accounted_until(stored), users, roles
 
-    def write(self, batch: Batch, most_users: int) -> bool:
-        """Add a batch of usage and commands exactly once, even if called repeatedly.
+    def write(self, batch: Batch, most_users: int, pinned: Collection[str] = ()) -> bool:
+        """Add a batch exactly once, even if called repeatedly; return whether its usage was added.
 
         If another writer has accounted for the same time, only the batch's commands are added.
 
         Args:
             batch: The batch to add.
-            most_users: Maximum number of users per day with rows of their own, and separately of
-                roles. Further users are summed up under one name.
-
-        Returns:
-            Whether the batch's usage is in the database.
+            most_users: Maximum number of users per day with rows of their own, and of roles.
+                Further users are summed up under one name.
+            pinned: Users that always have rows of their own.
 
         Raises:
             StoreUnavailable: the database does not answer; the batch may have been added
@@ -183,8 +196,13 @@ class Database:
             self._add_orders(connection, batch.orders)
             if not is_ours and _accounted_until(stored_state) > batch.since:
                 return False
-            users = self._name_predicate(connection, usage, "user", most_users)
-            roles = self._name_predicate(connection, role_usage, "role", most_users)
+            users_use, roles_use = use_by_day(batch)
+            users = self._name_predicate(
+                connection, (usage, activity), users_use, most_users, pinned
+            )
+            roles = self._name_predicate(
+                connection, (role_usage, role_activity), roles_use, most_users
+            )
             for name, rows in batch.rows(users, roles).items():
                 table = metadata.tables[name]
                 self._upsert(connection, table, rows, SUMS[table])
@@ -269,33 +287,51 @@ class Database:
             connection.exec_driver_sql(f"PRAGMA user_version = {LAYOUTS[-1]}")
 
     def _name_predicate(
-        self, connection: Connection, table: Table, key: str, max_names: int
+        self,
+        connection: Connection,
+        tables: tuple[Table, Table],
+        use: Mapping[int, Mapping[str, float]],
+        most: int,
+        pinned: Collection[str] = (),
     ) -> Named:
         """Return a function that says whether a user or role has rows of its own in an hour.
 
         The first `max_names` names of a day have rows of their own.
 
+        Names that lose their rows to names with more use are added to the sum of other names.
+
         Args:
             connection: Connection to the database.
-            table: The table of the rows.
-            key: Column of the names: "user" or "role".
-            max_names: Maximum number of names per day.
+            tables: The tables of usage and activity, of users or of roles.
+            use: Use in the batch: start of the day → name → use.
+            most: Maximum number of names per day.
+            pinned: Names that always have rows.
         """
+        for day, uses in use.items():
+            names = self._named.get((tables[0].name, day))
+            if names is None:
+                names = self._named[tables[0].name, day] = _stored_names(connection, tables, day)
+            replaced = names.add(uses, most, pinned)
+            for first in range(0, len(replaced), _PARTS):
+                for table in tables:
+                    self._sum_up(connection, table, day, replaced[first : first + _PARTS])
 
         def named(start: int, name: str) -> bool:
-            day = start - start % DAY
-            names = self._named.get((table.name, day))
-            if names is None:
-                stored_names = select(table.c[key]).distinct()
-                stored_names = stored_names.where(table.c.start >= day, table.c.start < day + DAY)
-                names = self._named[table.name, day] = set(
-                    connection.execute(stored_names).scalars()
-                )
-            if name not in names and len(names) < max_names:
-                names.add(name)
-            return name in names
+            return name in self._named[tables[0].name, start - start % DAY].named
 
         return named
+
+    def _sum_up(self, connection: Connection, table: Table, day: int, names: Sequence[str]) -> None:
+        """Add the rows of names to the sum of other names, and delete them."""
+        name = _name_column(table)
+        selected = _of_day(table, day) & name.in_(names)
+        keys = [c for c in table.primary_key.columns if c.name != name.name]
+        sums = SUMS[table]
+        query = select(*keys, *(func.sum(table.c[n]).label(n) for n in sums))
+        rows = connection.execute(query.where(selected).group_by(*keys)).mappings()
+        others = [{name.name: OTHERS, **row} for row in rows]
+        connection.execute(delete(table).where(selected))
+        self._upsert(connection, table, others, sums)
 
     def _upsert(
         self, connection: Connection, table: Table, rows: Sequence[Row], sums: Sequence[str]
@@ -424,6 +460,43 @@ def _read_state(connection: Connection, *, lock: bool = False) -> dict[str, str]
     query = select(state.c.key, state.c.value)
     rows = connection.execute(query.with_for_update() if lock else query)
     return {row.key: row.value for row in rows}
+
+
+def _name_column(table: Table) -> Column[Any]:
+    """Return the column of users or roles."""
+    return table.c.user if "user" in table.c else table.c.role
+
+
+def _of_day(table: Table, day: int) -> ColumnElement[bool]:
+    """Return the condition that a row is of a day."""
+    of_day = and_(table.c.start >= day, table.c.start < day + DAY)
+    return and_(table.c.seconds.in_((HOUR, DAY)), of_day)  # the index begins with the seconds
+
+
+def _stored_names(connection: Connection, tables: tuple[Table, Table], day: int) -> DayNames:
+    """Return the names that have rows on a day, with their use."""
+    amounts, acts = tables
+    names = DayNames()
+    own = select(_name_column(acts)).distinct()
+    names.named.update(connection.execute(own.where(_of_day(acts, day))).scalars())
+    names.named.discard(OTHERS)
+    used = amounts.c.held + amounts.c.owed if "owed" in amounts.c else amounts.c.held
+    same = and_(
+        capacity.c.seconds == amounts.c.seconds,
+        capacity.c.start == amounts.c.start,
+        capacity.c.resource == amounts.c.resource,
+    )
+    name = _name_column(amounts)
+    query = (
+        select(name, amounts.c.start, func.max(used / capacity.c.amount))
+        .join_from(amounts, capacity, same)
+        .where(_of_day(amounts, day), capacity.c.amount > 0.0)
+        .group_by(name, amounts.c.start)
+    )
+    for user, _start, share in connection.execute(query):
+        names.use[user] = names.use.get(user, 0.0) + share
+    names.use.pop(OTHERS, None)
+    return names
 
 
 def _prune_orders(connection: Connection) -> None:

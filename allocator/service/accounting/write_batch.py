@@ -47,8 +47,8 @@ class Ordered:
     """Why the command was refused; empty if it was executed."""
 
     def row(self) -> Row:
-        """Return the command as a row of the table `orders`."""
-        return {name: _storable(getattr(self, name)) for name in Ordered.__slots__}
+        """Return the order as a row."""
+        return {name: storable(getattr(self, name)) for name in Ordered.__slots__}
 
 
 @dataclass(slots=True)
@@ -122,23 +122,19 @@ def _hourly_usages(
     """
     for hour, tallies in counted.users.items():
         start, rest = hour * HOUR, HourlyUsage()
-        for user, tally in sorted(tallies.items(), key=lambda item: -_total(item[1])):
-            if not _total(tally):
+        for user, tally in sorted(tallies.items(), key=lambda item: -total(item[1])):
+            if not total(tally):
                 continue
-            if named(start, _storable(user)):
-                yield start, _storable(user), tally
+            if named(start, storable(user)):
+                yield start, storable(user), tally
             else:
                 rest.add(tally)
-        if _total(rest):
+        if total(rest):
             yield start, OTHERS, rest
 
 
-def _total(tally: HourlyUsage) -> float:
-    """Return a number for comparing users' activity in an hour; 0 for a user without any.
-
-    The number adds up usage, commitments, seconds of wanting offers, and offers, whatever their
-    units.
-    """
+def total(tally: HourlyUsage) -> float:
+    """Return a number that is 0 for a user without usage, commitments, wishes and offers."""
     amounts = sum(integrals.held + integrals.owed for integrals in tally.resources.values())
     return amounts + tally.wanted + tally.offers + tally.refused
 
@@ -174,10 +170,10 @@ def _activity_row(start: int, user: str, tally: HourlyUsage) -> Row:
 
 
 def _first_resources(amounts: Mapping[str, Any]) -> list[tuple[str, Any]]:
-    """Return the first `MOST_RESOURCES` resources in alphabetical order, with their amounts."""
-    return [(_storable(name), amounts[name]) for name in sorted(amounts)[:MOST_RESOURCES]]
+    """Return the first `MOST_RESOURCES` resources by name, with their amounts."""
+    return [(storable(name), amounts[name]) for name in sorted(amounts)[:MOST_RESOURCES]]
 
 
-def _storable(value: Any) -> Any:  # noqa: ANN401 - only text is changed
-    """Return a value that PostgreSQL can store: NUL characters in text are replaced."""
+def storable(value: Any) -> Any:  # noqa: ANN401 - only text is changed
+    """Replace NUL characters in text, which PostgreSQL cannot store."""
     return value.replace("\0", "\N{SYMBOL FOR NULL}") if isinstance(value, str) else value

@@ -203,6 +203,58 @@ def test_many_users_are_added_up_under_one_name(connect: Open) -> None:
         assert held(database)["new"] == 5.0
 
 
+def wanting(hour: int, *users: str) -> UsageAccumulator:
+    """Return users that only wanted offers in an hour."""
+    made = counted(hour, **dict.fromkeys(users, 0.0))
+    for user in users:
+        made.users[hour][user].offers = 0
+    return made
+
+
+def wanted(database: Database) -> dict[str, float | None]:
+    found = database.read(lambda connection: usages(connection, 0.0, 1e12, "user"))
+    return {each.user: each.wanted for each in found}
+
+
+def test_names_that_only_want_offers_keep_no_user_out_of_the_accounts(connect: Open) -> None:
+    hour = NOON // HOUR
+    idle = [f"name-{number}" for number in range(9)]
+    with closing(connect()) as database:
+        database.write(batch(1, wanting(hour, *idle)), 3)
+        assert wanted(database) == {OTHERS: 60.0, "name-6": 10.0, "name-7": 10.0, "name-8": 10.0}
+        database.write(batch(2, counted(hour, honest=40.0, thief=60.0)), 3)
+        assert held(database) == {OTHERS: 0.0, "honest": 40.0, "thief": 60.0, "name-8": 0.0}
+        assert wanted(database)[OTHERS] == 80.0  # nothing of the replaced names is lost
+        assert held(database, by="role")["rhonest"] == 40.0
+    with closing(connect()) as database:  # and after a restart
+        database.write(batch(3, wanting(hour, *idle)), 3)
+        database.write(batch(4, counted(hour, late=1.0)), 3)
+        assert held(database) == {OTHERS: 0.0, "honest": 40.0, "thief": 60.0, "late": 1.0}
+
+
+def test_a_user_replaces_another_only_with_more_than_twice_its_use(connect: Open) -> None:
+    hour = NOON // HOUR
+    with closing(connect()) as database:
+        database.write(batch(1, counted(hour, A=8.0, B=4.0)), 2)
+        database.write(batch(2, counted(hour, C=8.0)), 2)
+        assert held(database) == {"A": 8.0, "B": 4.0, OTHERS: 8.0}
+        database.write(batch(3, counted(hour, C=1.0)), 2)  # 9 in all
+        assert held(database) == {"A": 8.0, OTHERS: 12.0, "C": 1.0}
+    with closing(connect()) as database:  # the use before a restart counts
+        database.write(batch(4, counted(hour, D=0.001), until=NOON + HOUR), 2)
+        database.write(batch(5, counted(hour, E=3.0), until=NOON + HOUR), 2)
+        assert held(database) == {"A": 8.0, OTHERS: 13.001, "E": 3.0}
+
+
+def test_declared_users_always_have_rows_of_their_own(connect: Open) -> None:
+    hour = NOON // HOUR
+    with closing(connect()) as database:
+        database.write(batch(1, counted(hour, A=8.0, B=4.0, known=0.5)), 2, {"known"})
+        assert held(database) == {"A": 8.0, OTHERS: 4.0, "known": 0.5}
+        database.write(batch(2, counted(hour, C=90.0)), 2, {"known"})
+        assert held(database) == {OTHERS: 12.0, "C": 90.0, "known": 0.5}
+
+
 def test_no_name_breaks_a_write(connect: Open) -> None:
     hostile = "a\0b'; DROP TABLE usage; --\N{PILE OF POO}"
     with closing(connect()) as database:

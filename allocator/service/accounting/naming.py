@@ -1,0 +1,95 @@
+"""Which users and roles have rows of their own in the accounting database.
+
+In a day at most `accounting.users` names have rows of their own, and the usage of further names is
+summed up. While there is room, each name that comes gets rows. Afterwards a name with more than
+twice the use of another name takes its place, and the rows of the other name are added to the sum.
+So names that only wait for offers cannot keep users that hold resources out of the accounts.
+"""
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+
+from allocator.fairness.metering import HourlyUsage
+from allocator.service.accounting import DAY, HOUR
+from allocator.service.accounting.write_batch import Batch, storable, total
+
+_AHEAD = 2.0
+"""Factor by which the use of a newcomer must exceed the use of a name that it replaces. Names with
+almost equal use do not replace each other again and again."""
+_MOST_KNOWN = 25
+"""Maximum number of names whose use is remembered for a day, as a multiple of the rows."""
+
+
+@dataclass(slots=True)
+class DayNames:
+    """The names that have rows of their own on one day."""
+
+    named: set[str] = field(default_factory=set)
+    use: dict[str, float] = field(default_factory=dict)
+    """Use of the day by name, also of names without rows, as a share of the cluster times hours."""
+
+    def add(self, use: Mapping[str, float], most: int, pinned: Collection[str] = ()) -> list[str]:
+        """Add the use of a batch, and choose the names anew; return the names that lose their rows.
+
+        Args:
+            use: Use by name. All these names need rows.
+            most: Maximum number of names with rows.
+            pinned: Names that always get rows, and keep them.
+        """
+        for name, amount in use.items():
+            self.use[name] = self.use.get(name, 0.0) + amount
+        self.named.update(name for name in use if name in pinned)
+        newcomers = sorted(use.keys() - self.named, key=self._order, reverse=True)
+        room = max(most - len(self.named), 0)
+        self.named.update(newcomers[:room])
+        replaced = self._replace(newcomers[room:], pinned) if newcomers[room:] else []
+        if len(self.use) > _MOST_KNOWN * max(most, len(self.named)):
+            self.use = {name: self.use.get(name, 0.0) for name in self.named}
+        return replaced
+
+    def _replace(self, newcomers: Iterable[str], pinned: Collection[str]) -> list[str]:
+        """Give rows of names with little use to newcomers with more; return the former names."""
+        least = sorted(self.named.difference(pinned), key=self._order)
+        replaced = list[str]()
+        for newcomer, name in zip(newcomers, least, strict=False):
+            if self.use[newcomer] <= _AHEAD * self.use.get(name, 0.0):
+                break
+            self.named.add(newcomer)
+            self.named.discard(name)
+            replaced.append(name)
+        return replaced
+
+    def _order(self, name: str) -> tuple[float, str]:
+        return self.use.get(name, 0.0), name
+
+
+def use_by_day(batch: Batch) -> tuple[dict[int, dict[str, float]], dict[int, dict[str, float]]]:
+    """Return the use of users and of roles in a batch: start of the day → name → use.
+
+    The use is the largest share of a resource that a name held or owed, times hours. Names without
+    anything to write are left out.
+    """
+    hours = min(max(batch.until - batch.since, 1.0), HOUR) / HOUR
+    uses = dict[int, dict[str, float]](), dict[int, dict[str, float]]()
+    for days, counted in zip(uses, (batch.counted, batch.roles), strict=True):
+        for hour, tallies in counted.users.items():
+            start = hour * HOUR
+            day = days.setdefault(start - start % DAY, {})
+            capacity = batch.counted.capacity.get(hour, {})
+            for user, tally in tallies.items():
+                if total(tally):
+                    name = storable(user)
+                    day[name] = day.get(name, 0.0) + hours * _share(tally, capacity)
+    return uses
+
+
+def _share(tally: HourlyUsage, capacity: Mapping[str, float]) -> float:
+    """Return the largest share of a resource that a user held or owed."""
+    return max(
+        (
+            (integrals.held + integrals.owed) / capacity[name]
+            for name, integrals in tally.resources.items()
+            if capacity.get(name)
+        ),
+        default=0.0,
+    )
