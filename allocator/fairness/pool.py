@@ -40,7 +40,7 @@ class Pool(Generic[User]):
     `allocate` and `release` cost O(m) in m resources. The next read ranks each user whose
     allocation changed, in O(m + log n) of n users. A change of n, of a weight or of the capacity
     concerns all users. The next read ranks all users in O(n·m + n log n), once for all changes at
-    the same time.
+    the same time. With `counts_for`, n changes by `set_counted` alone, not as users come and go.
 
     *Rating* an account computes its shares and over-use from its allocation. *Accruing* an account
     moves its commitments forward to the present time. A *phase* is the policy's own time
@@ -77,6 +77,7 @@ class Pool(Generic[User]):
         self._rounds_keys = isinstance(policy, KeyPolicy) and not exact_ties
         self._forgets_held = exact_ties and policy.has_levels and policy.least > 0.0
         self._has_memory = policy.tau is not None
+        self._welcomes = type(policy).welcome is not Policy.welcome
         self._rebased_after = policy.rebased_after
         self._now = now
         self._base = now
@@ -340,12 +341,17 @@ class Pool(Generic[User]):
         account = Account(weight=in_range(user, weight), settled_at=self._now)
         account.set_debts(user, commitment)
         self._record(Pool.add, user, weight)
-        self._accrue_all()
-        self.policy.welcome(account, self._accounts.values())
+        alone = self._parameters.counts_by_use and not self._welcomes
+        if not alone:
+            self._accrue_all()
+            self.policy.welcome(account, self._accounts.values())
         self._accounts[user] = account
         self._parameters.reweigh(weight, 0.0)
         if self._meter is not None:
             account.counted_until = max(self._now, self._meter.since)
+        if alone and not self._unrated:
+            self._parameters.rate(account)
+            self._new_trajectories.add(user)
 
     def remove(self, user: User) -> None:
         """Forget a user and its commitments.
@@ -359,7 +365,12 @@ class Pool(Generic[User]):
             raise ValueError(f"user {user!r} still holds {account.allocation}")
         self.set_active(user, False)
         self._record(Pool.remove, user)
-        self._accrue_all()
+        if self._parameters.counts_by_use:
+            self._meter_span(user, account)
+            self._changed.pop(user, None)
+            self._new_trajectories.discard(user)
+        else:
+            self._accrue_all()
         del self._accounts[user]
         self._parameters.reweigh(0.0, account.weight)
 

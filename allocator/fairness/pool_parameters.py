@@ -39,6 +39,8 @@ class PoolParameters(Generic[User]):
         self.counts_for = counts_for
         self.excluded = frozenset(excluded)
         self.machines = machines
+        self.counts_by_use = counts_for < math.inf
+        """Whether users count by their use, so that users without use concern no others."""
         self._has_memory = policy.tau is not None
         self._least = policy.least
         self._adds_up = type(policy).rate_of_use is not Policy.rate_of_use
