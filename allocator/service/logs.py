@@ -19,7 +19,9 @@ from allocator.service.config import LogSection
 BURST = 20
 """Maximum number of logged lines per kind of event within `WINDOW` seconds."""
 WINDOW = 60.0
-"""Length of the rate limit's window, in seconds. Lines above the limit are only counted."""
+"""Length of the rate limit's window in seconds; further lines are counted."""
+LONGEST = 8000
+"""Maximum length of a value in characters; the remainder is left out, except of `KEPT` lines."""
 KEPT = frozenset({"order carried out"})
 """Kinds of events that the rate limit never drops, because they document actions of operators."""
 
@@ -49,10 +51,12 @@ def configure(section: LogSection) -> None:
 
 
 def _cleaned(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
-    """Processor that escapes unprintable characters in values; tracebacks keep their lines."""
+    """Shorten values and escape unprintable characters in them, except in tracebacks."""
+    longest = None if event.get("event") in KEPT else LONGEST
     for key, value in event.items():
         if isinstance(value, str) and key != "exception":
-            event[key] = printable(value)
+            text = printable(value[:longest])
+            event[key] = text if len(value) == len(value[:longest]) else f"{text}…"
     return event
 
 

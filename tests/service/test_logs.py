@@ -5,7 +5,8 @@ import sys
 
 import structlog
 
-from allocator.service.logs import BURST, KEPT, WINDOW, Thinned
+from allocator.service.logs import BURST, KEPT, LONGEST, WINDOW, Thinned, _cleaned
+from tests.counted import counted
 
 
 class Log:
@@ -48,3 +49,14 @@ def test_lines_of_libraries_are_thinned_as_well() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], check=True, stderr=subprocess.PIPE)
     assert done.stderr.count(b"bad request") == BURST
+
+
+def test_a_long_value_is_shortened_before_its_characters_are_escaped() -> None:
+    reason = "\N{COMBINING ACUTE ACCENT}" * 1_000_000
+    line = _cleaned(None, "warning", {"event": "set aside", "reason": reason})
+    assert len(str(line["reason"])) < 10 * LONGEST
+    assert str(line["reason"]).endswith("…")
+    event: dict[str, object] = {"event": "set aside", "reason": reason}
+    assert counted(lambda: _cleaned(None, "warning", event)) < 10 * LONGEST
+    kept = _cleaned(None, "info", {"event": next(iter(KEPT)), "order": "x" * 2 * LONGEST})
+    assert len(str(kept["order"])) == 2 * LONGEST
