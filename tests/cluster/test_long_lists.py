@@ -303,3 +303,49 @@ def test_an_excerpt_is_the_beginning_of_a_text(value: str | bytes) -> None:
     assert whole.startswith(excerpt(value))
     assert len(excerpt(value)) <= 1200
     assert excerpt(value, 2) == excerpt(value[:2])
+
+
+def misfit_calls(roles: int, info: mesos.FrameworkInfo) -> tuple[int, str]:
+    """Return the calls that a look at misfits costs, as at each tick, and the reason."""
+    master = MasterSide(limits=LIMITS)
+    master.add_agent("a1", "cpus:4;mem:4096;disk:9")
+    named = mesos.FrameworkInfo.FromString(framework_info("f", *(f"r{n}" for n in range(roles))))
+    info.MergeFrom(named)
+    master.send(contract.AddFramework(framework_id="f", info=info.SerializeToString()))
+    master.engine.misfits()
+    cost = counted(master.engine.misfits)
+    return cost, master.engine.misfits()["f"]
+
+
+def test_unknown_resources_of_a_demand_are_described_once_for_all_roles() -> None:
+    def cost(roles: int) -> int:
+        demand = ";".join(f"unknown-{n}:1" for n in range(60))
+        info = mesos.FrameworkInfo()
+        info.labels.labels.add(key="longshare.demand", value=demand)
+        calls, reason = misfit_calls(roles, info)
+        assert reason.startswith("the cluster has no unknown-0; ")
+        return calls
+
+    assert cost(250) < cost(1) + 20 * 250
+    assert cost(1) < 300
+
+
+def test_unknown_resources_of_minima_are_described_for_a_few_roles() -> None:
+    info = mesos.FrameworkInfo()
+    for role in range(250):
+        quantities = info.offer_filters[f"r{role}"].min_allocatable_resources.quantities
+        for name in range(15):
+            quantities.add().quantities[f"unknown-{role}-{name}"].value = 1.0
+    calls, reason = misfit_calls(1, info)
+    assert reason.count("its offer_filters for the role") == 8
+    assert calls < 5 * 15 * 250
+
+
+def test_a_correction_is_found_anew_when_the_cluster_gets_other_resources() -> None:
+    master = MasterSide(limits=LIMITS)
+    master.add_agent("a1", "cpus:4;mem:4096")
+    data = with_label("demand", "gpuss:1")
+    master.send(contract.AddFramework(framework_id="f", info=data, active=True))
+    assert "did you mean gpus?" not in master.engine.misfits()["f"]
+    master.add_agent("a2", "cpus:4;mem:4096;gpus:1")
+    assert "did you mean gpus?" in master.engine.misfits()["f"]

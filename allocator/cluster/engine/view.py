@@ -2,11 +2,13 @@
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from itertools import islice
 from typing import Literal, TypeAlias
 
 from allocator.cluster.agents.agent import Agent
 from allocator.cluster.backfill.holds import BackfillHold
 from allocator.cluster.cooperative import Cooperative
+from allocator.cluster.frameworks.demands import MOST_DESCRIBED
 from allocator.cluster.frameworks.framework import Client, Framework
 from allocator.cluster.input.quarantine import RejectedInput
 from allocator.cluster.input.text import shortened
@@ -396,11 +398,14 @@ class View:
         """
         floor = self._cluster.ledger.floor
         unknown = dict.fromkeys(floor.unknown(demand) for demand in demands if demand is not None)
-        yield from (shortened(description) for description in unknown if description)
-        for role, alternatives in framework.min_allocatable.items():
-            least = [floor.unknown(minimum) for minimum in alternatives]
-            if least and all(least):
-                yield shortened(f"its offer_filters for the role {role!r}: {least[0]}")
+        yield from (shortened(words) for words in unknown if words)
+        unmet = (
+            (role, alternatives[0])
+            for role, alternatives in framework.min_allocatable.items()
+            if alternatives and not any(map(floor.knows, alternatives))
+        )
+        for role, minimum in islice(unmet, MOST_DESCRIBED):
+            yield shortened(f"its offer_filters for the role {role!r}: {floor.unknown(minimum)}")
 
     def _unnamed(self, framework: Framework) -> list[str]:
         ledger = self._cluster.ledger
@@ -422,10 +427,11 @@ class View:
             if not ledger.placements.number(framework.id):
                 constraint = ledger.placements.describe(framework.id)
                 texts.append(f"no agent meets its constraint: {constraint}")
-            demands = [self._cluster.demands.of(client, framework) for client in clients]
-            excesses = [ledger.floor.beyond(demand) for demand in demands if demand is not None]
-            texts += dict.fromkeys(f"one task needs {words}" for words in excesses if words)
-            if excesses or framework.min_allocatable:
+            of_clients = (self._cluster.demands.of(client, framework) for client in clients)
+            demands = list({id(demand): demand for demand in of_clients}.values())
+            beyond = [ledger.floor.beyond(demand) for demand in demands if demand is not None]
+            texts += dict.fromkeys(f"one task needs {words}" for words in beyond if words)
+            if beyond or framework.min_allocatable:
                 texts += self._unknown(framework, demands)
         for client in clients:
             if ledger.exclusions.number(client) == agents:

@@ -4,6 +4,7 @@ Clients with a known demand are allocated resources task by task.
 """
 
 import difflib
+import heapq
 from collections import Counter, deque
 from collections.abc import Collection, Iterable
 
@@ -18,6 +19,10 @@ from allocator.fairness.quantities import Quantities
 
 _LONGEST_TYPO = 64
 """Maximum length in characters of a resource name for which a correction is suggested."""
+MOST_DESCRIBED = 8
+"""Maximum number of a framework's unknown resources, and of its roles, that are described."""
+_MOST_CORRECTIONS = 1000
+"""Maximum number of unknown names whose closest known names are remembered."""
 _MOST_LEARNED = 8
 """Number of latest accepted offers from which a demand is learned."""
 
@@ -114,14 +119,18 @@ class DemandFloor(Largest):
         self._part = part
         self._seen = set[str]()
         """Names of scalar resources that an agent has ever had."""
+        self._corrections: dict[str, str] = {}
+        """Unknown name of a resource → the closest known name, or an empty text."""
         self._names = set[str]()
         """Names of resources that an agent has ever had, including ports and items of sets."""
         self._agents_with = Counter[str]()
         """resource → number of present agents with the resource"""
 
     def put_names(self, names: Collection[str]) -> None:
-        """Add the names of an agent's resources, including ports and other non-scalar resources."""
-        self._names.update(names)
+        """Add the names of an agent's resources, including ports and items of sets."""
+        if not self._names.issuperset(names):
+            self._names.update(names)
+            self._corrections.clear()
         self._agents_with.update(list(names))
 
     def discard_names(self, names: Collection[str]) -> None:
@@ -143,13 +152,31 @@ class DemandFloor(Largest):
         )
 
     def unknown(self, demand: Quantities) -> str:
-        """Return a text that names demanded resources that no agent has ever had; "" if none."""
-        known, descriptions = sorted(self._names), []
-        for name in sorted(demand.keys() - self._names):
-            close = difflib.get_close_matches(name.lower()[:_LONGEST_TYPO], known, n=1)
-            meant = f"; did you mean {readable(close[0])}?" if close else ""
+        """Return a description of demanded resources that no agent has ever had; else "".
+
+        The description has at most `MOST_DESCRIBED` resources.
+        """
+        descriptions = []
+        for name in heapq.nsmallest(MOST_DESCRIBED, demand.keys() - self._names):
+            close = self._correction(name)
+            meant = f"; did you mean {readable(close)}?" if close else ""
             descriptions.append(f"the cluster has no {readable(name)}{meant}")
         return "; ".join(descriptions)
+
+    def knows(self, demand: Quantities) -> bool:
+        """Return whether an agent has ever had each of the demanded resources."""
+        return demand.keys() <= self._names
+
+    def _correction(self, name: str) -> str:
+        """Return the closest known name of a resource; empty if none is close."""
+        known = self._corrections.get(name)
+        if known is None:
+            if len(self._corrections) >= _MOST_CORRECTIONS:
+                self._corrections.clear()
+            typo, names = name.lower()[:_LONGEST_TYPO], sorted(self._names)
+            known = next(iter(difflib.get_close_matches(typo, names, n=1)), "")
+            self._corrections[name] = known
+        return known
 
     def unnamed(self, named: Iterable[str]) -> list[str]:
         """Return the names of resources that present agents have and `named` does not contain."""
