@@ -19,6 +19,7 @@ from allocator.contract import mesos_pb2 as mesos
 from allocator.contract import operator_pb2 as operator
 from allocator.fairness import policies
 from allocator.fairness.quantities import Quantities
+from allocator.service.config import LimitsSection
 from tests.cluster.master_side import (
     SECOND,
     START_NS,
@@ -112,6 +113,24 @@ def large_resource(size: int) -> contract.AddAgent:
     return call
 
 
+def with_entries(labels: int, capabilities: int) -> mesos.FrameworkInfo:
+    info = framework()
+    for _ in range(labels):
+        info.labels.labels.add(key="k")
+    for _ in range(capabilities - len(info.capabilities)):
+        info.capabilities.add(type=mesos.FrameworkInfo.Capability.MULTI_ROLE)
+    return info
+
+
+def reserved(labels: int) -> contract.AddAgent:
+    call = agent_call("s1", "mem(r):1")
+    resource = mesos.Resource.FromString(call.total[0])
+    for _ in range(labels):
+        resource.reservations[0].labels.labels.add(key="k")
+    call.total[0] = resource.SerializeToString()
+    return call
+
+
 def levels(number: int) -> str:
     return "/".join("l" * number)
 
@@ -137,6 +156,9 @@ EDGES: dict[str, tuple[str, int, Callable[[int], object]]] = {
     "a minimum": ("resources", 8, lambda number: minima(1, number)),
     "alternatives": ("resources", 8, lambda number: minima(number, 1)),
     "a resource": ("resource", 1024, large_resource),
+    "labels": ("entries", 600, lambda number: subscribed(with_entries(number, 0))),
+    "capabilities": ("entries", 600, lambda number: subscribed(with_entries(0, number))),
+    "labels of a reservation": ("entries", 600, lambda number: reserved(number - 1)),
 }
 LONGEST_LEAP_NS = 7200 * SECOND
 PATIENCE_NS = 60 * SECOND
@@ -287,7 +309,9 @@ def test_what_holds_unless_somebody_says_otherwise_is_what_the_documentation_say
         name: float(value)
         for name, value in re.findall(r"^\| `(\w+)` \|[^|]*\| `([\d.]+)` \|", text, re.MULTILINE)
     }
-    assert {name: written[name] for name in asdict(Limits())} == asdict(Limits())
+    documented = asdict(LimitsSection().limits())
+    assert {name: written[name] for name in documented} == documented
+    assert all(value in (0, documented[name]) for name, value in asdict(Limits()).items())
     settings = EngineSettings(policies.create("drf", {}))
     assert settings.forget_after == written["forget_after"]
     assert settings.longest_hold == written["longest_hold"]

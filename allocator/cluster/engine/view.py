@@ -427,8 +427,9 @@ class View:
             if not ledger.placements.number(framework.id):
                 constraint = ledger.placements.describe(framework.id)
                 texts.append(f"no agent meets its constraint: {constraint}")
-            of_clients = (self._cluster.demands.of(client, framework) for client in clients)
-            demands = list({id(demand): demand for demand in of_clients}.values())
+            demands = [self._cluster.demands.of(client, framework) for client in clients]
+            if len(demands) > 1:  # usually one demand for all roles
+                demands = list({id(demand): demand for demand in demands}.values())
             beyond = [ledger.floor.beyond(demand) for demand in demands if demand is not None]
             texts += dict.fromkeys(f"one task needs {words}" for words in beyond if words)
             if beyond or framework.min_allocatable:
