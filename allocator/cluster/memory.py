@@ -30,8 +30,8 @@ class Remembered:
     """Permanent weight set by an operator's command; None without a command."""
     boost: Boost | None = None
     """Temporary weight set by an operator's command; None without a command."""
-    mean_use: float = 0.0
-    """Average dominant share of used resources. The value survives a snapshot, but no restart."""
+    mean_use: Mapping[str, float] = field(default_factory=dict)
+    """Average shares of used resources, by resource. They survive a snapshot, but no restart."""
 
 
 @dataclass(frozen=True, slots=True)

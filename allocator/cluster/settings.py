@@ -64,9 +64,9 @@ class EngineSettings:
     longest_hold: float = 600.0
     """Maximum length of a backfill hold, in seconds."""
     counts_for: float | None = None
-    """Maximum ratio of a user's fraction of n to its use, unless an operator has named the user.
-    None: every known user counts with its full weight, as in the papers. Event logs without
-    this setting mean None."""
+    """Maximum weight of a user in n for a resource, as a multiple of its use; named users count
+    whole. None: every known user counts whole, as in the papers. Event logs without this setting
+    mean None."""
     roles_leave_room: bool = False
     """Whether principals leave places in `limits.all_roles` to each other. If false, the first
     principals may take all places. Event logs without this setting mean false."""

@@ -8,6 +8,11 @@ from operator import attrgetter
 from allocator.fairness.commitment import approached, decayed
 from allocator.fairness.quantities import Quantities
 
+ANY = ""
+"""The name under which users are counted for resources that have no entry."""
+_LEAST_MEAN = 1e-12
+"""Average shares below this are forgotten."""
+
 
 @dataclass(slots=True, eq=False)
 class Account:
@@ -24,7 +29,10 @@ class Account:
     count: int = 0
     """Allocation count: how often resources were allocated to the user. It never decreases."""
     entitlement: float = 0.0
-    """wᵢ / Σw, times the fraction of the capacity that the pool's users share."""
+    """wᵢ / Σw, times the fraction of the capacity that the pool's users share. If users count by
+    their use: the entitlement to the user's dominant resource."""
+    entitlements: Mapping[str, float] = field(default_factory=dict)
+    """Entitlements by resource, if users count by their use. Else empty."""
     turn: int = 0
     """Place in the queue, for FIFO. The user gets a new place when it becomes active without an
     allocation."""
@@ -40,15 +48,14 @@ class Account:
     cumulative: float = 0.0
     """Integral over time of `rate_of_use` up to `settled_at`, in share × seconds."""
     named: bool = False
-    """Whether the user is declared by an operator, or has a weight that was set. A named user
-    counts whole in n (`counting.py`)."""
-    counted: float = 0.0
-    """The weight that the user counts with in n, if users count by their use (`counting.py`)."""
-    in_use: float = 0.0
-    """Dominant share of the used resources, as sampled by the latest `Pool.look`."""
-    mean_use: float = 0.0
-    """Average dominant share in use up to the latest `Pool.look`. Earlier use decays as commitments
-    do."""
+    """Whether an operator has named the user. A named user counts whole in n (`counting.py`)."""
+    counted: Mapping[str, float] = field(default_factory=dict)
+    """The weight that the user counts with in n, by resource, if users count by their use
+    (`counting.py`). The entry of `ANY` holds for resources that no user was counted for yet."""
+    in_use: Mapping[str, float] = field(default_factory=dict)
+    """Shares of the used resources at the latest `Pool.look`, without zeros."""
+    mean_use: Mapping[str, float] = field(default_factory=dict)
+    """Average shares in use up to the latest `Pool.look`. Earlier use decays as commitments do."""
     rate_of_use: float = 0.0
     """Increase of `cumulative` per second."""
     measured: dict[str, float] = field(default_factory=dict)
@@ -158,6 +165,24 @@ class Account:
         """Return the value of `cumulative` at a time in seconds, not before `settled_at`."""
         return self.cumulative + self.rate_of_use * max(now - self.settled_at, 0.0)
 
+    def use(self, in_use: Mapping[str, float], elapsed: float, tau: float | None) -> None:
+        """Record the shares in use, and update their averages.
+
+        Args:
+            in_use: Shares of used resources, without zeros.
+            elapsed: Seconds since the previous call. In this time, the user is assumed to have used
+                the smaller of both shares.
+            tau: Time constant of the decay in seconds. None: no averages are kept.
+        """
+        if tau is not None:
+            before = self.in_use
+            approach = approached(elapsed, tau)
+            means = {name: mean * (1.0 - approach) for name, mean in self.mean_use.items()}
+            for name in before.keys() & in_use.keys():
+                means[name] = means.get(name, 0.0) + min(before[name], in_use[name]) * approach
+            self.mean_use = {name: mean for name, mean in means.items() if mean > _LEAST_MEAN}
+        self.in_use = in_use
+
     def owe(self, measured: dict[str, float], free: float, least: float = 0.0) -> None:
         """Recompute the over-use from which commitments grow. Existing commitments do not change.
 
@@ -178,6 +203,17 @@ class Account:
             for name, value in measured.items():
                 if value > 0.0:
                     commitments[name] = max(commitments[name], least)
+
+    def owe_by_resource(self) -> None:
+        """Recompute over-use after `owe`, with the entitlement to each resource.
+
+        Measured values that are no resources keep the over-use that `owe` has computed.
+        """
+        entitlements, overuse = self.entitlements, self.overuse
+        self.overuse = {
+            name: max(value - entitlements[name], 0.0) if name in entitlements else overuse[name]
+            for name, value in self.measured.items()
+        }
 
     def set_debts(
         self, user: object, commitment: float | Mapping[str, float], others: float = 0.0

@@ -2,7 +2,10 @@
 
 With the papers' rule every known user counts with its whole weight. So names without any use dilute
 the entitlement of all other users. Here a user counts with its whole weight only once it uses a
-certain fraction of its entitlement. Below, it counts with less weight.
+fraction of its entitlement, and with less weight below.
+
+Users are counted for each resource separately, by their use of this resource. So names that hold a
+rare or idle resource dilute no entitlement to any other resource.
 """
 
 import math
@@ -11,12 +14,12 @@ from typing import NamedTuple
 
 
 class CountedUser(NamedTuple):
-    """A user's weight and use, as input of `counted_weight`."""
+    """A user as input of `counted_weight`, for one resource."""
 
     weight: float
     use: float
-    """Dominant share that the user holds, or its average if larger, as a fraction of the part of
-    the capacity that the pool shares."""
+    """Share of the resource that the user uses, or its average if larger, as a fraction of the
+    pool's part."""
     named: bool
     """Whether the user is declared by an operator, or has a weight that was set. A named user
     counts whole, whatever it uses."""
@@ -34,7 +37,8 @@ class CountedUser(NamedTuple):
 def counted_weight(users: Iterable[CountedUser], times: float) -> float:
     """Return the largest W with W = Σ min(w, times · use · W), named users counting w.
 
-    So a user's fraction of W is at most `times` its use. Users that use s together take at most
+    W is the total for one resource. A user's fraction of W is at most `times` its use of the
+    resource. Users that use s together take at most
     times · s of W from all other users. The result is 0 if no user is named and all users together
     use less than 1 / times of the pool's part. O(n log n).
 

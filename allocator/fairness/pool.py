@@ -7,7 +7,6 @@ from typing import Any, Generic, TypeAlias, TypeVar
 
 from allocator.fairness.account import Account
 from allocator.fairness.bounds import in_range
-from allocator.fairness.commitment import decayed
 from allocator.fairness.live_tree import Crossing
 from allocator.fairness.machines import Machines
 from allocator.fairness.metering import AccountCheckpoint, AccountState, Meter
@@ -231,15 +230,28 @@ class Pool(Generic[User]):
             self._accrue_all()
             self._parameters.part = part
 
+    def set_parts(self, parts: Mapping[str, float]) -> None:
+        """Set the fraction of each resource that all users are entitled to together.
+
+        Args:
+            parts: `entitlements` of the user whose resources the pool's users share.
+        """
+        if parts != self._parameters.parts:
+            self._accrue_all()
+            self._parameters.parts = parts
+
     @property
     def counts_for(self) -> float:
         """A user's fraction of n is at most this multiple of its use. Infinite: no limit."""
         return self._parameters.counts_for
 
     @property
-    def counted(self) -> float:
-        """The sum of the weights with which users count. The sum is n if all weights are 1."""
-        return self._parameters.weights
+    def counted(self) -> Mapping[str, float]:
+        """The sums of the weights that users count with, by resource, if users count by use.
+
+        These are n for each resource if all weights are 1. The most used resource comes first.
+        """
+        return self._parameters.totals
 
     def look(self, used: Mapping[User, Quantities] | None = None) -> None:
         """Sample how much of their allocations users really use. O(n).
@@ -255,43 +267,50 @@ class Pool(Generic[User]):
         elapsed, tau = self._now - self._sampled_at, self._parameters.tau
         self._sampled_at = self._now
         for user, account in self._accounts.items():
+            shares = account.shares
             if used is None:
-                in_use = account.share
+                in_use = {name: share for name, share in shares.items() if share}
             elif (used_by_user := used.get(user)) is not None:
-                in_use = min(self._parameters.dominant_share(used_by_user), account.share)
+                parts = self._parameters.shares(used_by_user)
+                in_use = {
+                    name: min(part, shares[name])
+                    for name, part in parts.items()
+                    if part and shares.get(name)
+                }
             elif account.in_use or account.mean_use:
-                in_use = 0.0
+                in_use = {}
             else:
                 continue  # the user has used nothing, as thousands of names may
-            if tau is not None:
-                common = min(account.in_use, in_use)
-                account.mean_use = decayed(account.mean_use, common, elapsed, tau)
-            account.in_use = in_use
+            account.use(in_use, elapsed, tau)
 
     def count_users(self, noticed: float = 0.0) -> None:
         """Recompute entitlements from the use that the latest `look` sampled. O(n).
 
         Args:
-            noticed: Entitlements change only if the total weight changes by more than this
-                fraction.
+            noticed: The smallest relative difference of a total weight that changes entitlements.
         """
-        earlier_total, (total, counted) = self.counted, self._parameters.count_users(self._accounts)
-        if abs(total - earlier_total) > noticed * earlier_total or not noticed:
-            self.set_counted(total, counted)
+        earlier, (totals, counted) = self.counted, self._parameters.count_users(self._accounts)
+        if not noticed or any(
+            abs(total - earlier.get(name, 0.0)) > noticed * earlier.get(name, 0.0)
+            for name, total in totals.items()
+        ):
+            self.set_counted(totals, counted)
 
-    def set_counted(self, total: float, counted: Mapping[User, float]) -> None:
-        """Set the weights with which users count in n. Their entitlements change accordingly.
+    def set_counted(
+        self, totals: Mapping[str, float], counted: Mapping[User, Mapping[str, float]]
+    ) -> None:
+        """Set the weights that users count with from now on, and so their entitlements.
 
         Args:
-            total: The sum of the weights of all users.
-            counted: New weights by user; a user without an entry keeps its weight.
+            totals: The sum of the weights of all users, by resource.
+            counted: New weights by user and resource; a user without an entry keeps its weights.
         """
-        self._record(Pool.set_counted, total, counted)
+        self._record(Pool.set_counted, totals, counted)
         self._accrue_all()
-        self._parameters.weights = total
-        for user, counted_weight in counted.items():
+        self._parameters.totals = totals
+        for user, weights in counted.items():
             if user in self._accounts:
-                self._accounts[user].counted = counted_weight
+                self._accounts[user].counted = weights
 
     def set_named(self, user: User, named: bool) -> None:  # noqa: FBT001 - a setter
         """Set whether a user is named: declared by an operator, or with a weight that was set.
@@ -304,8 +323,8 @@ class Pool(Generic[User]):
         """
         self._account(user).named = named
 
-    def mean_use(self, user: User) -> float:
-        """Return a user's decayed average of the dominant share in use, up to the latest `look`.
+    def mean_use(self, user: User) -> Mapping[str, float]:
+        """Return a user's decayed average shares in use, by resource, up to the latest `look`.
 
         Older use has less weight in the average: it decays as commitments do.
 
@@ -314,13 +333,13 @@ class Pool(Generic[User]):
         """
         return self._account(user).mean_use
 
-    def set_mean_use(self, user: User, share: float) -> None:
-        """Restore a user's average dominant share in use, as returned by another pool's `mean_use`.
+    def set_mean_use(self, user: User, shares: Mapping[str, float]) -> None:
+        """Set a user's average shares in use by resource, as a former pool knew them.
 
         Raises:
             KeyError: the user is not known.
         """
-        self._account(user).mean_use = share
+        self._account(user).mean_use = shares
 
     def add(
         self, user: User, weight: float = 1.0, *, commitment: float | Mapping[str, float] = 0.0
@@ -510,10 +529,20 @@ class Pool(Generic[User]):
     def entitlement(self, user: User) -> float:
         """Return the fraction of the capacity that a user is entitled to.
 
+        If users count by their use, this is the entitlement to the user's dominant resource.
+
         Raises:
             KeyError: the user is not known.
         """
         return self._parameters.entitlement(self._account(user))
+
+    def entitlements(self, user: User) -> Mapping[str, float]:
+        """Return the fraction of each resource that a user is entitled to, if users count by use.
+
+        Raises:
+            KeyError: the user is not known.
+        """
+        return self._parameters.entitlements(self._account(user))
 
     def minimum(self) -> User:
         """Return the active user with the lowest priority value, which is served first.

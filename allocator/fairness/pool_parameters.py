@@ -6,7 +6,7 @@ from copy import copy, deepcopy
 from fractions import Fraction
 from typing import Generic, TypeVar
 
-from allocator.fairness.account import Account
+from allocator.fairness.account import ANY, Account
 from allocator.fairness.counting import CountedUser, counted_weight
 from allocator.fairness.machines import Machines
 from allocator.fairness.policies.policy import KeyPolicy, Policy
@@ -23,8 +23,9 @@ class PoolParameters(Generic[User]):
         capacity: The resources that are shared.
         excluded: Names of resources that do not count in shares.
         machines: The machines that make up the capacity; for policies that count tasks.
-        counts_for: A user's fraction of n is at most this multiple of its use (`counting.py`).
-            Infinite: every known user counts with its whole weight, as in the papers.
+        counts_for: For each resource, a user's fraction of n is at most this multiple of its use
+            (`counting.py`). Infinite: every known user counts with its whole weight, as in the
+            papers.
     """
 
     def __init__(
@@ -43,6 +44,9 @@ class PoolParameters(Generic[User]):
         """Whether users count by their use, so that users without use concern no others."""
         self._has_memory = policy.tau is not None
         self._least = policy.least
+        self._charges_by_resource = (
+            counts_for < math.inf and type(policy).free_of_charge is Policy.free_of_charge
+        )
         self._adds_up = type(policy).rate_of_use is not Policy.rate_of_use
         self.remembers = not isinstance(policy, KeyPolicy)
         """Whether priorities may depend on earlier allocations."""
@@ -52,8 +56,13 @@ class PoolParameters(Generic[User]):
         """Whether over-use makes commitments."""
         self.part = 1.0
         """The fraction of the capacity that the users are entitled to together."""
+        self.parts: Mapping[str, float] = {}
+        """Likewise by resource, if users count by their use. Empty: the same for all resources."""
         self.weights = 0.0
-        """The sum of the weights that users count with."""
+        """The sum of all users' weights, if every user counts with its whole weight."""
+        self.totals: Mapping[str, float] = {}
+        """The sum of the weights that users count with, by resource, the most used resource first.
+        The entry of `ANY` holds for all other resources."""
         self._weights = Fraction(0)
         """The sum of all users' weights without rounding, so that users that are removed leave no
         residue."""
@@ -89,29 +98,46 @@ class PoolParameters(Generic[User]):
         if self.counts_for == math.inf:
             self.weights = float(self._weights)
 
-    def count_users(self, accounts: Mapping[User, Account]) -> tuple[float, dict[User, float]]:
-        """Compute from the users' use the weights with which they count in n (SDRF paper, Eq. 7).
+    def count_users(
+        self, accounts: Mapping[User, Account]
+    ) -> tuple[dict[str, float], dict[User, dict[str, float]]]:
+        """Return the total weights that users count with by their use, and the weights by user.
 
-        Returns:
-            The total weight, and weights by user, except users whose weight is and was 0.
+        Both are by resource. Users that count nothing, before and now, are left out.
         """
-        counted_users = {
-            user: CountedUser(
-                account.weight, max(account.in_use, account.mean_use) / self.part, account.named
-            )
+        times = self.counts_for
+        claimants = [
+            (user, account, account.in_use, account.mean_use)
             for user, account in accounts.items()
             if account.in_use or account.mean_use or account.named or account.counted
-        }
-        times = self.counts_for
-        total = counted_weight(counted_users.values(), times)
-        return total, {
-            user: counted_user.weight_of(total, times)
-            for user, counted_user in counted_users.items()
-        }
+        ]
+        counted: dict[User, dict[str, float]] = {user: {} for user, *_ in claimants}
+        used, totals = dict[str, float](), dict[str, float]()
+        for name in (*(name for name, _ in self._amounts_that_count()), ANY):
+            part = self.part_of(name)
+            users = [
+                CountedUser(
+                    account.weight,
+                    max(in_use.get(name, 0.0), mean_use.get(name, 0.0)) / part,
+                    account.named,
+                )
+                for _, account, in_use, mean_use in claimants
+            ]
+            used[name] = math.fsum(user.use for user in users)
+            total = totals[name] = counted_weight(users, times)
+            for (claimant, *_), user in zip(claimants, users, strict=True):
+                if weight := user.weight_of(total, times):
+                    counted[claimant][name] = weight
+        by_use = sorted(totals, key=lambda name: -used[name])
+        return {name: totals[name] for name in by_use}, counted
 
-    def dominant_share(self, quantities: Quantities) -> float:
-        """Return the largest fraction of a resource's capacity, of resources that count."""
-        return max(quantities.parts_of(self._amounts_that_count()).values(), default=0.0)
+    def part_of(self, name: str) -> float:
+        """Return the fraction of a resource that the users are entitled to together."""
+        return self.parts.get(name, self.parts[ANY]) if self.parts else self.part
+
+    def shares(self, quantities: Quantities) -> dict[str, float]:
+        """Return quantities as fractions of the capacity, by the resources that count."""
+        return quantities.parts_of(self._amounts_that_count())
 
     def counted(self, demand: Quantities | None) -> Quantities | None:
         """Return a task's demand without resources that do not count in shares; None if empty."""
@@ -123,25 +149,56 @@ class PoolParameters(Generic[User]):
     def entitlement(self, account: Account) -> float:
         """Return the fraction of the capacity to which a user is entitled.
 
-        If users count by their use, the result assumes that this user counts with its whole weight,
-        and that all other users count as now.
+        If users count by their use, this is the entitlement to the user's dominant resource. For a
+        user without an allocation, it is the entitlement to the most used resource.
         """
-        weight, weights = account.weight, self.weights
-        if self.counts_for < math.inf and account.counted != weight:
-            weights += weight - account.counted
-        return self.part * weight / weights
+        if self.counts_for == math.inf:
+            return self.part * account.weight / self.weights
+        shares = account.allocation.parts_of(self._amounts_that_count())
+        return self._entitlement_to_dominant(self.entitlements(account), shares)
+
+    def entitlements(self, account: Account) -> dict[str, float]:
+        """Return the fraction of each resource that a user is entitled to, if users count by use.
+
+        The user itself counts with its whole weight, while all other users count as they do now.
+        The entry of `ANY` holds for resources that do not count.
+        """
+        weight, counted, totals = account.weight, account.counted, self.totals
+        entitlements = {}
+        for name in (*(name for name, _ in self._amounts_that_count()), ANY):
+            key = name if name in totals else ANY
+            others = totals.get(key, 0.0) - counted.get(key, 0.0)
+            entitlements[name] = self.part_of(name) * weight / (weight + max(others, 0.0))
+        return entitlements
+
+    def _entitlement_to_dominant(
+        self, entitlements: Mapping[str, float], shares: Mapping[str, float]
+    ) -> float:
+        """Return the entitlement to the resource of which a user holds the largest share."""
+        dominant = max(shares, key=shares.__getitem__, default=ANY)
+        if not shares.get(dominant):
+            dominant = next(iter(self.totals), ANY)
+        return entitlements.get(dominant, entitlements[ANY])
 
     def rate(self, account: Account) -> None:
         """Compute an account's entitlement, shares and over-use from its allocation. O(m).
 
         m is the number of resources.
         """
-        account.entitlement = self.entitlement(account)
         account.shares = account.allocation.parts_of(self._amounts_that_count())
+        if self.counts_for == math.inf:
+            account.entitlement = self.part * account.weight / self.weights
+        else:
+            account.entitlements = self.entitlements(account)
+            account.entitlement = self._entitlement_to_dominant(
+                account.entitlements, account.shares
+            )
         measured = self._policy.measure(account)
         if self._has_memory:
             free = self._policy.free_of_charge(account) if self.charging else math.inf
             account.owe(measured, free, self._least)
+            if self._charges_by_resource and self.charging:
+                account.owe_by_resource()
         else:
             account.measured = measured
         if self._adds_up:

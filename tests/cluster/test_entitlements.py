@@ -156,6 +156,38 @@ def test_names_with_a_tiny_task_each_count_for_what_they_use() -> None:
     assert entitled(master, "a") == pytest.approx(1 / 3, rel=0.02)
 
 
+@pytest.mark.parametrize("below", ["", "x/"])
+@pytest.mark.parametrize("number", [200, 250, 1000])
+def test_names_that_hold_a_rare_resource_dilute_the_entitlement_to_no_other(
+    number: int, below: str
+) -> None:
+    master = MasterSide("sdrf", {"half_life": HALF_LIFE})
+    master.settings = replace(master.settings, counts_for=TIMES)
+    master.options.tells_running = True
+    master.engine = Engine(master.settings)
+    master.restore(contract.Snapshot(time_ns=master.now_ns))
+    held = {}
+    for user, cpus in (("a", 440), ("b", 550)):
+        master.add_framework(f"f-{user}", below + user, active=False)
+        held[f"f-{user}"] = resources(f"cpus:{cpus}", below + user)
+    master.send(running("s1", "cpus:1000;mem:1000", held))
+    used: dict[str, list[bytes]] = {}
+    for begin in range(0, number, 200):
+        roles = [f"{below}n{name}" for name in range(begin, min(begin + 200, number))]
+        name = f"names-{begin}"
+        info = framework_info(name, *roles)
+        master.send(contract.AddFramework(framework_id=name, info=info, active=False))
+        used[name] = [e for role in roles for e in resources("cpus:0.001;fpga:0.001", role)]
+    master.send(running("s2", "cpus:10;mem:10;fpga:1", used))
+    for _ in range(120):
+        master.tick(STEP)
+    bound = (1 - TIMES * number * 0.001 / 1010) / 2
+    assert bound - 1e-9 <= entitled(master, below + "a") <= 0.5
+    assert owed(master, below + "a") == 0.0
+    assert owed(master, below + "b") == pytest.approx((550 / 1010 - 0.5) / 2, abs=0.002)
+    assert owed(master, f"{below}n0") <= 0.001
+
+
 def test_sub_roles_dilute_nobody_beside_their_own_role() -> None:
     master = made()
     master.add_framework("d", "d", *(f"d/{number}" for number in range(200)), active=False)
@@ -292,7 +324,7 @@ VOLUME = disk(10, reserved=["x"], volume="v", shared=True)
 
 
 def sharing(key: UserKey, holders: int, *, tells: bool = True) -> MasterSide:
-    """Return a cluster of which a and b hold 44 and 55 %, and all others one shared volume."""
+    """Return a cluster of which a and b hold 44 and 45 %, and all others one shared volume."""
     master = MasterSide("sdrf", {"half_life": HALF_LIFE}, user_key=key)
     master.settings = replace(master.settings, counts_for=TIMES, shared_volumes_once=True)
     master.options.tells_running = tells
@@ -302,7 +334,7 @@ def sharing(key: UserKey, holders: int, *, tells: bool = True) -> MasterSide:
     for name, role in {"f-a": "x/a", "f-b": "x/b", **names}.items():
         info = framework_info(name, role, principal=f"p-{name}", capabilities=[SHARED])
         master.send(contract.AddFramework(framework_id=name, info=info, active=False))
-    held = {"f-a": resources("cpus:440", "x/a"), "f-b": resources("cpus:550", "x/b")}
+    held = {"f-a": resources("disk:440", "x/a"), "f-b": resources("disk:450", "x/b")}
     master.send(running("s1", "cpus:1000;mem:1000;disk:900", held))
     used = {name: allocated([VOLUME], role) for name, role in names.items()}
     call = agent_call("s2", "cpus:10;mem:10;disk:90", used)
@@ -363,8 +395,8 @@ def test_users_of_a_pool_never_use_more_together_than_is_used(
     once = (sum(sizes[index] for index in volumes) + sum(plain for *_, plain in drawn)) / 1000
     for pool in master.engine._cluster.ledger.clients.users.pools():
         accounts = pool.accounts().values()
-        assert sum(account.in_use for account in accounts) <= once * (1 + 1e-9)
-        assert sum(account.mean_use for account in accounts) <= once * (1 + 1e-9)
+        for shares in ([a.in_use for a in accounts], [a.mean_use for a in accounts]):
+            assert sum(share.get("disk", 0.0) for share in shares) <= once * (1 + 1e-9)
     assert entitled(master, "h") >= 1 - TIMES * once - 1e-9
 
 

@@ -87,12 +87,12 @@ def test_what_a_user_has_used_counts_on_average_and_fades_as_debts_do() -> None:
     pool.look()
     pool.advance(HALF_LIFE)
     pool.look()
-    assert pool.mean_use("a") == pytest.approx(0.25)
+    assert pool.mean_use("a") == {"cpus": pytest.approx(0.25)}
     pool.release("a", Quantities({"cpus": 500}))
     pool.allocate("b", Quantities({"cpus": 900}))
     pool.advance(2 * HALF_LIFE)
     look(pool)
-    assert pool.mean_use("a") == pytest.approx(0.125)
+    assert pool.mean_use("a") == {"cpus": pytest.approx(0.125)}
     assert pool.entitlement("b") == pytest.approx(0.5), "four times an eighth: it counts whole"
     pool.advance(4 * HALF_LIFE)
     look(pool)
@@ -108,7 +108,7 @@ def test_use_at_one_look_alone_is_none_on_average() -> None:
         else:
             pool.release("a", pool.held("a"))
         pool.look()
-    assert pool.mean_use("a") == 0.0
+    assert pool.mean_use("a") == {}
 
 
 def test_what_is_only_offered_is_not_used() -> None:
@@ -116,7 +116,9 @@ def test_what_is_only_offered_is_not_used() -> None:
     pool.allocate("a", Quantities({"cpus": 500}))
     pool.look({"a": Quantities({"cpus": 100}), "b": Quantities({"cpus": 900})})
     accounts = pool.accounts()
-    assert (accounts["a"].in_use, accounts["b"].in_use) == (0.1, 0.0), "nor what is not held"
+    assert (accounts["a"].in_use, accounts["b"].in_use) == ({"cpus": 0.1}, {}), (
+        "nor what is not held"
+    )
 
 
 def test_a_user_is_entitled_to_everything_while_hardly_anything_is_used() -> None:
@@ -133,3 +135,56 @@ def test_named_users_count_whole_and_an_infinite_factor_is_the_papers_form() -> 
     look(pool)
     assert pool.entitlement("a") == 0.5
     assert new_pool(math.inf).entitlement("a") == 0.5
+
+
+RESOURCES = ("cpus", "mem", "fpga")
+CAPACITY = Quantities({"cpus": 10_000, "mem": 10_000, "fpga": 1000})
+holdings = st.fixed_dictionaries({name: st.integers(0, 1000) for name in RESOURCES})
+
+
+@given(st.lists(holdings, min_size=1, max_size=5), st.lists(holdings, max_size=30))
+def test_names_dilute_the_entitlement_to_a_resource_by_their_use_of_this_resource(
+    honest: list[dict[str, int]], names: list[dict[str, int]]
+) -> None:
+    pool: Pool[str] = Pool(
+        policies.create("sdrf", {"half_life": HALF_LIFE}), capacity=CAPACITY, counts_for=TIMES
+    )
+    for user, held in (
+        *((f"h{number}", held) for number, held in enumerate(honest)),
+        *((f"n{number}", held) for number, held in enumerate(names)),
+    ):
+        pool.add(user)
+        pool.allocate(user, Quantities(held))
+    look(pool)
+    pool.advance(1.0)
+    for number in range(len(honest)):
+        entitlements = pool.entitlements(f"h{number}")
+        overuse = pool.standing(f"h{number}").overuse
+        for name in RESOURCES:
+            used = sum(held[name] for held in names) / CAPACITY[name]
+            bound = (1.0 - TIMES * used) / len(honest)
+            papers = 1.0 / (len(honest) + len(names))
+            assert entitlements[name] >= max(bound, papers) - 1e-9
+            share = honest[number][name] / CAPACITY[name]
+            assert overuse[name] == max(share - entitlements[name], 0.0)
+
+
+def test_a_user_that_holds_an_idle_resource_is_still_charged_for_others() -> None:
+    pool = new_pool()
+    pool.set_capacity(Quantities({"cpus": 1000, "disk": 1000}))
+    pool.allocate("a", Quantities({"cpus": 800, "disk": 1000}))
+    pool.allocate("b", Quantities({"cpus": 200}))
+    look(pool)
+    assert pool.entitlement("a") == 1.0, "to its dominant resource, which only it uses"
+    pool.advance(1.0)
+    assert pool.standing("a").overuse == {"cpus": pytest.approx(0.3), "disk": 0.0}
+
+
+def test_the_entitlement_of_a_user_without_an_allocation_is_to_the_most_used_resource() -> None:
+    pool = new_pool()
+    pool.set_capacity(Quantities({"disk": 1000, "cpus": 1000}))
+    pool.allocate("a", Quantities({"cpus": 800, "disk": 600}))
+    pool.add("c")
+    look(pool)
+    assert list(pool.counted) == ["cpus", "disk", ""]
+    assert pool.entitlement("c") == pytest.approx(0.5)

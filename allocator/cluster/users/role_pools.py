@@ -84,7 +84,7 @@ class RolePools:
         if self._outdated:
             self._outdated = False
             for user, below in self._sub_pools.items():
-                below.set_part(user.siblings.entitlement(user.name))
+                self._set_part(user, below)
 
     def miscount(self) -> None:
         """Mark counted weights as outdated; `update_entitlements` recomputes them once."""
@@ -116,8 +116,15 @@ class RolePools:
         self._recount_due = self._outdated = False
         for user, pool in ((None, self.top), *self._sub_pools.items()):
             if user is not None:
-                pool.set_part(user.siblings.entitlement(user.name))
+                self._set_part(user, pool)
             pool.count_users(threshold)
+
+    def _set_part(self, user: User, below: Pool[str]) -> None:
+        """Set the fraction of the capacity that the sub-users of a user are entitled to."""
+        if self._counts_for == math.inf:
+            below.set_part(user.siblings.entitlement(user.name))
+        else:
+            below.set_parts(user.siblings.entitlements(user.name))
 
     def advance(self, now: float) -> None:
         """Advance the time of all pools to `now`, in seconds since the Unix epoch."""

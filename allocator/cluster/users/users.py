@@ -442,7 +442,11 @@ class Users:
             commitments, rest = commitments_after(remembered, present.get(name, {}), elapsed, tau)
             mean_use = remembered.mean_use
             if tau is not None:
-                mean_use = decayed(mean_use, 0.0, elapsed, tau)
+                mean_use = {
+                    resource: decayed(mean, 0.0, elapsed, tau)
+                    for resource, mean in mean_use.items()
+                }
+            used = max(mean_use.values(), default=0.0) >= FADED
             if name.endswith("/.") and name not in self._known:
                 role = self._known.get(name[:-2])
                 if role is not None and role.below is not None and name in role.below:
@@ -453,7 +457,7 @@ class Users:
                 continue
             if name not in self._known:
                 ordered = remembered.weight is not None or self._is_current(remembered.boost)
-                if not ordered and not matters(commitments, rest) and mean_use < FADED:
+                if not ordered and not matters(commitments, rest) and not used:
                     continue
             siblings = self.get(name).siblings
             siblings.set_commitment(name, commitments, others=rest)
@@ -514,7 +518,7 @@ class Users:
         since = self._idle_since[name]
         pool = self._pool_of(name)
         assert pool is not None
-        return since > latest, pool.mean_use(name), since
+        return since > latest, max(pool.mean_use(name).values(), default=0.0), since
 
     def _is_decayed(self, name: str) -> bool:
         """Return whether the commitments of a user or leaf have decayed to almost zero."""
