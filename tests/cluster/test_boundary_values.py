@@ -103,6 +103,20 @@ def minima(alternatives: int, names: int) -> contract.AddFramework:
     return subscribed(info)
 
 
+def different_minima(number: int) -> contract.AddFramework:
+    info = framework()
+    told = info.offer_filters["b"].min_allocatable_resources
+    for amount in range(number):
+        told.quantities.add().quantities["cpus"].value = 1.0 + amount
+    return subscribed(info)
+
+
+def excluding(number: int) -> contract.AddFramework:
+    call = subscribed(framework())
+    call.excluded.add(role="b", agent_ids=map(str, range(number)))
+    return call
+
+
 def large_resource(size: int) -> contract.AddAgent:
     call = agent_call("s1", "cpus:1")
     resource = mesos.Resource(name="", type=mesos.Value.SET)
@@ -155,6 +169,9 @@ EDGES: dict[str, tuple[str, int, Callable[[int], object]]] = {
     "what is requested": ("resources", 8, requested),
     "a minimum": ("resources", 8, lambda number: minima(1, number)),
     "alternatives": ("resources", 8, lambda number: minima(number, 1)),
+    "different minimums": ("minimums", 8, different_minima),
+    "exclusions": ("exclusions", 8, excluding),
+    "all exclusions": ("all_exclusions", 8, excluding),
     "a resource": ("resource", 1024, large_resource),
     "labels": ("entries", 600, lambda number: subscribed(with_entries(number, 0))),
     "capabilities": ("entries", 600, lambda number: subscribed(with_entries(0, number))),

@@ -288,7 +288,7 @@ def _min_allocatable(info: mesos.FrameworkInfo, limits: Limits) -> dict[str, Alt
         keys = {_key(minimum): minimum for minimum in minimums}
         for key, minimum in keys.items():
             different.setdefault(key, minimum)
-        if len(different) > limits.minimums:
+        if 0 < limits.minimums < len(different):
             message = f"{where}: more than {limits.minimums} different ones (limits.minimums)"
             raise _Unacceptable(ValidationError("limit", message))
         # Roles with the same alternatives share one object, so that each is compared once.

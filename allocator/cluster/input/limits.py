@@ -38,9 +38,9 @@ class Limits:
     """Attributes that a framework requires of agents."""
     resources: int = 64
     """Resources in a demand, a request or a minimum; also alternatives of a minimum."""
-    minimums: int = 2**31 - 1
+    minimums: int = 0
     """Different minimums of a framework, over all its roles and alternatives. Each is compared with
-    each free agent. The default is the rule of event logs that do not say."""
+    each free agent. 0, which event logs without this limit mean: without a limit."""
     smallest_demand: float = 0.001
     """The demand floor: minimum size of a task batch, as a fraction of the largest agent in some
     resource. 0: without a floor."""
