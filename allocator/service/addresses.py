@@ -2,6 +2,8 @@
 
 import ipaddress
 import os
+from functools import lru_cache
+from urllib.parse import unquote
 
 DEFAULT = "127.0.0.1:5060"
 """Default address for masters and operators."""
@@ -47,3 +49,30 @@ def is_local(address: str) -> bool:
         return host == "localhost" or ipaddress.ip_address(host).is_loopback
     except ValueError:
         return False
+
+
+@lru_cache(maxsize=4096)
+def host_of(peer: str) -> str:
+    """Return what counts as the host of a peer, so that one machine counts once.
+
+    One machine can use all addresses of 127.0.0.0/8, and usually all of an IPv6 network of 64
+    bits. An IPv4 address that is written as IPv6 counts as IPv4.
+
+    Args:
+        peer: The peer's address and port in gRPC's notation, as in `ipv4:10.0.0.1:4000`.
+    """
+    kind, _, rest = unquote(peer).partition(":")
+    if kind not in {"ipv4", "ipv6"}:
+        return peer
+    host = rest.rpartition(":")[0].strip("[]").partition("%")[0]
+    try:
+        address = ipaddress.ip_address(host)
+    except ValueError:
+        return host
+    mapped = address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None
+    address = mapped or address
+    if address.is_loopback:
+        return "loopback"
+    if isinstance(address, ipaddress.IPv6Address):
+        return str(ipaddress.ip_network((address, 64), strict=False))
+    return str(address)

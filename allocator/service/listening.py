@@ -2,6 +2,7 @@
 
 import os
 import socket
+import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
 from pathlib import Path
@@ -13,6 +14,7 @@ import structlog
 from allocator.contract.admin_pb2_grpc import add_AdminServicer_to_server
 from allocator.files import read_plain
 from allocator.service.config import ConfigError, ListenSection, TlsSection
+from allocator.service.connections import watching
 from allocator.service.masters.sessions import Sessions
 from allocator.service.operators.admin import Admin
 from allocator.service.operators.request_limits import LARGEST_REQUEST, RequestLimits
@@ -28,10 +30,16 @@ HANDSHAKE = 10.0
 """Time limit for the TLS and HTTP/2 handshakes of a connection, in seconds."""
 IDLE = 60.0
 """Seconds after which a connection without calls is closed."""
-CONNECTIONS = 8192
-"""Maximum number of connections per port; an idle connection takes about 45 kB of memory."""
-CALLS = 100
-"""Maximum number of concurrent calls per connection."""
+CONNECTIONS = 4096
+"""Maximum number of connections per port; a silent connection takes about 45 kB."""
+CALLS = 32
+"""Maximum number of concurrent calls per connection on a port of operators."""
+SHARED_CALLS = 8
+"""Maximum number of concurrent calls per connection on a port of masters and operators."""
+MASTER_CALLS = 4
+"""Maximum number of concurrent calls per connection on a port of masters; a master needs one."""
+LOOK_EVERY = 1.0
+"""Seconds between two looks at the TLS files; gRPC asks for each connection, before any byte."""
 _NO_COMPRESSION = 1
 """gRPC's bit set of accepted compressions, with only "no compression" set.
 
@@ -66,19 +74,22 @@ async def listening(
     def operators(server: grpc.aio.Server) -> None:
         add_AdminServicer_to_server(admin, server)
 
+    ports: set[int] = set()
     async with AsyncExitStack() as stack:
+        connections = await stack.enter_async_context(watching(ports))
+        rights.observe = connections.note
         if section.operators is None:
             shared_port = _port(
                 section, "address", section.address, [masters, operators], limits(shared=True)
             )
-            await stack.enter_async_context(shared_port)
+            ports.add(await stack.enter_async_context(shared_port))
         else:
             operator_limits = limits(shared=False)
             for port in (
                 _port(section, "address", section.address, [masters]),
                 _port(section, "operators", section.operators, [operators], operator_limits),
             ):
-                await stack.enter_async_context(port)
+                ports.add(await stack.enter_async_context(port))
         yield
 
 
@@ -89,8 +100,8 @@ async def _port(
     address: str,
     handlers: list[Handlers],
     limits: RequestLimits | None = None,
-) -> AsyncIterator[None]:
-    """Run a gRPC server on one port while the block runs.
+) -> AsyncIterator[int]:
+    """Serve some services on one port while the block runs.
 
     Args:
         section: The addresses and limits.
@@ -99,9 +110,15 @@ async def _port(
         handlers: Functions that add the services to the server.
         limits: Limits on operators' requests; None for a port that serves only masters.
 
+    Yields:
+        The number of the TCP port; 0 for a Unix socket.
+
     Raises:
         ConfigError: the address or a TLS file cannot be used.
     """
+    calls = CALLS if name == "operators" else MASTER_CALLS if limits is None else SHARED_CALLS
+    # Beyond these, gRPC cancels calls of all peers, also those of a new master.
+    pending = CONNECTIONS * calls
     largest = section.largest_message if name == "address" else LARGEST_REQUEST
     server = grpc.aio.server(
         interceptors=[] if limits is None else [limits],
@@ -115,7 +132,9 @@ async def _port(
             ("grpc.server_handshake_timeout_ms", round(HANDSHAKE * 1000)),
             ("grpc.max_connection_idle_ms", round(IDLE * 1000)),
             ("grpc.max_allowed_incoming_connections", CONNECTIONS),
-            ("grpc.max_concurrent_streams", CALLS),
+            ("grpc.max_concurrent_streams", calls),
+            ("grpc.server.max_pending_requests", pending),
+            ("grpc.server.max_pending_requests_hard_limit", 2 * pending),
             ("grpc.http2.bdp_probe", 0),  # at most 64 KiB are sent to a stream that is not read
             ("grpc.compression_enabled_algorithms_bitset", _NO_COMPRESSION),
         ],
@@ -127,29 +146,33 @@ async def _port(
     with _socket_for_owner_only(name, address):
         try:
             if plain or section.tls is None:
-                server.add_insecure_port(address)
+                bound = server.add_insecure_port(address)
             else:
-                server.add_secure_port(address, _credentials(section.tls))
+                bound = server.add_secure_port(address, _credentials(section.tls))
         except RuntimeError as error:
             raise ConfigError(f"listen.{name}: cannot listen on {address}: {error}") from error
     await server.start()
     _log.info("listening", port=name, address=address)
     try:
-        yield
+        yield 0 if address.startswith("unix:") else bound
     finally:
         await server.stop(GRACE)  # also removes a Unix socket
 
 
 def _credentials(section: TlsSection) -> grpc.ServerCredentials:
-    """Return TLS credentials for the server. Renewed certificate files apply to new connections.
+    """Return TLS credentials; new connections use files that changed a second ago or earlier.
 
     Raises:
         ConfigError: a file cannot be read.
     """
-    current = _tls_files(section)
+    current, looked = _tls_files(section), time.monotonic()
 
     def renewed() -> Any:  # noqa: ANN401 - None means unchanged, which the stubs lack
-        nonlocal current
+        nonlocal current, looked
+        now = time.monotonic()
+        if now < looked + LOOK_EVERY:
+            return None
+        looked = now
         try:
             files = _tls_files(section)
         except ConfigError as error:

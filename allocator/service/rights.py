@@ -3,7 +3,7 @@
 import os
 import pwd
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from fnmatch import fnmatchcase
 from typing import Any, Literal
 
@@ -82,6 +82,10 @@ def _short_name(certificate_names: Sequence[str]) -> str:
     return shortened(certificate_names[0]) if certificate_names else "a certificate without a name"
 
 
+def _ignore(_peer: str, _permitted: bool) -> None:  # noqa: FBT001 - an observer
+    """Do nothing."""
+
+
 class Rights:
     """Checks by certificate name whether a peer may act as a master, operator or reader.
 
@@ -92,6 +96,8 @@ class Rights:
     def __init__(self, section: RightsSection | None) -> None:
         self.refused = Counter[Right]()
         """Number of refused calls and streams, by the missing right."""
+        self.observe: Callable[[str, bool], None] = _ignore
+        """Called for each checked call with the peer, and whether the peer has the right."""
         self._granted: dict[Right, tuple[str, ...]] | None = None
         """Right → patterns of certificate names; None if all peers have all rights."""
         if section is not None:
@@ -137,6 +143,7 @@ class Rights:
         caller should then return at once, before it reads any message of the call.
         """
         refusal = self.refusal(context, right)
+        self.observe(context.peer(), refusal is None)
         if refusal is not None:
             self.refused[right] += 1
             _log.warning("permission denied", reason=refusal, right=right, peer=context.peer())

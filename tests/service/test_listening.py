@@ -1,12 +1,18 @@
-"""What peers who only connect can take."""
+"""What peers who only connect, or only make calls, can take."""
 
 import asyncio
+import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
+import grpc
 import pytest
 
 from allocator.service import listening
-from allocator.service.config import ListenSection
+from allocator.service.config import ListenSection, TlsSection
+from allocator.service.operators.request_limits import RequestLimits
+from allocator.service.rights import Rights
 
 
 def test_a_port_takes_so_many_connections_and_no_more(
@@ -25,3 +31,59 @@ def test_a_port_takes_so_many_connections_and_no_more(
             return sum(map(bool, greeted))
 
     assert asyncio.run(crowd()) == 3
+
+
+@pytest.mark.parametrize(
+    ("name", "limited", "calls"),
+    [("address", None, 4), ("address", "shared", 8), ("operators", "operators", 32)],
+)
+def test_no_number_of_calls_on_all_connections_makes_grpc_cancel_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, limited: str | None, calls: int
+) -> None:
+    options = {}
+    create = grpc.aio.server
+
+    def server(**arguments: Any) -> grpc.aio.Server:  # noqa: ANN401
+        options.update(arguments["options"])
+        return create(**arguments)
+
+    monkeypatch.setattr(grpc.aio, "server", server)
+    limits = RequestLimits(Rights(None), lambda _context, _reason: None, shared=True)
+
+    async def listen() -> None:
+        address = f"unix://{tmp_path}/s"
+        async with listening._port(ListenSection(), name, address, [], limits if limited else None):
+            pass
+
+    asyncio.run(listen())
+    assert options["grpc.max_concurrent_streams"] == calls
+    assert (
+        options["grpc.server.max_pending_requests_hard_limit"]
+        > options["grpc.server.max_pending_requests"]
+        >= options["grpc.max_allowed_incoming_connections"] * calls
+    )
+
+
+def test_tls_files_are_read_once_a_second_however_many_connect(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    reads, now, renewed = 0, 0.0, []
+
+    def files(_: TlsSection) -> tuple[bytes, bytes, None]:
+        nonlocal reads
+        reads += 1
+        return b"key", b"certificate", None
+
+    def credentials(_first: object, renew: Callable[[], object], **_: object) -> None:
+        renewed.append(renew)
+
+    monkeypatch.setattr(listening, "_tls_files", files)
+    monkeypatch.setattr(time, "monotonic", lambda: now)
+    monkeypatch.setattr(grpc, "dynamic_ssl_server_credentials", credentials)
+    listening._credentials(TlsSection(certificate=Path("c"), key=Path("k")))
+    assert reads == 1
+    for second in (0.5, 1.0, 2.5):
+        now = second
+        for _ in range(100):
+            assert renewed[0]() is None
+    assert reads == 3

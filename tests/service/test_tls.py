@@ -5,6 +5,7 @@ import shutil
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -16,6 +17,7 @@ import pytest
 from allocator.contract import admin_pb2 as admin
 from allocator.contract.admin_pb2_grpc import AdminStub
 from allocator.contract.channel import Identity
+from allocator.service.listening import LOOK_EVERY
 from frameworks.harness.ports import free_port
 from frameworks.harness.processes import Children
 from tests.service.served import PATIENCE, Service, service, wait_for
@@ -120,6 +122,7 @@ def test_a_renewed_certificate_is_shown_without_a_restart(tmp_path: Path) -> Non
         assert renewed.key is not None
         shutil.copy(renewed.key, authority.folder / "service.key")
         shutil.copy(renewed.certificate, authority.folder / "service.pem")
+        time.sleep(LOOK_EVERY)
         assert asks(running, Identity(newer.certificate)).cluster.policy == "sdrf"
 
 

@@ -10,6 +10,7 @@ from google.protobuf.message import DecodeError
 from typing_extensions import override
 
 from allocator.contract import admin_pb2 as admin
+from allocator.service.addresses import host_of
 from allocator.service.loop import gc_tuning as garbage
 from allocator.service.operators.grpc_errors import CallRefused, abort, refuse
 from allocator.service.rights import Right, Rights, certificate
@@ -249,6 +250,6 @@ class RequestLimits(grpc.aio.ServerInterceptor):
 
 
 def _peer(context: _Context) -> str:
-    """Return the key under which a peer's calls are counted: its certificate name or its host."""
-    name = certificate(context)
-    return context.peer().rpartition(":")[0] if name is None else name
+    """Return the name in a peer's certificate; without one, its host."""
+    shown = certificate(context)
+    return host_of(context.peer()) if shown is None else shown

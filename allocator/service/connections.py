@@ -1,0 +1,229 @@
+"""Closes useless connections on the gRPC ports; gRPC for Python has no means for it.
+
+gRPC limits the connections of a port, and at the limit keeps out newcomers. So a regular scan of
+this process's sockets finds connections on which no call has been permitted. If one host has too
+many of them, or all hosts together, the scan closes the oldest, silent ones first. It also closes
+connections with many refused calls.
+"""
+
+import os
+import socket
+from collections import defaultdict
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, closing, contextmanager, suppress
+from dataclasses import dataclass
+from urllib.parse import unquote
+
+from allocator.service.addresses import host_of
+from allocator.service.loop import gc_tuning as garbage
+from allocator.service.loop.cooperative import Work, repeating
+
+SCAN_EVERY = 0.25
+"""Seconds between two scans."""
+HOST_UNPROVED = 256
+"""Connections of one host without a permitted call that a scan leaves open."""
+ALL_UNPROVED = 1024
+"""Connections of all hosts without a permitted call that a scan leaves open."""
+REFUSED_CALLS = 64
+"""Refused calls after which a scan closes the connection."""
+_STEP = 32
+"""Descriptors examined in one cooperative step."""
+_DESCRIPTORS = "/proc/self/fd"
+_TCP_INFO = 11
+_BYTES_RECEIVED = slice(128, 136)
+"""Position of `tcpi_bytes_received` in the kernel's `struct tcp_info`."""
+
+
+@dataclass(frozen=True)
+class _Connection:
+    """An open connection on one of the ports."""
+
+    name: str
+    """The kernel's name of the socket."""
+    number: int
+    """Connections found earlier have a smaller number."""
+    descriptor: int
+    port: int
+    peer: str
+
+
+@dataclass
+class _Calls:
+    """The calls of one peer so far."""
+
+    scan: int
+    """Number of scans before the first call."""
+    permitted: bool = False
+    refused: int = 0
+
+
+class Connections:
+    """The connections of peers on the gRPC ports.
+
+    Args:
+        ports: Numbers of the TCP ports; later additions count.
+    """
+
+    def __init__(self, ports: set[int]) -> None:
+        self.closed = 0
+        """Number of connections closed so far."""
+        self._ports = ports
+        self._sockets: dict[str, _Connection | None] = {}
+        """The kernel's name of a socket → connection; None for other sockets."""
+        self._calls: dict[str, _Calls] = {}
+        """Peer → calls."""
+        self._found = self._scans = 0
+
+    def note(self, peer: str, permitted: bool) -> None:  # noqa: FBT001 - an observer
+        """Count a call of a peer in gRPC's notation.
+
+        Args:
+            peer: The peer's address and port.
+            permitted: Whether the peer has the right.
+        """
+        name = unquote(peer)
+        calls = self._calls.get(name)
+        if calls is None:
+            calls = self._calls[name] = _Calls(self._scans)
+        calls.permitted |= permitted
+        calls.refused += not permitted
+
+    def scan(self) -> Work[None]:
+        """Find all connections, and close useless ones, in cooperative steps."""
+        self._scans += 1
+        former = len(self._sockets)
+        yield from self._find()
+        present = [connection for connection in self._sockets.values() if connection is not None]
+        self._forget_gone({connection.peer for connection in present})
+        yield
+        useless = yield from self._useless(present)
+        for step, connection in enumerate(useless):
+            if not step % _STEP:
+                yield
+            self._close(connection)
+        if useless or former - len(self._sockets) >= _STEP:
+            garbage.trim_soon()
+
+    def _forget_gone(self, peers: set[str]) -> None:
+        """Forget the calls of peers that are gone.
+
+        The connection of a call during the present or the previous scan may not be found yet.
+        """
+        self._calls = {
+            peer: calls
+            for peer, calls in self._calls.items()
+            if peer in peers or calls.scan >= self._scans - 1
+        }
+
+    def _useless(self, present: list[_Connection]) -> Work[list[_Connection]]:
+        """Return the connections to close."""
+        useless = []
+        unproved = defaultdict(list)
+        for connection in present:
+            calls = self._calls.get(connection.peer)
+            if calls is not None and calls.refused >= REFUSED_CALLS:
+                useless.append(connection)
+            elif calls is None or not calls.permitted:
+                unproved[host_of(connection.peer)].append(connection)
+        limit = HOST_UNPROVED
+        while limit > 1 and sum(min(len(host), limit) for host in unproved.values()) > ALL_UNPROVED:
+            limit = limit * 3 // 4
+        yield
+        for host in unproved.values():
+            if len(host) > limit:
+                useless.extend((yield from self._oldest(host, len(host) - limit)))
+        return useless
+
+    def _find(self) -> Work[None]:
+        """Bring the table of sockets up to date."""
+        sockets: dict[str, _Connection | None] = {}
+        for step, name in enumerate(_descriptors()):
+            if not step % _STEP:
+                yield
+            with suppress(OSError):
+                kernel_name = os.readlink(f"{_DESCRIPTORS}/{name}")  # noqa: PTH115 - a hot path
+                if kernel_name in self._sockets:
+                    sockets[kernel_name] = self._sockets[kernel_name]
+                elif kernel_name.startswith("socket:"):
+                    sockets[kernel_name] = self._examine(kernel_name, int(name))
+        self._sockets = sockets
+
+    def _examine(self, name: str, descriptor: int) -> _Connection | None:
+        """Return the connection of a descriptor, if the socket is on one of the ports."""
+        with _opened(descriptor) as opened:
+            ends = _ends(opened)
+        if ends is None or ends[0] not in self._ports:
+            return None
+        self._found += 1
+        return _Connection(name, self._found, descriptor, *ends)
+
+    def _oldest(self, connections: list[_Connection], number: int) -> Work[list[_Connection]]:
+        """Return the oldest connections of a host; silent ones come first."""
+        keys = []
+        for step, connection in enumerate(connections):
+            if not step % _STEP:
+                yield
+            silent = True
+            with suppress(OSError), _opened(connection.descriptor) as opened:
+                information = opened.getsockopt(socket.IPPROTO_TCP, _TCP_INFO, 256)
+                silent = not any(information[_BYTES_RECEIVED])
+            keys.append((not silent, connection.number, connection))
+        return [connection for _, _, connection in sorted(keys, key=lambda key: key[:2])[:number]]
+
+    def _close(self, connection: _Connection) -> None:
+        """Close a connection; gRPC notices that the peer is gone."""
+        with suppress(OSError), _opened(connection.descriptor) as opened:
+            if _ends(opened) == (connection.port, connection.peer):
+                opened.shutdown(socket.SHUT_RDWR)
+                self._sockets[connection.name] = None
+                self.closed += 1
+
+
+@asynccontextmanager
+async def watching(ports: set[int]) -> AsyncIterator[Connections]:
+    """Scan the connections on some ports regularly while the block runs.
+
+    Args:
+        ports: Numbers of the TCP ports; later additions count.
+    """
+    connections = Connections(ports)
+    async with repeating(connections.scan, SCAN_EVERY):
+        yield connections
+
+
+def _descriptors() -> list[str]:
+    """Return this process's open descriptors; none where the system does not list them."""
+    try:
+        return os.listdir(_DESCRIPTORS)  # noqa: PTH208 - a hot path
+    except OSError:
+        return []
+
+
+@contextmanager
+def _opened(descriptor: int) -> Iterator[socket.socket]:
+    """Give a second descriptor of a socket, so that the number cannot become another socket's.
+
+    Raises:
+        OSError: the descriptor has been closed, or is no socket.
+    """
+    second = os.dup(descriptor)
+    try:
+        opened = socket.socket(fileno=second)
+    except OSError:
+        os.close(second)
+        raise
+    with closing(opened):
+        yield opened
+
+
+def _ends(opened: socket.socket) -> tuple[int, str] | None:
+    """Return a TCP connection's own port, and its peer in gRPC's notation."""
+    if opened.family not in {socket.AF_INET, socket.AF_INET6}:
+        return None
+    try:
+        host, port = opened.getpeername()[:2]
+    except OSError:  # it listens, or the peer is gone
+        return None
+    host = host.removeprefix("::ffff:") if "." in host else host
+    peer = f"ipv6:[{host}]:{port}" if ":" in host else f"ipv4:{host}:{port}"
+    return opened.getsockname()[1], peer

@@ -1,0 +1,124 @@
+"""Connections that no permitted call came on are closed before they keep others out."""
+
+import asyncio
+import socket
+from collections.abc import Iterator
+from contextlib import ExitStack, suppress
+
+import pytest
+
+from allocator.service import connections as module
+from allocator.service.addresses import host_of
+from allocator.service.connections import Connections
+from allocator.service.loop.cooperative import spread
+
+
+class Peers:
+    """Peers that connect to a port of this process, which accepts and says nothing."""
+
+    def __init__(self, stack: ExitStack) -> None:
+        self._stack = stack
+        self._listening = stack.enter_context(socket.create_server(("127.0.0.1", 0)))
+        self.connections = Connections({self._listening.getsockname()[1]})
+        self._peers: list[socket.socket] = []
+
+    def connect(self, host: str = "127.0.0.1", said: bytes = b"") -> str:
+        """Connect from a host; return the peer in gRPC's notation."""
+        address = self._listening.getsockname()
+        peer = self._stack.enter_context(
+            socket.create_connection(address, source_address=(host, 0))
+        )
+        self._stack.enter_context(self._listening.accept()[0])
+        peer.sendall(said)
+        self._peers.append(peer)
+        own, port = peer.getsockname()
+        return f"ipv4:{own}:{port}"
+
+    def scan(self) -> list[int]:
+        """Scan once; return the numbers of the peers whose connections are closed."""
+        asyncio.run(spread(self.connections.scan()))
+        closed = []
+        for number, peer in enumerate(self._peers):
+            peer.setblocking(False)
+            with suppress(BlockingIOError):
+                assert not peer.recv(1)
+                closed.append(number)
+        return closed
+
+
+@pytest.fixture
+def peers() -> Iterator[Peers]:
+    with ExitStack() as stack:
+        yield Peers(stack)
+
+
+def test_the_oldest_silent_connections_of_a_host_are_closed_and_no_proved_one(
+    peers: Peers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "HOST_UNPROVED", 3)
+    master = peers.connect()
+    peers.connect(said=b"hello")
+    for _ in range(4):
+        peers.connect()
+    peers.connections.note(master, True)
+    for _ in range(4):  # the proof lasts as long as the connection
+        assert peers.scan() == [2, 3]
+    assert peers.connections.closed == 2
+
+
+def test_the_host_with_the_most_connections_makes_room_for_others(
+    peers: Peers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "HOST_UNPROVED", 8)
+    monkeypatch.setattr(module, "ALL_UNPROVED", 7)
+    monkeypatch.setattr(module, "host_of", lambda peer: peer.rpartition(":")[0])
+    peers.connect("127.0.0.2")
+    for _ in range(8):
+        peers.connect("127.0.0.3")
+    assert peers.scan() == [1, 2]
+
+
+def test_a_connection_with_many_refused_calls_is_closed_and_others_stay(
+    peers: Peers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "REFUSED_CALLS", 3)
+    names = [peers.connect() for _ in range(3)]
+    for number, name in enumerate(names):
+        for _ in range(number + 1):
+            peers.connections.note(name, False)
+    assert peers.scan() == [2]
+
+
+def test_calls_of_peers_that_are_gone_are_forgotten(peers: Peers) -> None:
+    for port in range(1000):
+        peers.connections.note(f"ipv4:127.0.0.1:{port}", bool(port % 2))
+    for _ in range(3):
+        peers.scan()
+    assert not peers.connections._calls
+
+
+def test_sockets_of_other_ports_are_left_alone(
+    peers: Peers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "HOST_UNPROVED", 0)
+    peers.connect()
+    peers.connections._ports.clear()
+    assert peers.scan() == []
+
+
+@pytest.mark.parametrize(
+    ("peer", "host"),
+    [
+        ("ipv4:127.0.0.1:4000", "loopback"),
+        ("ipv4:127.3.2.1:4000", "loopback"),
+        ("ipv6:%5B::1%5D:4000", "loopback"),
+        ("ipv4:10.0.0.1:4000", "10.0.0.1"),
+        ("ipv6:%5B::ffff:10.0.0.1%5D:4000", "10.0.0.1"),
+        ("ipv6:%5B2001:db8::1%5D:4000", "2001:db8::/64"),
+        ("ipv6:%5B2001:db8::ffff:2%5D:4001", "2001:db8::/64"),
+        ("ipv6:%5Bfe80::1%25eth0%5D:4001", "fe80::/64"),
+        ("unix:", "unix:"),
+    ],
+)
+def test_addresses_that_one_machine_may_use_count_as_one_host(peer: str, host: str) -> None:
+    assert host_of(peer) == host
