@@ -1,17 +1,22 @@
 """Limits on the HTTP port's connections, so that idle or slow clients cannot block the port."""
 
 import asyncio
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import Callable
 from typing import Any
 
 from aiohttp import web
+from aiohttp.typedefs import Handler
 
 MOST = 128
-"""Maximum number of open connections. A further connection closes the one that has waited longest.
-"""
+"""Connections at once that have sent something, and as many that have not. A further connection
+ends the one that has waited longest for its next answer, or has been silent longest."""
 PATIENCE = 15.0
-"""Seconds after which a connection is closed if nothing has been answered on it."""
+"""Seconds for which a connection is kept without an answer on it."""
+EACH_TURN = 4
+"""Connections accepted in one turn of the event loop, and requests answered."""
+BACKLOG = 1024
+"""Connections that wait in the kernel until they are accepted."""
 
 
 class Guard:
@@ -23,72 +28,140 @@ class Guard:
 
     def __init__(self, server: Callable[[], Callable[[], Any] | None]) -> None:
         self._server = server
-        self._open: OrderedDict[asyncio.Transport, asyncio.TimerHandle] = OrderedDict()
-        """Open connections with their timers, the longest without an answer first."""
+        self._silent: _Timers = OrderedDict()
+        """Connections that have sent nothing; the oldest come first."""
+        self._open: _Timers = OrderedDict()
+        """Other connections; those answered longest ago come first."""
+        self._answered = set[asyncio.Transport]()
+        """Connections on which a request has been answered."""
+        self._waiting: tuple[_Waiting, _Waiting] = (deque(), deque())
+        """Requests that wait for a later turn of the event loop: first and later ones of a
+        connection, in turns. So those who send many requests do not delay others."""
+        self._begun = 0
+        """Requests begun in this turn of the event loop."""
 
     def __call__(self) -> asyncio.Protocol:
-        """Make the protocol of a new connection; called by the event loop."""
+        """Return the protocol of a new connection."""
+        return _Guarded(self)
+
+    def protocol(self) -> Any:  # noqa: ANN401 - aiohttp's own
+        """Return a protocol that serves a connection."""
         make = self._server()
         assert make is not None
-        return _Guarded(self, make())
+        return make()
+
+    @web.middleware
+    async def pace(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        """Begin a few requests in each turn of the event loop, so that others are heard.
+
+        Otherwise many connections with many requests each would fill each turn.
+        """
+        if self._begun >= EACH_TURN or any(self._waiting):
+            waiting = asyncio.get_running_loop().create_future()
+            self._waiting[request.transport in self._answered].append(waiting)
+            await waiting
+        else:
+            self._begin()
+        return await handler(request)
 
     async def answered(self, request: web.Request, _: web.StreamResponse) -> None:
         """Restart the timer of a connection on which a request is answered; called by aiohttp."""
         transport = request.transport
         if isinstance(transport, asyncio.Transport) and transport in self._open:
             self._open.pop(transport).cancel()
-            self._keep(transport)
+            self._keep(transport, self._open)
+            self._answered.add(transport)
 
     def admit(self, transport: asyncio.Transport) -> None:
-        """Add a new connection; at the limit, close the connection that has waited longest."""
-        if len(self._open) >= MOST:
-            oldest, timer = self._open.popitem(last=False)
-            timer.cancel()
-            oldest.abort()
-        self._keep(transport)
+        """Take in a connection."""
+        self._keep(transport, self._silent)
 
-    def forget(self, transport: asyncio.Transport) -> None:
-        """Remove a connection that has been closed."""
-        timer = self._open.pop(transport, None)
+    def heard(self, transport: asyncio.Transport) -> None:
+        """Note that a connection has sent its first bytes."""
+        timer = self._silent.pop(transport, None)
         if timer is not None:
             timer.cancel()
+            self._keep(transport, self._open)
 
-    def _keep(self, transport: asyncio.Transport) -> None:
+    def forget(self, transport: asyncio.Transport) -> None:
+        """Let go of a connection that has ended."""
+        self._answered.discard(transport)
+        for kept in (self._silent, self._open):
+            timer = kept.pop(transport, None)
+            if timer is not None:
+                timer.cancel()
+
+    def _keep(self, transport: asyncio.Transport, kept: "_Timers") -> None:
+        if len(kept) >= MOST:
+            oldest, timer = kept.popitem(last=False)
+            timer.cancel()
+            oldest.abort()
         loop = asyncio.get_running_loop()
-        self._open[transport] = loop.call_later(PATIENCE, transport.abort)
+        kept[transport] = loop.call_later(PATIENCE, transport.abort)
+
+    def _begin(self) -> None:
+        """Count a request that begins in this turn."""
+        if not self._begun:
+            asyncio.get_running_loop().call_soon(self._next_turn)
+        self._begun += 1
+
+    def _next_turn(self) -> None:
+        """Let waiting requests begin."""
+        self._begun = 0
+        queues = self._waiting
+        while self._begun < EACH_TURN and any(queues):
+            waiting = (queues[0] or queues[1]).popleft()
+            queues = queues[::-1]
+            if not waiting.done():  # its connection may have ended
+                self._begin()
+                waiting.set_result(None)
+
+
+_Waiting = deque[asyncio.Future[None]]
+_Timers = OrderedDict[asyncio.Transport, asyncio.TimerHandle]
 
 
 class _Guarded(asyncio.Protocol):
-    """Protocol of one connection that forwards all events to aiohttp's protocol.
+    """Hands everything on, and tells the guard of beginning and end.
 
-    It tells the guard when the connection opens and closes.
+    The protocol that serves a connection is made when the first bytes arrive: a connection that
+    sends nothing costs little.
     """
 
-    def __init__(self, guard: Guard, inner: Any) -> None:  # noqa: ANN401 - aiohttp's own
+    def __init__(self, guard: Guard) -> None:
         self._guard = guard
-        self._inner = inner
+        self._inner: Any = None
         self._transport: asyncio.Transport | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
         self._transport = transport
         self._guard.admit(transport)
-        self._inner.connection_made(transport)
 
     def connection_lost(self, exc: Exception | None) -> None:
         if self._transport is not None:
             self._guard.forget(self._transport)
-        self._inner.connection_lost(exc)
+        if self._inner is not None:
+            self._inner.connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
+        if self._inner is None:
+            assert self._transport is not None
+            self._guard.heard(self._transport)
+            self._inner = self._guard.protocol()
+            self._inner.connection_made(self._transport)
         self._inner.data_received(data)
 
     def eof_received(self) -> bool | None:
-        keep_open: bool | None = self._inner.eof_received()
-        return keep_open
+        if self._inner is None:
+            return None
+        kept: bool | None = self._inner.eof_received()
+        return kept
 
     def pause_writing(self) -> None:
-        self._inner.pause_writing()
+        if self._inner is not None:
+            self._inner.pause_writing()
 
     def resume_writing(self) -> None:
-        self._inner.resume_writing()
+        if self._inner is not None:
+            self._inner.resume_writing()

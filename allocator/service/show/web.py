@@ -21,7 +21,7 @@ from allocator.service.config import ConfigError, MetricsSection
 from allocator.service.loop.cooperative import Once, Work, giving_way, spread
 from allocator.service.loop.engine_lock import EngineLock
 from allocator.service.show.curves import Curves
-from allocator.service.show.guard import Guard
+from allocator.service.show.guard import BACKLOG, EACH_TURN, Guard
 from allocator.service.show.label_limiter import LabelLimiter
 from allocator.service.show.status import Status
 from allocator.service.show.user_metrics import exposition
@@ -69,7 +69,8 @@ async def serving(  # noqa: PLR0913, PLR0917 - every source of the pages
     Raises:
         ConfigError: the address cannot be used.
     """
-    app = web.Application(middlewares=[_require_known_host(section)])
+    guard = Guard(lambda: runner.server)
+    app = web.Application(middlewares=[guard.pace, _known_by(section)])
     app.add_routes(
         [
             web.get(
@@ -84,7 +85,6 @@ async def serving(  # noqa: PLR0913, PLR0917 - every source of the pages
         ]
     )
     app.on_response_prepare.append(_protect)
-    guard = Guard(lambda: runner.server)
     app.on_response_prepare.append(guard.answered)
     runner = web.AppRunner(app, access_log=None)
     await runner.setup()
@@ -92,8 +92,11 @@ async def serving(  # noqa: PLR0913, PLR0917 - every source of the pages
     try:
         # A restarted service can bind the port although browsers still hold old connections.
         listening = await asyncio.get_running_loop().create_server(
-            guard, host.strip("[]"), int(port), reuse_address=True
+            guard, host.strip("[]"), int(port), reuse_address=True, backlog=EACH_TURN
         )
+        for accepting in listening.sockets:  # asyncio has one number for both
+            with accepting.dup() as second:
+                second.listen(BACKLOG)
     except OSError as error:
         await runner.cleanup()
         raise ConfigError(

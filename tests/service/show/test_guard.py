@@ -1,14 +1,18 @@
 """The HTTP port stays open whoever connects to it, and answers to its own names alone."""
 
+import asyncio
 import http.client
 import socket
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
+from aiohttp import web
 
-from allocator.service.show.guard import MOST
+from allocator.service.show.guard import EACH_TURN, MOST, Guard
 from tests.service.served import PATIENCE, Service, Stream, service
 from tests.service.show.test_metrics import scrape
 
@@ -67,3 +71,97 @@ def test_only_who_asks_by_a_name_of_ours_is_answered(
     connection.endheaders()
     assert connection.getresponse().status == status
     connection.close()
+
+
+class Transport(asyncio.Transport):
+    """A connection that only notes whether it was ended."""
+
+    aborted = False
+
+    def abort(self) -> None:
+        self.aborted = True
+
+
+class Inner(asyncio.Protocol):
+    """A protocol that notes what it receives."""
+
+    def __init__(self) -> None:
+        self.received = b""
+
+    def data_received(self, data: bytes) -> None:
+        self.received += data
+
+
+def test_silent_connections_end_silent_ones_only_and_make_no_protocol() -> None:
+    made: list[Inner] = []
+
+    def make() -> Inner:
+        made.append(Inner())
+        return made[-1]
+
+    async def crowd() -> None:
+        guard = Guard(lambda: make)
+        asks, silent = Transport(), [Transport() for _ in range(MOST + 3)]
+        protocol: Any = guard()
+        protocol.connection_made(asks)
+        protocol.data_received(b"GET /healthz")
+        for transport in silent:
+            other: Any = guard()
+            other.connection_made(transport)
+        protocol.data_received(b" HTTP/1.1")
+        assert [transport.aborted for transport in silent].index(False) == 3
+        assert not asks.aborted
+        assert [inner.received for inner in made] == [b"GET /healthz HTTP/1.1"]
+
+    asyncio.run(crowd())
+
+
+def test_a_few_requests_begin_in_each_turn_of_the_loop_in_order_of_arrival() -> None:
+    begun: list[list[int]] = [[]]
+
+    async def crowd() -> None:
+        guard = Guard(lambda: None)
+
+        async def ask(number: int) -> None:
+            async def handle(_: web.Request) -> web.StreamResponse:
+                begun[-1].append(number)
+                return web.Response()
+
+            request: Any = SimpleNamespace(transport=None)
+            await guard.pace(request, handle)
+
+        asking = [asyncio.create_task(ask(number)) for number in range(3 * EACH_TURN)]
+        asking[-1].cancel()  # its connection has ended
+        while not all(task.done() for task in asking):
+            await asyncio.sleep(0)
+            begun.append([])
+
+    asyncio.run(crowd())
+    assert max(map(len, begun)) == EACH_TURN
+    assert [number for turn in begun for number in turn] == list(range(3 * EACH_TURN - 1))
+
+
+def test_a_newcomer_does_not_wait_for_all_requests_of_those_who_send_many() -> None:
+    begun: list[int] = []
+
+    async def crowd() -> None:
+        guard = Guard(lambda: None)
+        busy = Transport()
+        guard.admit(busy)
+        guard.heard(busy)
+        await guard.answered(cast("Any", SimpleNamespace(transport=busy)), web.Response())
+
+        async def ask(number: int, transport: Transport) -> None:
+            async def handle(_: web.Request) -> web.StreamResponse:
+                begun.append(number)
+                return web.Response()
+
+            await guard.pace(cast("Any", SimpleNamespace(transport=transport)), handle)
+
+        many = [asyncio.create_task(ask(number, busy)) for number in range(100)]
+        newcomer = asyncio.create_task(ask(100, Transport()))
+        await asyncio.gather(*many, newcomer)
+        guard.forget(busy)
+
+    asyncio.run(crowd())
+    assert begun.index(100) <= 2 * EACH_TURN
