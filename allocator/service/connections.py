@@ -91,7 +91,6 @@ class Connections:
     def scan(self) -> Work[None]:
         """Find all connections, and close useless ones, in cooperative steps."""
         self._scans += 1
-        former = len(self._sockets)
         yield from self._find()
         present = [connection for connection in self._sockets.values() if connection is not None]
         self._forget_gone({connection.peer for connection in present})
@@ -101,8 +100,7 @@ class Connections:
             if not step % _STEP:
                 yield
             self._close(connection)
-        if useless or former - len(self._sockets) >= _STEP:
-            garbage.trim_soon()
+        garbage.trim_if_grown()  # a connection with a large certificate takes up to 0.7 MB
 
     def _forget_gone(self, peers: set[str]) -> None:
         """Forget the calls of peers that are gone.

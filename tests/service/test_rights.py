@@ -13,13 +13,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
+from typing_extensions import override
 
 from allocator.contract import admin_pb2 as admin
 from allocator.contract import operator_pb2 as operator
 from allocator.contract.admin_pb2_grpc import AdminStub
 from allocator.contract.allocator_pb2_grpc import AllocatorStub
 from allocator.service.config import Config, RightsSection
-from allocator.service.rights import Right, Rights, identified
+from allocator.service.rights import MOST_NAMES, Right, Rights, identified
 from frameworks.harness.ports import free_port
 from tests.service.served import PATIENCE, Service, Stream, hello, service, wait_for
 from tests.service.test_tls import Authority
@@ -89,6 +90,64 @@ def test_who_a_certificate_is_of_is_told_by_its_first_name_and_not_at_length(
     assert Rights(RIGHTS).refusal(stranger, "readers") == (
         "eve (and 3500 other names) is not among listen.rights.readers"
     )
+
+
+def test_the_first_names_of_a_certificate_count_and_no_more_are_looked_at() -> None:
+    class Name(bytes):
+        read = 0
+
+        @override
+        def decode(self, *_: str, **__: str) -> str:
+            Name.read += 1
+            return super().decode()
+
+    peer: Any = Peer("eve")
+    last = [Name(b"host") for _ in range(MOST_NAMES - 2)]
+    peer.auth_context()["x509_subject_alternative_name"] = [*last, Name(b"alice"), Name(b"bob")]
+    assert Rights(RIGHTS).refusal(peer, "operators") is None
+    peer.auth_context()["x509_subject_alternative_name"] = [Name(b"host"), *last, Name(b"alice")]
+    Name.read = 0
+    refusal = Rights(RIGHTS).refusal(peer, "operators")
+    assert refusal is not None
+    assert refusal.startswith(f"eve (and {MOST_NAMES} other names)")
+    assert Name.read == MOST_NAMES - 1
+
+
+def test_further_calls_of_a_refused_connection_cost_no_look_at_its_certificate() -> None:
+    looks = 0
+
+    class Caller(Peer):
+        def __init__(self, name: str, address: str) -> None:
+            super().__init__(name)
+            self._address = address
+
+        @override
+        def auth_context(self) -> dict[str, list[bytes]]:
+            nonlocal looks
+            looks += 1
+            return super().auth_context()
+
+        @override
+        def peer(self) -> str:
+            return self._address
+
+        def set_code(self, code: grpc.StatusCode) -> None:
+            assert code == DENIED
+
+        def set_details(self, details: str) -> None:
+            assert details
+
+    def permitted(rights: Rights, caller: Any, right: Right) -> bool:  # noqa: ANN401
+        return rights.permit(caller, right) is None
+
+    rights = Rights(RIGHTS)
+    eve = Caller("eve", "ipv4:10.0.0.1:4000")
+    assert not any(permitted(rights, eve, "readers") for _ in range(100))
+    assert looks == 1
+    assert rights.refused["readers"] == 100
+    assert permitted(rights, Caller("alice", "ipv4:10.0.0.1:4001"), "readers")
+    assert not permitted(rights, Caller("eve", "unix:"), "readers")
+    assert permitted(rights, Caller("alice", "unix:"), "readers")
 
 
 def test_rights_by_name_want_certificates() -> None:

@@ -9,7 +9,10 @@ at once in any case.
 import asyncio
 import ctypes
 import gc
+import math
+import resource
 import time
+from pathlib import Path
 
 THRESHOLDS = 1000, 5, 3
 """Thresholds for `gc.set_threshold`.
@@ -24,9 +27,21 @@ one each."""
 _TRIM_AFTER = 1.0
 """Seconds from the rejection of a large message until its memory is returned to the system."""
 
+_GROWTH = 1.25, 16 * 2**20
+"""Memory is returned to the system when the process takes more than this multiple of the least
+in a window, plus these bytes."""
+_WINDOW = 60.0
+"""Seconds of a window; grown memory that is still in use after it counts as needed."""
+_RETURN_EVERY = 5.0
+"""Minimum seconds between two returns because of growth."""
+
 _last_collection = -REST
 """Monotonic time of the latest full collection by `settle`, in seconds."""
 _trimming = False
+_least_resident = math.inf
+"""Least resident memory in the present window, in bytes."""
+_window_end = _next_return = -math.inf
+"""Monotonic times, in seconds."""
 
 
 def tame() -> None:
@@ -61,6 +76,28 @@ def trim_soon() -> None:
     if not _trimming:
         _trimming = True
         asyncio.get_running_loop().call_later(_TRIM_AFTER, _trim)
+
+
+def trim_if_grown() -> None:
+    """Schedule the return of free memory while the process is larger; call this regularly."""
+    global _least_resident, _window_end, _next_return  # noqa: PLW0603 - there is one heap
+    now, resident = time.monotonic(), _resident()
+    if now >= _window_end:
+        _window_end, _least_resident = now + _WINDOW, resident
+    _least_resident = min(_least_resident, resident)
+    multiple, more = _GROWTH
+    if resident > multiple * _least_resident + more and now >= _next_return:
+        _next_return = now + _RETURN_EVERY
+        trim_soon()
+
+
+def _resident() -> int:
+    """Return the process's resident memory in bytes; 0 where the system does not tell it."""
+    try:
+        statistics = Path("/proc/self/statm").read_bytes()
+    except OSError:
+        return 0
+    return int(statistics.split()[1]) * resource.getpagesize()
 
 
 def _trim() -> None:

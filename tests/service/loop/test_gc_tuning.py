@@ -1,6 +1,7 @@
 """A garbage collection takes no longer if the engine knows more, and leaves no garbage for good."""
 
 import gc
+import time
 import weakref
 from collections.abc import Iterator
 from types import SimpleNamespace
@@ -65,3 +66,24 @@ def test_a_process_that_is_not_tame_is_left_alone() -> None:
     frozen = gc.get_freeze_count()
     garbage.settle()
     assert gc.get_freeze_count() == frozen
+
+
+def test_memory_returns_to_the_system_while_the_process_is_larger_for_a_minute(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    trims: list[int] = []
+    now = resident = 0
+    monkeypatch.setattr(garbage, "_resident", lambda: resident * 2**20)
+    monkeypatch.setattr(garbage, "_window_end", 0.0)
+    monkeypatch.setattr(garbage, "_next_return", 0.0)
+    monkeypatch.setattr(time, "monotonic", lambda: now)
+    monkeypatch.setattr(garbage, "trim_soon", lambda: trims.append(now))
+    for now in range(200):
+        resident = 80 if now < 30 else 110 if now < 40 else 500
+        garbage.trim_if_grown()
+    assert trims == [*range(40, 60, 5)]
+    trims.clear()
+    for now in range(200, 300):
+        resident = 700 if now < 212 else 510
+        garbage.trim_if_grown()
+    assert trims == [200, 205, 210]
