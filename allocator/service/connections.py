@@ -2,21 +2,21 @@
 
 gRPC limits the connections of a port, and at the limit keeps out newcomers. So a regular scan of
 this process's sockets finds connections on which no call has been permitted. If one host has too
-many of them, or all hosts together, the scan closes the oldest, silent ones first. It also closes
-connections with many refused calls.
+many of them, or all hosts together, the scan closes the oldest, silent ones first. Of connections
+with refused calls only, it leaves a few open.
 """
 
 import os
 import socket
 from collections import defaultdict
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, closing, contextmanager, suppress
+from collections.abc import Iterator
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from urllib.parse import unquote
 
 from allocator.service.addresses import host_of
 from allocator.service.loop import gc_tuning as garbage
-from allocator.service.loop.cooperative import Work, repeating
+from allocator.service.loop.cooperative import Work
 
 SCAN_EVERY = 0.25
 """Seconds between two scans."""
@@ -24,8 +24,8 @@ HOST_UNPROVED = 256
 """Connections of one host without a permitted call that a scan leaves open."""
 ALL_UNPROVED = 1024
 """Connections of all hosts without a permitted call that a scan leaves open."""
-REFUSED_CALLS = 64
-"""Refused calls after which a scan closes the connection."""
+ALL_REFUSED = 32
+"""Connections with refused calls only that a scan leaves open, those with the fewest such calls."""
 _STEP = 32
 """Descriptors examined in one cooperative step."""
 _DESCRIPTORS = "/proc/self/fd"
@@ -58,16 +58,13 @@ class _Calls:
 
 
 class Connections:
-    """The connections of peers on the gRPC ports.
+    """The connections of peers on the gRPC ports."""
 
-    Args:
-        ports: Numbers of the TCP ports; later additions count.
-    """
-
-    def __init__(self, ports: set[int]) -> None:
+    def __init__(self) -> None:
+        self.ports: set[int] = set()
+        """Numbers of the TCP ports."""
         self.closed = 0
         """Number of connections closed so far."""
-        self._ports = ports
         self._sockets: dict[str, _Connection | None] = {}
         """The kernel's name of a socket → connection; None for other sockets."""
         self._calls: dict[str, _Calls] = {}
@@ -115,14 +112,16 @@ class Connections:
 
     def _useless(self, present: list[_Connection]) -> Work[list[_Connection]]:
         """Return the connections to close."""
-        useless = []
+        refused = []
         unproved = defaultdict(list)
         for connection in present:
             calls = self._calls.get(connection.peer)
-            if calls is not None and calls.refused >= REFUSED_CALLS:
-                useless.append(connection)
-            elif calls is None or not calls.permitted:
+            if calls is None:
                 unproved[host_of(connection.peer)].append(connection)
+            elif not calls.permitted:
+                refused.append((calls.refused, connection.number, connection))
+        refused.sort(key=lambda entry: entry[:2])
+        useless = [connection for _, _, connection in refused[ALL_REFUSED:]]
         limit = HOST_UNPROVED
         while limit > 1 and sum(min(len(host), limit) for host in unproved.values()) > ALL_UNPROVED:
             limit = limit * 3 // 4
@@ -150,7 +149,7 @@ class Connections:
         """Return the connection of a descriptor, if the socket is on one of the ports."""
         with _opened(descriptor) as opened:
             ends = _ends(opened)
-        if ends is None or ends[0] not in self._ports:
+        if ends is None or ends[0] not in self.ports:
             return None
         self._found += 1
         return _Connection(name, self._found, descriptor, *ends)
@@ -175,18 +174,6 @@ class Connections:
                 opened.shutdown(socket.SHUT_RDWR)
                 self._sockets[connection.name] = None
                 self.closed += 1
-
-
-@asynccontextmanager
-async def watching(ports: set[int]) -> AsyncIterator[Connections]:
-    """Scan the connections on some ports regularly while the block runs.
-
-    Args:
-        ports: Numbers of the TCP ports; later additions count.
-    """
-    connections = Connections(ports)
-    async with repeating(connections.scan, SCAN_EVERY):
-        yield connections
 
 
 def _descriptors() -> list[str]:

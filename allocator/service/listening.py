@@ -14,7 +14,8 @@ import structlog
 from allocator.contract.admin_pb2_grpc import add_AdminServicer_to_server
 from allocator.files import read_plain
 from allocator.service.config import ConfigError, ListenSection, TlsSection
-from allocator.service.connections import watching
+from allocator.service.connections import SCAN_EVERY, Connections
+from allocator.service.loop.cooperative import repeating
 from allocator.service.masters.sessions import Sessions
 from allocator.service.operators.admin import Admin
 from allocator.service.operators.request_limits import LARGEST_REQUEST, RequestLimits
@@ -51,15 +52,20 @@ _log = structlog.get_logger(__name__)
 
 @asynccontextmanager
 async def listening(
-    section: ListenSection, sessions: Sessions, admin: Admin, rights: Rights
+    section: ListenSection,
+    sessions: Sessions,
+    admin: Admin,
+    rights: Rights,
+    connections: Connections,
 ) -> AsyncIterator[None]:
     """Serve masters and operators, on one port or two, while the block runs.
 
     Args:
         section: The addresses and limits.
-        sessions: The gRPC service for masters.
-        admin: The gRPC service for operators.
-        rights: Rights of peers, by certificate name.
+        sessions: The service for masters.
+        admin: The service for operators.
+        rights: The rights of peers.
+        connections: Closes useless connections.
 
     Raises:
         ConfigError: an address or a TLS file cannot be used.
@@ -74,10 +80,10 @@ async def listening(
     def operators(server: grpc.aio.Server) -> None:
         add_AdminServicer_to_server(admin, server)
 
-    ports: set[int] = set()
+    ports = connections.ports
+    rights.observe = connections.note
     async with AsyncExitStack() as stack:
-        connections = await stack.enter_async_context(watching(ports))
-        rights.observe = connections.note
+        await stack.enter_async_context(repeating(connections.scan, SCAN_EVERY))
         if section.operators is None:
             shared_port = _port(
                 section, "address", section.address, [masters, operators], limits(shared=True)

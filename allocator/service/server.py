@@ -19,6 +19,7 @@ from allocator.fairness.policies import Policy
 from allocator.service.accounting.accountant import Accountant, bookkeeping
 from allocator.service.accounting.place import kept_at, why_none
 from allocator.service.config import Config, ConfigError, StoreSection
+from allocator.service.connections import Connections
 from allocator.service.listening import listening
 from allocator.service.loop.cooperative import PACE, repeating
 from allocator.service.loop.engine_lock import EngineLock
@@ -96,7 +97,11 @@ async def serve(config: Config, latency: LoopLatency, record: Path | None = None
             await _lock_accounts(accountant, accounts)
             await stack.enter_async_context(bookkeeping(accountant, _LOOK_EVERY))
         await stack.enter_async_context(_watch_policy(engine.settings.policy))
-        statistics, rights = SessionStatistics(), Rights(config.listen.rights)
+        statistics, connections, rights = (
+            SessionStatistics(),
+            Connections(),
+            Rights(config.listen.rights),
+        )
         store_writer: StoreWriter | None = None
         if store is not None:
             store_writer = await stack.enter_async_context(
@@ -126,7 +131,7 @@ async def serve(config: Config, latency: LoopLatency, record: Path | None = None
             stored=stored,
         )
         registry.register(metrics.LoopCollector(latency))
-        registry.register(metrics.RefusalCollector(rights))
+        registry.register(metrics.RefusalCollector(rights, connections))
         if accountant is not None:
             registry.register(metrics.AccountingCollector(accountant.statistics))
         waits = Waits(engine, statistics, shadows)
@@ -142,7 +147,9 @@ async def serve(config: Config, latency: LoopLatency, record: Path | None = None
             serving(config.metrics, engine, registry, status, curves, engine_lock, accountant)
         )
         admin = Admin(engine, waits, store_writer, accountant, engine_lock, shadows)
-        await stack.enter_async_context(listening(config.listen, sessions, admin, rights))
+        await stack.enter_async_context(
+            listening(config.listen, sessions, admin, rights, connections)
+        )
         _log.info("ready", policy=engine.pool.policy.name)
         await stack.enter_async_context(supervised())
         await stop.wait()

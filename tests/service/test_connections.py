@@ -19,7 +19,8 @@ class Peers:
     def __init__(self, stack: ExitStack) -> None:
         self._stack = stack
         self._listening = stack.enter_context(socket.create_server(("127.0.0.1", 0)))
-        self.connections = Connections({self._listening.getsockname()[1]})
+        self.connections = Connections()
+        self.connections.ports.add(self._listening.getsockname()[1])
         self._peers: list[socket.socket] = []
 
     def connect(self, host: str = "127.0.0.1", said: bytes = b"") -> str:
@@ -78,15 +79,16 @@ def test_the_host_with_the_most_connections_makes_room_for_others(
     assert peers.scan() == [1, 2]
 
 
-def test_a_connection_with_many_refused_calls_is_closed_and_others_stay(
+def test_of_connections_with_refused_calls_only_those_with_the_fewest_stay(
     peers: Peers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "REFUSED_CALLS", 3)
-    names = [peers.connect() for _ in range(3)]
+    monkeypatch.setattr(module, "ALL_REFUSED", 2)
+    names = [peers.connect() for _ in range(5)]
     for number, name in enumerate(names):
-        for _ in range(number + 1):
+        for _ in range(5 - number):
             peers.connections.note(name, False)
-    assert peers.scan() == [2]
+    peers.connections.note(names[0], True)
+    assert peers.scan() == [1, 2]
 
 
 def test_calls_of_peers_that_are_gone_are_forgotten(peers: Peers) -> None:
@@ -102,7 +104,7 @@ def test_sockets_of_other_ports_are_left_alone(
 ) -> None:
     monkeypatch.setattr(module, "HOST_UNPROVED", 0)
     peers.connect()
-    peers.connections._ports.clear()
+    peers.connections.ports.clear()
     assert peers.scan() == []
 
 

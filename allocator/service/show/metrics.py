@@ -19,6 +19,7 @@ from allocator import __version__
 from allocator.cluster.engine import Engine
 from allocator.cluster.input.quarantine import Kind, Reason
 from allocator.service.accounting.accountant import AccountingStatistics
+from allocator.service.connections import Connections
 from allocator.service.loop.loop_latency import BUDGET, LoopLatency
 from allocator.service.masters.session import SessionStatistics
 from allocator.service.record.event_log import EventLog
@@ -251,10 +252,11 @@ class LoopCollector(Collector):
 
 
 class RefusalCollector(Collector):
-    """Metric of gRPC calls and streams that were refused because the peer lacked a right."""
+    """Numbers of calls refused for want of a right, and of connections closed as useless."""
 
-    def __init__(self, rights: Rights) -> None:
+    def __init__(self, rights: Rights, connections: Connections) -> None:
         self._rights = rights
+        self._connections = connections
 
     def collect(self) -> Iterator[Metric]:
         """Yield the present values of the metric."""
@@ -266,6 +268,11 @@ class RefusalCollector(Collector):
         for right in get_args(Right):
             refused.add_metric([right], self._rights.refused[right])
         yield refused
+        yield CounterMetricFamily(
+            "longshare_closed_connections",
+            "Connections on the gRPC ports closed because they kept others out.",
+            value=self._connections.closed,
+        )
 
 
 class AccountingCollector(Collector):
