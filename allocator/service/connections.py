@@ -8,6 +8,7 @@ with refused calls only, it leaves a few open.
 
 import os
 import socket
+import stat
 from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
@@ -18,8 +19,11 @@ from allocator.service.addresses import host_of
 from allocator.service.loop import gc_tuning as garbage
 from allocator.service.loop.cooperative import Work
 
-SCAN_EVERY = 0.25
+SCAN_EVERY = 0.1
 """Seconds between two scans."""
+SCAN_REST = 1.0
+"""Time left to other tasks after a slice of a scan, as a multiple of the slice's duration. Slower
+scans would leave thousands of new connections a second open."""
 HOST_UNPROVED = 256
 """Connections of one host without a permitted call that a scan leaves open."""
 ALL_UNPROVED = 1024
@@ -38,8 +42,8 @@ _BYTES_RECEIVED = slice(128, 136)
 class _Connection:
     """An open connection on one of the ports."""
 
-    name: str
-    """The kernel's name of the socket."""
+    inode: int
+    """The kernel's number of the socket."""
     number: int
     """Connections found earlier have a smaller number."""
     descriptor: int
@@ -65,8 +69,8 @@ class Connections:
         """Numbers of the TCP ports."""
         self.closed = 0
         """Number of connections closed so far."""
-        self._sockets: dict[str, _Connection | None] = {}
-        """The kernel's name of a socket → connection; None for other sockets."""
+        self._sockets: dict[int, _Connection | None] = {}
+        """The kernel's number of a socket → connection; None for other sockets."""
         self._calls: dict[str, _Calls] = {}
         """Peer → calls."""
         self._found = self._scans = 0
@@ -133,29 +137,40 @@ class Connections:
 
     def _find(self) -> Work[None]:
         """Bring the table of sockets up to date."""
-        sockets: dict[str, _Connection | None] = {}
+        sockets: dict[int, _Connection | None] = {}
         for step, name in enumerate(_descriptors()):
             if not step % _STEP:
                 yield
-            with suppress(OSError):
-                kernel_name = os.readlink(f"{_DESCRIPTORS}/{name}")  # noqa: PTH115 - a hot path
-                if kernel_name in self._sockets:
-                    sockets[kernel_name] = self._sockets[kernel_name]
-                elif kernel_name.startswith("socket:"):
-                    sockets[kernel_name] = self._examine(kernel_name, int(name))
+            descriptor = int(name)
+            try:
+                status = os.fstat(descriptor)
+                if not stat.S_ISSOCK(status.st_mode):
+                    continue
+                if status.st_ino in self._sockets:
+                    sockets[status.st_ino] = self._sockets[status.st_ino]
+                else:
+                    sockets[status.st_ino] = self._examine(status.st_ino, descriptor)
+            except OSError:  # closed meanwhile
+                continue
         self._sockets = sockets
 
-    def _examine(self, name: str, descriptor: int) -> _Connection | None:
+    def _examine(self, inode: int, descriptor: int) -> _Connection | None:
         """Return the connection of a descriptor, if the socket is on one of the ports."""
         with _opened(descriptor) as opened:
             ends = _ends(opened)
         if ends is None or ends[0] not in self.ports:
             return None
         self._found += 1
-        return _Connection(name, self._found, descriptor, *ends)
+        return _Connection(inode, self._found, descriptor, *ends)
 
     def _oldest(self, connections: list[_Connection], number: int) -> Work[list[_Connection]]:
-        """Return the oldest connections of a host; silent ones come first."""
+        """Return the oldest connections of a host; silent ones come first.
+
+        Of the newest connections, twice as many as stay, the scan looks which are silent.
+        """
+        connections = sorted(connections, key=lambda connection: connection.number)
+        kept = len(connections) - number
+        oldest, connections = connections[: -2 * kept], connections[-2 * kept :]
         keys = []
         for step, connection in enumerate(connections):
             if not step % _STEP:
@@ -165,14 +180,15 @@ class Connections:
                 information = opened.getsockopt(socket.IPPROTO_TCP, _TCP_INFO, 256)
                 silent = not any(information[_BYTES_RECEIVED])
             keys.append((not silent, connection.number, connection))
-        return [connection for _, _, connection in sorted(keys, key=lambda key: key[:2])[:number]]
+        ordered = [connection for _, _, connection in sorted(keys, key=lambda key: key[:2])]
+        return oldest + ordered[: number - len(oldest)]
 
     def _close(self, connection: _Connection) -> None:
         """Close a connection; gRPC notices that the peer is gone."""
         with suppress(OSError), _opened(connection.descriptor) as opened:
             if _ends(opened) == (connection.port, connection.peer):
                 opened.shutdown(socket.SHUT_RDWR)
-                self._sockets[connection.name] = None
+                self._sockets[connection.inode] = None
                 self.closed += 1
 
 
@@ -192,8 +208,8 @@ def _opened(descriptor: int) -> Iterator[socket.socket]:
         OSError: the descriptor has been closed, or is no socket.
     """
     second = os.dup(descriptor)
-    try:
-        opened = socket.socket(fileno=second)
+    try:  # The family is that of the longest addresses; a search takes three calls of the system.
+        opened = socket.socket(socket.AF_INET6, socket.SOCK_STREAM, 0, fileno=second)
     except OSError:
         os.close(second)
         raise
@@ -203,12 +219,12 @@ def _opened(descriptor: int) -> Iterator[socket.socket]:
 
 def _ends(opened: socket.socket) -> tuple[int, str] | None:
     """Return a TCP connection's own port, and its peer in gRPC's notation."""
-    if opened.family not in {socket.AF_INET, socket.AF_INET6}:
-        return None
     try:
-        host, port = opened.getpeername()[:2]
+        own, peer = opened.getsockname(), opened.getpeername()
     except OSError:  # it listens, or the peer is gone
         return None
+    if not isinstance(own, tuple) or len(own) < 2 or not isinstance(own[0], str):
+        return None  # not a socket of the internet
+    host, port = peer[:2]
     host = host.removeprefix("::ffff:") if "." in host else host
-    peer = f"ipv6:[{host}]:{port}" if ":" in host else f"ipv4:{host}:{port}"
-    return opened.getsockname()[1], peer
+    return own[1], f"ipv6:[{host}]:{port}" if ":" in host else f"ipv4:{host}:{port}"

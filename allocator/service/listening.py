@@ -14,7 +14,7 @@ import structlog
 from allocator.contract.admin_pb2_grpc import add_AdminServicer_to_server
 from allocator.files import read_plain
 from allocator.service.config import ConfigError, ListenSection, TlsSection
-from allocator.service.connections import SCAN_EVERY, Connections
+from allocator.service.connections import SCAN_EVERY, SCAN_REST, Connections
 from allocator.service.loop.cooperative import repeating
 from allocator.service.masters.sessions import Sessions
 from allocator.service.operators.admin import Admin
@@ -31,8 +31,9 @@ HANDSHAKE = 10.0
 """Time limit for the TLS and HTTP/2 handshakes of a connection, in seconds."""
 IDLE = 60.0
 """Seconds after which a connection without calls is closed."""
-CONNECTIONS = 4096
-"""Maximum number of connections per port; a silent connection takes about 45 kB."""
+CONNECTIONS = 8192
+"""Maximum number of connections per port, which scans keep far from it; a silent connection takes
+about 45 kB."""
 CALLS = 32
 """Maximum number of concurrent calls per connection on a port of operators."""
 SHARED_CALLS = 8
@@ -83,7 +84,7 @@ async def listening(
     ports = connections.ports
     rights.observe = connections.note
     async with AsyncExitStack() as stack:
-        await stack.enter_async_context(repeating(connections.scan, SCAN_EVERY))
+        await stack.enter_async_context(repeating(connections.scan, SCAN_EVERY, rest=SCAN_REST))
         if section.operators is None:
             shared_port = _port(
                 section, "address", section.address, [masters, operators], limits(shared=True)

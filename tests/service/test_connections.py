@@ -124,3 +124,20 @@ def test_sockets_of_other_ports_are_left_alone(
 )
 def test_addresses_that_one_machine_may_use_count_as_one_host(peer: str, host: str) -> None:
     assert host_of(peer) == host
+
+
+def test_a_port_of_both_families_is_watched(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "HOST_UNPROVED", 1)
+    with (
+        socket.create_server(("::", 0), family=socket.AF_INET6, dualstack_ipv6=True) as listening,
+        ExitStack() as stack,
+    ):
+        connections = Connections()
+        connections.ports.add(listening.getsockname()[1])
+        for host in ("127.0.0.1", "::1", "127.0.0.1"):
+            peer = socket.create_connection((host, listening.getsockname()[1]))
+            stack.enter_context(peer)
+            stack.enter_context(listening.accept()[0])
+        asyncio.run(spread(connections.scan()))
+        assert connections.closed == 2
+        assert not peer.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
