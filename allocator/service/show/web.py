@@ -70,7 +70,7 @@ async def serving(  # noqa: PLR0913, PLR0917 - every source of the pages
         ConfigError: the address cannot be used.
     """
     guard = Guard(lambda: runner.server)
-    app = web.Application(middlewares=[guard.pace, _known_by(section)])
+    app = web.Application(middlewares=[guard.pace, _require_known_host(section)])
     app.add_routes(
         [
             web.get(
