@@ -362,8 +362,9 @@ class TlsSection(_Section):
 class RightsSection(_Section):
     """`[listen.rights]`: rights of peers, by the names in their certificates.
 
-    Names may be globs, such as `"master-*"`. The first 100 names of a certificate count. A peer with
-    no listed name has no rights. Without this section, every peer that can connect has all rights.
+    Names may be globs, such as `"master-*"`. The first 100 names of a certificate count. A peer
+    without a listed name has no rights. Without this section, every peer that can connect has all
+    rights.
     """
 
     masters: tuple[str, ...] = ()

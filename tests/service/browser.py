@@ -15,12 +15,12 @@ from tests.service.served import PATIENCE, answers, wait_for
 
 
 def chromedriver() -> str | None:
-    """Return the driver's program, if Chromium and it are installed."""
+    """Return the path of chromedriver, if Chromium and chromedriver are installed."""
     return shutil.which("chromedriver") if shutil.which("chromium") else None
 
 
 class Browser:
-    """One window."""
+    """One browser window."""
 
     def __init__(self, driver: str, width: int) -> None:
         self._driver = driver
@@ -50,7 +50,7 @@ class Browser:
         self._call("POST", f"{self._session}/url", {"url": url})
 
     def before_each_page(self, script: str) -> None:
-        """Run a script in each page that is opened from now on, before its own do."""
+        """Run a script in each page opened from now on, before the page's own scripts."""
         command = {"cmd": "Page.addScriptToEvaluateOnNewDocument", "params": {"source": script}}
         self._call("POST", f"{self._session}/goog/cdp/execute", command)
 
@@ -58,7 +58,7 @@ class Browser:
         return self._call("POST", f"{self._session}/execute/sync", {"script": script, "args": []})
 
     def run_later(self, script: str) -> Any:  # noqa: ANN401 - likewise
-        """Run a script that hands its result to its last argument."""
+        """Run an asynchronous script that passes its result to its last argument."""
         return self._call("POST", f"{self._session}/execute/async", {"script": script, "args": []})
 
     def text(self, selector: str) -> str:
@@ -72,7 +72,7 @@ class Browser:
         wait_for(lambda: text in self.text(selector))
 
     def complaints(self) -> list[str]:
-        """Return what the console has been told since the last time."""
+        """Return the console messages since the last call."""
         entries = self._call("POST", f"{self._session}/se/log", {"type": "browser"})
         return [entry["message"] for entry in entries]
 
@@ -96,7 +96,7 @@ class Browser:
 
 @contextmanager
 def browsing(folder: Path, width: int) -> Iterator[Browser]:
-    """Open a window of a width, in CSS pixels."""
+    """Open a window of the given width in CSS pixels."""
     program = chromedriver()
     assert program is not None
     port = free_port()

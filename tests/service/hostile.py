@@ -1,4 +1,4 @@
-"""A master's side that means harm: messages mutated from valid ones, and plain rubbish."""
+"""A hostile master: messages mutated from valid messages, and random bytes."""
 
 import math
 import random
@@ -21,7 +21,7 @@ WORDS = ("", "*", "s1", "f1", "a", "a/b", "/", "..", "x" * 5000, "\0", "ünïcö
 
 
 def calls() -> list[contract.Event]:
-    """One valid event of each kind, more or less."""
+    """Return one valid event for each kind of call."""
     held = resources("cpus:1;mem:512", "a")
     known = {"agent_id": "s1", "framework_id": "f1"}
     refusal = mesos.Filters(refuse_seconds=5.0).SerializeToString()
@@ -91,7 +91,7 @@ def calls() -> list[contract.Event]:
 
 
 def attacks(seed: int) -> Iterator[tuple[str, bytes]]:
-    """Go through messages without end: what is wrong with each, and its bytes."""
+    """Yield attacks endlessly: a description of the fault, and the bytes of the message."""
     chance = random.Random(seed)
     valid = calls()
     while True:
@@ -144,7 +144,7 @@ def _varint(number: int) -> bytes:
 
 
 def _odd_fields(event: contract.Event, chance: random.Random) -> bytes:
-    """Put absurd values into fields that exist, also inside Mesos's own messages."""
+    """Put absurd values into existing fields, including fields inside Mesos's own messages."""
     name = event.WhichOneof("call")
     assert name is not None
     call = getattr(event, name)
@@ -189,10 +189,10 @@ _SPOILERS: dict[str, Callable[[contract.Event, random.Random], bytes]] = {
 
 
 class Attacker:
-    """Opens a session of its own for each attack, with a cluster of one agent, and tries it.
+    """Opens a separate session for each attack, with a cluster of one agent.
 
     Args:
-        address: Where the service listens.
+        address: Address at which the service listens.
     """
 
     def __init__(self, address: str) -> None:
@@ -201,9 +201,10 @@ class Attacker:
         self._session: Any = self._channel.stream_stream(METHOD)
 
     def strike(self, attack: bytes) -> str:
-        """Return what came of it: refused, a snapshot asked for, decided or ignored.
+        """Send the attack and return the outcome: refused, snapshot asked for, or decided.
 
-        After it, and unless the stream was closed, an ordinary snapshot must be taken.
+        After the attack the service must still accept an ordinary snapshot, unless the service
+        closed the stream.
         """
         self._elected += 1
         hello = contract.Hello(
@@ -228,7 +229,7 @@ class Attacker:
         return "decided"
 
     def snapshot(self) -> contract.Snapshot:
-        """Return the cluster that is attacked."""
+        """Return a snapshot of the cluster that is attacked."""
         info = framework_info("f1", "a")
         used = {"f1": resources("cpus:2;mem:1024", "a")}
         return contract.Snapshot(

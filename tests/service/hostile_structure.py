@@ -1,7 +1,8 @@
-"""Hostile messages by structure: valid calls in which a few fields, at any depth, are absurd.
+"""Structurally hostile messages: valid calls in which a few fields, at any depth, are absurd.
 
-Mesos's own messages travel as bytes in the contract's; they are opened, spoiled by their
-descriptors, and closed again, so that an absurd value reaches the code that reads it.
+The contract carries Mesos's own messages as bytes. The generator parses these bytes, spoils the
+parsed message by its descriptor, and serialises the message again. An absurd value thus reaches
+the code that reads the field.
 """
 
 import random
@@ -17,7 +18,7 @@ from allocator.contract import mesos_pb2 as mesos
 from tests.service.hostile import HUGE, NUMBERS, WORDS, calls
 
 NOT_TEXT = "NOT-TEXT"
-"""Stands for bytes that are not UTF-8 until the message is serialised."""
+"""Placeholder for bytes that are not UTF-8; replaced when the message is serialised."""
 _RAW = b"\xff\xfe-\xc0\xaf-\x80\x80"
 NAMES = (*WORDS, "b", "f2", "f9", "s2", "/".join("r" * 60), "a/.", "[/red]", "\x1b[2J", NOT_TEXT)
 LABELS = (
@@ -42,14 +43,14 @@ _INSIDE: dict[tuple[str, str], type[Message]] = {
     ("UpdateUnavailability", "unavailability"): mesos.Unavailability,
     ("SetQuota", "info"): mesos.QuotaInfo,
 }
-"""What is in a field of bytes; in others there are resources."""
+"""Message type inside each field of bytes; all other fields of bytes hold resources."""
 _HOW_MANY = (0, 1, 1, 3, 3, 3, 30, 300)
-"""Values in a list that is made absurd."""
+"""Numbers of values in a list that is made absurd."""
 T = TypeVar("T")
 
 
 def hostile_events(chance: random.Random) -> Iterator[bytes]:
-    """Go through events without end, serialised but for their numbers and stamps, as one field."""
+    """Yield hostile events endlessly, serialised without sequence numbers and timestamps."""
     valid = [(event.WhichOneof("call") or "", event.SerializeToString()) for event in calls()]
     while True:
         name, data = _one_of(valid, chance)
@@ -61,7 +62,7 @@ def hostile_events(chance: random.Random) -> Iterator[bytes]:
 
 
 def _one_of(several: Sequence[T], chance: random.Random) -> T:
-    """Choose one; three times as fast as `Random.choice`, and as good for a few."""
+    """Return a random element: faster than `Random.choice`, and nearly uniform for short lists."""
     return several[int(chance.random() * len(several))]
 
 
@@ -71,7 +72,7 @@ def _fields(of: Descriptor) -> tuple[Any, ...]:
 
 
 def _spoil(message: Message, chance: random.Random) -> None:
-    """Make one field absurd."""
+    """Make one field of the message absurd."""
     fields = _fields(message.DESCRIPTOR)
     if not fields:
         return
@@ -108,7 +109,7 @@ def _spoiled(data: bytes, kind: type[Message], chance: random.Random) -> bytes:
         return chance.randbytes(_one_of((1, 9, 200), chance))
     try:
         inside = kind.FromString(data)
-    except DecodeError:  # spoiled before
+    except DecodeError:  # the bytes were already spoiled
         inside = kind()
     if isinstance(inside, mesos.FrameworkInfo) and chance.random() < 0.5:
         key, value = _one_of(LABELS, chance), _one_of(VALUES, chance)
@@ -153,5 +154,5 @@ def _odd(field: FieldDescriptor, chance: random.Random) -> Any:  # noqa: ANN401 
 def _closed(message: Message) -> bytes:
     try:
         return message.SerializePartialToString()
-    except EncodeError:  # an unset part that lacks something cannot be serialised, even partially
+    except EncodeError:  # a part without required fields cannot be serialised, even partially
         return b""

@@ -1,4 +1,4 @@
-"""A real PostgreSQL server of Debian's package, in a folder of its own, as a user of its own."""
+"""Run a real PostgreSQL server from Debian's package in a separate folder, without privileges."""
 
 import os
 import pwd
@@ -19,7 +19,7 @@ PATIENCE = 90.0
 
 
 def why_not() -> str:
-    """Return why no server can be started; empty: one can."""
+    """Return why no PostgreSQL server can be started; an empty string if a start is possible."""
     if not PROGRAMS:
         return "needs PostgreSQL (Debian's package postgresql)"
     if os.getuid() == 0 and _other_user() is None:
@@ -28,7 +28,7 @@ def why_not() -> str:
 
 
 class Postgres:
-    """A server that listens on a Unix socket alone."""
+    """A PostgreSQL server that listens only on a Unix socket."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -46,7 +46,7 @@ class Postgres:
             self._as = [
                 *(setpriv, f"--reuid={user.pw_uid}", f"--regid={user.pw_gid}", "--clear-groups")
             ]
-        plain = ("--no-locale", "--encoding=SQL_ASCII")  # what a locale of C makes of it
+        plain = ("--no-locale", "--encoding=SQL_ASCII")  # as in the C locale
         made = ("-D", f"{folder}/data", "--no-sync", *plain)
         self._run("initdb", "-U", "tester", "-A", "trust", *made)
         self._process: subprocess.Popen[bytes] | None = None
@@ -61,7 +61,7 @@ class Postgres:
         ready = [str(self._bin / "pg_isready"), "-q", "-h", str(self._folder), "-U", "tester"]
         deadline = time.monotonic() + PATIENCE
         while subprocess.run(ready, check=False).returncode:
-            assert time.monotonic() < deadline, "PostgreSQL does not get ready"
+            assert time.monotonic() < deadline, "PostgreSQL does not become ready"
             time.sleep(0.05)
 
     def new_database(self) -> str:
@@ -73,18 +73,18 @@ class Postgres:
         return self.url.replace("/postgres?", f"/{name}?")
 
     def kill(self) -> None:
-        """End it without ado."""
+        """End the server at once, without a checkpoint."""
         if self._process is not None:
             self._process.send_signal(signal.SIGQUIT)
             self._process.wait(PATIENCE)
             self._process = None
 
     def stall(self, *, stalled: bool) -> None:
-        """Have all of its processes stand still, or go on."""
+        """Stop all processes of the server, or let them continue."""
         assert self._process is not None
         children = Path(f"/proc/{self._process.pid}/task/{self._process.pid}/children")
         if stalled:
-            freeze(self._process.pid)  # and has no more children
+            freeze(self._process.pid)  # and starts no more children
         for pid in map(int, children.read_text().split()):
             os.kill(pid, signal.SIGSTOP if stalled else signal.SIGCONT)
         if not stalled:

@@ -1,4 +1,4 @@
-"""Accounts are exact across restarts, failovers and databases that fail; offers never wait."""
+"""Accounts are exact across restarts, failovers and database failures, and never delay offers."""
 
 import asyncio
 import math
@@ -57,14 +57,14 @@ def boost(running: Service) -> admin.OrderReply:
 
 
 def audit(running: Service) -> list[str]:
-    """What has been ordered."""
+    """Return the kinds of the audited orders."""
     with grpc.insecure_channel(running.address) as channel:
         reply = AdminStub(channel).Audit(admin.AuditRequest(since=0.0, until=1e12))
     return [each.kind for each in reply.orders]
 
 
 def cores(running: Service) -> float:
-    """Core-seconds that a has held."""
+    """Return the core-seconds that user `a` has held."""
     rows = usage(running)
     return rows["a"].resources["cpus"].held if "a" in rows else 0.0
 
@@ -114,7 +114,7 @@ def test_usage_is_exact_and_counted_once_when_masters_fail_over(
         wait_for(lambda: not scrape(running)["longshare_session_connected",])
         other = Stream(running.address, "another")
         other.leading_since_ns = stream.now_ns
-        other.now_ns = stream.now_ns - 20 * SECOND  # its clock is behind
+        other.now_ns = stream.now_ns - 20 * SECOND  # the clock of the second master is behind
         other.open(agents=[THREE], frameworks=[FRAMEWORK])
         tick(other, 15.0)
         assert cores(running) == pytest.approx(3 * 110.5)
@@ -126,13 +126,13 @@ def test_usage_is_exact_and_counted_once_when_masters_fail_over(
 
 
 @pytest.mark.slow
-def test_offers_refusals_and_waiting_are_counted(tmp_path: Path) -> None:
+def test_offers_declines_and_waiting_time_are_counted(tmp_path: Path) -> None:
     wants = contract.AddFramework(framework_id="f1", info=framework_info("f1", "a"), active=True)
     with service(tmp_path, SETTINGS) as running:
         stream = Stream(running.address)
         offered = stream.open(agents=[agent_call("s1", TOTAL)], frameworks=[wants])
         [offer] = offered.offers[0].offers
-        stream.now_ns += 10 * SECOND  # it holds all of it meanwhile
+        stream.now_ns += 10 * SECOND  # the framework holds the whole offer for these 10 s
         stream.tell(
             recover_resources=contract.RecoverResources(
                 framework_id="f1",
@@ -149,14 +149,14 @@ def test_offers_refusals_and_waiting_are_counted(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_an_end_and_a_crash_cost_nothing_while_nothing_changes(tmp_path: Path) -> None:
+def test_a_stop_and_a_crash_lose_no_usage_while_allocations_do_not_change(tmp_path: Path) -> None:
     with service(tmp_path, SETTINGS) as first:
         stream = begin(first)
         tick(stream, 50.0)
         assert first.stop(signal.SIGTERM) == 0
     with service(tmp_path, SETTINGS) as second:
         assert cores(second) == 150.0
-        # Of the time in between, what was held both before and after is certain.
+        # Resources held both before and after the gap count as held during the gap.
         later = begin(second, stream.now_ns + 20 * SECOND, TWO)
         tick(later, 10.0)
         assert cores(second) == pytest.approx(150.0 + 2 * 20.0 + 2 * 10.0)
@@ -165,12 +165,12 @@ def test_an_end_and_a_crash_cost_nothing_while_nothing_changes(tmp_path: Path) -
             assert connection.execute(capacity).fetchone() == (4 * 80.0,)
         tick(later, 7.0)
         tries = 1
-        while not boost(second).audited:  # a disk that takes its time
+        while not boost(second).audited:  # repeated in case the disk is slow
             tries += 1
         second.stop(signal.SIGKILL)
     with service(tmp_path, SETTINGS) as third:
         kept = ["set_weight"] * tries
-        assert audit(third) == kept, "what was answered is kept, whatever comes after"
+        assert audit(third) == kept, "acknowledged orders survive a crash"
         last = begin(third, later.now_ns + 3 * SECOND, TWO)
         tick(last, 10.0)
         assert cores(third) == pytest.approx(150.0 + 2 * 50.0)
@@ -178,7 +178,7 @@ def test_an_end_and_a_crash_cost_nothing_while_nothing_changes(tmp_path: Path) -
 
 @pytest.mark.slow
 @pytest.mark.skipif(bool(why_not()), reason=why_not())
-def test_postgresql_may_die_or_stand_still_and_offers_go_on(
+def test_offers_continue_while_postgresql_is_dead_or_frozen(
     tmp_path: Path, server: Postgres
 ) -> None:
     settings = f'{EVERY}database = "{server.new_database()}"\n'
@@ -201,7 +201,7 @@ def test_postgresql_may_die_or_stand_still_and_offers_go_on(
             after = scrape(running)
             assert after["longshare_session_connected",] == 1
             assert after["longshare_accounting_failures_total",] - given_up < 10, (
-                "ticks are answered without waiting until a write is given up"
+                "ticks are answered without waiting for a write to time out"
             )
         finally:
             server.stall(stalled=False)
@@ -209,7 +209,7 @@ def test_postgresql_may_die_or_stand_still_and_offers_go_on(
 
 
 @pytest.mark.slow
-def test_a_database_that_cannot_be_opened_costs_accounts_alone(tmp_path: Path) -> None:
+def test_a_database_that_cannot_be_opened_affects_only_accounts(tmp_path: Path) -> None:
     file = tmp_path / "other"
     file.write_text("of others")
     with service(tmp_path, f'{EVERY}database = "{file}"\n') as running:
@@ -221,14 +221,14 @@ def test_a_database_that_cannot_be_opened_costs_accounts_alone(tmp_path: Path) -
         assert error.value.code() == grpc.StatusCode.FAILED_PRECONDITION
         assert str(file) in running.log.read_text()
         reply = boost(running)
-        assert reply.changes, "the order holds"
+        assert reply.changes, "the order takes effect"
         assert not reply.audited
         assert reply.HasField("audited")
     assert file.read_text() == "of others"
 
 
 class SlowDatabase(Database):
-    """A database that takes as long as the test wants."""
+    """A database whose writes take as long as the test requires."""
 
     def __init__(self, path: Path) -> None:
         super().__init__(path)
@@ -239,7 +239,7 @@ class SlowDatabase(Database):
         super().keep(ordered)
 
 
-def test_an_order_waits_for_a_slow_database_no_longer_than_is_said_and_is_kept_later(
+def test_an_order_waits_for_a_slow_database_up_to_a_limit_and_is_stored_later(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(bookkeeper_module, "ORDER_PATIENCE", 0.01)
@@ -263,10 +263,10 @@ def test_an_order_waits_for_a_slow_database_no_longer_than_is_said_and_is_kept_l
         assert connection.execute("SELECT id FROM orders").fetchall() == [("1",), ("2",)]
 
 
-def test_what_is_to_be_written_waits_for_one_who_reads_however_many_do(
+def test_a_write_waits_for_the_running_read_but_not_for_queued_reads(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for patience in ("ORDER_PATIENCE", "PATIENCE"):  # a disk may take its time
+    for patience in ("ORDER_PATIENCE", "PATIENCE"):  # a disk may be slow
         monkeypatch.setattr(bookkeeper_module, patience, PATIENCE)
     meter = Meter()
     engine = Engine(EngineSettings(policies.create("drf", {})), meter=meter)
@@ -298,7 +298,7 @@ def test_what_is_to_be_written_waits_for_one_who_reads_however_many_do(
             order = Ordered("1", 1.0, "", "socket", "unix:", "set_weight", "{}", "{}", "{}", "")
             keeper.note(order)
             keeping = asyncio.create_task(keeper.keep())
-            for _ in range(50):  # as many turns of the loop as anything takes that waits for none
+            for _ in range(50):  # more turns of the loop than a non-blocking call needs
                 await asyncio.sleep(0)
             go_on.set()
             assert await keeping
@@ -308,7 +308,7 @@ def test_what_is_to_be_written_waits_for_one_who_reads_however_many_do(
     assert happened == ["first", "kept", "another", "another", "another"]
 
 
-def test_without_a_store_there_are_no_accounts_unless_they_are_asked_for() -> None:
+def test_without_a_store_no_accounts_are_kept_unless_configured() -> None:
     def where(**sections: dict[str, object]) -> str | None:
         return Config.model_validate(sections).accounting_database()
 

@@ -1,4 +1,4 @@
-"""The accounting database adds up exactly once, in SQLite and in PostgreSQL, and stays bounded."""
+"""The accounting database counts usage exactly once and stays bounded, in SQLite and PostgreSQL."""
 
 import sqlite3
 import tempfile
@@ -45,7 +45,7 @@ def connect(request: pytest.FixtureRequest, tmp_path: Path) -> Open:
 
 
 def counted(hour: int, **held: float) -> UsageAccumulator:
-    """Return users who have held so many cores for all of an hour, of 100."""
+    """Return the usage of users that held these cores, of 100, for a whole hour."""
     made = UsageAccumulator()
     for user, cores in held.items():
         integrals = made.tally(hour, user).resources.setdefault("cpus", Integrals())
@@ -65,7 +65,7 @@ def batch(number: int, what: UsageAccumulator, writer: str = "one", **more: floa
         Quantities({"cpus": 5000}), 0.5, {"cpus": 0.25}, {"cpus": 0.5}, active=True
     )
     roles = UsageAccumulator()
-    for hour, tallies in what.users.items():  # a role of each user, in which it holds as much
+    for hour, tallies in what.users.items():  # each user has a role that holds the same amount
         for user, tally in tallies.items():
             roles.tally(hour, f"r{user}").add(tally)
     alone = AccountState(Quantities({"cpus": 5000}), 0.0, {}, {}, active=False)
@@ -88,7 +88,7 @@ def held(
     return {each.user: sum(used.held for used in each.used) / HOUR for each in found}
 
 
-def test_what_is_written_adds_up_and_is_there_after_a_restart(connect: Open) -> None:
+def test_written_usage_adds_up_and_survives_a_restart(connect: Open) -> None:
     with closing(connect()) as database:
         assert database.write(batch(1, counted(NOON // HOUR, A=8.0)), 100)
         assert database.write(batch(2, counted(NOON // HOUR, A=1.0, B=2.0)), 100)
@@ -105,26 +105,26 @@ def test_what_is_written_adds_up_and_is_there_after_a_restart(connect: Open) -> 
         assert role.used == (Used("cpus", 2.0 * HOUR),)
 
 
-def test_who_has_no_row_in_an_hour_that_was_counted_had_nothing_unless_rows_are_missing(
+def test_users_without_a_row_in_a_complete_hour_held_nothing(
     connect: Open,
 ) -> None:
     with closing(connect()) as database:
         database.write(batch(1, counted(NOON // HOUR, A=8.0, B=1.0)), 100)
         database.write(batch(2, counted(NOON // HOUR + 1, A=8.0)), 100)
-        database.write(batch(3, counted(NOON // HOUR + 24, A=8.0, C=1.0)), 1)  # C has no own row
+        database.write(batch(3, counted(NOON // HOUR + 24, A=8.0, C=1.0)), 1)  # C has no row
         found = database.read(lambda c: hours_of(c, 0.0, 1e12, ["B"]))
         told = [((hour.start - NOON) // HOUR, hour.user, hour.share) for hour in found]
         assert told == [(0, "B", 0.01), (1, "B", 0.0)]
 
 
-def test_a_batch_that_is_tried_again_counts_once(connect: Open) -> None:
+def test_a_retried_batch_counts_once(connect: Open) -> None:
     with closing(connect()) as database:
         for _ in range(3):
             assert database.write(batch(1, counted(NOON // HOUR, A=8.0)), 100)
         assert held(database) == {"A": 8.0}
 
 
-def test_no_two_services_count_the_same_time(connect: Open) -> None:
+def test_two_services_never_count_the_same_period(connect: Open) -> None:
     with closing(connect()) as database:
         assert database.write(batch(1, counted(NOON // HOUR, A=8.0), until=NOON + 60.0), 100)
         other = batch(1, counted(NOON // HOUR, A=8.0), "two", since=NOON + 59.0, until=NOON + 90.0)
@@ -134,7 +134,7 @@ def test_no_two_services_count_the_same_time(connect: Open) -> None:
         assert held(database) == {"A": 9.0}
 
 
-def test_another_service_learns_how_users_stood(connect: Open) -> None:
+def test_another_service_reads_the_last_account_checkpoints(connect: Open) -> None:
     written = batch(1, counted(NOON // HOUR, A=8.0))
     with closing(connect()) as database:
         assert database.last_checkpoints("two") == (0.0, {}, {})
@@ -155,9 +155,7 @@ def test_another_service_learns_how_users_stood(connect: Open) -> None:
         ("until", "inf"),
     ],
 )
-def test_what_somebody_else_has_left_cannot_keep_accounts_from_being_written(
-    tmp_path: Path, key: str, value: str
-) -> None:
+def test_unreadable_state_rows_do_not_block_writes(tmp_path: Path, key: str, value: str) -> None:
     path = tmp_path / "accounting.sqlite"
     with closing(Database(path)) as database:
         database.write(batch(1, counted(NOON // HOUR, A=8.0), "two"), 100)
@@ -170,7 +168,7 @@ def test_what_somebody_else_has_left_cannot_keep_accounts_from_being_written(
         assert held(database) == {"A": 9.0}
 
 
-def test_hours_become_days_and_days_end(connect: Open) -> None:
+def test_hours_are_rolled_up_into_days_and_old_days_are_deleted(connect: Open) -> None:
     day = NOON // DAY * DAY
     with closing(connect()) as database:
         for number, hour in enumerate((0, 5, 24), start=1):
@@ -181,7 +179,7 @@ def test_hours_become_days_and_days_end(connect: Open) -> None:
         assert [(row.start, row.seconds) for row in rows] == [(day, DAY), (day + DAY, HOUR)]
         assert [row.share for row in rows] == [0.01, 0.01]
         assert held(database) == {"A": 3.0}
-        database.write(batch(4, counted(day // HOUR, A=1.0)), 100)  # late
+        database.write(batch(4, counted(day // HOUR, A=1.0)), 100)  # a late batch
         database.roll_up(day + DAY, 0)
         assert held(database, until=day + DAY) == {"A": 3.0}
         assert held(database, until=day + DAY, by="role") == {"rA": 3.0}
@@ -189,14 +187,14 @@ def test_hours_become_days_and_days_end(connect: Open) -> None:
         assert held(database) == {"A": 1.0}
 
 
-def test_many_users_are_added_up_under_one_name(connect: Open) -> None:
+def test_users_beyond_the_limit_are_summed_under_a_common_name(connect: Open) -> None:
     many = {f"user-{number}": float(number) for number in range(1, 11)}
     with closing(connect()) as database:
         database.write(batch(1, counted(NOON // HOUR, **many)), 3)
         largest = {"user-10": 10.0, "user-9": 9.0, "user-8": 8.0}
         assert held(database) == {OTHERS: 28.0, **largest}
         assert held(database, by="role")[OTHERS] == 28.0
-    with closing(connect()) as database:  # who has a name has it all day
+    with closing(connect()) as database:  # a named user stays named all day
         database.write(batch(2, counted(NOON // HOUR + 1, **many)), 3)
         assert held(database)[OTHERS] == 56.0
         database.write(batch(3, counted(NOON // HOUR + 24, new=5.0)), 3)
@@ -255,14 +253,14 @@ def test_declared_users_always_have_rows_of_their_own(connect: Open) -> None:
         assert held(database) == {OTHERS: 12.0, "C": 90.0, "known": 0.5}
 
 
-def test_no_name_breaks_a_write(connect: Open) -> None:
+def test_hostile_user_names_do_not_break_a_write(connect: Open) -> None:
     hostile = "a\0b'; DROP TABLE usage; --\N{PILE OF POO}"
     with closing(connect()) as database:
         assert database.write(batch(1, counted(NOON // HOUR, **{hostile: 1.0})), 100)
         assert list(held(database)) == [hostile.replace("\0", "\N{SYMBOL FOR NULL}")]
 
 
-def test_orders_are_kept_with_what_is_counted(connect: Open) -> None:
+def test_orders_are_stored_together_with_usage(connect: Open) -> None:
     order = Ordered(
         "x1",
         NOON + 0.5,
@@ -287,7 +285,7 @@ def test_orders_are_kept_with_what_is_counted(connect: Open) -> None:
         assert database.read(lambda c: ordered(c, NOON + 1, NOON + 2, refused=False)) == ([], False)
 
 
-def test_nobody_reads_for_ever(connect: Open, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_long_reads_are_cancelled(connect: Open, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(database_module, "LONGEST_READING", 0.0)
 
     def endless(connection: Connection) -> None:
@@ -299,10 +297,10 @@ def test_nobody_reads_for_ever(connect: Open, monkeypatch: pytest.MonkeyPatch) -
     with closing(connect()) as database:
         with pytest.raises(TooMuch, match="takes too long; ask for a shorter time"):
             database.read(endless)
-        assert database.write(batch(1, counted(NOON // HOUR, A=1.0)), 100), "nothing has failed"
+        assert database.write(batch(1, counted(NOON // HOUR, A=1.0)), 100), "writes still work"
 
 
-def test_a_file_is_for_its_owner_alone_and_one_service_at_a_time(tmp_path: Path) -> None:
+def test_a_file_is_private_and_used_by_one_service_at_a_time(tmp_path: Path) -> None:
     path = tmp_path / "state" / "accounting.sqlite"
     with closing(Database(path)):
         assert path.stat().st_mode & 0o777 == 0o600
@@ -314,7 +312,7 @@ def test_a_file_is_for_its_owner_alone_and_one_service_at_a_time(tmp_path: Path)
 
 
 @pytest.mark.parametrize("content", [b"", b"not a database\n" * 20], ids=["empty", "text"])
-def test_a_file_of_others_is_left_alone(tmp_path: Path, content: bytes) -> None:
+def test_a_file_of_another_program_is_left_unchanged(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "other"
     path.write_bytes(content)
     with pytest.raises(StoreError, match="not a SQLite file"):
@@ -322,12 +320,12 @@ def test_a_file_of_others_is_left_alone(tmp_path: Path, content: bytes) -> None:
     assert path.read_bytes() == content
 
 
-def test_what_was_written_before_there_were_roles_is_read_and_gone_on_with(
+def test_a_database_without_role_tables_is_read_and_upgraded(
     connect: Open, request: pytest.FixtureRequest
 ) -> None:
     with closing(connect()) as database:
         database.write(batch(1, counted(NOON // HOUR, A=8.0)), 100)
-        with database._transaction() as connection:  # as the first version of the tables was
+        with database._transaction() as connection:  # the first version of the tables
             for table in ("role_usage", "role_activity"):
                 connection.exec_driver_sql(f"DROP TABLE {table}")
             connection.exec_driver_sql("DELETE FROM state WHERE key = 'standing_of_roles'")
@@ -344,7 +342,7 @@ def test_what_was_written_before_there_were_roles_is_read_and_gone_on_with(
         assert held(database, by="role") == {"rA": 2.0}
 
 
-def test_a_database_of_another_program_or_release_is_left_alone(tmp_path: Path) -> None:
+def test_a_database_of_another_program_or_release_is_rejected(tmp_path: Path) -> None:
     path = tmp_path / "other.sqlite"
     with closing(sqlite3.connect(path)) as connection:
         connection.execute("CREATE TABLE t (x)")

@@ -1,4 +1,4 @@
-"""A service without what accounts take goes on without them, unless it has been asked for them."""
+"""A service without the accounting extra runs without accounts, unless accounts are required."""
 
 from pathlib import Path
 
@@ -16,26 +16,26 @@ def config(database: str | None, kind: str = "sqlite") -> Config:
 
 @pytest.fixture
 def lacking(monkeypatch: pytest.MonkeyPatch) -> set[str]:
-    """Have the modules in this set not be installed."""
+    """Return a set of module names; modules in the set appear as not installed."""
     names: set[str] = set()
     monkeypatch.setattr(place, "find_spec", lambda name: None if name in names else object())
     return names
 
 
-def test_accounts_lie_beside_the_store_where_nobody_says_otherwise(lacking: set[str]) -> None:
+def test_accounts_are_kept_beside_the_store_by_default(lacking: set[str]) -> None:
     assert not lacking
     assert place.kept_at(config(None)) == str(Path("/tmp/s/accounting.sqlite"))
     assert place.why_none(config(None)) is None
 
 
-def test_without_the_extra_there_are_none_and_that_is_said(lacking: set[str]) -> None:
+def test_without_the_extra_no_accounts_are_kept_and_the_reason_is_given(lacking: set[str]) -> None:
     lacking.add("sqlalchemy")
     assert place.kept_at(config(None)) is None
     assert "pip install 'longshare[accounting]'" in str(place.why_none(config(None)))
 
 
 @pytest.mark.parametrize("silent", [config("none"), config(None, kind="none")])
-def test_nothing_is_said_where_none_are_wanted(lacking: set[str], silent: Config) -> None:
+def test_no_reason_is_given_if_accounts_are_switched_off(lacking: set[str], silent: Config) -> None:
     lacking.add("sqlalchemy")
     assert place.kept_at(silent) is None
     assert place.why_none(silent) is None
@@ -49,7 +49,7 @@ def test_nothing_is_said_where_none_are_wanted(lacking: set[str], silent: Config
         ("psycopg", "postgresql://host/name", "postgresql"),
     ],
 )
-def test_who_asks_for_accounts_is_told_what_is_missing(
+def test_required_accounts_without_the_extra_are_rejected_with_its_name(
     lacking: set[str], missing: str, database: str, extra: str
 ) -> None:
     lacking.add(missing)
@@ -57,6 +57,6 @@ def test_who_asks_for_accounts_is_told_what_is_missing(
         place.kept_at(config(database))
 
 
-def test_a_file_does_not_want_the_driver_of_postgresql(lacking: set[str]) -> None:
+def test_an_accounting_file_does_not_need_the_postgresql_driver(lacking: set[str]) -> None:
     lacking.add("psycopg")
     assert place.kept_at(config("a.sqlite")) == "a.sqlite"

@@ -48,7 +48,7 @@ def without_sqlalchemy(folder: Path) -> Iterator[Path]:
 
 
 @pytest.mark.slow
-def test_a_service_without_the_extra_answers_usage_and_audit_with_what_to_install(
+def test_without_the_extra_usage_and_audit_name_the_package_to_install(
     tmp_path: Path,
 ) -> None:
     with without_sqlalchemy(tmp_path) as log:
@@ -69,7 +69,7 @@ def test_a_second_service_on_the_same_accounting_file_is_refused(tmp_path: Path)
         assert f"accounting.database: {file}: in use by another service" in second.stderr
 
 
-def test_a_damaged_accounting_file_does_not_keep_a_service_from_starting(tmp_path: Path) -> None:
+def test_a_damaged_accounting_file_does_not_prevent_a_start(tmp_path: Path) -> None:
     file = tmp_path / "accounting.sqlite"
     file.write_text("not a database")
     with service(tmp_path, f'[accounting]\ndatabase = "{file}"\n') as running:

@@ -22,11 +22,11 @@ def work(steps: int, seen: list[int]) -> Work[int]:
     return steps
 
 
-def test_work_in_slices_has_the_result_of_uninterrupted_work() -> None:
+def test_cooperative_work_has_the_result_of_uninterrupted_work() -> None:
     assert run_to_completion(work(3, [])) == asyncio.run(spread(work(3, []))) == 3
 
 
-def test_other_tasks_run_between_slices() -> None:
+def test_other_tasks_run_between_time_slices() -> None:
     steps: list[int] = []
     heard: list[int] = []
 
@@ -41,10 +41,10 @@ def test_other_tasks_run_between_slices() -> None:
     asyncio.run(main())
     gaps = [after - before for before, after in pairwise(heard)]
     assert len(set(heard)) > 5
-    assert max(gaps) <= 4, "no more than a slice's steps at a stretch"
+    assert max(gaps) <= 4, "at most one time slice of steps runs without a pause"
 
 
-def test_long_work_takes_a_fifth_of_the_loop_at_the_most(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_long_work_takes_at_most_a_fifth_of_the_event_loop(monkeypatch: pytest.MonkeyPatch) -> None:
     rests: list[float] = []
     slept = asyncio.sleep
 
@@ -54,17 +54,17 @@ def test_long_work_takes_a_fifth_of_the_loop_at_the_most(monkeypatch: pytest.Mon
 
     monkeypatch.setattr(asyncio, "sleep", sleep)
     asyncio.run(spread(work(40, [])))
-    assert len(rests) >= 8, "after four steps at the most"
+    assert len(rests) >= 8, "a pause comes after at most four steps"
     assert min(rests) >= 4 * SLICE
 
 
-def test_work_in_another_thread_pauses_before_the_interpreter_forces_it(
+def test_work_in_another_thread_pauses_before_the_interpreter_forces_a_switch(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     breaths: list[float] = []
     monkeypatch.setattr(time, "sleep", breaths.append)
     assert giving_way(work(40, [])) == 40
-    assert len(breaths) >= 40, "each step is longer than a burst, and a late one has none"
+    assert len(breaths) >= 40, "a pause follows each step, as each step is longer than a burst"
     assert min(breaths) > 0
 
 
@@ -84,7 +84,7 @@ def test_callers_during_a_computation_share_the_next_answer() -> None:
         await begun.wait()
         others = [asyncio.create_task(once.get()) for _ in range(50)]
         assert await first == 1
-        assert await asyncio.gather(*others) == [2] * 50, "begun after they asked, and made once"
+        assert await asyncio.gather(*others) == [2] * 50, "started after the calls, run once"
         assert await once.get() == 3
 
     asyncio.run(main())
@@ -126,7 +126,7 @@ def test_a_failed_computation_fails_its_callers_and_no_later_caller() -> None:
 def test_work_progresses_although_other_tasks_hold_the_lock_back_to_back(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Others take a second of each turn; the work takes 300 ms, a step a millisecond."""
+    """Other tasks hold the lock for a second per turn; the work takes 300 steps of 1 ms."""
     now, turns, heard = 0.0, 0, 0
     monkeypatch.setattr("allocator.service.loop.cooperative.time.perf_counter", lambda: now)
 
@@ -164,4 +164,4 @@ def test_work_progresses_although_other_tasks_hold_the_lock_back_to_back(
 
     assert asyncio.run(side_by_side()) == "done"
     assert turns <= 5
-    assert heard >= 100, "the loop hears others while the turn is held"
+    assert heard >= 100, "other tasks run while the lock is held"

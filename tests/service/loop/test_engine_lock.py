@@ -14,7 +14,7 @@ from allocator.service.loop.engine_lock import BUDGET, EngineLock
 
 
 class Engine:
-    """Is in disorder while something is under way."""
+    """An engine that is inconsistent while a call is in progress."""
 
     def __init__(self) -> None:
         self.orderly = True
@@ -84,7 +84,7 @@ def test_a_reader_of_the_engine_never_sees_half_a_message() -> None:
 
     asyncio.run(main())
     assert seen == [True] * 100
-    assert engine.done == ["a", "b"], "in order of arrival"
+    assert engine.done == ["a", "b"], "messages are applied in order of arrival"
 
 
 @pytest.mark.parametrize("fails", [False, True])

@@ -1,4 +1,4 @@
-"""A garbage collection takes no longer if the engine knows more, and leaves no garbage for good."""
+"""Garbage collection time does not grow with the engine's state, and no garbage stays for good."""
 
 import gc
 import time
@@ -26,33 +26,35 @@ def rested(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class Node:
-    """Refers to itself, as a parent and its children do."""
+    """An object that refers to itself, as in a reference cycle of parent and child."""
 
     def __init__(self) -> None:
         self.itself = self
 
 
-def test_what_outlives_a_full_collection_is_not_looked_at_again() -> None:
+def test_objects_that_survive_a_full_collection_are_not_scanned_again() -> None:
     garbage.tame()
     known = [[number] for number in range(50_000)]
     gc.collect()
     assert gc.get_freeze_count() > len(known)
-    assert len(gc.get_objects()) < len(known), "what later collections go through"
+    assert len(gc.get_objects()) < len(known), "later collections scan fewer objects"
 
 
-def test_the_garbage_of_a_former_snapshot_is_collected_at_the_next() -> None:
+def test_garbage_of_a_replaced_snapshot_is_collected_at_the_next_snapshot() -> None:
     garbage.tame()
     former = Node()
     gone = weakref.ref(former)
     gc.collect()
     del former
     gc.collect()
-    assert gone() is not None, "it was frozen"
+    assert gone() is not None, "frozen objects are not collected"
     garbage.settle()
     assert gone() is None
 
 
-def test_one_snapshot_after_the_other_is_looked_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_snapshots_in_quick_succession_cause_a_single_collection(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     garbage.tame()
     collected: list[int] = []
     monkeypatch.setattr(garbage, "time", SimpleNamespace(monotonic=lambda: 0.0))
@@ -62,7 +64,7 @@ def test_one_snapshot_after_the_other_is_looked_at_once(monkeypatch: pytest.Monk
     assert len(collected) == 1
 
 
-def test_a_process_that_is_not_tame_is_left_alone() -> None:
+def test_an_untuned_process_is_not_changed() -> None:
     frozen = gc.get_freeze_count()
     garbage.settle()
     assert gc.get_freeze_count() == frozen

@@ -17,7 +17,7 @@ class Clock:
         return self.now
 
 
-def test_what_holds_the_loop_is_measured_and_what_waits_is_not() -> None:
+def test_blocking_work_is_measured_and_waiting_is_not() -> None:
     seen: list[tuple[float, int]] = []
 
     async def main(measured: LoopLatency) -> None:
@@ -31,7 +31,7 @@ def test_what_holds_the_loop_is_measured_and_what_waits_is_not() -> None:
     thresholds, switch = gc.get_threshold(), sys.getswitchinterval()
     try:
         pauses.run(main)
-    finally:  # it is made for a process of its own
+    finally:  # run() changes settings of the whole process
         gc.set_threshold(*thresholds)
         gc.callbacks.clear()
         gc.unfreeze()
@@ -41,7 +41,7 @@ def test_what_holds_the_loop_is_measured_and_what_waits_is_not() -> None:
     assert long >= 1
 
 
-def test_the_longest_is_that_of_the_last_minute_or_two() -> None:
+def test_the_longest_latency_covers_the_last_one_or_two_minutes() -> None:
     clock = Clock()
     measured = LoopLatency(clock)
     measured.note(3.0)
@@ -50,14 +50,14 @@ def test_the_longest_is_that_of_the_last_minute_or_two() -> None:
     assert measured.longest == 3.0
     clock.now = 61.0
     measured.note(0.5)
-    assert measured.longest == 3.0, "the minute before counts"
+    assert measured.longest == 3.0, "the previous minute still counts"
     clock.now = 122.0
     assert measured.longest == 0.5
     clock.now = 500.0
     assert measured.longest == 0.0
 
 
-def test_only_what_takes_longer_than_the_budget_is_counted() -> None:
+def test_only_latencies_above_the_budget_are_counted() -> None:
     measured = LoopLatency(Clock())
     for seconds in (BUDGET / 2, BUDGET, 2 * BUDGET):
         measured.note(seconds)
