@@ -1,4 +1,4 @@
-"""Several masters are connected; the one that leads is served, the others wait."""
+"""With several masters connected, only the leading master is served; the others wait."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,7 +16,7 @@ OTHER = agent_call("s2", "cpus:2;mem:512")
 FRAMEWORK = contract.AddFramework(framework_id="f1", info=framework_info("f1", "a"), active=True)
 ELECTED = 1_500_000_000 * SECOND
 RARELY = 20 * SECOND
-"""So often does a master tick that may be silent for a minute, which no test is by accident."""
+"""Tick interval in ns of a master that may be silent for a minute; no test takes as long."""
 
 
 @pytest.fixture(name="running")
@@ -43,7 +43,7 @@ def hear_to_the_end(stream: Stream) -> None:
         stream.hear()
 
 
-def test_a_master_on_standby_changes_nothing_and_is_answered_with_nothing(
+def test_a_standby_master_changes_nothing_and_gets_empty_decisions(
     running: Service,
 ) -> None:
     leader, standby = master(running, "m1", ELECTED), master(running, "m2", 0)
@@ -57,7 +57,7 @@ def test_a_master_on_standby_changes_nothing_and_is_answered_with_nothing(
     assert leader.tell(tick=contract.Tick()).decisions.applied_sequence == 1
 
 
-def test_a_master_that_is_elected_is_served_once_the_stream_of_the_leader_has_ended(
+def test_an_elected_master_is_served_once_the_stream_of_the_former_leader_ends(
     running: Service,
 ) -> None:
     old, new = master(running, "m1", ELECTED + 180 * SECOND), master(running, "m2", 0)
@@ -66,7 +66,7 @@ def test_a_master_that_is_elected_is_served_once_the_stream_of_the_leader_has_en
     answer = new.tell(recover=contract.Recover(expected_agents=1))
     assert answer.snapshot_request.reason == "you lead now"
     assert answer.snapshot_request.elected
-    new.send(tick=contract.Tick())  # on its way already; ignored
+    new.send(tick=contract.Tick())  # sent before the answer arrived; ignored
     new.leading_since_ns = ELECTED
     waiting = f"{old.hello.master} leads, and its stream is open"
     assert new.resynchronise(agents=[OTHER], frameworks=[FRAMEWORK]) == contract.Decisions(
@@ -75,7 +75,9 @@ def test_a_master_that_is_elected_is_served_once_the_stream_of_the_leader_has_en
     assert new.tell(tick=contract.Tick()).decisions == contract.Decisions(
         applied_sequence=3, waiting_for=waiting
     )
-    assert scrape(running)["longshare_capacity", "cpus"] == 4.0, "the leader is there, and speaks"
+    assert scrape(running)["longshare_capacity", "cpus"] == 4.0, (
+        "the leader is connected and not silent"
+    )
     old.close()
     wait_for(lambda: new.tell(tick=contract.Tick()).HasField("snapshot_request"))
     assert new.resynchronise(agents=[OTHER], frameworks=[FRAMEWORK]).offers
@@ -84,7 +86,7 @@ def test_a_master_that_is_elected_is_served_once_the_stream_of_the_leader_has_en
 
 
 @pytest.mark.parametrize("elected", [ELECTED - 180 * SECOND, ELECTED, 2**63 - 1])
-def test_no_stamp_of_an_election_locks_anybody_out(running: Service, elected: int) -> None:
+def test_no_election_timestamp_locks_out_a_later_master(running: Service, elected: int) -> None:
     first, second = master(running, "m1", 2**63 - 1), master(running, "m2", elected)
     first.open(agents=[AGENT])
     first.close()
@@ -92,7 +94,7 @@ def test_no_stamp_of_an_election_locks_anybody_out(running: Service, elected: in
     assert second.open(agents=[OTHER], frameworks=[FRAMEWORK]).offers
 
 
-def test_a_snapshot_that_cannot_be_used_displaces_nobody(running: Service) -> None:
+def test_a_master_with_an_invalid_snapshot_supersedes_no_leader(running: Service) -> None:
     leader = master(running, "m1", ELECTED)
     leader.open(agents=[AGENT], frameworks=[FRAMEWORK])
     leader.close()
@@ -108,7 +110,7 @@ def test_a_snapshot_that_cannot_be_used_displaces_nobody(running: Service) -> No
 
 
 @pytest.mark.parametrize("name", ["m1", ""])
-def test_nobody_ends_the_stream_of_the_leader_by_what_it_calls_itself(
+def test_a_standby_master_with_the_leaders_session_id_does_not_end_its_stream(
     running: Service, name: str
 ) -> None:
     leader, standby = master(running, name, ELECTED), master(running, name, 0)
@@ -118,7 +120,7 @@ def test_nobody_ends_the_stream_of_the_leader_by_what_it_calls_itself(
     assert leader.tell(tick=contract.Tick()).decisions.applied_sequence == 1
 
 
-def test_without_a_session_id_nobody_passes_for_the_leader(running: Service) -> None:
+def test_a_master_without_session_id_is_not_taken_for_the_leader(running: Service) -> None:
     leader, other = master(running, "", ELECTED), master(running, "", ELECTED)
     leader.open(agents=[AGENT])
     other.open(agents=[OTHER])
@@ -127,7 +129,7 @@ def test_without_a_session_id_nobody_passes_for_the_leader(running: Service) -> 
 
 
 @pytest.mark.slow
-def test_a_leader_that_is_frozen_with_its_stream_open_is_superseded(running: Service) -> None:
+def test_a_frozen_leader_with_an_open_stream_is_superseded(running: Service) -> None:
     frozen = master(running, "m1", ELECTED, interval=SECOND)
     elected = master(running, "m2", ELECTED)
     frozen.open(agents=[AGENT])
@@ -139,7 +141,7 @@ def test_a_leader_that_is_frozen_with_its_stream_open_is_superseded(running: Ser
     assert "superseded by master 127.0.0.1:5050" in reason
 
 
-def test_nothing_that_a_superseded_stream_still_says_is_heard(running: Service) -> None:
+def test_events_of_a_superseded_stream_are_ignored(running: Service) -> None:
     old, new = master(running, "m1", ELECTED), master(running, "m1", ELECTED)
     old.open(agents=[AGENT])
     for _ in range(50):
@@ -152,7 +154,7 @@ def test_nothing_that_a_superseded_stream_still_says_is_heard(running: Service) 
     assert seen["longshare_capacity", "cpus"] == 2.0
 
 
-def test_a_leader_that_connects_anew_is_served_at_once(running: Service) -> None:
+def test_a_leader_that_reconnects_is_served_at_once(running: Service) -> None:
     former, present = master(running, "m1", ELECTED), master(running, "m1", ELECTED)
     former.open(agents=[AGENT])
     present.open(agents=[AGENT], frameworks=[FRAMEWORK])
@@ -162,7 +164,7 @@ def test_a_leader_that_connects_anew_is_served_at_once(running: Service) -> None
     assert present.tell(tick=contract.Tick()).WhichOneof("message") == "decisions"
 
 
-def test_commitments_follow_from_one_leader_to_the_next(tmp_path: Path) -> None:
+def test_commitments_are_kept_when_the_leader_changes(tmp_path: Path) -> None:
     held = agent_call("s1", "cpus:4;mem:4096")
     declared = '[policy]\nname = "sdrf"\ndelta = 0.99\n' + "".join(
         f'[[users.declared]]\nname = "{user}"\n' for user in "ab"
@@ -183,7 +185,7 @@ def test_commitments_follow_from_one_leader_to_the_next(tmp_path: Path) -> None:
     assert owed == pytest.approx(0.5 * (1 - 0.99**100))
 
 
-def test_a_master_is_told_once_of_a_framework_that_gets_no_offers(running: Service) -> None:
+def test_a_master_is_told_once_about_a_refused_framework(running: Service) -> None:
     leader = master(running, "m1", ELECTED)
     roles = [f"r{number}" for number in range(300)]
     info = framework_info("many", *roles)

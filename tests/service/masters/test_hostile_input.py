@@ -1,4 +1,4 @@
-"""Whatever comes over the wire, the service lives, says what was wrong, and keeps its state."""
+"""No input on the wire ends the service or changes its state; each refusal gives a reason."""
 
 import os
 import socket
@@ -29,14 +29,14 @@ from tests.service.show.test_metrics import scrape
 ATTACKS = int(os.environ.get("LONGSHARE_ATTACKS", "300"))
 
 
-def test_no_attack_brings_the_service_down_or_goes_unanswered(tmp_path: Path) -> None:
+def test_no_attack_ends_the_service_or_stays_unanswered(tmp_path: Path) -> None:
     outcomes: Counter[str] = Counter()
     with service(tmp_path) as running:
         attacker = Attacker(running.address)
         for name, attack in islice(attacks(seed=1), ATTACKS):
             assert running.process.poll() is None, name
             outcomes[attacker.strike(attack)] += 1
-        # The last snapshot is all that is known, whatever came before it.
+        # The state comes from the last snapshot alone.
         seen = scrape(running)
         assert seen["longshare_capacity", "cpus"] == 4.0
         assert seen["longshare_agents",] == seen["longshare_frameworks",] == 1.0
@@ -46,7 +46,7 @@ def test_no_attack_brings_the_service_down_or_goes_unanswered(tmp_path: Path) ->
     assert min(outcomes[kind] for kind in ("refused", "snapshot asked for", "decided")) > 20
 
 
-def test_a_call_that_is_refused_has_changed_nothing() -> None:
+def test_a_refused_call_changes_nothing() -> None:
     refused = 0
     for name, attack in islice(attacks(seed=2), 3 * ATTACKS):
         try:
@@ -55,7 +55,7 @@ def test_a_call_that_is_refused_has_changed_nothing() -> None:
             continue
         master, twin = cluster(), cluster()
         if accepts(master.engine, message.events) or master.engine.sequence:
-            continue  # also where an event before the one that was refused stands
+            continue  # includes messages in which an event before the refused event was applied
         refused += 1
         assert state(master.engine) == state(twin.engine), name
         assert master.tick() == twin.tick(), name
@@ -82,7 +82,7 @@ def state(engine: Engine) -> tuple[object, ...]:
     return engine.memory(), engine.holdings(), engine.available(), engine.now, engine.quotas()
 
 
-def test_a_message_that_is_too_large_is_refused_by_name(tmp_path: Path) -> None:
+def test_a_message_over_the_size_limit_is_refused(tmp_path: Path) -> None:
     with service(tmp_path, "[listen]\nlargest_message = 65536\n") as running:
         stream = Stream(running.address)
         stream.open()
@@ -95,7 +95,7 @@ def test_a_message_that_is_too_large_is_refused_by_name(tmp_path: Path) -> None:
         Stream(running.address).open()
 
 
-def test_too_many_on_standby_keep_no_leader_out(tmp_path: Path) -> None:
+def test_too_many_standby_masters_do_not_keep_a_leader_out(tmp_path: Path) -> None:
     with service(tmp_path, "[listen]\nsessions = 2\n") as running:
         waiting = [Stream(running.address, name) for name in "12"]
         for stream in waiting:
@@ -113,17 +113,17 @@ def test_too_many_on_standby_keep_no_leader_out(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("greets", [True, False])
-def test_streams_that_say_nothing_keep_no_master_out(tmp_path: Path, *, greets: bool) -> None:
-    """Once there are others, the oldest have to go; and who has not said Hello, after 10 s.
+def test_silent_streams_do_not_keep_a_master_out(tmp_path: Path, *, greets: bool) -> None:
+    """New streams displace the oldest silent streams; a stream without Hello ends after 10 s.
 
-    In whatever order they come: of what has come to a service that stands still, gRPC takes
-    anything first, and refuses what is too much for a connection.
+    The order of arrival does not matter. While a service is stalled, gRPC queues streams, accepts
+    them in any order, and refuses streams beyond the limit of a connection.
     """
     silent = 3 * STRANGERS
     ends = {
         grpc.StatusCode.ABORTED,
         grpc.StatusCode.UNAVAILABLE,
-        grpc.StatusCode.DEADLINE_EXCEEDED,  # of a Hello, which may come too late
+        grpc.StatusCode.DEADLINE_EXCEEDED,  # a Hello may arrive too late
     }
     with (
         service(tmp_path) as running,
@@ -150,16 +150,16 @@ def test_streams_that_say_nothing_keep_no_master_out(tmp_path: Path, *, greets: 
 
 
 def end_of(call: Any) -> grpc.StatusCode:  # noqa: ANN401 - gRPC has no name for it
-    """Listen to a stream to its end; what is said to it comes before."""
+    """Read a stream to its end and return the status code, ignoring messages before the end."""
     with pytest.raises(grpc.RpcError):
         list(call)
-    assert call.details() != "Deadline Exceeded", "it was its own that ended it"
+    assert call.details() != "Deadline Exceeded", "the client's own deadline ended the stream"
     code: grpc.StatusCode = call.code()
     return code
 
 
 @pytest.mark.slow
-def test_connections_that_say_nothing_keep_no_master_out(tmp_path: Path) -> None:
+def test_silent_connections_do_not_keep_a_master_out(tmp_path: Path) -> None:
     address = f"127.0.0.1:{free_port()}"
     with service(tmp_path, listen=address) as running, ExitStack() as stack:
         for _ in range(1100):
@@ -171,12 +171,12 @@ def test_connections_that_say_nothing_keep_no_master_out(tmp_path: Path) -> None
 
 
 def silence(until: threading.Event, first: list[bytes]) -> Iterator[bytes]:
-    """Say nothing more until others allow it to end."""
+    """Yield the first messages, then nothing until the event is set."""
     yield from first
     until.wait()
 
 
-def test_a_hello_that_is_longer_than_a_name_can_be_is_refused(tmp_path: Path) -> None:
+def test_a_hello_with_an_overlong_name_is_refused(tmp_path: Path) -> None:
     with service(tmp_path) as running:
         stream = Stream(running.address, "x" * 1001)
         with pytest.raises(grpc.RpcError) as raised:
@@ -184,7 +184,7 @@ def test_a_hello_that_is_longer_than_a_name_can_be_is_refused(tmp_path: Path) ->
         assert raised.value.code() == grpc.StatusCode.INVALID_ARGUMENT
 
 
-def test_rubbish_instead_of_a_greeting_is_refused_and_logged(tmp_path: Path) -> None:
+def test_random_bytes_instead_of_hello_are_refused_and_logged(tmp_path: Path) -> None:
     with service(tmp_path) as running, grpc.insecure_channel(running.address) as channel:
         session: Any = channel.stream_stream(METHOD)
         with pytest.raises(grpc.RpcError) as raised:
@@ -193,7 +193,7 @@ def test_rubbish_instead_of_a_greeting_is_refused_and_logged(tmp_path: Path) -> 
         running.wait_to_say("not a message of the contract")
 
 
-def test_a_master_that_does_not_listen_does_not_make_the_service_grow(tmp_path: Path) -> None:
+def test_a_master_that_reads_no_answers_does_not_make_the_service_grow(tmp_path: Path) -> None:
     with service(tmp_path) as running, grpc.insecure_channel(running.address) as channel:
         session: Any = channel.stream_stream(METHOD)
         before = memory(running.process.pid)
@@ -201,14 +201,14 @@ def test_a_master_that_does_not_listen_does_not_make_the_service_grow(tmp_path: 
         other = Stream(running.address, "other")
         other.leading_since_ns = 0
         other.open()
-        for _ in range(200):  # the service is there for others meanwhile
+        for _ in range(200):  # the service answers other masters meanwhile
             other.tell(tick=contract.Tick())
         assert memory(running.process.pid) - before < 100 * 2**20
         call.cancel()
 
 
 def flood(snapshot: contract.Snapshot) -> Iterator[bytes]:
-    """Say hello, and then a gigabyte that nobody wants to hear."""
+    """Yield a hello, a snapshot, and then a gigabyte of events whose answers are never read."""
     yield hello().SerializeToString()
     yield contract.FromMaster(snapshot=snapshot).SerializeToString()
     wish = mesos.Request(resources=[mesos.Resource.FromString(resources("cpus:1")[0])])

@@ -1,4 +1,4 @@
-"""Who leads is decided by streams and the order of claims, never by a wall clock."""
+"""Leadership is decided by streams and the order of claims, never by a wall clock."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -15,7 +15,7 @@ NOON = 1_700_000_000 * SECOND
 
 @dataclass(eq=False)
 class Master:
-    """A stream that says what it is told to."""
+    """A stream of a master, controlled by the test."""
 
     name: str
     elected_ns: int = NOON
@@ -32,7 +32,7 @@ class Master:
 
 
 class Election:
-    """A leadership whose clock the test moves, and the streams that are alive."""
+    """A leadership with a clock that the test moves, and the streams that are open."""
 
     def __init__(self) -> None:
         self.now = 0.0
@@ -40,7 +40,7 @@ class Election:
         self.alive: list[Master] = []
 
     def says_it_leads(self, master: Master) -> bool:
-        """Return whether it is served from now on."""
+        """Claim leadership for a master; return whether the master is served from now on."""
         if master not in self.alive:
             self.alive.append(master)
         master.last_heard = self.now
@@ -54,7 +54,7 @@ class Election:
         self.leadership.withdraw(master)
 
     def wait(self, seconds: float, *, silent: Claimant | None = None) -> None:
-        """Let time pass in which every stream but one goes on speaking."""
+        """Advance the clock; every stream except `silent` keeps sending messages."""
         self.now += seconds
         for master in self.alive:
             if master is not silent:
@@ -67,7 +67,7 @@ def _election() -> Election:
 
 
 @pytest.mark.parametrize("ahead", [0, 180 * SECOND, 2**63 - 1 - NOON])
-def test_a_leader_whose_clock_was_ahead_locks_nobody_out_when_its_stream_has_ended(
+def test_a_former_leader_with_a_fast_clock_locks_no_later_master_out(
     election: Election, ahead: int
 ) -> None:
     first, second = Master("m1", NOON + ahead), Master("m2", NOON + SECOND)
@@ -76,7 +76,7 @@ def test_a_leader_whose_clock_was_ahead_locks_nobody_out_when_its_stream_has_end
     assert election.says_it_leads(second)
 
 
-def test_the_log_names_the_suspected_skew_once(election: Election) -> None:
+def test_the_log_names_the_suspected_clock_skew_once(election: Election) -> None:
     first, second = Master("m1", NOON + 180 * SECOND), Master("m2", NOON)
     with capture_logs() as said:
         election.says_it_leads(first)
@@ -86,7 +86,7 @@ def test_the_log_names_the_suspected_skew_once(election: Election) -> None:
     assert [line["skew_at_least"] for line in said if "skew_at_least" in line] == [180.0]
 
 
-def test_whoever_claims_to_lead_waits_while_the_leader_is_there_and_speaks(
+def test_a_second_claimant_waits_while_the_leader_is_connected_and_not_silent(
     election: Election,
 ) -> None:
     leader, other = Master("m1"), Master("m2", NOON + 3600 * SECOND)
@@ -98,7 +98,7 @@ def test_whoever_claims_to_lead_waits_while_the_leader_is_there_and_speaks(
     assert election.says_it_leads(other)
 
 
-def test_only_a_master_that_waits_for_longer_than_an_election_takes_is_warned_of(
+def test_a_warning_is_logged_if_a_master_waits_longer_than_an_election_takes(
     election: Election,
 ) -> None:
     leader, other = Master("m1"), Master("m2")
@@ -113,7 +113,7 @@ def test_only_a_master_that_waits_for_longer_than_an_election_takes_is_warned_of
     assert election.says_it_leads(other)
 
 
-def test_a_frozen_leader_whose_stream_is_open_keeps_nobody_out_for_long(
+def test_a_frozen_leader_with_an_open_stream_is_superseded_after_the_silence_limit(
     election: Election,
 ) -> None:
     frozen, elected = Master("m1"), Master("m2")
@@ -128,7 +128,7 @@ def test_a_frozen_leader_whose_stream_is_open_keeps_nobody_out_for_long(
     assert SILENCE <= served_after <= SILENCE + 2
 
 
-def test_a_leader_that_thaws_cannot_take_the_lead_back(election: Election) -> None:
+def test_a_superseded_leader_that_resumes_cannot_lead_again(election: Election) -> None:
     frozen, elected = Master("m1"), Master("m2")
     election.says_it_leads(frozen)
     while not election.says_it_leads(elected):
@@ -138,7 +138,7 @@ def test_a_leader_that_thaws_cannot_take_the_lead_back(election: Election) -> No
     for _ in range(5):
         election.wait(1.0)
         assert not election.says_it_leads(thawed)
-    election.ends(elected)  # loses its connection
+    election.ends(elected)  # the elected master loses its connection
     election.wait(1.0)
     assert not election.says_it_leads(thawed)
     assert election.says_it_leads(Master("m2"))
@@ -158,7 +158,7 @@ def test_a_superseded_master_is_served_again_when_its_successor_does_not_come_ba
     assert election.says_it_leads(again)
 
 
-def test_of_those_that_wait_the_newest_claim_comes_first_unless_it_is_mute(
+def test_the_newest_waiting_claim_leads_next_unless_its_stream_is_silent(
     election: Election,
 ) -> None:
     leader, older, newer = Master("m1"), Master("m2"), Master("m3")
@@ -171,13 +171,13 @@ def test_of_those_that_wait_the_newest_claim_comes_first_unless_it_is_mute(
     assert election.says_it_leads(older)
 
 
-def test_a_service_that_was_busy_does_not_take_its_leader_for_silent(election: Election) -> None:
+def test_a_busy_service_does_not_take_its_leader_for_silent(election: Election) -> None:
     leader, other = Master("m1"), Master("m2")
     election.says_it_leads(leader)
     assert not election.says_it_leads(other)
-    election.now += 60.0  # in which this service read nothing from anybody
+    election.now += 60.0  # 60 s in which this service read no stream
     assert not election.says_it_leads(other)
-    election.wait(0.5)  # now it reads what has queued up
+    election.wait(0.5)  # now the service reads the queued messages
     assert not election.says_it_leads(other)
     election.wait(5.0)
     assert not election.says_it_leads(other)
@@ -197,7 +197,7 @@ def test_the_same_master_on_a_new_stream_is_served_at_once(election: Election) -
         lambda: (Master("m1", certificate="a"), Master("m1", certificate="b")),
     ],
 )
-def test_no_session_id_and_another_ones_certificate_make_nobody_the_same_master(
+def test_masters_without_session_id_or_with_different_certificates_are_distinct(
     election: Election, make: Callable[[], tuple[Master, Master]]
 ) -> None:
     leader, other = make()

@@ -1,4 +1,4 @@
-"""The memory that one message can take, whatever its bytes, measured in a separate process."""
+"""Memory that a single hostile message can take, measured in a separate process."""
 
 from collections.abc import Callable
 
@@ -9,7 +9,7 @@ from bench.memory import MIB, cost, of_many_roles
 
 
 @pytest.mark.slow
-def test_a_hundred_thousand_roles_in_one_message_cost_what_those_within_the_limit_do() -> None:
+def test_a_hundred_thousand_roles_in_one_message_take_memory_up_to_the_limit() -> None:
     found = cost(contract.Snapshot(frameworks=of_many_roles()))
     assert found.subjects == 390
     assert found.users == 39 * 256
@@ -25,7 +25,7 @@ def test_a_hundred_thousand_roles_in_one_message_cost_what_those_within_the_limi
     ],
     ids=["agents", "frameworks"],
 )
-def test_parts_of_which_much_is_kept_count_for_several(
+def test_agents_and_frameworks_count_as_several_parts_each(
     part: Callable[[int], dict[str, list[contract.AddAgent]]],
 ) -> None:
     taken = cost(contract.Snapshot(**part(9_000)), 40 * 9_000)  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""A message of many events is split: other tasks run in between, and replay is exact."""
+"""Messages of many events are split: other tasks run in between, and replay is exact."""
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator
@@ -41,7 +41,7 @@ def snapshot(agents: int) -> contract.Snapshot:
 
 
 class Site:
-    """A service without its ports: session, engine and log are the real ones."""
+    """A service without ports: session, engine and event log are the real classes."""
 
     def __init__(self, path: Path) -> None:
         settings = EngineSettings(
@@ -68,7 +68,7 @@ class Site:
     async def answers(
         self, *events: contract.Event, agents: int = 1
     ) -> AsyncIterator[contract.ToMaster]:
-        """Serve a master that sends these events as one message, behind a snapshot."""
+        """Serve a master that sends a snapshot, then these events in one message; yield answers."""
 
         async def requests() -> AsyncIterator[contract.FromMaster]:
             yield hello()
@@ -104,16 +104,18 @@ def ticks(many: int) -> list[contract.Event]:
 
 
 @pytest.mark.parametrize("many", [0, 1, PART, PART + 1, 2 * PART + 500])
-def test_a_long_message_is_answered_part_by_part_and_is_one_message(site: Site, many: int) -> None:
+def test_a_long_message_is_answered_part_by_part_and_counts_once(site: Site, many: int) -> None:
     async def main() -> list[int]:
         heard = [answer.decisions.applied_sequence async for answer in site.answers(*ticks(many))]
         return heard[1:]
 
     assert asyncio.run(main()) == [*range(PART, many, PART), many]
-    assert site.messages == 2, "with the snapshot"
+    assert site.messages == 2, "the snapshot and the message"
 
 
-def test_what_was_taken_back_for_an_operator_is_not_offered_before_he_has_it(site: Site) -> None:
+def test_resources_recovered_for_an_operator_are_not_offered_before_the_reservation(
+    site: Site,
+) -> None:
     events = ticks(PART + 5)
     back = contract.RecoverResources(
         framework_id="f1", agent_id="s1", resources=resources("cpus:4;mem:4096", "a")
@@ -157,7 +159,7 @@ SAID: dict[str, dict[str, object]] = {
 
 
 def lengths(*calls: str) -> list[int]:
-    """Return how many events the parts of a message have in which these are at the cut."""
+    """Return the numbers of events in the parts, with these calls at the first part boundary."""
     events = [*ticks(PART - 1), *(contract.Event(**SAID[call]) for call in calls), *ticks(9)]  # type: ignore[arg-type]
     message = contract.FromMaster(events=contract.Events(events=events))
     return [len(part.events.events) for part in parts_of(message)]
@@ -173,7 +175,7 @@ def lengths(*calls: str) -> list[int]:
     ],
     ids="-".join,
 )
-def test_calls_stay_together_of_which_the_last_decides_about_the_others(
+def test_calls_stay_together_if_the_last_call_completes_the_group(
     calls: tuple[str, ...],
 ) -> None:
     assert lengths(*calls) == [PART - 1 + len(calls), 9]
@@ -190,13 +192,13 @@ def test_calls_stay_together_of_which_the_last_decides_about_the_others(
     ],
     ids="-".join,
 )
-def test_others_have_their_turn_between_calls_of_which_the_first_decides(
+def test_independent_calls_are_split_at_the_part_boundary(
     calls: tuple[str, ...],
 ) -> None:
     assert lengths(*calls) == [PART, len(calls) + 8]
 
 
-def test_nothing_is_offered_between_pause_and_resume_though_a_message_is_cut_there(
+def test_nothing_is_offered_between_pause_and_resume_across_a_part_boundary(
     site: Site,
 ) -> None:
     events = ticks(PART + 5)
@@ -212,7 +214,7 @@ def test_nothing_is_offered_between_pause_and_resume_though_a_message_is_cut_the
     assert [bool(decisions.offers) for decisions in heard] == [False, True]
 
 
-def test_an_order_and_a_question_between_two_parts_are_heard_and_replayed(
+def test_an_order_and_a_query_between_two_parts_are_handled_and_replayed(
     site: Site, tmp_path: Path
 ) -> None:
     seen = []
@@ -232,7 +234,7 @@ def test_an_order_and_a_question_between_two_parts_are_heard_and_replayed(
     assert replay(tmp_path / "log").difference is None
 
 
-def test_whoever_waits_for_a_turn_waits_for_one_part_only(site: Site) -> None:
+def test_a_task_waits_for_the_engine_lock_for_at_most_one_part(site: Site) -> None:
     found: list[int] = []
 
     async def look() -> None:
@@ -249,7 +251,9 @@ def test_whoever_waits_for_a_turn_waits_for_one_part_only(site: Site) -> None:
     assert found[2] <= 3 * PART
 
 
-def test_what_contradicts_in_a_long_message_is_asked_about_once(site: Site, tmp_path: Path) -> None:
+def test_an_inconsistency_in_a_long_message_requests_a_single_snapshot(
+    site: Site, tmp_path: Path
+) -> None:
     lost = ticks(3 * PART)
     del lost[PART + 10]
 
@@ -261,7 +265,7 @@ def test_what_contradicts_in_a_long_message_is_asked_about_once(site: Site, tmp_
     assert replay(tmp_path / "log").difference is None
 
 
-def test_a_snapshot_is_taken_step_by_step_and_until_it_is_whole_nothing_is_known_of_it() -> None:
+def test_a_snapshot_takes_effect_only_when_it_is_complete() -> None:
     engine = Engine(EngineSettings(policies.create("drf", {})))
     engine.restore(contract.Options(), snapshot(3))
     steps = engine.restoring(contract.Options(), snapshot(40))
@@ -273,7 +277,7 @@ def test_a_snapshot_is_taken_step_by_step_and_until_it_is_whole_nothing_is_known
     assert len(decisions.offers[0].offers) == 40
 
 
-def test_while_a_snapshot_is_taken_the_loop_is_others_and_who_wants_the_engine_waits(
+def test_during_a_snapshot_other_tasks_run_and_engine_readers_wait(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(turn, "BUDGET", 0.0)
@@ -300,11 +304,11 @@ def test_while_a_snapshot_is_taken_the_loop_is_others_and_who_wants_the_engine_w
         await looking
 
     asyncio.run(main())
-    assert beats.count(0) > 60, "once between any two agents"
+    assert beats.count(0) > 60, "other tasks run between any two agents"
     assert found == [60]
 
 
-def test_a_master_that_is_gone_before_its_snapshot_is_read_does_not_lead(
+def test_a_master_that_disconnects_before_its_snapshot_is_read_does_not_lead(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(turn, "BUDGET", 0.0)

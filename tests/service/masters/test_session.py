@@ -1,4 +1,4 @@
-"""The stream's protocol, over a real channel to a real service."""
+"""The session protocol, over a real gRPC channel to a real service."""
 
 import signal
 from collections.abc import Iterator
@@ -39,18 +39,18 @@ def refusal(stream: Stream) -> tuple[grpc.StatusCode, str]:
     return caught.value.code(), caught.value.details() or ""
 
 
-def test_hello_is_answered_with_what_is_running(stream: Stream) -> None:
+def test_hello_is_answered_with_contract_version_and_policy(stream: Stream) -> None:
     stream.say(hello())
     welcome = stream.hear().welcome
     assert (welcome.contract_version, welcome.policy) == (VERSION, "sdrf")
 
 
-def test_an_older_module_is_answered_in_its_own_version(stream: Stream) -> None:
+def test_an_older_module_is_answered_in_its_contract_version(stream: Stream) -> None:
     stream.say(hello(version=1))
     assert stream.hear().welcome.contract_version == 1
 
 
-def test_the_answer_to_a_tick_says_what_the_masters_own_metrics_show(stream: Stream) -> None:
+def test_answers_to_ticks_contain_the_statistics_for_the_masters_metrics(stream: Stream) -> None:
     stream.say(hello())
     stream.hear()
     snapshot = contract.Snapshot(
@@ -75,14 +75,14 @@ def test_the_answer_to_a_tick_says_what_the_masters_own_metrics_show(stream: Str
     assert statistics.run_ns > 0
 
 
-def test_whoever_does_not_say_hello_first_is_refused(stream: Stream) -> None:
+def test_a_stream_without_an_initial_hello_is_refused(stream: Stream) -> None:
     stream.say(contract.FromMaster(events=contract.Events()))
     code, said = refusal(stream)
     assert code == grpc.StatusCode.FAILED_PRECONDITION
     assert "must be Hello" in said
 
 
-def test_another_version_of_the_contract_is_refused_with_both_versions(stream: Stream) -> None:
+def test_an_unknown_contract_version_is_refused_with_both_versions(stream: Stream) -> None:
     stream.say(hello(version=7))
     code, said = refusal(stream)
     assert code == grpc.StatusCode.FAILED_PRECONDITION
@@ -111,7 +111,7 @@ def test_a_message_of_an_unknown_kind_is_refused(stream: Stream) -> None:
     assert refusal(stream)[0] == grpc.StatusCode.INVALID_ARGUMENT
 
 
-def test_every_message_is_answered_in_order_with_the_last_event_applied(stream: Stream) -> None:
+def test_messages_are_answered_in_order_with_the_last_applied_event(stream: Stream) -> None:
     stream.open(agents=[AGENT])
     for _ in range(50):
         stream.send(tick=contract.Tick())
@@ -121,25 +121,25 @@ def test_every_message_is_answered_in_order_with_the_last_event_applied(stream: 
     assert [len(a.offers) for a in answers] == [0] * 50 + [1]
 
 
-def test_a_contradiction_is_answered_by_asking_for_a_snapshot_which_heals_it(
+def test_an_inconsistency_is_answered_with_a_snapshot_request(
     stream: Stream,
 ) -> None:
     stream.open(agents=[AGENT])
     asked = stream.tell(remove_agent=contract.RemoveAgent(agent_id="nobody"))
     assert "agent 'nobody' is not known" in asked.snapshot_request.reason
-    stream.send(add_framework=FRAMEWORK)  # on its way already; the snapshot will contain it
+    stream.send(add_framework=FRAMEWORK)  # sent too early; part of the snapshot
     decisions = stream.resynchronise(agents=[AGENT], frameworks=[FRAMEWORK])
     assert decisions.applied_sequence == 2
     assert [offers.framework_id for offers in decisions.offers] == ["f1"]
 
 
-def test_a_lost_event_is_noticed(stream: Stream) -> None:
+def test_a_lost_event_requests_a_snapshot(stream: Stream) -> None:
     stream.open()
     stream.skip()
     assert "missing" in stream.tell(tick=contract.Tick()).snapshot_request.reason
 
 
-def test_the_master_that_came_last_is_served_and_the_other_told_so(
+def test_a_new_stream_of_the_same_master_supersedes_the_former_stream(
     running: Service, stream: Stream
 ) -> None:
     stream.open(agents=[AGENT])
@@ -152,7 +152,7 @@ def test_the_master_that_came_last_is_served_and_the_other_told_so(
     newer.close()
 
 
-def test_what_users_owe_survives_a_broken_stream(running: Service, stream: Stream) -> None:
+def test_commitments_survive_a_broken_stream(running: Service, stream: Stream) -> None:
     stream.open(agents=[AGENT], frameworks=[FRAMEWORK])
     stream.now_ns += 100 * SECOND
     stream.tell(tick=contract.Tick())
@@ -163,13 +163,13 @@ def test_what_users_owe_survives_a_broken_stream(running: Service, stream: Strea
         FRAMEWORK,
         contract.AddFramework(framework_id="f2", info=framework_info("f2", "b"), active=True),
     ]
-    # Both hold nothing now: "a" would be first by name, were it not for what it owes.
+    # Both users hold nothing now. Without the commitment, "a" would be first by name.
     [offers] = again.open(agents=[AGENT], frameworks=both).offers
     assert offers.framework_id == "f2"
     again.close()
 
 
-def test_on_sigterm_streams_end_with_a_reason_and_the_service_with_success(
+def test_on_sigterm_streams_end_with_a_reason_and_the_exit_code_is_0(
     running: Service, stream: Stream
 ) -> None:
     stream.open()
@@ -180,7 +180,7 @@ def test_on_sigterm_streams_end_with_a_reason_and_the_service_with_success(
     assert not Path(running.address.removeprefix("unix://")).exists()
 
 
-def test_a_service_that_was_killed_can_be_started_again_at_its_socket(tmp_path: Path) -> None:
+def test_a_killed_service_can_be_restarted_at_its_socket(tmp_path: Path) -> None:
     with service(tmp_path, SDRF) as first:
         first.stop(signal.SIGKILL)
         assert Path(first.address.removeprefix("unix://")).is_socket()
@@ -191,7 +191,7 @@ def test_a_service_that_was_killed_can_be_started_again_at_its_socket(tmp_path: 
 
 
 @pytest.mark.parametrize("over_tcp", [False, True])
-def test_a_second_service_at_the_same_address_says_so(tmp_path: Path, *, over_tcp: bool) -> None:
+def test_a_second_service_at_the_same_address_is_refused(tmp_path: Path, *, over_tcp: bool) -> None:
     listen = f"127.0.0.1:{free_port()}" if over_tcp else None
     with service(tmp_path, SDRF, listen) as first:
         config = (tmp_path / "longshare.toml").read_text()
@@ -204,14 +204,14 @@ def test_a_second_service_at_the_same_address_says_so(tmp_path: Path, *, over_tc
         stream.close()
 
 
-def test_a_second_service_that_cannot_start_leaves_the_recording_alone(tmp_path: Path) -> None:
+def test_a_second_service_that_cannot_start_leaves_the_recording_unchanged(tmp_path: Path) -> None:
     with service(tmp_path, SDRF) as first:
         stream = Stream(first.address)
         stream.open(agents=[AGENT], frameworks=[FRAMEWORK])
         for _ in range(20):
             stream.now_ns += SECOND
             stream.tell(tick=contract.Tick())
-        wait_for(lambda: first.recording.stat().st_size > 100)  # written, not only buffered
+        wait_for(lambda: first.recording.stat().st_size > 100)  # flushed to disk
         assert longshare("serve", "--config", str(tmp_path / "longshare.toml")).returncode == 2
         stream.close()
         assert first.stop() == 0
@@ -220,14 +220,14 @@ def test_a_second_service_that_cannot_start_leaves_the_recording_alone(tmp_path:
     assert len({line.split(",")[0] for line in lines[1:]}) == 20
 
 
-def test_a_master_that_vanishes_is_logged(running: Service) -> None:
+def test_a_lost_connection_of_a_master_is_logged(running: Service) -> None:
     stream = Stream(running.address)
     stream.open()
     stream.vanish()
     wait_for(lambda: "session closed" in running.log.read_text())
 
 
-def test_who_gives_back_more_than_it_held_is_asked_where_things_stand(tmp_path: Path) -> None:
+def test_recovering_more_than_was_held_requests_a_single_snapshot(tmp_path: Path) -> None:
     with service(tmp_path, SDRF) as started:
         stream = Stream(started.address)
         stream.open(agents=[AGENT], frameworks=[FRAMEWORK])
@@ -237,19 +237,19 @@ def test_who_gives_back_more_than_it_held_is_asked_where_things_stand(tmp_path: 
         answer = stream.tell(recover_resources=too_much)
         assert "more than it held" in answer.snapshot_request.reason
         stream.resynchronise(agents=[AGENT], frameworks=[FRAMEWORK])
-        # It may have a reason to say so again and again: filters are worth more than agreement.
+        # A repeated contradiction requests no second snapshot, so that offer filters are kept.
         assert stream.tell(recover_resources=too_much).WhichOneof("message") == "decisions"
         stream.close()
 
 
 def given_back(decisions: contract.Decisions, step: int) -> list[tuple[str, contract.Offer]]:
-    """Return offers to refuse, with the framework each of them was made to."""
+    """Return the offers to decline, each with the framework ID that received the offer."""
     made = [(offers.framework_id, offer) for offers in decisions.offers for offer in offers.offers]
     return made if step % 5 else made[:1]
 
 
 def conversation(stream: Stream) -> list[bytes]:
-    """A session with offers, refusals, time and a burst; what was decided, serialised."""
+    """Play a session with offers, declines, ticks and a burst; return the serialised decisions."""
     heard = [
         stream.open(agents=[AGENT, agent_call("s2", "cpus:2;mem:2048")], frameworks=[FRAMEWORK])
     ]
@@ -269,7 +269,7 @@ def conversation(stream: Stream) -> list[bytes]:
                 part.filters = b""
             heard.append(stream.tell(recover_resources=part).decisions)
     for decisions in heard:
-        decisions.ClearField("statistics")  # measured, not decided
+        decisions.ClearField("statistics")  # measured values, not decisions
     return [decisions.SerializeToString(deterministic=True) for decisions in heard]
 
 

@@ -1,4 +1,4 @@
-"""Commitments decay by the time that has passed, whatever a master's clock says."""
+"""Commitments decay with the time that has passed, whatever the clock of a master says."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -27,7 +27,7 @@ SETTINGS = '[policy]\nname = "sdrf"\nhalf_life = "1h"\n' + "".join(
 
 
 class Machine:
-    """A clock that the test moves."""
+    """A machine with a monotonic clock that the test moves."""
 
     def __init__(self) -> None:
         self.up_ns = 12345
@@ -59,7 +59,7 @@ def test_no_timestamp_beyond_the_tolerance_reaches_the_engine(
         assert believed - (NOW + passed) == max(min(off, TOLERANCE_NS), -TOLERANCE_NS)
 
 
-def test_a_clock_that_is_off_is_named_once_with_how_much() -> None:
+def test_a_wrong_master_clock_is_logged_once_with_its_offset() -> None:
     bounded = TimestampGuard(Machine().timeline(), "m:1")
     message = contract.FromMaster()
     message.snapshot.time_ns = NOW + 180 * SECOND
@@ -74,7 +74,9 @@ def test_a_clock_that_is_off_is_named_once_with_how_much() -> None:
 @pytest.mark.parametrize(
     ("until", "left"), [(NOW + YEARS + 300 * SECOND, 300), (2**63 - 1, 86400), (-1, 0)]
 )
-def test_recovery_lasts_its_time_although_the_masters_clock_is_off(until: int, left: int) -> None:
+def test_failover_recovery_keeps_its_length_with_a_wrong_master_clock(
+    until: int, left: int
+) -> None:
     message = contract.FromMaster()
     message.snapshot.time_ns = NOW + YEARS
     message.snapshot.hold_off.until_ns = until
@@ -83,14 +85,14 @@ def test_recovery_lasts_its_time_although_the_masters_clock_is_off(until: int, l
     assert snapshot.hold_off.until_ns - snapshot.time_ns == left * SECOND
 
 
-def test_the_services_time_begins_with_what_it_remembers_if_that_is_later() -> None:
+def test_the_services_time_starts_no_earlier_than_the_stored_time() -> None:
     remembered = 4e9
     assert Timeline.from_now(remembered).now_ns >= round(remembered * SECOND)
     assert Timeline.from_now(0.0).now_ns > NOW
 
 
 @pytest.mark.parametrize("remembered", [2**63 / 1e9, 1e12, 1e300])
-def test_a_store_of_the_far_future_leaves_room_for_timestamps(remembered: float) -> None:
+def test_a_stored_time_in_the_far_future_leaves_room_for_timestamps(remembered: float) -> None:
     message = contract.FromMaster()
     message.snapshot.time_ns = NOW
     message.snapshot.hold_off.until_ns = 2**63 - 1
@@ -123,9 +125,9 @@ def master(running: Service, time_ns: int, name: str = "real", leading_since_ns:
 
 
 def least(since_ns: int) -> float:
-    """Return what is owed at least if nothing fades but by time that has passed and tolerance.
+    """Return the lowest commitment possible if decay is limited to the passed time and tolerance.
 
-    Called when it has been looked at what is owed, as nobody knows how long that took.
+    Call this function after reading the commitment, since the duration of the reading is unknown.
     """
     passed = max(0, Timeline.from_now(0.0).now_ns - since_ns)
     left: float = 0.5 ** ((passed + 2 * TOLERANCE_NS) / (3600 * SECOND))
@@ -159,7 +161,7 @@ def test_many_small_leaps_in_one_message_reduce_no_commitment(running: Service) 
     assert scrape(running)["longshare_bounded_stamps_total",] == before + 60
 
 
-def test_the_clock_of_a_standby_master_does_not_move_the_time_of_the_engine(
+def test_the_clock_of_a_standby_master_does_not_move_the_engines_time(
     running: Service,
 ) -> None:
     now = Timeline.from_now(0.0).now_ns
@@ -169,7 +171,7 @@ def test_the_clock_of_a_standby_master_does_not_move_the_time_of_the_engine(
     standby.tell(tick=contract.Tick())
     leader.resynchronise(agents=[AGENT], frameworks=[FRAMEWORK])
     after = owed(running)
-    # What the leader says again and again is too long ago, at last, on a machine that is late.
+    # On a slow machine, the repeated timestamp of the leader falls below the tolerance.
     late = max(0, Timeline.from_now(0.0).now_ns - (now + TOLERANCE_NS))
     assert before * 0.5 ** (late / (3600 * SECOND)) <= after <= before
 

@@ -1,4 +1,4 @@
-"""Operators are told how users stand and why, and their orders take effect."""
+"""Operators see shares, ranks and the reasons for them, and operators' orders take effect."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -35,11 +35,11 @@ name = "small"
 [[users.declared]]
 name = "greedy"
 """
-HALVING = 68.9675639  # seconds, at 0.99 per second
+HALVING = 68.9675639  # seconds; the half-life at delta 0.99 per second
 
 
 class Operator:
-    """An operator's end, beside the master's."""
+    """An operator's client, and the stream of the master."""
 
     def __init__(self, address: str, stream: Stream) -> None:
         self.channel = grpc.insecure_channel(address)
@@ -66,7 +66,7 @@ class Operator:
 
 
 def cluster() -> dict[str, object]:
-    """A full cluster: small holds a quarter, greedy the rest; a resource does not count."""
+    """A full cluster: small holds a quarter, greedy the rest; gpus do not count in shares."""
     return {
         "agents": [
             agent_call(
@@ -112,11 +112,11 @@ def refusal(call: object, *arguments: object) -> tuple[grpc.StatusCode, str]:
     assert callable(call)
     with pytest.raises(grpc.RpcError) as refused:
         call(*arguments)
-    error: Any = refused.value  # a Call, too, which the type does not say
+    error: Any = refused.value  # also a grpc.Call, which the type does not say
     return error.code(), error.details()
 
 
-def test_shares_tell_what_each_user_holds_owes_and_lacks(ops: Operator) -> None:
+def test_shares_contain_allocation_commitment_and_shortfall_of_each_user(ops: Operator) -> None:
     ops.wait(50)
     reply = ops.stub.Shares(admin.SharesRequest())
     assert [row.user for row in reply.users] == ["small", "owing", "greedy"]
@@ -137,13 +137,13 @@ def test_shares_tell_what_each_user_holds_owes_and_lacks(ops: Operator) -> None:
     assert dict(reply.cluster.capacity) == dict(reply.cluster.allocation)
 
 
-def test_a_resource_that_does_not_count_is_shown_but_never_dominant(ops: Operator) -> None:
+def test_an_excluded_resource_is_shown_but_never_dominant(ops: Operator) -> None:
     small = ops.shares()["small"]
     assert (small.shares["gpus"], sorted(small.counted)) == (1.0, ["cpus", "mem"])
     assert (small.dominant_resource in small.counted, small.dominant_share) == (True, 0.25)
 
 
-def test_the_parts_of_an_explanation_make_up_the_priority(ops: Operator) -> None:
+def test_the_parts_of_an_explanation_add_up_to_the_priority(ops: Operator) -> None:
     ops.set_weight("greedy", 2.0)
     ops.wait(20)
     for user, row in ops.shares().items():
@@ -155,7 +155,7 @@ def test_the_parts_of_an_explanation_make_up_the_priority(ops: Operator) -> None
         assert user in told.words[0]
 
 
-def test_neighbours_are_those_of_the_ranks(ops: Operator) -> None:
+def test_an_explanation_names_the_neighbours_by_rank(ops: Operator) -> None:
     told = ops.explain("owing")
     assert (told.turn, told.ahead.user, told.behind.user) == (2, "small", "greedy")
     assert told.ahead.distance == pytest.approx(0.25)
@@ -165,7 +165,7 @@ def test_neighbours_are_those_of_the_ranks(ops: Operator) -> None:
     assert (last.turn, last.HasField("behind")) == (3, False)
 
 
-def test_users_change_places_when_it_was_said_they_would(ops: Operator) -> None:
+def test_users_change_ranks_at_the_predicted_time(ops: Operator) -> None:
     ops.wait(10)
     (foretold,) = ops.explain("owing").passings
     assert (foretold.passing, foretold.passed) == ("owing", "small")
@@ -181,7 +181,7 @@ def test_users_change_places_when_it_was_said_they_would(ops: Operator) -> None:
     assert ops.shares()["owing"].rank == 1
 
 
-def test_a_debt_has_halved_when_it_was_said_it_would(ops: Operator) -> None:
+def test_a_commitment_halves_at_the_predicted_time(ops: Operator) -> None:
     ops.wait(10)
     before = ops.shares()["owing"].dominant_commitment
     told = ops.explain("owing")
@@ -189,11 +189,11 @@ def test_a_debt_has_halved_when_it_was_said_it_would(ops: Operator) -> None:
     ops.wait(told.halved_after)
     assert ops.shares()["owing"].dominant_commitment == pytest.approx(before / 2)
     greedy = ops.explain("greedy")
-    assert not greedy.HasField("halved_after"), "it goes on running up debts"
+    assert not greedy.HasField("halved_after"), "the commitment of greedy keeps growing"
     assert "will not halve" in " ".join(greedy.words)
 
 
-def test_a_user_that_gets_no_offers_is_told_why(ops: Operator) -> None:
+def test_an_explanation_says_why_a_user_gets_no_offers(ops: Operator) -> None:
     assert not ops.explain("small").no_offers
     ops.stream.tell(suppress_offers=contract.SuppressOffers(framework_id="fb"))
     told = ops.explain("small")
@@ -203,7 +203,7 @@ def test_a_user_that_gets_no_offers_is_told_why(ops: Operator) -> None:
     assert "no framework has registered" in ops.explain("small").no_offers
 
 
-def test_a_framework_is_told_where_it_may_run_and_what_keeps_it_from_offers(tmp_path: Path) -> None:
+def test_an_explanation_names_the_constraints_of_a_framework(tmp_path: Path) -> None:
     constraint = '[constraints."fa of the tests"]\nwhitelist = ["s1.*"]\n'
     with operated(tmp_path, SETTINGS + constraint) as ops:
         words = " ".join(ops.explain("owing").words)
@@ -218,10 +218,10 @@ def test_a_framework_is_told_where_it_may_run_and_what_keeps_it_from_offers(tmp_
         ops.wait(1)
         ops.wait(1)
     output = (tmp_path / "log").read_text()
-    assert output.count(reason) == 1, "said once, not with every tick"
+    assert output.count(reason) == 1, "the reason is logged once, not with every tick"
 
 
-def test_a_new_weight_is_answered_with_what_it_changed_and_outlives_a_snapshot(
+def test_a_weight_order_returns_its_changes_and_survives_a_snapshot(
     ops: Operator,
 ) -> None:
     (change,) = ops.set_weight("small", 2.0).changes
@@ -235,7 +235,7 @@ def test_a_new_weight_is_answered_with_what_it_changed_and_outlives_a_snapshot(
     assert not ops.set_weight("small", None).changes
 
 
-def test_forgiven_users_owe_nothing_and_the_others_what_they_owed(ops: Operator) -> None:
+def test_resetting_a_commitment_leaves_other_commitments_unchanged(ops: Operator) -> None:
     ops.wait(50)
     before = ops.shares()
     (change,) = ops.reset("owing").changes
@@ -246,7 +246,7 @@ def test_forgiven_users_owe_nothing_and_the_others_what_they_owed(ops: Operator)
     assert not any(row.dominant_commitment for row in ops.shares().values())
 
 
-def test_why_a_framework_gets_nothing_more_is_told_by_reason_with_who_is_asked_before(
+def test_an_explanation_gives_the_wait_reason_and_the_user_ahead(
     ops: Operator,
 ) -> None:
     ops.wait(10)
@@ -258,7 +258,7 @@ def test_why_a_framework_gets_nothing_more_is_told_by_reason_with_who_is_asked_b
     assert f"small is asked before, for {after:.1f} s if nothing changes." in " ".join(told.words)
 
 
-def test_once_the_master_is_gone_nobody_is_said_to_be_next(ops: Operator) -> None:
+def test_without_a_master_no_user_is_said_to_be_next(ops: Operator) -> None:
     assert "it is next" in ops.explain("small").words[0]
     assert not ops.explain("small").cluster.HasField("alone")
     ops.stream.close()
@@ -269,7 +269,7 @@ def test_once_the_master_is_gone_nobody_is_said_to_be_next(ops: Operator) -> Non
     assert not told.reasons
 
 
-def test_the_role_that_is_called_by_a_star_is_told_as_a_name(tmp_path: Path) -> None:
+def test_the_default_role_is_shown_as_a_quoted_star(tmp_path: Path) -> None:
     with service(tmp_path, SETTINGS) as running:
         stream = Stream(running.address)
         info = framework_info("f1", "*")
@@ -280,7 +280,7 @@ def test_the_role_that_is_called_by_a_star_is_told_as_a_name(tmp_path: Path) -> 
         stream.close()
 
 
-def test_an_order_that_cannot_be_carried_out_changes_nothing(ops: Operator) -> None:
+def test_a_refused_order_changes_nothing(ops: Operator) -> None:
     before = ops.shares()
     not_found, invalid = grpc.StatusCode.NOT_FOUND, grpc.StatusCode.INVALID_ARGUMENT
     assert refusal(ops.set_weight, "nobody", 2.0) == (not_found, "no such user: nobody")
@@ -293,7 +293,7 @@ def test_an_order_that_cannot_be_carried_out_changes_nothing(ops: Operator) -> N
     assert ops.shares() == before
 
 
-def test_looking_does_not_change_what_is_decided(tmp_path: Path) -> None:
+def test_queries_do_not_change_decisions(tmp_path: Path) -> None:
     def decided(folder: Path, *, looking: bool) -> list[bytes]:
         folder.mkdir()
         answers = []
@@ -311,7 +311,7 @@ def test_looking_does_not_change_what_is_decided(tmp_path: Path) -> None:
                         )
                     }
                 answer = at_work.stream.tell(**call)
-                answer.decisions.ClearField("statistics")  # measured, not decided
+                answer.decisions.ClearField("statistics")  # measured values, not decisions
                 answers.append(answer.SerializeToString(deterministic=True))
         return answers
 
@@ -343,7 +343,7 @@ def test_sub_roles_are_ranked_among_their_siblings(tmp_path: Path) -> None:
         stream.close()
 
 
-def test_one_boost_more_than_the_limit_is_refused_until_another_ends() -> None:
+def test_a_boost_beyond_the_limit_is_refused_until_another_boost_ends() -> None:
     users = [f"u{number}" for number in range(MOST_BOOSTS + 1)]
     declared = tuple(DeclaredUser(user) for user in users)
     engine = Engine(EngineSettings(policies.create("drf", {}), users=declared))
@@ -352,7 +352,7 @@ def test_one_boost_more_than_the_limit_is_refused_until_another_ends() -> None:
         change = operator.SetWeight(user=user, weight=2.0, seconds=60.0)
         return operator.Order(set_weight=change)
 
-    for user in [*users[:-1], users[0]]:  # the last one replaces the user's boost
+    for user in [*users[:-1], users[0]]:  # the last boost replaces the boost of the same user
         require_few_boosts(boost(user), engine)
         engine.order(boost(user))
     with pytest.raises(InvalidOrder, match="250 users have a boost, which is the most at a time"):
@@ -361,7 +361,7 @@ def test_one_boost_more_than_the_limit_is_refused_until_another_ends() -> None:
     require_few_boosts(boost(users[-1]), engine)
 
 
-def test_a_user_that_has_gone_is_forgotten_and_the_answer_says_what_it_owed(
+def test_forgetting_a_user_returns_its_last_commitment(
     ops: Operator,
 ) -> None:
     held = {"fd": resources("cpus:4;mem:1024", "gone")}

@@ -1,4 +1,4 @@
-"""An answer names the messages that it reflects, and whether all of it is of one instant."""
+"""An answer names the number of messages it reflects, and the messages that came meanwhile."""
 
 import asyncio
 from types import SimpleNamespace
@@ -20,7 +20,7 @@ from tests.cluster.master_side import MasterSide
 
 
 class Ticking(EngineLock):
-    """A turn before some of which a second of the master's passes."""
+    """An engine lock; a second of the master's time passes before the given acquisitions."""
 
     def __init__(self, master: MasterSide, *turns: int) -> None:
         super().__init__()
@@ -38,7 +38,7 @@ class Ticking(EngineLock):
 
 @pytest.fixture(name="master")
 def _master(monkeypatch: pytest.MonkeyPatch) -> MasterSide:
-    """Two users, who are looked at in two slices."""
+    """A master with two users, whose rows are computed in two time slices."""
     monkeypatch.setattr(slices, "SLICE", 1e-9)
     master = MasterSide("sdrf", {"half_life": 60.0})
     master.add_framework("f1", "a")
@@ -65,7 +65,7 @@ def explained(master: MasterSide, turn: EngineLock) -> admin.Explanation:
     return asyncio.run(serving(master, turn).Explain(admin.ExplainRequest(user="a"), PEER))
 
 
-def test_an_answer_that_nothing_came_between_names_the_last_message_that_it_knows(
+def test_an_uninterrupted_answer_names_the_last_applied_message(
     master: MasterSide,
 ) -> None:
     reply = asked(master, 1)
@@ -76,7 +76,7 @@ def test_an_answer_that_nothing_came_between_names_the_last_message_that_it_know
 
 
 @pytest.mark.parametrize("turns", [(2,), (3, 5)], ids=["the second user", "what they are told as"])
-def test_an_answer_says_how_many_messages_came_between(
+def test_an_answer_counts_the_messages_that_came_meanwhile(
     turns: tuple[int, ...], master: MasterSide
 ) -> None:
     reply = asked(master, *turns)
@@ -85,7 +85,7 @@ def test_an_answer_says_how_many_messages_came_between(
     assert reply.cluster.messages == master.engine.statistics.messages
 
 
-def test_orders_and_what_is_refused_are_messages_too(master: MasterSide) -> None:
+def test_orders_and_refused_messages_count_as_messages(master: MasterSide) -> None:
     before = asked(master).cluster.messages
     with pytest.raises(InvalidOrder):
         master.engine.order(operator.Order())
@@ -95,7 +95,7 @@ def test_orders_and_what_is_refused_are_messages_too(master: MasterSide) -> None
 
 
 @pytest.mark.parametrize("turns", [(), (1,), (2, 4)], ids=["none", "before it begins", "two"])
-def test_an_explanation_says_how_many_messages_came_since_it_was_asked_for(
+def test_an_explanation_counts_the_messages_since_the_request(
     turns: tuple[int, ...], master: MasterSide
 ) -> None:
     explanation = explained(master, Ticking(master, *turns))
@@ -103,12 +103,14 @@ def test_an_explanation_says_how_many_messages_came_since_it_was_asked_for(
     assert explanation.cluster.messages == master.engine.statistics.messages
 
 
-def test_whoever_leaves_while_it_is_explained_is_explained_as_it_stood(master: MasterSide) -> None:
+def test_a_user_that_leaves_during_its_explanation_is_explained_as_before(
+    master: MasterSide,
+) -> None:
     class Leaving(Ticking):
         @override
         async def __aenter__(self) -> None:
             await super().__aenter__()
-            if self._taken == 4:  # its rank is known, what keeps it from more is not
+            if self._taken == 4:  # the rank is known, the wait reasons are not yet
                 self._master.send(contract.RemoveFramework(framework_id="f1"))
 
     explanation = explained(master, Leaving(master))

@@ -1,4 +1,4 @@
-"""The engine follows the turns that a forecast predicts, played forward in a role tree."""
+"""The engine serves users in the order a forecast predicts, in a role tree."""
 
 import asyncio
 import random
@@ -20,7 +20,7 @@ from tests.cluster.master_side import MasterSide, Offered, agent_call, framework
 
 ROLES = ("a", "b", "b/c", "b/d", "c/e", "c/f", "g")
 SLOTS = 6
-"""Agents of one task each, which come free one by one."""
+"""Number of agents that hold one task each and become free one by one."""
 
 
 def framework(role: str, demand: str = "cpus:1") -> contract.AddFramework:
@@ -32,18 +32,18 @@ def framework(role: str, demand: str = "cpus:1") -> contract.AddFramework:
 
 @dataclass
 class Played:
-    """A full cluster in which roles hold several tasks each, and agents whose slots are closed."""
+    """A full cluster: roles hold several tasks each, and the slot agents are deactivated."""
 
     master: MasterSide
     hopeless: set[str]
-    """Roles that no agent could serve."""
+    """Roles whose tasks fit on no agent."""
 
     def forecast(self, user: str, tasks: int) -> admin.ForecastReply:
         request = admin.ForecastRequest(user=user, tasks=tasks, demand={"cpus": 1.0})
         return asyncio.run(foretell(self.master.engine, request, EngineLock()))
 
     def free(self, slot: int) -> list[Offered]:
-        """Have a slot come free, which changes nothing of what anybody holds."""
+        """Activate a slot agent, without changing any allocation; return the offers."""
         return self.master.send(contract.ActivateAgent(agent_id=f"slot{slot}"), contract.Tick())
 
 
@@ -87,7 +87,7 @@ def users(state: Played) -> list[str]:
 
 @pytest.mark.parametrize("policy", ["sdrf", "drf"])
 @pytest.mark.parametrize("seed", range(15))
-def test_tasks_come_before_anybody_elses_as_often_as_was_foretold(seed: int, policy: str) -> None:
+def test_as_many_tasks_come_before_other_users_as_predicted(seed: int, policy: str) -> None:
     for user in set(users(played(seed, policy))):
         state = played(seed, policy)
         if user in state.hopeless:
@@ -102,7 +102,7 @@ def test_tasks_come_before_anybody_elses_as_often_as_was_foretold(seed: int, pol
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_a_turn_comes_when_it_was_foretold(seed: int) -> None:
+def test_a_turn_comes_at_the_predicted_time(seed: int) -> None:
     for user in set(users(played(seed))):
         state = played(seed)
         if user in state.hopeless:
@@ -118,7 +118,7 @@ def test_a_turn_comes_when_it_was_foretold(seed: int) -> None:
             assert (offer.role == user) == has_it
 
 
-def test_there_are_turns_that_come_later() -> None:
+def test_some_predicted_turns_are_in_the_future() -> None:
     later = 0
     for seed in range(12):
         state = played(seed)
@@ -129,7 +129,7 @@ def test_there_are_turns_that_come_later() -> None:
 
 
 @pytest.mark.parametrize("seed", range(15))
-def test_forecast_and_explanation_say_the_same_of_who_is_ahead(seed: int) -> None:
+def test_forecast_and_explanation_agree_on_the_users_ahead(seed: int) -> None:
     state = played(seed)
     engine = state.master.engine
     passed_over, rows = run_to_completion(engine.passed_over()), user_shares(engine)
@@ -150,7 +150,7 @@ def test_forecast_and_explanation_say_the_same_of_who_is_ahead(seed: int) -> Non
 
 
 def branch() -> MasterSide:
-    """B/c holds an agent; A and B/b wait."""
+    """Return a cluster in which B/c holds an agent, and A and B/b wait."""
     master = MasterSide()
     master.send(agent_call("slot", "cpus:1;mem:64"), contract.DeactivateAgent(agent_id="slot"))
     master.send(framework("B/c"))
@@ -159,7 +159,7 @@ def branch() -> MasterSide:
     return master
 
 
-def test_whoever_is_ahead_of_the_role_above_is_ahead() -> None:
+def test_users_ahead_of_the_parent_role_count_as_ahead() -> None:
     master = branch()
     state = Played(master, set())
     said = state.forecast("B/b", 1)
@@ -173,7 +173,7 @@ def test_whoever_is_ahead_of_the_role_above_is_ahead() -> None:
     assert offer.role == "A"
 
 
-def test_a_task_that_no_agent_could_hold_is_never_said_to_come() -> None:
+def test_a_task_too_large_for_every_agent_has_no_predicted_turn() -> None:
     master = branch()
     master.send(framework("huge", "cpus:32"))
     request = admin.ForecastRequest(user="huge", tasks=1)
@@ -188,7 +188,7 @@ def test_a_task_that_no_agent_could_hold_is_never_said_to_come() -> None:
     assert any(words.startswith("Passed over") and "huge" in words for words in others.assumptions)
 
 
-def test_room_is_counted_on_agents_that_the_user_may_have_alone() -> None:
+def test_only_agents_the_user_may_be_offered_count_as_capacity() -> None:
     master = MasterSide()
     master.send(framework("a"), contract.SuppressOffers(framework_id="f-a"))
     master.send(agent_call("s1", "cpus(b):4;mem(b):64"), agent_call("s2", "cpus:3;mem:64"))
@@ -199,7 +199,7 @@ def test_room_is_counted_on_agents_that_the_user_may_have_alone() -> None:
         assert (wait.room, wait.most) == (3, 3)
 
 
-def test_a_task_that_smaller_ones_keep_out_is_told_with_what_would_change_it() -> None:
+def test_a_task_kept_out_by_smaller_tasks_is_reported_with_settings_that_help() -> None:
     master = MasterSide()
     master.send(framework("small"))
     master.add_agent("s1", "cpus:4;mem:64")

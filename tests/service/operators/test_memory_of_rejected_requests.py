@@ -29,15 +29,15 @@ from tests.service.test_rights import protected
 from tests.service.test_tls import Authority
 
 LARGE = 64 * 2**20
-"""Bytes of a request; many times what may be asked."""
+"""Bytes of a request; far more than the limit."""
 SLACK = 32
-"""MiB that a service may take for other reasons."""
+"""MiB by which the service may grow for other reasons."""
 IN_TRANSIT = 4 * LARGE // 2**20
-"""MiB that one request takes while it is received and assembled."""
+"""MiB for a single request while the request is received and assembled."""
 
 
 def memory(running: Service, figure: str) -> int:
-    """Return a figure of the kernel's, in MiB: VmRSS now, VmHWM at the most so far."""
+    """Return a memory figure of the kernel in MiB: VmRSS (now) or VmHWM (highest so far)."""
     status = Path(f"/proc/{running.process.pid}/status").read_text(encoding="ascii")
     match = re.search(rf"{figure}:\s+(\d+) kB", status)
     assert match is not None
@@ -70,7 +70,7 @@ def test_large_requests_of_a_peer_without_rights_are_not_received(tmp_path: Path
     credentials = authority.issue("nobody").credentials()
     with protected(tmp_path, authority, "") as running:
         with connected(running.address, credentials) as channel:
-            ordered(channel, 1)  # the first handshake loads what TLS takes
+            ordered(channel, 1)  # the first handshake loads the TLS libraries
         before = memory(running, "VmRSS")
 
         def order(_: int) -> grpc.StatusCode:
@@ -84,7 +84,7 @@ def test_large_requests_of_a_peer_without_rights_are_not_received(tmp_path: Path
 
 
 @pytest.mark.slow
-def test_large_requests_on_the_operators_own_port_are_not_received(tmp_path: Path) -> None:
+def test_large_requests_on_the_operators_port_are_not_received(tmp_path: Path) -> None:
     socket = f"unix://{tmp_path}/operators.sock"
     with service(tmp_path, f'[listen]\noperators = "{socket}"\n') as running:
         before = memory(running, "VmRSS")
@@ -95,7 +95,7 @@ def test_large_requests_on_the_operators_own_port_are_not_received(tmp_path: Pat
 
 
 @pytest.mark.slow
-def test_large_requests_on_the_port_of_masters_are_received_one_at_a_time_and_freed(
+def test_large_requests_on_the_masters_port_are_received_one_by_one_and_freed(
     tmp_path: Path,
 ) -> None:
     with service(tmp_path) as running:
@@ -113,7 +113,7 @@ def test_large_requests_on_the_port_of_masters_are_received_one_at_a_time_and_fr
 
 
 @pytest.mark.slow
-def test_streams_that_are_refused_leave_nothing_in_memory(tmp_path: Path) -> None:
+def test_refused_streams_leave_nothing_in_memory(tmp_path: Path) -> None:
     with service(tmp_path) as running:
         before = memory(running, "VmRSS")
         for _ in range(8):
@@ -135,7 +135,7 @@ def test_a_call_without_a_request_is_refused(tmp_path: Path) -> None:
 
 
 class Asked(AdminServicer):
-    """Answers at once, or when it is let."""
+    """A servicer that answers once its event is set."""
 
     def __init__(self) -> None:
         self.go_on = asyncio.Event()
@@ -147,7 +147,7 @@ class Asked(AdminServicer):
 
 
 @pytest.mark.parametrize("shared", [False, True])
-def test_a_request_that_does_not_arrive_is_given_up_and_others_are_answered(
+def test_a_call_whose_request_does_not_arrive_times_out(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, shared: bool
 ) -> None:
     monkeypatch.setattr(bounding, "TURN" if shared else "READING_TIME", 0.05)
@@ -157,7 +157,7 @@ def test_a_request_that_does_not_arrive_is_given_up_and_others_are_answered(
     ]
 
 
-def test_calls_beyond_a_number_are_refused_before_their_requests_are_read(
+def test_calls_beyond_the_limit_are_refused_before_their_requests_are_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(bounding, "MOST_CALLS", 2)
@@ -168,7 +168,7 @@ def test_calls_beyond_a_number_are_refused_before_their_requests_are_read(
 
 
 async def crowded(folder: Path, *, shared: bool, silent: bool) -> list[grpc.StatusCode]:
-    """Return how three calls end; the first two send no request, or have to wait."""
+    """Return the status codes of three calls; the first two send no request, or wait."""
     serves: Any = Asked()  # type: ignore[abstract]
     address = f"unix://{folder}/s"
     port = listening._port(
@@ -185,7 +185,7 @@ async def crowded(folder: Path, *, shared: bool, silent: bool) -> list[grpc.Stat
             for call in calls:
                 await call.write(b"")
                 await call.done_writing()
-            await asyncio.sleep(0.2)  # until both are known
+            await asyncio.sleep(0.2)  # until the service knows both calls
         ask: Any = channel.unary_unary(path)
         codes = [ask(b"")]
         if silent:

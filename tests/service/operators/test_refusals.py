@@ -1,4 +1,4 @@
-"""Refused orders are thinned and counted, and hide no order that was carried out."""
+"""Refused orders are thinned and counted, and hide no executed order."""
 
 import asyncio
 import shutil
@@ -19,7 +19,7 @@ from tests.service.test_tls import Authority
 
 
 class Noted:
-    """A bookkeeper that keeps entries in a list."""
+    """An accountant that keeps audit entries in a list."""
 
     def __init__(self) -> None:
         self.entries: list[Ordered] = []
@@ -47,7 +47,7 @@ def noted(orders: list[Ordered]) -> list[Ordered]:
     return list(bookkeeper.entries)
 
 
-def test_refused_orders_of_one_peer_are_kept_up_to_a_number_and_then_counted() -> None:
+def test_refused_orders_of_a_peer_are_kept_up_to_a_limit_and_then_counted() -> None:
     entries = noted([*(refused("eve", number) for number in range(1000)), refused("mallory")])
     assert Counter(each.who for each in entries) == {"eve": EACH + 1, "mallory": 1}
     assert entries[-1].who == "eve"
@@ -55,7 +55,7 @@ def test_refused_orders_of_one_peer_are_kept_up_to_a_number_and_then_counted() -
     assert entries[-1].at == 1000.0
 
 
-def test_refused_orders_of_thousands_of_peers_are_as_few_entries() -> None:
+def test_refused_orders_of_thousands_of_peers_make_few_entries() -> None:
     entries = noted([refused(f"eve-{number % 5000}", number) for number in range(10_000)])
     assert len(entries) <= 2 * ALL + 1
     told = [each.refusal for each in entries if each.refusal != "no"]
@@ -65,7 +65,7 @@ def test_refused_orders_of_thousands_of_peers_are_as_few_entries() -> None:
 
 @pytest.mark.slow
 @pytest.mark.skipif(shutil.which("openssl") is None, reason="certificates are made with openssl")
-def test_an_audit_shows_the_orders_carried_out_beside_hundreds_that_were_refused(
+def test_an_audit_shows_executed_orders_among_hundreds_of_refused_orders(
     tmp_path: Path,
 ) -> None:
     authority = Authority(tmp_path / "ca").found()

@@ -1,4 +1,4 @@
-"""The size of an operator's request, and of its answer, is limited before any work."""
+"""The sizes of an operator's request and of the answer are limited before any work."""
 
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,7 @@ from tests.service.operators.test_admin import refusal
 from tests.service.served import service
 
 
-def test_what_is_too_large_is_refused_and_a_long_answer_arrives(tmp_path: Path) -> None:
+def test_overlong_requests_are_refused_and_long_answers_are_shortened(tmp_path: Path) -> None:
     with (
         service(tmp_path, '[policy]\nname = "drf"\n') as running,
         grpc.insecure_channel(running.address) as channel,
@@ -32,7 +32,7 @@ def test_what_is_too_large_is_refused_and_a_long_answer_arrives(tmp_path: Path) 
         assert code == grpc.StatusCode.RESOURCE_EXHAUSTED
         assert f"at most {LARGEST_REQUEST:,}" in words
 
-        # A reason goes in a header, of which clients read 8 KiB; each of these takes three.
+        # A reason travels in a header. Clients read 8 KiB of it, and each escape takes 3 bytes.
         name = "\x1b" * (LARGEST_REQUEST - 10)
         code, words = refusal(stub.Explain, admin.ExplainRequest(user=name))
         assert code == grpc.StatusCode.NOT_FOUND
@@ -51,7 +51,7 @@ def test_what_is_too_large_is_refused_and_a_long_answer_arrives(tmp_path: Path) 
         assert not stub.Shares(admin.SharesRequest()).users
 
 
-def test_whom_an_order_concerns_is_found_in_as_many_steps_however_many_it_names() -> None:
+def test_finding_the_users_of_an_order_takes_equal_steps_for_any_number_of_names() -> None:
     rows = user_shares(crowd())
     assert len(rows) > 100
 
@@ -63,7 +63,7 @@ def test_whom_an_order_concerns_is_found_in_as_many_steps_however_many_it_names(
     assert many == few
 
 
-def test_an_order_concerns_those_below_whom_it_names() -> None:
+def test_an_order_concerns_the_named_users_and_their_sub_roles() -> None:
     rows = user_shares(crowd())
     order = operator.Order(reset_commitments=operator.ResetCommitments(users=["a", "user-1"]))
     assert sorted(touched(order, rows)) == ["a", "a/b", "a/c", "user-1"]

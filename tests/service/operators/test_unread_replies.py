@@ -1,4 +1,4 @@
-"""Peers that do not read, or do not ask, take a bounded part of what a service has."""
+"""Peers that do not read replies, or send no requests, use bounded resources of the service."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -21,11 +21,11 @@ from tests.service.served import PATIENCE
 
 SHARES, EXPLAIN = "/longshare.v1.Admin/Shares", "/longshare.v1.Admin/Explain"
 LONG = PEER_UNSENT // 2 - 2**16
-"""Characters of a name; two replies with it fit in the room of a peer, and three do not."""
+"""Characters of a name; the limit of a peer holds two replies with such a name, but not three."""
 
 
 class Long(AdminServicer):
-    """Answers with a long reply, and counts the questions."""
+    """A servicer that answers with a long reply and counts the requests."""
 
     def __init__(self) -> None:
         self.answered = 0
@@ -45,18 +45,18 @@ class Long(AdminServicer):
 
 
 class Client:
-    """Calls as several peers, which a header names."""
+    """A client that calls as several peers, named in a header."""
 
     def __init__(self, channel: grpc.aio.Channel, serves: Long) -> None:
         self._channel, self.serves = channel, serves
 
     def silent(self, peer: str) -> Any:  # noqa: ANN401
-        """Begin a call that sends no request."""
+        """Begin a call without sending a request."""
         method: Any = self._channel.stream_stream(SHARES)
         return method(metadata=(("peer", peer),), timeout=PATIENCE)
 
     async def unread(self, peer: str) -> Any:  # noqa: ANN401
-        """Begin a call that does not read its reply, and wait until the reply is made."""
+        """Begin a call that does not read the reply; return once the reply is made."""
         self.serves.made.clear()
         call = self.silent(peer)
         await call.write(b"")
@@ -64,7 +64,7 @@ class Client:
         return call
 
     async def code(self, peer: str, path: str = SHARES) -> grpc.StatusCode:
-        """Return how a call ends that reads its reply."""
+        """Return the status code of a call that reads its reply."""
         method: Any = self._channel.unary_unary(path)
         code: grpc.StatusCode = await method(
             b"", metadata=(("peer", peer),), timeout=PATIENCE
@@ -90,7 +90,7 @@ async def served(folder: Path, *, shared: bool) -> AsyncIterator[Client]:
 
 @pytest.fixture
 def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
-    """Return what runs a scenario against a service whose peers a header names."""
+    """Return a function that runs a scenario against a service; a header names each peer."""
 
     def named(context: Any) -> str:  # noqa: ANN401
         return str(dict(context.invocation_metadata())["peer"])
@@ -107,7 +107,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     return run
 
 
-def test_unread_replies_of_a_peer_are_bounded_and_others_are_answered(
+def test_unread_replies_of_a_peer_are_bounded_and_other_peers_are_answered(
     run: Callable[..., None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(bounding, "ROOM_TIME", 0.1)
@@ -141,7 +141,7 @@ def test_unread_replies_of_all_peers_are_bounded(
     run(scenario)
 
 
-def test_a_call_waits_for_room_and_is_answered_when_a_reply_is_read(
+def test_a_call_over_the_limit_is_answered_once_a_reply_is_read(
     run: Callable[..., None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(bounding, "ROOM_TIME", PATIENCE)
@@ -187,7 +187,7 @@ def test_one_peer_cannot_take_all_calls(
     run(scenario)
 
 
-def test_silent_calls_of_one_peer_keep_another_waiting_for_one_turn(
+def test_silent_calls_of_a_peer_delay_other_peers_by_one_turn(
     run: Callable[..., None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(bounding, "READING_TIME", PATIENCE)
