@@ -1,4 +1,4 @@
-"""A real `longshare serve` in a process of its own, and a master's end of its stream."""
+"""A real `longshare serve` in a separate process, and the master's end of a session stream."""
 
 import os
 import queue
@@ -19,26 +19,26 @@ from tests.cluster.master_side import SECOND
 from tests.forks import Longshare
 
 PATIENCE = 90.0
-"""Seconds after which what is awaited does not come, on however crowded a machine."""
+"""Seconds to wait for a condition before a test fails; enough for a crowded machine."""
 
 
 def freeze(child: int) -> None:
-    """Have a child stopped with all its threads until it is told to go on."""
+    """Stop a child process with all its threads until it gets SIGCONT."""
     os.kill(child, signal.SIGSTOP)
     stopped = os.waitid(os.P_PID, child, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
     assert stopped is not None
-    assert stopped.si_code == os.CLD_STOPPED, "it has ended"
+    assert stopped.si_code == os.CLD_STOPPED, "the process has ended"
 
 
 def wait_for(holds: Callable[[], bool]) -> None:
     deadline = time.monotonic() + PATIENCE
     while not holds():
-        assert time.monotonic() < deadline, "waited in vain"
+        assert time.monotonic() < deadline, "the condition never held"
         time.sleep(0.02)
 
 
 def answers(url: str) -> bool:
-    """Say whether somebody answers; who listens but stands still has yet to."""
+    """Return whether a server answers; a server that listens but is stopped does not."""
     try:
         with urllib.request.urlopen(url, timeout=10):
             return True
@@ -47,7 +47,7 @@ def answers(url: str) -> bool:
 
 
 class Service:
-    """The process, its addresses and its log."""
+    """A service process with its addresses and its log."""
 
     def __init__(
         self,
@@ -67,7 +67,7 @@ class Service:
         if "[store]" not in settings:
             settings += f'\n[store]\npath = "{self.store}"\n'
         if "[accounting]" not in settings:
-            settings += '\n[accounting]\ndatabase = "none"\n'  # a third of a second for SQLAlchemy
+            settings += '\n[accounting]\ndatabase = "none"\n'  # no import of SQLAlchemy
         if "[listen]" not in settings:
             settings += "\n[listen]\n"
         listening = f'[listen]\naddress = "{self.address}"\n'
@@ -137,11 +137,11 @@ def service(
 
 
 class Stream:
-    """A master's end of one session, message by message."""
+    """The master's end of a session, message by message."""
 
     def __init__(self, address: str, session_id: str = "test") -> None:
         self.hello = hello(session_id=session_id).hello
-        # A connection of its own, as each master has; else all of a process share one.
+        # Each master has its own connection; by default, channels of a process share a connection.
         self._channel = grpc.insecure_channel(address, [("grpc.use_local_subchannel_pool", 1)])
         self._outbox: queue.SimpleQueue[contract.FromMaster | None] = queue.SimpleQueue()
         self._session = AllocatorStub(self._channel).Session
@@ -152,11 +152,11 @@ class Stream:
 
     def say(self, message: contract.FromMaster) -> None:
         self._outbox.put(message)
-        if self._answers is None:  # not before: who says no Hello within seconds is refused
+        if self._answers is None:  # not earlier: a stream without Hello is refused within seconds
             self._answers = self._session(iter(self._outbox.get, None), timeout=PATIENCE)
 
     def hear(self) -> contract.ToMaster:
-        assert self._answers is not None, "nothing has been said"
+        assert self._answers is not None, "no message has been sent"
         return next(self._answers)
 
     def open(self, **snapshot: object) -> contract.Decisions:
@@ -179,7 +179,7 @@ class Stream:
         return self.hear().decisions
 
     def tell(self, **call: object) -> contract.ToMaster:
-        """Send one call as one message, and hear the answer."""
+        """Send a call as a single message, and return the answer."""
         self.send(**call)
         return self.hear()
 
@@ -189,7 +189,7 @@ class Stream:
         self.say(contract.FromMaster(events=contract.Events(events=[event])))
 
     def skip(self) -> None:
-        """Lose an event on the way."""
+        """Skip a sequence number, as if an event were lost."""
         self._sequence += 1
 
     def vanish(self) -> None:

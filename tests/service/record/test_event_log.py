@@ -1,4 +1,4 @@
-"""The event log: what is recorded replays bit for bit, and damage is noticed."""
+"""Event logs replay bit for bit, and damage to an event log is detected."""
 
 import io
 import json
@@ -93,7 +93,7 @@ def rewrite(path: Path, changed: list[log.LogEntry]) -> None:
 
 
 def record(path: Path) -> None:
-    """Record a conversation with an offer, a refusal, an order, and things that are refused."""
+    """Record a session with an offer, a decline, an order, and refused calls."""
     master = RecordedMaster(path)
     master.add_framework("f1", "a")
     [offer] = master.add_agent("s1", "cpus:4;mem:4096")
@@ -110,25 +110,28 @@ def record(path: Path) -> None:
     master.event_log.close()
 
 
-def test_settings_are_read_back_as_they_were() -> None:
+def test_settings_are_decoded_as_encoded() -> None:
     assert decode_settings(encode_settings(SETTINGS)) == SETTINGS
 
 
-def test_what_was_recorded_is_decided_again_bit_for_bit(tmp_path: Path) -> None:
+def test_a_replay_repeats_the_recorded_decisions_bit_for_bit(tmp_path: Path) -> None:
     record(tmp_path / "log")
     replayed = replay(tmp_path / "log")
     assert replayed.difference is None
     assert (replayed.entries, replayed.events, replayed.offers) == (12, 8, 1)
 
 
-def test_what_another_engine_has_left_since_is_taken_over_and_is_part_of_the_log(
+def test_a_newer_memory_of_another_engine_is_taken_over_and_logged(
     tmp_path: Path,
 ) -> None:
     master = RecordedMaster(tmp_path / "log")
     now = START_NS / 1e9
     owed = {"a": Remembered({"cpus": 0.5}, {}), "b": Remembered({"mem": 0.25}, {})}
     for left, expected in (
-        (Memory(now - 1.0, {"a": Remembered({"cpus": 0.9}, {})}), None),  # it knows better itself
+        (
+            Memory(now - 1.0, {"a": Remembered({"cpus": 0.9}, {})}),
+            None,
+        ),  # outdated
         (Memory(now + 50.0, owed), {"a": 0.5 / 2**0.5, "b": 0.25 / 2**0.5}),
     ):
         before = {s.user: s.commitment for s in master.engine.standings()}
@@ -184,7 +187,7 @@ def test_any_history_replays(
 def take(  # noqa: C901, PLR0911 - a case for each step
     step: str, number: int, master: RecordedMaster, offers: list[Offered]
 ) -> list[Offered]:
-    """Take a step of a history, and return the offers that come of it."""
+    """Take a step of a history and return the resulting offers."""
     match step:
         case "tick":
             return master.tick()
@@ -208,19 +211,19 @@ def take(  # noqa: C901, PLR0911 - a case for each step
                 gone_user = operator.ForgetUsers(users=["b"])
                 master.engine.order(operator.Order(forget_users=gone_user))
         case "bad":
-            with suppress(InvalidEvent):  # the first in a minute, others are passed over
+            with suppress(InvalidEvent):  # later bad events are ignored
                 master.remove_agent("nobody")
         case "weigh":
             order = operator.SetWeight(user="a", weight=number / 2)
             master.engine.order(operator.Order(set_weight=order))
-        case "look":  # as metrics and the store do; whoever replays does not
+        case "look":  # as metrics and the store do; a replay does not
             master.engine.standings()
             next(master.engine.pool.crossings(), None)
             master.engine.memory()
     return []
 
 
-def test_a_decision_that_was_tampered_with_is_found_and_named(tmp_path: Path) -> None:
+def test_a_changed_decision_is_found_and_named(tmp_path: Path) -> None:
     path = tmp_path / "log"
     record(path)
     kept = entries(path)
@@ -242,7 +245,7 @@ def size_of(entry: log.LogEntry) -> int:
     return len(framed.getvalue())
 
 
-def test_an_entry_that_was_cut_off_is_left_out_and_reported(tmp_path: Path) -> None:
+def test_a_truncated_last_entry_is_left_out_and_reported(tmp_path: Path) -> None:
     path = tmp_path / "log"
     record(path)
     whole, kept = path.read_bytes(), entries(path)
@@ -251,7 +254,7 @@ def test_an_entry_that_was_cut_off_is_left_out_and_reported(tmp_path: Path) -> N
     for lost in range(1, last):
         path.write_bytes(whole[:-lost])
         replayed = replay(path)
-        assert replayed.entries == len(kept) - 2, "the header does not count"
+        assert replayed.entries == len(kept) - 2, "the header and the truncated entry do not count"
         assert replayed.difference is None
         assert replayed.left_out == last - lost
     said = CliRunner().invoke(app, ["replay", str(path)])
@@ -259,7 +262,7 @@ def test_an_entry_that_was_cut_off_is_left_out_and_reported(tmp_path: Path) -> N
     assert "last 1 bytes are left out" in said.stderr
 
 
-def test_no_name_steers_the_terminal_of_whoever_replays(tmp_path: Path) -> None:
+def test_names_with_control_characters_are_escaped_in_the_output(tmp_path: Path) -> None:
     path = tmp_path / "log"
     master = RecordedMaster(path, FORGETFUL)
     for number, role in enumerate(("[red]a[/red]", "[/]", "a\x1b[2Jb")):
@@ -277,7 +280,9 @@ def test_no_name_steers_the_terminal_of_whoever_replays(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("length", [b"\xff\x7f", b"\xff\xff\xff\xff\xff"])
-def test_a_damaged_length_does_not_pass_for_the_end(tmp_path: Path, length: bytes) -> None:
+def test_a_damaged_length_is_not_taken_for_the_end_of_the_log(
+    tmp_path: Path, length: bytes
+) -> None:
     path = tmp_path / "log"
     record(path)
     offset = len(MAGIC) + sum(size_of(entry) for entry in entries(path)[:4])
@@ -288,7 +293,7 @@ def test_a_damaged_length_does_not_pass_for_the_end(tmp_path: Path, length: byte
         replay(path)
 
 
-def test_damage_to_the_last_entry_is_not_taken_for_a_cut(tmp_path: Path) -> None:
+def test_damage_to_the_last_entry_is_not_taken_for_a_truncation(tmp_path: Path) -> None:
     path = tmp_path / "log"
     record(path)
     last = size_of(entries(path)[-1])
@@ -298,7 +303,7 @@ def test_damage_to_the_last_entry_is_not_taken_for_a_cut(tmp_path: Path) -> None
         replay(path)
 
 
-def test_decisions_that_cannot_be_read_are_a_difference(tmp_path: Path) -> None:
+def test_unreadable_decisions_are_a_difference(tmp_path: Path) -> None:
     path = tmp_path / "log"
     record(path)
     kept = entries(path)
@@ -309,14 +314,14 @@ def test_decisions_that_cannot_be_read_are_a_difference(tmp_path: Path) -> None:
     assert found.recorded == "3 bytes that are no decisions"
 
 
-def test_a_file_of_somebody_else_is_no_log(tmp_path: Path) -> None:
+def test_a_file_of_another_format_is_rejected(tmp_path: Path) -> None:
     path = tmp_path / "log"
     path.write_text("once upon a time\n")
     with pytest.raises(EventLogError, match="not an event log"):
         entries(path)
 
 
-def test_damage_in_the_middle_is_named_by_its_place(tmp_path: Path) -> None:
+def test_damage_in_the_middle_is_reported_with_its_position(tmp_path: Path) -> None:
     path = tmp_path / "log"
     record(path)
     data = bytearray(path.read_bytes())
@@ -327,7 +332,7 @@ def test_damage_in_the_middle_is_named_by_its_place(tmp_path: Path) -> None:
         replay(path)
 
 
-def test_a_full_disk_ends_the_log_and_not_the_allocation() -> None:
+def test_a_full_disk_ends_the_log_but_not_the_allocation() -> None:
     event_log = EventLog(Path("/dev/full"))
     engine = LoggedEngine(SETTINGS, event_log)
     harmless = EventLog(Path("/dev/null"))
@@ -346,7 +351,7 @@ def test_a_full_disk_ends_the_log_and_not_the_allocation() -> None:
     harmless.close()
 
 
-def test_a_log_that_is_there_is_never_replaced(tmp_path: Path) -> None:
+def test_an_existing_log_is_never_replaced(tmp_path: Path) -> None:
     path = tmp_path / "log"
     contents = []
     for _ in range(3):
@@ -356,10 +361,10 @@ def test_a_log_that_is_there_is_never_replaced(tmp_path: Path) -> None:
     EventLog(path).close()
     assert [(tmp_path / f"log.{n}").read_bytes() for n in (1, 2, 3)] == contents
     assert replay(tmp_path / "log.2").difference is None
-    EventLog(Path("/dev/null")).close()  # has nothing to be kept
+    EventLog(Path("/dev/null")).close()  # no former content to keep
 
 
-def test_a_service_that_is_killed_leaves_a_log_that_replays(tmp_path: Path) -> None:
+def test_a_killed_service_leaves_a_log_that_replays(tmp_path: Path) -> None:
     path = tmp_path / "events"
     with service(tmp_path, arguments=["--record", str(path)]) as running:
         stream = Stream(running.address)
@@ -375,7 +380,7 @@ def test_a_service_that_is_killed_leaves_a_log_that_replays(tmp_path: Path) -> N
     assert replayed.offers == 1
 
 
-def test_the_command_says_what_came_of_it(tmp_path: Path) -> None:
+def test_the_replay_command_reports_differences_and_exit_codes(tmp_path: Path) -> None:
     path = tmp_path / "log"
     record(path)
     said = CliRunner().invoke(app, ["replay", str(path), "--json"])
@@ -391,7 +396,7 @@ def test_the_command_says_what_came_of_it(tmp_path: Path) -> None:
 
 
 def two_users(path: Path) -> None:
-    """Record a cluster of one task at a time under SDRF: a hoards, then b comes."""
+    """Record a cluster of single tasks under SDRF: user a takes all agents, then b arrives."""
     chosen = EngineSettings(
         policies.create("sdrf", {"half_life": 50.0}),
         users=(DeclaredUser("a"), DeclaredUser("b")),
@@ -409,7 +414,7 @@ def two_users(path: Path) -> None:
     master.event_log.close()
 
 
-def test_another_policy_is_asked_what_it_would_have_done(tmp_path: Path) -> None:
+def test_another_policy_is_simulated_on_the_recorded_history(tmp_path: Path) -> None:
     path = tmp_path / "log"
     two_users(path)
     assert replay(path).difference is None
@@ -421,12 +426,12 @@ def test_another_policy_is_asked_what_it_would_have_done(tmp_path: Path) -> None
     for user in ("a", "b"):
         modelled = users[user]["recorded_policy"]
         assert modelled["share"] == pytest.approx(users[user]["recorded"]["share"], abs=0.05)
-    # Without memory the one that hoarded waits less, and the newcomer more.
+    # Without memory, user a, who took all agents, waits less, and user b waits more.
     assert users["a"]["other_policy"]["wait"] < users["a"]["recorded_policy"]["wait"] - 1
     assert users["b"]["other_policy"]["wait"] > users["b"]["recorded_policy"]["wait"] + 1
 
 
-def test_the_same_policy_in_the_model_changes_nothing(tmp_path: Path) -> None:
+def test_the_recorded_policy_in_the_model_gives_equal_results(tmp_path: Path) -> None:
     path = tmp_path / "log"
     two_users(path)
     arguments = ["--policy", "sdrf", "--set", "half_life=50", "--json"]
@@ -444,9 +449,7 @@ def test_the_same_policy_in_the_model_changes_nothing(tmp_path: Path) -> None:
         (["--set", "delta=0.5"], "goes with --policy"),
     ],
 )
-def test_a_policy_that_cannot_be_is_refused(
-    tmp_path: Path, arguments: list[str], complaint: str
-) -> None:
+def test_an_invalid_policy_is_refused(tmp_path: Path, arguments: list[str], complaint: str) -> None:
     record(tmp_path / "log")
     said = CliRunner().invoke(app, ["replay", str(tmp_path / "log"), *arguments])
     assert said.exit_code == 2
@@ -459,7 +462,7 @@ def history_of(path: Path) -> History:
 
 
 def times_of(tasks: list[RecordedTask]) -> list[tuple[str, float, float, str]]:
-    """User, start and end in seconds from the beginning, cores."""
+    """Return each task's user, start and end in seconds since the beginning, and demand."""
     begin = START_NS / 1e9
     return sorted(
         (task.user, task.start - begin, task.end - begin, str(task.demand)) for task in tasks
@@ -477,14 +480,14 @@ def holding(agent: str, framework: str, *held: bytes) -> contract.AddAgent:
 
 
 def sated(framework: str, role: str) -> contract.AddFramework:
-    """A framework that wants no offers."""
+    """Return a framework that wants no offers."""
     info = framework_info(framework, role)
     return contract.AddFramework(
         framework_id=framework, info=info, active=True, suppressed_roles=[role]
     )
 
 
-def test_what_a_later_snapshot_no_longer_knows_has_ended(tmp_path: Path) -> None:
+def test_tasks_missing_in_a_later_snapshot_have_ended(tmp_path: Path) -> None:
     master = RecordedMaster(tmp_path / "log", FORGETFUL)
     for held in ("cpus:3;mem:64", "cpus:1;mem:64"):
         agent = holding("s1", "f1", *resources(held, "a"))
@@ -504,7 +507,7 @@ def test_what_a_later_snapshot_no_longer_knows_has_ended(tmp_path: Path) -> None
     ]
 
 
-def test_one_framework_may_hold_for_two_roles_on_one_agent(tmp_path: Path) -> None:
+def test_a_framework_may_hold_resources_for_two_roles_on_an_agent(tmp_path: Path) -> None:
     master = RecordedMaster(tmp_path / "log", FORGETFUL)
     held = [*resources("cpus:1", "a"), *resources("cpus:2", "b")]
     master.restore(
@@ -522,7 +525,7 @@ def test_one_framework_may_hold_for_two_roles_on_one_agent(tmp_path: Path) -> No
     ]
 
 
-def test_tasks_of_an_agent_that_comes_before_its_framework_count(tmp_path: Path) -> None:
+def test_tasks_on_an_agent_added_before_its_framework_count(tmp_path: Path) -> None:
     master = RecordedMaster(tmp_path / "log", FORGETFUL)
     master.send(holding("s1", "f1", *resources(FULL, "a")))
     master.wait(1)
@@ -534,7 +537,7 @@ def test_tasks_of_an_agent_that_comes_before_its_framework_count(tmp_path: Path)
     assert times_of(history_of(tmp_path / "log").tasks) == [("a", 0.0, 50.0, "cpus:4;mem:4096")]
 
 
-def test_what_was_refused_by_the_engine_has_not_happened(tmp_path: Path) -> None:
+def test_calls_refused_by_the_engine_are_not_part_of_the_history(tmp_path: Path) -> None:
     master = RecordedMaster(tmp_path / "log", FORGETFUL)
     master.add_framework("f1", "a")
     master.add_agent("s1", FULL)
@@ -552,7 +555,7 @@ def test_what_was_refused_by_the_engine_has_not_happened(tmp_path: Path) -> None
     assert ("a", 0.0, 20.0, "cpus:3;mem:4096") in tasks
 
 
-def test_the_model_begins_with_what_users_owed_and_ends_with_what_they_owe(
+def test_the_model_starts_and_ends_with_the_recorded_commitments(
     tmp_path: Path,
 ) -> None:
     chosen = EngineSettings(policies.create("sdrf", {"half_life": 50.0}))
@@ -572,7 +575,7 @@ def test_the_model_begins_with_what_users_owed_and_ends_with_what_they_owe(
         assert fate.commitment == pytest.approx(owed[user], abs=1e-9)
 
 
-def test_a_task_that_never_starts_has_waited_until_the_end() -> None:
+def test_a_task_that_never_starts_waits_until_the_end() -> None:
     core = Quantities.parse("cpus:1")
     history = History(
         begin=0.0,
@@ -586,7 +589,7 @@ def test_a_task_that_never_starts_has_waited_until_the_end() -> None:
 
 
 @pytest.mark.parametrize("plant", [Path.symlink_to, Path.hardlink_to])
-def test_a_link_that_appears_while_a_former_log_is_set_aside_overwrites_nothing(
+def test_a_link_planted_while_a_former_log_is_moved_overwrites_nothing(
     tmp_path: Path, plant: Callable[[Path, Path], None]
 ) -> None:
     store, path = tmp_path / "store", tmp_path / "log"

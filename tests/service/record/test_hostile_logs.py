@@ -1,4 +1,4 @@
-"""A log that means harm is refused with words, exit code 2, and claims no memory."""
+"""Hostile event logs are refused with a message and exit code 2, and allocate no memory."""
 
 import json
 import os
@@ -53,15 +53,15 @@ def with_header(path: Path, header: log.LogHeader) -> Path:
 @pytest.mark.parametrize(
     "settings", [*NO_SETTINGS, *(json.dumps({**SOUND, **lie}).encode() for lie in LIES)]
 )
-def test_settings_that_mean_harm_are_refused(tmp_path: Path, settings: bytes) -> None:
+def test_hostile_settings_are_refused(tmp_path: Path, settings: bytes) -> None:
     path = with_header(tmp_path / "events", log.LogHeader(settings=settings))
     done = CliRunner().invoke(app, ["replay", str(path)])
-    assert done.exit_code == 2, "1 would mean that a decision differs"
+    assert done.exit_code == 2, "exit code 1 would mean a differing decision"
     assert "longshare replay: " in done.stderr
 
 
 @pytest.mark.parametrize("memory", [b"x", b"{}\n{}", b"\xff\n", b'{"format":"longshare-memory"}'])
-def test_a_memory_that_is_none_is_refused(tmp_path: Path, memory: bytes) -> None:
+def test_an_unreadable_memory_is_refused(tmp_path: Path, memory: bytes) -> None:
     header = log.LogHeader(settings=json.dumps(SOUND).encode(), memory=memory)
     done = CliRunner().invoke(app, ["replay", str(with_header(tmp_path / "events", header))])
     assert done.exit_code == 2
@@ -69,13 +69,13 @@ def test_a_memory_that_is_none_is_refused(tmp_path: Path, memory: bytes) -> None
 
 
 @pytest.mark.parametrize("claims", [2**33, 2**31, 2**30])
-def test_a_length_that_is_a_lie_claims_no_memory(tmp_path: Path, claims: int) -> None:
+def test_a_false_length_allocates_no_memory(tmp_path: Path, claims: int) -> None:
     path, prefix, length = tmp_path / "events", b"", claims
     while length > 0x7F:
         prefix += bytes([length & 0x7F | 0x80])
         length >>= 7
     path.write_bytes(MAGIC + prefix + bytes([length]))
-    os.truncate(path, claims + 100)  # there is as much, though all of it is a hole
+    os.truncate(path, claims + 100)  # the file is as long as claimed, but sparse
     tracemalloc.start()
     try:
         with pytest.raises(EventLogError, match=r"is damaged at byte \d+: a length of"):

@@ -33,7 +33,7 @@ def of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.slow
-def test_a_policy_that_fails_at_run_time_is_told_and_the_log_replays_with_it_alone(
+def test_a_policy_failing_at_run_time_is_logged_and_the_log_replays_only_with_it(
     tmp_path: Path,
 ) -> None:
     path, log = file(tmp_path, FAILING), tmp_path / "events"
@@ -80,13 +80,13 @@ def _configuration(folder: Path, path: Path | str, name: str = "norm") -> Path:
     return written
 
 
-def test_configuration_names_a_file_and_its_parameters(tmp_path: Path) -> None:
+def test_the_configuration_names_a_policy_file_and_its_parameters(tmp_path: Path) -> None:
     path = file(tmp_path.resolve(), NORM)
     made = load(_configuration(tmp_path, path)).policy.create()
     assert (made.name, made.model_dump()) == ("norm", {"power": 3.0})
 
 
-def test_a_file_that_cannot_be_served_is_said_before_anything_starts(tmp_path: Path) -> None:
+def test_an_unusable_policy_file_is_rejected_before_the_service_starts(tmp_path: Path) -> None:
     path = file(tmp_path.resolve(), NORM)
     for name, mode, complaint in (
         ("norms", 0o644, f"policy: {path} defines norm, not 'norms'"),
@@ -108,7 +108,7 @@ def test_a_file_that_cannot_be_served_is_said_before_anything_starts(tmp_path: P
         load(_configuration(tmp_path, path))
 
 
-def test_who_only_wants_to_know_where_a_service_listens_loads_no_policy(tmp_path: Path) -> None:
+def test_reading_the_listen_address_loads_no_policy(tmp_path: Path) -> None:
     path = file(tmp_path.resolve(), "raise SystemExit")
     path.chmod(0o666)
     written = _configuration(tmp_path, path)

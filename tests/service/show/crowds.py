@@ -1,4 +1,4 @@
-"""A service with a thousand users, who hold this and that and owe for it."""
+"""A service with a thousand users that hold different amounts and have commitments."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -21,7 +21,10 @@ def name(number: int) -> str:
 
 @contextmanager
 def crowded_service(folder: Path, metrics: str = "127.0.0.1:0") -> Iterator[tuple[Service, Stream]]:
-    """Each user has a framework; every tenth holds something, and every hundredth wants offers."""
+    """Run a service where each user has a framework.
+
+    Every tenth user holds resources, and every hundredth user wants offers.
+    """
     agents = [
         agent_call(
             f"s{number}",

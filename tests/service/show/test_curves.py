@@ -1,4 +1,4 @@
-"""Curves of shares and commitments: hours that a chronicle knows, then what was seen."""
+"""Curves of shares and commitments: hours from the accounting database, then samples."""
 
 import asyncio
 from collections.abc import Collection, Sequence
@@ -40,7 +40,7 @@ class Chronicle:
 
 
 def watched(seconds: int, step: int = 5) -> tuple[Engine, StandingHistory]:
-    """One agent, three quarters of which `a` holds."""
+    """Return an engine with an agent of which user `a` holds three quarters, and its history."""
     past = StandingHistory()
     engine = Engine(SETTINGS, before_change=lambda at: past.sample_until(engine, at))
     held = {"f": resources("cpus:3;mem:512", "a")}
@@ -61,7 +61,7 @@ def read(found: Curves, users: Sequence[str], seconds: float) -> dict[str, Any]:
     return asyncio.run(found.read(users, seconds))
 
 
-def test_what_was_seen_agrees_with_the_engine_and_everybody_has_the_same_instants() -> None:
+def test_samples_agree_with_the_engine_and_have_equal_times_for_all_users() -> None:
     engine, past = watched(600)
     told = read(Curves(engine, past), ["a", "b", "nobody"], HOUR)
     assert told["until"] == engine.now
@@ -72,18 +72,18 @@ def test_what_was_seen_agrees_with_the_engine_and_everybody_has_the_same_instant
     for instant, owed in zip(told["times"], debts, strict=True):
         fading = 0.5 ** ((instant - START) / 600)
         assert owed == pytest.approx(0.25 * (1 - fading), abs=1e-4), (
-            "Eq. 12: it is entitled to half"
+            "Eq. 12, for an entitlement of a half"
         )
     assert set(told["users"]["nobody"][0]) == {0.0}
 
 
-def test_hours_before_the_service_began_come_from_the_chronicle() -> None:
+def test_hours_before_the_service_start_come_from_the_accounting_database() -> None:
     engine, past = watched(600)
     before = START - START % HOUR - 3 * HOUR
     chronicle = Chronicle(
         [
             *(hour(before + n * HOUR, "a", 0.1 * n, 0.2) for n in range(3)),
-            hour(START, "a", 0.9, 0.9),  # of which this service has seen more itself
+            hour(START, "a", 0.9, 0.9),  # replaced by the service's own samples of this hour
         ]
     )
     told = read(Curves(engine, past, chronicle), ["a", "b"], 24 * HOUR)
@@ -92,19 +92,19 @@ def test_hours_before_the_service_began_come_from_the_chronicle() -> None:
     shares, debts = told["users"]["a"]
     assert shares[:3] == [0.0, 0.1, 0.2]
     assert debts[:3] == [0.2, 0.2, 0.2]
-    assert told["users"]["b"][0][:3] == [None] * 3, "nobody knows"
+    assert told["users"]["b"][0][:3] == [None] * 3, "the database has no rows of user b"
     assert told["times"][3] >= START
     short = read(Curves(engine, past, chronicle), ["a"], 60)
     assert short["times"][0] >= engine.now - 60
 
 
-def test_a_chronicle_that_does_not_answer_costs_the_hours_alone() -> None:
+def test_without_an_answer_of_the_accounting_database_only_its_hours_are_missing() -> None:
     engine, past = watched(60)
     told = read(Curves(engine, past, Chronicle(None)), ["a"], HOUR)
     assert (told["chronicle"], len(told["times"])) == (False, 6)
 
 
-def test_however_many_look_the_chronicle_is_asked_by_one_at_a_time() -> None:
+def test_the_accounting_database_is_queried_by_a_single_reader_at_a_time() -> None:
     engine, past = watched(60)
     asking = most = 0
 
@@ -127,7 +127,7 @@ def test_however_many_look_the_chronicle_is_asked_by_one_at_a_time() -> None:
     assert most == 1
 
 
-def test_however_much_is_asked_answers_are_bounded() -> None:
+def test_curve_answers_are_bounded() -> None:
     engine, past = watched(2 * HOUR, 10)
     told = read(Curves(engine, past), [f"u{n}" for n in range(1000)], 1e300)
     assert len(told["users"]) == curves.MOST_ASKED
@@ -135,16 +135,18 @@ def test_however_much_is_asked_answers_are_bounded() -> None:
     assert told["times"][-1] >= engine.now - 2 * EVERY
 
 
-def test_the_last_hour_is_kept_closely_and_the_past_reaches_back_to_the_beginning() -> None:
+def test_the_last_hour_is_kept_finely_and_the_history_reaches_back_to_the_start() -> None:
     engine, _ = watched(10)
     kept = StandingHistory()
     for number in range(20_000):
         kept.sample_until(engine, engine.now + EVERY * number)
     instants = [sample.time for sample in kept.samples]
     assert instants == sorted(set(instants))
-    assert instants[0] == engine.now, "however long it goes on, it reaches back to the beginning"
+    assert instants[0] == engine.now, "the history reaches back to the start"
     assert len(instants) <= 2 * MOST_SAMPLES
     recent = [each for each in instants if each > engine.now + EVERY * 19_999 - HOUR]
     assert len(recent) == MOST_SAMPLES
     kept.sample_until(engine, engine.now)
-    assert [sample.time for sample in kept.samples] == [engine.now], "another master's clock"
+    assert [sample.time for sample in kept.samples] == [engine.now], (
+        "an earlier time of another master's clock restarts the history"
+    )

@@ -1,4 +1,4 @@
-"""The HTTP port stays open whoever connects to it, and answers to its own names alone."""
+"""The HTTP port stays usable under hostile connections, and answers only to known host names."""
 
 import asyncio
 import http.client
@@ -30,7 +30,7 @@ def port(running: Service) -> int:
 
 
 @pytest.mark.slow
-def test_requests_that_are_sent_by_half_keep_nobody_out(running: Service) -> None:
+def test_half_sent_requests_do_not_block_the_port(running: Service) -> None:
     with ExitStack() as stack:
         for _ in range(HALF_SENT):
             connection = stack.enter_context(socket.create_connection(("127.0.0.1", port(running))))
@@ -62,7 +62,7 @@ def test_requests_that_are_sent_by_half_keep_nobody_out(running: Service) -> Non
     ],
 )
 @pytest.mark.parametrize("path", ["/metrics", "/api/status"])
-def test_only_who_asks_by_a_name_of_ours_is_answered(
+def test_only_requests_for_known_host_names_are_answered(
     running: Service, path: str, name: str, status: int
 ) -> None:
     connection = http.client.HTTPConnection("127.0.0.1", port(running), timeout=PATIENCE)

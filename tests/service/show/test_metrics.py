@@ -1,4 +1,4 @@
-"""Prometheus sees what the engine knows."""
+"""Prometheus metrics agree with the state of the engine."""
 
 import csv
 import json
@@ -27,7 +27,7 @@ commitment = 0.25
 
 
 def scrape(running: Service) -> dict[tuple[str, ...], float]:
-    """Return samples: (name, user or role, resource) → value."""
+    """Return the samples of a scrape: (name, user or role, resource) → value."""
     with urllib.request.urlopen(running.metrics_url) as answer:
         text = answer.read().decode()
     return {
@@ -86,7 +86,7 @@ def test_metrics_agree_with_the_recorder_and_the_equations(tmp_path: Path) -> No
             assert float(row[column]) == pytest.approx(seen[name, user, resource], rel=1e-4)
 
 
-def test_quota_and_filters_are_shown_by_role_as_long_as_they_are_in_force(tmp_path: Path) -> None:
+def test_quota_and_offer_filters_are_shown_by_role_while_in_force(tmp_path: Path) -> None:
     guarantee = mesos.QuotaInfo(role="a")
     guarantee.guarantee.append(mesos.Resource.FromString(resources("cpus:2.5")[0]))
     with service(tmp_path, SETTINGS) as running:

@@ -1,4 +1,4 @@
-"""The recorder's samples are exact, and nobody notices that it looks."""
+"""The recorder's samples are exact, and recording does not change decisions."""
 
 import csv
 from collections.abc import Callable, Iterable
@@ -22,7 +22,7 @@ FRAMEWORK = contract.AddFramework(framework_id="f1", info=framework_info("f1", "
 
 
 def ticks(after: int, instants: Iterable[float]) -> list[contract.Event]:
-    """Ticks at these seconds since the start, numbered from behind `after`."""
+    """Return ticks at these seconds since the start, with sequence numbers after `after`."""
     return [
         contract.Event(
             sequence=number, time_ns=START_NS + round(instant * SECOND), tick=contract.Tick()
@@ -32,7 +32,7 @@ def ticks(after: int, instants: Iterable[float]) -> list[contract.Event]:
 
 
 def drive(engine: Engine, *instants: float) -> list[bytes]:
-    """One agent, one framework, then ticks at these seconds since the start."""
+    """Play an agent, a framework, and ticks at these seconds since the start; return decisions."""
     snapshot = contract.Snapshot(
         time_ns=START_NS, agents=[agent_call("s1", "cpus:4;mem:4096")], frameworks=[FRAMEWORK]
     )
@@ -44,13 +44,15 @@ def drive(engine: Engine, *instants: float) -> list[bytes]:
 def recorded(path: Path, every: float, *instants: float) -> list[dict[str, str]]:
     recorder = Recorder(path, every)
     engine = Engine(SETTINGS, before_change=lambda at: recorder.sample_until(engine, at))
-    assert drive(engine, *instants) == drive(Engine(SETTINGS), *instants), "looking is harmless"
+    assert drive(engine, *instants) == drive(Engine(SETTINGS), *instants), (
+        "recording changes no decision"
+    )
     recorder.close()
     with path.open() as file:
         return list(csv.DictReader(file))
 
 
-def test_samples_are_those_of_the_equations_however_rare_events_are(tmp_path: Path) -> None:
+def test_samples_match_the_equations_however_rare_events_are(tmp_path: Path) -> None:
     rows = recorded(tmp_path / "r.csv", 2.5, 0.1, 7.3, 26.0)
     mine = [row for row in rows if (row["user"], row["resource"]) == ("a", "cpus")]
     start = START_NS / SECOND
@@ -69,14 +71,14 @@ def test_every_user_has_a_row_for_every_resource(tmp_path: Path) -> None:
     assert len(keys) == len(set(keys)) == 3 * 2 * 2
 
 
-def test_of_a_long_silence_the_latest_samples_are_written(tmp_path: Path) -> None:
+def test_after_a_long_silence_only_the_latest_samples_are_written(tmp_path: Path) -> None:
     rows = recorded(tmp_path / "r.csv", 0.01, 0.005, 3600.0)
-    assert len(rows) == MOST_ROWS, "two users, two resources"
+    assert len(rows) == MOST_ROWS, "two users with two resources each"
     instants = sorted({round((float(row["time"]) - START_NS / SECOND) * 100) for row in rows})
     assert instants == list(range(360_001 - MOST_ROWS // 4, 360_001))
 
 
-def test_one_message_has_no_more_written_however_many_leaps_it_makes(tmp_path: Path) -> None:
+def test_the_rows_written_for_a_message_are_bounded(tmp_path: Path) -> None:
     recorder = Recorder(tmp_path / "r.csv", 1.0)
     engine = Engine(SETTINGS, before_change=lambda at: recorder.sample_until(engine, at))
     snapshot = contract.Snapshot(
@@ -94,7 +96,7 @@ def test_one_message_has_no_more_written_however_many_leaps_it_makes(tmp_path: P
     assert len(first) == len(times) - len(first) == MOST_ROWS
 
 
-def test_a_message_has_a_sample_written_however_many_users_there_are(
+def test_at_least_a_sample_is_written_for_a_message_however_many_users(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("allocator.service.show.recorder.MOST_ROWS", 3)
@@ -111,7 +113,7 @@ def test_a_message_has_a_sample_written_however_many_users_there_are(
     assert times == {1.0, 4.0}
 
 
-def test_a_resource_that_does_not_count_is_recorded_with_its_share(tmp_path: Path) -> None:
+def test_an_excluded_resource_is_recorded_with_its_share(tmp_path: Path) -> None:
     recorder = Recorder(tmp_path / "r.csv", 1.0)
     engine = Engine(SETTINGS, before_change=lambda at: recorder.sample_until(engine, at))
     engine.restore(
@@ -128,10 +130,10 @@ def test_a_resource_that_does_not_count_is_recorded_with_its_share(tmp_path: Pat
         rows = {(row["user"], row["resource"]): row for row in csv.DictReader(file)}
     gpus = rows["a", "gpus"]
     assert (gpus["allocation"], gpus["share"], gpus["commitment"]) == ("1", "0.5", "0")
-    assert float(gpus["priority"]) == 0.25, "that of cpus"
+    assert float(gpus["priority"]) == 0.25, "the priority comes from cpus"
 
 
-def test_a_name_that_begins_as_a_formula_is_recorded_as_text(tmp_path: Path) -> None:
+def test_a_name_that_looks_like_a_formula_is_recorded_as_text(tmp_path: Path) -> None:
     recorder = Recorder(tmp_path / "r.csv", 1.0)
     users = tuple(DeclaredUser(name) for name in ("=1+1", "@x", "-2", "plain"))
     engine = Engine(EngineSettings(policies.create("drf", {}), users=users))
@@ -148,7 +150,7 @@ def test_a_name_that_begins_as_a_formula_is_recorded_as_text(tmp_path: Path) -> 
     assert {float(row["allocation"]) for row in rows} == {0.0}
 
 
-def test_a_clock_that_begins_anew_is_followed(tmp_path: Path) -> None:
+def test_a_clock_that_is_set_back_is_followed(tmp_path: Path) -> None:
     recorder = Recorder(tmp_path / "r.csv", 1.0)
     engine = Engine(SETTINGS)
     drive(engine)
@@ -160,7 +162,7 @@ def test_a_clock_that_begins_anew_is_followed(tmp_path: Path) -> None:
     assert times == {"101.000", "51.000"}
 
 
-def test_a_full_disk_ends_the_recording_and_not_the_allocation(
+def test_a_full_disk_ends_the_recording_but_not_the_allocation(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     recorder = Recorder(Path("/dev/full"), 0.001)
@@ -190,7 +192,7 @@ def test_allocations_are_written_to_the_last_digit(tmp_path: Path) -> None:
     assert rows["a", "mem"]["allocation"] == "1234567.125"
 
 
-def test_a_file_that_was_rotated_is_followed_by_one_with_a_head_of_its_own(tmp_path: Path) -> None:
+def test_a_new_file_after_rotation_has_its_own_header(tmp_path: Path) -> None:
     path = tmp_path / "r.csv"
     recorder = Recorder(path, 1.0)
     engine = Engine(SETTINGS, before_change=lambda at: recorder.sample_until(engine, at))
@@ -207,12 +209,14 @@ def test_a_file_that_was_rotated_is_followed_by_one_with_a_head_of_its_own(tmp_p
         assert rows
         times += [float(row["time"]) - START_NS / SECOND for row in rows]
     assert sorted(set(times)) == [1.0, 2.0, 3.0, 4.0]
-    assert all(times.count(instant) == 4 for instant in set(times)), "two users, two resources"
+    assert all(times.count(instant) == 4 for instant in set(times)), (
+        "two users with two resources each"
+    )
 
 
 @pytest.mark.parametrize("plant", [Path.symlink_to, Path.hardlink_to])
 @pytest.mark.parametrize("begun", [False, True])
-def test_a_link_that_another_user_puts_in_its_place_overwrites_nothing(
+def test_a_link_planted_in_place_of_the_recording_overwrites_nothing(
     tmp_path: Path, plant: Callable[[Path, Path], None], *, begun: bool
 ) -> None:
     store, path = tmp_path / "store" / "s", tmp_path / "writable" / "r.csv"
@@ -234,7 +238,7 @@ def test_a_link_that_another_user_puts_in_its_place_overwrites_nothing(
     assert recorder.failed
 
 
-def test_a_folder_or_a_name_that_leads_to_the_store_after_the_start_overwrites_nothing(
+def test_a_recording_path_redirected_to_the_store_overwrites_nothing(
     tmp_path: Path,
 ) -> None:
     store, path = tmp_path / "store" / "r.csv", tmp_path / "writable" / "r.csv"
@@ -256,7 +260,7 @@ def test_a_folder_or_a_name_that_leads_to_the_store_after_the_start_overwrites_n
 
 
 @pytest.mark.parametrize("plant", [Path.symlink_to, Path.hardlink_to])
-def test_a_link_at_its_place_is_refused_at_the_start(
+def test_a_link_at_the_recording_path_is_refused_at_the_start(
     tmp_path: Path, plant: Callable[[Path, Path], None]
 ) -> None:
     other, path = tmp_path / "other", tmp_path / "r.csv"

@@ -1,4 +1,4 @@
-"""Shadow policies follow what happens, decide nothing, and cost nobody else anything."""
+"""Shadow policies follow all events, decide nothing, and do not affect other parts."""
 
 import json
 import urllib.request
@@ -28,7 +28,7 @@ SDRF = policies.create("sdrf", {"half_life": 60.0})
 
 
 class FollowedMaster(MasterSide):
-    """A master whose allocator is followed by shadows."""
+    """A master whose allocator is followed by shadow policies."""
 
     def __init__(self, shadows: Shadows) -> None:
         self._shadows = shadows
@@ -45,7 +45,7 @@ class FollowedMaster(MasterSide):
 
 
 def played(master: MasterSide) -> list[bytes]:
-    """Have a hoard, then b come, then a snapshot; return all decisions."""
+    """Play a cluster where a takes all agents, then b arrives; return all decisions."""
     running = master.add_framework("f1", "a")
     for number in range(6):
         running += master.add_agent(f"s{number}", "cpus:1;mem:1024")
@@ -66,7 +66,7 @@ def test_decisions_are_the_same_with_shadows_and_without() -> None:
     assert played(followed) == played(FollowedMaster(Shadows({})))
     drf, same = shadows.followers
     told = {each.user: each for each in run_to_completion(shadows.comparing(followed.engine, drf))}
-    assert told["a"].commitment == 0.0, "DRF has no memory"
+    assert told["a"].commitment == 0.0, "under DRF there are no commitments"
     assert told["a"].gain == pytest.approx(-told["b"].gain)
     for each in run_to_completion(shadows.comparing(followed.engine, same)):
         assert each.turn == each.shadow_turn
@@ -76,7 +76,9 @@ def test_decisions_are_the_same_with_shadows_and_without() -> None:
     assert not same.failure
 
 
-def test_what_waits_is_bounded_and_makes_no_difference(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_queued_events_of_shadows_are_bounded_and_change_no_result(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(shadows_module, "MOST_WAITING", 6)
     waited: dict[bool, list[int]] = {False: [], True: []}
     gains = []
@@ -98,12 +100,12 @@ def test_what_waits_is_bounded_and_makes_no_difference(monkeypatch: pytest.Monke
         told = run_to_completion(shadows.comparing(master.engine, shadows.followers[0]))
         gains.append([(each.user, each.gain) for each in told])
     assert max(waited[True]) == 0
-    assert 6 < max(waited[False]) < 2 * 6, "of some thirty that come"
+    assert 6 < max(waited[False]) < 2 * 6, "the queue is bounded below the number of events"
     assert gains[0] == gains[1]
     assert gains[0][0][1] != 0.0
 
 
-def test_who_compares_does_so_bit_by_bit_whatever_happens_meanwhile() -> None:
+def test_a_comparison_runs_in_steps_while_events_arrive() -> None:
     shadows = Shadows({"drf": policies.create("drf", {})})
     master = FollowedMaster(shadows)
     master.add_agent("s0", "cpus:1;mem:1024")
@@ -131,7 +133,7 @@ def test_who_compares_does_so_bit_by_bit_whatever_happens_meanwhile() -> None:
     assert {each.user for each in told} == {f"user{number}" for number in range(20)}
 
 
-def test_a_shadow_of_a_policy_that_failed_is_given_up(
+def test_a_shadow_whose_policy_failed_is_dropped(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(policies, "_POLICIES", dict(policies._POLICIES))
@@ -139,7 +141,7 @@ def test_a_shadow_of_a_policy_that_failed_is_given_up(
     shadows = Shadows({"mine": policies.create("mine", {})})
     followed = FollowedMaster(shadows)
     followed.add_framework("f1", "a")
-    assert followed.add_agent("first", "cpus:1;mem:1024"), "offers go on"
+    assert followed.add_agent("first", "cpus:1;mem:1024"), "offers continue"
     followed.tick()
     run_to_completion(shadows.following())
     [follower] = shadows.followers
@@ -147,7 +149,7 @@ def test_a_shadow_of_a_policy_that_failed_is_given_up(
     assert run_to_completion(shadows.comparing(followed.engine, follower)) == []
 
 
-def test_a_shadow_that_fails_costs_itself_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failing_shadow_does_not_affect_other_shadows(monkeypatch: pytest.MonkeyPatch) -> None:
     shadows = Shadows({"drf": policies.create("drf", {}), "sdrf": SDRF})
     followed = FollowedMaster(shadows)
     followed.add_framework("f1", "a")
@@ -159,7 +161,7 @@ def test_a_shadow_that_fails_costs_itself_alone(monkeypatch: pytest.MonkeyPatch)
     shadow = shadows.followers[0].shadow
     assert shadow is not None
     monkeypatch.setattr(shadow.pool, "advance", fail)
-    assert followed.add_agent("s", "cpus:1;mem:1024"), "offers go on"
+    assert followed.add_agent("s", "cpus:1;mem:1024"), "offers continue"
     followed.tick()
     run_to_completion(shadows.following())
     assert shadows.followers[0].failure == "ZeroDivisionError: of a policy's own"
@@ -178,7 +180,9 @@ def test_a_shadow_that_fails_costs_itself_alone(monkeypatch: pytest.MonkeyPatch)
         ('[[shadow]]\nname = "dfr"\n', "dfr"),
     ],
 )
-def test_what_cannot_follow_is_refused(settings: str, said: str, tmp_path: Path) -> None:
+def test_policies_that_cannot_be_shadows_are_refused(
+    settings: str, said: str, tmp_path: Path
+) -> None:
     path = tmp_path / "longshare.toml"
     path.write_text(settings)
     with pytest.raises(ConfigError, match=said):
@@ -186,7 +190,7 @@ def test_what_cannot_follow_is_refused(settings: str, said: str, tmp_path: Path)
 
 
 @pytest.mark.slow
-def test_shadows_are_in_the_metrics_on_the_page_and_at_the_prompt(tmp_path: Path) -> None:
+def test_shadows_appear_in_metrics_page_and_command(tmp_path: Path) -> None:
     settings = """
 [policy]
 name = "sdrf"
@@ -248,7 +252,7 @@ def labelled(framework: str, role: str, demand: str) -> contract.AddFramework:
 
 
 @pytest.mark.parametrize("follow", ["at once", "late"])
-def test_a_user_that_no_agent_could_serve_gains_nothing_and_has_no_turn(follow: str) -> None:
+def test_a_user_whose_tasks_fit_no_agent_has_no_gain_and_no_turn(follow: str) -> None:
     shadows = Shadows({"drf": policies.create("drf", {})})
     master = FollowedMaster(shadows)
     waits = Waits(master.engine, SessionStatistics(connected=True), shadows)

@@ -1,4 +1,4 @@
-"""Ranks, shortfalls and half-lives, whatever the cluster looks like."""
+"""Ranks, shortfalls and predicted half-lives are correct on random clusters."""
 
 from itertools import pairwise
 
@@ -72,11 +72,13 @@ def test_ranks_are_a_permutation_in_order_of_priority(side: MasterSide) -> None:
     wanting = [row for row in rows if row.user in places]
     for ahead, behind in pairwise(wanting):
         if ahead.standing.priority == behind.standing.priority:
-            assert places[ahead.user] < places[behind.user], "of equals, who is served first"
+            assert places[ahead.user] < places[behind.user], (
+                "users of equal priority are ranked in the order of offers"
+            )
 
 
 @given(side=clusters())
-def test_those_at_the_top_stand_alike_in_metrics_and_commands(side: MasterSide) -> None:
+def test_top_level_users_have_equal_rows_in_metrics_and_commands(side: MasterSide) -> None:
     at_the_top = [row for row in user_shares(side.engine) if not row.parent]
     engine = side.engine
     of_metrics = run_to_completion(reading(engine, list(engine.pool.users())))
@@ -86,7 +88,7 @@ def test_those_at_the_top_stand_alike_in_metrics_and_commands(side: MasterSide) 
 
 
 @given(side=clusters())
-def test_only_users_that_want_offers_lack_something(side: MasterSide) -> None:
+def test_only_users_that_want_offers_have_a_shortfall(side: MasterSide) -> None:
     for row in user_shares(side.engine):
         own = row.standing
         assert row.shortfall >= 0.0
@@ -97,7 +99,7 @@ def test_only_users_that_want_offers_lack_something(side: MasterSide) -> None:
 
 
 @given(side=clusters())
-def test_every_explanation_adds_up(side: MasterSide) -> None:
+def test_the_parts_of_every_explanation_add_up(side: MasterSide) -> None:
     rows = user_shares(side.engine)
     for row in rows:
         told = explain(side.engine, row, rows, ExplanationCache())
@@ -108,14 +110,14 @@ def test_every_explanation_adds_up(side: MasterSide) -> None:
         assert (told.turn > 0) == row.standing.active == (not told.no_offers)
 
 
-@example(held=10, owed={"mem": 1.0}, weight=1.0)  # cpus rise to the half and not beyond
-@example(held=10, owed={"mem": 0.9}, weight=1.0)  # by when mem has halved cpus are below still
+@example(held=10, owed={"mem": 1.0}, weight=1.0)  # cpus rise to a half and not beyond
+@example(held=10, owed={"mem": 0.9}, weight=1.0)  # when mem has halved, cpus are still below it
 @given(
     held=st.integers(0, 10),
     owed=st.dictionaries(st.sampled_from(("cpus", "mem")), st.floats(0.001, 1.0)),
     weight=st.sampled_from((0.2, 1.0, 5.0)),
 )
-def test_a_commitment_is_half_when_it_is_said_to_be_and_never_before_where_it_is_not(
+def test_commitments_halve_at_the_predicted_time_and_not_without_prediction(
     held: int, owed: dict[str, float], weight: float
 ) -> None:
     policy = policies.create("sdrf", {"half_life": 100})
@@ -135,7 +137,7 @@ def test_a_commitment_is_half_when_it_is_said_to_be_and_never_before_where_it_is
         assert pool.standing("a").commitment >= now.commitment / 2
 
 
-def test_what_is_owed_is_shown_while_no_agent_has_come_back() -> None:
+def test_commitments_are_shown_while_the_cluster_has_no_agents() -> None:
     side = MasterSide("sdrf", {"delta": 0.999})
     side.add_agent("s1", "cpus:4;mem:4096")
     side.add_framework("f1", "a")

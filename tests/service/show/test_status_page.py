@@ -1,4 +1,4 @@
-"""The status page shows what the engine knows, to people, on a phone, through restarts."""
+"""The status page shows the engine's state on desktop and phone, and survives restarts."""
 
 import importlib.util
 import itertools
@@ -33,7 +33,7 @@ SETTINGS = EngineSettings(
 PHONE = 360
 WIDTHS = (PHONE, 1280)
 GONE = ("net::ERR_CONNECTION", "net::ERR_EMPTY_RESPONSE")
-"""What a browser says when nobody listens, or who does is killed before an answer."""
+"""Browser messages for a server that does not listen or is killed before an answer."""
 
 
 def get(url: str) -> Any:  # noqa: ANN401 - JSON
@@ -64,7 +64,7 @@ def snapshot() -> contract.Snapshot:
 
 
 def offered(policy: str = "sdrf", seconds: int = 0) -> tuple[Engine, Status]:
-    """One agent, two frameworks that want offers, and ticks of a second each."""
+    """Return a cluster with two frameworks that want offers, after ticks of a second each."""
     trail = OfferTrail()
     parameters = {"delta": 0.99} if policy in ("sdrf", "stsf") else {}
     settings = EngineSettings(policies.create(policy, parameters), users=SETTINGS.users)
@@ -80,7 +80,7 @@ def offered(policy: str = "sdrf", seconds: int = 0) -> tuple[Engine, Status]:
     return engine, Status(engine, waits, trail, None)
 
 
-def test_an_offer_is_shown_with_who_was_next_when_it_was_made() -> None:
+def test_an_offer_is_shown_with_the_order_of_users_at_its_time() -> None:
     _, status = offered()
     (offer,) = run_to_completion(status.now())["offers"]
     assert (offer["user"], offer["framework"]) == ("a", "f-a of the tests")
@@ -88,7 +88,7 @@ def test_an_offer_is_shown_with_who_was_next_when_it_was_made() -> None:
     assert offer["why"] == f"It was next in the order: a 0.0000, b {1 / 6:.4f}."
 
 
-def test_an_agent_is_shown_with_who_holds_it_and_why_it_is_not_offered() -> None:
+def test_an_agent_is_shown_with_its_users_and_its_state() -> None:
     _, status = offered()
     first, second = run_to_completion(status.now())["agents"]
     assert first["state"] == "full"
@@ -99,7 +99,7 @@ def test_an_agent_is_shown_with_who_holds_it_and_why_it_is_not_offered() -> None
     assert (second["state"], second["free"]) == ("deactivated", {"cpus": 2.0, "mem": 512.0})
 
 
-def test_looking_changes_no_decision() -> None:
+def test_watching_the_engine_changes_no_decision() -> None:
     decided = []
     for watched in (False, True):
         engine = Engine(SETTINGS)
@@ -121,7 +121,7 @@ def test_looking_changes_no_decision() -> None:
     assert decided[0] == decided[1]
 
 
-def test_whatever_happens_while_it_looks_nothing_is_older_than_the_time_it_tells() -> None:
+def test_the_status_is_never_older_than_its_time() -> None:
     instants = set()
     tick = contract.Event(sequence=1, time_ns=START_NS + 60 * SECOND, tick=contract.Tick())
     for steps in itertools.count():
@@ -139,7 +139,7 @@ def test_whatever_happens_while_it_looks_nothing_is_older_than_the_time_it_tells
 
 
 @pytest.mark.parametrize("policy", policies.names())
-def test_whatever_the_policy_the_page_gets_json_without_infinities(policy: str) -> None:
+def test_the_page_gets_json_without_infinities_under_every_policy(policy: str) -> None:
     _, status = offered(policy, seconds=3)
     told = json.loads(json.dumps(run_to_completion(status.now()), allow_nan=False))
     assert {row["user"] for row in told["users"]} == {"a", "b"}
@@ -147,7 +147,7 @@ def test_whatever_the_policy_the_page_gets_json_without_infinities(policy: str) 
     assert run_to_completion(status.words("nobody", run_to_completion(status.rows()))) is None
 
 
-def test_the_service_answers_with_a_strict_policy_and_explains_on_demand(tmp_path: Path) -> None:
+def test_the_service_sends_a_strict_content_policy_and_explains_on_request(tmp_path: Path) -> None:
     with busy_service(tmp_path) as (running, _):
         base = running.metrics_url.removesuffix("metrics")
         told = get(f"{base}api/status")
@@ -158,7 +158,7 @@ def test_the_service_answers_with_a_strict_policy_and_explains_on_demand(tmp_pat
         with pytest.raises(urllib.error.HTTPError, match="404"):
             get(f"{base}api/explain?user=%3Cscript%3E")
         past = get(f"{base}api/past?seconds=3600&user=owing&user=holding")
-        assert 0.8 < past["users"]["owing"][1][0] < 0.9, "what it owed after five seconds"
+        assert 0.8 < past["users"]["owing"][1][0] < 0.9, "the commitment after five seconds"
         for wrong in ("never", "0", "nan", "inf"):
             with pytest.raises(urllib.error.HTTPError, match="400"):
                 get(f"{base}api/past?seconds={wrong}")
@@ -212,7 +212,7 @@ def test_the_page_updates_itself_and_survives_the_services_restart(
             stream.close()
             browser.wait_for("#connection", "No leading master is connected")
         browser.wait_for("#connection", "does not answer")
-        assert "owing" in browser.text("#users"), "what was known stays"
+        assert "owing" in browser.text("#users"), "the last known state stays"
         with service(tmp_path, metrics=metrics):
             browser.wait_for("#connection", "No leading master is connected")
             told = [each for each in browser.complaints() if not any(map(each.count, GONE))]
@@ -221,7 +221,7 @@ def test_the_page_updates_itself_and_survives_the_services_restart(
 
 
 @pytest.mark.slow
-def test_the_past_is_drawn_though_it_takes_longer_to_tell_than_the_page_is_old(
+def test_curves_are_drawn_although_the_history_arrives_after_newer_statuses(
     tmp_path: Path,
 ) -> None:
     need_a_browser()
@@ -229,7 +229,9 @@ def test_the_past_is_drawn_though_it_takes_longer_to_tell_than_the_page_is_old(
         browser.before_each_page(LATE_PAST)
         browser.open(running.metrics_url.removesuffix("metrics"))
         wait_for(lambda: drawn(browser) == 4)
-        assert browser.run("return rounds") >= 2, "of what is now, while it was asked"
+        assert browser.run("return rounds") >= 2, (
+            "the status was fetched twice while the history was on its way"
+        )
 
 
 LATE_PAST = """
@@ -244,11 +246,11 @@ window.fetch = async (path, ...rest) => {
   return answer;
 };
 """
-"""Each answer about the past comes when the page has been told twice more of what is now."""
+"""Script that delays each history answer until the page has fetched two more statuses."""
 
 
 def drawn(browser: Browser) -> int:
-    """Return how many lines of shares and commitments there are."""
+    """Return the number of drawn curves of shares and commitments."""
     lines = "document.querySelectorAll('#users path.share, #users path.commitment')"
     return int(browser.run(f"return [...{lines}].filter((line) => line.getAttribute('d')).length"))
 
@@ -278,10 +280,12 @@ def test_a_thousand_users_are_searched_sorted_and_paged(tmp_path: Path) -> None:
                 "return [...document.querySelectorAll('#users svg')].map((each) => "
                 "each.getAttribute('aria-label').split('scale up to ')[1])"
             )
-            assert len(set(scales)) == 1, "one scale for all"
+            assert len(set(scales)) == 1, "all curves have the same scale"
             wide = headings(browser)
             assert wide[:4] == ["rank", "user", "over time", "share"]
-            assert not {"task share", "of that offered"} & {*wide}, "of which nothing is known"
+            assert not {"task share", "of that offered"} & {*wide}, (
+                "columns without data are hidden"
+            )
             click(browser, "#users-forth")
             browser.wait_for("#users-shown", "26–50 of 1000")
             search(browser, "USER-099")
@@ -295,7 +299,7 @@ def test_a_thousand_users_are_searched_sorted_and_paged(tmp_path: Path) -> None:
             browser.open(running.metrics_url.removesuffix("metrics"))
             browser.wait_for("#users-shown", "1–25 of 1000")
             assert_it_fits(browser, PHONE)
-            assert headings(browser) == wide, "a phone has them all: each number with its own"
+            assert headings(browser) == wide, "a phone shows all headings, each beside its number"
             shown = "[...document.querySelectorAll('#users tr:first-child td[data-heading]')]"
             assert browser.run(
                 f"return {shown}.filter((each) => each.offsetWidth)"

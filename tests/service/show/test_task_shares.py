@@ -1,4 +1,4 @@
-"""Task shares, as a running service shows them."""
+"""A running service shows task shares."""
 
 from pathlib import Path
 
@@ -20,7 +20,7 @@ analysis = "cpus:1;mem:2048"
 """
 
 
-def test_metrics_and_shares_show_tasks_over_what_the_user_could_run_alone(tmp_path: Path) -> None:
+def test_metrics_and_shares_show_the_task_share(tmp_path: Path) -> None:
     held = {"f1": resources("cpus:1;mem:2048", "a")}
     with service(tmp_path, SETTINGS) as running:
         stream = Stream(running.address)

@@ -1,4 +1,4 @@
-"""The time machine: an event log becomes one file that plays it, offline, for everybody."""
+"""The time machine turns an event log into a single HTML file that works offline."""
 
 import json
 from collections.abc import Iterator
@@ -24,7 +24,7 @@ WIDTHS = (360, 1280)
 
 
 def record(path: Path) -> None:
-    """Record two users, one of whom means harm by its name, an order and an agent that goes."""
+    """Record two users, a hostile name among them, an order, and an agent that leaves."""
     chosen = EngineSettings(
         policies.create("sdrf", {"half_life": 50.0}),
         user_key="framework_name",
@@ -73,7 +73,7 @@ def truth(recorded: Path) -> Iterator[tuple[float, Any]]:
         yield engine.now, engine
 
 
-def test_at_each_moment_it_shows_how_users_stood_and_who_held_what(
+def test_each_frame_shows_the_shares_and_allocations_of_its_time(
     recorded: Path, played: Path
 ) -> None:
     film = film_of(played.read_bytes())
@@ -83,7 +83,7 @@ def test_at_each_moment_it_shows_how_users_stood_and_who_held_what(
         if now not in times:
             continue
         frame = times.index(now)
-        times[frame] = -1.0  # other entries of the same instant may follow
+        times[frame] = -1.0  # later entries may have the same time
         for standing in engine.standings():
             share, debt, entitlement, *_ = lines_of(film, standing.user)
             assert share[frame] == round(10_000 * standing.share)
@@ -98,7 +98,7 @@ def test_at_each_moment_it_shows_how_users_stood_and_who_held_what(
     assert checked == len(times) > 100
 
 
-def test_orders_newcomers_and_agents_that_go_are_marked(played: Path) -> None:
+def test_orders_new_users_and_lost_agents_are_marked(played: Path) -> None:
     marks = [what for _, what in film_of(played.read_bytes())["marks"]]
     assert marks[0] == "the recording begins"
     assert "an operator set the weight of f1 of the tests to 2" in marks
@@ -106,14 +106,14 @@ def test_orders_newcomers_and_agents_that_go_are_marked(played: Path) -> None:
     assert "agent s3.example went" in marks
 
 
-def test_no_name_becomes_part_of_the_page(played: Path) -> None:
+def test_hostile_names_do_not_become_markup(played: Path) -> None:
     page = played.read_text()
     assert "onerror" not in page
     assert page.count("</script>") == 2
     assert "http" not in page.replace("http-equiv", "").replace("http://www.w3.org/2000/svg", "")
 
 
-def test_a_log_that_is_decided_otherwise_today_is_played_up_to_there(
+def test_a_log_with_a_differing_decision_is_played_up_to_the_difference(
     recorded: Path, tmp_path: Path
 ) -> None:
     kept = entries(recorded)
@@ -126,9 +126,7 @@ def test_a_log_that_is_decided_otherwise_today_is_played_up_to_there(
     assert "It ends where this version of Longshare decides otherwise than was recorded." in notes
 
 
-def test_what_cannot_be_filmed_is_refused_and_leaves_no_file(
-    recorded: Path, tmp_path: Path
-) -> None:
+def test_an_unusable_log_is_refused_and_leaves_no_file(recorded: Path, tmp_path: Path) -> None:
     page = tmp_path / "film.html"
     nothing = tmp_path / "log"
     rewrite(nothing, entries(recorded)[:1])
@@ -141,15 +139,15 @@ def test_what_cannot_be_filmed_is_refused_and_leaves_no_file(
     assert list(tmp_path.iterdir()) == [nothing]
 
 
-def test_before_it_is_replayed_it_is_known_how_long_and_how_large_it_is(recorded: Path) -> None:
+def test_the_length_and_size_of_a_log_are_known_before_its_replay(recorded: Path) -> None:
     seconds, size = span(recorded)
     assert 100 < seconds < 200
-    assert size == 6, "four agents and two frameworks"
+    assert size == 6, "the size is four agents and two frameworks"
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("width", WIDTHS)
-def test_a_browser_plays_it(width: int, played: Path, tmp_path: Path) -> None:
+def test_a_browser_plays_the_time_machine(width: int, played: Path, tmp_path: Path) -> None:
     if chromedriver() is None:
         pytest.skip("chromium and chromedriver are not installed, so nobody looks at the page")
     with browsing(tmp_path, width) as browser:
@@ -198,7 +196,7 @@ def test_a_browser_plays_it(width: int, played: Path, tmp_path: Path) -> None:
                 "(each) => each.id + ': ' + each.nodes.map((node) => node.html).join(' '))));"
             )
             assert found == []
-        assert browser.complaints() == [], "also none of the page's own policy"
+        assert browser.complaints() == [], "the page obeys its own content policy"
 
 
 def press(browser: Browser, key: str) -> None:

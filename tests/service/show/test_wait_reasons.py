@@ -1,4 +1,4 @@
-"""The reasons why users wait are counted over time, and logged once if they last."""
+"""The reasons why users wait are counted over time, and logged once if they persist."""
 
 from pathlib import Path
 
@@ -34,7 +34,7 @@ def add(master: MasterSide, framework: str, role: str, **labels: str) -> None:
 
 
 def waiting(limits: Limits | None = None) -> tuple[MasterSide, Waits]:
-    """Two users; one has all of the only agent, the task of the other fits nowhere."""
+    """Return a cluster where a holds the only agent, and the task of b fits on no agent."""
     master = MasterSide(limits=limits)
     add(master, "f1", "a")
     master.add_agent("s1", "cpus:4;mem:512")
@@ -44,7 +44,7 @@ def waiting(limits: Limits | None = None) -> tuple[MasterSide, Waits]:
     return master, waits
 
 
-def test_seconds_are_those_of_the_masters_clock_by_what_was_found() -> None:
+def test_waiting_seconds_by_reason_follow_the_masters_clock() -> None:
     master, waits = waiting()
     master.tick(10)
     run_to_completion(waits.tour())
@@ -57,7 +57,7 @@ def test_seconds_are_those_of_the_masters_clock_by_what_was_found() -> None:
     assert waits.clients() == {"nothing_free": 1, "suppressed": 1}
 
 
-def test_without_a_master_time_is_counted_as_that_and_not_twice(
+def test_time_without_a_master_is_counted_once_as_no_master(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     master, waits = waiting()
@@ -72,7 +72,7 @@ def test_without_a_master_time_is_counted_as_that_and_not_twice(
     assert waits.seconds("b") == {"too_large": 0.0, "no_master": 12.0}
 
 
-def test_a_users_reason_is_that_of_its_framework_that_is_closest_to_an_offer() -> None:
+def test_a_users_reason_comes_from_its_framework_closest_to_an_offer() -> None:
     master, waits = waiting()
     add(master, "f3", "b/sub", demand="cpus:1")
     run_to_completion(waits.tour())
@@ -80,7 +80,7 @@ def test_a_users_reason_is_that_of_its_framework_that_is_closest_to_an_offer() -
     assert waits.reason("b/.") == "too_large"
 
 
-def test_who_is_gone_is_forgotten() -> None:
+def test_a_removed_framework_has_no_reason() -> None:
     master, waits = waiting()
     master.send(contract.RemoveFramework(framework_id="f2"))
     run_to_completion(waits.tour())
@@ -88,7 +88,7 @@ def test_who_is_gone_is_forgotten() -> None:
     assert waits.clients() == {"nothing_free": 1}
 
 
-def test_a_reason_that_lasts_is_logged_once_for_whoever_holds_nothing() -> None:
+def test_a_persistent_reason_is_logged_once_for_a_framework_without_resources() -> None:
     master, waits = waiting()
     with structlog.testing.capture_logs() as lines:
         for _ in range(10):
@@ -99,7 +99,7 @@ def test_a_reason_that_lasts_is_logged_once_for_whoever_holds_nothing() -> None:
     assert "1 agent could not hold its task" in line["because"]
 
 
-def test_many_who_wait_do_not_flood_the_log_and_nobody_is_left_out() -> None:
+def test_log_lines_of_waiting_frameworks_are_limited_but_none_is_lost() -> None:
     master, waits = waiting()
     for number in range(MOST_LINES):
         add(master, f"g{number}", "c", demand="cpus:100")
@@ -111,7 +111,7 @@ def test_many_who_wait_do_not_flood_the_log_and_nobody_is_left_out() -> None:
             assert len(lines) == expected
 
 
-def test_metrics_and_explanations_tell_the_same_seconds() -> None:
+def test_metrics_and_explanations_give_the_same_seconds() -> None:
     master, waits = waiting()
     master.tick(10)
     run_to_completion(waits.tour())
@@ -131,7 +131,7 @@ def test_metrics_and_explanations_tell_the_same_seconds() -> None:
     assert f"since the service began: {BRIEFLY['too_large']} 10.0 s." in told.words[-1]
 
 
-def test_the_service_looks_by_itself(tmp_path: Path) -> None:
+def test_the_service_updates_wait_reasons_by_itself(tmp_path: Path) -> None:
     with service(tmp_path) as running:
         stream = Stream(running.address)
         info = framework_info("f1", "a")
@@ -156,40 +156,40 @@ def users_in(families: list[Metric]) -> set[str]:
     return {s.labels["user"] for f in families for s in f.samples if "user" in s.labels}
 
 
-def test_prometheus_is_told_of_so_many_users_and_no_name_at_length() -> None:
+def test_users_in_metrics_are_limited_and_their_names_shortened() -> None:
     master, waits = waiting()
     names = [f"{number}-{'x' * 900}" for number in range(5)]
     for name in names:
         add(master, f"of {name[0]}", name)
     families = told_to_prometheus(master, waits, LabelLimiter(4))
     users = users_in(families)
-    assert {"a", "b"} < users, "who holds most, and who is known longest"
+    assert {"a", "b"} < users, "the largest and the longest known users stay listed"
     assert len(users) == 4
     assert max(map(len, users)) == LONGEST + 1 + 16
     [unlisted] = [f for f in families if f.name == "longshare_unlisted_users"]
     assert unlisted.samples[0].value == 3
 
 
-def test_who_comes_under_ever_new_names_adds_no_series_without_end() -> None:
+def test_ever_new_user_names_add_a_limited_number_of_series() -> None:
     master, waits = waiting(Limits(idle_users=1))
     now = 1e6
     listed = LabelLimiter(4, lambda: now)
     told = users_in(told_to_prometheus(master, waits, listed))
     assert told == {"a", "b"}
-    for number in range(130):  # a name each 30 s, for an hour and a little more
+    for number in range(130):  # a new name every 30 s, for a little more than an hour
         now += 30.0
         add(master, f"new {number}", f"new {number}")
         told |= users_in(told_to_prometheus(master, waits, listed))
         master.send(contract.RemoveFramework(framework_id=f"new {number}"))
         master.tick(30.0)
-    assert len(told) == 4 + 4, "as many as there was room for at first, and as many again"
+    assert len(told) == 4 + 4, "the limit is reached at first, and once more after an hour"
     assert {"a", "b"} <= users_in(told_to_prometheus(master, waits, listed))
     now += AN_HOUR
     add(master, "honest", "honest")
     assert "honest" in users_in(told_to_prometheus(master, waits, listed))
 
 
-def test_a_user_that_takes_nothing_is_told_to_prometheus_with_why() -> None:
+def test_metrics_show_users_that_take_nothing_with_the_reason() -> None:
     def told(master: MasterSide, waits: Waits) -> dict[tuple[str, str], float]:
         return {
             (sample.labels["user"], sample.labels["why"]): sample.value
@@ -200,7 +200,7 @@ def test_a_user_that_takes_nothing_is_told_to_prometheus_with_why() -> None:
 
     master, waits = waiting()
     run_to_completion(waits.tour())
-    assert told(master, waits) == {("b", "no_agent"): 1.0}, "whose task needs 100 CPUs"
+    assert told(master, waits) == {("b", "no_agent"): 1.0}, "the task of user b needs 100 CPUs"
     master.add_framework("f3", "c")
     [offer] = master.add_agent("s9", "cpus:4;mem:512")
     [other] = master.recover(offer, refuse_seconds=300)

@@ -1,4 +1,4 @@
-"""What the HTTP face answers is made bit by bit, so that nobody else has to wait for all of it."""
+"""HTTP answers are encoded in steps, so that other tasks do not wait for the whole answer."""
 
 import json
 import math
@@ -16,14 +16,14 @@ TOLD = {
 }
 
 
-def test_an_answer_made_bit_by_bit_is_the_same_as_at_once() -> None:
+def test_an_answer_encoded_in_steps_equals_the_whole_encoding() -> None:
     assert run_to_completion(encoding(TOLD)) == json.dumps(TOLD)
 
 
-def test_there_is_a_step_for_each_entry_of_a_list() -> None:
+def test_encoding_takes_a_step_for_each_list_entry() -> None:
     assert sum(1 for _ in encoding(TOLD)) == 4
 
 
-def test_what_is_no_number_is_refused() -> None:
+def test_nan_is_refused() -> None:
     with pytest.raises(ValueError, match="Out of range float"):
         run_to_completion(encoding({"users": [{"share": math.nan}]}))
