@@ -1,4 +1,4 @@
-"""What is public is named in one place, recorded, and changes only with the changelog."""
+"""The public API is listed in a single place, recorded, and changes only with the changelog."""
 
 import importlib
 import re
@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[2]
 REFERENCE = runpy.run_path(str(ROOT / "docs" / "reference.py"))
 
 
-def test_each_public_name_is_there_and_listed_once() -> None:
+def test_each_public_name_exists_and_is_listed_once() -> None:
     assert api.__all__ == sorted(api.__all__)
     assert set(api.__all__) == set(api._PLACES) == set(dir(api))
     for name in api.__all__:
@@ -25,7 +25,7 @@ def test_each_public_name_is_there_and_listed_once() -> None:
         _ = api.engine
 
 
-def test_type_checkers_are_told_the_same_places() -> None:
+def test_type_checkers_see_the_same_modules() -> None:
     source = Path(api.__file__ or "").read_text()
     told = {
         (f"{module}:{name}" if alias else module, alias or name)
@@ -35,13 +35,13 @@ def test_type_checkers_are_told_the_same_places() -> None:
     assert {(place, name) for name, place in api._PLACES.items()} == told
 
 
-def test_a_change_of_what_is_public_is_recorded() -> None:
+def test_a_change_of_the_public_api_is_recorded() -> None:
     assert REFERENCE["recorded"]()[2] == REFERENCE["promised"](), "run: python docs/reference.py"
 
 
-def test_and_told_in_the_changelog_with_its_signature_and_names() -> None:
+def test_the_changelog_names_the_recorded_api_change() -> None:
     digest, changed, lines = REFERENCE["recorded"]()
-    assert digest == REFERENCE["digest"](lines), "docs/api.txt is not to be written by hand"
+    assert digest == REFERENCE["digest"](lines), "docs/api.txt must not be edited by hand"
     entries = re.split(r"^\* ", (ROOT / "CHANGELOG.md").read_text(), flags=re.MULTILINE)
     (told,) = (entry for entry in entries if f"`{digest}`" in entry)
     assert [name for name in changed if name not in told] == [], f"{digest} must be told of them"
@@ -56,21 +56,21 @@ def test_the_record_notices_a_changed_name_parameter_type_and_default() -> None:
         assert REFERENCE["digest"](changed) != REFERENCE["digest"](lines)
 
 
-def test_everything_public_says_what_it_is() -> None:
+def test_every_public_name_has_a_docstring() -> None:
     silent = [entry.name for entry in REFERENCE["entries"]() if not entry.text]
-    known = {"__init__"}  # the class says what it takes
+    known = {"__init__"}  # the class docstring describes the arguments
     members = [name for name in silent if name.rpartition(".")[2] not in known]
     assert [name for name in members if "." not in name] == []
 
 
-def test_what_is_public_is_typed() -> None:
+def test_the_public_api_is_typed() -> None:
     for name in ("simulate", "optimum", "violation", "check_policy", "policy", "make_trace"):
         hints = get_type_hints(getattr(api, name))
         assert "return" in hints, name
     assert (Path(importlib.import_module("allocator").__file__ or "").parent / "py.typed").exists()
 
 
-def test_pools_and_policies_need_none_of_the_simulators_libraries() -> None:
+def test_pools_and_policies_import_no_library_of_the_simulators() -> None:
     code = """
 import sys
 from allocator.api import KeyPolicy, LinePolicy, Pool, Quantities, Sdrf, check_policy, policy

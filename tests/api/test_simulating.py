@@ -1,4 +1,4 @@
-"""Traces from tasks, and what comes of them as tables and arrays."""
+"""Traces are built from tasks; simulation results are available as tables and arrays."""
 
 import numpy as np
 import pytest
@@ -12,7 +12,7 @@ TASKS = [
 MACHINES = [MachineClass("plain", 1, (2.0, 0.0)), MachineClass("gpu", 1, (2.0, 1.0))]
 
 
-def test_tasks_in_any_order_are_a_trace() -> None:
+def test_tasks_in_any_order_make_a_trace() -> None:
     trace = make_trace(TASKS, MACHINES)
     assert (trace.resources, trace.users) == (("cpus", "gpus"), ("a", "b"))
     assert trace.submitted.tolist() == [0, 5_000_000]
@@ -21,7 +21,7 @@ def test_tasks_in_any_order_are_a_trace() -> None:
     assert (trace.constraints, trace.constraint.tolist()) == (((1,),), [-1, 0])
 
 
-def test_no_tasks_are_an_empty_trace() -> None:
+def test_no_tasks_make_an_empty_trace() -> None:
     assert len(make_trace([])) == 0
 
 
@@ -36,12 +36,12 @@ def test_no_tasks_are_an_empty_trace() -> None:
         (Task("a", 0.0, 1.0, {"cpus": float("nan")}), "a demand that is no number"),
     ],
 )
-def test_a_task_that_cannot_be_is_named(task: Task, complaint: str) -> None:
+def test_an_invalid_task_is_refused_with_the_reason(task: Task, complaint: str) -> None:
     with pytest.raises(ValueError, match=complaint):
         make_trace([*TASKS, task], MACHINES)
 
 
-def test_results_are_tables_and_arrays_that_agree() -> None:
+def test_result_tables_and_arrays_agree() -> None:
     trace = make_trace(TASKS, MACHINES)
     done = simulate(trace, "sdrf", {"half_life": "1m"}, blocking="skip", over_time=True)
     tasks, users = done.tasks_table(), done.users_table()
@@ -52,7 +52,7 @@ def test_results_are_tables_and_arrays_that_agree() -> None:
     assert done.summary["tasks"] == len(trace) == tasks.num_rows
 
 
-def test_what_was_not_followed_has_no_table() -> None:
+def test_without_over_time_there_is_no_series_table() -> None:
     done = simulate(make_trace(TASKS, MACHINES), "drf", blocking="skip")
     with pytest.raises(ValueError, match="simulate with over_time=True"):
         done.series_table()
@@ -66,12 +66,14 @@ def test_what_was_not_followed_has_no_table() -> None:
         ({"per": "job", "over_time": True, "load": 1.0}, "each job is one"),
     ],
 )
-def test_a_setting_that_does_not_fit_is_said(given: dict[str, object], complaint: str) -> None:
+def test_invalid_settings_are_refused_with_the_reason(
+    given: dict[str, object], complaint: str
+) -> None:
     with pytest.raises(ValueError, match=complaint):
         simulate(make_trace(TASKS, MACHINES), "drf", **given)  # type: ignore[arg-type]
 
 
-def test_an_optimum_and_a_violation_are_one_call_each() -> None:
+def test_optimum_and_violation_take_a_single_call_each() -> None:
     problem = {
         "machines": [{"name": "m", "resources": {"cpus": 4}}],
         "users": [{"name": name, "demand": {"cpus": 1}} for name in "ab"],
@@ -84,7 +86,7 @@ def test_an_optimum_and_a_violation_are_one_call_each() -> None:
         violation("drf", "honesty")
 
 
-def test_weights_count() -> None:
+def test_a_larger_weight_shortens_waits() -> None:
     tasks = [Task(user, 0.0, 10.0, {"cpus": 1.0}) for user in "ab" for _ in range(30)]
     done = simulate(make_trace(tasks), "drf", weights={"b": 5.0}, capacity={"cpus": 6.0})
     waits = done.users.mean_wait_s

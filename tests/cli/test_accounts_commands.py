@@ -1,4 +1,4 @@
-"""What an operator asks of accounts, orders and the future, at the prompt."""
+"""The commands for accounts, audits, orders and forecasts against a running service."""
 
 import csv
 import io
@@ -33,13 +33,13 @@ commitment = 0.5
 name = "idle"
 """
 SPAN = ("--since", "2020-09-13T12:00", "--until", "2020-09-13T14:00")
-"""The master's clock is of that day."""
+"""Interval that contains the master's clock."""
 WIDE = {"COLUMNS": "80"}
 
 
 @pytest.fixture(scope="module")
 def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
-    """A service on which batch has held three of four cores for 100 s."""
+    """Run a service on which batch has held three of four cores for 100 s."""
     with service(tmp_path_factory.mktemp("accounts"), SETTINGS) as made:
         stream = Stream(made.address)
         stream.open(
@@ -112,7 +112,7 @@ def test_a_narrow_terminal_cuts_no_number_of_a_bill(name: str, width: int, *, by
 
 
 @pytest.mark.slow
-def test_usage_by_role_where_users_are_frameworks_is_what_was_held_and_offered_in_them(
+def test_usage_by_role_sums_the_frameworks_of_each_role(
     tmp_path: Path,
 ) -> None:
     with service(tmp_path, f'{SETTINGS}[users]\nkey = "framework_name"\n') as made:
@@ -156,7 +156,7 @@ def test_usage_by_role_where_users_are_frameworks_is_what_was_held_and_offered_i
 
 
 @pytest.mark.slow
-def test_usage_counts_each_sub_role_once_and_is_of_the_users_that_are_asked_for(
+def test_usage_counts_each_sub_role_once_and_can_be_limited_to_users(
     tmp_path: Path,
 ) -> None:
     roles = ("eng", "eng/web", "ops/db")
@@ -206,7 +206,9 @@ def test_usage_counts_each_sub_role_once_and_is_of_the_users_that_are_asked_for(
 
 
 @pytest.mark.slow
-def test_setting_the_commitment_of_one_resource_forgives_no_other(tmp_path: Path) -> None:
+def test_setting_the_commitment_of_a_resource_keeps_commitments_of_other_resources(
+    tmp_path: Path,
+) -> None:
     with service(tmp_path, SETTINGS) as made:
         stream = Stream(made.address)
         stream.open(agents=[agent_call("s1", "cpus:4;mem:4096")])
@@ -231,7 +233,7 @@ def test_setting_the_commitment_of_one_resource_forgives_no_other(tmp_path: Path
 
 
 @pytest.mark.slow
-def test_orders_are_audited_with_who_and_what_and_boosts_say_when_they_end(
+def test_orders_are_audited_with_their_effect_and_boosts_show_their_end(
     running: Service,
 ) -> None:
     assert (
@@ -264,12 +266,12 @@ def test_orders_are_audited_with_who_and_what_and_boosts_say_when_they_end(
     wrapped = run(running, "audit", "--since", "1h", looks=narrow).output.splitlines()
     assert max(map(len, wrapped)) <= 44
     begins = [number for number, line in enumerate(wrapped) if not line.startswith(" ")]
-    assert len(begins) == len(orders), "each order begins a line, what is left of it is indented"
+    assert len(begins) == len(orders), "each order begins a line; continuation lines are indented"
     assert " ".join(" ".join(wrapped).split()) == " ".join(shown.split())
 
 
 @pytest.mark.slow
-def test_a_forecast_is_sentences_and_what_they_assume(running: Service) -> None:
+def test_a_forecast_is_shown_as_sentences_with_assumptions(running: Service) -> None:
     shown = run(running, "forecast", "web", "--below", "0.25").output
     assert "Its commitment is not above 25.0% in 58.3 min." in shown
     assert "Assumed:" in shown
@@ -289,7 +291,7 @@ def test_a_forecast_is_sentences_and_what_they_assume(running: Service) -> None:
 
 
 @pytest.mark.slow
-def test_without_a_store_an_order_says_that_it_will_not_last(tmp_path: Path) -> None:
+def test_without_a_store_an_order_warns_that_it_will_be_lost(tmp_path: Path) -> None:
     with service(
         tmp_path, SETTINGS.replace("[accounting]\nevery = 60", '[store]\nkind = "none"')
     ) as made:

@@ -1,4 +1,4 @@
-"""What an operator meets at the prompt, of a service that runs."""
+"""The operators' commands against a running service."""
 
 import csv
 import json
@@ -36,11 +36,11 @@ weight = 3.0
 commitment = 0.25
 """
 HOSTILE = "[red]x\x1b[2J"
-"""A framework may call itself what it likes."""
+"""A hostile framework name; frameworks choose their names freely."""
 
 
 class Prompt:
-    """A shell beside a service whose cluster batch has filled."""
+    """A shell and a service whose cluster is filled by the framework batch."""
 
     def __init__(self, running: Service) -> None:
         self.service = running
@@ -89,7 +89,7 @@ def longshare(
 
 
 def _environment(more: dict[str, str]) -> dict[str, str]:
-    """Return this process's environment without what would change the output's looks."""
+    """Return this process's environment without variables that change the format of output."""
     looks = {"COLUMNS", "FORCE_COLOR", "TTY_COMPATIBLE", "LONGSHARE_ADDRESS"}
     return {name: value for name, value in os.environ.items() if name not in looks} | more
 
@@ -126,7 +126,7 @@ def test_shares_are_a_table_that_fits_80_columns_and_json_says_the_same(prompt: 
     assert batch["demands"] == [{"amounts": {"cpus": 1.0, "mem": 1024.0}}]
 
 
-def test_names_do_not_steer_the_terminal(prompt: Prompt) -> None:
+def test_hostile_names_are_escaped_in_the_output(prompt: Prompt) -> None:
     for command in (["shares"], ["explain", HOSTILE], ["top", "--once"]):
         shown = prompt.run(*command).stdout
         assert "[red]x\\x1b[2J" in shown
@@ -134,16 +134,14 @@ def test_names_do_not_steer_the_terminal(prompt: Prompt) -> None:
 
 
 @pytest.mark.parametrize("columns", [40, 60, 80])
-def test_a_narrow_terminal_does_without_columns_and_not_without_names(
-    prompt: Prompt, columns: int
-) -> None:
+def test_a_narrow_terminal_drops_columns_but_not_names(prompt: Prompt, columns: int) -> None:
     shown = prompt.run("shares", COLUMNS=str(columns)).stdout
     assert max(map(len, shown.splitlines())) <= columns
     for seen in ("batch", "prio-", "100.0%"):
         assert seen in shown
 
 
-def test_an_explanation_is_sentences_and_numbers(prompt: Prompt) -> None:
+def test_an_explanation_has_sentences_and_numbers(prompt: Prompt) -> None:
     shown = prompt.run("explain", "batch", COLUMNS="80").stdout
     assert "owes 31.6% of cpus" in " ".join(shown.split())
     assert "dominant" in shown
@@ -154,7 +152,7 @@ def test_an_explanation_is_sentences_and_numbers(prompt: Prompt) -> None:
     assert told["user"] == prompt.users()["batch"]
 
 
-def test_an_unknown_user_is_exit_code_1_and_near_names_are_suggested(prompt: Prompt) -> None:
+def test_an_unknown_user_ends_with_exit_code_1_and_suggests_similar_names(prompt: Prompt) -> None:
     told = prompt.run("explain", "bacth", code=1)
     assert told.stderr == "longshare: no such user: bacth; did you mean batch?\n"
     told = prompt.run("weight", "set", "wbe", "2", code=1)
@@ -163,7 +161,7 @@ def test_an_unknown_user_is_exit_code_1_and_near_names_are_suggested(prompt: Pro
     assert "'longshare shares' shows all" in told.stderr
 
 
-def test_weights_are_set_and_given_back(prompt: Prompt) -> None:
+def test_weights_are_set_and_unset(prompt: Prompt) -> None:
     assert (
         "weight 1 → 4, entitled to 20.0% → 50.0%"
         in prompt.run("weight", "set", "batch", "4").stdout
@@ -176,7 +174,7 @@ def test_weights_are_set_and_given_back(prompt: Prompt) -> None:
     assert "weight nan is not a number from 1e-06 to 1e+06" in told.stderr
 
 
-def test_debts_of_all_are_forgiven_only_when_that_is_confirmed(prompt: Prompt) -> None:
+def test_resetting_all_commitments_requires_confirmation(prompt: Prompt) -> None:
     reset = ("commitments", "reset")
     owing = prompt.users()
     prompt.run(*reset, code=2)
@@ -191,7 +189,7 @@ def test_debts_of_all_are_forgiven_only_when_that_is_confirmed(prompt: Prompt) -
     assert not json.loads(prompt.run(*reset, "--all", "--yes", "--json").stdout)["changes"]
 
 
-def test_top_goes_on_until_it_is_interrupted_which_is_no_failure(prompt: Prompt) -> None:
+def test_top_runs_until_interrupted_and_ends_with_exit_code_0(prompt: Prompt) -> None:
     top = forks.Longshare(
         ["top", "--json"],
         stdout=subprocess.PIPE,
@@ -207,7 +205,7 @@ def test_top_goes_on_until_it_is_interrupted_which_is_no_failure(prompt: Prompt)
     assert (top.returncode, complaints) == (0, "")
 
 
-def test_top_begins_with_the_cluster(prompt: Prompt) -> None:
+def test_top_starts_with_a_summary_of_the_cluster(prompt: Prompt) -> None:
     shown = prompt.run("top", "--once", COLUMNS="80").stdout
     assert "2020-09-13 12:27:30 UTC, sdrf, master connected" in shown
     assert "cpus 4/4  gpus 1/2  mem 1024/4096" in shown
@@ -215,7 +213,7 @@ def test_top_begins_with_the_cluster(prompt: Prompt) -> None:
 
 
 @pytest.mark.parametrize("command", [["shares"], ["explain", "a"], ["top"], ["top", "--once"]])
-def test_where_no_service_answers_is_said_with_exit_code_3(
+def test_an_unreachable_service_is_named_with_exit_code_3(
     tmp_path: Path, command: list[str]
 ) -> None:
     address = f"unix://{tmp_path}/nobody.sock"
@@ -227,7 +225,7 @@ def test_where_no_service_answers_is_said_with_exit_code_3(
     assert "longshare serve" in line
 
 
-def test_a_service_that_says_nothing_is_not_waited_for_for_ever(tmp_path: Path) -> None:
+def test_a_silent_service_ends_a_command_after_the_timeout(tmp_path: Path) -> None:
     with socket.socket(socket.AF_UNIX) as silent:
         silent.bind(f"{tmp_path}/silent.sock")
         silent.listen()
@@ -237,7 +235,7 @@ def test_a_service_that_says_nothing_is_not_waited_for_for_ever(tmp_path: Path) 
     assert (told.returncode, len(told.stderr.splitlines())) == (3, 1)
 
 
-def test_the_address_is_found_in_the_configuration(prompt: Prompt, tmp_path: Path) -> None:
+def test_the_address_is_read_from_the_configuration(prompt: Prompt, tmp_path: Path) -> None:
     told = longshare("shares", "--config", str(tmp_path / "longshare.toml"), "--json")
     assert told.returncode == 0, told.stderr
     assert len(json.loads(told.stdout)["users"]) == 3
@@ -250,13 +248,13 @@ def test_the_address_is_found_in_the_configuration(prompt: Prompt, tmp_path: Pat
     "command",
     ["shares", "explain", "top", "weight set", "weight unset", "commitments reset"],
 )
-def test_help_tells_exit_codes_and_common_options(command: str) -> None:
+def test_help_lists_exit_codes_and_common_options(command: str) -> None:
     told = longshare(*command.split(), "--help", COLUMNS="100").stdout
     for word in ("Exit codes", "--address", "LONGSHARE_ADDRESS", "--config", "--json", "--timeout"):
         assert word in told
 
 
-def test_metrics_the_recording_and_shares_agree_at_the_same_instant(prompt: Prompt) -> None:
+def test_metrics_recording_and_shares_agree_at_the_same_time(prompt: Prompt) -> None:
     running = prompt.service
     users = prompt.users()
     reply = json.loads(prompt.run("shares", "--json").stdout)
@@ -302,7 +300,7 @@ def test_metrics_the_recording_and_shares_agree_at_the_same_instant(prompt: Prom
     assert seen["longshare_recorder_failed",] == 0.0
 
 
-def test_users_that_have_gone_are_forgotten(prompt: Prompt) -> None:
+def test_users_without_frameworks_can_be_forgotten(prompt: Prompt) -> None:
     told = prompt.run("commitments", "forget", HOSTILE, code=1)
     assert "has frameworks, so it comes back at once" in told.stderr
     prompt.stream.tell(remove_framework=contract.RemoveFramework(framework_id="f2"))

@@ -1,4 +1,4 @@
-"""`longshare advise` at the prompt."""
+"""The command `longshare advise`."""
 
 import json
 from pathlib import Path
@@ -18,7 +18,7 @@ def trace(tmp_path: Path) -> str:
 
 @pytest.mark.timeout(600)
 @pytest.mark.slow  # compiles the fast path
-def test_advice_is_a_table_and_a_sentence_for_people_and_json_for_scripts(trace: str) -> None:
+def test_advice_is_printed_as_text_or_json(trace: str) -> None:
     told = longshare("advise", trace, "--load", "0.8")
     assert told.returncode == 0, told.stderr
     assert "Best: half_life = " in told.stdout
@@ -34,13 +34,13 @@ def test_advice_is_a_table_and_a_sentence_for_people_and_json_for_scripts(trace:
     )
     less = f"{found['best']['reduction']:+.1%}"
     assert less.startswith("+")
-    assert less in compared.stdout, "both commands say by which part users wait less"
+    assert less in compared.stdout, "advise and compare report the same reduction of waits"
     assert less in told.stdout
 
 
 @pytest.mark.timeout(600)
-@pytest.mark.slow  # likewise
-def test_a_cluster_where_nobody_waits_ends_with_1_and_the_reason(trace: str) -> None:
+@pytest.mark.slow  # compiles the fast path
+def test_a_cluster_without_waiting_ends_with_exit_code_1_and_the_reason(trace: str) -> None:
     told = longshare("advise", trace, "--capacity", "cpus=1000,mem=1000")
     assert (told.returncode, told.stdout) == (1, "")
     assert "nobody waits" in told.stderr

@@ -1,4 +1,4 @@
-"""Values that no command can use are refused, with the option's name, before anything is done."""
+"""Values that no command can use are refused with the option's name, before any work."""
 
 from pathlib import Path
 
@@ -10,7 +10,7 @@ from allocator.simulation import store
 from tests.simulation.test_advice import bursts_beside_a_hog
 
 SERVICE = ("--address", "127.0.0.1:1")
-"""No service is asked: the values are refused first."""
+"""Address of no service; the commands refuse the values before they connect."""
 
 
 @pytest.fixture(scope="module")
@@ -21,7 +21,7 @@ def trace(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 def refused(*command: str) -> str:
-    """Return what a command says that exits with 2, as one line without a frame."""
+    """Run a command that exits with 2; return its message as one line without a frame."""
     told = CliRunner().invoke(app, command)
     assert told.exit_code == 2, told.output
     return " ".join(told.stderr.replace("│", " ").split())
@@ -46,7 +46,7 @@ STUDIES = {
         ("cpus=1e300", "is not of finite numbers from 0 to 1e+18"),
     ],
 )
-def test_a_pool_has_a_capacity_that_tasks_can_use(
+def test_a_capacity_that_no_task_can_use_is_refused(
     trace: str, study: str, capacity: str, complaint: str
 ) -> None:
     assert complaint in refused(study, trace, *STUDIES[study], "--capacity", f"{capacity},mem=9")
@@ -54,7 +54,7 @@ def test_a_pool_has_a_capacity_that_tasks_can_use(
 
 @pytest.mark.parametrize("study", STUDIES)
 @pytest.mark.parametrize("load", ["1e300", "0", "-1", "1e-300", "nan", "inf"])
-def test_a_load_is_a_number_from_a_millionth_to_a_million(
+def test_a_load_outside_a_millionth_to_a_million_is_refused(
     trace: str, study: str, load: str
 ) -> None:
     said = refused(study, trace, *STUDIES[study], f"--load={load}")
@@ -78,7 +78,7 @@ def test_a_load_is_a_number_from_a_millionth_to_a_million(
         (("shares", *SERVICE), "--timeout"),
     ],
 )
-def test_no_option_takes_a_number_that_is_not_finite(
+def test_options_refuse_numbers_that_are_not_finite(
     command: tuple[str, ...], option: str, value: str
 ) -> None:
     assert f"Invalid value for '{option}'" in refused(*command, f"{option}={value}")
@@ -93,7 +93,7 @@ def test_no_option_takes_a_number_that_is_not_finite(
         (("framework", "--name", "x", "--demand", ""), "no task needs nothing"),
     ],
 )
-def test_no_number_is_larger_than_can_be_sent_or_waited_for(
+def test_options_refuse_numbers_beyond_their_limits(
     command: tuple[str, ...], complaint: str
 ) -> None:
     assert complaint in refused(*command)
@@ -107,13 +107,17 @@ def test_no_number_is_larger_than_can_be_sent_or_waited_for(
         ("--set", "half_life=60", "--set", "half_life=90"),
     ],
 )
-def test_nothing_is_said_twice_with_different_values(trace: str, twice: tuple[str, ...]) -> None:
+def test_an_option_given_twice_with_different_values_is_refused(
+    trace: str, twice: tuple[str, ...]
+) -> None:
     said = refused("simulate", trace, "--policy", "sdrf", "--load", "0.5", *twice)
     assert f"Invalid value for {twice[0]}: give each" in said
 
 
 @pytest.mark.parametrize("load", ["1e300", "1e-300", "nan", "0.0", "-1.0"])
-def test_a_sweeps_loads_are_refused_before_anything_is_simulated(tmp_path: Path, load: str) -> None:
+def test_invalid_loads_of_a_sweep_are_refused_before_any_simulation(
+    tmp_path: Path, load: str
+) -> None:
     file = tmp_path / "sweep.toml"
     file.write_text(
         f'title = "x"\n[[traces]]\npath = "x.parquet"\n'
@@ -121,10 +125,10 @@ def test_a_sweeps_loads_are_refused_before_anything_is_simulated(tmp_path: Path,
     )
     said = refused("sweep", str(file), "--out", str(tmp_path / "out"))
     assert "grid[0].loads[0]: it must be" in said
-    assert "at least 1 entry" not in said, "the entry is there, and it is wrong"
+    assert "at least 1 entry" not in said, "the entry exists but is invalid"
 
 
-def test_a_pool_may_lack_what_no_task_needs(tmp_path: Path) -> None:
+def test_a_pool_may_lack_resources_that_no_task_needs(tmp_path: Path) -> None:
     (tmp_path / "trace.csv").write_text("submitted_s,runtime_s,user,cpus,gpus\n0,60,a,1,0\n")
     path = str(tmp_path / "trace.parquet")
     runner = CliRunner()

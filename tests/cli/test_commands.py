@@ -1,4 +1,4 @@
-"""What a person meets at the prompt."""
+"""Help, versions, configuration checks and errors of the command line."""
 
 import json
 import subprocess
@@ -19,7 +19,7 @@ from frameworks import experiment
 from tests.forks import longshare
 
 
-def test_version_is_that_of_the_distribution() -> None:
+def test_version_prints_the_version_of_the_distribution() -> None:
     assert longshare("--version").stdout == f"longshare {__version__}\n"
 
 
@@ -27,14 +27,14 @@ def test_version_is_that_of_the_distribution() -> None:
     "command",
     [[], ["serve"], ["local-mesos"], ["framework"], ["experiment"], ["experiment", "run"]],
 )
-def test_help_teaches(command: list[str]) -> None:
+def test_help_of_each_command_has_usage_and_description(command: list[str]) -> None:
     told = longshare(*command, "--help")
     assert told.returncode == 0
     assert "Usage:" in told.stdout
     assert len(told.stdout.splitlines()) > 8
 
 
-def test_paragraphs_of_help_are_broken_where_the_terminal_ends(
+def test_help_paragraphs_are_wrapped_at_the_terminal_width(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("COLUMNS", "80")
@@ -43,17 +43,17 @@ def test_paragraphs_of_help_are_broken_where_the_terminal_ends(
     paragraph = lines[begin : lines.index("", begin)]
     assert len(paragraph) > 1
     for line, after in pairwise(paragraph):
-        assert len(f"{line} {after.split()[0]}") > 78, "as much as fits stands in each line"
+        assert len(f"{line} {after.split()[0]}") > 78, "each line is as long as the width allows"
 
 
 def commands(command: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:  # noqa: ANN401 - typer's
-    """Go through a command and those below it."""
+    """Yield the path of a command and the paths of all its subcommands."""
     yield path
     for name, below in getattr(command, "commands", {}).items():
         yield from commands(below, (*path, name))
 
 
-def test_help_is_cut_off_nowhere_on_80_columns() -> None:
+def test_help_is_not_truncated_on_80_columns() -> None:
     cut = []
     for command in commands(get_command(app)):
         told = CliRunner().invoke(app, [*command, "--help"], env={"COLUMNS": "80"}).output
@@ -63,14 +63,14 @@ def test_help_is_cut_off_nowhere_on_80_columns() -> None:
     assert cut == []
 
 
-def test_an_address_that_is_none_is_named() -> None:
+def test_an_invalid_address_is_named() -> None:
     for address in ("foo", "127.0.0.1:99999", "unix:here"):
         told = longshare("shares", "--address", address)
         assert told.returncode == 2
         assert f"--address: '{address}'" in told.stderr
 
 
-def test_help_loads_nothing_heavy() -> None:
+def test_help_loads_no_large_library() -> None:
     code = (
         "import sys, allocator.cli\n"
         "heavy = {'grpc', 'matplotlib', 'pymesos', 'aiohttp', 'pydantic'} & set(sys.modules)\n"
@@ -79,13 +79,13 @@ def test_help_loads_nothing_heavy() -> None:
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
-def test_a_valid_configuration_is_said_to_be_valid(tmp_path: Path) -> None:
+def test_a_valid_configuration_is_reported_as_valid(tmp_path: Path) -> None:
     (tmp_path / "c.toml").write_text("")
     told = longshare("serve", "--config", str(tmp_path / "c.toml"), "--check")
     assert (told.returncode, told.stdout) == (0, f"{tmp_path}/c.toml: valid\n")
 
 
-def test_a_configuration_that_cannot_be_used_is_exit_code_2(tmp_path: Path) -> None:
+def test_an_invalid_configuration_ends_with_exit_code_2(tmp_path: Path) -> None:
     (tmp_path / "c.toml").write_text("[policy]\nname = 'lottery'\n")
     told = longshare("serve", "--config", str(tmp_path / "c.toml"))
     assert told.returncode == 2
@@ -93,7 +93,7 @@ def test_a_configuration_that_cannot_be_used_is_exit_code_2(tmp_path: Path) -> N
     assert "Traceback" not in told.stderr
 
 
-def test_resources_that_cannot_be_read_are_shown() -> None:
+def test_unreadable_resources_are_named() -> None:
     told = longshare("local-mesos", "--resources", "cpus=4")
     assert told.returncode == 2
     assert "cpus=4" in told.stderr
@@ -116,13 +116,13 @@ def test_experiments_are_listed_for_people_and_for_scripts() -> None:
     assert [e["name"] for e in listed] == experiment.names()
 
 
-def test_an_unknown_experiment_is_exit_code_2_and_names_those_there_are() -> None:
+def test_an_unknown_experiment_ends_with_exit_code_2_and_lists_experiments() -> None:
     told = longshare("experiment", "run", "fig-99")
     assert told.returncode == 2
     assert "drf-baseline" in told.stderr
 
 
-def test_what_an_experiment_asks_of_a_service_elsewhere_is_accepted_by_a_service(
+def test_printed_settings_of_an_experiment_are_a_valid_configuration(
     tmp_path: Path,
 ) -> None:
     settings = tmp_path / "longshare.toml"
@@ -137,7 +137,7 @@ def test_what_an_experiment_asks_of_a_service_elsewhere_is_accepted_by_a_service
 @pytest.mark.parametrize(
     ("master", "said"), [("127.0.0.1:1", "no Mesos master answers"), ("foo", "is not HOST:PORT")]
 )
-def test_a_framework_that_finds_no_master_says_so_and_ends(master: str, said: str) -> None:
+def test_a_framework_without_a_master_ends_with_a_message(master: str, said: str) -> None:
     told = longshare("framework", "--name", "a", "--master", master)
     assert told.returncode == 1
     assert said in told.stderr
@@ -152,7 +152,7 @@ def test_a_framework_that_finds_no_master_says_so_and_ends(master: str, said: st
         (("simulate", "t.csv", "--policy", "drf", "--load", "abc"), "'abc' is not a number"),
     ],
 )
-def test_a_value_of_the_wrong_kind_is_named_in_our_words(
+def test_a_value_of_the_wrong_type_is_reported_in_plain_words(
     command: tuple[str, ...], said: str
 ) -> None:
     told = CliRunner().invoke(app, command, env={"COLUMNS": "200"})

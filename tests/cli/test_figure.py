@@ -1,4 +1,4 @@
-"""`longshare figure` at the prompt."""
+"""The command `longshare figure`."""
 
 import json
 import re
@@ -13,7 +13,7 @@ from tests.forks import longshare
 ROOT = Path(__file__).parents[2]
 
 
-def test_a_figure_is_a_picture_a_table_and_json(tmp_path: Path) -> None:
+def test_a_figure_is_written_as_picture_and_json(tmp_path: Path) -> None:
     told = longshare("figure", "thesis-2.6", "--out", str(tmp_path), "--json")
     assert told.returncode == 0, told.stderr
     found = json.loads(told.stdout)
@@ -21,7 +21,7 @@ def test_a_figure_is_a_picture_a_table_and_json(tmp_path: Path) -> None:
     assert Path(found["picture"]).exists()
 
 
-def test_a_figure_that_is_not_there_names_those_that_are() -> None:
+def test_an_unknown_figure_lists_the_known_figures() -> None:
     told = longshare("figure", "sdrf-9")
     assert told.returncode == 2
     assert "sprayer" in told.stderr

@@ -1,4 +1,4 @@
-"""`longshare games` at the prompt."""
+"""The command `longshare games`."""
 
 import csv
 import json
@@ -24,7 +24,7 @@ needs = [{ cpu = 0.1, mem = 1 }, { cpu = 1, mem = 0.01 }]
 """
 
 
-def test_a_game_is_played_with_the_truth_and_with_the_lie(tmp_path: Path) -> None:
+def test_a_game_is_played_truthfully_and_with_the_lie(tmp_path: Path) -> None:
     (tmp_path / "g.toml").write_text(GAME)
     told = longshare("games", "play", str(tmp_path / "g.toml"), "--policy", "sdrf", "--json")
     assert told.returncode == 0, told.stderr
@@ -37,7 +37,7 @@ def test_a_game_is_played_with_the_truth_and_with_the_lie(tmp_path: Path) -> Non
     assert "1 gets 299/220 with the truth" in table
 
 
-def test_what_a_search_finds_can_be_played(tmp_path: Path) -> None:
+def test_a_game_found_by_a_search_can_be_played(tmp_path: Path) -> None:
     out = tmp_path / "found.toml"
     told = longshare(
         *("games", "search", "--policy", "drf", "--property", "credit-fairness"),
@@ -50,7 +50,7 @@ def test_what_a_search_finds_can_be_played(tmp_path: Path) -> None:
     assert complaint["text"] == found["text"]
 
 
-def test_the_worst_lie_is_looked_for_in_games_whose_stages_last(tmp_path: Path) -> None:
+def test_the_worst_lie_is_searched_in_games_with_long_stages(tmp_path: Path) -> None:
     out = tmp_path / "worst.toml"
     told = longshare(
         *("games", "worst", "--policy", "sdrf", "--delta", "0.9", "--patience", "1"),
@@ -65,7 +65,7 @@ def test_the_worst_lie_is_looked_for_in_games_whose_stages_last(tmp_path: Path) 
 
 
 @pytest.mark.slow
-def test_gains_come_as_a_table_and_a_figure(tmp_path: Path) -> None:
+def test_gains_are_written_as_a_table_and_a_figure(tmp_path: Path) -> None:
     told = longshare(
         *("games", "gains", "--policy", "sdrf", "--resources", "2", "--members", "3"),
         *("--delta", "0", "--steps", "20", "--restarts", "1", "--out", str(tmp_path)),
@@ -86,13 +86,15 @@ def test_gains_come_as_a_table_and_a_figure(tmp_path: Path) -> None:
         (("worst", "--policy", "drf", "--members", "2"), "3 play"),
     ],
 )
-def test_wrong_usage_says_what_there_is(arguments: tuple[str, ...], complaint: str) -> None:
+def test_wrong_arguments_are_refused_with_the_valid_choices(
+    arguments: tuple[str, ...], complaint: str
+) -> None:
     told = longshare("games", *arguments)
     assert told.returncode == 2
     assert complaint in told.stderr.replace("\n", " ").replace("│", "")
 
 
-def test_a_file_that_cannot_be_used_is_named(tmp_path: Path) -> None:
+def test_an_invalid_game_file_is_named(tmp_path: Path) -> None:
     (tmp_path / "g.toml").write_text("users = []")
     told = longshare("games", "play", str(tmp_path / "g.toml"), "--policy", "sdrf")
     assert told.returncode == 2

@@ -1,4 +1,4 @@
-"""`longshare incentives` at the prompt."""
+"""The command `longshare incentives`."""
 
 import json
 from pathlib import Path
@@ -25,7 +25,7 @@ demands = { alice = 1, bob = 1 }
 """
 
 
-def test_it_tells_who_gains_how_much_and_by_which_lie(tmp_path: Path) -> None:
+def test_incentives_show_the_gain_and_the_best_lie_of_each_user(tmp_path: Path) -> None:
     (tmp_path / "p.toml").write_text(PROFILE)
     told = longshare("incentives", str(tmp_path / "p.toml"), "--json")
     assert told.returncode == 0, told.stderr
@@ -42,7 +42,7 @@ def test_it_tells_who_gains_how_much_and_by_which_lie(tmp_path: Path) -> None:
     assert "bob" not in table
 
 
-def test_an_unknown_user_is_refused_and_a_bad_file_is_named(tmp_path: Path) -> None:
+def test_an_unknown_user_is_refused_and_an_invalid_file_is_named(tmp_path: Path) -> None:
     (tmp_path / "p.toml").write_text(PROFILE)
     told = longshare("incentives", str(tmp_path / "p.toml"), "--user", "eve")
     assert told.returncode == 1

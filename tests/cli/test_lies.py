@@ -1,4 +1,4 @@
-"""`longshare lies` at the prompt."""
+"""The command `longshare lies`."""
 
 import csv
 import json
@@ -12,7 +12,7 @@ from tests.simulation.test_lies import crowded
 
 
 @pytest.mark.slow
-def test_it_tells_which_lies_pay_and_writes_each_of_them(tmp_path: Path) -> None:
+def test_lies_are_reported_with_their_savings_and_written_to_a_file(tmp_path: Path) -> None:
     store.write(crowded(), tmp_path / "t.parquet")
     out = tmp_path / "lies.csv"
     told = longshare(
@@ -31,7 +31,7 @@ def test_it_tells_which_lies_pay_and_writes_each_of_them(tmp_path: Path) -> None
     assert "two accounts" in table.stdout
 
 
-def test_a_trace_that_is_not_there_is_named(tmp_path: Path) -> None:
+def test_a_missing_trace_is_named(tmp_path: Path) -> None:
     told = longshare("lies", str(tmp_path / "no.parquet"), "--policy", "drf", "--load", "0.5")
     assert told.returncode == 2
     assert "no.parquet" in told.stderr

@@ -1,4 +1,4 @@
-"""`longshare optimum` at the prompt."""
+"""The command `longshare optimum`."""
 
 import json
 from pathlib import Path
@@ -28,7 +28,7 @@ tasks = 5
 """
 
 
-def test_the_answer_is_json_for_machines_and_a_table_for_people(tmp_path: Path) -> None:
+def test_the_optimum_is_printed_as_json_or_a_table(tmp_path: Path) -> None:
     (tmp_path / "p.toml").write_text(PROBLEM)
     told = longshare("optimum", str(tmp_path / "p.toml"), "--policy", "tsf", "--json")
     assert told.returncode == 0, told.stderr
@@ -41,7 +41,7 @@ def test_the_answer_is_json_for_machines_and_a_table_for_people(tmp_path: Path) 
     assert "small: 12" in table
 
 
-def test_cmmf_takes_its_resource_from_the_prompt(tmp_path: Path) -> None:
+def test_cmmf_takes_its_resource_from_the_command_line(tmp_path: Path) -> None:
     (tmp_path / "p.toml").write_text(PROBLEM)
     command = ("optimum", str(tmp_path / "p.toml"), "--json", "--policy", "cmmf")
     told = longshare(*command, "--set", "resource=mem")
@@ -51,7 +51,7 @@ def test_cmmf_takes_its_resource_from_the_prompt(tmp_path: Path) -> None:
     assert "memory" in refused.stderr
 
 
-def test_what_cannot_be_used_ends_with_2_and_the_place(tmp_path: Path) -> None:
+def test_an_invalid_problem_ends_with_exit_code_2_and_the_place(tmp_path: Path) -> None:
     (tmp_path / "p.toml").write_text(PROBLEM.replace('["small"]', '["smal"]'))
     told = longshare("optimum", str(tmp_path / "p.toml"), "--policy", "tsf")
     assert told.returncode == 2

@@ -1,4 +1,4 @@
-"""From event logs of one's own cluster to a trace that simulators understand."""
+"""Event logs of a cluster are converted to a trace for the simulators."""
 
 import json
 from pathlib import Path
@@ -31,7 +31,7 @@ SETTINGS = EngineSettings(
 
 
 def record_one(path: Path) -> RecordedMaster:
-    """a fills two agents for 10 s; b waits for the second meanwhile, and gets it."""
+    """Record user a, which fills two agents; after 10 s the second agent passes to waiting user b."""
     master = RecordedMaster(path, SETTINGS, excluded=("mem",))
     master.add_framework("f1", "a")
     held = [*master.add_agent("s1", "cpus:4;mem:8192"), *master.add_agent("s2", "cpus:2;mem:8192")]
@@ -49,7 +49,7 @@ def record_one(path: Path) -> RecordedMaster:
 
 
 def record_two(path: Path, gap: float) -> None:
-    """The service is back: of what ran, b's tasks do, and there is a third agent."""
+    """Record the restarted service: only b's tasks still run, and there is a third agent."""
     master = RecordedMaster(path, SETTINGS, excluded=("mem",))
     master.now_ns = START_NS + int((20 + gap) * SECOND)
     master.restore(
@@ -83,7 +83,7 @@ def logs(tmp_path: Path) -> list[Path]:
     return [tmp_path / "log", tmp_path / "log.1"]
 
 
-def test_logs_in_any_order_become_the_tasks_users_and_machines_there_were(logs: list[Path]) -> None:
+def test_logs_in_any_order_become_the_recorded_tasks_users_and_machines(logs: list[Path]) -> None:
     found = convert(logs)
     trace = found.trace
     assert found.policy == "sdrf"
@@ -99,8 +99,8 @@ def test_logs_in_any_order_become_the_tasks_users_and_machines_there_were(logs: 
         trace.constraint,
         strict=True,
     )
-    # a: two tasks on s2 for 10 s, one on s1 for 15, three until the gap is over; the task that got
-    # the freed core 15 s after the beginning as well. b wanted offers from the fourth second on.
+    # User a: two tasks on s2 for 10 s, one on s1 for 15 s, three until the gap is over, and a task
+    # on the core freed 15 s after the beginning. User b wanted offers from the fourth second on.
     assert sorted(rows) == sorted(
         [
             *[("a", 0.0, 10.0, 1.0, -1)] * 2,
@@ -112,7 +112,9 @@ def test_logs_in_any_order_become_the_tasks_users_and_machines_there_were(logs: 
     )
     [s1, like_s2] = trace.machines
     assert (s1.count, s1.capacity) == (1, (4.0,))
-    assert (like_s2.count, like_s2.capacity) == (1, (2.0,)), "s3 was there for less than half"
+    assert (like_s2.count, like_s2.capacity) == (1, (2.0,)), (
+        "s3 existed for less than half of the time"
+    )
     assert trace.constraints == ((1,),)
     told = "\n".join(found.notes)
     for said in (
@@ -129,14 +131,14 @@ def test_logs_that_overlap_are_refused(logs: list[Path]) -> None:
         convert([*logs, logs[0]])
 
 
-def test_a_service_that_no_master_came_to_has_no_history(tmp_path: Path) -> None:
+def test_a_log_without_a_master_has_no_history(tmp_path: Path) -> None:
     record_one(tmp_path / "log")
     rewrite(tmp_path / "log", entries(tmp_path / "log")[:1])
     with pytest.raises(EventLogError, match="no master has ever come"):
         convert([tmp_path / "log"])
 
 
-def test_what_is_offered_and_taken_back_by_the_master_was_no_task(tmp_path: Path) -> None:
+def test_an_offer_rescinded_by_the_master_is_not_a_task(tmp_path: Path) -> None:
     master = RecordedMaster(tmp_path / "log", SETTINGS)
     master.options.tells_running = True
     master.restore(contract.Snapshot(sequence=master.sequence, time_ns=master.now_ns))
@@ -150,7 +152,7 @@ def test_what_is_offered_and_taken_back_by_the_master_was_no_task(tmp_path: Path
 
 
 def played(path: Path) -> list[tuple[str, float, float]]:
-    """Have three users come one by one, with tasks of all lengths; return what ran when."""
+    """Record three users that arrive one by one with random task lengths; return all task runs."""
     master = RecordedMaster(path, SETTINGS)
     for number in range(4):
         master.add_agent(f"s{number}", "cpus:4;mem:8192")
@@ -178,7 +180,7 @@ def played(path: Path) -> list[tuple[str, float, float]]:
     return ran + [(offer.role, begun, 240.0) for _end, offer, begun in ends if begun < 240.0]
 
 
-def test_simulated_anew_as_many_tasks_run_at_each_time_as_did(tmp_path: Path) -> None:
+def test_a_simulation_of_the_trace_runs_as_many_tasks_as_recorded(tmp_path: Path) -> None:
     settings = ["--policy", "sdrf", "--set", "half_life=600", "--blocking", "skip", "--reference"]
     ran = played(tmp_path / "log")
     trace = str(tmp_path / "trace")
@@ -201,13 +203,13 @@ def test_simulated_anew_as_many_tasks_run_at_each_time_as_did(tmp_path: Path) ->
             assert abs(were - are) <= 1, (name, second)
 
 
-def test_the_conversion_of_a_log_ends_with_what_a_person_can_check(tmp_path: Path) -> None:
+def test_the_conversion_of_a_log_prints_verifiable_totals(tmp_path: Path) -> None:
     ran = played(tmp_path / "log")
     command = ["trace", "convert", "--from", "log", str(tmp_path / "log"), str(tmp_path / "trace")]
     found = json.loads(CliRunner().invoke(app, [*command, "--json"]).stdout)
     held = sum(end - begin for _user, begin, end in ran) / 3600
-    assert found["rows"] == len(entries(tmp_path / "log")) - 1, "the header is no entry"
-    assert found["core_hours"] == pytest.approx(held, rel=0.02), "a task has one core"
+    assert found["rows"] == len(entries(tmp_path / "log")) - 1, "the header is not an entry"
+    assert found["core_hours"] == pytest.approx(held, rel=0.02), "each task has one core"
     told = CliRunner().invoke(app, command).stdout
     assert f"entries read: {found['rows']:,}" in told
     assert "core-hours: " in told

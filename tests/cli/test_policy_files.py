@@ -1,4 +1,4 @@
-"""--policy-file at the prompt: a policy of one's own where ours are."""
+"""The option --policy-file: commands accept a custom policy."""
 
 import json
 from pathlib import Path
@@ -47,7 +47,7 @@ def longshare(*arguments: str) -> Result:
     return CliRunner().invoke(app, arguments)
 
 
-def test_a_trace_is_simulated_under_it(folder: Path) -> None:
+def test_a_trace_is_simulated_under_a_policy_file(folder: Path) -> None:
     result = longshare(
         *("simulate", str(folder / "hog.parquet"), "--policy", "norm", "--set", "power=3"),
         *("--policy-file", str(folder / "mine.py"), "--load", "0.5", "--json"),
@@ -57,7 +57,7 @@ def test_a_trace_is_simulated_under_it(folder: Path) -> None:
     assert (answer["setting"]["policy"], answer["simulator"]) == ("norm", "reference")
 
 
-def test_a_sweep_knows_its_cells_by_the_files_content(folder: Path) -> None:
+def test_a_changed_policy_file_recomputes_only_its_sweep_cells(folder: Path) -> None:
     command = (
         *("sweep", str(folder / "sweep.toml"), "--out", str(folder / "out"), "--json"),
         *("--policy-file", str(folder / "mine.py"), "--backend", "sequential"),
@@ -68,7 +68,7 @@ def test_a_sweep_knows_its_cells_by_the_files_content(folder: Path) -> None:
     assert json.loads(longshare(*command).stdout)["computed"] == 2
 
 
-def test_another_process_of_a_sweep_reads_the_file(folder: Path) -> None:
+def test_worker_processes_of_a_sweep_read_the_policy_file(folder: Path) -> None:
     plugins.load(folder / "mine.py")
     plan, beside = read_sweep(str(folder / "sweep.toml"))
     cells = cells_of(plan, list(resolve(plan.traces, beside, folder / "traces")))
@@ -78,7 +78,7 @@ def test_another_process_of_a_sweep_reads_the_file(folder: Path) -> None:
     assert all(cell.is_finished(folder) for cell in cells)
 
 
-def test_it_is_searched_for_violations(folder: Path) -> None:
+def test_a_policy_file_is_searched_for_violations(folder: Path) -> None:
     result = longshare(
         *("properties", "--policy", "norm", "--policy-file", str(folder / "mine.py")),
         *("--property", "single-machine", "--trials", "20", "--json"),
@@ -87,7 +87,7 @@ def test_it_is_searched_for_violations(folder: Path) -> None:
     assert json.loads(result.stdout)["properties"]["single-machine"]["violation"] is not None
 
 
-def test_a_file_that_is_wrong_ends_the_command_with_2(folder: Path) -> None:
+def test_an_invalid_policy_file_ends_with_exit_code_2(folder: Path) -> None:
     (folder / "mine.py").write_text("x = (\n")
     given = ("--policy", "norm", "--policy-file", str(folder / "mine.py"))
     for command in (
@@ -101,7 +101,7 @@ def test_a_file_that_is_wrong_ends_the_command_with_2(folder: Path) -> None:
         assert "mine.py,line1:notvalidPython" in _words(result.stderr)
 
 
-def test_an_experiment_says_which_of_several_policies_it_wants(folder: Path) -> None:
+def test_an_experiment_requires_a_choice_among_several_policies(folder: Path) -> None:
     two = NORM + NORM.replace("class Norm", "class Other").replace('"norm"', '"other"')
     result = longshare("experiment", "run", "drf-baseline", "--policy-file", str(file(folder, two)))
     assert result.exit_code == 2
@@ -132,7 +132,7 @@ FAILURES = {
 @pytest.mark.parametrize("as_json", [False, True])
 @pytest.mark.parametrize("how", FAILURES)
 @pytest.mark.parametrize("command", ["simulate", "simulate sampled", "compare", "lies", "sweep"])
-def test_a_policy_that_failed_has_no_result(
+def test_a_failed_policy_has_no_result(
     folder: Path, command: str, how: str, *, as_json: bool
 ) -> None:
     source, error = FAILURES[how]
@@ -166,7 +166,7 @@ def test_a_policy_that_failed_has_no_result(
 @pytest.mark.parametrize("as_json", [False, True])
 @pytest.mark.parametrize("how", ["always", "by a slip", "for large shares only"])
 @pytest.mark.parametrize("command", ["properties", "optimum"])
-def test_a_policy_that_failed_has_no_properties_and_no_optimum(
+def test_a_failed_policy_has_no_properties_and_no_optimum(
     folder: Path, command: str, how: str, *, as_json: bool
 ) -> None:
     source, error = FAILURES[how]
@@ -205,11 +205,9 @@ def test_a_property_is_undecided_if_no_case_was_decided(folder: Path) -> None:
     assert "none found" not in result.stdout
 
 
-@pytest.mark.slow  # the service tries the policy for about a second
+@pytest.mark.slow  # the service checks the policy for about a second
 @pytest.mark.parametrize("as_json", [False, True])
-def test_an_experiment_under_a_policy_that_fails_has_no_result(
-    folder: Path, *, as_json: bool
-) -> None:
+def test_an_experiment_under_a_failing_policy_has_no_result(folder: Path, *, as_json: bool) -> None:
     result = longshare(
         *("experiment", "run", "drf-baseline", "--out", str(folder / "out")),
         *("--policy-file", str(file(folder, key("return account.sharez")))),
@@ -224,7 +222,7 @@ def test_an_experiment_under_a_policy_that_fails_has_no_result(
 
 
 @pytest.mark.parametrize("as_json", [False, True])
-def test_a_policy_that_failed_has_no_answer_about_a_log(folder: Path, *, as_json: bool) -> None:
+def test_a_failed_policy_has_no_result_for_an_event_log(folder: Path, *, as_json: bool) -> None:
     master = RecordedMaster(folder / "log", EngineSettings(policies.create("drf", {})))
     master.add_framework("f1", "a")
     master.add_agent("s1", "cpus:4;mem:4096")
@@ -251,5 +249,5 @@ def assert_no_result(result: Result, name: str, error: str, *, as_json: bool) ->
 
 
 def _words(said: str) -> str:
-    """Take a message out of its frame, which may cut a long path anywhere."""
+    """Return a message without its frame and blanks, as the frame may break a long path."""
     return "".join(said.replace("│", "").split())

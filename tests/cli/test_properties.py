@@ -1,4 +1,4 @@
-"""`longshare properties` at the prompt."""
+"""The command `longshare properties`."""
 
 import json
 import tomllib
@@ -7,7 +7,7 @@ from pathlib import Path
 from tests.forks import longshare
 
 
-def test_a_missing_property_is_shown_by_files_that_reproduce_it(tmp_path: Path) -> None:
+def test_a_violated_property_is_shown_by_files_that_reproduce_it(tmp_path: Path) -> None:
     asked = ("properties", "--policy", "cdrf", "--property", "strategy-proofness")
     out = tmp_path / "case.toml"
     told = longshare(*asked, "--trials", "100", "--json", "--out", str(out))
@@ -25,7 +25,7 @@ def test_a_missing_property_is_shown_by_files_that_reproduce_it(tmp_path: Path) 
     assert sum(found["placement"][found["user"]].values()) >= found["instead"]
 
 
-def test_what_is_found_is_told_in_words_and_finding_it_is_no_failure() -> None:
+def test_violations_are_described_in_words_with_exit_code_0() -> None:
     told = longshare("properties", "--policy", "per-machine-drf", "--trials", "20")
     assert told.returncode == 0, told.stderr
     assert "none found" in told.stdout
@@ -33,7 +33,7 @@ def test_what_is_found_is_told_in_words_and_finding_it_is_no_failure() -> None:
     assert "# longshare optimum THIS.toml --policy per-machine-drf" in told.stdout
 
 
-def test_wrong_usage_is_refused_with_what_would_do() -> None:
+def test_wrong_arguments_are_refused_with_valid_alternatives() -> None:
     unknown = longshare("properties", "--policy", "tsf", "--property", "beauty")
     assert unknown.returncode == 2
     assert "envy-freeness" in unknown.stderr
@@ -43,14 +43,14 @@ def test_wrong_usage_is_refused_with_what_would_do() -> None:
     assert longshare("properties", "--policy", "fifo").returncode == 2
 
 
-def test_a_file_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+def test_an_unwritable_output_file_is_named(tmp_path: Path) -> None:
     asked = ("properties", "--policy", "cdrf", "--property", "single-resource", "--trials", "50")
     told = longshare(*asked, "--out", str(tmp_path / "absent" / "case.toml"))
     assert told.returncode == 2
     assert "case.toml" in told.stderr
 
 
-def test_what_other_systems_do_is_measured_or_it_is_said_why_not() -> None:
+def test_policies_of_other_systems_are_measured_or_refused_with_a_reason() -> None:
     asked = ("--property", "single-resource", "--trials", "3", "--json")
     told = longshare("properties", "--policy", "yarn-fair", "--set", "resource=cpu", *asked)
     assert json.loads(told.stdout)["properties"]["single-resource"]["violation"] is None

@@ -1,4 +1,4 @@
-"""The table of `longshare replay` shows whole numbers, however narrow the terminal is."""
+"""The table of `longshare replay` shows whole numbers, however narrow the terminal."""
 
 import io
 
@@ -12,7 +12,7 @@ NAMES = ("anna", "eng/search/indexing/of/everything")
 
 
 @pytest.mark.parametrize("width", [60, 80])
-def test_no_number_is_cut_short(width: int) -> None:
+def test_no_number_is_truncated(width: int) -> None:
     fates = {name: Fate(1370, 0.443, 1083.0, 12_345.0, 0.021) for name in NAMES}
     others = {name: Fate(1370, 0.443, 1010.0, 12_400.0, 0.999) for name in NAMES}
     written = io.StringIO()

@@ -1,4 +1,4 @@
-"""`longshare simulate` at the prompt."""
+"""The command `longshare simulate`."""
 
 import csv
 import json
@@ -18,7 +18,7 @@ ROWS = [
     *((0, 10, "heavy", 1, 1), (0, 10, "heavy", 1, 1), (1, 10, "heavy", 1, 1)),
     *((2, 5, "light", 1, 1), (2, 5, "late", 9, 1)),
 ]
-"""Two run at once, in the pool of two CPUs; the last fits nowhere."""
+"""Tasks: a pool of two CPUs runs two of them at once, and the last task fits on no machine."""
 
 
 @pytest.fixture
@@ -29,9 +29,7 @@ def trace(tmp_path: Path) -> Path:
     return path
 
 
-def test_json_is_the_summary_that_is_written_with_tasks_and_users(
-    trace: Path, tmp_path: Path
-) -> None:
+def test_json_output_equals_the_written_summary(trace: Path, tmp_path: Path) -> None:
     out = tmp_path / "new" / "out"
     told = longshare(
         *("simulate", str(trace), "--policy", "drf", "--capacity", "mem=8,cpus=2"),
@@ -53,7 +51,7 @@ def test_json_is_the_summary_that_is_written_with_tasks_and_users(
         "sampled": None,
     }
     assert (answer["tasks"], answer["started"], answer["never_started"]) == (5, 4, 1)
-    # `light` is next at 10 and `heavy` again at once; the trace's end is 11.
+    # At 10 s `light` is next, then `heavy`; the trace ends at 11 s.
     assert answer["mean_user_wait_s"] == (9 / 3 + 8) / 2
     assert answer["completed"] == 2
     assert answer["last_finish_s"] == 20.0
@@ -74,7 +72,7 @@ def test_json_is_the_summary_that_is_written_with_tasks_and_users(
     assert users["heavy"]["mean_wait_s"] == "3.0"
     assert users["light"]["mean_slowdown"] == "1.3"
     assert users["late"]["mean_wait_s"] == ""
-    # Of heavy's waits 0, 0 and 9.
+    # Percentiles of heavy's waits 0, 0 and 9.
     heavy = [float(users["heavy"][f"wait_{part}_s"]) for part in ("p50", "p90", "p99", "max")]
     assert heavy == pytest.approx([0.0, 7.2, 8.82, 9.0])
     series = pq.read_table(out / "series.parquet").to_pylist()
@@ -90,7 +88,7 @@ def test_json_is_the_summary_that_is_written_with_tasks_and_users(
     ]
 
 
-def test_people_get_a_table(trace: Path) -> None:
+def test_the_default_output_is_a_table(trace: Path) -> None:
     command = ("simulate", str(trace), "--policy", "tsf", "--blocking", "skip")
     told = longshare(*command, "--reference")
     assert told.returncode == 0, told.stderr
@@ -103,7 +101,7 @@ def test_people_get_a_table(trace: Path) -> None:
 
 @pytest.mark.slow  # compiles the fast path
 @pytest.mark.timeout(600)
-def test_the_fast_path_and_the_reference_tell_the_same(trace: Path) -> None:
+def test_the_fast_path_and_the_reference_give_equal_results(trace: Path) -> None:
     command = ("simulate", str(trace), "--policy", "sdrf", "--set", "half_life=1m")
     load = ("--load", "0.9", "--json")
     fast = json.loads(longshare(*command, *load).stdout)
@@ -132,7 +130,7 @@ def test_the_fast_path_and_the_reference_tell_the_same(trace: Path) -> None:
         (["--policy", "drf", "--per", "task"], "task"),
     ],
 )
-def test_what_cannot_be_used_ends_with_2_and_is_named(
+def test_invalid_options_end_with_exit_code_2_and_a_reason(
     trace: Path, options: list[str], complaint: str
 ) -> None:
     told = longshare("simulate", str(trace), *options)
@@ -140,7 +138,7 @@ def test_what_cannot_be_used_ends_with_2_and_is_named(
     assert complaint in told.stderr
 
 
-def test_a_file_that_is_no_trace_ends_with_2(tmp_path: Path) -> None:
+def test_a_file_that_is_not_a_trace_ends_with_exit_code_2(tmp_path: Path) -> None:
     path = tmp_path / "notes.txt"
     path.write_text("not a trace")
     for file in (path, tmp_path / "none"):
@@ -164,14 +162,14 @@ def test_a_simulation_can_be_played_in_a_browser(trace: Path, tmp_path: Path) ->
 
 @pytest.mark.slow  # may compile the fast path
 @pytest.mark.timeout(600)
-def test_policies_are_compared_in_one_line_with_a_figure(trace: Path, tmp_path: Path) -> None:
+def test_policies_are_compared_with_a_figure(trace: Path, tmp_path: Path) -> None:
     command = ("compare", str(trace), "--policies", "drf,sdrf:half_life=1m", "--capacity")
     told = longshare(*command, "mem=8,cpus=2", "--out", str(tmp_path / "c.png"), "--json")
     assert told.returncode == 0, told.stderr
     answer = json.loads(told.stdout)
     drf, sdrf = answer["policies"]
     assert (drf["policy"], drf["mean_user_wait_s"]) == ("drf", (9 / 3 + 8) / 2)
-    # Having held all, `heavy` owes something at 10, but `light` was first then anyway.
+    # `heavy` has a commitment at 10 s, but `light` was first anyway.
     assert (sdrf["policy"], sdrf["reduction"]) == ("sdrf:half_life=1m", 0.0)
     assert (tmp_path / "c.png").read_bytes()[:4] == b"\x89PNG"
     for policies, complaint in (
@@ -185,7 +183,7 @@ def test_policies_are_compared_in_one_line_with_a_figure(trace: Path, tmp_path: 
 
 
 @pytest.mark.parametrize("columns", [44, 60, 80])
-def test_on_a_narrow_terminal_columns_of_users_are_left_out_and_no_number_is_cut(
+def test_a_narrow_terminal_drops_columns_but_truncates_no_number(
     columns: int, tmp_path: Path
 ) -> None:
     path = tmp_path / "trace.parquet"

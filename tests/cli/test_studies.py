@@ -1,4 +1,4 @@
-"""`longshare sweep` and `longshare report` at the prompt."""
+"""The commands `longshare sweep` and `longshare report`."""
 
 import json
 from pathlib import Path
@@ -33,7 +33,7 @@ def test_a_sweep_is_resumed_and_reported(folder: Path) -> None:
     assert "sdrf-fig-11" in found["sections"]
 
 
-def test_a_trace_of_ones_own_takes_the_place_of_the_files(folder: Path) -> None:
+def test_the_trace_option_replaces_the_traces_of_the_sweep_file(folder: Path) -> None:
     (folder / "hog.parquet").rename(folder / "mine.parquet")
     told = longshare(
         *("sweep", str(folder / "sweep.toml"), "--trace", str(folder / "mine.parquet")),
@@ -42,7 +42,7 @@ def test_a_trace_of_ones_own_takes_the_place_of_the_files(folder: Path) -> None:
     assert json.loads(told.stdout)["computed"] == 6
 
 
-def test_what_cannot_be_used_ends_with_2(folder: Path) -> None:
+def test_invalid_sweeps_and_reports_end_with_exit_code_2(folder: Path) -> None:
     out = ("--out", str(folder / "out"))
     done = folder / "done"
     sweep = ("sweep", str(folder / "sweep.toml"), "--backend", "sequential")

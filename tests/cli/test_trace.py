@@ -1,4 +1,4 @@
-"""`longshare trace` at the prompt."""
+"""The command `longshare trace`."""
 
 import json
 from pathlib import Path
@@ -30,7 +30,7 @@ def converted(folder: Path) -> Path:
     return folder / "t"
 
 
-def test_converting_names_what_it_leaves_out(tmp_path: Path) -> None:
+def test_a_conversion_names_the_rows_it_leaves_out(tmp_path: Path) -> None:
     (tmp_path / "t.csv").write_text(CSV)
     command = ["trace", "convert", str(tmp_path / "t.csv"), str(tmp_path / "t"), "--from", "csv"]
     result = longshare(*command, "--left-out", str(tmp_path / "left-out.csv"))
@@ -93,7 +93,7 @@ def test_the_first_tasks_are_shown(tmp_path: Path) -> None:
     assert "bob" in longshare("trace", "head", path).stdout
 
 
-def test_a_file_that_cannot_be_used_is_named_and_nothing_is_written(tmp_path: Path) -> None:
+def test_an_invalid_file_is_named_and_nothing_is_written(tmp_path: Path) -> None:
     result = longshare("trace", "stats", str(tmp_path / "none"))
     assert result.exit_code == 2
     assert str(tmp_path / "none") in result.stderr
@@ -114,7 +114,9 @@ def test_a_file_that_cannot_be_used_is_named_and_nothing_is_written(tmp_path: Pa
     assert not (tmp_path / "t").exists()
 
 
-def test_a_made_up_workload_says_how_close_it_comes(tmp_path: Path) -> None:
+def test_a_generated_workload_reports_its_distance_from_the_published_figures(
+    tmp_path: Path,
+) -> None:
     command = ["trace", "generate", "google-constrained-hour", str(tmp_path / "t")]
     result = longshare(*command, "--tasks", "18000", "--seed", "3", "--json")
     assert result.exit_code == 0, result.stderr
@@ -128,7 +130,7 @@ def test_a_made_up_workload_says_how_close_it_comes(tmp_path: Path) -> None:
     assert "at least 9000" in result.stderr
 
 
-def test_a_sites_own_accounting_is_converted_and_a_zone_goes_with_slurm_alone(
+def test_slurm_accounting_is_converted_and_only_slurm_takes_a_timezone(
     tmp_path: Path,
 ) -> None:
     (tmp_path / "sacct").write_text(
@@ -154,7 +156,7 @@ def test_a_sites_own_accounting_is_converted_and_a_zone_goes_with_slurm_alone(
     assert "--timezone goes with --from slurm" in refused.stderr
 
 
-def test_a_conversion_ends_with_what_a_person_can_check(tmp_path: Path) -> None:
+def test_a_conversion_prints_verifiable_totals(tmp_path: Path) -> None:
     header = "JobID|User|Submit|Start|End|State|AllocTRES|ElapsedRaw|Suspended|CPUTimeRAW|JobName"
     times = "2026-03-01T10:00:00|2026-03-01T10:00:00|2026-03-01T15:00:00"
     (tmp_path / "sacct").write_text(

@@ -1,4 +1,7 @@
-"""Has `longshare` run in a fork of somebody's, as if it were this process: `forked.py SOCKET …`."""
+"""Run `longshare` in a fork of the test process: `forked.py SOCKET …`.
+
+To the shell, the script behaves like the command itself.
+"""
 
 import os
 import signal
@@ -10,7 +13,7 @@ END = b"\0\0"
 
 
 def main() -> None:
-    """Say what is wanted, pass signals on, and end as it does."""
+    """Send the command to the test process, pass signals on, and end as the fork ends."""
     channel = socket.socket(socket.AF_UNIX)
     channel.connect(sys.argv[1])
     environment = b"\0".join(b"=".join(each) for each in os.environb.items())

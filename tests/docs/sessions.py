@@ -1,11 +1,11 @@
-"""The documentation's blocks, and a shell in which a page's commands are run one after the other.
+"""Blocks of the documentation, and a shell that runs a page's commands one after the other.
 
-What is written before a block says what becomes of it:
+A comment before a block tells how tests treat the block:
 
-    <!-- not run: REASON -->      its commands need what a test has not got
-    <!-- file: NAME -->           it is the content of that file
-    <!-- not configuration -->    it is TOML of another kind
-    <!-- before: COMMANDS -->     no block follows: what the reader is taken to have done already
+    <!-- not run: REASON -->      the commands need something that a test lacks
+    <!-- file: NAME -->           the block is the content of that file
+    <!-- not configuration -->    the block is TOML, but not a configuration
+    <!-- before: COMMANDS -->     no block follows; the reader has run these commands already
 """
 
 import os
@@ -26,12 +26,12 @@ from tests.forks import Longshare
 
 ROOT = Path(__file__).parents[2]
 PATIENCE = 90.0
-"""Seconds in which a command's output comes to look as it is written."""
+"""Seconds within which a command's output must match the page."""
 PROGRAMS = re.compile(
     r"(#.*\n|\w+=\S+ )*"
     r"(\$|longshare|make|git|curl|bash|\S*bin/\S+|python3?|pip|docker|cmake|mesos-\w+|mkdir|cd) "
 )
-"""What a block of commands is told by if it does not say `sh` or `console`."""
+"""Pattern that recognises a block of commands without the language `sh` or `console`."""
 _PARTS = re.compile(
     r"^<!-- before:\n(?P<before>.*?)^-->"
     r"|^(?:<!-- (?P<mark>(?:not|file)\b[^\n]*) -->\n)?^```(?P<language>\w*)\n(?P<text>.*?)^```$",
@@ -39,14 +39,14 @@ _PARTS = re.compile(
 )
 _FRESH = ["-m", "allocator.cli"]
 _LATE = "not in the audit yet: its database is slow or fails; the log has it\n"
-"""Where the disk is slow an answer ends so; no order is given once more for that."""
+"""End of an answer if the disk is slow; the test does not repeat the order."""
 _NUMBER = re.compile(r"(?<![\w.-])\d+(?:[.,:]\d+)*(?!\w)")
-"""One that is no part of a name, as in agent-1."""
+"""A number that is not part of a name, such as agent-1."""
 
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """One block of a page."""
+    """A fenced block of a page, or a comment with commands."""
 
     page: Path
     line: int
@@ -56,7 +56,7 @@ class Block:
 
     @property
     def runs(self) -> bool:
-        """Whether it holds commands."""
+        """Whether the block holds commands."""
         if self.mark.startswith("file: "):
             return False
         return self.language in {"sh", "bash", "shell", "console"} or (
@@ -65,7 +65,7 @@ class Block:
 
     @property
     def steps(self) -> Iterator[tuple[str, str]]:
-        """Go through the commands, each with the output that is shown below it."""
+        """Yield the commands of the block, each with the output shown below it."""
         if not self.text.startswith("$ "):
             yield self.text, ""
             return
@@ -78,12 +78,12 @@ class Block:
 
 
 def pages() -> list[Path]:
-    """Return all pages of documentation."""
+    """Return the paths of all documentation pages."""
     return sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md")])
 
 
 def blocks(page: Path) -> list[Block]:
-    """Return a page's blocks."""
+    """Return the blocks of a page in their order."""
     text = page.read_text()
     found = []
     for part in _PARTS.finditer(text):
@@ -96,7 +96,7 @@ def blocks(page: Path) -> list[Block]:
 
 
 def looks_like(output: str, written: str) -> bool:
-    """Whether an output is what is written, but for numbers, blanks, and what `…` stands for."""
+    """Return whether an output matches the page, ignoring numbers, blanks and parts behind `…`."""
 
     def shape(text: str) -> str:
         return " ".join(_NUMBER.sub("0", text).split())
@@ -107,9 +107,10 @@ def looks_like(output: str, written: str) -> bool:
 
 
 class Forks:
-    """Runs `longshare` for the shell's commands, in forks of what has imported already.
+    """Runs the `longshare` commands of the shell in forks of the test process.
 
-    Its client is `forked.py`: a fork gets the signals that it gets, and ends when it ends.
+    The test process has imported the modules already, so commands start quickly. The client is
+    `forked.py`: it passes its signals to the fork, and its end also ends the fork.
     """
 
     def __init__(self, socket_file: Path) -> None:
@@ -121,7 +122,7 @@ class Forks:
         self._accepting.start()
 
     def close(self) -> None:
-        """Start nothing any more, and wait for what runs."""
+        """Accept no more commands, and wait for the running commands."""
         self._listening.shutdown(socket.SHUT_RDWR)
         self._accepting.join()
         self._listening.close()
@@ -129,7 +130,7 @@ class Forks:
             command.join()
 
     def _accept(self) -> None:
-        with suppress(OSError):  # closed
+        with suppress(OSError):  # the socket is closed
             while True:
                 client = self._listening.accept()[0]
                 self._commands.append(threading.Thread(target=self._run, args=(client,)))
@@ -143,7 +144,7 @@ class Forks:
             if not data or len(data) < int.from_bytes(size):
                 for stream in streams:
                     os.close(stream)
-                return  # it has ended, perhaps while it said so
+                return  # the client has ended, perhaps within its request
             said = data.decode(errors="surrogateescape")
             folder, environment, arguments = (
                 part.split("\0") for part in said.split("\0\0", maxsplit=2)
@@ -169,17 +170,17 @@ class Forks:
     @staticmethod
     def _answer(client: socket.socket, process: Longshare) -> None:
         code = process.wait()
-        with suppress(OSError):  # who asked has ended
+        with suppress(OSError):  # the client has ended
             client.sendall(code.to_bytes(2, signed=True))
             client.shutdown(socket.SHUT_RDWR)
 
 
 class Session:
-    """A shell in a folder with what a checkout has got for users, and addresses of its own.
+    """A shell in a folder that looks like a checkout, with free ports of its own.
 
     Args:
-        folder: Where it is, and what it is given.
-        fresh: Whether each `longshare` is an interpreter that starts from nothing.
+        folder: Existing folder in which the commands run; it receives the files.
+        fresh: Whether each `longshare` command starts a new interpreter.
     """
 
     def __init__(self, folder: Path, *, fresh: bool) -> None:
@@ -207,13 +208,13 @@ class Session:
         self._shell.stdin.write("exec 3>&1; trap 'echo exit $? >&3' EXIT\n")
 
     def write(self, name: str, text: str) -> None:
-        """Put a file into the folder."""
+        """Write a file into the folder."""
         (self._folder / name).write_text(self._moved(text))
 
     def run(self, commands: str) -> tuple[int, str]:
-        """Run commands up to the first that fails; return its exit code, and all they said.
+        """Run commands up to the first failure; return the exit code and the whole output.
 
-        When one of several fails, the shell ends.
+        If one of several commands fails, the shell ends.
         """
         self._steps += 1
         output = self._folder / f".output-{self._steps}"
@@ -230,7 +231,7 @@ class Session:
         return int(said.split()[1]), output.read_text()
 
     def close(self) -> None:
-        """End it, with all that it has left running."""
+        """Kill the shell and all processes it has started."""
         with suppress(ProcessLookupError):
             os.killpg(self._shell.pid, signal.SIGKILL)
         self._shell.wait()
@@ -242,13 +243,13 @@ class Session:
                 pipe.close()
 
     def _moved(self, text: str) -> str:
-        """Move what is written for the usual ports to ours."""
+        """Replace the default ports in a text by the ports of this session."""
         return re.sub(
             r"(?<=127\.0\.0\.1:)\d+", lambda port: self._ports.get(port[0], port[0]), text
         )
 
     def _lay_out(self) -> None:
-        """Put docs/ there, and programs of which `longshare` takes our ports for the usual."""
+        """Create docs/ and the programs; `longshare` uses this session's ports as defaults."""
         (self._folder / "docs").mkdir()
         for file in (ROOT / "docs").glob("*.toml"):
             self.write(f"docs/{file.name}", file.read_text())

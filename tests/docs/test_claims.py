@@ -1,4 +1,4 @@
-"""The list of numbered claims in docs/reproduce.md is complete, and each test in it exists."""
+"""The list of numbered claims in docs/reproduce.md is complete, and each listed test exists."""
 
 import re
 from pathlib import Path
@@ -34,7 +34,7 @@ NUMBERED = {
 
 
 def named(part: str) -> set[str]:
-    """Return the claims that the first column of a table names, plurals taken apart."""
+    """Return the claims named in the first column of a table, with plurals split."""
     found = set()
     for row in re.findall(r"^\| ([^|]+) \|", part, flags=re.MULTILINE):
         kind = ""
@@ -49,11 +49,11 @@ def named(part: str) -> set[str]:
 
 
 @pytest.mark.parametrize("paper", NUMBERED)
-def test_every_numbered_claim_of_the_papers_is_listed_with_what_checks_it(paper: str) -> None:
+def test_every_numbered_claim_of_the_papers_is_listed_with_its_tests(paper: str) -> None:
     assert set(NUMBERED[paper]) - named(PARTS[paper]) == set()
 
 
 @pytest.mark.parametrize("test", sorted(set(re.findall(r"`(test_\w+\.py::test_\w+)`", CLAIMS))))
-def test_every_test_that_the_list_names_exists(test: str) -> None:
+def test_every_test_named_in_the_list_exists(test: str) -> None:
     file, _, name = test.partition("::")
     assert f"\ndef {name}(" in (ROOT / "tests/theory" / file).read_text(encoding="utf-8")

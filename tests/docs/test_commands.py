@@ -1,4 +1,4 @@
-"""What the documentation tells people to type works, and says what is written there."""
+"""The commands in the documentation work, and print the output shown on the page."""
 
 import re
 import time
@@ -33,12 +33,12 @@ def chosen(block: Block) -> bool:
 
 
 NEWCOMERS = ("README.md", "docs/first-hour.md")
-"""Pages on which each command starts from nothing, as it does for whoever reads them."""
+"""Pages for new users, on which each command starts a new interpreter."""
 SESSIONS = [page for page in pages() if any(map(chosen, blocks(page)))]
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(400)  # compilers of the fast path may have nothing cached
+@pytest.mark.timeout(400)  # the compilers of the fast path may have an empty cache
 @pytest.mark.parametrize("page", SESSIONS, ids=name)
 def test_the_commands_of_a_page_work_one_after_the_other(page: Path, tmp_path: Path) -> None:
     found = blocks(page)
@@ -64,7 +64,7 @@ def test_the_commands_of_a_page_work_one_after_the_other(page: Path, tmp_path: P
 
 
 @pytest.mark.parametrize("page", pages(), ids=name)
-def test_what_is_not_run_says_why(page: Path) -> None:
+def test_blocks_that_are_not_run_give_a_known_reason(page: Path) -> None:
     for block in blocks(page):
         if block.mark.startswith("not run: "):
             assert block.mark.removeprefix("not run: ") in REASONS, str(block)
@@ -72,19 +72,19 @@ def test_what_is_not_run_says_why(page: Path) -> None:
 
 
 @pytest.mark.parametrize("page", pages(), ids=name)
-def test_commands_stand_between_fences(page: Path) -> None:
+def test_commands_are_written_between_fences(page: Path) -> None:
     text = re.sub(r"^```.*?^```$", "", page.read_text(), flags=re.DOTALL | re.MULTILINE)
     assert re.findall(r"^    (?:longshare|make|\$|\.venv/bin/\w+) .*", text, re.MULTILINE) == []
 
 
 @pytest.mark.parametrize("page", pages(), ids=name)
-def test_configuration_that_is_shown_is_valid(page: Path) -> None:
+def test_shown_configurations_are_valid(page: Path) -> None:
     for block in blocks(page):
         if block.language == "toml" and not block.mark:
             Config.model_validate(tomllib.loads(block.text))
 
 
-def test_outputs_are_compared_but_for_numbers_and_what_is_left_out() -> None:
+def test_outputs_are_compared_without_numbers_and_elided_parts() -> None:
     written = "rank user\n   1 web   20.0%\n…\nend in 1.0 h on agent-1\n"
     output = "rank user\n   1 web     5%\n   2 a\n   3 b\nend in 0.5 h on agent-1\n"
     assert looks_like(output, written)

@@ -1,4 +1,4 @@
-"""The configuration's documentation is that of its schema."""
+"""The page on configuration matches the schema."""
 
 import re
 import runpy
@@ -12,7 +12,7 @@ DOCS = Path(__file__).parents[2] / "docs"
 PAGE = (DOCS / "configuration.md").read_text()
 
 
-def test_the_tables_are_what_generate_py_writes_today() -> None:
+def test_the_tables_match_the_output_of_generate_py() -> None:
     generator = runpy.run_path(str(DOCS / "generate.py"))
     for page in generator["PAGES"]:
         assert generator["text"](page) == page.read_text(), "run: python docs/generate.py"
@@ -20,17 +20,17 @@ def test_the_tables_are_what_generate_py_writes_today() -> None:
 
 def test_every_section_has_a_table() -> None:
     marks = {line.split()[2].split(".")[0] for line in PAGE.splitlines() if "<!-- table:" in line}
-    as_a_policy = {"shadow"}  # [[shadow]] takes what [policy] takes
+    as_a_policy = {"shadow"}  # [[shadow]] accepts the settings of [policy]
     assert marks | as_a_policy == set(Config.model_fields)
 
 
-def test_the_default_policy_is_the_one_that_the_page_names() -> None:
+def test_the_page_names_the_default_policy() -> None:
     name, parameters = Config().policy.name, Config().policy.model_extra
     assert (name, parameters) == ("sdrf", {"half_life": "1h"})
     assert "`sdrf` with a half-life of an hour" in PAGE
 
 
-def test_every_metric_is_explained_and_nothing_else(tmp_path: Path) -> None:
+def test_the_page_explains_exactly_the_existing_metrics(tmp_path: Path) -> None:
     table = re.findall(r"^\| (`longshare_.*?) \|", PAGE, re.MULTILINE)
     explained = {name for row in table for name in re.findall(r"`(\w+)`", row)}
     settings = '[policy]\nname = "tsf"\n[[shadow]]\nname = "drf"\n[accounting]\n'
@@ -40,7 +40,7 @@ def test_every_metric_is_explained_and_nothing_else(tmp_path: Path) -> None:
         urllib.request.urlopen(running.metrics_url) as answer,
     ):
         shown = set(re.findall(r"^# TYPE (\S+)", answer.read().decode(), re.MULTILINE))
-    later = {  # when there is something to say
+    later = {  # these metrics appear once they have a value
         "longshare_live_tree_next_crossing_timestamp_seconds",
         "longshare_accounting_last_write_timestamp_seconds",
         "longshare_store_last_save_timestamp_seconds",

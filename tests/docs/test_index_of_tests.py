@@ -1,4 +1,4 @@
-"""The index of tests in docs/development.md names files that exist, and every folder of tests."""
+"""The index of tests in docs/development.md names existing files and every test folder."""
 
 import re
 from pathlib import Path

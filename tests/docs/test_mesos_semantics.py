@@ -1,4 +1,4 @@
-"""Section marks (§) in the sources lead to sections of the page on Mesos's semantics."""
+"""Section marks (§) in the sources refer to sections of the page on Mesos's semantics."""
 
 import re
 from collections.abc import Iterator
@@ -10,7 +10,7 @@ FOLDERS = ("allocator/cluster", "frameworks/local_mesos", "tests/cluster", "depl
 
 
 def section_marks() -> Iterator[tuple[str, str]]:
-    """Yield each mark with its file; marks of the papers are named as such."""
+    """Yield each section mark with its file, except marks of the papers."""
     for folder in FOLDERS:
         for path in sorted((ROOT / folder).rglob("*")):
             if path.suffix in {".py", ".cc", ".hpp"}:

@@ -1,4 +1,4 @@
-"""The notebooks are text, open as notebooks, and what they say comes true."""
+"""The notebooks are text files, open as notebooks, and run to the end."""
 
 import re
 import runpy
@@ -18,7 +18,7 @@ def of_its_own(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.chdir(tmp_path)
 
 
-def test_there_are_five_and_the_page_names_them() -> None:
+def test_the_page_names_all_five_notebooks() -> None:
     named = re.findall(r"\(notebooks/(\w+\.py)", (ROOT / "docs" / "api.md").read_text())
     assert sorted(named) == [path.name for path in NOTEBOOKS]
     assert len(NOTEBOOKS) == 5
@@ -33,7 +33,7 @@ def test_a_notebook_runs_from_its_first_cell_to_its_last(
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
-def test_it_is_made_of_cells_that_editors_know_and_of_what_is_public(path: Path) -> None:
+def test_a_notebook_has_standard_cells_and_imports_only_the_public_api(path: Path) -> None:
     source = path.read_text()
     assert source.startswith("# %% [markdown]\n# # ")
     cells = re.split(r"^# %%", source, flags=re.MULTILINE)[1:]

@@ -1,4 +1,4 @@
-"""The documentation is a site in which every link leads somewhere."""
+"""The documentation builds to a site in which every link leads to a page or file."""
 
 import re
 import shutil
@@ -30,7 +30,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_every_page_and_every_file_that_a_page_links_to_is_in_it(site: Path) -> None:
+def test_the_site_contains_every_page_and_every_linked_file(site: Path) -> None:
     pages = {page.stem for page in ROOT.glob("docs/*.md")}
     assert pages - {page.stem for page in site.glob("*.html")} == set()
     for page in site.glob("*.html"):
@@ -39,7 +39,7 @@ def test_every_page_and_every_file_that_a_page_links_to_is_in_it(site: Path) -> 
             assert (site / link).is_file() or page.name == "404.html", (page.name, link)
 
 
-def test_lists_and_tables_are_such_in_it(site: Path) -> None:
+def test_lists_and_tables_are_rendered_on_the_site(site: Path) -> None:
     for page in site.glob("*.html"):
         text = re.sub(r"<pre>.*?</pre>", "", page.read_text(), flags=re.DOTALL)
         for paragraph in re.findall(r"<p>(.*?)</p>", text, flags=re.DOTALL):
@@ -53,14 +53,12 @@ def test_lists_and_tables_are_such_in_it(site: Path) -> None:
     [
         (
             ["nowhere.md", "policies.md#no-such-policy", "/policies.md"],
-            "Aborted with 3 warnings",  # each is enough to fail it
+            "Aborted with 3 warnings",  # each warning fails the build
         ),
         (["../deploy/nothing"], "there is no deploy/nothing in the repository"),
     ],
 )
-def test_a_link_that_leads_nowhere_fails_the_build(
-    links: list[str], end: str, tmp_path: Path
-) -> None:
+def test_a_broken_link_fails_the_build(links: list[str], end: str, tmp_path: Path) -> None:
     shutil.copytree(ROOT / "docs", tmp_path / "docs")
     for item in ("allocator", "ansible", "bench", "deploy", "frameworks", "mkdocs.yml", "proto"):
         (tmp_path / item).symlink_to(ROOT / item)
@@ -73,7 +71,7 @@ def test_a_link_that_leads_nowhere_fails_the_build(
         assert link.rpartition("#")[2].removeprefix("../") in built.stderr
 
 
-def test_links_of_the_pages_beside_it_lead_somewhere() -> None:
+def test_links_of_pages_outside_the_site_lead_to_files() -> None:
     for page in ROOT.glob("*.md"):
         for link in re.findall(r"\]\((?!https?:)([^)#]+)", page.read_text()):
             assert (ROOT / link).exists(), (page.name, link)

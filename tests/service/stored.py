@@ -1,4 +1,4 @@
-"""What tests of stores have in common."""
+"""Helpers shared by the tests of stores."""
 
 import shutil
 import sqlite3
@@ -38,7 +38,7 @@ MEMORIES = st.builds(
 
 
 def memory(time: float = 1_600_000_000.1, users: int = 1) -> Memory:
-    """One whose numbers have no short decimal form."""
+    """Return a memory whose numbers have no short decimal form."""
     return Memory(
         time,
         {
@@ -50,7 +50,7 @@ def memory(time: float = 1_600_000_000.1, users: int = 1) -> Memory:
 
 
 def whole(kept: Memory) -> MemoryChanges:
-    """Everything that a memory says, as what has changed."""
+    """Return the whole content of a memory as changes."""
     courses = {
         user: StoredTrajectory(kept.time, kept.tau, then) for user, then in kept.users.items()
     }
@@ -58,15 +58,15 @@ def whole(kept: Memory) -> MemoryChanges:
 
 
 def stored(file: Path) -> Memory | None:
-    """Read a store's file from outside, without a lock on it.
+    """Read the file of a store without its lock, as another process would.
 
-    Where its service was killed within a transaction that has to be rolled back first, so is the
-    copy that is read.
+    A service killed within a transaction leaves a file that must be rolled back first. The function
+    then copies the file and reads the copy, which SQLite rolls back.
     """
     at = f"{file.as_uri()}?mode=ro"
     try:
         with closing(sqlite3.connect(at, PATIENCE, isolation_level=None, uri=True)) as connection:
-            connection.execute("BEGIN")  # so that no save comes between head and rows
+            connection.execute("BEGIN")  # prevents a save between reading the head and the rows
             return sqlite.read(connection)
     except sqlite3.OperationalError as error:
         if error.sqlite_errorcode != sqlite3.SQLITE_READONLY_ROLLBACK:

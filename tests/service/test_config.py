@@ -1,4 +1,4 @@
-"""A configuration is right, or says where it is not."""
+"""A configuration is valid, or the error names the place of the mistake."""
 
 from pathlib import Path
 
@@ -20,7 +20,7 @@ def test_the_example_in_the_documentation_is_valid() -> None:
     assert config.engine_settings().users[1].weight == 2.0
 
 
-def test_an_empty_file_is_a_sane_service(tmp_path: Path) -> None:
+def test_an_empty_file_has_sensible_defaults(tmp_path: Path) -> None:
     config = read(tmp_path, "")
     assert config.policy.create().tau == pytest.approx(3600 / 0.693147, rel=1e-5)
     assert config.listen.address == "127.0.0.1:5060"
@@ -48,7 +48,7 @@ def test_every_setting_reaches_the_engine(tmp_path: Path) -> None:
     assert (settings.counts_for, settings.roles_leave_room) == (4.0, True)
 
 
-def test_an_infinite_factor_asks_for_the_papers_form(tmp_path: Path) -> None:
+def test_an_infinite_counts_for_selects_the_papers_form(tmp_path: Path) -> None:
     policy = '[policy]\nname = "sdrf"\ndelta = 0.5\n'
     settings = read(tmp_path, f"{policy}[users]\ncounts_for = inf").engine_settings()
     assert settings.counts_for is None
@@ -64,7 +64,7 @@ def test_an_infinite_factor_asks_for_the_papers_form(tmp_path: Path) -> None:
         ({"HOME": "/home/u"}, "/home/u/.local/state/longshare/commitments.sqlite"),
     ],
 )
-def test_the_store_is_where_state_belongs(
+def test_the_default_store_is_in_the_state_directory(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, environment: dict[str, str], path: str
 ) -> None:
     for name in ("STATE_DIRECTORY", "XDG_STATE_HOME"):
@@ -153,12 +153,12 @@ def test_the_store_is_where_state_belongs(
         ("name = ", "not valid TOML"),
     ],
 )
-def test_a_mistake_is_named_with_its_place(tmp_path: Path, text: str, complaint: str) -> None:
+def test_a_mistake_is_reported_with_its_place(tmp_path: Path, text: str, complaint: str) -> None:
     with pytest.raises(ConfigError, match=f"longshare.toml:(.|\n)*{complaint}"):
         read(tmp_path, text)
 
 
-def test_a_missing_file_is_named(tmp_path: Path) -> None:
+def test_a_missing_configuration_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"nowhere.toml: No such file"):
         load(tmp_path / "nowhere.toml")
 
@@ -178,7 +178,9 @@ def test_a_missing_file_is_named(tmp_path: Path) -> None:
         ("address = 'unix:///run/longshare.sock'", True),
     ],
 )
-def test_strangers_are_kept_out(tmp_path: Path, listen: str, *, allowed: bool) -> None:
+def test_listening_on_other_interfaces_requires_mutual_tls(
+    tmp_path: Path, listen: str, *, allowed: bool
+) -> None:
     file = tmp_path / "longshare.toml"
     file.write_text(f"[listen]\n{listen}\n")
     if allowed:

@@ -1,4 +1,4 @@
-"""Hostile messages by the million, beside a framework that does no harm and gets its offers."""
+"""Hostile messages by the million do not harm a well-behaved framework on the same engine."""
 
 import gc
 import os
@@ -32,20 +32,20 @@ from tests.service.hostile_structure import hostile_events
 MESSAGES = int(os.environ.get("LONGSHARE_HOSTILE", "4000"))
 SEED = int(os.environ.get("LONGSHARE_SEED", "1"))
 ROUND = 40
-"""Hostile messages between two looks at the framework that does no harm."""
+"""Hostile messages between two checks of the well-behaved framework."""
 ROUNDS = 25
-"""After so many the cluster is made anew, as hostile calls may take all that there is."""
+"""Rounds after which the cluster is restored, as hostile calls may take all resources."""
 LOOKS = 8
-"""Of so many messages, one has all looked at that the service remembers, not only who has what."""
+"""Inverse rate of thorough checks: a check in `LOOKS` compares the whole memory of the engine."""
 TOLD = 100_000
-"""Messages between two lines that say how far it is."""
+"""Messages between two progress lines."""
 GROWTH = 32 * 2**10
-"""KiB that a million messages or more may leave in memory, after the first tenth."""
+"""KiB by which a million messages or more may raise memory, after the first tenth."""
 _account = attrgetter(*Account.__slots__)
 
 
 class Battle:
-    """One engine, those who mean harm, and one framework on an agent that is for it alone."""
+    """An engine, hostile frameworks, and a well-behaved framework on a dedicated agent."""
 
     def __init__(self) -> None:
         self.master = MasterSide("sdrf", {"half_life": 60.0})
@@ -53,7 +53,7 @@ class Battle:
         self.now_ns = START_NS
         self.refused = self.passed_over = self.accepted = 0
         self.as_it_is: object = None
-        """The state, if nothing has changed since it was looked at."""
+        """Last computed state, or None if calls may have changed the state since."""
         self.begin()
 
     @property
@@ -61,7 +61,7 @@ class Battle:
         return self.master.engine
 
     def begin(self) -> None:
-        """Have the cluster as it was in the beginning."""
+        """Restore the initial cluster by a snapshot."""
         self.sequence += 1
         place = mesos.FrameworkInfo.FromString(framework_info("good", "good"))
         place.labels.labels.add(key="longshare.whitelist", value="g1.example")
@@ -88,7 +88,7 @@ class Battle:
     held = resources("cpus:2;mem:1024", "good")
 
     def strike(self, event: bytes, *, look: bool) -> None:
-        """Have an engine apply a hostile event, or refuse it and be as it was."""
+        """Apply a hostile event; if the engine refuses the event, check that nothing changed."""
         number = contract.Event(sequence=self.sequence + 1, time_ns=self.now_ns)
         try:
             message = wire.parse(field(3, field(1, number.SerializeToString() + event)), 2**20)
@@ -115,12 +115,12 @@ class Battle:
             self.accepted += 1
         assert not done.faults, (self.faults(), self.engine.divergence(), message)
         if self.engine.divergence() is not None:
-            self.begin()  # the session asks for a snapshot
+            self.begin()  # the session would request a snapshot
 
     def state(self) -> object:
-        """Return what a call that is refused must not change: who holds what, and how users stand.
+        """Return allocations and accounts, which a refused call must not change.
 
-        All that is remembered of users takes thrice as long.
+        Comparing the whole memory of the users would take three times as long.
         """
         accounts = self.engine.pool.still().accounts
         users = [(user, _account(account)) for user, account in accounts.items()]
@@ -135,7 +135,7 @@ class Battle:
         return [each for each in self.engine.set_aside() if each.flaw.reason == "fault"]
 
     def serve(self) -> bool:
-        """Have the good framework give back what it holds, and return whether it gets it again."""
+        """Recover the good framework's resources, tick; return whether it gets an offer again."""
         self.as_it_is = None
         self.now_ns += SECOND
         events = contract.Events()
@@ -156,22 +156,20 @@ def field(number: int, body: bytes) -> bytes:
 
 
 def memory() -> int:
-    """Return the most KiB of memory that this process has had."""
+    """Return the peak memory of this process in KiB."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 
 
 @pytest.fixture
 def _quick_collections() -> Iterator[None]:
     gc.collect()
-    gc.freeze()  # all that tests have imported is not gone through again and again
+    gc.freeze()  # collections skip the objects of imported modules
     yield
     gc.unfreeze()
 
 
 @pytest.mark.usefixtures("_quick_collections")
-def test_hostile_messages_break_nothing_and_cost_a_good_framework_at_most_every_second_offer() -> (
-    None
-):
+def test_hostile_messages_break_nothing_and_leave_a_good_framework_half_its_offers() -> None:
     battle, served, turns = Battle(), 0, 0
     chance = random.Random(SEED)
     events = hostile_events(chance)

@@ -1,4 +1,4 @@
-"""What peers who only connect, or only make calls, can take."""
+"""A port limits the connections of peers that only connect."""
 
 import asyncio
 import time
@@ -15,7 +15,7 @@ from allocator.service.operators.request_limits import RequestLimits
 from allocator.service.rights import Rights
 
 
-def test_a_port_takes_so_many_connections_and_no_more(
+def test_a_port_accepts_connections_up_to_the_limit(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(listening, "CONNECTIONS", 3)

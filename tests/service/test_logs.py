@@ -1,4 +1,4 @@
-"""Logs that repeat are thinned, but for what people did."""
+"""Repeated log lines are thinned, except lines about orders of operators."""
 
 import subprocess
 import sys
@@ -10,7 +10,7 @@ from tests.counted import counted
 
 
 class Log:
-    """What passes, by a clock that the test moves."""
+    """A log with the thinning processor, under a clock that the test moves."""
 
     def __init__(self) -> None:
         self.now = 0.0
@@ -23,13 +23,13 @@ class Log:
             return None
 
 
-def test_a_line_that_repeats_is_left_out_and_counted() -> None:
+def test_repeated_lines_are_left_out_and_counted() -> None:
     log = Log()
     said = [log.say("stream refused") for _ in range(1000)]
     passed = [line for line in said if line is not None]
     assert len(passed) == BURST
     assert "left out" in str(passed[-1]["more"])
-    assert log.say("master leads") is not None, "others are not affected"
+    assert log.say("master leads") is not None, "other lines are not affected"
     log.now = WINDOW
     again = log.say("stream refused")
     assert again is not None

@@ -1,4 +1,4 @@
-"""Masters, operators and readers are kept apart: by certificate, or by where they connect."""
+"""Masters, operators and readers have separate rights, by certificate or by port."""
 
 import getpass
 import os
@@ -43,19 +43,19 @@ DENIED = grpc.StatusCode.PERMISSION_DENIED
         ("", set()),
     ],
 )
-def test_a_name_gives_the_rights_it_is_listed_for(name: str, has: set[str]) -> None:
+def test_a_certificate_name_gives_the_rights_it_is_listed_for(name: str, has: set[str]) -> None:
     rights = Rights(RIGHTS)
     assert {right for right in ALL if rights.has([name], right)} == has
 
 
 @given(st.lists(st.text()), st.sampled_from(ALL))
-def test_nobody_has_a_right_without_a_name_that_is_listed(found: list[str], right: Right) -> None:
+def test_no_peer_has_a_right_without_a_listed_name(found: list[str], right: Right) -> None:
     assert not Rights(RightsSection()).has(found, right)
     assert not Rights(RIGHTS).has([], right)
 
 
 class Peer:
-    """A peer's certificate, as gRPC tells of it."""
+    """A gRPC context of a peer with this certificate."""
 
     def __init__(self, common_name: str, *others: str) -> None:
         self._told = {
@@ -80,7 +80,7 @@ class Peer:
         (("a" * 60_000,), "a" * 300 + "…"),
     ],
 )
-def test_who_a_certificate_is_of_is_told_by_its_first_name_and_not_at_length(
+def test_a_peer_is_named_by_the_first_name_of_its_certificate_shortened(
     names: tuple[str, ...], who: str
 ) -> None:
     peer: Any = Peer(*names)
@@ -150,13 +150,13 @@ def test_further_calls_of_a_refused_connection_cost_no_look_at_its_certificate()
     assert permitted(rights, Caller("alice", "unix:"), "readers")
 
 
-def test_rights_by_name_want_certificates() -> None:
+def test_rights_by_name_require_client_certificates() -> None:
     with pytest.raises(ValidationError, match="client_ca"):
         Config.model_validate({"listen": {"rights": {"masters": ["m"]}}})
 
 
 def asked(channel: grpc.Channel) -> dict[str, grpc.StatusCode]:
-    """Try everything that one can do; return how each call ended."""
+    """Make each kind of call; return the status code of each."""
     stub, order = AdminStub(channel), operator.Order()
     order.reset_commitments.SetInParent()
     calls: dict[str, Callable[[], object]] = {
@@ -173,13 +173,13 @@ def asked(channel: grpc.Channel) -> dict[str, grpc.StatusCode]:
             call()
             ended[name] = ANSWERED
         except grpc.RpcError as error:
-            answered = error.code() == grpc.StatusCode.NOT_FOUND  # there is nobody of that name
+            answered = error.code() == grpc.StatusCode.NOT_FOUND  # there is no user of that name
             ended[name] = ANSWERED if answered else error.code()
     return ended
 
 
 def audited(channel: grpc.Channel) -> list[admin.Ordered]:
-    """Return the orders that the database has."""
+    """Return the orders in the audit database."""
     asking = admin.AuditRequest(until=1e12)
     return list(AdminStub(channel).Audit(asking, timeout=PATIENCE).orders)
 
@@ -199,7 +199,7 @@ def protected(folder: Path, authority: Authority, listen: str) -> Iterator[Servi
 
 @pytest.mark.slow
 @pytest.mark.skipif(shutil.which("openssl") is None, reason="certificates are made with openssl")
-def test_each_may_do_what_its_certificate_is_named_for_and_no_more(tmp_path: Path) -> None:
+def test_each_certificate_allows_exactly_the_calls_of_its_rights(tmp_path: Path) -> None:
     authority = Authority(tmp_path / "ca").found()
     socket = f"unix://{tmp_path}/operators.sock"
     with protected(tmp_path, authority, f'operators = "{socket}"') as running:
@@ -217,7 +217,7 @@ def test_each_may_do_what_its_certificate_is_named_for_and_no_more(tmp_path: Pat
                 "ordering": ANSWERED,
                 "leading": grpc.StatusCode.UNIMPLEMENTED,
             }
-            # An order is answered before it is written if the database takes its time.
+            # A slow database may store an order after the order is answered.
             wait_for(lambda: bool(audited(channel)))
     with protected(tmp_path, authority, "") as running:
         for name, may in {
@@ -238,7 +238,7 @@ def test_each_may_do_what_its_certificate_is_named_for_and_no_more(tmp_path: Pat
         with grpc.secure_channel(running.address, credentials) as channel:
             told = audited(channel)
         assert {(order.who, order.how, bool(order.refusal)) for order in told} == {
-            ("root" if os.getuid() == 0 else getpass.getuser(), "socket", False),  # of the first
+            ("root" if os.getuid() == 0 else getpass.getuser(), "socket", False),  # first run
             ("alice", "certificate", False),
             ("master-1", "certificate", True),
             ("dashboard", "certificate", True),
@@ -246,7 +246,7 @@ def test_each_may_do_what_its_certificate_is_named_for_and_no_more(tmp_path: Pat
         }
 
 
-def test_without_tls_masters_and_operators_are_kept_apart_by_where_they_connect(
+def test_without_tls_masters_and_operators_have_separate_ports(
     tmp_path: Path,
 ) -> None:
     socket = f"unix://{tmp_path}/operators.sock"
@@ -259,5 +259,5 @@ def test_without_tls_masters_and_operators_are_kept_apart_by_where_they_connect(
         with grpc.insecure_channel(socket) as channel:
             ended = asked(channel)
             assert ended["reading"] == ended["ordering"] == ANSWERED
-            assert ended["accounting"] == grpc.StatusCode.FAILED_PRECONDITION  # it keeps none
+            assert ended["accounting"] == grpc.StatusCode.FAILED_PRECONDITION  # no accounts
             assert ended["leading"] == grpc.StatusCode.UNIMPLEMENTED

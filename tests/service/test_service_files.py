@@ -1,4 +1,4 @@
-"""Files of a service: distinct if written, private if secret, never waited for."""
+"""A service's files are distinct if written, private if secret, and never block a start."""
 
 import os
 from pathlib import Path
@@ -13,7 +13,7 @@ TLS = '[listen]\naddress = "127.0.0.1:5060"\n[listen.tls]\ncertificate = "{0}/c"
 
 
 def check(folder: Path, text: str, *, record: str | None = None) -> str:
-    """Return what is wrong with the files that a configuration names."""
+    """Return the error about the files that a configuration names, or an empty string."""
     config = folder / "longshare.toml"
     config.write_text(text.format(folder))
     try:
@@ -40,7 +40,7 @@ def check(folder: Path, text: str, *, record: str | None = None) -> str:
         ('[listen]\naddress = "unix://{0}/s"\n[recorder]\nfile = "{0}/s"\n', None, ("recor", "li")),
     ],
 )
-def test_a_path_that_two_files_have_is_refused_if_the_service_writes_one_of_them(
+def test_a_shared_path_is_refused_if_the_service_writes_to_it(
     tmp_path: Path, text: str, record: str | None, names: tuple[str, str]
 ) -> None:
     (tmp_path / "x").mkdir()
@@ -65,9 +65,7 @@ def test_a_file_that_is_only_read_may_be_named_twice(tmp_path: Path) -> None:
         ('[accounting]\ndatabase = "postgresql://me:pass@host/db"\n', "longshare.toml"),
     ],
 )
-def test_a_secret_that_everybody_may_read_is_refused(
-    tmp_path: Path, text: str, secret: str
-) -> None:
+def test_a_world_readable_secret_is_refused(tmp_path: Path, text: str, secret: str) -> None:
     (tmp_path / "longshare.toml").touch()
     (tmp_path / "k").write_text("user:pass\n")
     for mode, refused in ((0o644, True), (0o604, True), (0o640, False), (0o600, False)):
@@ -89,7 +87,7 @@ def test_a_secret_that_everybody_may_read_is_refused(
         (None, []),
     ],
 )
-def test_a_pipe_is_refused_and_not_waited_for(
+def test_a_pipe_is_refused_without_waiting(
     tmp_path: Path, text: str | None, arguments: list[str]
 ) -> None:
     os.mkfifo(tmp_path / "pipe")

@@ -1,4 +1,4 @@
-"""Systemd is told when the service is ready, that it is alive, and that it stops."""
+"""The service notifies systemd when it is ready, alive, and stopping."""
 
 import signal
 import socket
@@ -12,7 +12,7 @@ from tests.service.served import PATIENCE, Stream, service
 
 @pytest.fixture
 def supervisor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[socket.socket]:
-    """What systemd listens on, named to the services that are started."""
+    """Socket that takes the place of systemd's, named to the services in the environment."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as listening:
         listening.bind(str(tmp_path / "notify"))
         listening.settimeout(PATIENCE)
@@ -24,7 +24,7 @@ def heard(supervisor: socket.socket, times: int) -> set[bytes]:
     return {supervisor.recv(100) for _ in range(times)}
 
 
-def test_ready_is_said_once_masters_can_connect_and_stopping_at_the_end(
+def test_ready_is_notified_once_masters_can_connect_and_stopping_at_the_end(
     tmp_path: Path, supervisor: socket.socket
 ) -> None:
     with service(tmp_path) as running:
@@ -46,13 +46,13 @@ def test_the_watchdog_is_fed_until_the_service_hangs(
         running.stand_still()
         supervisor.setblocking(False)
         with pytest.raises(BlockingIOError):
-            heard(supervisor, 10**6)  # what it has said before, however long ago that began
+            heard(supervisor, 10**6)  # drain all notifications sent before the stop
         supervisor.settimeout(1.0)
         with pytest.raises(TimeoutError):
             supervisor.recv(100)
 
 
-def test_a_service_that_nobody_supervises_says_nothing_and_serves(
+def test_a_service_with_an_unreachable_supervisor_still_serves(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("NOTIFY_SOCKET", str(tmp_path / "nobody"))
@@ -64,7 +64,7 @@ def test_a_service_that_nobody_supervises_says_nothing_and_serves(
     assert "systemd cannot be told" in running.log.read_text()
 
 
-def test_a_hangup_rotates_the_recording_and_harms_nothing(tmp_path: Path) -> None:
+def test_sighup_rotates_the_recording_without_harm(tmp_path: Path) -> None:
     with service(tmp_path) as running:
         stream = Stream(running.address)
         stream.open()

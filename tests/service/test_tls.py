@@ -1,4 +1,4 @@
-"""TLS and mTLS on the gRPC port, end to end: masters, operators, and who is kept out."""
+"""TLS and mutual TLS on the gRPC port, end to end: masters, operators, refused peers."""
 
 import json
 import shutil
@@ -29,7 +29,7 @@ pytestmark = pytest.mark.skipif(
 
 @dataclass(frozen=True)
 class Authority:
-    """Signs certificates below a folder."""
+    """A certificate authority that signs certificates in a folder."""
 
     folder: Path
 
@@ -85,13 +85,15 @@ def asks(running: Service, identity: Identity) -> admin.SharesReply:
 
 @contextmanager
 def kept_out() -> Iterator[None]:
-    """Claim that no connection came about; who only waits too long has not been kept out."""
+    """Expect that no connection is established; a timeout does not count as a refusal."""
     with pytest.raises(grpc.RpcError) as raised:
         yield
     assert raised.value.code() == grpc.StatusCode.UNAVAILABLE
 
 
-def test_with_tls_who_knows_the_authority_is_answered_and_plain_text_is_not(tmp_path: Path) -> None:
+def test_with_tls_a_client_with_the_authority_is_answered_and_plain_text_is_not(
+    tmp_path: Path,
+) -> None:
     authority = Authority(tmp_path / "ca").found()
     with protected(tmp_path, authority, mutual=False) as running:
         assert asks(running, Identity(authority.certificate)).cluster.policy == "sdrf"
@@ -99,7 +101,7 @@ def test_with_tls_who_knows_the_authority_is_answered_and_plain_text_is_not(tmp_
             AdminStub(channel).Shares(admin.SharesRequest(), timeout=PATIENCE)
 
 
-def test_with_mtls_only_who_shows_a_certificate_of_the_authority_is_answered(
+def test_with_mtls_only_clients_with_a_certificate_of_the_authority_are_answered(
     tmp_path: Path,
 ) -> None:
     authority = Authority(tmp_path / "ca").found()
@@ -112,7 +114,7 @@ def test_with_mtls_only_who_shows_a_certificate_of_the_authority_is_answered(
                 asks(running, nobody)
 
 
-def test_a_renewed_certificate_is_shown_without_a_restart(tmp_path: Path) -> None:
+def test_a_renewed_certificate_is_used_without_a_restart(tmp_path: Path) -> None:
     authority = Authority(tmp_path / "ca").found()
     with protected(tmp_path, authority, mutual=False) as running:
         assert asks(running, Identity(authority.certificate))
@@ -126,7 +128,7 @@ def test_a_renewed_certificate_is_shown_without_a_restart(tmp_path: Path) -> Non
         assert asks(running, Identity(newer.certificate)).cluster.policy == "sdrf"
 
 
-def test_a_master_and_an_operator_talk_mtls_to_the_service(
+def test_a_master_and_an_operator_connect_by_mtls(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     authority = Authority(tmp_path / "ca").found()
@@ -147,7 +149,7 @@ def test_a_master_and_an_operator_talk_mtls_to_the_service(
         wait_for(lambda: '"agents": 4' in said.read_text())
 
 
-def test_a_handshake_that_fails_writes_nothing_as_nobody_thins_the_lines_of_grpc(
+def test_a_failed_handshake_writes_no_grpc_lines_to_the_log(
     tmp_path: Path,
 ) -> None:
     authority = Authority(tmp_path / "ca").found()
@@ -172,7 +174,7 @@ def test_a_handshake_that_fails_writes_nothing_as_nobody_thins_the_lines_of_grpc
     assert all("event" in json.loads(line) for line in log.read_text().splitlines())
 
 
-def test_a_file_that_is_missing_is_named(tmp_path: Path) -> None:
+def test_a_missing_key_file_is_named(tmp_path: Path) -> None:
     tls = '[listen.tls]\ncertificate = "none.pem"\nkey = "none.key"\n'
     failing = Service(tmp_path, tls)
     assert failing.process.wait(PATIENCE) == 2

@@ -128,10 +128,7 @@ def test_a_newer_memory_of_another_engine_is_taken_over_and_logged(
     now = START_NS / 1e9
     owed = {"a": Remembered({"cpus": 0.5}, {}), "b": Remembered({"mem": 0.25}, {})}
     for left, expected in (
-        (
-            Memory(now - 1.0, {"a": Remembered({"cpus": 0.9}, {})}),
-            None,
-        ),  # outdated
+        (Memory(now - 1.0, {"a": Remembered({"cpus": 0.9}, {})}), None),  # outdated
         (Memory(now + 50.0, owed), {"a": 0.5 / 2**0.5, "b": 0.25 / 2**0.5}),
     ):
         before = {s.user: s.commitment for s in master.engine.standings()}

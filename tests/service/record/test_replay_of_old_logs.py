@@ -10,7 +10,7 @@ They leave out cases decided differently on purpose since then:
   longer counts allocations that a client would decline
 
 The logs of version 1.0 record simulated clusters with the same calls and killed services: a log
-for each policy, and a log of refused calls.
+for each policy, and a second log of SDRF with declined offers.
 """
 
 from pathlib import Path

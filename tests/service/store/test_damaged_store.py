@@ -19,14 +19,14 @@ from tests.service.stored import memory, whole
 SET_ASIDE = f'{POLICY}[store]\non_damage = "set aside"\npath = '
 
 
-def test_a_pipe_is_refused_at_once(tmp_path: Path) -> None:
+def test_a_pipe_is_rejected_at_once(tmp_path: Path) -> None:
     file = tmp_path / "commitments.sqlite"
     os.mkfifo(file)
     with pytest.raises(StoreError, match=r"commitments.sqlite: not a plain file"):
         SqliteStore(file)
 
 
-def test_a_folder_is_refused(tmp_path: Path) -> None:
+def test_a_folder_is_rejected(tmp_path: Path) -> None:
     file = tmp_path / "commitments.sqlite"
     file.mkdir()
     with pytest.raises(StoreError, match=r"commitments.sqlite: Is a directory"):
@@ -35,7 +35,7 @@ def test_a_folder_is_refused(tmp_path: Path) -> None:
 
 @contextmanager
 def as_somebody() -> Iterator[Path]:
-    """A folder, and the rights of somebody who is not root."""
+    """Yield a folder while the process has the rights of an unprivileged user."""
     root = os.geteuid() == 0
     with tempfile.TemporaryDirectory() as folder:
         Path(folder).chmod(0o755)
@@ -48,7 +48,7 @@ def as_somebody() -> Iterator[Path]:
 
 
 @pytest.mark.parametrize("what", ["the file", "its folder"])
-def test_what_may_not_be_written_is_refused_at_the_start(what: str) -> None:
+def test_a_store_without_write_permission_is_rejected_at_the_start(what: str) -> None:
     with as_somebody() as folder:
         file = folder / "commitments.sqlite"
         saved(file)
@@ -60,7 +60,7 @@ def test_what_may_not_be_written_is_refused_at_the_start(what: str) -> None:
             SqliteStore(file)
 
 
-def test_every_kind_of_damage_is_told_in_words(tmp_path: Path) -> None:
+def test_random_damage_is_reported_with_the_file_name(tmp_path: Path) -> None:
     file = tmp_path / "commitments.sqlite"
     saved(file)
     sound = file.read_bytes()
@@ -77,7 +77,7 @@ def test_every_kind_of_damage_is_told_in_words(tmp_path: Path) -> None:
             told += str(error).startswith(f"{file}: ")
             continue
         with closing(store):
-            assert store.load() == memory(users=200), "damage that is not noticed does no harm"
+            assert store.load() == memory(users=200), "undetected damage changes no data"
             told += 1
     assert told == 60
 
@@ -96,7 +96,7 @@ def test_text_that_is_not_utf8_is_damage(tmp_path: Path) -> None:
         SqliteStore(file)
 
 
-def test_a_damaged_store_is_set_aside_if_the_operator_prefers(tmp_path: Path) -> None:
+def test_a_damaged_store_is_moved_away_if_configured(tmp_path: Path) -> None:
     file, aside = tmp_path / "state.sqlite", tmp_path / "state.sqlite.damaged-1"
     damaged(file)
     content = file.read_bytes()
@@ -112,10 +112,10 @@ def test_a_damaged_store_is_set_aside_if_the_operator_prefers(tmp_path: Path) ->
         with pytest.raises(StoreError, match="in use by another service"):
             SqliteStore(file)
         store.save(whole(memory()))
-    assert (tmp_path / "state.sqlite.damaged-2").exists(), "one does not replace the other"
+    assert (tmp_path / "state.sqlite.damaged-2").exists(), "a second damaged store gets a new name"
 
 
-def test_a_file_that_is_not_ours_is_never_set_aside(tmp_path: Path) -> None:
+def test_a_file_of_another_program_is_never_moved_away(tmp_path: Path) -> None:
     file = tmp_path / "commitments.sqlite"
     garbage(file)
     content = file.read_bytes()

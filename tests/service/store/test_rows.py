@@ -1,4 +1,4 @@
-"""What is stored as changes is what an engine would hand on, whatever happened in between."""
+"""Rows stored as changes add up to the memory of the engine after any history."""
 
 import sqlite3
 import zlib
@@ -30,7 +30,7 @@ WRITER = bytes(16)
 
 
 class World:
-    """Users among whom things happen."""
+    """Users of a cluster, changed step by step."""
 
     def __init__(self, policy: str) -> None:
         parameters = {"half_life": 100.0} if policy == "sdrf" else {}
@@ -92,7 +92,7 @@ STEPS = st.lists(
 
 
 def approximately(kept: Memory) -> Any:  # noqa: ANN401 - pytest's
-    """A sum of steps is rounded otherwise than one step."""
+    """Return values to compare with tolerance; a sum of steps is rounded differently."""
 
     def close(amounts: Any) -> Any:  # noqa: ANN401
         return pytest.approx(amounts, rel=1e-9, abs=1e-15)
@@ -125,7 +125,7 @@ def test_changes_add_up_to_the_memory(policy: str, steps: list[tuple[str, str, i
         assert plainly(read) == approximately(remembered)
 
 
-def test_only_who_gets_or_gives_back_something_is_written() -> None:
+def test_only_users_whose_allocation_changed_are_written() -> None:
     world, rows = World("sdrf"), StoreRows()
     for role in ROLES:
         world.go_on("join", role, 0)
@@ -133,14 +133,14 @@ def test_only_who_gets_or_gives_back_something_is_written() -> None:
     rows.written()
     world.go_on("time", "", 30)
     run_to_completion(rows.take(world.users.changes()))
-    assert list(rows.unwritten()) == [], "time alone changes no course"
+    assert list(rows.unwritten()) == [], "time alone changes no trajectory"
     world.go_on("allocate", "d", 0)
     world.go_on("time", "", 30)
     run_to_completion(rows.take(world.users.changes()))
     assert [user for user, _ in rows.unwritten()] == ["d"]
 
 
-def test_a_user_that_is_gone_is_deleted() -> None:
+def test_the_row_of_a_forgotten_user_is_deleted() -> None:
     world, rows = World("sdrf"), StoreRows()
     world.go_on("join", "e/f", 0)
     run_to_completion(rows.take(world.users.changes()))
@@ -160,7 +160,7 @@ def test_rows_are_read_back_bit_for_bit(kept: Memory) -> None:
 
 
 @given(MEMORIES, st.data())
-def test_no_damage_to_rows_goes_unnoticed(kept: Memory, data: st.DataObject) -> None:
+def test_any_damage_to_rows_is_detected(kept: Memory, data: st.DataObject) -> None:
     rows = StoreRows()
     run_to_completion(rows.take(whole(kept)))
     pairs = dict(rows.all())
@@ -177,7 +177,7 @@ def test_no_damage_to_rows_goes_unnoticed(kept: Memory, data: st.DataObject) -> 
             assembled(rows.head(), [pair for pair in pairs.items() if pair[0] != user])
 
 
-def test_a_number_that_is_written_in_another_way_is_damage() -> None:
+def test_a_number_written_with_other_digits_is_damage() -> None:
     rows = StoreRows()
     run_to_completion(rows.take(whole(Memory(1.2808609111085168e154, {}, None))))
     other = rows.head().replace(b"168e+154", b"169e+154")
@@ -188,7 +188,7 @@ def test_a_number_that_is_written_in_another_way_is_damage() -> None:
 
 
 def in_the_former_layout(file: Path, kept: Memory) -> None:
-    """As the release before wrote it."""
+    """Write a store file in the layout of the former release."""
     with closing(sqlite3.connect(file)) as connection, connection:
         connection.executescript(
             f"PRAGMA application_id = {APPLICATION_ID}; PRAGMA user_version = 1;"
@@ -197,13 +197,13 @@ def in_the_former_layout(file: Path, kept: Memory) -> None:
         connection.execute("INSERT INTO memory VALUES (1, ?)", (codec.encode(kept),))
 
 
-def test_a_file_of_the_former_layout_is_taken_over_and_a_copy_kept(tmp_path: Path) -> None:
+def test_a_file_of_the_former_layout_is_converted_and_a_copy_kept(tmp_path: Path) -> None:
     file, kept = tmp_path / "commitments.sqlite", tmp_path / "commitments.sqlite.layout-1"
     in_the_former_layout(file, memory(users=3))
     before = file.read_bytes()
     with closing(SqliteStore(file)) as store:
         assert store.load() == memory(users=3)
-        assert file.read_bytes() == before, "looking changes nothing"
+        assert file.read_bytes() == before, "loading does not change the file"
         store.save(whole(memory(2e9, users=2)))
         store.save(whole(memory(3e9, users=2)))
     with closing(SqliteStore(file)) as store:
@@ -214,7 +214,7 @@ def test_a_file_of_the_former_layout_is_taken_over_and_a_copy_kept(tmp_path: Pat
         assert connection.execute("PRAGMA user_version").fetchone() == (1,)
 
 
-def test_a_node_of_the_former_release_is_read() -> None:
+def test_a_zookeeper_node_of_the_former_release_is_read() -> None:
 
     data = b"LSHR1\n" + WRITER + zlib.compress(codec.encode(memory(users=3)))
     assert unpacked(data) == memory(users=3)
@@ -223,6 +223,6 @@ def test_a_node_of_the_former_release_is_read() -> None:
 
 
 @given(st.binary(min_size=1, max_size=200))
-def test_a_node_with_anything_else_is_refused(content: bytes) -> None:
+def test_a_zookeeper_node_with_other_content_is_rejected(content: bytes) -> None:
     with pytest.raises(StoreError):
         unpacked(content)

@@ -1,4 +1,4 @@
-"""What users owe outlives the service, and no file is harmed."""
+"""Commitments survive the service, and no file of another program is changed."""
 
 import asyncio
 import hashlib
@@ -39,7 +39,7 @@ DELTA = 0.99
 POLICY = f'[policy]\nname = "sdrf"\ndelta = {DELTA}\n[[users.declared]]\nname = "b"\n'
 FRAMEWORK = contract.AddFramework(framework_id="f1", info=framework_info("f1", "a"), active=False)
 HELD = agent_call("s1", "cpus:4;mem:4096", {"f1": resources("cpus:3;mem:1024", "a")})
-"""User a holds three quarters of the CPUs, b nothing: over-use is a quarter of the cluster."""
+"""User a holds three quarters of the CPUs and b nothing: a over-uses a quarter of the cluster."""
 FREE = agent_call("s1", "cpus:4;mem:4096")
 
 
@@ -49,7 +49,7 @@ def test_a_memory_is_read_back_bit_for_bit(kept: Memory) -> None:
 
 
 @given(MEMORIES, st.data())
-def test_no_damage_to_a_memory_goes_unnoticed(kept: Memory, data: st.DataObject) -> None:
+def test_any_damage_to_a_memory_is_detected(kept: Memory, data: st.DataObject) -> None:
     written = bytearray(codec.encode(kept))
     where = data.draw(st.integers(0, len(written) - 1))
     written[where] ^= data.draw(st.integers(1, 255))
@@ -59,13 +59,13 @@ def test_no_damage_to_a_memory_goes_unnoticed(kept: Memory, data: st.DataObject)
         codec.decode(codec.encode(kept)[:where])
 
 
-def test_a_memory_of_another_version_is_refused_with_both_versions() -> None:
+def test_a_memory_of_an_unknown_version_is_rejected_with_both_versions() -> None:
     newer = codec.encode(memory()).replace(b'"version":2', b'"version":9')
     with pytest.raises(StoreError, match=r"version 9 of the format, .* knows versions up to 4"):
         codec.decode(newer)
 
 
-def test_a_memory_of_the_version_before_is_read_and_does_not_say_how_debts_fade() -> None:
+def test_a_memory_of_version_1_is_read_without_a_decay_constant() -> None:
     body = b'{"time":5.0,"users":{"a":{"commitments":{},"others":0.5,"overuse":{},"weight":null}}}'
     digest = hashlib.sha256(body).hexdigest()
     head = f'{{"format":"longshare-memory","sha256":"{digest}","version":1}}\n'
@@ -73,12 +73,12 @@ def test_a_memory_of_the_version_before_is_read_and_does_not_say_how_debts_fade(
 
 
 @pytest.mark.parametrize("amount", [math.nan, math.inf])
-def test_a_number_that_is_none_is_never_written(amount: float) -> None:
+def test_nan_and_infinity_are_never_written(amount: float) -> None:
     with pytest.raises(ValueError, match="Out of range float"):
         codec.encode(memory(time=amount))
 
 
-def test_a_file_holds_what_was_saved_last(tmp_path: Path) -> None:
+def test_a_file_holds_the_last_saved_memory(tmp_path: Path) -> None:
     file = tmp_path / "deeper" / "commitments.sqlite"
     with closing(SqliteStore(file)) as store:
         assert store.load() is None
@@ -86,7 +86,7 @@ def test_a_file_holds_what_was_saved_last(tmp_path: Path) -> None:
         store.save(whole(memory(2.0)))
     with closing(SqliteStore(file)) as store:
         assert store.load() == memory(2.0)
-    assert file.stat().st_mode & 0o077 == 0, "others cannot read who owes what"
+    assert file.stat().st_mode & 0o077 == 0, "the file is readable only for its owner"
     assert list(file.parent.iterdir()) == [file]
 
 
@@ -150,7 +150,7 @@ def saved(file: Path) -> None:
         (damaged, "damaged: the checksum does not fit"),
     ],
 )
-def test_a_file_that_cannot_be_used_is_refused_and_stays_as_it_is(
+def test_an_unusable_file_is_rejected_and_stays_unchanged(
     tmp_path: Path, make: Callable[[Path], None], complaint: str
 ) -> None:
     file = tmp_path / "commitments.sqlite"
@@ -173,7 +173,7 @@ def test_a_file_belongs_to_one_service_at_a_time(tmp_path: Path) -> None:
         assert store.load() == memory(2.0)
 
 
-def test_a_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:
+def test_a_folder_that_cannot_be_created_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(StoreError, match=r"/file/deeper/commitments.sqlite: Not a directory"):
         SqliteStore(tmp_path / "file" / "deeper" / "commitments.sqlite")
@@ -190,12 +190,12 @@ os.kill(os.getpid(), signal.SIGKILL)
 """
 
 
-def test_a_save_that_was_cut_short_leaves_the_one_before(tmp_path: Path) -> None:
+def test_an_interrupted_save_keeps_the_former_memory(tmp_path: Path) -> None:
     file = tmp_path / "commitments.sqlite"
     saved(file)
     sound = file.read_bytes()
     subprocess.run([sys.executable, "-c", DIES_WHILE_SAVING, str(file)], check=False)
-    assert file.read_bytes() != sound, "it died half-way"
+    assert file.read_bytes() != sound, "the writer died in the middle of the save"
     with closing(SqliteStore(file)) as store:
         assert store.load() == memory(users=200)
         store.save(whole(memory(2.0)))
@@ -212,7 +212,7 @@ def full_disk() -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
-def test_a_disk_without_room_leaves_the_former_memory(tmp_path: Path) -> None:
+def test_a_full_disk_keeps_the_former_memory(tmp_path: Path) -> None:
     file = tmp_path / "commitments.sqlite"
     with closing(SqliteStore(file)) as store:
         store.save(whole(memory(1.0)))
@@ -223,7 +223,7 @@ def test_a_disk_without_room_leaves_the_former_memory(tmp_path: Path) -> None:
     assert stored(file) == memory(3.0)
 
 
-def test_a_file_that_was_removed_is_made_anew(tmp_path: Path) -> None:
+def test_a_removed_file_is_created_again(tmp_path: Path) -> None:
     file = tmp_path / "commitments.sqlite"
     with closing(SqliteStore(file)) as store:
         file.unlink()
@@ -233,7 +233,7 @@ def test_a_file_that_was_removed_is_made_anew(tmp_path: Path) -> None:
             SqliteStore(file)
 
 
-def test_a_folder_that_is_gone_is_waited_for(tmp_path: Path) -> None:
+def test_saving_works_again_once_a_missing_folder_returns(tmp_path: Path) -> None:
     folder, away = tmp_path / "state", tmp_path / "away"
     with closing(SqliteStore(folder / "commitments.sqlite")) as store:
         folder.rename(away)
@@ -245,7 +245,7 @@ def test_a_folder_that_is_gone_is_waited_for(tmp_path: Path) -> None:
     assert stored(folder / "commitments.sqlite") == memory()
 
 
-def test_a_file_that_took_the_place_of_ours_is_left_alone(tmp_path: Path) -> None:
+def test_a_file_that_replaced_the_store_is_left_unchanged(tmp_path: Path) -> None:
     file, other = tmp_path / "commitments.sqlite", tmp_path / "other"
     garbage(other)
     with closing(SqliteStore(file)) as store:
@@ -293,7 +293,7 @@ def test_an_order_that_could_not_be_stored_is_stored_later(tmp_path: Path) -> No
 
 
 class SlowDisk(SqliteStore):
-    """A store whose disk takes as long as the test wants."""
+    """A store whose saves take as long as the test requires."""
 
     def __init__(self, path: Path) -> None:
         super().__init__(path)
@@ -304,7 +304,7 @@ class SlowDisk(SqliteStore):
         super().save(changes)
 
 
-def test_neither_a_new_leader_nor_an_operator_waits_for_a_disk(
+def test_a_new_leader_and_an_operator_do_not_wait_for_a_slow_disk(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(keeper_module, "ORDER_PATIENCE", 0.01)
@@ -324,11 +324,11 @@ def test_neither_a_new_leader_nor_an_operator_waits_for_a_disk(
     assert asyncio.run(order()) == (False, None)
     kept = stored(file)
     assert kept is not None
-    assert kept.users["a"].weight == 4.0, "it is stored before the service ends"
+    assert kept.users["a"].weight == 4.0, "the order is stored before the service ends"
 
 
 class DeafStore(SqliteStore):
-    """A store that others write to as well; a server that has frozen answers for it at first."""
+    """A shared store whose server does not answer the first two requests."""
 
     shared = True
     asked = 0
@@ -340,10 +340,10 @@ class DeafStore(SqliteStore):
         return Memory(3e9, {"a": Remembered({"cpus": 0.5})})
 
 
-def test_a_new_leader_asks_for_debts_until_a_server_answers(
+def test_loading_for_a_new_leader_is_retried_until_a_server_answers(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One that has frozen keeps its client until that gives it up; another knows the debts."""
+    """A frozen server holds its client until a timeout; then another server has the commitments."""
     monkeypatch.setattr(keeper_module, "_RECALL_RETRY", 0.001)
     monkeypatch.setattr(keeper_module, "RECALL_PATIENCE", PATIENCE)
     policy = policies.create("sdrf", {"delta": DELTA})
@@ -356,7 +356,7 @@ def test_a_new_leader_asks_for_debts_until_a_server_answers(
     assert asyncio.run(recalled()) == Memory(3e9, {"a": Remembered({"cpus": 0.5})})
 
 
-def test_what_this_service_has_stored_is_never_recalled(tmp_path: Path) -> None:
+def test_a_service_never_reloads_its_own_saves(tmp_path: Path) -> None:
     file = tmp_path / "commitments.sqlite"
     with closing(SqliteStore(file)) as store:
         store.save(whole(Memory(3e9, {"a": Remembered({"cpus": 0.5}, weight=1.0)})))
@@ -395,12 +395,12 @@ def time_stored(file: Path) -> float:
     except sqlite3.OperationalError as error:
         if error.sqlite_errorcode != sqlite3.SQLITE_BUSY:
             raise
-        return 0.0  # it is being written, and that takes its time
+        return 0.0  # the file is locked during a save
     return kept.time if kept is not None else 0.0
 
 
 def commitment_after(running: Service, now_ns: int, **snapshot: object) -> float:
-    """What a owes of the CPUs, as a restarted service sees it when a master comes."""
+    """Return the CPU commitment of user a that a restarted service shows to a new master."""
     stream = Stream(running.address)
     stream.now_ns = now_ns
     stream.open(**snapshot)
@@ -409,7 +409,7 @@ def commitment_after(running: Service, now_ns: int, **snapshot: object) -> float
     return owed
 
 
-def test_a_killed_service_knows_what_users_owe_when_it_is_back(tmp_path: Path) -> None:
+def test_a_killed_service_has_the_commitments_after_a_restart(tmp_path: Path) -> None:
     file = tmp_path / "commitments.sqlite"
     with service(tmp_path, settings(file, every=0.05)) as first:
         stream = run_up_a_debt(first, 100)
@@ -421,7 +421,7 @@ def test_a_killed_service_knows_what_users_owe_when_it_is_back(tmp_path: Path) -
     assert owed == pytest.approx(0.25 * (1 - DELTA**100) * DELTA**50, rel=1e-9)
 
 
-def test_what_was_not_stored_yet_costs_no_more_than_it_can(tmp_path: Path) -> None:
+def test_a_crash_loses_at_most_the_commitments_since_the_last_save(tmp_path: Path) -> None:
     file = tmp_path / "commitments.sqlite"
     with service(tmp_path, settings(file, every=0.5)) as first:
         stream = run_up_a_debt(first, 60)
@@ -447,7 +447,7 @@ time.sleep(3600)
 """
 
 
-def test_a_transaction_within_which_a_service_was_killed_is_rolled_back(tmp_path: Path) -> None:
+def test_a_transaction_interrupted_by_a_kill_is_rolled_back(tmp_path: Path) -> None:
     file = tmp_path / "commitments.sqlite"
     saved(file)
     before = stored(file)
@@ -458,13 +458,13 @@ def test_a_transaction_within_which_a_service_was_killed_is_rolled_back(tmp_path
         writing.stdout.readline()
         writing.kill()
     assert Path(f"{file}-journal").stat().st_size
-    assert stored(file) == before, "from outside as well"
+    assert stored(file) == before, "a reader without the lock sees the former memory"
     with closing(SqliteStore(file)) as store:
         assert store.load() == before
     assert not Path(f"{file}-journal").exists()
 
 
-def test_what_is_held_before_and_after_a_crash_counts_as_held_in_between(tmp_path: Path) -> None:
+def test_resources_held_before_and_after_a_crash_count_as_held_in_between(tmp_path: Path) -> None:
     file = tmp_path / "commitments.sqlite"
     with service(tmp_path, settings(file, every=0.05)) as first:
         stream = run_up_a_debt(first, 10)
@@ -476,7 +476,7 @@ def test_what_is_held_before_and_after_a_crash_counts_as_held_in_between(tmp_pat
     assert owed == pytest.approx(0.25 * (1 - DELTA**60), rel=1e-9)
 
 
-def test_a_service_that_is_told_to_stop_stores_everything(tmp_path: Path) -> None:
+def test_a_service_stores_its_memory_on_sigterm(tmp_path: Path) -> None:
     file = tmp_path / "commitments.sqlite"
     with service(tmp_path, settings(file, every=60.0)) as running:
         stream = run_up_a_debt(running, 10)
@@ -488,7 +488,7 @@ def test_a_service_that_is_told_to_stop_stores_everything(tmp_path: Path) -> Non
     assert kept.users["a"].commitments["cpus"] == pytest.approx(0.25 * (1 - DELTA**10))
 
 
-def test_a_service_that_no_master_came_to_leaves_the_store_as_it_was(tmp_path: Path) -> None:
+def test_a_service_without_a_master_leaves_the_store_unchanged(tmp_path: Path) -> None:
     file = tmp_path / "commitments.sqlite"
     saved(file)
     with service(tmp_path, settings(file, every=0.05)) as running:
@@ -506,10 +506,10 @@ def locked(intruder: sqlite3.Connection) -> bool:
     return True
 
 
-def test_a_store_that_fails_degrades_to_memory_and_recovers(tmp_path: Path) -> None:
+def test_a_failing_store_degrades_the_service_to_memory_and_recovers(tmp_path: Path) -> None:
     file = tmp_path / "commitments.sqlite"
     with service(tmp_path, settings(file, every=0.05)) as running:
-        stream = run_up_a_debt(running, 0)  # a snapshot alone, of which one save is all
+        stream = run_up_a_debt(running, 0)  # only a snapshot, so one save suffices
         wait_for(lambda: scrape(running)["longshare_store_saves_total",] > 0)
         assert scrape(running)["longshare_store_degraded",] == 0
         with closing(sqlite3.connect(file, isolation_level=None)) as intruder:
@@ -519,18 +519,22 @@ def test_a_store_that_fails_degrades_to_memory_and_recovers(tmp_path: Path) -> N
             wait_for(lambda: scrape(running)["longshare_store_failures_total",] >= 2)
             assert scrape(running)["longshare_store_degraded",] == 1
             stream.now_ns += SECOND
-            assert stream.tell(tick=contract.Tick()).decisions.applied_sequence == 2, "it decides"
+            assert stream.tell(tick=contract.Tick()).decisions.applied_sequence == 2, (
+                "allocation continues"
+            )
         wait_for(lambda: scrape(running)["longshare_store_degraded",] == 0)
-        log = running.log.read_text()  # before anybody reads the file, and is in the way himself
+        log = running.log.read_text()  # read before the reader below locks the file
         wait_for(lambda: time_stored(file) == stream.now_ns / SECOND)
         assert scrape(running)["longshare_store_last_save_timestamp_seconds",] > 0
         stream.close()
-    assert log.count("cannot be stored") == 1, "said once, not with every attempt"
+    assert log.count("cannot be stored") == 1, "the failure is logged once, not with every attempt"
     assert "database is locked" in log
     assert log.count("commitments are stored again") == 1
 
 
-def test_a_damaged_store_is_exit_code_2_and_stays_as_it_is(tmp_path: Path) -> None:
+def test_a_damaged_store_ends_the_start_with_exit_code_2_and_stays_unchanged(
+    tmp_path: Path,
+) -> None:
     file = tmp_path / "commitments.sqlite"
     damaged(file)
     before = file.read_bytes()
@@ -542,7 +546,7 @@ def test_a_damaged_store_is_exit_code_2_and_stays_as_it_is(tmp_path: Path) -> No
     assert file.read_bytes() == before
 
 
-def test_without_a_store_the_service_says_what_that_means(tmp_path: Path) -> None:
+def test_without_a_store_the_log_warns_that_commitments_will_be_lost(tmp_path: Path) -> None:
     with service(tmp_path, f'{POLICY}[store]\nkind = "none"\n') as running:
         assert "commitments will be lost when the service ends" in running.log.read_text()
         assert not any(name.startswith("longshare_store") for name, *_ in scrape(running))

@@ -1,4 +1,4 @@
-"""If two services share a store, the service of the leading master writes it."""
+"""If two services share a store, the service of the leading master writes the store."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -29,14 +29,14 @@ NEWS = Memory(3e9, {"a": Remembered({"cpus": 0.5})})
 
 
 class SharedStore(SqliteStore):
-    """One that another service writes to as well."""
+    """A store that another service writes to as well."""
 
     shared = True
     others: Memory | None = None
-    """What the other one has saved, until that is recalled."""
+    """Memory saved by the other service and not loaded yet."""
     down = False
     taken = False
-    """Whether the other one wrote last."""
+    """Whether the other service wrote last."""
     saves = 0
 
     @override
@@ -60,7 +60,7 @@ class SharedStore(SqliteStore):
 
 @pytest.fixture(autouse=True)
 def _patient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Have nobody give up reading because this process stands still for a while."""
+    """Set a load timeout that a stalled test process does not exceed."""
     monkeypatch.setattr(keeper_module, "RECALL_PATIENCE", PATIENCE)
 
 
@@ -69,7 +69,7 @@ def with_keeper(
     play: Callable[[StoreWriter, SharedStore, Engine], Awaitable[T]],
     every: float = 60.0,
 ) -> T:
-    """Let something happen around a keeper whose engine has heard of a cluster."""
+    """Run `play` with a store writer whose engine has received a snapshot; return its result."""
 
     async def played() -> T:
         engine = Engine(EngineSettings(policy=policies.create("sdrf", {"delta": 0.99})))
@@ -81,7 +81,7 @@ def with_keeper(
     return asyncio.run(played())
 
 
-def test_all_masters_that_wait_at_once_hear_what_another_service_has_stored(tmp_path: Path) -> None:
+def test_all_waiting_masters_get_the_memory_stored_by_another_service(tmp_path: Path) -> None:
     async def play(keeper: StoreWriter, store: SharedStore, _: Engine) -> list[Memory | None]:
         store.others = NEWS
         return list(await asyncio.gather(keeper.recall(), keeper.recall()))
@@ -89,7 +89,7 @@ def test_all_masters_that_wait_at_once_hear_what_another_service_has_stored(tmp_
     assert with_keeper(tmp_path, play) == [NEWS, NEWS]
 
 
-def test_what_was_recalled_is_kept_for_the_master_that_can_be_served(tmp_path: Path) -> None:
+def test_loaded_memory_is_kept_until_a_master_is_served(tmp_path: Path) -> None:
     async def play(keeper: StoreWriter, store: SharedStore, _: Engine) -> list[Memory | None]:
         store.others = NEWS
         seen = [await keeper.recall(), await keeper.recall()]
@@ -99,13 +99,13 @@ def test_what_was_recalled_is_kept_for_the_master_that_can_be_served(tmp_path: P
     assert with_keeper(tmp_path, play) == [NEWS, NEWS, None]
 
 
-def test_a_reading_that_came_too_late_is_not_the_answer_to_the_next_question(
+def test_a_load_that_timed_out_does_not_answer_the_next_load(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(keeper_module, "RECALL_PATIENCE", 0.0)
 
     async def play(keeper: StoreWriter, store: SharedStore, _: Engine) -> Memory | None:
-        assert await keeper.recall() is None, "nobody has waited for it"
+        assert await keeper.recall() is None, "the load timed out"
         assert keeper._reading is not None
         await keeper._reading
         monkeypatch.setattr(keeper_module, "RECALL_PATIENCE", PATIENCE)
@@ -115,7 +115,7 @@ def test_a_reading_that_came_too_late_is_not_the_answer_to_the_next_question(
     assert with_keeper(tmp_path, play) == NEWS
 
 
-def test_what_another_service_has_stored_is_later_whatever_its_clock_says(tmp_path: Path) -> None:
+def test_memory_stored_by_another_service_is_newer_whatever_its_clock_says(tmp_path: Path) -> None:
     async def play(keeper: StoreWriter, store: SharedStore, engine: Engine) -> float | None:
         order = contract.Snapshot(time_ns=NOW * SECOND)
         store.others = Memory(NOW - 240.0, {"a": Remembered(weight=3.0)})
@@ -125,7 +125,9 @@ def test_what_another_service_has_stored_is_later_whatever_its_clock_says(tmp_pa
     assert with_keeper(tmp_path, play) == 3.0
 
 
-def test_a_service_that_takes_over_saves_even_if_the_other_one_still_does(tmp_path: Path) -> None:
+def test_a_service_that_takes_over_saves_although_the_other_service_still_saves(
+    tmp_path: Path,
+) -> None:
     async def play(keeper: StoreWriter, store: SharedStore, _: Engine) -> bool:
         await keeper.recall()
         store.taken = True
@@ -135,7 +137,7 @@ def test_a_service_that_takes_over_saves_even_if_the_other_one_still_does(tmp_pa
     assert with_keeper(tmp_path, play)
 
 
-def test_a_service_that_could_not_read_what_others_stored_does_not_write_over_it(
+def test_a_service_that_could_not_load_the_store_does_not_overwrite_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(keeper_module, "RECALL_PATIENCE", 0.0)
@@ -150,7 +152,7 @@ def test_a_service_that_could_not_read_what_others_stored_does_not_write_over_it
 
 
 @pytest.mark.parametrize("leads", [True, False])
-def test_a_store_that_was_taken_comes_back_if_its_master_still_leads_later(
+def test_a_lost_store_is_taken_back_if_the_master_still_leads_later(
     *, leads: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(keeper_module, "TAKEN_PATIENCE", 0.0)
@@ -165,7 +167,7 @@ def test_a_store_that_was_taken_comes_back_if_its_master_still_leads_later(
 
 
 class Node:
-    """What two services write by turns."""
+    """A stored node that two services write alternately."""
 
     def __init__(self) -> None:
         self.writers: list[Contended] = []
@@ -176,7 +178,7 @@ class Node:
 
 
 class Contended(SharedStore):
-    """One of them; whoever has not written last must say that it takes over."""
+    """Store of a service; after a write by another service, saving requires a take-over."""
 
     node: Node
     taking = False
@@ -197,7 +199,7 @@ class Contended(SharedStore):
         self.node.writers.append(self)
 
 
-def test_two_services_that_both_serve_a_leader_take_turns_and_the_one_that_stays_has_the_store(
+def test_two_services_with_leaders_alternate_and_the_remaining_service_keeps_the_store(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now, node = 0.0, Node()
@@ -220,7 +222,7 @@ def test_two_services_that_both_serve_a_leader_take_turns_and_the_one_that_stays
         for second in range(200):
             now = float(second)
             for name, keeper in keepers.items():
-                if name == "a" or second < 130:  # then b's master is gone, and b with it
+                if name == "a" or second < 130:  # then service b and its master end
                     await keeper.remember_now()
             owners.append(names[node.writer])
         for opened in filter(None, names):

@@ -1,6 +1,7 @@
-"""ZooKeeper keeps commitments over its own failures and the writes of other clients.
+"""ZooKeeper keeps commitments despite server failures and writes of other clients.
 
-Most of this wants a real server: LONGSHARE_ZOOKEEPER_CLASSPATH names its jars, as Java takes them.
+Most tests need a real server: the variable LONGSHARE_ZOOKEEPER_CLASSPATH names its jars, in the
+syntax of a Java class path.
 """
 
 import asyncio
@@ -51,12 +52,12 @@ from tests.service.stored import memory, whole
 
 CLASSPATH = os.environ.get("LONGSHARE_ZOOKEEPER_CLASSPATH", "")
 FRUGAL = ("-Xmx96m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
-"""Java options for a server that lives for a second: half of the processor's time."""
+"""Java options for a server that lives for a second: they halve the processor time."""
 ZNODE = "/longshare/commitments"
 
 
 class Server:
-    """One ZooKeeper, which can be killed, started again with what it had, and stopped short."""
+    """A ZooKeeper server that tests can kill, restart with its data, and stop temporarily."""
 
     def __init__(self, folder: Path) -> None:
         self.hosts = f"127.0.0.1:{free_port()}"
@@ -118,7 +119,7 @@ def server(tmp_path: Path) -> Iterator[Server]:
     ids=["deep", "a deep name", "a surrogate", "a number for a name", "zeros"],
 )
 @pytest.mark.parametrize("magic", [b"LSHR1\n", b"LSHR2\n"])
-def test_a_node_that_means_harm_is_damaged_and_claims_no_memory(
+def test_a_hostile_node_is_rejected_as_damaged_and_allocates_no_memory(
     magic: bytes, content: bytes
 ) -> None:
     node = magic + bytes(16) + zlib.compress(content)
@@ -130,27 +131,27 @@ def test_a_node_that_means_harm_is_damaged_and_claims_no_memory(
     assert peak < 3 * LARGEST_CONTENT
 
 
-def test_a_node_that_was_cut_off_is_damaged() -> None:
+def test_a_truncated_node_is_rejected_as_damaged() -> None:
     node = b"LSHR2\n" + bytes(16) + zlib.compress(rows.StoreRows().head())
     with pytest.raises(StoreDamaged, match="part of something"):
         unpacked(node[:-3])
 
 
-def test_a_server_that_is_not_there_is_named() -> None:
+def test_an_unreachable_server_is_named() -> None:
     hosts = f"127.0.0.1:{free_port()}"
     with pytest.raises(StoreUnavailable, match=f"znode {ZNODE} at {hosts}: no answer"):
         ZookeeperStore(hosts, ZNODE, patience=0.5)
 
 
 @pytest.mark.slow
-def test_a_server_that_does_not_answer_is_named() -> None:
+def test_a_silent_server_is_reported_as_unavailable() -> None:
     with closing(socket.create_server(("127.0.0.1", 0))) as silent:
         hosts = f"127.0.0.1:{silent.getsockname()[1]}"
         with pytest.raises(StoreUnavailable, match="no answer"):
             ZookeeperStore(hosts, ZNODE, patience=0.5)
 
 
-def test_credentials_that_are_none_are_exit_code_2(tmp_path: Path) -> None:
+def test_invalid_credentials_end_the_start_with_exit_code_2(tmp_path: Path) -> None:
     (tmp_path / "secret").write_text("password\n")
     (tmp_path / "secret").chmod(0o600)
     (tmp_path / "open").write_text("user:password\n")
@@ -167,7 +168,7 @@ def test_credentials_that_are_none_are_exit_code_2(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_service_that_finds_no_server_ends_and_may_be_started_again(tmp_path: Path) -> None:
+def test_a_service_without_a_reachable_server_ends_with_exit_code_1(tmp_path: Path) -> None:
     settings = f'[store]\nkind = "zookeeper"\nhosts = "127.0.0.1:{free_port()}"\n'
     refused = Service(tmp_path, settings)
     assert refused.process.wait(PATIENCE) == 1
@@ -176,7 +177,7 @@ def test_a_service_that_finds_no_server_ends_and_may_be_started_again(tmp_path: 
 
 
 @pytest.mark.slow
-def test_a_node_holds_what_was_saved_last(server: Server) -> None:
+def test_a_node_holds_the_last_saved_memory(server: Server) -> None:
     with closing(ZookeeperStore(server.hosts, ZNODE)) as store:
         assert store.load() is None
         store.save(whole(memory(1.0)))
@@ -186,7 +187,7 @@ def test_a_node_holds_what_was_saved_last(server: Server) -> None:
 
 
 @pytest.mark.slow
-def test_a_node_that_is_not_ours_is_refused_and_stays_as_it_is(server: Server) -> None:
+def test_a_node_of_another_program_is_rejected_and_stays_unchanged(server: Server) -> None:
     with closing(ZookeeperStore(server.hosts, ZNODE)) as store:
         store.save(whole(memory()))
     with server.client() as client:
@@ -202,12 +203,12 @@ def test_a_node_that_is_not_ours_is_refused_and_stays_as_it_is(server: Server) -
             assert client.get(ZNODE)[0] == content
         client.set(ZNODE, b"")
         with closing(ZookeeperStore(server.hosts, ZNODE)) as store:
-            assert store.load() is None, "made beforehand by an operator"
+            assert store.load() is None, "an empty node may be created by an operator"
             store.save(whole(memory()))
 
 
 @pytest.mark.slow
-def test_what_another_service_has_written_is_not_overwritten(server: Server) -> None:
+def test_a_node_written_by_another_service_is_not_overwritten(server: Server) -> None:
     with (
         closing(ZookeeperStore(server.hosts, ZNODE)) as late,
         closing(ZookeeperStore(server.hosts, ZNODE)) as store,
@@ -222,7 +223,7 @@ def test_what_another_service_has_written_is_not_overwritten(server: Server) -> 
 
 
 @pytest.mark.slow
-def test_whoever_takes_over_writes_over_what_came_meanwhile_and_the_other_is_told(
+def test_a_take_over_overwrites_later_saves_and_the_former_writer_is_told(
     server: Server,
 ) -> None:
     with (
@@ -242,26 +243,26 @@ def test_whoever_takes_over_writes_over_what_came_meanwhile_and_the_other_is_tol
 
 
 @pytest.mark.slow
-def test_only_what_another_service_has_written_since_is_recalled(server: Server) -> None:
+def test_only_newer_writes_of_another_service_are_loaded(server: Server) -> None:
     with (
         closing(ZookeeperStore(server.hosts, ZNODE)) as here,
         closing(ZookeeperStore(server.hosts, ZNODE)) as there,
     ):
-        assert here.recall() is None, "nobody has written anything"
+        assert here.recall() is None, "no service has written the node yet"
         here.save(whole(memory(1.0)))
-        assert here.recall() is None, "it was this one"
+        assert here.recall() is None, "the last writer is the same service"
         assert there.recall() == memory(1.0)
-        assert there.recall() is None, "it is known by now"
+        assert there.recall() is None, "the write has been loaded already"
         there.save(whole(memory(2.0)))
         assert here.recall() == memory(2.0)
         here.save(whole(memory(3.0)))
     with closing(ZookeeperStore(server.hosts, ZNODE)) as later:
         assert later.load() == memory(3.0)
-        assert later.recall() is None, "it was read at the start"
+        assert later.recall() is None, "the write was loaded at the start"
 
 
 @pytest.mark.slow
-def test_a_node_that_was_deleted_is_made_anew(server: Server) -> None:
+def test_a_deleted_node_is_created_again(server: Server) -> None:
     with server.client() as client, closing(ZookeeperStore(server.hosts, ZNODE)) as store:
         store.save(whole(memory(1.0)))
         client.delete(ZNODE)
@@ -273,7 +274,7 @@ def test_a_node_that_was_deleted_is_made_anew(server: Server) -> None:
 
 
 @pytest.mark.slow
-def test_a_memory_too_large_for_a_node_is_refused(server: Server) -> None:
+def test_a_memory_too_large_for_a_node_is_rejected(server: Server) -> None:
     draw = random.Random(1).random
     crowd = Memory(
         1.0, {f"u{i}": Remembered({"cpus": draw(), "mem": draw()}) for i in range(60000)}
@@ -287,7 +288,7 @@ def test_a_memory_too_large_for_a_node_is_refused(server: Server) -> None:
 
 
 @pytest.mark.slow
-def test_with_credentials_nobody_else_reads_or_writes(server: Server) -> None:
+def test_with_credentials_no_other_client_reads_or_writes(server: Server) -> None:
     with closing(ZookeeperStore(server.hosts, ZNODE, "longshare:secret")) as store:
         store.save(whole(memory()))
     for others in (None, "longshare:guessed"):
@@ -298,7 +299,7 @@ def test_with_credentials_nobody_else_reads_or_writes(server: Server) -> None:
 
 
 @pytest.mark.slow
-def test_a_save_whose_answer_was_lost_is_recognised_as_our_own(server: Server) -> None:
+def test_a_save_without_an_answer_is_recognised_as_the_services_own_write(server: Server) -> None:
     with closing(ZookeeperStore(server.hosts, ZNODE)) as store:
         store.save(whole(memory(1.0)))
         server.hold()
@@ -324,7 +325,7 @@ def time_stored(server: Server) -> float:
         with closing(ZookeeperStore(server.hosts, ZNODE)) as store:
             return (store.load() or memory(0.0)).time
     except StoreUnavailable:
-        return 0.0  # it takes its time
+        return 0.0  # the server may need more time
 
 
 async def until(kept: writer.StoreWriter, *, degraded: bool) -> None:
@@ -333,7 +334,7 @@ async def until(kept: writer.StoreWriter, *, degraded: bool) -> None:
 
 
 @pytest.mark.slow
-def test_a_server_that_fails_costs_nothing_once_it_is_back(
+def test_saving_resumes_without_loss_when_a_failed_server_returns(
     server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(writer, "LONGEST_PAUSE", 0.5)
@@ -355,12 +356,12 @@ def test_a_server_that_fails_costs_nothing_once_it_is_back(
     with closing(ZookeeperStore(server.hosts, ZNODE)) as store:
         asyncio.run(live(store))
     with closing(ZookeeperStore(server.hosts, ZNODE)) as store:
-        # Nobody owes anything, so nothing is kept of how fast it fades.
+        # No user has a commitment, so the decay constant is not stored.
         assert store.load() == replace(engine.memory(), tau=None)
 
 
 @pytest.mark.slow
-def test_a_service_on_another_machine_knows_what_users_owe(server: Server, tmp_path: Path) -> None:
+def test_a_service_on_another_machine_loads_the_commitments(server: Server, tmp_path: Path) -> None:
     settings = f'{POLICY}[store]\nkind = "zookeeper"\nevery = 0.05\nhosts = "{server.hosts}"\n'
     first_home, second_home = tmp_path / "first", tmp_path / "second"
     first_home.mkdir()
@@ -376,7 +377,7 @@ def test_a_service_on_another_machine_knows_what_users_owe(server: Server, tmp_p
 
 
 @pytest.mark.slow
-def test_the_service_beside_a_new_leader_takes_over_what_users_owe_without_a_restart(
+def test_the_service_of_a_new_leader_loads_the_commitments_without_a_restart(
     server: Server, tmp_path: Path
 ) -> None:
     settings = f'{POLICY}[store]\nkind = "zookeeper"\nevery = 0.05\nhosts = "{server.hosts}"\n'
