@@ -31,7 +31,7 @@ SETTINGS = EngineSettings(
 
 
 def record_one(path: Path) -> RecordedMaster:
-    """Record user a, which fills two agents; after 10 s the second agent passes to waiting user b."""
+    """Record user a, which fills two agents; after 10 s user b gets the second agent."""
     master = RecordedMaster(path, SETTINGS, excluded=("mem",))
     master.add_framework("f1", "a")
     held = [*master.add_agent("s1", "cpus:4;mem:8192"), *master.add_agent("s2", "cpus:2;mem:8192")]
