@@ -57,7 +57,7 @@ class Browser:
     def run(self, script: str) -> Any:  # noqa: ANN401 - whatever the script returns
         return self._call("POST", f"{self._session}/execute/sync", {"script": script, "args": []})
 
-    def run_later(self, script: str) -> Any:  # noqa: ANN401 - likewise
+    def run_later(self, script: str) -> Any:  # noqa: ANN401 - as in `run`
         """Run an asynchronous script that passes its result to its last argument."""
         return self._call("POST", f"{self._session}/execute/async", {"script": script, "args": []})
 

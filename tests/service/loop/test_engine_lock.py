@@ -93,7 +93,7 @@ def test_work_that_has_begun_is_completed_although_its_caller_is_cancelled(fails
 
     async def main() -> None:
         asking = asyncio.create_task(turn.run(lambda: engine.applying("a", fails=fails)))
-        while engine.orderly:  # noqa: ASYNC110 - nobody announces it
+        while engine.orderly:  # noqa: ASYNC110 - no event announces it
             await asyncio.sleep(0)
         asking.cancel()
         async with turn:

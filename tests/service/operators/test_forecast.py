@@ -20,7 +20,7 @@ from tests.cluster.master_side import MasterSide, Offered, agent_call, framework
 
 ROLES = ("a", "b", "b/c", "b/d", "c/e", "c/f", "g")
 SLOTS = 6
-"""Number of agents that hold one task each and become free one by one."""
+"""Number of agents that hold a single task each and become free in turn."""
 
 
 def framework(role: str, demand: str = "cpus:1") -> contract.AddFramework:

@@ -172,7 +172,7 @@ def test_a_call_counts_until_its_reply_is_sent(
     run(scenario)
 
 
-def test_one_peer_cannot_take_all_calls(
+def test_a_single_peer_cannot_take_all_calls(
     run: Callable[..., None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(bounding, "PEER_CALLS", 2)

@@ -423,7 +423,7 @@ def test_another_policy_is_simulated_on_the_recorded_history(tmp_path: Path) -> 
     for user in ("a", "b"):
         modelled = users[user]["recorded_policy"]
         assert modelled["share"] == pytest.approx(users[user]["recorded"]["share"], abs=0.05)
-    # Without memory, user a, who took all agents, waits less, and user b waits more.
+    # Without memory, user a, which took all agents, waits less, and user b waits more.
     assert users["a"]["other_policy"]["wait"] < users["a"]["recorded_policy"]["wait"] - 1
     assert users["b"]["other_policy"]["wait"] > users["b"]["recorded_policy"]["wait"] + 1
 

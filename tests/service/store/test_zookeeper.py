@@ -329,7 +329,7 @@ def time_stored(server: Server) -> float:
 
 
 async def until(kept: writer.StoreWriter, *, degraded: bool) -> None:
-    while kept.statistics.degraded is not degraded:  # noqa: ASYNC110 - nobody announces it
+    while kept.statistics.degraded is not degraded:  # noqa: ASYNC110 - no event announces it
         await asyncio.sleep(0.05)
 
 
