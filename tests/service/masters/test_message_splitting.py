@@ -68,7 +68,7 @@ class Site:
     async def answers(
         self, *events: contract.Event, agents: int = 1
     ) -> AsyncIterator[contract.ToMaster]:
-        """Serve a master that sends a snapshot, then the events in a single message; yield answers."""
+        """Serve a master that sends a snapshot, then the events as a message; yield answers."""
 
         async def requests() -> AsyncIterator[contract.FromMaster]:
             yield hello()
