@@ -159,6 +159,10 @@ class Trace:
         shape = (len(self.users), len(self.resources))
         return np.array(self.commitments).reshape(shape) if self.commitments else np.zeros(shape)
 
+    def owed(self) -> NDArray[np.float64]:
+        """Return `initial_commitments`, of which this is the name in version 1.0."""
+        return self.initial_commitments()
+
     def mean_use(self) -> NDArray[np.float64]:
         """Return the mean amount of each resource in use, shape (m,), if no task had to wait.
 
