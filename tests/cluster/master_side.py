@@ -21,7 +21,7 @@ ALL_AGENT_CAPABILITIES = tuple(mesos.SlaveInfo.Capability.Type.values())
 def resource(
     name: str, value: str, *, role: str | None = None, reserved: Iterable[str] = ()
 ) -> mesos.Resource:
-    """Read one entry of Mesos's text syntax: 4, [1-10,20-30] or {a,b}."""
+    """Parse one value of Mesos's text syntax: 4, [1-10,20-30] or {a,b}."""
     message = mesos.Resource(name=name, type=mesos.Value.SCALAR)
     if value.startswith("["):
         message.type = mesos.Value.RANGES
@@ -42,7 +42,7 @@ def resource(
 
 
 def resources(text: str, role: str | None = None) -> list[bytes]:
-    """Read `cpus:4;mem(eng):1024;ports:[1-9]`, the flag syntax of Mesos."""
+    """Parse `cpus:4;mem(eng):1024;ports:[1-9]`, the flag syntax of Mesos."""
     messages = []
     for entry in filter(None, text.split(";")):
         match = re.fullmatch(r"\s*(\w+)(?:\(([\w/,]+)\))?:(.+)", entry)
@@ -55,7 +55,7 @@ def resources(text: str, role: str | None = None) -> list[bytes]:
 
 
 def text_of(messages: Iterable[bytes]) -> str:
-    """Write resources in the same syntax, sorted."""
+    """Format resources in the same syntax, sorted."""
     entries = []
     for data in messages:
         message = mesos.Resource.FromString(data)
@@ -83,7 +83,8 @@ class Offered:
 
 
 class MasterSide:
-    """Numbers and stamps events, sends each as a message of its own, reads the decisions."""
+    """Numbers and timestamps events, sends each event as a separate message, and reads
+    decisions."""
 
     def __init__(
         self,
@@ -137,11 +138,11 @@ class MasterSide:
         return read(decisions)
 
     def wait(self, seconds: float) -> None:
-        """Let time pass without anything happening."""
+        """Advance the clock without a call."""
         self.now_ns += round(seconds * SECOND)
 
     def tick(self, seconds: float = 1.0) -> list[Offered]:
-        """Let time pass and run the batch."""
+        """Advance the clock and run the batch."""
         self.wait(seconds)
         return self.send(contract.Tick())
 
@@ -183,7 +184,7 @@ class MasterSide:
         refuse_seconds: float | None = None,
         default_filter: bool = False,
     ) -> list[Offered]:
-        """Give an offer, or a part of it, back; without a filter unless one is given."""
+        """Recover an offer, or a part of an offer; without a filter unless a filter is given."""
         call = contract.RecoverResources(
             framework_id=offer.framework,
             agent_id=offer.agent,
@@ -196,11 +197,11 @@ class MasterSide:
         return self.send(call)
 
     def begin_anew(self, running: list[Offered]) -> list[Offered]:
-        """Have all tasks end; return what is offered for that."""
+        """End all tasks; return the offers of the recovered resources."""
         return [offer for task in running for offer in self.recover(task)]
 
     def replayed(self) -> list[bytes]:
-        """Return what a fresh engine decides on the same messages."""
+        """Return the decisions of a fresh engine on the same messages."""
         engine = Engine(self.settings)
         engine.restore(self.options, contract.Snapshot(time_ns=START_NS))
         return [

@@ -1,4 +1,4 @@
-"""Filling one task after the other, as plainly as it can be said: what the allocator must equal."""
+"""Allocation task by task, in the plainest form: the reference for the real allocator."""
 
 from collections.abc import Iterable, Iterator, Mapping
 
@@ -24,18 +24,19 @@ def order(
     held: Mapping[Client, Quantities] | None = None,
     at_first: "AtFirst | None" = None,
 ) -> Iterator[Client]:
-    """Go through the clients that want offers, the next one first, as the pools have them now."""
+    """Yield the clients that want offers, in the current order of the pools."""
     yield from _below(users, users.root, agent or Quantities(), held or {}, at_first or AtFirst())
 
 
 class AtFirst:
-    """What everybody's priority was at first, where gifts change only how it goes on."""
+    """Initial priorities, for policies whose priorities do not depend on allocations at this
+    instant."""
 
     def __init__(self) -> None:
         self._priorities: dict[tuple[int, str], tuple[object, ...]] = {}
 
     def note(self, users: Users, user: User) -> None:
-        """Remember all priorities below a user."""
+        """Record all priorities below a user."""
         assert user.below is not None
         if not user.below.policy.moves_at_once:
             for name in user.below:
@@ -45,7 +46,7 @@ class AtFirst:
                 self.note(users, child)
 
     def sorted(self, pool: Pool[str], names: Iterable[str]) -> Iterable[str]:
-        """Return an order in which rounding moves nobody; that of the pool is by all there is."""
+        """Return names by their initial priorities, so that rounding moves no client."""
 
         def at_first(name: str) -> tuple[object, ...]:
             return self._priorities.get((id(pool), name)) or priority_in(pool, name)
@@ -71,8 +72,8 @@ def _below(
 
 
 class OneByOne(Allocator):
-    """Stands in for the engine's `Allocator`, of which it has the face alone: after each task the
-    pools are asked anew."""
+    """A replacement for the engine's `Allocator` with the same interface: asks the pools after each
+    task."""
 
     def __init__(self, cluster: Cluster) -> None:
         super().__init__(cluster)
@@ -182,7 +183,7 @@ class OneByOne(Allocator):
     def _first(
         self, agent: Agent, client: Client, usable: Resources, demand: Quantities
     ) -> Resources | None:
-        """Return the fewest tasks that are taken, and with them what is not for everybody."""
+        """Return the smallest number of tasks of an offer, together with reserved resources."""
         give = usable.where(lambda kind: not kind.plain)
         while task := self._task(client.role, usable, demand):
             give, usable = give + task, usable - task

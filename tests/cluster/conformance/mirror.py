@@ -1,6 +1,7 @@
-"""What a careful master's side writes down of the calls it makes, enough for a snapshot (§6.2).
+"""A record of the calls of a careful master, complete enough to build a snapshot (§6.2).
 
-It does its own arithmetic, so that it can contradict the engine. Only scalars occur.
+The record uses its own arithmetic, so tests can compare it with the engine. All resources are
+scalars.
 """
 
 import re
@@ -25,7 +26,7 @@ HOLD_OFF_NS = 600 * SECOND
 
 
 def bag(text: str) -> Bag:
-    """Read `cpus:4;mem(a):64`."""
+    """Parse text like `cpus:4;mem(a):64`."""
     found: Bag = Counter()
     for entry in filter(None, text.split(";")):
         match = re.fullmatch(r"(\w+(?:\([\w/]+\))?):([\d.]+)", entry)
@@ -35,23 +36,24 @@ def bag(text: str) -> Bag:
 
 
 def written(amounts: Bag, role: str | None = None) -> list[bytes]:
-    """Write a bag as resources, allocated to a role or to nobody."""
+    """Return a bag as serialised resources, allocated to a role, or unallocated if the role is
+    None."""
     text = ";".join(f"{name}:{milli / 1000}" for name, milli in sorted(amounts.items()) if milli)
     return resources(text, role)
 
 
 def plain(amounts: Bag) -> Bag:
-    """Return what is not reserved."""
+    """Return the unreserved resources of a bag."""
     return Counter({name: milli for name, milli in amounts.items() if "(" not in name})
 
 
 @dataclass
 class AgentEntry:
-    """One agent."""
+    """State of one agent."""
 
     total: Bag
     held: dict[tuple[str, str], Bag] = field(default_factory=dict)
-    """(framework, role) → what is used or offered"""
+    """(framework, role) → offered and used resources"""
     active: bool = True
     unavailability: bytes | None = None
     inverse: dict[str, contract.InverseOfferState] = field(default_factory=dict)
@@ -59,13 +61,13 @@ class AgentEntry:
     def free(self) -> Bag:
         left = Counter(self.total)
         for held in self.held.values():
-            left -= held  # drops what would be negative
+            left -= held  # drops negative amounts
         return left
 
 
 @dataclass
 class FrameworkEntry:
-    """One framework."""
+    """State of one framework."""
 
     roles: tuple[str, ...]
     active: bool
@@ -73,14 +75,14 @@ class FrameworkEntry:
 
 
 class Mirror:
-    """Makes calls of one master, and notes what they and the decisions mean."""
+    """Makes the calls of one master, and records the effects of calls and decisions."""
 
     def __init__(self, master: BatchMaster) -> None:
         self.master = master
         self.agents: dict[str, AgentEntry] = {}
         self.frameworks: dict[str, FrameworkEntry] = {}
         self.offers: list[Offered] = []
-        """Not answered."""
+        """Offers without an answer."""
         self.quotas: dict[str, contract.SetQuota] = {}
         self.weights: dict[str, float] = {}
         self.whitelist: contract.Whitelist | None = None
@@ -88,7 +90,7 @@ class Mirror:
         self.hold_off: contract.RecoveryHoldOff | None = None
 
     def send(self, *calls: object) -> None:
-        """Make calls, and book what is decided."""
+        """Make calls, and record the engine's decisions."""
         offers = self.master.send(*calls)
         decisions = self.master.decisions
         self._end_hold_off()
@@ -104,7 +106,7 @@ class Mirror:
                 state.outstanding = True
 
     def snapshot(self) -> contract.Snapshot:
-        """Tell all."""
+        """Return a snapshot of the recorded state."""
         snapshot = contract.Snapshot(
             sequence=self.master.sequence,
             time_ns=self.master.now_ns,
@@ -148,7 +150,7 @@ class Mirror:
             suppressed_roles=sorted(framework.suppressed),
         )
 
-    # The calls, each with what it changes.
+    # The calls, each with the state that it changes.
 
     def tick(self, seconds: float) -> None:
         self.master.wait(seconds)
@@ -270,7 +272,7 @@ class Mirror:
         self.send(contract.ReviveOffers(framework_id=name))
 
     def give_back(self, offer: Offered, part: Bag, filters: bytes | None) -> None:
-        """Answer an offer: a part of it comes back, the rest is used from now on."""
+        """Answer an offer: decline a part of the offer, and use the remaining resources."""
         self.offers.remove(offer)
         self.release(offer.agent, offer.framework, offer.role, part, filters)
 
@@ -299,7 +301,7 @@ class Mirror:
         )
 
     def reserve_offered(self, offer: Offered) -> None:
-        """Have a framework reserve what is not reserved of an offer, and use all of it."""
+        """Let a framework reserve the unreserved resources of an offer, and use the whole offer."""
         self.offers.remove(offer)
         agent, place = self.agents[offer.agent], (offer.framework, offer.role)
         before = plain(bag(offer.resources))
@@ -319,7 +321,7 @@ class Mirror:
         )
 
     def reserve_free(self, name: str, role: str) -> None:
-        """Have an operator reserve a CPU, if one is free."""
+        """Let an operator reserve one CPU, if a CPU is free."""
         operation = mesos.Operation(type=mesos.Operation.RESERVE)
         for data in resources(f"cpus({role}):1"):
             operation.reserve.resources.add().MergeFromString(data)

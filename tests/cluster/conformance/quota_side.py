@@ -1,4 +1,4 @@
-"""A master whose allocator works in batches, as stock Mesos does, and what it may say."""
+"""A master whose allocator works in batches, like stock Mesos, and the calls of such a master."""
 
 import dataclasses
 from collections.abc import Iterable, Mapping
@@ -13,13 +13,13 @@ SHARED = mesos.FrameworkInfo.Capability.SHARED_RESOURCES
 REVOCABLE = mesos.FrameworkInfo.Capability.REVOCABLE_RESOURCES
 DAY = 86400.0
 LEAST: tuple[Mapping[str, float], ...] = ({"cpus": 0.01}, {"mem": 32.0})
-"""The smallest offer that a stock master makes by default."""
+"""The smallest offer of a stock master with default flags."""
 
 Told = set[tuple[str, str, str]]
 
 
 class BatchMaster(MasterSide):
-    """Freed resources wait for the next tick."""
+    """A master whose freed resources are offered at the next tick."""
 
     def __init__(
         self,
@@ -44,7 +44,7 @@ class BatchMaster(MasterSide):
 
     @property
     def inverse_offers(self) -> list[tuple[str, str]]:
-        """Who is asked to leave which agent, in the answer to the latest message."""
+        """Requested inverse offers in the answer to the latest message, as (framework, agent)."""
         return [
             (offers.framework_id, offer.agent_id)
             for offers in self.decisions.inverse_offers
@@ -58,16 +58,16 @@ class BatchMaster(MasterSide):
         return reply
 
     def held(self) -> dict[tuple[str, str, str], str]:
-        """What is allocated: (agent, framework, role) → scalars."""
+        """Allocated resources: (agent, framework, role) → scalars."""
         return {place: str(held) for place, held in self.engine.holdings().items()}
 
     def consumed(self, role: str) -> dict[str, float]:
-        """What counts against a role's quota."""
+        """Return the consumed quota of a role."""
         return self.engine.quotas()[role][1].to_doubles()
 
 
 def told(offers: Iterable[Offered]) -> Told:
-    """Who is offered what, and where."""
+    """Return offers as a comparable set of framework, role, agent and resources."""
     listed = [(offer.framework, offer.agent, offer.resources) for offer in offers]
     assert len(set(listed)) == len(listed), "an offer came twice"
     return set(listed)
@@ -99,7 +99,7 @@ def disk(
     shared: bool = False,
     role: str | None = None,
 ) -> bytes:
-    """A disk, or a persistent volume on one."""
+    """Return a disk resource, or a persistent volume on a disk."""
     message = resource("disk", str(size), role=role, reserved=reserved)
     if mount:
         message.disk.source.type = mesos.Resource.DiskInfo.Source.MOUNT
@@ -113,7 +113,7 @@ def disk(
 
 
 def revocable(text: str, role: str | None = None) -> list[bytes]:
-    """The same resources, oversubscribed."""
+    """Return the same resources, oversubscribed."""
     messages = [mesos.Resource.FromString(data) for data in resources(text, role)]
     for message in messages:
         message.revocable.SetInParent()
@@ -121,7 +121,7 @@ def revocable(text: str, role: str | None = None) -> list[bytes]:
 
 
 def allocated(messages: Iterable[bytes], role: str) -> list[bytes]:
-    """The same resources, allocated to a role."""
+    """Return the same resources, allocated to a role."""
     parsed = [mesos.Resource.FromString(data) for data in messages]
     for message in parsed:
         message.allocation_info.role = role
@@ -129,7 +129,7 @@ def allocated(messages: Iterable[bytes], role: str) -> list[bytes]:
 
 
 def unallocated(messages: Iterable[bytes]) -> set[bytes]:
-    """The same resources, allocated to nobody."""
+    """Return the same resources, unallocated."""
     parsed = [mesos.Resource.FromString(data) for data in messages]
     for message in parsed:
         message.ClearField("allocation_info")
@@ -137,7 +137,7 @@ def unallocated(messages: Iterable[bytes]) -> set[bytes]:
 
 
 def freed(offer: Offered, text: str | None = None) -> contract.RecoverResources:
-    """Give an offer, or a part of it, back without a filter."""
+    """Return the call that recovers an offer, or a part of an offer, without a filter."""
     return contract.RecoverResources(
         framework_id=offer.framework,
         agent_id=offer.agent,
@@ -146,7 +146,7 @@ def freed(offer: Offered, text: str | None = None) -> contract.RecoverResources:
 
 
 def reserve(messages: Iterable[bytes]) -> bytes:
-    """An operator's RESERVE of resources that carry the reservation already."""
+    """Return an operator's RESERVE operation for resources that carry the reservation already."""
     operation = mesos.Operation(type=mesos.Operation.RESERVE)
     for data in messages:
         operation.reserve.resources.add().MergeFromString(data)
@@ -154,7 +154,7 @@ def reserve(messages: Iterable[bytes]) -> bytes:
 
 
 def converted(offer: Offered, *steps: tuple[list[bytes], list[bytes]]) -> contract.UpdateAllocation:
-    """Operations of a framework on what it was offered: consumed → converted."""
+    """Return a framework's operations on an offer, as consumed → converted resources."""
     return contract.UpdateAllocation(
         framework_id=offer.framework,
         agent_id=offer.agent,
@@ -168,7 +168,7 @@ def converted(offer: Offered, *steps: tuple[list[bytes], list[bytes]]) -> contra
 def add_agent(
     agent: str, total: Iterable[bytes], used: dict[str, list[bytes]] | None = None
 ) -> contract.AddAgent:
-    """An agent whose resources the text syntax cannot express."""
+    """Return the call for an agent with resources that the flag syntax cannot express."""
     return contract.AddAgent(
         agent_id=agent,
         info=agent_info(agent),

@@ -1,4 +1,4 @@
-"""Every call of the contract is handled, and ids that nobody knows are refused or let pass."""
+"""Every call of the contract is handled; calls with unknown ids are rejected or ignored."""
 
 import pytest
 
@@ -38,7 +38,7 @@ def test_every_call_of_the_contract_is_handled() -> None:
     ],
     ids=lambda call: type(call).__name__,
 )
-def test_a_call_about_somebody_who_is_not_known_is_refused_and_changes_nothing(
+def test_a_call_about_an_unknown_agent_or_framework_is_rejected_and_changes_nothing(
     call: object,
 ) -> None:
     master = known()
@@ -62,7 +62,7 @@ def test_a_call_about_somebody_who_is_not_known_is_refused_and_changes_nothing(
     ],
     ids=lambda call: type(call).__name__,
 )
-def test_what_may_come_late_is_let_pass_and_counted_and_changes_nothing(call: object) -> None:
+def test_a_late_call_is_ignored_and_counted_and_changes_nothing(call: object) -> None:
     master = known()
     before = (master.held(), master.engine.available())
     assert master.send(call) == []
@@ -71,7 +71,7 @@ def test_what_may_come_late_is_let_pass_and_counted_and_changes_nothing(call: ob
     assert master.engine.statistics.ignored == 1
 
 
-def test_a_quota_that_is_not_there_may_be_removed() -> None:
+def test_an_absent_quota_can_be_removed() -> None:
     assert known().send(contract.RemoveQuota(role="r9")) == []
 
 

@@ -30,7 +30,7 @@ def amount(offers: list[Offered], name: str) -> float:
     )
 
 
-def test_what_comes_back_reserved_or_not_is_offered_in_the_next_batch() -> None:
+def test_recovered_resources_reserved_or_not_are_offered_in_the_next_batch() -> None:
     master = BatchMaster()
     master.add_framework("f1", "r1")
     [offer] = master.add_agent("s1", "cpus:1;mem:512;cpus(r1):1;mem(r1):512")
@@ -39,7 +39,7 @@ def test_what_comes_back_reserved_or_not_is_offered_in_the_next_batch() -> None:
         assert told(master.tick()) == {("f1", "s1", part)}
 
 
-def test_reservations_go_to_their_role_and_the_rest_of_the_agent_to_others() -> None:
+def test_reservations_go_to_their_role_and_the_rest_of_the_agent_to_other_roles() -> None:
     master = BatchMaster()
     master.add_framework("f1", "r1", capabilities=[REFINEMENT])
     master.add_framework("f2", "r2", capabilities=[REFINEMENT])
@@ -74,9 +74,7 @@ def test_reservations_of_ancestors_are_offered_to_descendants_and_not_the_revers
         ("disk:1000;ports:[1-100]", False),
     ],
 )
-def test_an_offer_reaches_one_of_the_minima_with_all_it_contains(
-    total: str, *, enough: bool
-) -> None:
+def test_an_offer_reaches_at_least_one_of_the_minima(total: str, *, enough: bool) -> None:
     master = BatchMaster()
     master.add_framework("f1", "r1")
     assert len(master.add_agent("s1", total)) == enough
@@ -93,7 +91,7 @@ def with_minimum(*alternatives: dict[str, float]) -> bytes:
     return info.SerializeToString()
 
 
-def test_a_frameworks_own_minimum_overrides_the_masters_and_can_be_changed() -> None:
+def test_a_frameworks_own_minimum_overrides_the_masters_minimum_and_can_be_changed() -> None:
     master = BatchMaster()
     call = contract.AddFramework(framework_id="f1", info=with_minimum({"cpus": 2.0}), active=True)
     master.send(call)
@@ -103,7 +101,7 @@ def test_a_frameworks_own_minimum_overrides_the_masters_and_can_be_changed() -> 
     assert told(master.tick()) == {("f1", "s1", "cpus:1;mem:1024")}
 
 
-def test_a_minimum_that_is_there_and_empty_is_none() -> None:
+def test_an_empty_minimum_is_no_minimum() -> None:
     master = BatchMaster()
     call = contract.AddFramework(framework_id="f1", info=with_minimum(), active=True)
     master.send(call)
@@ -125,7 +123,7 @@ def test_only_agents_on_the_whitelist_are_offered_and_a_change_counts_from_the_n
     assert master.add_agent("s3", "cpus:1;mem:64") == []
 
 
-def test_oversubscribed_resources_are_offered_at_once_to_who_accepts_losing_them() -> None:
+def test_oversubscribed_resources_are_offered_at_once_to_frameworks_that_accept_them() -> None:
     master = BatchMaster()
     master.add_framework("f1", "r1", capabilities=[REVOCABLE])
     [whole] = master.add_agent("s1", "cpus:100;mem:100")
@@ -143,7 +141,7 @@ def test_oversubscribed_resources_are_offered_at_once_to_who_accepts_losing_them
     assert rest.resources == "cpus:2"
     assert master.send(oversubscribed("cpus:8")) == []
     assert master.tick() == []
-    # Regular and oversubscribed resources that come back go out together.
+    # Recovered regular and oversubscribed resources are offered together.
     both = contract.RecoverResources(
         framework_id="f1", agent_id="s1", resources=[*whole.messages, *more.messages]
     )
@@ -153,7 +151,7 @@ def test_oversubscribed_resources_are_offered_at_once_to_who_accepts_losing_them
     assert amount([again], "cpus") == 110.0
 
 
-def test_who_does_not_accept_losing_resources_is_not_offered_oversubscribed_ones() -> None:
+def test_oversubscribed_resources_are_not_offered_to_frameworks_without_that_capability() -> None:
     master = BatchMaster()
     master.add_framework("f1", "r1")
     total = [*resources("cpus:4;mem:64"), *revocable("cpus:9")]
@@ -162,7 +160,7 @@ def test_who_does_not_accept_losing_resources_is_not_offered_oversubscribed_ones
     assert master.tick() == []
 
 
-def test_an_agent_that_comes_to_know_several_roles_is_offered_at_once() -> None:
+def test_an_agent_that_gains_the_multi_role_capability_is_offered_at_once() -> None:
     master = BatchMaster()
     master.add_framework("f1", "r1")
     assert master.add_agent("s1", "cpus:1;mem:64", capabilities=[]) == []
@@ -172,7 +170,7 @@ def test_an_agent_that_comes_to_know_several_roles_is_offered_at_once() -> None:
     assert told(master.send(update)) == {("f1", "s1", "cpus:1;mem:64")}
 
 
-def test_a_framework_that_can_take_nothing_does_not_end_the_turn_of_the_others() -> None:
+def test_a_framework_without_eligible_agents_does_not_end_the_cycle_for_other_frameworks() -> None:
     master = BatchMaster()
     master.add_framework("f1", "r1")
     master.add_framework("f2", "r1/x", capabilities=[REFINEMENT])
@@ -182,7 +180,7 @@ def test_a_framework_that_can_take_nothing_does_not_end_the_turn_of_the_others()
     assert offer.framework == "f2"
 
 
-def test_agents_with_reserved_ports_only_come_and_go_without_upsetting_the_books() -> None:
+def test_agents_with_reserved_ports_only_can_be_added_and_removed() -> None:
     master = BatchMaster()
     master.add_framework("f1", "r1")
     for name in ("s1", "s2"):
@@ -209,7 +207,7 @@ def test_a_shared_volume_needs_a_framework_that_understands_sharing() -> None:
     assert amount([offer], "disk") == 128
 
 
-def test_a_shared_volume_in_use_is_offered_again_with_what_else_is_free() -> None:
+def test_a_shared_volume_in_use_is_offered_again_with_other_free_resources() -> None:
     master = BatchMaster()
     master.add_framework("f1", "r1", capabilities=[SHARED])
     [offer] = master.send(add_agent("s1", [*resources("cpus:2;mem:64"), shared_volume()]))
@@ -223,7 +221,7 @@ def test_a_shared_volume_in_use_is_offered_again_with_what_else_is_free() -> Non
     assert amount([second], "disk") == 128
 
 
-def test_each_shared_volume_of_an_agent_goes_out_once_in_a_run() -> None:
+def test_each_shared_volume_of_an_agent_is_offered_once_in_a_cycle() -> None:
     master = BatchMaster(min_allocatable=[])
     for name, role in (("f1", "r1"), ("f2", "r2"), ("f3", "r2"), ("f4", "r1")):
         master.add_framework(name, role, capabilities=[SHARED])
@@ -233,7 +231,7 @@ def test_each_shared_volume_of_an_agent_goes_out_once_in_a_run() -> None:
     assert {data for offer in offers for data in unallocated(offer.messages)} == set(volumes)
 
 
-def test_ports_alone_cost_nobody_its_turn() -> None:
+def test_offers_of_ports_alone_do_not_lower_a_frameworks_rank() -> None:
     master = BatchMaster(min_allocatable=[])
     master.add_framework("f1", "r1")
     master.add_framework("f2", "r2")
@@ -244,10 +242,10 @@ def test_ports_alone_cost_nobody_its_turn() -> None:
     [offer] = master.add_agent("s3", "cpus:1")
     assert offer.framework == "f1"
     [offer] = master.add_agent("s4", "ports:[1-9]")
-    assert offer.framework == "f2", "who has less now"
+    assert offer.framework == "f2", "the framework with the smaller share"
 
 
-def test_agents_of_other_regions_are_for_frameworks_that_know_about_regions() -> None:
+def test_agents_of_other_regions_are_offered_only_to_region_aware_frameworks() -> None:
     aware = mesos.FrameworkInfo.Capability.REGION_AWARE
     master = BatchMaster()
     home = domain("home")

@@ -19,7 +19,7 @@ TEN_MINUTES = 600
 
 
 def elected(expected: int, *quotas: contract.SetQuota) -> BatchMaster:
-    """Start with a master that was just elected; one framework is back."""
+    """Start with a newly elected master; one framework is registered again."""
     master = BatchMaster()
     master.send(contract.Recover(expected_agents=expected, quotas=quotas))
     master.add_framework("f1", "a")
@@ -43,7 +43,7 @@ def test_offers_begin_with_the_agent_that_makes_four_fifths_rounded_down(
     assert come_back(master, *range(needed - 1)) == []
     assert master.tick() == []
     come_back(master, needed)
-    assert len(master.engine.holdings()) + len(master.tick()) == needed, "all of them are offered"
+    assert len(master.engine.holdings()) + len(master.tick()) == needed, "all agents are offered"
 
 
 def test_offers_begin_after_ten_minutes_however_few_agents_are_back() -> None:
@@ -64,7 +64,7 @@ def flagged(**options: float) -> BatchMaster:
     return master
 
 
-def test_the_masters_flag_says_which_part_of_the_agents_is_enough() -> None:
+def test_the_masters_flag_sets_the_fraction_of_agents_that_ends_recovery() -> None:
     master = flagged(recovery_factor=0.5)
     assert come_back(master, 1) == []
     assert master.tick() == []
@@ -72,7 +72,7 @@ def test_the_masters_flag_says_which_part_of_the_agents_is_enough() -> None:
     assert len(master.engine.holdings()) + len(master.tick()) == 2
 
 
-def test_the_masters_flag_says_how_long_to_wait_for_them() -> None:
+def test_the_masters_flag_sets_the_timeout_of_recovery() -> None:
     master = flagged(recovery_timeout_ns=60 * SECOND)
     assert come_back(master, 1) == []
     assert master.tick(59.999) == []
@@ -80,7 +80,7 @@ def test_the_masters_flag_says_how_long_to_wait_for_them() -> None:
 
 
 @pytest.mark.parametrize("factor", [-0.1, 1.1, float("nan")])
-def test_a_factor_that_is_no_fraction_is_refused(factor: float) -> None:
+def test_a_factor_outside_0_to_1_is_rejected(factor: float) -> None:
     master = BatchMaster()
     master.options.recovery_factor = factor
     with pytest.raises(InvalidEvent, match="recovery_factor"):
@@ -138,13 +138,13 @@ def test_agents_that_lost_contact_count_as_being_back() -> None:
     assert told(come_back(master, 2)) == {("f1", "s2", "cpus:1;mem:512")}
 
 
-def test_agents_that_come_back_in_one_message_are_offered_in_one_run() -> None:
+def test_agents_that_come_back_in_one_message_are_offered_in_one_cycle() -> None:
     master = elected(4)
     calls = [agent_call(f"s{number}", "cpus:1;mem:512") for number in range(3)]
     assert len(master.send(*calls)) == 3
 
 
-def test_operators_are_served_during_recovery() -> None:
+def test_operators_calls_are_answered_during_recovery() -> None:
     master = elected(10)
     come_back(master, 1)
     operation = reserve(resources("cpus(a):1"))
@@ -202,7 +202,7 @@ def test_recover_comes_before_any_agent() -> None:
 
 
 def restored(agents_needed: int, seconds: float) -> BatchMaster:
-    """Start with a snapshot of a master in its hold-off, one agent back."""
+    """Start with a snapshot of a master in failover recovery, with one agent back."""
     master = BatchMaster()
     master.add_framework("f1", "a")
     master.restore(

@@ -1,4 +1,5 @@
-"""Agents and frameworks that go, come back or change while something of theirs is under way."""
+"""Agents and frameworks that are removed, return or change while they have offers or
+allocations."""
 
 import pytest
 
@@ -27,7 +28,7 @@ WHOLE = "cpus:2;mem:1024"
 
 
 def one_offer() -> tuple[BatchMaster, Offered]:
-    """Start with one agent, all of which is offered to f1 in role `a`."""
+    """Start with one agent; the whole agent is offered to f1 in role `a`."""
     master = BatchMaster()
     master.add_framework("f1", "a")
     [offer] = master.add_agent("s1", WHOLE)
@@ -41,7 +42,7 @@ def share(master: BatchMaster, user: str) -> float:
 # Agents that are removed, and recoveries that follow.
 
 
-def test_an_agent_that_goes_frees_all_on_it_and_what_is_recovered_late_changes_nothing() -> None:
+def test_removing_an_agent_frees_its_resources_and_a_late_recovery_changes_nothing() -> None:
     master, offer = one_offer()
     master.add_agent("s2", WHOLE, {"f1": resources("cpus:1;mem:512", "a")})
     master.remove_agent("s1")
@@ -55,20 +56,18 @@ def test_an_agent_that_goes_frees_all_on_it_and_what_is_recovered_late_changes_n
     assert master.tick() == []
 
 
-def test_a_framework_that_goes_frees_all_it_held_and_what_is_recovered_late_changes_nothing() -> (
-    None
-):
+def test_removing_a_framework_frees_its_allocation_and_a_late_recovery_changes_nothing() -> None:
     master, offer = one_offer()
     master.add_framework("f2", "a")
     master.send(contract.RemoveFramework(framework_id="f1"))
     assert told(master.tick()) == {("f2", "s1", WHOLE)}
     before = master.held()
     master.recover(offer, refuse_seconds=DAY)
-    assert master.held() == before, "what somebody else holds by now is not touched"
+    assert master.held() == before, "the allocation of another framework is unchanged"
     assert master.engine.filters == 0
 
 
-def test_an_agent_that_comes_back_under_its_id_is_a_new_one() -> None:
+def test_an_agent_that_comes_back_under_its_id_is_a_new_agent() -> None:
     master, offer = one_offer()
     master.recover(offer, refuse_seconds=DAY)
     master.send(contract.DeactivateAgent(agent_id="s1"))
@@ -83,18 +82,14 @@ def test_an_agent_that_comes_back_under_its_id_is_a_new_one() -> None:
     assert share(master, "a") == 1.0
 
 
-def test_an_agent_that_goes_and_comes_back_in_one_message_is_a_new_one_with_what_it_reports() -> (
-    None
-):
+def test_an_agent_removed_and_added_in_one_message_has_only_the_resources_it_reports() -> None:
     master, _ = one_offer()
     used = {"f1": resources("cpus:0.5;mem:256", "a")}
     offers = master.send(contract.RemoveAgent(agent_id="s1"), agent_call("s1", WHOLE, used))
     assert told(offers) == {("f1", "s1", "cpus:1.5;mem:768")}
 
 
-def test_an_agent_out_of_contact_is_not_offered_before_it_is_back_and_then_in_the_next_batch() -> (
-    None
-):
+def test_an_unreachable_agent_is_offered_in_the_next_batch_after_its_return() -> None:
     master, offer = one_offer()
     master.send(contract.DeactivateAgent(agent_id="s1"))
     master.send(freed(offer))
@@ -104,7 +99,7 @@ def test_an_agent_out_of_contact_is_not_offered_before_it_is_back_and_then_in_th
     assert told(master.tick()) == {("f1", "s1", WHOLE)}
 
 
-# Frameworks that change while they are away.
+# Frameworks that change while they are inactive.
 
 
 def returning(roles: list[str], suppressed: list[str] | None = None) -> contract.UpdateFramework:
@@ -113,7 +108,7 @@ def returning(roles: list[str], suppressed: list[str] | None = None) -> contract
     )
 
 
-def test_a_framework_that_is_updated_while_inactive_gets_no_offer_before_it_is_activated() -> None:
+def test_a_framework_updated_while_inactive_gets_no_offer_before_activation() -> None:
     master, offer = one_offer()
     master.send(contract.DeactivateFramework(framework_id="f1"))
     master.send(freed(offer))
@@ -123,7 +118,7 @@ def test_a_framework_that_is_updated_while_inactive_gets_no_offer_before_it_is_a
     assert (again.role, again.resources) == ("b", WHOLE)
 
 
-def test_roles_that_an_inactive_framework_suppresses_stay_so_when_it_is_activated() -> None:
+def test_roles_that_an_inactive_framework_suppresses_stay_suppressed_after_activation() -> None:
     master, offer = one_offer()
     master.send(contract.DeactivateFramework(framework_id="f1"))
     master.send(freed(offer))
@@ -132,7 +127,7 @@ def test_roles_that_an_inactive_framework_suppresses_stay_so_when_it_is_activate
     assert again.role == "b"
 
 
-def test_a_role_that_is_added_suppressed_gets_nothing_until_it_is_revived() -> None:
+def test_a_role_that_is_added_suppressed_gets_no_offers_until_it_is_revived() -> None:
     master = BatchMaster()
     master.add_framework("f1", "a", suppressed=["a"])
     master.send(returning(["a", "b"], suppressed=["a", "b"]))
@@ -141,7 +136,7 @@ def test_a_role_that_is_added_suppressed_gets_nothing_until_it_is_revived() -> N
     assert offer.role == "b"
 
 
-def test_what_an_active_framework_adds_is_served_in_the_next_batch() -> None:
+def test_a_role_that_an_active_framework_adds_gets_offers_in_the_next_batch() -> None:
     master = BatchMaster()
     master.add_framework("f1")
     assert master.add_agent("s1", WHOLE) == []
@@ -167,18 +162,18 @@ def test_suppression_outlives_deactivation() -> None:
     assert master.tick() == []
 
 
-# Roles that a framework leaves while it holds something for them.
+# Roles that a framework leaves while it holds resources in them.
 
 
 def left_with_leftovers() -> tuple[BatchMaster, Offered]:
-    """Let f1 leave role `a`, for which it holds half of s1; the other half is free."""
+    """Let f1 leave role `a` in which it holds half of s1; the other half is free."""
     master, offer = one_offer()
     master.send(returning(["b"], suppressed=["b"]))
     master.recover(offer, "cpus:1;mem:512")
     return master, offer
 
 
-def test_a_role_that_was_left_is_counted_but_not_offered_to() -> None:
+def test_a_left_role_is_counted_but_gets_no_offers() -> None:
     master, _ = left_with_leftovers()
     assert master.tick() == []
     assert share(master, "a") == 0.5
@@ -187,7 +182,7 @@ def test_a_role_that_was_left_is_counted_but_not_offered_to() -> None:
     assert (offer.framework, offer.role) == ("f2", "a")
 
 
-def test_a_role_that_was_left_is_let_go_with_the_last_that_was_held_for_it() -> None:
+def test_a_left_role_is_forgotten_when_its_last_resources_are_recovered() -> None:
     master, offer = left_with_leftovers()
     master.recover(offer, "cpus:1;mem:512")
     assert share(master, "a") == 0.0
@@ -197,7 +192,7 @@ def test_a_role_that_was_left_is_let_go_with_the_last_that_was_held_for_it() -> 
     assert (again.role, again.resources) == ("a", WHOLE)
 
 
-def test_a_framework_that_returns_to_a_role_finds_what_it_holds_there() -> None:
+def test_a_framework_that_returns_to_a_role_keeps_its_allocation_there() -> None:
     master, _ = left_with_leftovers()
     master.send(returning(["a"]))
     assert share(master, "a") == 0.5
@@ -205,7 +200,7 @@ def test_a_framework_that_returns_to_a_role_finds_what_it_holds_there() -> None:
     assert share(master, "a") == 1.0
 
 
-def test_a_role_a_framework_never_had_is_counted_when_its_tasks_turn_up_there() -> None:
+def test_resources_in_a_role_the_framework_never_had_are_counted() -> None:
     master = BatchMaster()
     master.add_framework("f1", "a", suppressed=["a"])
     master.add_agent("s1", WHOLE, {"f1": resources("cpus:1;mem:512", "old")})
@@ -219,7 +214,7 @@ def test_a_role_a_framework_never_had_is_counted_when_its_tasks_turn_up_there() 
     assert share(master, "old") == 0.0
 
 
-def test_what_a_framework_left_behind_ends_with_it() -> None:
+def test_an_allocation_in_a_left_role_ends_with_the_framework() -> None:
     master, _ = left_with_leftovers()
     master.send(contract.RemoveFramework(framework_id="f1"))
     assert master.held() == {}
@@ -230,14 +225,14 @@ def test_what_a_framework_left_behind_ends_with_it() -> None:
 
 
 def asked_to_leave() -> tuple[BatchMaster, Offered]:
-    """Start with an inverse offer that is outstanding: f1 is to leave s1."""
+    """Start with an outstanding inverse offer: f1 is asked to leave s1."""
     master, offer = one_offer()
     master.send(
         contract.UpdateUnavailability(agent_id="s1", unavailability=unavailability(START_NS))
     )
     assert master.inverse_offers == [("f1", "s1")]
     master.tick()
-    assert master.inverse_offers == [], "nobody is asked twice"
+    assert master.inverse_offers == [], "an inverse offer is not repeated"
     return master, offer
 
 
@@ -252,18 +247,16 @@ def answer(status: "mesos.InverseOfferStatus.Status.ValueType") -> contract.Upda
     )
 
 
-def test_a_framework_that_was_deactivated_while_asked_is_asked_again_when_it_is_back() -> None:
+def test_a_framework_deactivated_with_an_inverse_offer_gets_the_inverse_offer_again_later() -> None:
     master, _ = asked_to_leave()
     master.send(contract.DeactivateFramework(framework_id="f1"))
     master.tick()
-    assert master.inverse_offers == [], "the master would drop it without a word"
+    assert master.inverse_offers == [], "the master would drop the inverse offer silently"
     master.send(contract.ActivateFramework(framework_id="f1"))
     assert master.inverse_offers == [("f1", "s1")]
 
 
-def test_an_agent_that_was_deactivated_while_its_frameworks_were_asked_has_them_asked_again() -> (
-    None
-):
+def test_frameworks_of_a_deactivated_agent_get_their_inverse_offers_again() -> None:
     master, _ = asked_to_leave()
     master.send(contract.DeactivateAgent(agent_id="s1"))
     master.send(contract.ActivateAgent(agent_id="s1"))
@@ -278,7 +271,7 @@ def test_a_withdrawn_inverse_offer_is_made_again() -> None:
     assert master.inverse_offers == [("f1", "s1")]
 
 
-def test_an_answer_is_told_and_spares_the_framework_for_its_filters_time() -> None:
+def test_an_inverse_offer_answer_is_shown_and_filters_further_inverse_offers() -> None:
     master, _ = asked_to_leave()
     master.send(answer(mesos.InverseOfferStatus.DECLINE))
     master.send(contract.GetInverseOfferStatuses())
@@ -302,14 +295,16 @@ def test_an_answer_is_told_and_spares_the_framework_for_its_filters_time() -> No
     ],
     ids=["revive", "another schedule", "other attributes"],
 )
-def test_what_ends_a_refusal_to_leave_has_the_framework_asked_at_once(call: object) -> None:
+def test_a_call_that_ends_an_inverse_offer_filter_causes_an_inverse_offer_at_once(
+    call: object,
+) -> None:
     master, _ = asked_to_leave()
     master.send(answer(mesos.InverseOfferStatus.DECLINE))
     master.send(call)
     assert master.inverse_offers == [("f1", "s1")]
 
 
-def test_a_refusal_to_leave_outlives_a_snapshot_that_tells_the_same_schedule() -> None:
+def test_a_declined_inverse_offer_stays_declined_over_a_snapshot_with_the_same_schedule() -> None:
     for start, kept in ((START_NS, True), (START_NS + 1, False)):
         master, _ = asked_to_leave()
         master.send(answer(mesos.InverseOfferStatus.DECLINE))
@@ -330,7 +325,7 @@ def test_a_refusal_to_leave_outlives_a_snapshot_that_tells_the_same_schedule() -
         assert bool(decisions.inverse_offers) != kept
 
 
-def test_who_was_away_or_is_gone_has_not_refused_to_leave() -> None:
+def test_a_framework_that_was_inactive_or_removed_has_no_inverse_offer_filter() -> None:
     master, _ = asked_to_leave()
     master.send(answer(mesos.InverseOfferStatus.DECLINE))
     master.send(contract.DeactivateFramework(framework_id="f1"))
@@ -343,7 +338,7 @@ def test_who_was_away_or_is_gone_has_not_refused_to_leave() -> None:
     assert (state.agent_id, state.framework_id) == ("s1", "")
 
 
-def test_nobody_is_asked_to_leave_an_agent_whose_schedule_is_gone() -> None:
+def test_no_inverse_offers_are_made_for_an_agent_without_a_schedule() -> None:
     master, _ = asked_to_leave()
     master.send(contract.UpdateUnavailability(agent_id="s1"))
     master.send(answer(mesos.InverseOfferStatus.ACCEPT))
@@ -352,7 +347,7 @@ def test_nobody_is_asked_to_leave_an_agent_whose_schedule_is_gone() -> None:
     assert list(master.reply.statuses) == []
 
 
-# More given back than was held.
+# Recovery of more than the allocation.
 
 
 @pytest.mark.parametrize(
@@ -366,7 +361,7 @@ def test_nobody_is_asked_to_leave_an_agent_whose_schedule_is_gone() -> None:
     ],
     ids=["too much", "a name not held", "another role", "another framework", "another kind"],
 )
-def test_giving_back_more_than_is_held_frees_what_is_held_and_touches_nothing_else(
+def test_recovering_more_than_the_allocation_frees_only_the_allocation(
     framework: str, text: str, role: str, left: str
 ) -> None:
     master = BatchMaster()
@@ -391,8 +386,8 @@ def test_giving_back_more_than_is_held_frees_what_is_held_and_touches_nothing_el
 
 
 @pytest.mark.parametrize("back", [[b"rubbish"], resources("cpus:1", "a")], ids=["rubbish", "late"])
-def test_what_frees_nothing_has_nobody_look_at_an_agent(back: list[bytes]) -> None:
-    """An agent that turns active is offered at the next tick, whatever is said to come back."""
+def test_a_recovery_that_frees_nothing_makes_no_agent_a_candidate(back: list[bytes]) -> None:
+    """A newly active agent is offered only at the next tick, whatever the recovery names."""
     master = MasterSide()
     master.add_framework("f2", "a")
     master.send(
@@ -405,7 +400,7 @@ def test_what_frees_nothing_has_nobody_look_at_an_agent(back: list[bytes]) -> No
     assert told(master.tick()) == {("f2", "s1", WHOLE)}
 
 
-# An operator's operation meets an offer that is on its way.
+# An operator's operation conflicts with an outstanding offer.
 
 
 def operation() -> contract.UpdateAvailable:
@@ -414,7 +409,7 @@ def operation() -> contract.UpdateAvailable:
     )
 
 
-def test_an_operation_fails_when_its_resources_went_out_in_an_offer_meanwhile() -> None:
+def test_an_operation_fails_if_its_resources_were_offered_meanwhile() -> None:
     master, offer = one_offer()
     master.add_framework("f2", "b")
     master.recover(offer, default_filter=True)
@@ -429,9 +424,7 @@ def test_an_operation_fails_when_its_resources_went_out_in_an_offer_meanwhile() 
     assert master.reply.error == "", "the operator may try again"
 
 
-def test_what_is_taken_back_for_an_operation_in_the_same_message_cannot_be_offered_before_it() -> (
-    None
-):
+def test_resources_rescinded_for_an_operation_are_not_offered_before_that_operation() -> None:
     master, offer = one_offer()
     master.add_framework("f2", "ops")
     assert master.send(freed(offer), operation(), contract.Tick()) != []
@@ -443,7 +436,7 @@ def test_what_is_taken_back_for_an_operation_in_the_same_message_cannot_be_offer
     assert (made.role, reservations) == ("ops", ["ops", "ops"])
 
 
-def test_an_operation_is_answered_under_the_number_of_its_call() -> None:
+def test_an_operation_is_answered_with_the_number_of_its_call() -> None:
     master, offer = one_offer()
     master.send(freed(offer), operation(), operation())
     first, second = master.decisions.replies
@@ -452,7 +445,7 @@ def test_an_operation_is_answered_under_the_number_of_its_call() -> None:
     assert "s1" in second.error, "the resources are reserved already"
 
 
-def test_a_partly_free_agent_serves_an_operation_on_what_is_free_only() -> None:
+def test_an_operation_on_a_partly_free_agent_can_use_free_resources_only() -> None:
     master, offer = one_offer()
     master.send(contract.SuppressOffers(framework_id="f1"))
     master.recover(offer, "cpus:1")
@@ -462,7 +455,7 @@ def test_a_partly_free_agent_serves_an_operation_on_what_is_free_only() -> None:
     assert master.held() == {("s1", "f1", "a"): "cpus:1;mem:1024"}
 
 
-def test_a_refusal_to_leave_holds_to_the_end_of_its_last_instant() -> None:
+def test_an_inverse_offer_filter_lasts_to_the_end_of_its_last_instant() -> None:
     master, _ = asked_to_leave()
     master.send(answer(mesos.InverseOfferStatus.DECLINE))
     master.tick(5)
@@ -472,7 +465,7 @@ def test_a_refusal_to_leave_holds_to_the_end_of_its_last_instant() -> None:
     assert master.inverse_offers == [("f1", "s1")]
 
 
-def test_who_has_answered_without_a_filter_is_asked_again_at_once() -> None:
+def test_a_framework_that_answers_without_a_filter_gets_an_inverse_offer_at_once() -> None:
     master, _ = asked_to_leave()
     call = answer(mesos.InverseOfferStatus.DECLINE)
     call.ClearField("filters")
@@ -481,7 +474,7 @@ def test_who_has_answered_without_a_filter_is_asked_again_at_once() -> None:
     assert master.inverse_offers == [("f1", "s1")]
 
 
-def test_a_schedule_that_cannot_be_read_is_told_until_one_can() -> None:
+def test_an_unreadable_schedule_stays_reported_until_a_readable_one_replaces_it() -> None:
     master, _ = asked_to_leave()
     for said, topics in ((b"\xff", ["maintenance"]), (unavailability(START_NS), [])):
         master.send(contract.UpdateUnavailability(agent_id="s1", unavailability=said))

@@ -1,4 +1,4 @@
-"""Offer constraints of Mesos 1.11: who is kept off which agent, as the master's side tells."""
+"""Offer constraints of Mesos 1.11: exclusions of agents, as the master's side computes them."""
 
 import pytest
 
@@ -12,7 +12,7 @@ AGENT = "cpus:1;mem:512"
 
 
 def excluding(call: contract.AddAgent, *pairs: tuple[str, str]) -> contract.AddAgent:
-    """Say of an agent which frameworks, in which roles, want no offers of it."""
+    """Add exclusions to an agent: pairs of a framework and a role without offers of that agent."""
     call.excluded.CopyFrom(exclusions(*pairs))
     return call
 
@@ -24,7 +24,7 @@ def exclusions(*pairs: tuple[str, str]) -> contract.ExclusionList:
 
 
 def framework(name: str, role: str, *agents: str) -> contract.AddFramework:
-    """A framework that wants no offers of some agents."""
+    """Return the call for a framework that excludes some agents."""
     return contract.AddFramework(
         framework_id=name,
         info=framework_info(name, role),
@@ -54,7 +54,7 @@ def test_constraints_hold_for_one_role_of_a_framework(master: BatchMaster) -> No
     assert ("s1", "a") not in roles
 
 
-def test_an_agent_that_comes_later_is_excluded_as_well() -> None:
+def test_constraints_exclude_an_agent_that_is_added_later() -> None:
     master = BatchMaster()
     master.add_framework("f1", "a")
     call = excluding(agent_call("s1", AGENT, {}), ("f1", "a"))
@@ -62,7 +62,7 @@ def test_an_agent_that_comes_later_is_excluded_as_well() -> None:
     assert told(master.add_agent("s2", AGENT)) == {("f1", "s2", AGENT)}
 
 
-def test_an_agent_that_changes_can_be_offered_or_not_any_more(master: BatchMaster) -> None:
+def test_changed_exclusions_of_an_agent_take_effect(master: BatchMaster) -> None:
     [_, _] = offers = master.add_framework("f1", "a")
     attributes = agent_info("s1", rack="r1")
     changed = contract.UpdateAgent(agent_id="s1", info=attributes, excluded=exclusions(("f1", "a")))
@@ -74,13 +74,13 @@ def test_an_agent_that_changes_can_be_offered_or_not_any_more(master: BatchMaste
     assert told(master.send(passing)) == {("f1", "s1", AGENT)}
 
 
-def test_an_update_that_says_nothing_of_exclusions_leaves_them(master: BatchMaster) -> None:
+def test_an_update_without_exclusions_keeps_the_former_exclusions(master: BatchMaster) -> None:
     master.send(framework("f1", "a", "s1", "s2"))
     master.send(contract.UpdateAgent(agent_id="s1", info=agent_info("s1", rack="r1")))
     assert master.tick() == []
 
 
-def test_a_framework_that_changes_its_constraints_is_offered_by_the_new_ones(
+def test_a_framework_that_changes_its_constraints_gets_offers_by_the_new_constraints(
     master: BatchMaster,
 ) -> None:
     master.send(framework("f1", "a", "s1", "s2"))
@@ -89,12 +89,12 @@ def test_a_framework_that_changes_its_constraints_is_offered_by_the_new_ones(
     assert {offer.agent for offer in master.tick()} == {"s1", "s2"}
 
 
-def test_constraints_bind_what_a_quota_guarantees_as_well(master: BatchMaster) -> None:
+def test_constraints_apply_to_quota_guarantees_too(master: BatchMaster) -> None:
     master.send(set_quota("a", "cpus:2"))
     assert told(master.send(framework("f1", "a", "s1"))) == {("f1", "s2", AGENT)}
 
 
-def test_whoever_went_and_came_back_is_not_bound_by_what_was(master: BatchMaster) -> None:
+def test_exclusions_end_when_their_agent_or_framework_is_removed(master: BatchMaster) -> None:
     master.send(framework("f1", "a", "s1", "s2"))
     master.send(contract.RemoveFramework(framework_id="f1"))
     assert {offer.agent for offer in master.add_framework("f1", "a")} == {"s1", "s2"}
@@ -105,7 +105,7 @@ def test_whoever_went_and_came_back_is_not_bound_by_what_was(master: BatchMaster
     assert {offer.agent for offer in other.add_framework("f1", "a")} == {"s1"}
 
 
-def test_a_snapshot_tells_of_exclusions_with_its_agents() -> None:
+def test_a_snapshot_contains_the_exclusions_of_its_agents() -> None:
     master = BatchMaster()
     snapshot = contract.Snapshot(
         time_ns=START_NS,
@@ -117,7 +117,7 @@ def test_a_snapshot_tells_of_exclusions_with_its_agents() -> None:
     assert told(master.restore(snapshot)) == {("f1", "s2", AGENT)}
 
 
-def test_people_hear_of_a_framework_that_excludes_every_agent(master: BatchMaster) -> None:
+def test_a_framework_that_excludes_every_agent_is_reported(master: BatchMaster) -> None:
     master.send(framework("f1", "a", "s1"))
     assert master.engine.misfits() == {}
     master.remove_agent("s2")
@@ -126,8 +126,9 @@ def test_people_hear_of_a_framework_that_excludes_every_agent(master: BatchMaste
     }
 
 
-def test_under_tsf_tasks_are_counted_on_the_agents_that_are_left() -> None:
-    """A framework that can use half the cluster has half the monopoly, here as by labels."""
+def test_under_tsf_monopolies_count_only_agents_that_are_not_excluded() -> None:
+    """A framework that can use half of the cluster has half of the monopoly, the same as with
+    labels."""
     master = MasterSide("tsf")
     for agent in ("s1", "s2"):
         master.send(agent_call(agent, "cpus:4;mem:4096", {}))
@@ -135,7 +136,7 @@ def test_under_tsf_tasks_are_counted_on_the_agents_that_are_left() -> None:
     call.info = labelled("f1", "a")
     master.send(call)
     before = master.engine.pool.standing("a").task_share
-    assert before == 4 / 8, "of 8 that fit without constraints, 4 are held"
+    assert before == 4 / 8, "4 tasks run of 8 that fit without constraints"
     free = contract.UpdateFramework(framework_id="f1", info=labelled("f1", "a"))
     master.send(free)
     master.tick()

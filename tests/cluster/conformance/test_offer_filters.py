@@ -21,7 +21,7 @@ def test_declined_resources_are_offered_again_when_the_filter_has_expired() -> N
     master.recover(offer, refuse_seconds=2)
     assert master.engine.filters_by_role()[offer.role] == 1
     other = ({"r1", "r2"} - {offer.role}).pop()
-    [elsewhere] = master.tick()  # its other role has refused nothing
+    [elsewhere] = master.tick()  # The other role of the framework has declined nothing.
     assert elsewhere.role == other
     master.recover(elsewhere, refuse_seconds=100)
     assert [o.role for o in master.tick()] == [offer.role]
@@ -29,7 +29,7 @@ def test_declined_resources_are_offered_again_when_the_filter_has_expired() -> N
 
 
 @pytest.mark.parametrize("seconds", [0.1, 1.0])
-def test_a_filter_no_longer_than_the_interval_holds_for_the_next_batch_and_no_longer(
+def test_a_filter_up_to_the_allocation_interval_lasts_for_exactly_the_next_batch(
     seconds: float,
 ) -> None:
     master = BatchMaster()
@@ -61,13 +61,13 @@ def test_a_suppressed_framework_gets_no_offers_until_revive_and_both_calls_can_r
     assert master.send(contract.ReviveOffers(framework_id="f1")) == []
 
 
-def test_suppress_and_revive_name_roles() -> None:
+def test_suppress_and_revive_apply_to_the_named_roles_only() -> None:
     master, offer = offered()
     first, second = offer.role, ({"r1", "r2"} - {offer.role}).pop()
     master.recover(offer, refuse_seconds=1000)
     master.send(contract.SuppressOffers(framework_id="f1", roles=[second]))
     assert master.tick() == []
-    # Reviving the second role leaves the first one's filter, which does not bind the second.
+    # Reviving the second role keeps the first role's filter, which excludes only the first role.
     [revived] = master.send(contract.ReviveOffers(framework_id="f1", roles=[second]))
     assert revived.role == second
     master.recover(revived, refuse_seconds=1000)

@@ -1,4 +1,5 @@
-"""Quota: what is guaranteed is given, held back for who is absent, and no more (§3.2-3.4)."""
+"""Quota guarantees are allocated first, and headroom is kept for unsatisfied guarantees
+(§3.2-3.4)."""
 
 import pytest
 
@@ -24,7 +25,7 @@ from tests.cluster.master_side import Offered, framework_info, resources
 
 
 def guaranteed(text: str) -> BatchMaster:
-    """Start with f1 in role `quota`, which has one, and f2 in role `plain`."""
+    """Start with f1 in role `quota`, which has a guarantee, and f2 in role `plain`."""
     master = BatchMaster()
     master.send(set_quota("quota", text))
     master.add_framework("f1", "quota")
@@ -32,18 +33,18 @@ def guaranteed(text: str) -> BatchMaster:
     return master
 
 
-def test_what_a_quota_role_declines_is_held_back_from_a_role_without_quota() -> None:
+def test_resources_declined_by_a_quota_role_stay_headroom_for_that_role() -> None:
     master = guaranteed("cpus:2;mem:1024")
     assert told(master.add_agent("s1", "cpus:1;mem:512")) == {("f1", "s1", "cpus:1;mem:512")}
     [offer] = master.add_agent("s2", "cpus:1;mem:512")
     assert told([offer]) == {("f1", "s2", "cpus:1;mem:512")}
-    # Not 2 s: whether a filter binds the tick at its very last instant is another question.
+    # Not 2 s: another test decides whether a filter excludes the tick at its very last instant.
     master.recover(offer, refuse_seconds=1.5)
     assert master.tick() == []
     assert told(master.tick()) == {("f1", "s2", "cpus:1;mem:512")}
 
 
-def test_what_a_role_is_newly_guaranteed_is_looked_for_on_every_agent() -> None:
+def test_a_new_guarantee_makes_every_agent_a_candidate() -> None:
     master = BatchMaster()
     info = mesos.FrameworkInfo.FromString(framework_info("f1", "r1"))
     info.labels.labels.add(key="longshare.demand", value="cpus:4")
@@ -55,7 +56,7 @@ def test_what_a_role_is_newly_guaranteed_is_looked_for_on_every_agent() -> None:
     assert [offer.agent for offer in master.tick()] == ["s1"]
 
 
-def test_each_of_several_roles_gets_what_it_is_guaranteed_of_the_same_agent() -> None:
+def test_each_of_several_roles_gets_its_guarantee_on_the_same_agent() -> None:
     master = BatchMaster()
     for number in range(1, 5):
         master.add_framework(f"f{number}", f"r{number}")
@@ -75,7 +76,7 @@ def test_without_its_quota_a_role_shares_like_any_other() -> None:
     master.send(contract.RemoveQuota(role="quota"))
     master.send(contract.RecoverResources(framework_id="f1", agent_id="s1", resources=whole))
     assert told(master.tick()) == {("f2", "s1", "cpus:1;mem:512")}
-    assert master.engine.quotas() == {}, "nothing is left to show"
+    assert master.engine.quotas() == {}, "no quota remains"
 
 
 def test_a_quota_can_be_removed_twice() -> None:
@@ -86,7 +87,9 @@ def test_a_quota_can_be_removed_twice() -> None:
     assert master.engine.quotas()["quota"][0].guarantees.to_doubles() == {"cpus": 2.0}
 
 
-def test_frameworks_share_the_quota_of_their_role_fairly_and_take_what_the_other_declines() -> None:
+def test_frameworks_share_the_quota_of_their_role_fairly_and_get_what_others_in_it_decline() -> (
+    None
+):
     master = BatchMaster()
     master.add_framework("f1a", "quota")
     master.send(set_quota("quota", "cpus:4;mem:2048"))
@@ -100,7 +103,7 @@ def test_frameworks_share_the_quota_of_their_role_fairly_and_take_what_the_other
     assert told(master.tick()) == {("f1b", "s3", "cpus:1;mem:512")}
 
 
-def test_an_agent_is_chopped_to_the_guarantee_and_the_rest_goes_to_others() -> None:
+def test_an_agent_is_chopped_to_the_guarantee_and_the_rest_goes_to_other_roles() -> None:
     master = BatchMaster()
     master.add_framework("f1", "quota")
     master.send(set_quota("quota", "cpus:0.5;mem:200"))
@@ -108,9 +111,7 @@ def test_an_agent_is_chopped_to_the_guarantee_and_the_rest_goes_to_others() -> N
     assert told(master.add_framework("f2", "plain")) == {("f2", "s1", "cpus:0.5;mem:312")}
 
 
-def test_a_mount_disk_bigger_than_the_rest_of_a_guarantee_is_not_given_and_a_choppable_one_is() -> (
-    None
-):
+def test_a_mount_disk_larger_than_the_missing_guarantee_is_not_allocated_a_plain_disk_is() -> None:
     master = BatchMaster()
     master.send(set_quota("quota", "cpus:2;mem:2048;disk:150"))
     master.add_framework("f1", "quota")
@@ -132,7 +133,7 @@ def test_plain_and_mount_disks_fill_a_disk_quota_together_in_one_offer() -> None
     assert unallocated(offer.messages) == set(total)
 
 
-def test_what_a_quota_does_not_name_comes_as_company_and_only_beyond_what_others_are_owed() -> None:
+def test_resources_without_a_guarantee_come_along_only_beyond_the_headroom_of_other_roles() -> None:
     agent = "cpus:1;mem:1024;ports:[31000-32000]"
     master = BatchMaster()
     master.send(set_quota("cpu-quota", "cpus:2"))
@@ -140,7 +141,7 @@ def test_what_a_quota_does_not_name_comes_as_company_and_only_beyond_what_others
     assert told(master.add_framework("f1", "cpu-quota")) == {("f1", "s1", agent)}
     master.send(set_quota("mem-quota", "mem:1024"))
     assert told(master.add_agent("s2", agent)) == {("f1", "s2", "cpus:1;ports:[31000-32000]")}
-    assert master.add_agent("s3", agent) == [], "no company where nothing is owed"
+    assert master.add_agent("s3", agent) == [], "nothing comes along without a missing guarantee"
 
 
 def test_a_satisfied_quota_role_gets_no_more_and_the_rest_goes_by_fair_shares() -> None:
@@ -157,7 +158,7 @@ def test_a_satisfied_quota_role_gets_no_more_and_the_rest_goes_by_fair_shares() 
     assert told(master.add_agent("s2", "cpus:1;mem:512")) == {("f2", "s2", "cpus:1;mem:512")}
 
 
-def test_a_quota_brings_circulating_resources_to_a_starving_role() -> None:
+def test_a_quota_moves_circulating_resources_to_a_starving_role() -> None:
     master = BatchMaster()
     master.add_framework("f1", "starving")
     master.add_framework("f2", "picky")
@@ -167,13 +168,13 @@ def test_a_quota_brings_circulating_resources_to_a_starving_role() -> None:
     assert offer.framework == "f2"
     master.recover(offer, refuse_seconds=0)
     [offer] = master.tick()
-    assert offer.framework == "f2", "they circulate"
+    assert offer.framework == "f2", "declined resources circulate"
     master.recover(offer, refuse_seconds=0)
     assert master.send(set_quota("starving", "cpus:2;mem:1024")) == []
     assert told(master.tick()) == {("f1", "s2", "cpus:1;mem:512")}
 
 
-def test_the_quota_of_a_role_without_frameworks_is_set_aside_and_others_use_what_is_beyond() -> (
+def test_the_quota_of_a_role_without_frameworks_stays_headroom_and_other_roles_use_the_rest() -> (
     None
 ):
     master = BatchMaster()
@@ -202,7 +203,7 @@ def test_a_satisfied_quota_role_of_small_share_does_not_starve_an_unsatisfied_on
     assert told(master.add_agent("s3", "cpus:2;mem:2048")) == {("f2", "s3", "cpus:1;mem:976")}
 
 
-def test_only_names_that_are_still_missing_are_given() -> None:
+def test_only_resources_with_an_unsatisfied_guarantee_are_allocated_in_the_quota_stage() -> None:
     master = BatchMaster()
     master.send(set_quota("quota", "cpus:4;mem:1024"))
     master.add_framework("f1", "quota")
@@ -217,7 +218,7 @@ def test_reserved_and_unreserved_resources_together_satisfy_a_quota() -> None:
     assert told(master.add_agent("s2", "cpus:4")) == {("f2", "s2", "cpus:4")}
 
 
-def test_a_reservation_counts_towards_quota_while_nobody_holds_it() -> None:
+def test_an_unallocated_reservation_counts_towards_quota() -> None:
     reserved = "cpus(quota):1;mem(quota):1024"
     master = BatchMaster()
     master.add_agent("s1", reserved)
@@ -229,7 +230,7 @@ def test_a_reservation_counts_towards_quota_while_nobody_holds_it() -> None:
     assert master.add_agent("s2", "cpus:1;mem:1024") == []
 
 
-def test_a_reservation_counts_towards_quota_while_it_is_held() -> None:
+def test_an_allocated_reservation_counts_towards_quota() -> None:
     reserved = "cpus(quota):1;mem(quota):1024"
     master = BatchMaster()
     master.add_agent("s1", reserved)
@@ -239,7 +240,7 @@ def test_a_reservation_counts_towards_quota_while_it_is_held() -> None:
     assert master.add_agent("s3", "cpus:1;mem:1024") == []
 
 
-def test_what_is_held_back_for_quota_is_not_taken_from_other_roles_reservations() -> None:
+def test_headroom_is_not_taken_from_other_roles_reservations() -> None:
     master = BatchMaster()
     master.add_agent("s1", "cpus:4;mem:512")
     master.add_agent("s2", "cpus:4;mem:512")
@@ -257,7 +258,9 @@ def test_what_is_held_back_for_quota_is_not_taken_from_other_roles_reservations(
     assert master.tick() == []
 
 
-def test_a_role_without_quota_is_offered_its_reservations_while_guarantees_are_unmet() -> None:
+def test_a_role_without_quota_is_offered_its_reservations_while_guarantees_are_unsatisfied() -> (
+    None
+):
     master = BatchMaster()
     both = "cpus:2;mem:2048;cpus(plain):2;mem(plain):2048"
     master.add_agent("s1", both)
@@ -275,11 +278,11 @@ def test_reservations_beyond_one_roles_quota_do_not_count_for_another_role() -> 
     master.send(set_quota("rich", "cpus:1;mem:1024"), set_quota("poor", "cpus:1;mem:1024"))
     master.add_agent("s1", "cpus(rich):2;mem(rich):2048")
     master.add_agent("s2", "cpus:1;mem:1024")
-    assert master.add_framework("f1", "plain") == [], "s2 is set aside for `poor`"
+    assert master.add_framework("f1", "plain") == [], "s2 is headroom for `poor`"
     assert told(master.add_agent("s3", "cpus:1;mem:1024")) == {("f1", "s3", "cpus:1;mem:1024")}
 
 
-def test_a_parents_reservation_held_by_its_child_is_no_free_reservation_any_more() -> None:
+def test_a_parents_reservation_allocated_to_its_child_is_no_free_reservation() -> None:
     master = BatchMaster()
     master.send(set_quota("quota", "cpus:1;mem:1024"))
     reserved = "cpus(a):1;mem(a):1024"
@@ -302,7 +305,7 @@ def test_a_subrole_of_a_quota_role_is_served_by_fair_shares_and_counts_towards_t
     master = BatchMaster()
     master.send(set_quota("a", "cpus:2;mem:2048"))
     master.add_framework("f1", "a/b")
-    assert master.add_agent("s1", "cpus:2;mem:2048") == [], "held back for the role itself"
+    assert master.add_agent("s1", "cpus:2;mem:2048") == [], "headroom for the role itself"
     assert told(master.add_agent("s2", "cpus:1;mem:1024")) == {("f1", "s2", "cpus:1;mem:1024")}
     assert master.consumed("a") == {"cpus": 1.0, "mem": 1024.0}
 
@@ -315,7 +318,7 @@ def offered_half_of_its_quota() -> tuple[BatchMaster, Offered]:
     return master, offer
 
 
-def test_reserving_what_is_held_leaves_the_consumed_quota_as_it_is() -> None:
+def test_reserving_an_allocation_leaves_the_consumed_quota_unchanged() -> None:
     master, offer = offered_half_of_its_quota()
     reserved = resources("cpus(quota):5;mem(quota):512", "quota")
     before = master.consumed("quota")
@@ -324,7 +327,7 @@ def test_reserving_what_is_held_leaves_the_consumed_quota_as_it_is() -> None:
     assert told(master.add_agent("s2", "cpus:10;mem:1024")) == {("f1", "s2", "cpus:5;mem:512")}
 
 
-def test_unreserving_what_is_held_leaves_the_consumed_quota_as_it_is() -> None:
+def test_unreserving_an_allocation_leaves_the_consumed_quota_unchanged() -> None:
     master = BatchMaster()
     master.send(set_quota("quota", "cpus:1;mem:1024"))
     master.add_framework("f1", "quota")
@@ -335,7 +338,7 @@ def test_unreserving_what_is_held_leaves_the_consumed_quota_as_it_is() -> None:
     assert master.tick() == []
 
 
-def test_a_shared_volume_held_twice_counts_once_towards_quota() -> None:
+def test_a_shared_volume_allocated_twice_counts_once_towards_quota() -> None:
     master = BatchMaster()
     master.send(set_quota("quota", "cpus:3;mem:2048;disk:100"))
     master.add_agent("s1", "cpus(quota):2;mem(quota):1024;disk(quota):50")
@@ -353,7 +356,7 @@ def test_a_shared_volume_held_twice_counts_once_towards_quota() -> None:
     assert master.add_agent("s3", "cpus:0.5;mem:512;disk:50") == []
 
 
-def test_revocable_resources_neither_satisfy_a_quota_nor_are_held_back_for_one() -> None:
+def test_revocable_resources_neither_satisfy_a_quota_nor_count_as_headroom() -> None:
     master = BatchMaster()
     master.send(set_quota("quota", "cpus:1;mem:512"))
     master.add_framework("f1", "quota", capabilities=[REVOCABLE])
@@ -371,7 +374,7 @@ def test_revocable_resources_neither_satisfy_a_quota_nor_are_held_back_for_one()
     ],
     ids=["out of contact", "off the whitelist"],
 )
-def test_agents_that_are_not_offered_count_in_what_can_be_held_back(call: object) -> None:
+def test_agents_that_cannot_be_offered_count_in_the_available_headroom(call: object) -> None:
     master = BatchMaster()
     master.send(set_quota("quota", "cpus:2;mem:1024"))
     master.add_framework("f1", "plain")
@@ -380,14 +383,14 @@ def test_agents_that_are_not_offered_count_in_what_can_be_held_back(call: object
     assert told(master.add_agent("s2", "cpus:1;mem:512")) == {("f1", "s2", "cpus:1;mem:512")}
 
 
-def test_what_runs_free_elsewhere_sets_free_what_was_held_back_at_the_next_tick() -> None:
+def test_resources_freed_on_another_agent_release_headroom_at_the_next_tick() -> None:
     master = BatchMaster()
     master.send(set_quota("quota", "cpus:1;mem:512"))
     master.add_framework("f1", "plain")
     assert master.add_agent("s1", "cpus:1;mem:512") == []
     [offer] = master.add_agent("s2", "cpus:1;mem:512")
     master.send(freed(offer))
-    assert len(master.tick()) == 1, "one of the two can go again"
+    assert len(master.tick()) == 1, "one of the two agents can be offered again"
 
 
 @pytest.mark.parametrize(
@@ -413,7 +416,7 @@ def test_what_runs_free_elsewhere_sets_free_what_was_held_back_at_the_next_tick(
         "no message",
     ],
 )
-def test_a_quota_that_cannot_be_is_refused_and_changes_nothing(change: contract.SetQuota) -> None:
+def test_an_invalid_quota_is_rejected_and_changes_nothing(change: contract.SetQuota) -> None:
     master = BatchMaster()
     master.send(set_quota("quota", "cpus:1"))
     before = master.engine.quotas()
@@ -422,7 +425,7 @@ def test_a_quota_that_cannot_be_is_refused_and_changes_nothing(change: contract.
     assert master.engine.quotas() == before
 
 
-def test_a_burst_of_calls_is_one_run() -> None:
+def test_a_burst_of_calls_causes_one_allocation_cycle() -> None:
     master = BatchMaster()
     agents = [add_agent(f"s{i}", resources("cpus:1;mem:512")) for i in range(3)]
     master.send(*agents)
@@ -431,7 +434,7 @@ def test_a_burst_of_calls_is_one_run() -> None:
     assert master.engine.statistics.runs == 2
 
 
-def test_totals_and_allocations_are_told_by_resource() -> None:
+def test_totals_and_allocations_are_shown_by_resource() -> None:
     master = BatchMaster()
     master.add_agent("s1", "cpus:2;mem:1024")
     assert master.engine.pool.capacity.to_doubles() == {"cpus": 2.0, "mem": 1024.0}
@@ -441,7 +444,7 @@ def test_totals_and_allocations_are_told_by_resource() -> None:
     assert held.to_doubles() == {"cpus": 2.0, "mem": 1024.0}
 
 
-def test_dominant_shares_are_told_and_end_with_their_role() -> None:
+def test_dominant_shares_are_shown_and_end_with_their_role() -> None:
     master = BatchMaster()
     master.add_agent("s1", "cpus:1;mem:1024")
     [offer] = master.add_framework("f1", "a")

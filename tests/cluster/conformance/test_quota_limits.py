@@ -24,7 +24,7 @@ from tests.cluster.master_side import START_NS, Offered, framework_info, resourc
 
 
 def quota(role: str, guarantees: str = "", limits: str = "") -> contract.UpdateQuota:
-    """Write a quota in the flag syntax."""
+    """Return a quota with guarantees and limits in the flag syntax."""
     return contract.UpdateQuota(
         role=role,
         guarantees=contract.Quantities(amounts=_amounts(guarantees)),
@@ -40,14 +40,14 @@ def _amounts(text: str) -> dict[str, float]:
 
 
 def limited(limits: str, guarantees: str = "") -> BatchMaster:
-    """Start with f1 in role `quota`, which has one."""
+    """Start with f1 in role `quota`, which has a quota."""
     master = BatchMaster()
     master.send(quota("quota", guarantees, limits))
     master.add_framework("f1", "quota")
     return master
 
 
-def test_a_role_is_offered_up_to_its_limit_and_the_rest_of_the_agent_to_others() -> None:
+def test_a_role_is_offered_resources_up_to_its_limit_and_other_roles_get_the_rest() -> None:
     master = limited("cpus:2;mem:1024")
     assert told(master.add_agent("s1", "cpus:4;mem:4096;ports:[1-9]")) == {
         ("f1", "s1", "cpus:2;mem:1024;ports:[1-9]")
@@ -55,19 +55,19 @@ def test_a_role_is_offered_up_to_its_limit_and_the_rest_of_the_agent_to_others()
     assert told(master.add_framework("f2", "plain")) == {("f2", "s1", "cpus:2;mem:3072")}
 
 
-def test_what_has_no_limit_is_not_limited() -> None:
+def test_resources_without_a_limit_are_not_limited() -> None:
     master = limited("cpus:1")
     assert told(master.add_agent("s1", "cpus:4;mem:4096;disk:100")) == {
         ("f1", "s1", "cpus:1;disk:100;mem:4096")
     }
 
 
-def test_a_limit_of_nothing_is_not_the_same_as_no_limit() -> None:
+def test_a_limit_of_zero_is_not_the_same_as_no_limit() -> None:
     master = limited("cpus:0")
     assert told(master.add_agent("s1", "cpus:4;mem:4096")) == {("f1", "s1", "mem:4096")}
 
 
-def test_a_guarantee_is_no_limit_any_more() -> None:
+def test_since_mesos_1_9_a_guarantee_is_no_limit() -> None:
     master = BatchMaster()
     master.send(quota("quota", "cpus:1;mem:512"))
     master.add_framework("f1", "quota")
@@ -75,19 +75,19 @@ def test_a_guarantee_is_no_limit_any_more() -> None:
     assert told(master.add_agent("s2", "cpus:4;mem:4096")) == {("f1", "s2", "cpus:4;mem:4096")}
 
 
-def test_reservations_count_against_the_limit_and_are_offered_all_the_same() -> None:
+def test_reservations_count_against_the_limit_and_are_offered_nevertheless() -> None:
     master = limited("cpus:4")
     offers = told(master.add_agent("s1", "cpus(quota):3;cpus:8;mem:64"))
     assert offers == {("f1", "s1", "cpus(quota):3;cpus:1;mem:64")}
     assert master.consumed("quota")["cpus"] == 4.0
 
 
-def test_reservations_beyond_the_limit_leave_no_room_for_anything_else() -> None:
+def test_reservations_beyond_the_limit_leave_no_capacity_for_unreserved_resources() -> None:
     master = limited("cpus:2")
     assert told(master.add_agent("s1", "cpus(quota):3;cpus:8")) == {("f1", "s1", "cpus(quota):3")}
 
 
-def test_what_roles_below_hold_counts_and_they_are_limited_as_well() -> None:
+def test_allocations_of_sub_roles_count_and_sub_roles_are_limited_too() -> None:
     master = BatchMaster()
     master.send(quota("quota", limits="cpus:3"))
     master.add_framework("f1", "quota/a")
@@ -95,7 +95,7 @@ def test_what_roles_below_hold_counts_and_they_are_limited_as_well() -> None:
     assert told(master.add_agent("s2", "cpus:2;mem:64")) == {("f1", "s2", "cpus:1;mem:64")}
 
 
-def test_revocable_resources_are_beyond_all_limits() -> None:
+def test_revocable_resources_do_not_count_against_limits() -> None:
     master = BatchMaster()
     master.send(quota("quota", limits="cpus:0;mem:0"))
     master.add_framework("f1", "quota", capabilities=[REVOCABLE])
@@ -104,7 +104,7 @@ def test_revocable_resources_are_beyond_all_limits() -> None:
     }
 
 
-def test_what_comes_back_can_be_offered_under_the_limit_again() -> None:
+def test_recovered_resources_can_be_offered_under_the_limit_again() -> None:
     master = limited("cpus:1;mem:1024")
     [offer] = master.add_agent("s1", "cpus:4;mem:4096")
     assert master.tick() == []
@@ -112,7 +112,7 @@ def test_what_comes_back_can_be_offered_under_the_limit_again() -> None:
     assert told(master.tick()) == {("f1", "s1", "cpus:1;mem:1024")}
 
 
-def test_a_limit_that_is_lifted_frees_the_rest() -> None:
+def test_removing_a_limit_releases_the_remaining_resources() -> None:
     master = limited("cpus:1;mem:1024")
     master.add_agent("s1", "cpus:4;mem:4096")
     master.send(quota("quota"))
@@ -120,21 +120,21 @@ def test_a_limit_that_is_lifted_frees_the_rest() -> None:
     assert master.engine.quotas() == {}
 
 
-def test_only_what_guarantees_may_ask_for_is_held_back() -> None:
+def test_required_headroom_is_no_more_than_the_guarantees() -> None:
     master = BatchMaster()
     master.send(quota("absent", "cpus:1;mem:512"))
     master.add_framework("f1", "plain")
     assert told(master.add_agent("s1", "cpus:4;mem:4096")) == {("f1", "s1", "cpus:3;mem:3584")}
 
 
-def test_headroom_is_that_of_the_guarantee_not_of_the_limit() -> None:
+def test_headroom_is_required_for_the_guarantee_not_for_the_limit() -> None:
     master = BatchMaster()
     master.send(quota("absent", "cpus:1", "cpus:3"))
     master.add_framework("f1", "plain")
     assert told(master.add_agent("s1", "cpus:4;mem:64")) == {("f1", "s1", "cpus:3;mem:64")}
 
 
-def test_a_role_bursts_above_its_guarantee_only_into_what_others_are_not_guaranteed() -> None:
+def test_a_role_exceeds_its_guarantee_only_beyond_the_headroom_of_other_roles() -> None:
     master = BatchMaster()
     master.send(quota("absent", "cpus:1"))
     master.send(quota("quota", "cpus:1", "cpus:4"))
@@ -142,7 +142,7 @@ def test_a_role_bursts_above_its_guarantee_only_into_what_others_are_not_guarant
     assert told(master.add_agent("s1", "cpus:4;mem:64")) == {("f1", "s1", "cpus:3;mem:64")}
 
 
-def test_a_guarantee_is_met_although_all_guarantees_together_cannot_be() -> None:
+def test_a_guarantee_is_satisfied_although_the_cluster_cannot_satisfy_all_guarantees() -> None:
     master = BatchMaster()
     master.send(quota("absent", "cpus:100"))
     master.send(quota("quota", "cpus:2"))
@@ -161,7 +161,7 @@ def test_a_task_beyond_the_limit_is_not_offered_in_part() -> None:
     assert told(master.add_agent("s1", "cpus:8;mem:4096")) == {("f1", "s1", "cpus:2;mem:64")}
 
 
-def test_tasks_alike_are_each_within_the_limit_of_their_own_role_to_the_last_thousandth() -> None:
+def test_identical_tasks_stay_within_the_limit_of_their_own_role_to_the_last_thousandth() -> None:
     master = BatchMaster(min_allocatable=())
     master.engine = Engine(replace(master.settings, limits=Limits(smallest_demand=0.0)))
     master.restore(contract.Snapshot(time_ns=START_NS))
@@ -177,13 +177,13 @@ def test_tasks_alike_are_each_within_the_limit_of_their_own_role_to_the_last_tho
     assert told(offers) == {(f"of-{role}", "s1", f"cpus:{cpus:g}") for role, cpus in limits.items()}
 
 
-def test_a_guarantee_above_the_limit_is_met_up_to_the_limit() -> None:
+def test_a_guarantee_above_the_limit_is_satisfied_up_to_the_limit() -> None:
     master = limited("cpus:1", guarantees="cpus:5")
     assert told(master.add_agent("s1", "cpus:4;mem:64")) == {("f1", "s1", "cpus:1;mem:64")}
     assert told(master.add_framework("f2", "plain")) == {("f2", "s1", "cpus:3")}
 
 
-def test_the_role_of_everybody_can_be_limited_as_well() -> None:
+def test_the_default_role_can_be_limited_too() -> None:
     master = BatchMaster()
     master.send(quota("*", limits="cpus:0;mem:0;disk:0"))
     master.add_framework("f1", "*")
@@ -203,13 +203,13 @@ def test_only_top_level_roles_can_have_a_limit(role: str) -> None:
 
 
 @pytest.mark.parametrize("amount", [-1.0, math.nan, math.inf, 1e300])
-def test_a_limit_that_is_no_amount_is_refused(amount: float) -> None:
+def test_an_invalid_limit_is_rejected(amount: float) -> None:
     wrong = contract.UpdateQuota(role="a", limits=contract.Quantities(amounts={"cpus": amount}))
     with pytest.raises(InvalidEvent, match="quota of 'a': cpus"):
         BatchMaster().send(wrong)
 
 
-def test_limits_come_back_with_an_election_and_with_a_snapshot() -> None:
+def test_limits_are_restored_by_an_election_and_by_a_snapshot() -> None:
     given = quota("quota", "cpus:1", "cpus:2")
     elected = BatchMaster()
     elected.send(contract.Recover(expected_agents=1, limited_quotas=[given]))
@@ -220,7 +220,7 @@ def test_limits_come_back_with_an_election_and_with_a_snapshot() -> None:
         assert told(master.add_agent("s1", "cpus:4;mem:64")) == {("f1", "s1", "cpus:2;mem:64")}
 
 
-def test_a_role_with_two_quotas_is_refused() -> None:
+def test_a_role_with_two_quotas_is_rejected() -> None:
     given = quota("quota", "cpus:1")
     with pytest.raises(InvalidEvent, match="two quotas"):
         BatchMaster().send(contract.Recover(limited_quotas=[given, given]))
@@ -231,7 +231,7 @@ amounts = st.integers(0, 12)
 
 
 class Books:
-    """What was offered, added up without knowing how quota is kept."""
+    """A sum of all offers that shares no code with the allocator's quota accounting."""
 
     def __init__(self, limits: dict[str, int], guarantees: dict[str, int]) -> None:
         self.limits, self.guarantees = limits, guarantees
@@ -243,7 +243,7 @@ class Books:
         return sum(unreserved(offer) for offer in self.open if offer.role == role)
 
     def take(self, made: list[Offered]) -> None:
-        """Book a run's offers, and hold what came of it against limits and guarantees."""
+        """Add the offers of a cycle, and check the results against limits and guarantees."""
         self.open += made
         free = self.total - sum(map(self.held, ROLES))
         for role in {offer.role for offer in made if unreserved(offer)}:
@@ -254,7 +254,7 @@ class Books:
                     max(guarantee - self.held(owner) - self.reserved[owner], 0.0)
                     for owner, guarantee in self.guarantees.items()
                 )
-                assert free >= missing, "what another role is guaranteed was given away"
+                assert free >= missing, "an offer uses another role's guarantee"
 
 
 def unreserved(offer: Offered) -> float:
@@ -267,7 +267,7 @@ def unreserved(offer: Offered) -> float:
     agents=st.lists(st.tuples(amounts, st.integers(1, 12), st.sampled_from(ROLES)), max_size=6),
     data=st.data(),
 )
-def test_nobody_is_offered_more_than_its_limit_or_what_others_are_guaranteed(
+def test_offers_stay_within_the_limit_and_outside_the_guarantees_of_other_roles(
     quotas: list[list[int]], agents: list[tuple[int, int, str]], data: st.DataObject
 ) -> None:
     master = BatchMaster(min_allocatable=())

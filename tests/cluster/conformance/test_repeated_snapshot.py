@@ -43,11 +43,11 @@ WORLDS: dict[str, tuple[tuple[str, dict[str, object]], UserKey, bool]] = {
     "names": (("drfh", {}), "framework_name", False),
     "what is learned": (("drf", {}), "role", True),
 }
-"""The policy, whose shares are kept equal, and whether demands are learned."""
+"""Policy with parameters, user key, and whether task demands are learned."""
 
 
 class Teller(Mirror):
-    """Notes besides who keeps off which agent, what runs, and what people have labelled."""
+    """A mirror that also records exclusions, running tasks, labels, racks and limits."""
 
     def __init__(self, master: BatchMaster) -> None:
         super().__init__(master)
@@ -154,7 +154,7 @@ class Teller(Mirror):
         self.follow(place)
 
     def follow(self, place: Place) -> None:
-        """What runs is never more than what is held."""
+        """Limit the recorded running tasks of a place to its allocation."""
         held = self.agents[place[0]].held.get(place[1:], Counter())
         running = self.running.pop(place, Counter()) & held
         if running:
@@ -165,7 +165,7 @@ class Teller(Mirror):
         self.follow((offer.agent, offer.framework, offer.role))
 
     def end(self, place: Place, part: Bag) -> None:
-        """A task ends that used so much."""
+        """Let a task with these resources end."""
         agent, framework, role = place
         self.running[place] = self.running.get(place, Counter()) - part
         self.follow(place)
@@ -173,7 +173,7 @@ class Teller(Mirror):
 
 
 class Talk(Chance):
-    """More that a master may say."""
+    """Draws further calls that a master may make."""
 
     mirror: Teller
 
@@ -217,7 +217,7 @@ class Talk(Chance):
             filters = mesos.Filters(refuse_seconds=seconds).SerializeToString()
             framework = self.mirror.frameworks[offer.framework]
             if not framework.active or offer.role not in framework.roles:
-                self.mirror.give_back(offer, whole, None)  # the master takes it back
+                self.mirror.give_back(offer, whole, None)  # The master rescinds the offer.
             elif self.random.random() < 0.2 and whole <= self.mirror.agents[offer.agent].total:
                 self.mirror.reserve_offered(offer)
             else:
@@ -269,7 +269,7 @@ SAID = [
 
 
 def seen(engine: Engine) -> dict[str, Any]:
-    """All that people can look at, of those who hold something or have frameworks."""
+    """Return the visible state of all users that have an allocation or a framework."""
     clients = engine.clients()
     survey = run_to_completion(engine.survey())
     told = {user for client in clients for user in engine.users_of(client)}
@@ -299,8 +299,10 @@ def seen(engine: Engine) -> dict[str, Any]:
 
 
 def beside_the_gone(engine: Engine, told: set[str]) -> set[str]:
-    """Sub-roles of those who have gone themselves and owe something: that counts until they do
-    not, or the engine is told anew."""
+    """Return sub-roles of removed roles with a commitment.
+
+    Their standings differ after a snapshot, or once the commitment has decayed.
+    """
     leaves = {user for user in engine.users() if user.endswith("/.")} - told
     return {user for user in told if any(user.startswith(leaf[:-1]) for leaf in leaves)}
 
@@ -318,7 +320,7 @@ def the_same(before: dict[str, Any], after: dict[str, Any]) -> None:
 
 
 def noted(mirror: Teller) -> dict[str, Any]:
-    """What the one who has made all calls would say of agents and of roles that are users."""
+    """Return the state of agents and roles according to the mirror's own record."""
     running = mirror.running
     offered: dict[str, Bag] = {}
     holding: dict[str, set[Client]] = {}
@@ -373,7 +375,7 @@ def in_order(quantities: Quantities) -> str:
 
 
 def people_see(engine: Engine, users: Iterable[str]) -> dict[str, Any]:
-    """The same, as the engine says it."""
+    """Return the same state according to the engine."""
     offered = engine.offered() or {}
     return {
         "clients": {user: sorted(engine.clients(user)) for user in users},
@@ -391,7 +393,7 @@ def people_see(engine: Engine, users: Iterable[str]) -> dict[str, Any]:
 
 
 def alone(mirror: Teller, client: Client) -> list[Offered]:
-    """What a client would be offered of what is free if nobody else wanted anything."""
+    """Return the offers for a client if no other client wanted offers."""
     snapshot = mirror.snapshot()
     for each in snapshot.frameworks:
         each.active = each.active and each.framework_id == client.framework
@@ -401,7 +403,7 @@ def alone(mirror: Teller, client: Client) -> list[Offered]:
 
 
 @pytest.mark.parametrize("world", ["roles", "task shares"])
-def test_who_is_said_to_wait_for_its_turn_would_get_something_if_it_were_alone(world: str) -> None:
+def test_a_client_that_waits_for_its_turn_would_get_an_offer_alone(world: str) -> None:
     (policy, parameters), key, _ = WORLDS[world]
     master = BatchMaster()
     master.settings = EngineSettings(policies.create(policy, parameters), key, allocation="batch")
@@ -424,7 +426,9 @@ def test_who_is_said_to_wait_for_its_turn_would_get_something_if_it_were_alone(w
         for client in master.engine.clients():
             why = run_to_completion(survey.look(client))
             assert why is not None
-            guaranteed = client.role in master.engine.quotas()  # whatever its tasks need
+            guaranteed = (
+                client.role in master.engine.quotas()
+            )  # regardless of the demand of its tasks
             if "refused" not in why.agents and not (guaranteed and why.task):
                 seen_reasons.add(why.reason)
                 served = {offer.agent for offer in alone(mirror, client)}
@@ -435,7 +439,7 @@ def test_who_is_said_to_wait_for_its_turn_would_get_something_if_it_were_alone(w
 
 
 @pytest.mark.parametrize("world", WORLDS)
-def test_who_is_told_everything_again_sees_the_same_and_gives_nothing_more(world: str) -> None:
+def test_a_repeated_snapshot_changes_nothing_that_is_shown_and_causes_no_offers(world: str) -> None:
     (policy, parameters), key, learns = WORLDS[world]
     master = BatchMaster()
     master.settings = EngineSettings(
@@ -459,9 +463,9 @@ def test_who_is_told_everything_again_sees_the_same_and_gives_nothing_more(world
         for _ in range(4):
             talk.call(talk.random.choice(SAID))
         for seconds in (talk.random.choice([0.4, 1, 3]), 0, 0, 0):
-            mirror.tick(seconds)  # who is gone is forgotten level by level
+            mirror.tick(seconds)  # Removed users are forgotten level by level.
         before = seen(master.engine)
         again = master.engine.restore(master.options, mirror.snapshot())
-        assert not again.offers, "what could go had gone"
-        assert not again.inverse_offers, "whoever is to be asked had been asked"
+        assert not again.offers, "everything that could be offered is offered already"
+        assert not again.inverse_offers, "all inverse offers had been made already"
         the_same(before, seen(master.engine))

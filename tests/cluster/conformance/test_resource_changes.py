@@ -19,7 +19,7 @@ from tests.cluster.conformance.quota_side import (
 from tests.cluster.master_side import resources
 
 
-def test_a_volume_that_a_framework_creates_is_offered_again_as_one() -> None:
+def test_a_volume_that_a_framework_creates_is_offered_again_as_a_volume() -> None:
     master = BatchMaster()
     master.add_framework("f1", "r1")
     [offer] = master.add_agent("s1", "cpus:4;mem:64;disk(r1):200")
@@ -33,7 +33,7 @@ def test_a_volume_that_a_framework_creates_is_offered_again_as_one() -> None:
     assert unallocated(again.messages) == unallocated(left)
 
 
-def test_a_conversion_into_nothing_takes_resources_off_allocation_and_total() -> None:
+def test_a_conversion_into_nothing_reduces_allocation_and_total() -> None:
     master = BatchMaster()
     master.add_framework("f1", "r1")
     [offer] = master.add_agent("s1", "cpus:4;mem:64;disk:100")
@@ -44,7 +44,7 @@ def test_a_conversion_into_nothing_takes_resources_off_allocation_and_total() ->
     assert told(master.tick()) == {("f1", "s1", "cpus:4;mem:64")}
 
 
-def test_an_operator_reserves_what_is_free() -> None:
+def test_an_operator_reserves_free_resources() -> None:
     master = BatchMaster()
     master.add_agent("s1", "cpus:4;mem:64")
     operation = contract.UpdateAvailable(
@@ -59,7 +59,8 @@ def test_an_operator_reserves_what_is_free() -> None:
 
 
 def offered_once_destroyed(volume: bytes) -> set[bytes]:
-    """Have an operator destroy an agent's volume, and return what is offered of the agent then."""
+    """Let an operator destroy an agent's volume, and return the resources of the following
+    offer."""
     master = BatchMaster()
     master.send(add_agent("s1", [*resources("cpus:4;mem:64"), volume]))
     operation = mesos.Operation(type=mesos.Operation.DESTROY)
@@ -70,12 +71,14 @@ def offered_once_destroyed(volume: bytes) -> set[bytes]:
     return unallocated(offer.messages)
 
 
-def test_a_disk_whose_volume_an_operator_destroys_is_offered_as_if_there_had_been_none() -> None:
+def test_a_disk_after_destruction_of_its_volume_is_offered_like_a_disk_without_volume_history() -> (
+    None
+):
     volume = disk(50, mount=True, reserved=["r1"], volume="v1")
     assert disk(50, mount=True, reserved=["r1"]) in offered_once_destroyed(volume)
 
 
-def test_what_an_operator_frees_of_a_reservation_is_offered_in_the_next_run() -> None:
+def test_resources_that_an_operator_unreserves_are_offered_in_the_next_batch() -> None:
     master = BatchMaster()
     master.add_framework("f1", "r1")
     assert master.add_agent("s1", "cpus(r2):4;mem(r2):64") == []
@@ -104,7 +107,7 @@ def total_of(text: str) -> contract.UpdateAgent:
     return contract.UpdateAgent(agent_id="s1", info=agent_info("s1"), total=total)
 
 
-def test_an_agent_that_grows_is_offered_at_once_and_may_shrink_below_what_is_held() -> None:
+def test_an_agent_that_grows_is_offered_at_once_and_may_shrink_below_its_allocation() -> None:
     master = BatchMaster()
     master.add_framework("f1", "r1")
     [offer] = master.add_agent("s1", "cpus:100;mem:1024")
@@ -117,7 +120,7 @@ def test_an_agent_that_grows_is_offered_at_once_and_may_shrink_below_what_is_hel
     assert told(master.tick()) == {("f1", "s1", "cpus:150;mem:1536")}
 
 
-def test_what_a_provider_brings_counts_in_total_and_for_frameworks_that_are_away() -> None:
+def test_a_resource_providers_resources_count_in_total_and_for_inactive_frameworks() -> None:
     master = BatchMaster()
     master.add_framework("f1", "r1", active=False)
     master.add_agent("s1", "cpus:10;mem:64", {"f1": resources("cpus:4", "r1")})
@@ -134,7 +137,7 @@ def test_what_a_provider_brings_counts_in_total_and_for_frameworks_that_are_away
     assert told(offers) == {("f1", "s1", "cpus:6;disk:40;mem:64")}
 
 
-def test_what_a_provider_brings_is_offered_in_the_next_batch() -> None:
+def test_a_resource_providers_resources_are_offered_in_the_next_batch() -> None:
     master = BatchMaster()
     master.add_framework("f1", "r1")
     master.add_agent("s1", "cpus:1;mem:64")
@@ -143,7 +146,7 @@ def test_what_a_provider_brings_is_offered_in_the_next_batch() -> None:
     assert told(master.tick()) == {("f1", "s1", "disk:5;mem:64")}
 
 
-def test_of_a_provider_that_comes_with_use_and_without_a_total_the_rest_is_offered() -> None:
+def test_unused_resources_of_a_provider_without_a_total_are_offered() -> None:
     master = BatchMaster()
     master.add_framework("f1", "r1")
     [offer] = master.add_agent("s1", "cpus:4;mem:64", {"f1": resources("cpus:1", "r1")})
@@ -156,7 +159,7 @@ def test_of_a_provider_that_comes_with_use_and_without_a_total_the_rest_is_offer
     assert told(master.tick()) == {("f1", "s1", "cpus:1;mem:64")}
 
 
-def test_who_holds_something_on_an_agent_with_a_schedule_is_asked_to_leave_it() -> None:
+def test_a_framework_with_an_allocation_on_an_agent_with_a_schedule_gets_an_inverse_offer() -> None:
     master = BatchMaster()
     master.add_framework("f1", "r1")
     master.add_framework("f2", "r2")
@@ -171,10 +174,10 @@ def test_who_holds_something_on_an_agent_with_a_schedule_is_asked_to_leave_it() 
     told_start = mesos.Unavailability.FromString(offers.inverse_offers[0].unavailability).start
     assert told_start.nanoseconds == start
     master.tick()
-    assert master.inverse_offers == []  # it has been asked already
+    assert master.inverse_offers == []  # The inverse offer has been made already.
 
 
-def test_the_books_balance_when_a_shared_volume_is_created_used_and_destroyed() -> None:
+def test_accounting_stays_balanced_when_a_shared_volume_is_created_used_and_destroyed() -> None:
     master = BatchMaster()
     master.add_framework("f1", "r1", capabilities=[SHARED])
     [offer] = master.add_agent("s1", "cpus:100;mem:1024;disk(r1):200")
@@ -187,7 +190,7 @@ def test_the_books_balance_when_a_shared_volume_is_created_used_and_destroyed() 
     master.send(again)
     [second] = master.tick()
     assert unallocated(second.messages) == unallocated(left)
-    # Tasks want two copies more; then all copies but one come back, and that one is destroyed.
+    # Tasks use two more copies; then all copies but one are recovered, and that copy is destroyed.
     master.send(converted(second, ([], [volume, volume])))
     assert master.held() == {("s1", "f1", "r1"): "cpus:100;mem:1024;disk:200"}
     copies = contract.RecoverResources(framework_id="f1", agent_id="s1", resources=[volume, volume])
@@ -220,4 +223,4 @@ def test_a_shared_volume_that_a_framework_creates_is_offered_to_its_role_in_the_
 
 def test_a_shared_volume_that_an_operator_destroys_leaves_a_plain_disk() -> None:
     offered = offered_once_destroyed(disk(50, reserved=["r1"], volume="v1", shared=True))
-    assert disk(50, reserved=["r1"]) in offered, "without a word of any volume"
+    assert disk(50, reserved=["r1"]) in offered, "the disk carries no trace of a volume"

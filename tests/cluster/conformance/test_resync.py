@@ -29,7 +29,7 @@ TIMES = (0.5, 1, 30)
 
 
 class Chance:
-    """Draws calls that a master may make as things are."""
+    """Draws calls that are valid for a master in its current state."""
 
     def __init__(self, mirror: Mirror, seed: int, *, filters: bool, quotas: bool) -> None:
         self.mirror = mirror
@@ -38,11 +38,11 @@ class Chance:
         self.quotas = quotas
 
     def call(self, kind: str) -> None:
-        """Make a call of a kind, if there is anything it could be about."""
+        """Make a call of a kind, if the state permits such a call."""
         getattr(self, kind)()
 
     def one(self, choices: Iterable[str]) -> Iterator[str]:
-        """Yield one of the choices, if there are any."""
+        """Yield one of the choices, unless there are no choices."""
         listed = sorted(choices)
         if listed:
             yield self.random.choice(listed)
@@ -181,7 +181,7 @@ def history(
     policy: str = "drf",
     min_allocatable: Iterable[Mapping[str, float]] = LEAST,
 ) -> Mirror:
-    """Let a master make calls; it ends within a bracket, so that nothing is under way."""
+    """Let a master make calls; return inside a pause, so that no offer is outstanding."""
     master = BatchMaster(policy, min_allocatable=min_allocatable)
     mirror = Mirror(master)
     if seed % 3 == 0:
@@ -194,15 +194,15 @@ def history(
 
 
 def successor(mirror: Mirror) -> Engine:
-    """Return an engine that knows only the snapshot, and what its predecessor remembers."""
+    """Return an engine with only the snapshot and its predecessor's memory."""
     engine = Engine(mirror.master.settings, memory=mirror.master.engine.memory())
     decisions = engine.restore(mirror.master.options, mirror.snapshot())
-    assert not decisions.offers, "within a bracket nothing is offered"
+    assert not decisions.offers, "a paused allocator makes no offers"
     return engine
 
 
 def standings(engine: Engine) -> dict[str, tuple[dict[str, float], float, float]]:
-    """How users that hold something stand; a role's own leaf is no user."""
+    """Return standings of users with an allocation; a role's virtual leaf is no user."""
     return {
         s.user: (s.allocation.to_doubles(), s.weight, s.share)
         for s in engine.standings()
@@ -219,7 +219,7 @@ def statuses(engine: Engine, sequence: int, now_ns: int) -> list[str]:
 
 
 @given(HISTORIES, SEEDS)
-def test_what_is_known_after_a_snapshot_is_what_was_known_after_all_calls(
+def test_the_state_after_a_snapshot_is_the_state_after_all_calls(
     calls: list[str], seed: int
 ) -> None:
     mirror = history(calls, seed)
@@ -235,9 +235,7 @@ def test_what_is_known_after_a_snapshot_is_what_was_known_after_all_calls(
 
 
 @given(HISTORIES, SEEDS)
-def test_what_is_booked_is_what_a_careful_bookkeeper_has_written_down(
-    calls: list[str], seed: int
-) -> None:
+def test_the_accounted_allocations_are_those_of_the_mirror(calls: list[str], seed: int) -> None:
     mirror = history(calls, seed)
     booked = {place: str(held) for place, held in mirror.master.engine.holdings().items() if held}
     noted = {
@@ -258,10 +256,11 @@ def by_name(held: Bag) -> str:
 
 
 @given(HISTORIES, SEEDS)
-def test_the_next_run_after_a_snapshot_leaves_as_much_free_as_it_would_have_without(
+def test_the_next_cycle_after_a_snapshot_leaves_as_little_free_as_without_the_snapshot(
     calls: list[str], seed: int
 ) -> None:
-    """Without filters, quotas and a least offer, whoever comes first: what can go, goes."""
+    """Without filters, quotas and a minimum, everything is offered, whatever the order of
+    clients."""
     mirror = history(calls, seed, filters=False, quotas=False, min_allocatable=())
     old, new = mirror.master.engine, successor(mirror)
     following = contract.Events()
@@ -276,7 +275,7 @@ def test_the_next_run_after_a_snapshot_leaves_as_much_free_as_it_would_have_with
 
 
 def offered(decisions: contract.Decisions) -> dict[str, set[str]]:
-    """Which kinds of resources of which agents go out."""
+    """Return the offered kinds of resources by agent."""
     places: dict[str, set[str]] = {}
     for offers in decisions.offers:
         for offer in offers.offers:
@@ -300,7 +299,7 @@ def test_commitments_outlive_the_engine_that_kept_them(calls: list[str], seed: i
     assert {user: kept.get(user) for user in owed} == pytest.approx(owed)
 
 
-def test_what_a_role_with_sub_roles_owes_itself_outlives_the_engine_that_kept_it() -> None:
+def test_a_commitment_of_a_virtual_leaf_outlives_the_engine_that_kept_it() -> None:
     mirror = Mirror(BatchMaster("sdrf"))
     mirror.add_framework("f1", ("a",), set(), active=True)
     mirror.add_framework("f2", ("a/b",), set(), active=True)

@@ -1,4 +1,4 @@
-"""In which order roles are served: shares and weights are compared level by level (§3.5)."""
+"""The order of roles: shares and weights are compared level by level (§3.5)."""
 
 import itertools
 from collections.abc import Iterable
@@ -23,10 +23,10 @@ STOCK = "s0"
 
 
 class RoleTree(BatchMaster):
-    """One framework in each role; what they hold lies on an agent that is not offered.
+    """One framework in each role; their allocations are on an agent that is never offered.
 
-    The order of service is seen from outside: who is offered a crumb, then who is when that one
-    has refused it, and so on.
+    The order is observed from outside. A tiny agent is offered to the first client; when this
+    client declines, the next client gets the offer, and so on.
     """
 
     def __init__(self, total: str = "cpus:100;mem:100", excluded: Iterable[str] = ()) -> None:
@@ -41,7 +41,7 @@ class RoleTree(BatchMaster):
         self.allocate(role, holding)
 
     def hold(self, role: str, messages: list[bytes]) -> None:
-        """Have a role hold something that is there already."""
+        """Allocate existing resources to a role."""
         used = contract.Allocation(framework_id=role, resources=messages)
         self.send(contract.AddResourceProvider(agent_id=STOCK, used=[used]))
 
@@ -69,7 +69,7 @@ class RoleTree(BatchMaster):
         )
 
     def order(self) -> list[str]:
-        """Who is served, the first one first."""
+        """Return all roles in the order in which they get the offer."""
         served: list[str] = []
         agent = f"probe{next(self.probes)}"
         offers = self.add_agent(agent, "cpus:0.01")
@@ -82,7 +82,7 @@ class RoleTree(BatchMaster):
         return served
 
 
-def test_top_levels_are_compared_by_what_their_only_sub_role_holds_however_deep_it_lies() -> None:
+def test_top_level_roles_are_compared_by_their_only_sub_roles_allocation_at_any_depth() -> None:
     tree = RoleTree()
     deep = {"a": "a/a/a/a/a", "b": "b/b/b/b", "c": "c/c/c", "d": "d/d", "e": "e/e/e", "f": "f/f"}
     tree.add(deep["a"], "cpus:5;mem:5")
@@ -107,7 +107,7 @@ def test_top_levels_are_compared_by_what_their_only_sub_role_holds_however_deep_
     assert tree.order() == [deep[top] for top in "ebdcf"]
 
 
-def test_a_subtree_competes_with_all_it_holds_and_its_members_among_themselves() -> None:
+def test_a_subtree_competes_by_its_whole_allocation_and_its_members_among_themselves() -> None:
     tree = RoleTree()
     tree.add("a", "cpus:6;mem:6")
     tree.add("b/c", "cpus:4;mem:4")
@@ -121,7 +121,7 @@ def test_a_subtree_competes_with_all_it_holds_and_its_members_among_themselves()
     assert tree.order() == ["a", "b/d", "b/e/f", "b/c"]
 
 
-def test_a_subtree_is_lighter_by_what_a_role_that_goes_held() -> None:
+def test_a_removed_role_takes_its_allocation_off_its_subtree() -> None:
     tree = RoleTree()
     tree.add("a", "cpus:8;mem:8")
     tree.add("b/c", "cpus:4;mem:4")
@@ -136,11 +136,11 @@ def test_a_subtree_is_lighter_by_what_a_role_that_goes_held() -> None:
     assert tree.order() == ["b/c", "b/d", "b/e/f", "a"]
 
 
-def test_a_role_with_sub_roles_competes_with_them_as_a_leaf_of_its_own() -> None:
+def test_a_role_with_sub_roles_competes_with_them_as_a_virtual_leaf() -> None:
     tree = RoleTree()
     for role in ("a/b", "c", "d", "d/e"):
         tree.add(role)
-    assert tree.order() == ["a/b", "c", "d", "d/e"], "where all is equal, names decide"
+    assert tree.order() == ["a/b", "c", "d", "d/e"], "equal shares are ordered by name"
     tree.allocate("c", "cpus:8;mem:8")
     assert set(tree.order()[:3]) == {"a/b", "d", "d/e"}
     tree.allocate("d", "cpus:3;mem:3")
@@ -150,7 +150,7 @@ def test_a_role_with_sub_roles_competes_with_them_as_a_leaf_of_its_own() -> None
     assert tree.order() == ["d/e", "d", "a/b", "c"]
 
 
-def test_what_a_role_holds_stays_its_own_when_it_gets_a_sub_role() -> None:
+def test_a_role_that_gets_a_sub_role_keeps_its_allocation() -> None:
     tree = RoleTree()
     tree.add("a", "cpus:10;mem:10")
     tree.add("b", "cpus:6;mem:6")
@@ -158,7 +158,7 @@ def test_what_a_role_holds_stays_its_own_when_it_gets_a_sub_role() -> None:
     tree.add("a/c", "cpus:5;mem:5")
     assert tree.order() == ["b", "a/c", "a"]
     tree.remove("a")
-    assert tree.order() == ["a/c", "b"], "the subtree holds less than b now"
+    assert tree.order() == ["a/c", "b"], "the subtree now has a smaller share than b"
     tree.add("a", "cpus:10;mem:10")
     assert tree.order() == ["b", "a/c", "a"]
 
@@ -212,20 +212,20 @@ def test_weights_divide_shares() -> None:
     assert tree.order()[-1] == "c"
 
 
-def test_of_equal_shares_the_one_that_has_been_served_less_often_goes_first() -> None:
+def test_of_equal_shares_the_client_with_fewer_allocations_goes_first() -> None:
     tree = RoleTree()
     tree.add("a", "cpus:1;mem:1")
     for _ in range(2):
         tree.allocate("a", "cpus:1;mem:1")
     tree.release("a", "cpus:2;mem:2")
     tree.add("b", "cpus:1;mem:1")
-    assert tree.order() == ["b", "a"], "its three servings do not lapse with what it gave back"
+    assert tree.order() == ["b", "a"], "three allocations still count after their recovery"
     tree.send(contract.DeactivateFramework(framework_id="a"))
     tree.send(contract.ActivateFramework(framework_id="a"))
     assert tree.order() == ["b", "a"]
 
 
-def test_the_largest_share_of_any_resource_decides_and_excluded_names_do_not_count() -> None:
+def test_the_largest_share_of_any_resource_decides_and_excluded_resources_do_not_count() -> None:
     orders = []
     for excluded in ([], ["gpus"]):
         tree = RoleTree("cpus:100;mem:100;gpus:4", excluded=excluded)
@@ -236,7 +236,7 @@ def test_the_largest_share_of_any_resource_decides_and_excluded_names_do_not_cou
     assert orders == [["b", "a", "c"], ["c", "b", "a"]]
 
 
-def test_a_name_the_cluster_has_none_of_any_more_does_not_count() -> None:
+def test_a_resource_that_the_cluster_lost_does_not_count() -> None:
     tree = RoleTree("cpus:100;mem:100;disk:10")
     tree.add("a", "cpus:1;disk:9")
     tree.add("b", "cpus:2")
@@ -245,7 +245,7 @@ def test_a_name_the_cluster_has_none_of_any_more_does_not_count() -> None:
     assert tree.order() == ["a", "b"]
 
 
-def test_what_lies_on_several_agents_counts_together_and_ends_with_them() -> None:
+def test_allocations_on_several_agents_count_together_and_end_with_their_agents() -> None:
     tree = RoleTree("cpus:50;mem:50")
     used = {"a": resources("cpus:10;mem:10", "a"), "b": resources("cpus:1;mem:1", "b")}
     tree.add("a", "cpus:5;mem:5")
@@ -259,7 +259,7 @@ def test_what_lies_on_several_agents_counts_together_and_ends_with_them() -> Non
     assert tree.order() == ["a", "b"], "5 against 6"
 
 
-def test_reservations_count_when_held_and_not_before() -> None:
+def test_allocated_reservations_count_and_unallocated_ones_do_not() -> None:
     tree = RoleTree("cpus:50;mem:50;cpus(a):40;mem(a):40")
     tree.add("a", "cpus:5;mem:5")
     tree.add("b", "cpus:6;mem:6")
@@ -268,7 +268,7 @@ def test_reservations_count_when_held_and_not_before() -> None:
     assert tree.order() == ["b", "a"]
 
 
-def test_revocable_resources_count_like_others() -> None:
+def test_revocable_resources_count_like_other_resources() -> None:
     tree = RoleTree()
     tree.send(contract.AddResourceProvider(agent_id=STOCK, total=revocable("cpus:100")))
     tree.add("a", "cpus:8")
@@ -278,7 +278,7 @@ def test_revocable_resources_count_like_others() -> None:
     assert tree.order() == ["a", "b"]
 
 
-def test_a_shared_volume_counts_once_for_each_role_that_holds_it_however_often() -> None:
+def test_a_shared_volume_counts_once_for_each_role_however_often_it_is_allocated() -> None:
     volume = disk(50, reserved=["x"], volume="id1", shared=True)
     tree = RoleTree("cpus:100;mem:100;disk:50")
     tree.send(contract.AddResourceProvider(agent_id=STOCK, total=[volume]))
@@ -319,10 +319,10 @@ def test_a_framework_in_several_roles_competes_in_each_of_them() -> None:
     assert sorted(places) == [("f1", "a"), ("f1", "a"), ("f1", "b"), ("f2", "b")]
 
 
-def test_a_framework_is_offered_the_same_resources_in_whichever_role_it_gets_them() -> None:
+def test_a_framework_is_offered_the_same_resources_in_each_of_its_roles() -> None:
     tree = RoleTree()
     tree.add("a/b")
     [offer] = tree.add_agent("s1", "cpus:4;mem:64;cpus(a):2;cpus(a/b):1;cpus(c):1")
     assert unallocated(offer.messages) == set(resources("cpus:4;mem:64;cpus(a):2;cpus(a/b):1")), (
-        "reservations of those above are for those below"
+        "reservations of ancestors are offered to descendants"
     )

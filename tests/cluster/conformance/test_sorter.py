@@ -10,15 +10,17 @@ from tests.cluster.master_side import agent_call, resources
 EACH = "cpus:2;mem:1024"
 
 
-def test_each_new_agent_goes_whole_to_the_role_with_the_least_share_then_to_its_framework() -> None:
+def test_each_new_agent_goes_whole_to_the_role_with_the_smallest_share_then_to_its_framework() -> (
+    None
+):
     master = BatchMaster()
     master.add_framework("f1", "r1")
     assert told(master.add_agent("s1", EACH)) == {("f1", "s1", EACH)}
     master.add_framework("f2", "r2")
-    # r2 holds nothing, so it gets all of a small agent, and another one while it is behind.
+    # r2 has no allocation, so it gets a whole small agent, and a second agent while it is behind.
     assert told(master.add_agent("s2", "cpus:1;mem:512")) == {("f2", "s2", "cpus:1;mem:512")}
     assert told(master.add_agent("s3", "cpus:3;mem:2048")) == {("f2", "s3", "cpus:3;mem:2048")}
-    # A third framework joins the role that is behind now: role comes before framework.
+    # A third framework joins the role with the smallest share: roles count before frameworks.
     master.add_framework("f3", "r1")
     assert told(master.add_agent("s4", EACH)) == {("f3", "s4", EACH)}
 
@@ -29,14 +31,14 @@ def test_reserved_resources_count_in_shares_and_are_divided_fairly_inside_their_
     [first] = master.add_agent("s1", "cpus(r1):2;mem(r1):1024")
     assert first.framework == "f1"
     master.add_framework("f2", "r2")
-    # r1 holds its reservation, so what is for everybody goes to r2.
+    # r1 has its reservation, so unreserved resources go to r2.
     assert told(master.add_agent("s2", EACH)) == {("f2", "s2", EACH)}
     master.add_framework("f3", "r1")
     [next_reserved] = master.add_agent("s3", "cpus(r1):2;mem(r1):1024")
     assert next_reserved.framework == "f3"
 
 
-def test_names_that_are_excluded_do_not_count_in_shares() -> None:
+def test_excluded_resources_do_not_count_in_shares() -> None:
     master = BatchMaster(excluded=["gpus"])
     capable = [3]  # GPU_RESOURCES
     master.add_framework("f1", "r1", capabilities=capable)
@@ -44,7 +46,7 @@ def test_names_that_are_excluded_do_not_count_in_shares() -> None:
     master.add_framework("f2", "r2", capabilities=capable)
     [offer] = master.add_agent("s2", "cpus:3;mem:768")
     assert offer.framework == "f2"
-    # r1 holds all gpus, but less of what counts.
+    # r1 has all gpus, but a smaller share of the resources that count.
     [offer] = master.add_agent("s3", "cpus:1;mem:256")
     assert offer.framework == "f1"
 
@@ -54,11 +56,11 @@ def test_subtrees_are_compared_before_the_roles_in_them() -> None:
     for framework, role in (("f1", "a/b"), ("f2", "a/c"), ("f3", "d/e")):
         master.add_framework(framework, role)
     served = [master.add_agent(f"s{n}", EACH)[0].framework for n in range(4)]
-    # a and d take turns; inside a, so do b and c. a/c is behind d/e although it holds nothing.
+    # a and d alternate; inside a, b and c alternate. a/c follows d/e although it has no allocation.
     assert served == ["f1", "f3", "f2", "f3"]
 
 
-def test_two_equal_agents_go_to_two_frameworks_in_one_message_each() -> None:
+def test_two_equal_agents_go_to_two_frameworks_in_a_message_each() -> None:
     master = BatchMaster()
     master.add_framework("f1", "r1")
     master.add_framework("f2", "r2")
@@ -98,7 +100,7 @@ def test_used_resources_give_the_same_shares_whether_agent_or_framework_comes_fi
     assert shares[0][0] == 0.25
 
 
-def test_a_batch_divides_equal_agents_by_weight_from_the_next_one_on() -> None:
+def test_a_batch_divides_equal_agents_by_weight_from_the_next_batch_on() -> None:
     master = BatchMaster()
     names = ["f1", "f2", "f3"]
     for number, framework in enumerate(names, start=1):

@@ -1,4 +1,4 @@
-"""Offered and used resources, where the master tells them apart (since Mesos 1.10)."""
+"""Offered and used resources, if the master reports both separately (since Mesos 1.10)."""
 
 from allocator.contract import allocator_pb2 as contract
 from tests.cluster.conformance.quota_side import BatchMaster
@@ -33,14 +33,16 @@ def offered(master: BatchMaster) -> dict[str, dict[str, float]]:
     return {user: amounts.to_doubles() for user, amounts in told.items()}
 
 
-def test_a_master_that_does_not_tell_is_not_taken_to_have_said_that_all_is_offered() -> None:
+def test_a_master_that_reports_no_used_resources_is_not_assumed_to_have_offered_everything() -> (
+    None
+):
     master = BatchMaster()
     master.add_framework("f1", "a")
     master.add_agent("s1", "cpus:4;mem:64")
     assert master.engine.offered() is None
 
 
-def test_what_is_launched_runs_and_the_rest_is_still_offered_until_it_comes_back() -> None:
+def test_launched_resources_are_used_and_the_rest_is_offered_until_it_is_recovered() -> None:
     master = telling()
     master.add_framework("f1", "a")
     [offer] = master.add_agent("s1", "cpus:4;mem:64")
@@ -54,7 +56,7 @@ def test_what_is_launched_runs_and_the_rest_is_still_offered_until_it_comes_back
     assert master.held() == {}
 
 
-def test_what_an_agent_brings_along_runs_as_far_as_it_says() -> None:
+def test_used_resources_of_a_new_agent_are_those_that_it_reports() -> None:
     call = agent_call("s1", "cpus:4;mem:64", {"f1": resources("cpus:3", "a")})
     call.running.add(framework_id="f1", resources=resources("cpus:2", "a"))
     master = telling(call)
@@ -62,7 +64,7 @@ def test_what_an_agent_brings_along_runs_as_far_as_it_says() -> None:
     assert offered(master) == {"a": {"cpus": 1.0}}
 
 
-def test_what_a_resource_provider_brings_along_runs() -> None:
+def test_used_resources_of_a_new_resource_provider_count_as_used() -> None:
     master = telling(agent_call("s1", "cpus:4", {}))
     master.add_framework("f1", "a", suppressed=["a"])
     used = contract.Allocation(framework_id="f1", resources=resources("disk:7", "a"))
@@ -71,15 +73,15 @@ def test_what_a_resource_provider_brings_along_runs() -> None:
     assert offered(master) == {"a": {}}
 
 
-def test_a_role_above_shows_what_those_below_are_offered() -> None:
+def test_a_parent_role_shows_the_offered_resources_of_its_sub_roles() -> None:
     master = telling()
     master.add_framework("f1", "a/b")
     master.add_agent("s1", "cpus:4")
     assert offered(master) == {"a/b": {"cpus": 4.0}, "a": {"cpus": 4.0}}
 
 
-def test_more_than_was_offered_never_runs() -> None:
-    """Such as a launch whose agent was removed before it was heard of."""
+def test_used_resources_never_exceed_the_offered_resources() -> None:
+    """Example: a launch on an agent whose removal the engine has seen first."""
     master = telling()
     master.add_framework("f1", "a")
     [offer] = master.add_agent("s1", "cpus:4")
@@ -92,7 +94,7 @@ def test_more_than_was_offered_never_runs() -> None:
     assert master.engine.statistics.ignored == 2
 
 
-def test_what_runs_already_cannot_be_begun_again() -> None:
+def test_resources_that_are_used_already_cannot_be_launched_again() -> None:
     master = telling()
     master.add_framework("f1", "a")
     [offer] = master.add_agent("s1", "cpus:4")
@@ -101,7 +103,7 @@ def test_what_runs_already_cannot_be_begun_again() -> None:
         assert master.engine.statistics.ignored == ignored
 
 
-def test_a_framework_that_is_gone_has_nothing_running() -> None:
+def test_a_removed_framework_has_no_used_resources() -> None:
     master = telling()
     master.add_framework("f1", "a")
     [offer] = master.add_agent("s1", "cpus:4")
