@@ -1,4 +1,4 @@
-"""Who is booked for what, whatever order calls come in (§1.4, §1.5, §1.6)."""
+"""Allocations are accounted to the right client in any order of calls (§1.4, §1.5, §1.6)."""
 
 import pytest
 
@@ -25,7 +25,7 @@ def test_used_resources_count_once_whether_agent_or_framework_comes_first() -> N
         assert offer.resources == "cpus:1;mem:512"
 
 
-def test_removing_a_framework_frees_all_it_held_and_late_recoveries_are_ignored() -> None:
+def test_removing_a_framework_frees_its_allocation_and_late_recoveries_are_ignored() -> None:
     master = MasterSide()
     master.add_framework("f1", "a")
     [offer] = master.add_agent("s1", "cpus:2;mem:1024")
@@ -35,7 +35,7 @@ def test_removing_a_framework_frees_all_it_held_and_late_recoveries_are_ignored(
     assert again.resources == offer.resources
 
 
-def test_removing_an_agent_frees_all_on_it_and_late_recoveries_are_ignored() -> None:
+def test_removing_an_agent_frees_its_allocations_and_late_recoveries_are_ignored() -> None:
     master = MasterSide()
     master.add_framework("f1", "a")
     [offer] = master.add_agent("s1", "cpus:2;mem:1024")
@@ -47,7 +47,7 @@ def test_removing_an_agent_frees_all_on_it_and_late_recoveries_are_ignored() -> 
     assert len(master.add_agent("s1", "cpus:2;mem:1024")) == 1, "the same id may come back"
 
 
-def test_what_an_agent_says_in_several_parts_is_held_together() -> None:
+def test_allocations_that_an_agent_reports_in_several_parts_add_up() -> None:
     master = MasterSide()
     call = agent_call("s1", "cpus:4;mem:1024")
     for _ in range(2):
@@ -57,7 +57,7 @@ def test_what_an_agent_says_in_several_parts_is_held_together() -> None:
     assert offer.resources == "cpus:2;mem:512"
 
 
-def test_what_is_held_of_more_that_comes_back_is_offered_at_once() -> None:
+def test_a_recovery_of_more_than_the_allocation_offers_the_allocated_part_at_once() -> None:
     master = MasterSide()
     master.add_framework("f1", "a")
     [offer] = master.add_agent("s1", "cpus:2;mem:1024")
@@ -79,7 +79,7 @@ def test_recovering_more_than_was_allocated_is_clamped_and_counted() -> None:
     assert not master.engine.pool.standing("a").allocation
 
 
-def test_resources_of_a_framework_that_never_came_can_be_recovered() -> None:
+def test_resources_of_an_unknown_framework_can_be_recovered() -> None:
     master = MasterSide()
     master.add_framework("f1", "a")
     assert (
@@ -142,7 +142,7 @@ def test_a_rejected_offer_is_free_again() -> None:
         ),
     ],
 )
-def test_a_call_that_contradicts_what_is_known_changes_nothing(
+def test_a_call_that_contradicts_the_known_state_changes_nothing(
     call: object, complaint: str
 ) -> None:
     master = MasterSide()
@@ -153,11 +153,11 @@ def test_a_call_that_contradicts_what_is_known_changes_nothing(
         master.send(call)
     assert master.engine.pool.standings() == before
     assert (master.engine.agents, master.engine.frameworks) == (1, 1)
-    assert len(master.recover(offer)) == 1, "and the session goes on"
+    assert len(master.recover(offer)) == 1, "the session continues"
 
 
 @pytest.mark.parametrize("sequence", [2, 4])
-def test_events_that_come_twice_or_are_missing_are_noticed(sequence: int) -> None:
+def test_repeated_and_missing_events_are_detected(sequence: int) -> None:
     master = MasterSide()
     master.tick()
     master.tick()
@@ -167,7 +167,7 @@ def test_events_that_come_twice_or_are_missing_are_noticed(sequence: int) -> Non
         master.engine.apply(events)
 
 
-def test_an_event_of_a_newer_contract_is_refused_with_a_hint() -> None:
+def test_an_event_of_a_newer_contract_is_rejected_with_a_hint() -> None:
     master = MasterSide()
     events = contract.Events()
     events.events.add(sequence=1, time_ns=master.now_ns)
@@ -175,7 +175,7 @@ def test_an_event_of_a_newer_contract_is_refused_with_a_hint() -> None:
         master.engine.apply(events)
 
 
-def test_an_earlier_stamp_is_read_as_the_latest_one_seen_and_counted() -> None:
+def test_an_earlier_timestamp_is_read_as_the_latest_one_seen_and_counted() -> None:
     master = MasterSide()
     master.tick(10)
     master.tick(-5)
@@ -183,14 +183,14 @@ def test_an_earlier_stamp_is_read_as_the_latest_one_seen_and_counted() -> None:
     assert master.engine.statistics.early_stamps == 1
 
 
-def test_messages_are_counted_a_snapshot_as_one() -> None:
+def test_messages_are_counted_and_a_snapshot_counts_as_one_message() -> None:
     master = MasterSide()
     assert master.engine.statistics.messages == 1
     master.send(contract.Tick(), contract.Tick())
     assert master.engine.statistics.messages == 2
 
 
-def test_ticks_that_have_queued_up_count_as_one() -> None:
+def test_queued_ticks_count_as_one_tick() -> None:
     master = MasterSide()
     master.add_framework("f1", "a")
     [offer] = master.add_agent("s1", "cpus:2;mem:1024")
@@ -202,7 +202,7 @@ def test_ticks_that_have_queued_up_count_as_one() -> None:
     assert master.engine.statistics.messages == messages + 1
 
 
-def test_a_snapshot_replaces_the_cluster_and_keeps_what_users_owe() -> None:
+def test_a_snapshot_replaces_the_cluster_and_keeps_commitments() -> None:
     master = MasterSide("sdrf", {"delta": 0.99})
     master.add_framework("f1", "a")
     master.add_framework("f2", "b")
@@ -229,14 +229,14 @@ def test_a_snapshot_replaces_the_cluster_and_keeps_what_users_owe() -> None:
     assert after == pytest.approx(owed * 0.99**10)
 
 
-def test_an_error_in_counting_is_counted_and_costs_what_was_counted_alone() -> None:
+def test_an_error_in_the_meter_is_counted_and_affects_the_meter_only() -> None:
     class Broken(Meter):
         def bridge(self, *_: object) -> None:
             raise ZeroDivisionError
 
     master = MasterSide()
     master.engine = Engine(master.settings, meter=Broken())
-    for _ in range(2):  # there is nothing to be bridged before the first
+    for _ in range(2):  # Before the first snapshot there is nothing to bridge.
         assert master.engine.statistics.faults == 0
         master.restore(contract.Snapshot(time_ns=master.now_ns))
     assert master.engine.statistics.faults == 1
@@ -244,7 +244,7 @@ def test_an_error_in_counting_is_counted_and_costs_what_was_counted_alone() -> N
     assert len(master.add_agent("s1", "cpus:2;mem:1024")) == 1
 
 
-def test_initial_commitments_hold_from_the_first_snapshot_on() -> None:
+def test_initial_commitments_apply_from_the_first_snapshot_on() -> None:
     users = (DeclaredUser("a", commitment=0.5), DeclaredUser("b", commitment={"cpus": 0.25}))
     master = MasterSide("sdrf", {"delta": 0.99}, users=users)
     master.add_agent("s1", "cpus:4;mem:4096")
@@ -252,11 +252,11 @@ def test_initial_commitments_hold_from_the_first_snapshot_on() -> None:
     assert master.engine.pool.standing("b").commitments == {"cpus": 0.25, "mem": 0.0}
 
 
-def test_debts_survive_a_master_that_comes_back_before_its_agents() -> None:
+def test_commitments_survive_a_master_that_comes_back_before_its_agents() -> None:
     users = (DeclaredUser("a", commitment=0.5),)
     master = MasterSide("sdrf", {"delta": 0.99}, users=users)
     empty = contract.Snapshot(time_ns=START_NS)
-    master.restore(empty)  # nothing was shared yet
+    master.restore(empty)  # No user has an allocation yet.
     master.add_agent("s1", "cpus:4;mem:4096")
     assert master.engine.pool.standing("a").commitment == 0.5
     for _ in range(2):
@@ -280,7 +280,7 @@ def test_a_snapshot_of_a_paused_master_offers_nothing_until_it_resumes() -> None
     assert len(master.send(contract.Resume())) == 1
 
 
-def test_a_user_that_left_is_known_while_it_owes_and_forgotten_after() -> None:
+def test_a_user_that_left_is_known_while_it_has_a_commitment_and_forgotten_afterwards() -> None:
     master = MasterSide("sdrf", {"half_life": 3600})
     master.add_framework("f1", "a")
     master.add_framework("f2", "b", suppressed=["b"])

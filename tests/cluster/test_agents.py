@@ -1,4 +1,4 @@
-"""An agent's own books: what is free on it, and what will be."""
+"""Free resources of an agent, now and after expected recoveries."""
 
 import random
 
@@ -15,7 +15,7 @@ def agent(total: Resources) -> Agent:
 
 
 @pytest.mark.parametrize(("gpus", "has"), [("0", False), ("0.001", True), ("1", True)])
-def test_any_part_of_a_gpu_makes_an_agent_one_with_gpus(gpus: str, *, has: bool) -> None:
+def test_any_fraction_of_a_gpu_makes_an_agent_a_gpu_agent(gpus: str, *, has: bool) -> None:
     assert agent(parse_total(resources(f"cpus:4;gpus:{gpus}"))).has_gpus == has
 
 
@@ -28,8 +28,10 @@ def volume(*, shared: bool) -> list[bytes]:
 
 
 @pytest.mark.parametrize("more", [[], volume(shared=False), volume(shared=True)])
-def test_what_will_be_free_is_what_is_free_once_it_is_released(more: list[bytes]) -> None:
-    """Over any history; and where nobody shares anything, nothing is added up for it."""
+def test_predicted_free_resources_equal_the_free_resources_after_the_recovery(
+    more: list[bytes],
+) -> None:
+    """Covers random histories. Without shared resources the prediction adds nothing up."""
     parts = [parse_total(resources(text)) for text in ("cpus:1", "mem:64", "cpus:1;ports:[1-2]")]
     parts += [parse_total(more)]
     told = 0

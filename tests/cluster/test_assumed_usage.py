@@ -15,11 +15,11 @@ from tests.cluster.master_side import resources
 AFTER = 10
 CLIENTS = (Client("a", "f1"), Client("b", "f1"), Client("a", "f2"))
 Place: TypeAlias = tuple[str, Client]
-"""An agent, and who holds something of it."""
+"""An agent, and a client with an allocation on the agent."""
 
 
 class Both:
-    """The same, done to what is tested and to plain books, in processors."""
+    """The tested object and a plain record of CPUs, with the same operations applied to both."""
 
     def __init__(self) -> None:
         self.running = UsedResources()
@@ -38,7 +38,7 @@ class Both:
         self.presumed.offered(*place, now)
 
     def take_back(self, place: Place) -> None:
-        """A task ends, or the master takes an offer back."""
+        """End a task, or rescind an offer."""
         if not self.held[place]:
             return
         self.held[place] -= 1
@@ -61,11 +61,11 @@ class Both:
         run_to_completion(self.presumed.expiring(self.agents, now))
 
     def follow_snapshot(self) -> tuple[UsedResources, AssumedUsage]:
-        """Return what is presumed after a snapshot that knows the first agent alone."""
+        """Return used resources and assumed usage after a snapshot with the first agent only."""
         running, agent = UsedResources(), self.agents["s1"]
         after = AssumedUsage(running, after_ns=AFTER)
         for client in CLIENTS:
-            after.used(agent, client)  # as of whatever an agent comes with
+            after.used(agent, client)  # used since the agent was added
         run_to_completion(after.carry_over(self.presumed, {"s1": agent}))
         return running, after
 
@@ -76,7 +76,7 @@ class Both:
 
 
 def drawn(seed: int) -> Both:
-    """Do something at random, and look each time."""
+    """Apply random operations, and compare after each operation."""
     lot, both = random.Random(seed), Both()
     for now in range(60):
         place = lot.choice(list(both.agents)), lot.choice(CLIENTS)

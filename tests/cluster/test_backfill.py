@@ -1,4 +1,4 @@
-"""Backfill holds keep agents for tasks that fit nowhere, so no big task waits for ever."""
+"""Backfill holds keep agents for tasks that fit nowhere, so no large task waits for ever."""
 
 import heapq
 import random
@@ -32,13 +32,13 @@ HOLDING: list[Literal["one", "all"]] = ["one", "all"]
 
 
 class Site(MasterSide):
-    """A cluster in which frameworks take all they are offered, and tasks end.
+    """A cluster in which frameworks use all their offers, and tasks end.
 
     Args:
-        hold_for: The setting.
-        longest: Seconds that a hold may last.
-        seed: Of how long tasks run.
-        changes: Other settings of the engine; the rule of turns is the service's.
+        hold_for: The setting of the same name.
+        longest: Longest duration of a hold, in seconds.
+        seed: Seed of the tasks' run times.
+        changes: Other settings of the engine; turns follow the service's rule.
     """
 
     def __init__(
@@ -53,12 +53,12 @@ class Site(MasterSide):
         self._serial = count()
         self._ends: list[tuple[int, int, Offered, str]] = []
         self.runs_for: dict[str, tuple[float, float]] = {}
-        """By framework, the shortest and the longest run time of its tasks, in seconds."""
+        """Shortest and longest run time of each framework's tasks, in seconds."""
         self.task: dict[str, tuple[float, str]] = {}
-        """By framework, the CPUs of a task, and its resources."""
+        """CPUs and resources of a task, by framework."""
         self.got: Counter[str] = Counter()
         self.waited: list[float] = []
-        """Of the watched framework, how long it waited before each offer."""
+        """Seconds that the watched framework waited before each offer."""
         self.watched = ""
         self._since = self.now_ns
 
@@ -85,7 +85,7 @@ class Site(MasterSide):
         self.watched, self._since = name, self.now_ns
 
     def live(self, seconds: float) -> None:
-        """Let time pass: a tick a second, and the ends of tasks in between."""
+        """Advance the clock with a tick each second; tasks end in between."""
         until = self.now_ns + round(seconds * SECOND)
         while self.now_ns < until:
             tick = self.now_ns + SECOND
@@ -96,12 +96,13 @@ class Site(MasterSide):
             self.take(self.send(contract.Tick()))
 
     def holding(self, framework: str) -> bool:
-        """Whether an agent is held back for a framework."""
+        """Return whether an agent is held for a framework."""
         return any(hold.client.framework == framework for hold in self.engine.holds())
 
 
 def starving(hold_for: str, **options: float) -> Site:
-    """Half-core tasks first, on ten one-core agents; then a user whose tasks need a whole core."""
+    """Start half-core tasks on ten one-core agents, then add a user whose tasks need a whole
+    core."""
     site = Site(hold_for, **options)  # type: ignore[arg-type]
     site.join("small", 0.5, (10.0, 17.0))
     for number in range(10):
@@ -112,26 +113,26 @@ def starving(hold_for: str, **options: float) -> Site:
     return site
 
 
-def test_without_holding_half_cores_starve_whole_ones() -> None:
+def test_without_backfill_holds_half_core_tasks_starve_whole_core_tasks() -> None:
     site = starving("off")
     site.live(120)
     assert site.got["big"] <= 1
 
 
 @pytest.mark.parametrize("hold_for", HOLDING)
-def test_with_holding_a_whole_core_comes_before_the_tasks_that_run_have_ended(
+def test_with_backfill_holds_a_whole_core_task_starts_when_the_running_tasks_have_ended(
     hold_for: str,
 ) -> None:
     site = starving(hold_for)
     site.live(120)
-    assert site.waited[0] <= 17.0 + 1.0  # the longest that runs, and the tick at which it is held
+    assert site.waited[0] <= 17.0 + 1.0  # the longest running task, and the tick of the hold
     assert site.got["big"] >= 6
     assert site.engine.statistics.holds.served >= 6
 
 
 @pytest.mark.parametrize("hold_for", HOLDING)
 @pytest.mark.parametrize("wanted", [1.0, 1.5])
-def test_nothing_is_held_where_the_end_of_one_task_is_enough(hold_for: str, wanted: float) -> None:
+def test_nothing_is_held_if_the_end_of_one_task_frees_enough(hold_for: str, wanted: float) -> None:
     site = Site(hold_for)
     site.join("first", 1.0, (10.0, 10.0))
     site.take(site.add_agent("s0", "cpus:1.5"))
@@ -139,13 +140,14 @@ def test_nothing_is_held_where_the_end_of_one_task_is_enough(hold_for: str, want
     site.join("second", wanted, (10.0, 10.0))
     for _ in range(60):
         site.live(1)
-        assert not site.holding("second"), "with what is free"
+        assert not site.holding("second"), "free resources are enough"
     assert site.got["second"] >= 2
 
 
 @pytest.mark.parametrize("hold_for", HOLDING)
-def test_task_shares_come_nearer_to_what_is_fair(hold_for: str) -> None:
-    """Divisible TSF gives both the same task share; small could run 20 tasks alone, big 10."""
+def test_backfill_holds_bring_task_shares_nearer_to_fair_shares(hold_for: str) -> None:
+    """Divisible TSF gives both users the same task share; alone, small could run 20 tasks and big
+    10."""
     site, without = starving(hold_for), starving("off")
     gaps = []
     for each in (site, without):
@@ -157,10 +159,11 @@ def test_task_shares_come_nearer_to_what_is_fair(hold_for: str) -> None:
 
 @settings(max_examples=15, deadline=None)
 @given(st.integers(0, 2**16), st.sampled_from(HOLDING), st.integers(2, 5))
-def test_whoever_fits_on_an_empty_agent_waits_for_a_bounded_time(
+def test_a_task_that_fits_on_an_empty_agent_waits_for_a_bounded_time(
     seed: int, hold_for: str, users: int
 ) -> None:
-    """Each user once, for twice as long as a task runs: run times are not known but learned."""
+    """Each user gets one task within twice the run time of a task: run times are learned, not
+    known."""
     site = Site(hold_for, seed=seed)
     for number in range(users - 1):
         site.join(f"small{number}", 0.5, (2.0, 6.0))
@@ -174,7 +177,7 @@ def test_whoever_fits_on_an_empty_agent_waits_for_a_bounded_time(
 
 
 def holders(site: Site, until: Callable[[list[str]], bool]) -> list[str]:
-    """Let time pass; return the frameworks that agents were held for, in order."""
+    """Advance the clock; return the frameworks that agents were held for, in order."""
     agents: list[str] = []
     before = {(hold.client.framework, hold.until_ns) for hold in site.engine.holds()}
     give_up = site.now_ns + 1000 * SECOND
@@ -188,14 +191,16 @@ def holders(site: Site, until: Callable[[list[str]], bool]) -> list[str]:
 
 
 def one_second() -> Callable[[list[str]], bool]:
-    """Be true at the second look."""
+    """Return a condition that is true at its second evaluation."""
     looks = count()
     return lambda _agents: next(looks) > 0
 
 
 @pytest.mark.parametrize("hold_for", HOLDING)
-def test_three_big_frameworks_have_their_only_agent_held_in_turns(hold_for: str) -> None:
-    """With `all` the third waited for ever: the first two took turns."""
+def test_three_frameworks_with_large_tasks_get_holds_of_their_only_agent_in_turns(
+    hold_for: str,
+) -> None:
+    """Regression: with `all`, the first two frameworks took turns and the third waited for ever."""
     site = Site(hold_for, policy=policies.create("fifo", {}))
     for name in ("small1", "small2"):
         site.join(name, 1.0, (9.5, 9.5))
@@ -208,8 +213,8 @@ def test_three_big_frameworks_have_their_only_agent_held_in_turns(hold_for: str)
 
 
 @pytest.mark.parametrize("others", [1, 2, 4])
-def test_one_turn_of_each_other_is_all_that_a_framework_waits_for(others: int) -> None:
-    """The bound of docs/operations.md is reached by the one that has just had its turn."""
+def test_a_framework_waits_for_exactly_a_hold_of_each_other_framework(others: int) -> None:
+    """The framework that has just had its turn reaches the bound of docs/operations.md."""
     debts = {"last": 100.0} | {f"big{number}": 50.0 for number in range(others)}
     site = Site(
         "one",
@@ -229,7 +234,7 @@ def test_one_turn_of_each_other_is_all_that_a_framework_waits_for(others: int) -
 
 @settings(max_examples=25, deadline=None)
 @given(st.integers(0, 2**16), st.sampled_from(HOLDING), st.sampled_from(["fifo", "drf", "tsf"]))
-def test_while_a_framework_waits_each_other_has_one_hold_at_most(
+def test_while_a_framework_waits_each_other_framework_has_at_most_one_hold(
     seed: int, hold_for: str, policy: str
 ) -> None:
     site = Site(hold_for, seed=seed, policy=policies.create(policy, {}))
@@ -252,16 +257,16 @@ def test_while_a_framework_waits_each_other_has_one_hold_at_most(
         assert max(passed.values(), default=0) <= len(bigs) - 1
 
 
-def test_who_will_be_gone_by_then_may_use_what_is_held() -> None:
+def test_tasks_that_end_before_the_hold_is_ready_may_use_the_held_agent() -> None:
     site = Site("one")
     site.join("brief", 0.25, (1.0, 1.0))
     site.take(site.add_agent("s0", "cpus:1"))
-    site.live(5)  # it is known now how long its tasks run
+    site.live(5)  # The run time of the tasks is known now.
     site.join("long", 0.5, (60.0, 60.0))
     while not site.got["long"]:
         site.live(1)
     site.send(contract.SuppressOffers(framework_id="long"))
-    site.live(12)  # who has run for 12 s is expected to run for 12 more
+    site.live(12)  # A task that has run for 12 s is expected to run for another 12 s.
     site.join("middle", 0.25, (20.0, 20.0))
     site.join("big", 1.0, (5.0, 5.0))
     while not site.holding("big"):
@@ -272,7 +277,7 @@ def test_who_will_be_gone_by_then_may_use_what_is_held() -> None:
     assert site.got["middle"] == before["middle"]
 
 
-def test_a_hold_in_vain_ends_and_is_not_repeated_at_once() -> None:
+def test_an_unserved_hold_ends_and_is_not_repeated_at_once() -> None:
     site = Site("one", longest=10.0)
     site.join("endless", 0.5, (1e6, 1e6))
     site.join("small", 0.5, (3.0, 3.0))
@@ -294,7 +299,7 @@ def test_a_hold_in_vain_ends_and_is_not_repeated_at_once() -> None:
     assert site.got["small"] > before
 
 
-def test_what_runs_when_a_service_starts_has_run_since_then() -> None:
+def test_run_times_of_tasks_in_the_first_snapshot_count_from_that_snapshot() -> None:
     site = Site("one")
     site.task["early"] = 1.0, "cpus:1"
     held = resources("cpus:1", "early")
@@ -316,7 +321,7 @@ def test_what_runs_when_a_service_starts_has_run_since_then() -> None:
     assert dict(site.engine._cluster.holds.run_times.known()) == {"early": 5 * SECOND}
 
 
-def test_what_a_provider_brings_along_runs_from_then_on() -> None:
+def test_run_times_of_tasks_on_a_new_resource_provider_count_from_its_arrival() -> None:
     site = Site("one")
     site.add_framework("early", "early", suppressed=["early"])
     site.add_agent("s0", "cpus:1")
@@ -328,11 +333,11 @@ def test_what_a_provider_brings_along_runs_from_then_on() -> None:
     run_times = site.engine._cluster.holds.run_times
     assert dict(run_times.known()) == {"early": 5 * SECOND}
     site.send(contract.RemoveFramework(framework_id="early"))
-    assert not dict(run_times.known()), "nor is it known of who is gone"
+    assert not dict(run_times.known()), "run times of a removed framework are forgotten"
 
 
 @pytest.mark.parametrize("why", ["gone", "wants no more"])
-def test_an_agent_is_held_back_with_a_tick_and_free_again_when_nobody_waits_for_it(
+def test_a_hold_begins_with_a_tick_and_ends_when_no_framework_waits_for_it(
     why: str,
 ) -> None:
     site = Site("one")
@@ -340,7 +345,7 @@ def test_an_agent_is_held_back_with_a_tick_and_free_again_when_nobody_waits_for_
     used = {name: resources("cpus:0.25", name) for name in ("one", "two")}
     site.join("big", 1.0, (10.0, 10.0))
     site.add_agent("s0", "cpus:1", used)
-    assert not list(site.engine.holds()), "before a tick"
+    assert not list(site.engine.holds()), "a hold begins only with a tick"
     site.tick(2)
     assert site.holding("big")
     add(site, "other", "other", "cpus:0.5")
@@ -354,7 +359,7 @@ def test_an_agent_is_held_back_with_a_tick_and_free_again_when_nobody_waits_for_
     assert [offer.framework for offer in offers] == ["other"]
 
 
-def test_who_will_be_gone_at_the_very_instant_may_use_what_is_held() -> None:
+def test_a_task_that_ends_exactly_when_the_hold_is_ready_may_use_the_held_agent() -> None:
     site = Site("one")
     site.join("brief", 0.25, (2.0, 2.0))
     [task] = site.add_agent("s1", "cpus:0.25")
@@ -370,14 +375,14 @@ def test_who_will_be_gone_at_the_very_instant_may_use_what_is_held() -> None:
     assert {offer.agent for offer in offers} == {"s0", "s1"}
 
 
-def test_without_any_agent_there_is_nothing_to_hold_back() -> None:
+def test_without_agents_a_waiting_task_causes_no_hold_and_no_fault() -> None:
     site = Site("all")
     site.join("big", 1.0, (10.0, 10.0))
     site.tick()
     assert site.engine.statistics.faults == 0
 
 
-def test_a_hold_for_somebody_who_has_refused_as_much_ends_when_its_task_would_fit() -> None:
+def test_a_hold_for_a_framework_that_declined_as_much_ends_when_its_task_would_fit() -> None:
     site = Site("one")
     site.join("big", 1.0, (10.0, 10.0))
     [offer] = site.add_agent("s0", "cpus:1;mem:64")
@@ -392,7 +397,7 @@ def test_a_hold_for_somebody_who_has_refused_as_much_ends_when_its_task_would_fi
     assert not site.holding("big")
 
 
-def test_what_the_master_rejects_has_not_run() -> None:
+def test_rejected_offers_do_not_count_as_task_runs() -> None:
     site = Site("one")
     site.join("first", 1.0, (10.0, 10.0))
     (offer,) = site.add_agent("s0", "cpus:1")
@@ -403,10 +408,10 @@ def test_what_the_master_rejects_has_not_run() -> None:
     )
     run_times = site.engine._cluster.holds.run_times
     assert not dict(run_times.known())
-    assert not run_times.clients("s0"), "nothing is there that could end"
+    assert not run_times.clients("s0"), "no task run remains on the agent"
 
 
-def test_on_an_agent_that_comes_back_nothing_is_left_that_could_end() -> None:
+def test_task_runs_are_forgotten_when_their_agent_is_removed() -> None:
     site = Site("one")
     site.join("first", 1.0, (10.0, 10.0))
     assert site.add_agent("s0", "cpus:1")
@@ -414,7 +419,7 @@ def test_on_an_agent_that_comes_back_nothing_is_left_that_could_end() -> None:
     assert not site.engine._cluster.holds.run_times.clients("s0")
 
 
-def test_of_two_agents_that_are_ready_at_once_the_first_is_held_wherever_own_tasks_run() -> None:
+def test_of_two_agents_that_are_ready_at_once_the_first_by_name_is_held_despite_own_tasks() -> None:
     site = Site("one")
     held = {name: resources("cpus:0.5", name) for name in ("one", "two")}
     site.restore(
@@ -430,7 +435,7 @@ def test_of_two_agents_that_are_ready_at_once_the_first_is_held_wherever_own_tas
     site.wait(1)
     add(site, "big", "big", "cpus:1")
     (own,) = read(contract.Decisions.FromString(site.log[-1][1]))
-    assert own.agent == "z", "it has a task there from now on"
+    assert own.agent == "z", "the task occupies agent z"
     site.tick(2)
     assert [hold.agent for hold in site.engine.holds()] == ["a"]
 
@@ -439,7 +444,7 @@ def test_of_two_agents_that_are_ready_at_once_the_first_is_held_wherever_own_tas
     ("labels", "excluded", "expected"),
     [({}, [], "s1"), ({"whitelist": "s2.*"}, [], "s2"), ({}, ["s1"], "s2")],
 )
-def test_an_agent_is_held_for_nobody_who_is_kept_off_it(
+def test_no_agent_is_held_for_a_framework_that_cannot_use_it(
     labels: dict[str, str], excluded: list[str], expected: str
 ) -> None:
     site = Site("one")
@@ -456,7 +461,7 @@ def test_an_agent_is_held_for_nobody_who_is_kept_off_it(
     assert [hold.agent for hold in site.engine.holds()] == [expected]
 
 
-def test_what_is_held_for_somebody_who_wants_no_more_is_free_in_the_next_run() -> None:
+def test_a_hold_ends_when_its_framework_suppresses_offers() -> None:
     site = starving("one", longest=1e6)
     while not site.holding("big"):
         site.live(1)
@@ -465,7 +470,7 @@ def test_what_is_held_for_somebody_who_wants_no_more_is_free_in_the_next_run() -
     assert not list(site.engine.holds())
 
 
-def test_who_declines_what_was_held_for_it_waits_as_if_in_vain() -> None:
+def test_a_framework_that_declines_its_held_agent_waits_like_after_an_unserved_hold() -> None:
     site = starving("one", longest=50.0)
     while not (offers := [o for o in site.tick() if o.framework == "big"]):
         while site._ends and site._ends[0][0] <= site.now_ns:
@@ -481,7 +486,7 @@ def test_who_declines_what_was_held_for_it_waits_as_if_in_vain() -> None:
         assert not site.holding("big")
 
 
-def test_the_reason_of_the_others_is_that_it_is_held_for_somebody() -> None:
+def test_the_reason_for_other_frameworks_is_that_the_agent_is_held() -> None:
     site = starving("one")
     site.live(2)
     (hold,) = site.engine.holds()
@@ -495,7 +500,7 @@ def test_the_reason_of_the_others_is_that_it_is_held_for_somebody() -> None:
     assert dict(why.agents) == {"held": 1}
 
 
-def test_the_same_log_decides_the_same() -> None:
+def test_a_replayed_log_gives_the_same_decisions() -> None:
     site = starving("all")
     site.live(40)
     assert site.replayed() == [decisions for _, decisions in site.log]

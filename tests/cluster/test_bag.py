@@ -23,7 +23,7 @@ NAMES = ("cpus", "mem", "disk", "ports", "licences")
 
 
 def drawn(lot: random.Random) -> Resources:
-    """A few entries of a few thousandths, ports or items, in any order."""
+    """Draw a bag of a few kinds: thousandths, ports or items, in any order."""
     made = []
     for _ in range(lot.randrange(6)):
         reserved = lot.choice([[], [], ["eng"], ["eng", "eng/web"]])
@@ -50,7 +50,7 @@ def drawn(lot: random.Random) -> Resources:
 
 
 def units(kind: Kind, amount: Amount) -> Iterator[tuple[object, int]]:
-    """Go through what an entry is made of: which it is, and how much it counts."""
+    """Yield the units of an entry: the unit's identity and its size in thousandths."""
     if isinstance(amount, int):
         yield from ((number, kind.whole or 1) for number in range(amount))
     elif isinstance(amount, tuple):
@@ -60,7 +60,7 @@ def units(kind: Kind, amount: Amount) -> Iterator[tuple[object, int]]:
 
 
 def counted(bag: Resources) -> Counter[tuple[Kind, object]]:
-    """Return how many of each thousandth, copy, port and item are in a bag."""
+    """Count each thousandth, copy, port and item of a bag."""
     return Counter(
         (kind, None if isinstance(amount, int) else unit)
         for kind, amount in bag.items()
@@ -71,21 +71,21 @@ def counted(bag: Resources) -> Counter[tuple[Kind, object]]:
 SEEDS = range(400)
 
 
-def test_bags_add_up_and_differ_as_their_units_do() -> None:
+def test_bags_add_and_subtract_like_their_units() -> None:
     for seed in SEEDS:
         lot = random.Random(seed)
         a, b = drawn(lot), drawn(lot)
         both = counted(a) + counted(b)
         for kind, unit in both:
             if unit is not None:
-                both[kind, unit] = 1  # the same port or item twice is there once
+                both[kind, unit] = 1  # The same port or item counts once.
         assert counted(a + b) == both, seed
         assert counted(a - b) == counted(a) - counted(b), seed
         assert (b in a) == (counted(b) <= counted(a)), seed
         assert (a == b) == (counted(a) == counted(b)), seed
 
 
-def test_of_a_limit_as_much_is_kept_as_taking_one_unit_after_the_other_comes_to() -> None:
+def test_a_limit_keeps_as_much_as_adding_unit_by_unit_keeps() -> None:
     for seed in SEEDS:
         lot = random.Random(seed)
         bag = drawn(lot)
@@ -99,10 +99,10 @@ def test_of_a_limit_as_much_is_kept_as_taking_one_unit_after_the_other_comes_to(
                     kept[kind, None] += 1
         shrunk = bag.shrunk(limit)
         assert counted(shrunk) == kept, seed
-        assert all(shrunk.values()), "without zero amounts"
+        assert all(shrunk.values()), "no amount is zero"
 
 
-def test_of_a_demand_as_much_is_taken_as_taking_one_unit_after_the_other_comes_to() -> None:
+def test_a_demand_takes_as_much_as_taking_unit_by_unit_takes() -> None:
     for seed in SEEDS:
         lot = random.Random(seed)
         bag = drawn(lot)
@@ -123,7 +123,7 @@ def test_of_a_demand_as_much_is_taken_as_taking_one_unit_after_the_other_comes_t
             assert counted(taken) == wanted, seed
 
 
-def test_a_bag_counts_its_units_by_name_and_by_who_may_have_them() -> None:
+def test_a_bag_sums_its_units_by_name_and_by_reservation() -> None:
     for seed in SEEDS:
         bag = drawn(random.Random(seed))
         copies, scalars, quantities, free = (Counter[str]() for _ in range(4))
@@ -153,11 +153,11 @@ def test_a_bag_counts_its_units_by_name_and_by_who_may_have_them() -> None:
 
 
 @pytest.mark.parametrize("text", ["ports:5;ports:[1-3]", "ports:[1-3];ports:5"])
-def test_of_a_name_that_stands_for_an_amount_and_for_pieces_nothing_is_divisible(text: str) -> None:
+def test_a_name_with_both_an_amount_and_indivisible_pieces_is_not_divisible(text: str) -> None:
     assert parse_total(resources(f"cpus:1;{text}")).divisible == {"cpus": 1000, "ports": 0}
 
 
-def test_a_bag_is_written_for_people_with_what_restricts_it() -> None:
+def test_a_bag_is_formatted_with_reservations_and_other_restrictions() -> None:
     spare, volume = resource("cpus", "2"), resource("disk", "64", reserved=["eng"])
     spare.revocable.SetInParent()
     volume.disk.persistence.id = "v"
@@ -169,7 +169,7 @@ def test_a_bag_is_written_for_people_with_what_restricts_it() -> None:
     )
 
 
-def test_kinds_that_do_not_add_up_are_not_equal_and_nothing_else_is_a_kind() -> None:
+def test_kinds_that_do_not_add_up_are_not_equal_and_a_kind_equals_no_other_type() -> None:
     cpus, mem = parse_total(resources("cpus:4;mem:64"))
     again, _, _ = decoded(resource("cpus", "1").SerializeToString())
     assert cpus == again
@@ -177,13 +177,13 @@ def test_kinds_that_do_not_add_up_are_not_equal_and_nothing_else_is_a_kind() -> 
     assert cpus != "cpus"
 
 
-def test_a_reservation_is_refined_by_a_further_one() -> None:
+def test_a_second_reservation_refines_the_first() -> None:
     for text, refined in (("cpus:1", False), ("cpus(eng):1", False), ("cpus(eng,eng/web):1", True)):
         [kind] = parse_total(resources(text))
         assert kind.refined == refined
 
 
-def test_a_provider_without_its_name_passes_through() -> None:
+def test_a_resource_provider_without_a_name_passes_through() -> None:
     message = resource("cpus", "1")
     message.provider_id.SetInParent()
     bag = parse_total([message.SerializePartialToString()])
@@ -193,14 +193,14 @@ def test_a_provider_without_its_name_passes_through() -> None:
 
 
 @pytest.mark.parametrize("missing", ["name", "type"])
-def test_a_resource_without_what_makes_it_one_is_refused(missing: str) -> None:
+def test_a_resource_without_a_required_field_is_rejected(missing: str) -> None:
     message = resource("cpus", "1")
     message.ClearField(missing)  # type: ignore[arg-type]
     with pytest.raises(InvalidResource, match="a required field is missing"):
         decoded(message.SerializePartialToString())
 
 
-def test_what_is_not_utf_8_is_refused_and_shown_escaped() -> None:
+def test_text_that_is_not_utf_8_is_rejected_and_shown_escaped() -> None:
     data = resource("cpus", "1").SerializeToString().replace(b"cpus", b"cp\xff\xfe")
     with pytest.raises(InvalidResource) as refused:
         decoded(data)

@@ -180,11 +180,11 @@ EDGES: dict[str, tuple[str, int, Callable[[int], object]]] = {
 LONGEST_LEAP_NS = 7200 * SECOND
 PATIENCE_NS = 60 * SECOND
 DECIDING = {"smallest_demand", "unanswered", "answered_after", "idle_users"}
-"""Limits of what comes of it, not of what may be said."""
+"""Limits of derived state, not of input."""
 
 
 @pytest.mark.parametrize("what", EDGES)
-def test_exactly_as_much_as_a_limit_says_may_be_said(what: str) -> None:
+def test_input_of_exactly_a_limits_size_is_accepted_and_larger_input_is_rejected(what: str) -> None:
     limit, most, said = EDGES[what]
     for more in (0, 1):
         master = MasterSide(limits=replace(Limits(), **{limit: most}))
@@ -197,13 +197,13 @@ def test_exactly_as_much_as_a_limit_says_may_be_said(what: str) -> None:
         assert all(f"limits.{limit}" in words for words in told)
 
 
-def test_there_is_no_other_limit_of_what_may_be_said() -> None:
+def test_the_tested_limits_are_all_limits() -> None:
     known = {limit for limit, _, _ in EDGES.values()} | DECIDING
     assert known == {each.name for each in fields(Limits)}
 
 
 @pytest.mark.parametrize("update", [False, True])
-def test_the_last_role_that_is_left_for_all_may_be_taken(update: bool) -> None:  # noqa: FBT001
+def test_the_last_of_the_roles_that_all_frameworks_share_can_be_used(update: bool) -> None:  # noqa: FBT001
     master = MasterSide(limits=Limits(all_roles=3))
     master.add_framework("f1", "a")
     if update:
@@ -212,13 +212,13 @@ def test_the_last_role_that_is_left_for_all_may_be_taken(update: bool) -> None: 
     master.send(call(framework_id="f2", info=framework("b", "c").SerializeToString()))
     assert not list(master.engine.set_aside())
     master.send(contract.UpdateFramework(framework_id="f1", info=framework_info("f1", "d")))
-    assert not list(master.engine.set_aside()), "one role instead of another is no more"
+    assert not list(master.engine.set_aside()), "replacing a role needs no further role"
     master.add_framework("f3", "e")
     assert [each.name for each in master.engine.set_aside()] == ["f3"]
 
 
 @pytest.mark.parametrize("role", ["r" * 100, levels(4)])
-def test_what_is_held_for_a_role_within_limits_is_its_own_and_beyond_its_frameworks(
+def test_an_allocation_in_a_role_beyond_limits_belongs_to_its_framework(
     role: str,
 ) -> None:
     limits = Limits(name=100, role_depth=4)
@@ -237,7 +237,9 @@ def test_as_many_idle_users_as_the_limit_says_stay_known(most: int, known: int) 
         master.send(contract.RemoveFramework(framework_id=f"of-{name}"))
         master.wait(1.0)
     master.tick()
-    assert master.engine.users() == ["a", "b", "c"][3 - known :], "the longest idle go first"
+    assert master.engine.users() == ["a", "b", "c"][3 - known :], (
+        "the users that have been idle longest are forgotten first"
+    )
 
 
 def forgetting_after(seconds: float, limits: Limits | None = None) -> MasterSide:
@@ -248,7 +250,9 @@ def forgetting_after(seconds: float, limits: Limits | None = None) -> MasterSide
     return master
 
 
-def test_all_whose_time_has_come_are_forgotten_at_once_though_more_are_idle_than_may_be() -> None:
+def test_all_expired_users_are_forgotten_at_once_though_more_users_are_idle_than_the_limit() -> (
+    None
+):
     master = forgetting_after(100.0, Limits(idle_users=2))
     for name in ("a", "b", "c"):
         master.add_framework(f"of-{name}", name)
@@ -273,7 +277,7 @@ def test_an_idle_user_is_forgotten_at_its_time_and_not_a_nanosecond_before() -> 
     assert master.engine.users() == []
 
 
-def test_an_event_may_leap_as_far_as_the_bound_says_and_a_snapshot_farther() -> None:
+def test_an_events_time_may_leap_as_far_as_the_bound_and_a_snapshots_time_farther() -> None:
     master = MasterSide()
     master.now_ns += LONGEST_LEAP_NS
     master.send(contract.Tick())
@@ -284,7 +288,7 @@ def test_an_event_may_leap_as_far_as_the_bound_says_and_a_snapshot_farther() -> 
     assert master.engine.now == master.now_ns / SECOND
 
 
-def test_no_snapshot_is_of_a_time_before_1970() -> None:
+def test_a_snapshot_before_1970_is_rejected() -> None:
     master = MasterSide()
     master.engine = Engine(master.settings)
     with pytest.raises(InvalidEvent, match="before 1970"):
@@ -293,7 +297,7 @@ def test_no_snapshot_is_of_a_time_before_1970() -> None:
     assert master.engine.now == 0.0
 
 
-def test_what_contradicts_asks_again_when_a_minute_is_over_and_not_before() -> None:
+def test_a_contradiction_requests_a_snapshot_once_a_minute() -> None:
     master = MasterSide()
     wrong = contract.RemoveAgent(agent_id="nobody")
     for later in (0, PATIENCE_NS, PATIENCE_NS):
@@ -306,21 +310,23 @@ def test_what_contradicts_asks_again_when_a_minute_is_over_and_not_before() -> N
     assert master.engine.statistics.passed_over == 1
     master.restore(contract.Snapshot(time_ns=master.now_ns, sequence=master.sequence))
     master.send(wrong)
-    assert master.engine.statistics.passed_over == 2, "nor sooner after a snapshot"
+    assert master.engine.statistics.passed_over == 2, "a snapshot does not shorten the minute"
     assert master.engine.divergence() is None
     master.now_ns += 1
     master.send(contract.Tick())
-    assert master.engine.divergence() is not None, "what was passed over is told with what follows"
+    assert master.engine.divergence() is not None, (
+        "the skipped contradiction is reported with the next event"
+    )
 
 
-def test_a_new_engine_has_counted_nothing() -> None:
+def test_a_new_engines_statistics_are_zero() -> None:
     counted = asdict(Engine(EngineSettings(policies.create("drf", {}))).statistics)
     assert not any(counted.pop("holds").values())
     assert not any(counted.values())
     assert asdict(ClusterStatistics()) == {**counted, "holds": asdict(ClusterStatistics().holds)}
 
 
-def test_what_holds_unless_somebody_says_otherwise_is_what_the_documentation_says() -> None:
+def test_default_settings_are_those_of_the_documentation() -> None:
     text = (Path(__file__).parents[2] / "docs" / "configuration.md").read_text()
     written = {
         name: float(value)
@@ -335,10 +341,10 @@ def test_what_holds_unless_somebody_says_otherwise_is_what_the_documentation_say
     assert (settings.seed, settings.whole_from) == (0, 0)
     assert not settings.learn_demands
     assert DeclaredUser("a") == DeclaredUser("a", weight=1.0, commitment=0.0)
-    assert Recovery() == Recovery(0.8, 600 * SECOND), "as in Mesos"
+    assert Recovery() == Recovery(0.8, 600 * SECOND), "the defaults of Mesos"
 
 
-def test_a_hold_off_ends_at_its_instant_and_not_a_nanosecond_before() -> None:
+def test_failover_recovery_ends_at_its_instant_and_not_a_nanosecond_before() -> None:
     failover = Failover(needed=2, expected=4, until_ns=100)
     assert failover.holds_off(1, 99)
     assert not failover.holds_off(2, 99)
@@ -348,7 +354,7 @@ def test_a_hold_off_ends_at_its_instant_and_not_a_nanosecond_before() -> None:
     assert failover.over(3, 100)
 
 
-def test_who_is_late_is_taken_to_be_like_those_who_are_there() -> None:
+def test_missing_agents_are_assumed_to_have_the_mean_capacity_of_the_present_agents() -> None:
     failover, known = Failover(2, 4, 100), Quantities.parse("cpus:6")
     assert failover.counted(known, 1) == Quantities.parse("cpus:24")
     assert failover.counted(known, 3) == Quantities.parse("cpus:8")
@@ -366,7 +372,7 @@ def test_a_task_as_large_as_the_largest_agent_is_no_misfit() -> None:
         assert set(master.engine.misfits()) == set(said)
 
 
-def test_so_many_tasks_count_as_one_as_come_to_the_least_part_of_an_agent() -> None:
+def test_tasks_below_the_smallest_demand_are_counted_in_batches() -> None:
     master = MasterSide(limits=Limits(smallest_demand=0.5))
     for demand, number in (
         ("cpus:2", 1),
@@ -383,7 +389,7 @@ def test_so_many_tasks_count_as_one_as_come_to_the_least_part_of_an_agent() -> N
         master.send(contract.RemoveFramework(framework_id="f2"))
 
 
-def test_a_weight_may_be_as_small_and_as_large_as_is_counted() -> None:
+def test_the_smallest_and_the_largest_weight_are_accepted() -> None:
     master = MasterSide()
     master.add_framework("f1", "a")
     for weight, told in ((1e-6, 0), (1e6, 0), (9e-7, 1), (1.1e6, 1)):
@@ -392,13 +398,13 @@ def test_a_weight_may_be_as_small_and_as_large_as_is_counted() -> None:
         assert len(list(master.engine.set_aside())) == told
 
 
-def test_what_is_told_of_somebody_is_cut_off_where_it_becomes_long() -> None:
+def test_a_reported_text_is_cut_off_after_300_characters() -> None:
     assert shortened("w" * 300) == "w" * 300
     assert shortened("w" * 301) == "w" * 300 + "…"
 
 
 @pytest.mark.parametrize(("number", "told"), [(8, 8), (9, 8)])
-def test_so_many_labels_that_mean_nothing_are_named(number: int, told: int) -> None:
+def test_at_most_eight_unknown_labels_are_named(number: int, told: int) -> None:
     info = framework()
     for each in range(number):
         info.labels.labels.add(key=f"longshare.x{each}")

@@ -37,20 +37,20 @@ OPTIONS = contract.Options(
 
 @dataclass
 class Out:
-    """What comes of a run."""
+    """Result of an allocation cycle."""
 
     offers: Counter[tuple[str, str]]
-    """How many offers, by framework and role."""
+    """Number of offers by framework and role."""
     cpus: Counter[tuple[str, str]]
-    """Thousandths, likewise."""
+    """Offered CPUs in thousandths, by framework and role."""
     mem: Counter[tuple[str, str]]
     agents: Counter[str]
-    """In how many offers each agent is."""
+    """Number of offers that contain each agent."""
     standings: list[Standing[str]]
 
 
 def allocated(made: EngineSettings, snapshot: contract.Snapshot, second: contract.Events) -> Out:
-    """Return what is offered when all is told, and to those who come afterwards."""
+    """Return the offers after the snapshot and after the second message."""
     engine = Engine(made)
     out = Out(Counter(), Counter(), Counter(), Counter(), [])
     for decisions in (engine.restore(OPTIONS, snapshot), engine.apply(second)):
@@ -74,7 +74,7 @@ def agent(number: int, size: str, *, used: bool, disk: str = "") -> contract.Add
 
 
 def drawn(chance: Random) -> EngineSettings:
-    """Return settings with any policy that deals, and any users."""
+    """Return settings with any policy that uses bulk allocation, and any user key."""
     policy = chance.choice(WHOLE)
     return EngineSettings(
         policies.create(policy, POLICIES[policy]),
@@ -87,7 +87,7 @@ def drawn(chance: Random) -> EngineSettings:
 
 
 def world(chance: Random) -> tuple[EngineSettings, contract.Snapshot, contract.Events]:
-    """Return an engine's settings, what it is told first, and what comes then."""
+    """Return an engine's settings, its snapshot, and the message that follows the snapshot."""
     made = replace(drawn(chance), limits=Limits(smallest_demand=chance.choice([0.0, 0.02])))
     demand = chance.choice(DEMANDS)
     snapshot = contract.Snapshot(time_ns=START_NS, leading_since_ns=1)
@@ -129,7 +129,9 @@ def test_bulk_allocation_gives_each_client_as_much_as_shared_agents_would(seed: 
     made, snapshot, later = world(Random(seed))
     made = replace(made, whole_from=2)
     dealt = allocated(made, snapshot, later)
-    with patch.object(BulkAllocator, "allocate_group", none_dealt):  # but in the same order
+    with patch.object(
+        BulkAllocator, "allocate_group", none_dealt
+    ):  # But the order of clients is the same.
         shared = allocated(made, snapshot, later)
     assert (dealt.cpus, dealt.mem) == (shared.cpus, shared.mem)
     assert dealt.standings == shared.standings
@@ -138,7 +140,7 @@ def test_bulk_allocation_gives_each_client_as_much_as_shared_agents_would(seed: 
 def cluster(
     agents: int, frameworks: int, demand: str = "cpus:1;mem:1024"
 ) -> tuple[EngineSettings, contract.Snapshot]:
-    """Return settings that deal from two agents on, and agents with room for 16 tasks each."""
+    """Return settings with bulk allocation from two agents on, and agents for 16 tasks each."""
     snapshot = contract.Snapshot(time_ns=START_NS, leading_since_ns=1)
     for number in range(agents):
         snapshot.agents.append(agent_call(f"s{number}", "cpus:16;mem:65536", {}))

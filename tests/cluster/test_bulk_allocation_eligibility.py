@@ -1,4 +1,4 @@
-"""Bulk allocation if some clients cannot use, or have declined parts of, some agents."""
+"""Bulk allocation if some clients cannot use some agents, or have declined parts of them."""
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -16,7 +16,7 @@ from tests.cluster.test_bulk_allocation_task_shapes import cluster, framework
 
 
 def master_of(*frameworks: contract.AddFramework) -> MasterSide:
-    """Return a master without agents; what comes back there is offered with the next tick."""
+    """Return a master without agents; recovered resources are offered with the next tick."""
     master = MasterSide("sdrf", {"half_life": 60.0})
     master.engine = Engine(replace(master.settings, whole_from=20, allocation="batch"))
     master.restore(contract.Snapshot(time_ns=master.now_ns))
@@ -25,7 +25,7 @@ def master_of(*frameworks: contract.AddFramework) -> MasterSide:
 
 
 def joining(name: str, demand: str) -> contract.AddFramework:
-    """Return the call that adds a framework with a role of its own."""
+    """Return the call that adds a framework with its own role."""
     info = framework(name, [f"r-{name}"], demand)
     return contract.AddFramework(framework_id=name, info=info, active=True)
 
@@ -41,12 +41,12 @@ def back(offer: Offered, refuse_seconds: float) -> contract.RecoverResources:
 
 
 def got_of(offer: Offered) -> int:
-    """Return thousandths of processors."""
+    """Return the CPUs of an offer in thousandths."""
     return processors([offer]).total()
 
 
 def processors(offers: Iterable[Offered]) -> Counter[str]:
-    """Return thousandths of processors by framework."""
+    """Return offered CPUs in thousandths, by framework."""
     found = Counter[str]()
     for offer in offers:
         for data in offer.messages:
@@ -104,7 +104,8 @@ def test_users_with_agents_of_their_own_get_equal_shares_of_common_agents() -> N
 
 
 def grown(refused: Sequence[str], sizes: Sequence[str]) -> list[Offered]:
-    """Return what is offered once agents have grown of which one has refused all there was."""
+    """Return the offers after agents have grown; a framework has declined their former
+    resources."""
     master = master_of(joining("picky", "cpus:0.5"))
     small = [agent_call(f"s{number}", text) for number, text in enumerate(refused)]
     master.send(*(back(offer, 3600.0) for offer in master.send(*small)))
@@ -145,7 +146,7 @@ def test_a_declining_client_without_demand_costs_other_clients_no_offers() -> No
     offers = master.send(*(agent_call(f"s{number}", LARGE) for number in range(100)))
     master.send(*(back(offer, chance.choice([0.0, 3600.0])) for offer in offers))
     offers = master.send(*JOINING)
-    assert len(offers) <= 2 * 100 + 3 * 31, "memory is left, which it takes"
+    assert len(offers) <= 2 * 100 + 3 * 31, "clients without demand take the remaining memory"
     assert processors(offers)["whole"] >= 2 * 64_000
 
 

@@ -50,12 +50,14 @@ def keeping_off(data: bytes, hosts: Sequence[str]) -> bytes:
 
 
 def world(chance: Random) -> tuple[EngineSettings, contract.Snapshot]:
-    """Return settings that deal, and agents and frameworks with tasks of several sizes."""
+    """Return settings with bulk allocation, and agents and frameworks with several task shapes."""
     made = replace(drawn(chance), whole_from=2)
     snapshot = contract.Snapshot(time_ns=START_NS, leading_since_ns=1)
     roles = ["a", *chance.sample(ROLES, chance.randrange(1, 5))]
     demands = chance.sample(DEMANDS, chance.randrange(2, len(DEMANDS)))
-    alike = "" in demands  # else agents are in several hands, or somebody has some alone
+    alike = (
+        "" in demands
+    )  # otherwise agents belong to several parts, or some clients have agents of their own
     for number in range(chance.randrange(2, 9)):
         own = ["a"] if number == 0 else [chance.choice(roles)]
         least = chance.choice([0.0, 0.0, 0.0, 1.5])
@@ -73,16 +75,16 @@ def world(chance: Random) -> tuple[EngineSettings, contract.Snapshot]:
 
 @dataclass
 class Stage:
-    """A stage of dealing."""
+    """Result of a bulk allocation."""
 
     each: dict[Client, Quantities]
-    """What those who take part get at a time."""
+    """Resources of a batch, by client."""
     given: Counter[Client]
-    """How often they do."""
+    """Number of batches, by client."""
 
 
 def dealt(made: EngineSettings, snapshot: contract.Snapshot) -> list[Stage]:
-    """Return what is dealt of all agents, stage by stage."""
+    """Return all bulk allocations of a cycle, in order."""
     stages: list[Stage] = []
 
     class Told(BulkAllocator):
@@ -106,7 +108,7 @@ def dealt(made: EngineSettings, snapshot: contract.Snapshot) -> list[Stage]:
 def one_by_one(
     made: EngineSettings, snapshot: contract.Snapshot, stages: Sequence[Stage]
 ) -> list[Counter[Client]]:
-    """Return who gets how much when so much is given one by one, to whoever is first then."""
+    """Return allocations for the same numbers of batches, given singly to the first client."""
     given: list[Counter[Client]] = []
 
     class Plain(Allocator):
@@ -133,7 +135,7 @@ def one_by_one(
 
 @pytest.mark.slow
 @given(st.integers(0, 2**32))
-@example(198295)  # where rounding put one first that was not
+@example(198295)  # a seed for which rounding changed the first client
 @settings(max_examples=30)
 def test_bulk_allocation_equals_allocation_task_by_task(seed: int) -> None:
     made, snapshot = world(Random(seed))
@@ -192,7 +194,7 @@ def test_no_agent_is_overallocated_and_no_usable_resources_remain(
 
 
 def free(agent: contract.AddAgent) -> Counter[str]:
-    """Return thousandths of what an agent has for everybody, and nobody holds."""
+    """Return the free unreserved resources of an agent in thousandths."""
     left = amounts(agent.total)
     for held in agent.used:
         left.subtract(amounts(held.resources))
@@ -200,7 +202,7 @@ def free(agent: contract.AddAgent) -> Counter[str]:
 
 
 def amounts(resources: Sequence[bytes]) -> Counter[str]:
-    """Return thousandths, by name."""
+    """Return resources in thousandths, by name."""
     found = Counter[str]()
     for data in resources:
         one = mesos.Resource.FromString(data)
@@ -211,7 +213,7 @@ def amounts(resources: Sequence[bytes]) -> Counter[str]:
 def cluster(
     agents: Sequence[str], demands: Sequence[str]
 ) -> tuple[EngineSettings, contract.Snapshot]:
-    """Return settings that deal, agents that are free, and as many roles as demands."""
+    """Return settings with bulk allocation, free agents, and a role for each demand."""
     made = EngineSettings(policies.create("sdrf", {"half_life": 60.0}), whole_from=2)
     snapshot = contract.Snapshot(time_ns=START_NS, leading_since_ns=1)
     for number, size in enumerate(agents):

@@ -12,7 +12,9 @@ from tests.cluster.master_side import resource, resources
 
 
 @given(keys=st.lists(st.integers(0, 50)), size=st.integers(0, 200))
-def test_what_is_found_is_what_was_put_and_no_more_than_fits(keys: list[int], size: int) -> None:
+def test_a_lookup_returns_the_stored_value_and_the_cache_keeps_its_size(
+    keys: list[int], size: int
+) -> None:
     cache: Cache[int, str] = Cache(1_000_000)
     for key in keys:
         found = cache.get(key)
@@ -21,7 +23,7 @@ def test_what_is_found_is_what_was_put_and_no_more_than_fits(keys: list[int], si
         assert len(cache) * (1024 + 12 * size) <= 1_000_000
 
 
-def test_what_is_used_lately_is_remembered() -> None:
+def test_recently_used_entries_stay_in_the_cache() -> None:
     cache: Cache[int, int] = Cache(10_000_000)
     for key in range(20_000):
         cache.put(key, key, 10)
@@ -43,24 +45,24 @@ def test_many_large_resources_do_not_stay_in_memory() -> None:
         parse_allocated([each])
     kept, _peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
-    assert kept < 2 * 64 * 2**20, "of the bags and of the messages"
+    assert kept < 2 * 64 * 2**20, "for bags and messages"
 
 
-def test_what_would_drive_out_a_large_part_of_the_rest_is_not_remembered() -> None:
+def test_an_entry_that_would_evict_a_large_part_of_the_cache_is_not_stored() -> None:
     cache: Cache[int, int] = Cache(10_000_000)
     cache.put(1, 1, 1_000)
     cache.put(2, 2, 10_000)
     assert (cache.get(1), cache.get(2)) == (1, None)
 
 
-def test_what_is_remembered_of_resources_takes_a_quarter_of_a_gib_at_most() -> None:
+def test_the_cache_of_resources_takes_at_most_a_quarter_of_a_gib() -> None:
     every = [each for room in (bag, kinds) for each in vars(room).values()]
     caches = [each for each in every if isinstance(each, Cache)]
     assert caches
     assert sum(2 * each._most for each in caches) <= 2**28
 
 
-def test_resources_that_come_again_are_the_same_objects() -> None:
+def test_equal_resources_are_the_same_objects() -> None:
     messages, held = resources("cpus:1;mem:64"), resources("cpus:1;mem:64", "eng")
     assert parse_total(messages) is parse_total(list(messages))
     assert parse_allocated(held) is parse_allocated(list(held))

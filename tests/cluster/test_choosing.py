@@ -1,4 +1,4 @@
-"""For whom an agent is held back, and which, against a look at everything for each client."""
+"""The choice of backfill holds compared with a full search over all agents for each client."""
 
 import random
 from collections import Counter
@@ -26,7 +26,7 @@ OLD = [c for c in ALL_AGENT_CAPABILITIES if c != mesos.SlaveInfo.Capability.HIER
 
 
 def some(lot: random.Random, least: int, most: int, mem: float) -> str:
-    """A few thousandths, of two resources with that probability."""
+    """Return a few thousandths of CPU, and of memory with the given probability."""
     amounts = {
         "cpus": lot.randint(least, most),
         "mem": lot.randint(1, most) if lot.random() < mem else 0,
@@ -35,7 +35,7 @@ def some(lot: random.Random, least: int, most: int, mem: float) -> str:
 
 
 class World:
-    """Agents in use, and clients whose tasks may fit on none of them."""
+    """Agents in use, and clients whose tasks may fit on no agent."""
 
     def __init__(self, seed: int) -> None:
         self.lot = lot = random.Random(seed)
@@ -133,7 +133,7 @@ class World:
         )
 
     def order(self) -> Iterator[Client]:
-        """Who has got the least is first."""
+        """Yield clients in ascending order of their allocation."""
         got = Counter(self.given)
         return iter(sorted(self.clients, key=lambda client: got[client]))
 
@@ -144,7 +144,7 @@ class World:
 
 @dataclass
 class Plainly:
-    """Chooses by looking at all agents for each client."""
+    """Chooses by a search over all agents for each client."""
 
     world: World
 
@@ -169,7 +169,7 @@ class Plainly:
             first = next(world.order())
 
     def by_turns(self) -> None:
-        """Hold for each client in turn; the one that was served last is behind the new ones."""
+        """Hold for each client in turn; new clients come before the client that was served last."""
         world, holds = self.world, self.world.cluster.holds
         new = [client for client in world.order() if client not in world.served]
         for client in (*world.served[:-1], *new, *world.served[-1:]):
@@ -202,7 +202,7 @@ class Plainly:
         return True
 
     def usable(self, client: Client) -> list[str]:
-        """Return the agents on which a client's task would fit if they were empty."""
+        """Return the agents on which a client's task would fit if the agents were empty."""
         world = self.world
         ledger, task, possible = world.cluster.ledger, self.task(client), []
         for name, agent in ledger.agents.items():
@@ -222,7 +222,7 @@ class Plainly:
         return self.world.cluster.ledger.agents[agent].available.scalars
 
     def fits(self, client: Client) -> bool:
-        """Whether its task fitted when somebody like it was first looked at."""
+        """Return whether the task fitted at the first look at a client with the same task."""
         world, task = self.world, self.task(client)
         excludes = client if client in world.excluded else None
         like = str(task), str(world.labels[client.role]), excludes, "/" in client.role
@@ -234,7 +234,8 @@ class Plainly:
         return self._fits[like]
 
     def ready(self, client: Client, agent: str) -> tuple[int, bool, str] | None:
-        """When there is room beside the client's own tasks, and whether one's end is enough."""
+        """Return when the task will fit beside the client's own tasks, and whether one task's end
+        suffices."""
         cluster, task = self.world.cluster, self.task(client)
         if cluster.holds.on(agent) is not None:
             return None
@@ -256,7 +257,7 @@ class Plainly:
         return None
 
 
-def test_agents_are_held_as_looking_at_all_of_them_for_each_client_says() -> None:
+def test_holds_are_those_of_a_full_search_over_all_agents_for_each_client() -> None:
     several, more = 0, 0
     for seed in range(300):
         world, plain = World(seed), World(seed)
@@ -266,10 +267,12 @@ def test_agents_are_held_as_looking_at_all_of_them_for_each_client_says() -> Non
         assert world.given == plain.given, seed
         several += len(list(world.cluster.holds)) > 1
         more += max(Counter(hold.client for hold in world.cluster.holds).values(), default=0) > 1
-    assert (several > 50, more > 5) == (True, True), "that is what is hard to choose"
+    assert (several > 50, more > 5) == (True, True), (
+        "enough seeds have several holds and repeated rounds"
+    )
 
 
-def test_of_a_hundred_clients_each_has_one_and_the_first_a_hundred_more_in_one_look() -> None:
+def test_in_one_look_each_of_a_hundred_clients_gets_a_hold_and_the_first_a_hundred_more() -> None:
     master = with_settings(MasterSide(), hold_for="all")
     used = {each: resources("cpus:0.5", each) for each in ("one", "two")}
     agents, names = [f"s{number}" for number in range(203)], [f"f{n}" for n in range(102)]
@@ -293,7 +296,8 @@ def test_of_a_hundred_clients_each_has_one_and_the_first_a_hundred_more_in_one_l
 
 
 def test_clients_beyond_the_first_hundred_are_looked_at_when_those_need_no_hold() -> None:
-    """A hundred that refused what would fit kept the others from being looked at for ever."""
+    """Regression: a hundred clients that declined fitting offers blocked the other clients for
+    ever."""
     master = with_settings(MasterSide(), hold_for="one", hold_by_turns=True)
     used = {each: resources("cpus:0.5", each) for each in ("one", "two")}
     names = [f"f{number}" for number in range(150)]

@@ -1,7 +1,7 @@
 """The cost of each event grows at most in proportion to the cluster, never with its square.
 
-In numbers of calls, of Python's functions and of C's, which are the same on every machine. What
-grows is named in each case: so many roles, frameworks or agents.
+Cost is the number of calls of Python and C functions, which is the same on every machine. Each case
+names the objects whose number grows: roles, frameworks or agents.
 """
 
 from collections.abc import Callable, Sequence
@@ -29,8 +29,10 @@ POLICIES: dict[str, dict[str, object]] = {
 AGENTS = 10
 FEW = 25
 MOST = 2.75
-"""How many times as much the step from 50 to 100 may cost as that from 25 to 50: it is 2 in
-proportion, and 4 in squares."""
+"""Largest permitted ratio of two cost increases: from 50 to 100 objects, and from 25 to 50.
+
+Cost in proportion has a ratio of 2, quadratic cost a ratio of 4.
+"""
 Work: TypeAlias = Callable[[], object]
 Case: TypeAlias = Callable[[str, int], Work]
 CASES: dict[str, Case] = {}
@@ -46,7 +48,7 @@ def said(name: str, roles: Sequence[str], demand: str = "cpus:1", hosts: str = "
 
 
 def agents(number: int, kind: str = "s") -> list[contract.AddAgent]:
-    """Return agents that are all unlike."""
+    """Return agents that all differ."""
     return [agent_call(f"{kind}{n}", f"cpus:4;mem:{4096 + n}") for n in range(number)]
 
 
@@ -247,13 +249,13 @@ def what_people_are_shown(policy: str, number: int) -> Work:
 
 @pytest.mark.parametrize("policy", POLICIES)
 @pytest.mark.parametrize("name", CASES)
-def test_twice_as_much_costs_no_more_than_in_proportion(name: str, policy: str) -> None:
-    CASES[name](policy, 4 * FEW)()  # of what is like what was before, much is remembered
+def test_cost_grows_at_most_in_proportion(name: str, policy: str) -> None:
+    CASES[name](policy, 4 * FEW)()  # fills the caches
     few, many, more = (counted(CASES[name](policy, n * FEW)) for n in (1, 2, 4))
     assert more - many < MOST * (many - few) + 200
 
 
-def test_boosts_that_end_one_by_one_are_found_in_proportion_to_their_number() -> None:
+def test_boosts_that_end_singly_cost_in_proportion_to_their_number() -> None:
     def steps(number: int) -> int:
         weights = Weights(EngineSettings(policies.create("drf", {})))
         for each in range(number):

@@ -77,7 +77,7 @@ def test_an_offer_with_less_than_the_declined_resources_is_excluded() -> None:
     master, offer = one_offer()
     master.recover(offer, refuse_seconds=1000)
     master.remove_agent("s1")
-    assert len(master.add_agent("s1", "cpus:1;mem:512")) == 1, "filters go with their agent"
+    assert len(master.add_agent("s1", "cpus:1;mem:512")) == 1, "filters end with their agent"
 
 
 def test_a_filter_binds_only_the_framework_role_and_agent_that_it_names() -> None:
@@ -129,7 +129,7 @@ def test_an_inactive_framework_gets_no_offers_and_loses_its_filters() -> None:
     assert len(master.send(contract.ActivateFramework(framework_id="f1"))) == 1
 
 
-def test_deactivation_keeps_what_is_suppressed() -> None:
+def test_deactivation_keeps_suppressed_roles() -> None:
     master, offer = one_offer()
     master.send(contract.SuppressOffers(framework_id="f1"))
     master.recover(offer)
@@ -166,7 +166,7 @@ def test_a_framework_without_resources_in_a_role_it_left_is_unknown_there() -> N
     master.add_framework("f1", "a", "b")
     [offer] = master.add_agent("s1", "cpus:2;mem:1024")
     master.send(contract.UpdateFramework(framework_id="f1", info=framework_info("f1", "b")))
-    assert master.engine.user("a", "f1") == "a", "as long as it holds something"
+    assert master.engine.user("a", "f1") == "a", "known while it has an allocation there"
     master.recover(offer)
     assert master.engine.user("a", "f1") is None
 

@@ -16,7 +16,7 @@ from allocator.fairness.quantities import Quantities
 from tests.cluster.master_side import resources
 
 
-def test_the_largest_agent_is_the_largest_of_those_that_are_there() -> None:
+def test_the_largest_agent_is_the_largest_of_the_present_agents() -> None:
     floor = DemandFloor(0.25)
     small, large = Quantities.parse("cpus:4"), Quantities.parse("cpus:16")
     one, five = Quantities.parse("cpus:1"), Quantities.parse("cpus:5")
@@ -24,19 +24,21 @@ def test_the_largest_agent_is_the_largest_of_those_that_are_there() -> None:
         floor.put(agent)
     assert (floor.at_a_time(one), floor.beyond(five)) == (4, "")
     floor.discard(large)
-    assert (floor.at_a_time(one), floor.beyond(five)) == (4, ""), "there is another one"
+    assert (floor.at_a_time(one), floor.beyond(five)) == (4, ""), (
+        "another agent of that size remains"
+    )
     floor.discard(large)
     assert floor.at_a_time(one) == 1
     assert floor.beyond(five) == "cpus:5, and no agent has more than 4"
 
 
-def test_tasks_of_what_no_agent_has_count_one_by_one() -> None:
+def test_tasks_of_a_resource_that_no_agent_has_count_singly() -> None:
     floor = DemandFloor(0.25)
     floor.put(Quantities.parse("cpus:16"))
     assert floor.at_a_time(Quantities.parse("gpus:1")) == 1
 
 
-def test_an_agent_that_has_the_least_there_can_be_of_something_has_it() -> None:
+def test_an_agent_with_a_thousandth_of_a_resource_has_that_resource() -> None:
     floor, least = DemandFloor(0.25), Quantities.parse("gpus:0.001")
     floor.put(least)
     assert floor.beyond(least) == ""
@@ -45,9 +47,7 @@ def test_an_agent_that_has_the_least_there_can_be_of_something_has_it() -> None:
     assert floor.beyond(least) == "gpus:0.001, and no agent has more than 0"
 
 
-def test_a_task_is_what_the_operator_says_else_the_framework_else_the_least_of_eight_offers() -> (
-    None
-):
+def test_a_demand_is_the_operators_else_the_frameworks_else_the_smallest_of_eight_offers() -> None:
     one, two, three, client = *(Quantities.parse(f"cpus:{n}") for n in (1, 2, 3)), Client("a", "f1")
     said = Framework("f1", Subscription("f1", demand=two), active=True, suppressed=set())
     silent = Framework("f1", Subscription("f1"), active=True, suppressed=set())
@@ -75,7 +75,7 @@ def test_a_task_is_what_the_operator_says_else_the_framework_else_the_least_of_e
         )
     )
 )
-def test_the_largest_is_that_of_what_is_there_and_of_what_is_not_there_is_none(
+def test_the_largest_amount_is_that_of_the_present_agents_and_zero_for_an_absent_resource(
     steps: list[tuple[bool, dict[str, int]]],
 ) -> None:
     largest, there = Largest(), list[dict[str, int]]()

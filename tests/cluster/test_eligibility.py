@@ -37,7 +37,7 @@ ROOMS = [{}, {"cpus": 300}, {"cpus": 999, "mem": 10**7}, {"cpus": 2000, "mem": 2
 
 
 def known(seed: int) -> Cluster:
-    """Return all that is known of a cluster that wants what chance says."""
+    """Return a cluster with random frameworks, filters and constraints."""
     chance = Random(seed)
     snapshot = contract.Snapshot(time_ns=START_NS)
     for number in range(chance.randrange(1, 8)):
@@ -73,7 +73,7 @@ def test_sets_of_eligible_clients_equal_separate_questions() -> None:
     for seed in range(60):
         cluster, chance = known(seed), Random(seed)
         ledger = cluster.ledger
-        cluster.filters.slot(Client("a", "gone"))  # whose bit is the first
+        cluster.filters.slot(Client("a", "gone"))  # The first bit belongs to a removed client.
         wanting = ClientIndex(ledger, cluster.filters)
         clients = list(ledger.clients.wanting)
         tasks = {client: ledger.task(client) for client in clients}
@@ -139,7 +139,7 @@ def test_the_next_client_in_a_cycle_is_the_next_after_immediate_booking() -> Non
 
 
 class Refused:
-    """Filters: by agent, of how much somebody has refused all."""
+    """Offer filters: declined amounts, by agent."""
 
     def __init__(self, on: dict[str, list[tuple[int, int]]]) -> None:
         self._on = on
@@ -217,7 +217,7 @@ def test_a_client_that_declined_parts_gets_more_than_it_declined_on_half_its_age
         assert fewest == raised
 
 
-def test_on_one_machine_those_come_first_who_hold_nothing_of_it_and_then_by_what_they_do() -> None:
+def test_on_a_machine_clients_without_an_allocation_there_come_first_then_by_share() -> None:
     machine = Quantities.parse("cpus:8;mem:800")
     for seed in range(60):
         chance = Random(seed)
@@ -232,7 +232,7 @@ def test_on_one_machine_those_come_first_who_hold_nothing_of_it_and_then_by_what
             for user in "abcde"
             if chance.random() < 0.6
         }
-        held["c"] = Quantities({"ports": 1000})  # of which the share is nothing
+        held["c"] = Quantities({"ports": 1000})  # Ports do not count in the share.
         local = LocalSorterSnapshot(SorterSnapshot(pool), pool, machine, held)
         assert list(local) == list(pool.order_on(machine, held))
         order = list(local)

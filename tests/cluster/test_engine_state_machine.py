@@ -47,11 +47,11 @@ SIZES = {
     "s2": ["cpus:2;mem:2048;ports:[1-4]", "mem:2048;ports:[1-4]", "cpus:3;mem:4096;ports:[1-4]"],
     "s3": ["cpus:1;mem:512;cpus(eng):2;mem(eng):1024", "cpus:2;mem:1024"],
 }
-"""What an agent may report that it has."""
+"""Possible resources of each agent."""
 GUARANTEES = ["cpus:2;mem:1024", "cpus:5", "mem:3000;disk:10"]
 DEMAND = "cpus:1;mem:512"
 AVOIDED = "s2"
-"""Where some frameworks do not want to go."""
+"""The agent that some frameworks exclude."""
 BAD_CALLS: list[object] = [
     contract.RemoveAgent(agent_id="nobody"),
     contract.RecoverResources(agent_id="s1", framework_id="f1", resources=[b"rubbish"]),
@@ -85,11 +85,11 @@ POLICIES = [
 ]
 
 Amounts = dict[tuple[str, str], int]
-"""(name, reservation role) → thousandths, ports counting 1000 each."""
+"""(name, reservation role) → thousandths; a port counts 1000."""
 
 
 def messages_of(total: Amounts) -> list[bytes]:
-    """Write amounts as resources of an agent."""
+    """Return amounts as serialised resources of an agent."""
     text = ";".join(
         f"{name}{f'({reserved})' if reserved else ''}:{amount / 1000}"
         for (name, reserved), amount in total.items()
@@ -114,7 +114,7 @@ def amounts(messages: tuple[bytes, ...] | list[bytes]) -> Amounts:
 
 @dataclass
 class Model:
-    """What a careful bookkeeper on the master's side would write down."""
+    """The record of a careful master: all state that follows from calls and decisions."""
 
     agents: set[str] = field(default_factory=set)
     inactive_agents: set[str] = field(default_factory=set)
@@ -125,9 +125,9 @@ class Model:
     held: dict[tuple[str, str, str], list[tuple[bytes, ...]]] = field(
         default_factory=lambda: defaultdict(list)
     )
-    """(agent, framework, role) → what is offered or used"""
+    """(agent, framework, role) → offered or used resources"""
     refusals: list[tuple[str, str, str, Amounts, int]] = field(default_factory=list)
-    """framework, role, agent, what was refused, until (ns)"""
+    """framework, role, agent, declined resources, end of the filter in ns"""
     paused: bool = False
     totals: dict[str, Amounts] = field(default_factory=dict)
     whitelist: set[str] | None = None
@@ -135,7 +135,7 @@ class Model:
     weights: dict[str, float] = field(default_factory=dict)
     schedules: dict[str, bytes] = field(default_factory=dict)
     asked: set[tuple[str, str]] = field(default_factory=set)
-    """(agent, framework) that have been asked to part and have not answered"""
+    """(agent, framework) pairs with an inverse offer that has no answer"""
 
     def forget_agent(self, agent: str) -> None:
         self.totals.pop(agent, None)
@@ -143,7 +143,7 @@ class Model:
         self.asked = {pair for pair in self.asked if pair[0] != agent}
 
     def plain_held(self, top: str | None = None) -> dict[str, int]:
-        """What is held unreserved, for all roles or for one and those below it."""
+        """Return unreserved allocated resources, of all roles or of one subtree."""
         held: dict[str, int] = defaultdict(int)
         for (_, _, role), entries in self.held.items():
             if top is None or role == top or role.startswith(top + "/"):
@@ -153,7 +153,7 @@ class Model:
         return held
 
     def required(self) -> dict[str, int]:
-        """What must be held back for quota that is not met."""
+        """Return the required headroom."""
         required: dict[str, int] = defaultdict(int)
         for role, guarantee in self.quotas.items():
             consumed = self.plain_held(role)
@@ -166,7 +166,7 @@ class Model:
         return required
 
     def idle(self) -> dict[str, int]:
-        """What is unreserved and free, everywhere."""
+        """Return the free unreserved resources of the cluster."""
         idle: dict[str, int] = defaultdict(int)
         for total in self.totals.values():
             for (name, reserved), amount in total.items():
@@ -185,7 +185,7 @@ class Model:
 
 
 class EngineMachine(RuleBasedStateMachine):
-    """Calls in any order; every decision must be one that the model can defend."""
+    """Calls in any order; each decision must be valid in the model."""
 
     offers = Bundle("offers")
 
@@ -205,7 +205,7 @@ class EngineMachine(RuleBasedStateMachine):
         picky: set[str],
         limits: Limits,
     ) -> object:
-        """Begin with a cluster at work: all agents and frameworks are there."""
+        """Begin with a busy cluster: all agents and frameworks are registered."""
         self.master = MasterSide(*choice, limits=limits)
         self.master.settings = replace(self.master.settings, allocation=allocation)
         self.master.engine = Engine(self.master.settings)
@@ -237,9 +237,9 @@ class EngineMachine(RuleBasedStateMachine):
 
     def check(self, made: list[Offered]) -> object:
         model, now = self.model, self.master.now_ns
-        assert not (model.paused and made), "nothing is offered while the master is paused"
+        assert not (model.paused and made), "a paused allocator makes no offers"
         if not self.master.log:
-            decisions = contract.Decisions()  # a snapshot has just been restored, paused
+            decisions = contract.Decisions()  # A snapshot has just been restored during a pause.
         else:
             decisions = contract.Decisions.FromString(self.master.log[-1][1])
         for offer in made:
@@ -252,14 +252,14 @@ class EngineMachine(RuleBasedStateMachine):
             size = amounts(offer.messages)
             free = model.free(offer.agent)
             for (name, reserved), amount in size.items():
-                assert 0 < amount <= free[name, reserved], "nothing is offered twice"
+                assert 0 < amount <= free[name, reserved], "no resource is offered twice"
                 assert (
                     not reserved or reserved == offer.role or offer.role.startswith(reserved + "/")
-                ), "a reservation is for its role and descendants"
+                ), "a reservation is offered to its role and its descendants only"
             for framework, role, agent, refused, until in model.refusals:
                 if (framework, role, agent) == (offer.framework, offer.role, offer.agent):
                     assert until < now or any(size[k] > refused[k] for k in size), (
-                        "what was refused is not offered again before its time"
+                        "declined resources are not offered before their filter expires"
                     )
             model.held[offer.agent, offer.framework, offer.role].append(offer.messages)
         self.check_headroom(made)
@@ -268,15 +268,15 @@ class EngineMachine(RuleBasedStateMachine):
                 pair = (inverse.agent_id, asked.framework_id)
                 assert model.schedules[inverse.agent_id] == inverse.unavailability
                 assert asked.framework_id in model.active
-                assert pair not in model.asked, "nobody is asked twice"
+                assert pair not in model.asked, "an inverse offer is not repeated"
                 assert any(entries for place, entries in model.held.items() if place[:2] == pair), (
-                    "only who holds something is asked to leave"
+                    "only a framework with an allocation gets an inverse offer"
                 )
                 model.asked.add(pair)
         return multiple(*made)
 
     def check_headroom(self, made: list[Offered]) -> None:
-        """Roles without quota leave what others are guaranteed."""
+        """Check that offers to roles without quota leave the required headroom."""
         model = self.model
         over = any(amount < 0 for agent in model.agents for amount in model.free(agent).values())
         if over or not model.quotas:
@@ -288,7 +288,7 @@ class EngineMachine(RuleBasedStateMachine):
             }
             if offer.role not in model.quotas and plain & {"cpus", "mem"}:
                 for name, amount in required.items():
-                    assert idle[name] >= amount, "fair shares leave quota alone"
+                    assert idle[name] >= amount, "offers by fair share leave the headroom"
 
     @rule(target=offers, name=st.sampled_from(sorted(AGENTS)), busy=st.booleans())
     def agent_comes(self, name: str, busy: bool) -> object:  # noqa: FBT001 - hypothesis draws it
@@ -366,7 +366,8 @@ class EngineMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.model.frameworks)
     @rule(target=offers, data=st.data(), roles=st.sampled_from(OTHER_ROLES))
     def framework_takes_other_roles(self, data: st.DataObject, roles: tuple[str, ...]) -> object:
-        """What it was offered for a role that it leaves is still its own, until it comes back."""
+        """Change a framework's roles; offers in a left role stay its own until they are
+        recovered."""
         name = data.draw(st.sampled_from(sorted(self.model.frameworks)))
         suppressed = data.draw(st.sets(st.sampled_from(roles)))
         model = self.model
@@ -380,7 +381,7 @@ class EngineMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.model.agents)
     @rule(target=offers, data=st.data())
     def agent_changes(self, data: st.DataObject) -> object:
-        """An agent reports more or less than before, perhaps less than is held of it."""
+        """Let an agent report more or fewer resources, possibly fewer than its allocations."""
         name = data.draw(st.sampled_from(sorted(self.model.agents)))
         total = data.draw(st.sampled_from(SIZES[name]))
         self.model.totals[name] = amounts(resources(total))
@@ -405,7 +406,7 @@ class EngineMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.model.agents)
     @rule(target=offers, data=st.data(), role=st.sampled_from("ab"))
     def operator_reserves(self, data: st.DataObject, role: str) -> object:
-        """A CPU that is free is reserved, or the operator hears that there is none."""
+        """Reserve a free CPU; without a free CPU the operator gets an error."""
         name = data.draw(st.sampled_from(sorted(self.model.agents)))
         operation = mesos.Operation(type=mesos.Operation.RESERVE)
         reserved = mesos.Resource.FromString(resources(f"cpus({role}):1")[0])
@@ -423,7 +424,7 @@ class EngineMachine(RuleBasedStateMachine):
 
     @rule(target=offers, offer=consumes(offers))
     def framework_reserves(self, offer: Offered) -> object:
-        """A framework turns a CPU of its offer into one that is reserved for its role."""
+        """Let a framework reserve a CPU of its offer for the offer's role."""
         model = self.model
         entries = model.held[offer.agent, offer.framework, offer.role]
         plain = amounts(offer.messages)["cpus", ""]
@@ -444,7 +445,7 @@ class EngineMachine(RuleBasedStateMachine):
                 )
             )
         )
-        assert changed == multiple(), "nothing is free that was not"
+        assert changed == multiple(), "the operation frees no resources"
         rest = [data for data in offer.messages if not data.startswith(b"\n\x04cpus")]
         rest += [
             data
@@ -517,7 +518,7 @@ class EngineMachine(RuleBasedStateMachine):
     def nonsense_comes(self, call: object) -> None:
         engine = self.master.engine
         before = (engine.memory(), engine.holdings(), engine.available(), engine.now)
-        with suppress(InvalidEvent):  # the first in a minute; others are passed over
+        with suppress(InvalidEvent):  # raised by the first bad call of each minute only
             self.master.send(call)
         assert (engine.memory(), engine.holdings(), engine.available(), engine.now) == before
 
@@ -552,7 +553,7 @@ class EngineMachine(RuleBasedStateMachine):
         entries = model.held[offer.agent, offer.framework, offer.role]
         known = offer.messages in entries
         if not known and entries:
-            # The agent or framework came back meanwhile and holds other things under this key:
+            # The agent or framework was replaced and holds other resources under this key:
             # a real master never recovers across incarnations.
             return multiple()
         if known:
@@ -584,7 +585,7 @@ class EngineMachine(RuleBasedStateMachine):
 
     @rule(offer=consumes(offers))
     def offer_is_used(self, offer: Offered) -> None:
-        """A task takes all of it: the allocator hears nothing."""
+        """Let a task use a whole offer: the allocator gets no call."""
 
     @rule(target=offers, seconds=st.sampled_from([0.0, 0.3, 1.0, 7.0, 7000.0]))
     def time_passes(self, seconds: float) -> object:
@@ -592,7 +593,8 @@ class EngineMachine(RuleBasedStateMachine):
 
     @rule(target=offers, data=st.data(), first=consumes(offers), second=consumes(offers))
     def bracket(self, data: st.DataObject, first: Offered, second: Offered) -> object:
-        """Two offers come back as one, as the rests of an accepted offer do."""
+        """Decline two offers in one message, as a master does with the rests of an accepted
+        offer."""
         self.model.paused = True
         self.check(self.master.send(contract.Pause()))
         for offer in (first, second):
@@ -602,7 +604,7 @@ class EngineMachine(RuleBasedStateMachine):
 
     @rule(target=offers)
     def stream_breaks(self) -> object:
-        """The service is given a snapshot; filters may be kept."""
+        """Restore a snapshot; filters may be kept."""
         model = self.model
         used: dict[str, dict[str, list[bytes]]] = defaultdict(lambda: defaultdict(list))
         for (agent, framework, _), entries in model.held.items():
@@ -712,7 +714,7 @@ def test_the_same_messages_give_the_same_decisions_bit_for_bit() -> None:
     assert any(b"cpus" in decisions for _, decisions in master.log[20:])
 
 
-def test_whoever_looks_at_what_is_free_leaves_no_trace_in_offers() -> None:
+def test_reading_free_resources_does_not_change_offers() -> None:
     used = resources("cpus:4", "a")
     told = []
     for looks in (False, True):

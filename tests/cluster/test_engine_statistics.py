@@ -25,12 +25,12 @@ def counted(engine: Engine) -> dict[str, int]:
 
 
 def grown(master: MasterSide, before: dict[str, int]) -> dict[str, int]:
-    """What has become more, by how much."""
+    """Return the statistics that have grown, with their increase."""
     after = counted(master.engine)
     return {what: after[what] - before[what] for what in after if after[what] != before[what]}
 
 
-def test_a_message_its_events_its_run_and_each_offer_count_once() -> None:
+def test_a_message_its_events_its_cycle_and_each_offer_count_once() -> None:
     master = BatchMaster()
     master.add_framework("f1", "a")
     master.add_framework("f2", "b")
@@ -50,7 +50,7 @@ def test_a_message_its_events_its_run_and_each_offer_count_once() -> None:
     assert grown(master, before) == {"messages": 1, "snapshots": 1}
 
 
-def test_an_agent_that_nobody_wants_is_looked_at_once() -> None:
+def test_an_agent_without_eligible_clients_is_examined_once() -> None:
     master = MasterSide()
     before = counted(master.engine)
     master.add_agent("s1", "cpus:2;mem:64")
@@ -60,7 +60,7 @@ def test_an_agent_that_nobody_wants_is_looked_at_once() -> None:
     assert "candidates" not in grown(master, before)
 
 
-def test_what_does_not_fit_counts_once_as_what_it_is() -> None:
+def test_a_recovery_that_does_not_fit_the_state_counts_once_under_its_reason() -> None:
     master = BatchMaster()
     master.add_framework("f1", "a")
     [offer] = master.add_agent("s1", "cpus:2;mem:64")
@@ -97,7 +97,7 @@ def test_what_does_not_fit_counts_once_as_what_it_is() -> None:
     assert grown(master, before) == {"messages": 1, "events": 1, "early_stamps": 1}
 
 
-def test_a_refused_message_counts_as_one_and_none_of_what_it_says() -> None:
+def test_a_rejected_message_counts_as_one_and_its_calls_do_not_count() -> None:
     master = MasterSide()
     before = counted(master.engine)
     wrong = contract.RemoveAgent(agent_id="nobody")
@@ -109,7 +109,7 @@ def test_a_refused_message_counts_as_one_and_none_of_what_it_says() -> None:
     assert grown(master, before) == {"messages": 1, "passed_over": 1}
 
 
-def test_agents_are_visited_in_an_order_of_chance_that_the_seed_tells() -> None:
+def test_agents_are_visited_in_a_random_order_given_by_the_seed() -> None:
     orders = []
     for seed in (0, 0, 1):
         engine = Engine(replace(MasterSide().settings, seed=seed))
@@ -123,7 +123,7 @@ def test_agents_are_visited_in_an_order_of_chance_that_the_seed_tells() -> None:
     assert len({tuple(order) for order in (came, *orders)}) == 3
 
 
-def test_what_ends_an_earlier_stamp_is_a_later_one() -> None:
+def test_a_later_timestamp_advances_the_clock_and_is_not_counted_as_early() -> None:
     master = MasterSide()
     master.add_framework("f1", "a")
     [offer] = master.add_agent("s1", "cpus:2;mem:64")
@@ -133,7 +133,7 @@ def test_what_ends_an_earlier_stamp_is_a_later_one() -> None:
     assert counted(master.engine)["early_stamps"] == 0
 
 
-def test_whoever_watches_is_told_of_each_run_before_and_after() -> None:
+def test_an_observer_is_called_before_and_after_each_cycle() -> None:
     told: list[object] = []
 
     class Watching:
@@ -150,7 +150,7 @@ def test_whoever_watches_is_told_of_each_run_before_and_after() -> None:
     assert told == [{}, ["f1"]]
 
 
-def test_an_agent_that_comes_and_goes_in_one_message_costs_no_run() -> None:
+def test_an_agent_added_and_removed_in_one_message_causes_no_cycle() -> None:
     master = MasterSide()
     before = counted(master.engine)
     master.send(agent_call("s1", "cpus:1"), contract.RemoveAgent(agent_id="s1"))
@@ -160,7 +160,7 @@ def test_an_agent_that_comes_and_goes_in_one_message_costs_no_run() -> None:
     assert grown(master, before) == {"messages": 1, "events": 1, "runs": 1}
 
 
-def test_who_has_not_been_told_of_any_cluster_has_nothing_to_offer() -> None:
+def test_an_engine_without_a_snapshot_has_nothing_to_offer() -> None:
     engine = Engine(MasterSide().settings)
     events = contract.Events()
     events.events.add(sequence=1, time_ns=START_NS).tick.SetInParent()
@@ -182,7 +182,7 @@ def test_an_order_counts_as_a_message() -> None:
     assert grown(master, before) == {"messages": 1}
 
 
-def test_a_part_of_a_snapshot_that_breaks_the_allocator_while_it_is_read_is_one_fault(
+def test_a_snapshot_part_that_breaks_the_allocator_while_it_is_read_is_one_fault(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     master = MasterSide()
@@ -199,7 +199,7 @@ def broken(*_: object) -> None:
 
 
 @pytest.mark.parametrize("what", ["carry_over", "note_skipped"])
-def test_an_error_in_what_is_carried_over_a_snapshot_is_one_fault_and_costs_filters_alone(
+def test_an_error_in_the_resync_of_filters_is_one_fault_and_loses_filters_only(
     what: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     master = MasterSide()

@@ -1,4 +1,5 @@
-"""Names that use nothing, or little, dilute the entitlement of others by no more than that."""
+"""Users that use little or nothing dilute the entitlement of other users by no more than their
+use."""
 
 import sys
 from collections.abc import Iterator
@@ -25,7 +26,7 @@ TIMES = 4.0
 
 
 def made(counts_for: float | None = TIMES, *, declared: bool = True) -> MasterSide:
-    """Return a cluster of which a and b hold 44 and 55 %; c uses nothing."""
+    """Return a cluster in which a and b hold 44 and 55 %; c uses nothing."""
     users = (DeclaredUser("c"),) if declared else ()
     master = MasterSide("sdrf", {"half_life": HALF_LIFE}, users=users)
     master.settings = replace(master.settings, counts_for=counts_for)
@@ -41,7 +42,7 @@ def made(counts_for: float | None = TIMES, *, declared: bool = True) -> MasterSi
 
 
 def running(agent: str, total: str, used: dict[str, list[bytes]]) -> contract.AddAgent:
-    """Return an agent on which tasks use all that is allocated."""
+    """Return an agent whose allocated resources are all used by tasks."""
     call = agent_call(agent, total, used)
     call.running.extend(call.used)
     return call
@@ -60,7 +61,7 @@ def owed(master: MasterSide, user: str) -> float:
 
 
 def add_names(master: MasterSide, *, active: bool = True) -> list[str]:
-    """Have many roles registered by a few frameworks."""
+    """Let a few frameworks register many roles."""
     frameworks = []
     for begin in range(0, NAMES, 250):
         name = f"names-{master.sequence}-{begin}"
@@ -83,7 +84,7 @@ def remove(master: MasterSide, frameworks: list[str]) -> None:
 
 
 def run_tasks(master: MasterSide, frameworks: list[str], each: str) -> None:
-    """Have each name hold something on an agent of its own kind, and so really use it."""
+    """Give each role an allocation on its own kind of agent, used by tasks."""
     used = {
         name: [
             entry
@@ -99,17 +100,17 @@ def steps(master: MasterSide) -> Iterator[float]:
     for number in range(round(HOURS * 3600 / STEP)):
         yield number * STEP
         for offer in master.tick(STEP):
-            master.recover(offer)  # without a filter, so that it is offered to the next name
+            master.recover(offer)  # Without a filter, the agent is offered to the next role.
 
 
-def test_the_papers_form_is_what_names_that_are_gone_harm() -> None:
+def test_in_the_form_of_the_papers_removed_users_dilute_entitlements() -> None:
     master = made(None)
     remove(master, add_names(master))
     master.tick()
     assert entitled(master, "a") == pytest.approx(1 / (NAMES + 3))
 
 
-def test_names_that_are_gone_within_a_minute_dilute_nothing() -> None:
+def test_users_that_leave_within_a_minute_dilute_nothing() -> None:
     master = made()
     frameworks = add_names(master)
     for now in steps(master):
@@ -121,7 +122,7 @@ def test_names_that_are_gone_within_a_minute_dilute_nothing() -> None:
 
 
 @pytest.mark.parametrize("active", [True, False])
-def test_names_that_stay_and_use_nothing_dilute_nothing(*, active: bool) -> None:
+def test_users_that_stay_and_use_nothing_dilute_nothing(*, active: bool) -> None:
     master = made()
     add_names(master, active=active)
     for _ in steps(master):
@@ -129,7 +130,7 @@ def test_names_that_stay_and_use_nothing_dilute_nothing(*, active: bool) -> None
     assert owed(master, "a") == pytest.approx(0.44 - 1 / 3, abs=0.02)
 
 
-def test_names_that_come_and_go_dilute_nothing() -> None:
+def test_users_that_come_and_go_dilute_nothing() -> None:
     master, frameworks = made(), list[str]()
     for now in steps(master):
         if now % 600.0 == 0.0:
@@ -140,7 +141,7 @@ def test_names_that_come_and_go_dilute_nothing() -> None:
     assert owed(master, "b") == pytest.approx(0.55 - 1 / 3, abs=0.01)
 
 
-def test_names_with_a_tiny_task_each_count_for_what_they_use() -> None:
+def test_users_with_a_tiny_task_each_count_by_their_use() -> None:
     master = made()
     frameworks = add_names(master, active=False)
     run_tasks(master, frameworks, "cpus:0.04")
@@ -188,7 +189,7 @@ def test_names_that_hold_a_rare_resource_dilute_the_entitlement_to_no_other(
     assert owed(master, f"{below}n0") <= 0.001
 
 
-def test_sub_roles_dilute_nobody_beside_their_own_role() -> None:
+def test_sub_roles_dilute_no_role_outside_their_parent() -> None:
     master = made()
     master.add_framework("d", "d", *(f"d/{number}" for number in range(200)), active=False)
     for _ in range(20):
@@ -196,7 +197,7 @@ def test_sub_roles_dilute_nobody_beside_their_own_role() -> None:
     assert entitled(master, "a") == pytest.approx(1 / 3)
 
 
-def test_a_user_counts_whole_while_it_uses_a_quarter_of_what_it_is_entitled_to() -> None:
+def test_a_user_counts_whole_while_it_uses_a_quarter_of_its_entitlement() -> None:
     master = made(declared=False)
     master.add_framework("f-d", "d", active=False)
     master.send(running("s2", "cpus:100;mem:100", {"f-d": resources("cpus:95", "d")}))
@@ -204,7 +205,7 @@ def test_a_user_counts_whole_while_it_uses_a_quarter_of_what_it_is_entitled_to()
     assert entitled(master, "a") == pytest.approx(1 / 3)
 
 
-def test_a_weight_that_an_operator_gives_makes_a_user_count_whole() -> None:
+def test_an_operators_weight_makes_a_user_count_whole() -> None:
     master = made(declared=False)
     assert entitled(master, "a") == pytest.approx(1 / 2)
     master.add_framework("f-d", "d", active=False)
@@ -232,7 +233,7 @@ def test_a_role_counts_whole_if_an_operator_has_named_a_role_below_it() -> None:
     assert entitled(master, "a") == pytest.approx(1 / 2)
 
 
-def test_what_a_user_has_held_on_average_outlives_a_snapshot() -> None:
+def test_a_users_mean_use_outlives_a_snapshot() -> None:
     master = made(declared=False)
     master.add_framework("f-d", "d", active=False)
     master.send(running("s2", "cpus:600", {"f-d": resources("cpus:500", "d")}))
@@ -254,11 +255,11 @@ def test_what_a_user_has_held_on_average_outlives_a_snapshot() -> None:
 
 
 IDLE = 40
-"""Users that may be idle."""
+"""Largest number of idle users."""
 
 
 def with_absent(mean: float) -> MasterSide:
-    """Return a cluster that d has left, which has used a part of it on average."""
+    """Return a cluster that user d has left after a mean use of some of its resources."""
     master = MasterSide("sdrf", {"half_life": HALF_LIFE}, limits=Limits(idle_users=IDLE))
     master.settings = replace(master.settings, counts_for=TIMES)
     master.options.tells_running = True
@@ -276,7 +277,7 @@ def with_absent(mean: float) -> MasterSide:
 
 
 def come_and_go(master: MasterSide, each: str = "") -> None:
-    """Have many more names come and go than may be idle, that may use something for a while."""
+    """Add and remove more users than may be idle; each may use resources for a while."""
     for number in range(5):
         name = f"names-{number}"
         roles = [f"n{number}-{place}" for place in range(IDLE)]
@@ -293,22 +294,22 @@ def come_and_go(master: MasterSide, each: str = "") -> None:
 
 
 @pytest.mark.parametrize("each", ["", "cpus:0.05"])
-def test_names_never_have_a_user_forgotten_that_has_used_more_than_they(each: str) -> None:
+def test_new_users_never_evict_an_idle_user_with_a_larger_mean_use(each: str) -> None:
     master = with_absent(0.4)
     assert entitled(master, "a") == pytest.approx(1 / 2, rel=0.02)
     come_and_go(master, each)
-    assert len(master.engine.users()) <= IDLE + 1, "the limit holds all the same"
+    assert len(master.engine.users()) <= IDLE + 1, "the limit of idle users still applies"
     assert "d" in master.engine.users()
     assert entitled(master, "a") == pytest.approx(1 / 2, rel=0.05)
 
 
-def test_of_users_that_have_used_nothing_those_longest_idle_are_forgotten() -> None:
+def test_of_users_without_use_the_users_that_have_been_idle_longest_are_forgotten_first() -> None:
     master = with_absent(0.4)
     come_and_go(master)
     assert {name.partition("-")[0] for name in master.engine.users()} == {"a", "d", "n4"}
 
 
-def test_a_snapshot_keeps_a_user_that_is_gone_and_has_a_claim() -> None:
+def test_a_snapshot_keeps_a_removed_user_with_a_mean_use() -> None:
     master = with_absent(0.4)
     before = entitled(master, "a")
     snapshot = contract.Snapshot(time_ns=master.now_ns, sequence=master.sequence)
@@ -324,7 +325,7 @@ VOLUME = disk(10, reserved=["x"], volume="v", shared=True)
 
 
 def sharing(key: UserKey, holders: int, *, tells: bool = True) -> MasterSide:
-    """Return a cluster of which a and b hold 44 and 45 %, and all others one shared volume."""
+    """Return a cluster in which a and b hold 44 and 55 %, and all other users a shared volume."""
     master = MasterSide("sdrf", {"half_life": HALF_LIFE}, user_key=key)
     master.settings = replace(master.settings, counts_for=TIMES, shared_volumes_once=True)
     master.options.tells_running = tells
@@ -350,7 +351,7 @@ def sharing(key: UserKey, holders: int, *, tells: bool = True) -> MasterSide:
 @pytest.mark.parametrize(
     ("key", "user"), [("role", "x/a"), ("principal", "p-f-a"), ("framework_id", "f-a")]
 )
-def test_users_of_one_shared_volume_count_for_it_once_together(
+def test_users_of_a_shared_volume_count_for_it_once_together(
     key: UserKey, user: str, *, tells: bool
 ) -> None:
     for holders in (1, 2, 100):
@@ -367,7 +368,7 @@ holdings = st.lists(
 
 
 @given(holdings, st.booleans())
-def test_users_of_a_pool_never_use_more_together_than_is_used(
+def test_users_of_a_pool_never_use_more_together_than_the_cluster_uses(
     drawn: list[tuple[str, set[int], int]],
     tells: bool,  # noqa: FBT001 - drawn
 ) -> None:
@@ -401,7 +402,7 @@ def test_users_of_a_pool_never_use_more_together_than_is_used(
 
 
 def calls_of_a_look(names: int) -> int:
-    """Return how many functions one look calls where so many names are known."""
+    """Return the number of function calls of one look at a cluster with a number of users."""
     master, count = made(), 0
     info = framework_info("names", *(f"n{number}" for number in range(names)))
     master.send(contract.AddFramework(framework_id="names", info=info, active=False))
@@ -421,5 +422,5 @@ def calls_of_a_look(names: int) -> int:
     return count
 
 
-def test_a_look_calls_nothing_for_names_that_have_used_nothing() -> None:
+def test_a_look_calls_no_functions_for_users_without_use() -> None:
     assert calls_of_a_look(200) == pytest.approx(calls_of_a_look(20), abs=20)

@@ -1,4 +1,4 @@
-"""On which agents the tasks of a client may run, which does not want offers of all of them."""
+"""Agents that a client may use, given its placement constraint and its excluded agents."""
 
 import gc
 import weakref
@@ -11,7 +11,7 @@ from allocator.cluster.offers.exclusions import Exclusions
 PICKY, OTHER = Client("a", "picky"), Client("a", "other")
 
 
-def test_a_client_may_use_what_its_constraint_admits_and_it_does_not_exclude() -> None:
+def test_a_client_may_use_agents_that_its_constraint_admits_and_that_it_does_not_exclude() -> None:
     exclusions = Exclusions()
     exclusions.add_framework("picky", {"a": ["s1"]})
     may_use = exclusions.may_use(PICKY, None)
@@ -20,10 +20,10 @@ def test_a_client_may_use_what_its_constraint_admits_and_it_does_not_exclude() -
     both = exclusions.may_use(PICKY, {"s1", "s3"}.__contains__)
     assert both is not None
     assert [both(agent) for agent in ("s1", "s2", "s3")] == [False, False, True]
-    assert exclusions.may_use(OTHER, None) is None, "who excludes nothing may use all"
+    assert exclusions.may_use(OTHER, None) is None, "a client without exclusions may use all agents"
 
 
-def test_it_stays_the_same_while_the_constraint_does_and_follows_agents() -> None:
+def test_the_combined_constraint_is_the_same_object_until_the_constraint_changes() -> None:
     exclusions = Exclusions()
     exclusions.add_framework("picky", {"a": ["s1"]})
     may_use = exclusions.may_use(PICKY, None)
@@ -33,7 +33,7 @@ def test_it_stays_the_same_while_the_constraint_does_and_follows_agents() -> Non
     assert not may_use("s2")
 
 
-def test_what_a_framework_says_anew_is_all_that_it_excludes() -> None:
+def test_a_new_list_of_exclusions_replaces_the_former_list() -> None:
     exclusions = Exclusions()
     exclusions.add_framework("picky", {"a": ["s1"]})
     exclusions.put_framework("picky", {"a": ["s2"]})
@@ -43,14 +43,14 @@ def test_what_a_framework_says_anew_is_all_that_it_excludes() -> None:
 
 
 class Constraint:
-    """What tells on which agents tasks may run, and may be gone."""
+    """A placement constraint that can be removed."""
 
     def __call__(self, agent: str) -> bool:
         return agent == "s1"
 
 
 @pytest.mark.parametrize("gone", [True, False])
-def test_nothing_is_kept_of_who_excludes_nothing_any_more(*, gone: bool) -> None:
+def test_nothing_is_kept_for_a_client_without_exclusions(*, gone: bool) -> None:
     exclusions, constraint = Exclusions(), Constraint()
     exclusions.add_framework("picky", {"a": ["s1", "s2"]})
     both = exclusions.may_use(PICKY, constraint)

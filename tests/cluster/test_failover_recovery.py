@@ -15,7 +15,7 @@ POLICIES = [("sdrf", {"half_life": HALF_LIFE}), ("stsf", {"half_life": HALF_LIFE
 
 
 class Failover:
-    """Three agents, each full of one user's tasks; a master that is elected, and an engine."""
+    """Three agents, each fully used by one user; a newly elected master, and an engine."""
 
     def __init__(self, policy: str, parameters: dict[str, object], engine: Engine | None) -> None:
         self.settings = EngineSettings(
@@ -36,7 +36,7 @@ class Failover:
         self.engine.restore(self.options, snapshot)
 
     def whole(self) -> None:
-        """Begin as a master of long standing."""
+        """Start with a master that has been active for a long time."""
         agents, frameworks = [self.agent(user) for user in USERS], self.frameworks()
         self.restore(contract.Snapshot(agents=agents, frameworks=frameworks))
 
@@ -49,7 +49,7 @@ class Failover:
         ]
 
     def elected(self, expected: int = 3) -> None:
-        """Have another master be elected, to which no agent has come back yet."""
+        """Let another master be elected; no agent has registered with it yet."""
         snapshot = contract.Snapshot(frameworks=self.frameworks())
         snapshot.hold_off.agents_needed = expected * 4 // 5
         snapshot.hold_off.agents_expected = expected
@@ -82,7 +82,7 @@ def test_users_at_exactly_their_share_have_no_commitment_while_agents_are_late(
     failover.send(add_agent=failover.agent("a"))
     failover.wait(25)
     failover.send(add_agent=failover.agent("b"))
-    failover.wait(50)  # offers are made again; one agent is still late
+    failover.wait(50)  # Failover recovery has ended; one agent is still late.
     failover.send(add_agent=failover.agent("c"))
     failover.wait(10)
     assert failover.owed() == dict.fromkeys(USERS, 0.0)
@@ -99,7 +99,7 @@ def test_users_above_their_share_are_charged_from_the_end_of_recovery() -> None:
     failover.send(add_agent=failover.agent("b", holder="a"))
     failover.wait(round(HALF_LIFE))
     owed = failover.owed()
-    assert owed["a"] == pytest.approx((2 / 3 - 1 / 3) / 2), "of the whole cluster"
+    assert owed["a"] == pytest.approx((2 / 3 - 1 / 3) / 2), "two thirds of the whole cluster"
     assert owed["b"] == owed["c"] == 0.0
 
 
@@ -194,7 +194,7 @@ def test_commitments_decay_with_their_own_half_life_between_two_services() -> No
 def successor(
     former: Failover, policy: str, parameters: dict[str, object], *, held: bool = True
 ) -> Failover:
-    """Start a service with another policy and what the former one remembers."""
+    """Start a service with another policy and the former service's memory."""
     memory = former.engine.memory()
     settings = EngineSettings(
         policy=policies.create(policy, parameters),

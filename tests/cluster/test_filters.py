@@ -1,4 +1,4 @@
-"""Offer filters against a plain list of them."""
+"""Offer filters compared with a plain list of filters."""
 
 import math
 from collections.abc import Callable
@@ -34,12 +34,12 @@ steps = st.one_of(
 
 @dataclass
 class PlainFilters:
-    """Every filter is an entry of a list."""
+    """Offer filters as entries of a list."""
 
     entries: list[tuple[Client, str, Resources, int]] = field(default_factory=list)
 
     def over(self, now: int) -> set[str]:
-        """Return the agents of which something is refused no more; of equals the longest counts."""
+        """Return agents with an expired filter; of equal filters the latest end counts."""
         longest: dict[tuple[Client, str, object], int] = {}
         for client, agent, refused, until in self.entries:
             same = client, agent, refused.key
@@ -57,7 +57,7 @@ class PlainFilters:
 def test_offer_filters_exclude_exactly_what_a_plain_list_excludes(
     history: list[tuple[object, ...]], few: int
 ) -> None:
-    """However few slots, filters and instants may wait to be cleared out."""
+    """The limits of slots, filters and instants before a clean-up are varied."""
     with mock.patch.multiple(filters_, _FEW=few, _MANY=few):
         compare(history)
 
@@ -92,7 +92,7 @@ def compare(history: list[tuple[object, ...]]) -> None:
 
 
 @pytest.mark.parametrize("leave", [OfferFilters.drop, OfferFilters.forget])
-def test_filters_that_are_dropped_again_and_again_leave_nothing_behind(
+def test_filters_that_are_dropped_repeatedly_leave_no_memory_behind(
     leave: Callable[[OfferFilters, Client], None],
 ) -> None:
     filters = OfferFilters()
@@ -106,16 +106,16 @@ def test_filters_that_are_dropped_again_and_again_leave_nothing_behind(
     assert len(filters) == 1
     assert filters.refuses(CLIENTS[0], "s1", SIZES[1])
     assert sum(len(list(filters.on(f"s{number}"))) for number in range(100)) < 1001
-    assert max(map(filters.slot, CLIENTS)) < 40  # numbers of dropped slots are used again
+    assert max(map(filters.slot, CLIENTS)) < 40  # numbers of dropped slots are reused
 
 
 @pytest.mark.parametrize("others", [0, 5000])
 @pytest.mark.parametrize("seconds", [None, 5, 365 * 86400])
 @pytest.mark.parametrize("leave", [OfferFilters.drop, OfferFilters.forget])
-def test_however_often_filters_are_dropped_numbers_of_clients_stay_small(
+def test_slot_numbers_of_clients_stay_small_however_often_filters_are_dropped(
     leave: Callable[[OfferFilters, Client], None], seconds: int | None, others: int
 ) -> None:
-    """A set of clients has as many bits as the largest of them says; None: nothing is refused."""
+    """A mask of clients has as many bits as the largest slot number; None: no filter exists."""
     filters = OfferFilters()
     for number in range(others):
         filters.add(CLIENTS[0], f"s{number}", SIZES[1], 400 * 86400 * 10**9)
@@ -151,7 +151,7 @@ def refused_again_after_being_revived(filters: OfferFilters, second: int) -> Non
     "happens",
     [refused_for_long_and_for_short, agents_that_come_and_go, refused_again_after_being_revived],
 )
-def test_filters_that_are_gone_leave_nothing_behind_however_long_they_were_to_last(
+def test_expired_filters_leave_no_memory_behind_whatever_their_duration(
     happens: Callable[[OfferFilters, int], None],
 ) -> None:
     filters = OfferFilters()
@@ -162,7 +162,7 @@ def test_filters_that_are_gone_leave_nothing_behind_however_long_they_were_to_la
     assert things(filters) < 2000
 
 
-def test_dropping_a_thousand_filters_of_one_changes_nothing_for_others() -> None:
+def test_dropping_a_thousand_filters_of_a_client_keeps_the_filters_of_other_clients() -> None:
     filters = OfferFilters()
     year = 365 * 86400 * 10**9
     before, leaving, after = CLIENTS[:3]
@@ -199,7 +199,7 @@ def test_equal_filters_each_last_to_their_own_instant_inclusive() -> None:
     assert filters.expire(6) == ["s1"]
     assert [filters.count(client) for client in CLIENTS[:2]] == [0, 1]
     assert filters.expire(7) == ["s1"]
-    assert not list(filters.on("s1")), "nothing is left of what was refused"
+    assert not list(filters.on("s1")), "no filter remains on the agent"
 
 
 def test_agents_become_candidates_in_the_order_of_their_declines() -> None:
@@ -213,7 +213,7 @@ def test_agents_become_candidates_in_the_order_of_their_declines() -> None:
     assert filters.expire(10) == ["s4"]
 
 
-def test_an_agent_that_was_gone_is_looked_at_for_what_is_refused_of_it_now() -> None:
+def test_an_agent_that_was_removed_expires_only_with_its_new_filters() -> None:
     filters = OfferFilters()
     filters.add(CLIENTS[0], "s1", SIZES[1], 9)
     filters.add(CLIENTS[1], "s1", SIZES[1], 5)
@@ -224,7 +224,7 @@ def test_an_agent_that_was_gone_is_looked_at_for_what_is_refused_of_it_now() -> 
     assert filters.expire(21) == ["s1"]
 
 
-def test_what_is_over_first_is_looked_at_first_also_when_others_were_cleared_out() -> None:
+def test_agents_expire_in_the_order_of_their_filters_also_after_a_clean_up() -> None:
     with mock.patch.object(filters_, "_MANY", 0):
         filters = OfferFilters()
         for until in (50, 40, 30, 20, 10):
@@ -243,7 +243,7 @@ def test_the_longer_of_two_equal_filters_counts() -> None:
         filters.add(CLIENTS[0], "s1", SIZES[1], until)
         assert filters.count(CLIENTS[0]) == 1
     assert filters.refused_until(CLIENTS[0], "s1", SIZES[1]) == 9
-    assert filters.expire(9) == ["s1"], "somebody had to look"
+    assert filters.expire(9) == ["s1"], "the agent becomes a candidate"
     assert filters.count(CLIENTS[0]) == 1
     filters.expire(10)
     assert filters.count(CLIENTS[0]) == 0

@@ -52,7 +52,7 @@ Longshare's tests are in `test_lifecycle` unless a module is given.
 
 | behaviour | test of Longshare |
 |---|---|
-| `Recover`: 80 % of agents, 10 min, no agents, `Resume` during recovery | `test_failover_recovery` |
+| `Recover`: 80 %, 10 min, no agents, `Resume` during recovery | `test_failover_recovery` |
 | `RemoveAgent`, then a late `RecoverResources` | removing_an_agent_frees_... |
 | the same agent's id again | an_agent_that_comes_back_..., an_agent_removed_and_added_... |
 | `UpdateFramework` while inactive | a_framework_updated_while_inactive_... |
