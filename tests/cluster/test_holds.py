@@ -1,4 +1,4 @@
-"""Who holds an agent, and what is remembered of whoever has held one."""
+"""Backfill holds, and the run times that decide when a held agent will be ready."""
 
 import pytest
 
@@ -13,7 +13,7 @@ LONGEST = 100
 
 
 def held(holding: Holding = "one") -> BackfillHolds:
-    """Holds of which ONE has one, on s1, from instant 0 on."""
+    """Return holds in which client ONE holds s1 from instant 0 on."""
     holds = BackfillHolds(holding, LONGEST, HoldStatistics())
     holds.begin(ONE, "s1", TASK, 0, 10)
     return holds
@@ -33,7 +33,7 @@ def served() -> BackfillHolds:
 
 
 @pytest.mark.parametrize("before", [held, paused, served])
-def test_who_is_gone_and_comes_again_is_new(before: object) -> None:
+def test_a_client_that_left_and_comes_back_may_begin_a_hold_at_once(before: object) -> None:
     holds = before()  # type: ignore[operator]
     assert holds.forget(ONE) == (["s1"] if before is held else [])
     assert not list(holds)
@@ -41,23 +41,23 @@ def test_who_is_gone_and_comes_again_is_new(before: object) -> None:
     assert holds.may_begin(ONE)
 
 
-def test_who_goes_takes_nothing_from_others() -> None:
+def test_a_client_that_leaves_ends_only_its_own_holds() -> None:
     holds = held("all")
     holds.begin(OTHER, "s2", TASK, 0, 10)
     assert holds.forget(OTHER) == ["s2"]
     assert [hold.client for hold in holds] == [ONE]
 
 
-def test_an_agent_that_is_gone_is_held_for_nobody() -> None:
+def test_removing_an_agent_ends_its_hold() -> None:
     holds = held("all")
     holds.begin(OTHER, "s2", TASK, 0, 10)
     holds.forget_agent("s1")
     assert holds.on("s1") is None
     assert [hold.agent for hold in holds] == ["s2"]
-    assert not holds.may_begin(ONE), "it has had its turn"
+    assert not holds.may_begin(ONE), "the client has had its turn"
 
 
-def test_a_hold_lasts_as_long_as_it_may_and_its_pause_as_long_again() -> None:
+def test_a_hold_has_a_longest_duration_and_is_followed_by_a_pause_of_the_same_duration() -> None:
     holds = held()
     assert holds.expire(LONGEST - 1) == []
     assert holds.expire(LONGEST) == ["s1"]
@@ -68,21 +68,21 @@ def test_a_hold_lasts_as_long_as_it_may_and_its_pause_as_long_again() -> None:
     assert not holds.may_begin(ONE)
     assert holds.next_round()
     assert holds.may_begin(ONE)
-    assert not holds.next_round(), "nobody is helped by another"
+    assert not holds.next_round(), "another round would help no client"
 
 
-def test_only_who_declines_what_was_held_for_it_waits() -> None:
+def test_only_a_client_that_declines_its_held_agent_has_to_wait() -> None:
     holds = served()
     holds.declined(ONE, "s2", 0)
     assert holds.may_have_more(ONE)
     holds.declined(ONE, "s1", 0)
-    assert holds.may_have_more(ONE), "its answer has come"
+    assert holds.may_have_more(ONE), "a later decline does not count against the client"
     holds = served()
     holds.declined(ONE, "s1", 0)
     assert not holds.may_have_more(ONE)
 
 
-def test_what_is_offered_elsewhere_ends_the_hold_that_would_have_helped_last() -> None:
+def test_an_offer_on_another_agent_ends_the_hold_that_would_be_ready_last() -> None:
     holds = held("all")
     holds.begin(ONE, "s2", TASK, 0, 30)
     holds.begin(ONE, "s3", TASK, 0, 20)
@@ -92,7 +92,7 @@ def test_what_is_offered_elsewhere_ends_the_hold_that_would_have_helped_last() -
     assert [hold.agent for hold in holds] == ["s3"]
 
 
-def test_without_holding_nobody_has_or_may_have_one() -> None:
+def test_with_backfill_off_no_client_may_begin_a_hold() -> None:
     holds = BackfillHolds("off", LONGEST, HoldStatistics())
     assert (holds.enabled, holds.full, bool(holds)) == (False, True, False)
     assert not holds.may_begin(ONE)
@@ -110,12 +110,12 @@ def test_begun_served_and_vain_holds_count_once_each() -> None:
     assert statistics == HoldStatistics(begun=2, served=1, in_vain=1)
 
 
-def test_what_ends_is_the_oldest_and_what_is_declined_the_newest() -> None:
+def test_a_recovery_ends_the_oldest_task_run_and_a_decline_removes_the_newest() -> None:
     times = RuntimeEstimates()
     times.given(ONE, "s1", Quantities.parse("cpus:2"), 0)
     times.given(ONE, "s1", Quantities.parse("cpus:2"), 50)
     times.declined(ONE, "s1", Quantities.parse("cpus:1"))
-    assert times.longest_ns("f1") is None, "that was no task"
+    assert times.longest_ns("f1") is None, "a declined offer is no task run"
     times.ended(ONE, "s1", Quantities.parse("cpus:3"), 60)
     assert times.longest_ns("f1") == 60
     assert times.clients("s1") == frozenset()
@@ -123,7 +123,7 @@ def test_what_ends_is_the_oldest_and_what_is_declined_the_newest() -> None:
     assert list(times.known()) == [("f1", 60)]
 
 
-def test_a_part_that_ends_leaves_the_rest() -> None:
+def test_a_partial_recovery_keeps_the_rest_of_the_task_run() -> None:
     times = RuntimeEstimates()
     times.given(ONE, "s1", Quantities.parse("cpus:2;mem:1"), 0)
     times.given(OTHER, "s1", Quantities.parse("cpus:2"), 5)
@@ -136,7 +136,7 @@ def test_a_part_that_ends_leaves_the_rest() -> None:
     assert [when for when, _ in times.ends("s1", 12)] == [19, 30]
 
 
-def test_of_the_latest_eight_the_longest_counts_until_the_framework_is_gone() -> None:
+def test_the_longest_of_the_latest_eight_run_times_counts_until_the_framework_is_removed() -> None:
     times = RuntimeEstimates()
     for number, lasted in enumerate([90, 10, 20, 10, 10, 10, 10, 10, 10]):
         assert times.longest_ns("f1") == (None if number == 0 else 90)
@@ -152,23 +152,25 @@ def test_of_the_latest_eight_the_longest_counts_until_the_framework_is_gone() ->
     assert times.clients("s1") == frozenset()
 
 
-def test_who_has_one_waits_for_no_other_by_its_turn() -> None:
+def test_a_client_with_a_hold_may_get_further_holds_without_a_turn() -> None:
     holds = held("all")
     assert (holds.has(ONE), holds.has(OTHER)) == (True, False)
     assert (holds.may_begin(ONE), holds.may_begin(OTHER)) == (False, True)
-    assert holds.may_have_more(ONE), "if the order says so"
+    assert holds.may_have_more(ONE), "if the order of clients permits"
 
 
-def test_of_an_offer_that_is_declined_the_older_stays_are_left_alone() -> None:
+def test_declining_an_offer_removes_the_newest_task_runs_first() -> None:
     times = RuntimeEstimates()
     for begun in (0, 50):
         times.given(ONE, "s1", Quantities.parse("cpus:2"), begun)
     times.declined(ONE, "s1", Quantities.parse("cpus:3"))
     assert [str(stay.amounts) for _when, stay in times.ends("s1", 60)] == ["cpus:1"]
-    assert [when for when, _stay in times.ends("s1", 60)] == [120], "it is the one from the start"
+    assert [when for when, _stay in times.ends("s1", 60)] == [120], (
+        "the remaining task run is the oldest"
+    )
 
 
-def test_what_is_there_for_as_long_as_expected_is_expected_to_stay_for_as_long_again() -> None:
+def test_a_task_that_outlasts_its_estimate_is_expected_to_run_as_long_again() -> None:
     times = RuntimeEstimates()
     times.given(ONE, "s1", TASK, 0)
     times.ended(ONE, "s1", TASK, 10)

@@ -25,7 +25,7 @@ ENTRIES = ["cpus:1", "cpus:5", "mem:7", "ports:[1-3]", "cpus(a):3", "mem(b):9", 
 
 
 def offered(wants: _ClientNeeds, there: Resources) -> Resources:
-    """Give what is not for everybody, and as many tasks as there is room for, one by one."""
+    """Allocate reserved resources, and as many tasks as fit, singly."""
     usable = wants.framework.share_of(there, wants.client.role)
     give = usable
     if wants.task is not None:

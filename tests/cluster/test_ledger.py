@@ -1,4 +1,4 @@
-"""What the ledger keeps in step, whoever comes first, and what it leaves of who is gone."""
+"""Consistency of the ledger in any order of calls, and its memory after removals."""
 
 import random
 from dataclasses import dataclass, field
@@ -23,21 +23,21 @@ WISHES = ("*", "x-*", "*-s1", "y-s2")
 TOTALS = ("cpus:4;mem:64", "cpus:9;mem:20", "cpus:2")
 
 Name = tuple[str, str]
-"""A framework, in a role."""
+"""A framework and a role."""
 
 
 @dataclass
 class Plainly:
-    """What was said of frameworks and agents, and what it comes to."""
+    """A plain record of frameworks, agents, allocations and exclusions."""
 
     frameworks: dict[str, tuple[str, str, str]] = field(default_factory=dict)
-    """Role, demand, and hosts that its tasks may run on."""
+    """Role, demand, and whitelist of hosts."""
     agents: dict[str, tuple[str, str]] = field(default_factory=dict)
-    """Host, and what it has."""
+    """Host name, and total resources."""
     held: dict[tuple[str, str, str], Quantities] = field(default_factory=dict)
-    """Agent, framework, role."""
+    """Allocations by agent, framework and role."""
     excluded: set[tuple[str, str, str]] = field(default_factory=set)
-    """Likewise: who wants no offers of what."""
+    """Exclusions: agent, framework, role."""
 
     def clients(self) -> set[Name]:
         subscribed = {(name, role) for name, (role, _, _) in self.frameworks.items()}
@@ -49,7 +49,7 @@ class Plainly:
         return fnmatchcase(host, wish) and (agent, *client) not in self.excluded
 
     def slowdown(self, clients: set[Name]) -> float | None:
-        """Return how many tasks run of all that could; None: that is not known."""
+        """Return the fraction of running tasks to possible tasks; None if unknown."""
         said = [Quantities.parse(self.frameworks[name][1]) for name, _ in clients]
         needs = {each: max(demand[each] for demand in said) for demand in said for each in demand}
         alone = sum(
@@ -64,7 +64,7 @@ class Plainly:
 
 
 class Walk:
-    """Tells an engine and a plain model of it the same, by chance."""
+    """Applies random calls to an engine and to a plain model."""
 
     def __init__(self, seed: int) -> None:
         self.chance = random.Random(seed)
@@ -149,7 +149,7 @@ class Walk:
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_users_are_measured_by_where_all_their_tasks_may_run_whoever_comes_first(
+def test_users_are_measured_by_the_agents_of_all_their_tasks_in_any_order_of_calls(
     seed: int,
 ) -> None:
     walk = Walk(seed)
@@ -159,7 +159,7 @@ def test_users_are_measured_by_where_all_their_tasks_may_run_whoever_comes_first
 
 
 def come_and_go(master: MasterSide, number: int) -> None:
-    """Have two frameworks do all that frameworks do, on agents of their own, and leave."""
+    """Let two frameworks use every call, on their own agents, and leave."""
     names = [f"{kind}{number}" for kind in "fg"]
     for name in names:
         apart = [contract.ExcludedAgents(role=f"of/{name}", agent_ids=[f"no{number}"])]
@@ -182,7 +182,7 @@ def come_and_go(master: MasterSide, number: int) -> None:
     assert master.engine.users() == []
 
 
-def test_nothing_is_left_of_frameworks_and_agents_that_are_gone() -> None:
+def test_removed_frameworks_and_agents_leave_no_memory_behind() -> None:
     master = with_settings(MasterSide(), learn_demands=True, forget_after=1.0, hold_for="one")
     sizes = []
     for number in range(4):
@@ -192,7 +192,8 @@ def test_nothing_is_left_of_frameworks_and_agents_that_are_gone() -> None:
 
 
 def change_roles(master: MasterSide, number: int) -> None:
-    """Have a framework that stays do all that is done in a role, and leave it for another."""
+    """Let a framework join a role, use every call in this role, and leave the role for another
+    role."""
     master.send(contract.UpdateFramework(framework_id="f", info=framework_info("f", f"a{number}")))
     master.tick()
     offers = [
@@ -212,7 +213,9 @@ def change_roles(master: MasterSide, number: int) -> None:
 
 
 @pytest.mark.parametrize("quota", [False, True])
-def test_nothing_is_left_of_roles_and_agents_that_a_framework_has_had(*, quota: bool) -> None:
+def test_left_roles_and_removed_agents_of_a_framework_leave_no_memory_behind(
+    *, quota: bool
+) -> None:
     master = with_settings(MasterSide(), learn_demands=True, forget_after=1.0, hold_for="one")
     master.add_framework("f", "b")
     if quota:
@@ -226,7 +229,7 @@ def test_nothing_is_left_of_roles_and_agents_that_a_framework_has_had(*, quota: 
     assert max(sizes[4:]) <= max(sizes[:4])
 
 
-def test_nothing_is_left_of_agents_that_are_gone_with_all_that_was_taken_of_them() -> None:
+def test_agents_removed_with_outstanding_offers_leave_no_memory_behind() -> None:
     master = with_settings(MasterSide(), learn_demands=True, hold_for="one")
     master.add_framework("f", "b")
     sizes = []
@@ -240,7 +243,7 @@ def test_nothing_is_left_of_agents_that_are_gone_with_all_that_was_taken_of_them
 
 
 @pytest.mark.parametrize("keeps", ["cpus:3", None])
-def test_what_is_declined_in_a_role_that_was_left_neither_refuses_nor_teaches_anything(
+def test_declining_an_offer_in_a_left_role_creates_no_filter_and_teaches_no_demand(
     keeps: str | None,
 ) -> None:
     master = with_settings(MasterSide(), learn_demands=True)
@@ -255,7 +258,7 @@ def test_what_is_declined_in_a_role_that_was_left_neither_refuses_nor_teaches_an
 
 
 @pytest.mark.parametrize("first", ["framework", "agent"])
-def test_users_become_known_in_one_order_whether_the_framework_comes_first_or_what_it_holds(
+def test_users_have_the_same_order_whether_the_framework_or_its_agent_comes_first(
     first: str,
 ) -> None:
     master = MasterSide()
@@ -267,7 +270,7 @@ def test_users_become_known_in_one_order_whether_the_framework_comes_first_or_wh
     assert master.engine.users() == ["a", "b", "c"]
 
 
-def test_what_does_not_fit_is_judged_by_the_agents_that_are_left() -> None:
+def test_a_misfit_is_judged_by_the_present_agents() -> None:
     master = MasterSide()
     master.send(
         contract.AddFramework(framework_id="f1", info=info("f1", "a", {"demand": "cpus:8"}))
@@ -279,7 +282,7 @@ def test_what_does_not_fit_is_judged_by_the_agents_that_are_left() -> None:
     assert master.engine.misfits() == {"f1": "one task needs cpus:8, and no agent has more than 4"}
 
 
-def test_what_a_framework_holds_follows_it_to_the_user_that_it_acts_for_now() -> None:
+def test_an_allocation_moves_to_the_user_of_a_changed_principal() -> None:
     master = MasterSide(user_key="principal")
     master.add_framework("f1", "a", principal="before", active=False)
     master.add_agent("s1", "cpus:4", {"f1": resources("cpus:3", "a")})
@@ -289,7 +292,7 @@ def test_what_a_framework_holds_follows_it_to_the_user_that_it_acts_for_now() ->
     assert held == {"before": Quantities(), "after": Quantities.parse("cpus:3")}
 
 
-def test_a_role_that_a_framework_leaves_is_nobodys_once_nothing_is_held_for_it() -> None:
+def test_a_left_role_is_forgotten_once_nothing_is_allocated_in_it() -> None:
     master = with_settings(MasterSide(), forget_after=5.0)
     master.add_framework("f1", "a", "b", "c", active=False)
     master.add_agent("s1", "cpus:4", {"f1": resources("cpus:3", "b")})
@@ -303,7 +306,7 @@ def test_a_role_that_a_framework_leaves_is_nobodys_once_nothing_is_held_for_it()
     assert set(master.engine.users()) == {"a"}
 
 
-def test_operations_that_take_one_thing_and_add_another_leave_what_there_is_then() -> None:
+def test_operations_that_consume_and_add_resources_give_the_resulting_allocation() -> None:
     master = MasterSide()
     master.add_framework("f1", "a", active=False)
     volume = disk(50, reserved=["a"], volume="v1", shared=True, role="a")
@@ -323,7 +326,7 @@ def test_operations_that_take_one_thing_and_add_another_leave_what_there_is_then
     assert standing.allocation == Quantities.parse("cpus:2;disk:50")
 
 
-def test_who_gives_back_what_it_does_not_hold_frees_nothing_of_what_it_does() -> None:
+def test_recovering_resources_outside_the_allocation_frees_nothing() -> None:
     master = MasterSide()
     master.add_framework("f1", "a")
     master.add_agent("s1", "cpus:4;mem:64", {"f1": resources("mem:64", "a")})
@@ -335,7 +338,7 @@ def test_who_gives_back_what_it_does_not_hold_frees_nothing_of_what_it_does() ->
     assert (statistics.clamped, statistics.candidates) == (1, looked_at)
 
 
-def test_a_shared_volume_that_its_holder_is_offered_again_counts_once() -> None:
+def test_a_shared_volume_offered_again_to_its_holder_counts_once() -> None:
     master = MasterSide()
     master.add_framework("f1", "a", capabilities=[SHARED])
     volume = disk(50, reserved=["a"], volume="v1", shared=True)

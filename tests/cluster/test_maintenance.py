@@ -1,4 +1,4 @@
-"""Who is asked to leave an agent, against a plain list of what was said about each pair."""
+"""Inverse offers compared with a plain record of each pair of an agent and a framework."""
 
 import random
 from dataclasses import dataclass
@@ -23,7 +23,7 @@ ACCEPTED, DECLINED = status(Status.ACCEPT), status(Status.DECLINE)
 
 @dataclass
 class Said:
-    """What is known of one framework on one agent."""
+    """State of one framework on one agent."""
 
     asked: bool = False
     answer: bytes | None = None
@@ -31,7 +31,7 @@ class Said:
 
 
 class Both:
-    """What is told to both: the real one, and one that goes pair by pair."""
+    """The tested object, and a plain record by pairs, with the same calls applied to both."""
 
     def __init__(self, seed: int) -> None:
         self.lot = random.Random(seed)
@@ -41,7 +41,7 @@ class Both:
         self.now = 100
 
     def pairs(self, agent: str | None = None, framework: str | None = None) -> list[Said]:
-        """Those of agents with a schedule."""
+        """Return the records of pairs whose agent has a schedule."""
         return [
             said
             for (a, f), said in self.said.items()
@@ -127,7 +127,7 @@ def ordered(states: list[contract.InverseOfferState]) -> list[bytes]:
     return sorted(state.SerializeToString(deterministic=True) for state in states)
 
 
-def test_each_framework_is_asked_once_and_again_as_soon_as_it_may_be() -> None:
+def test_each_framework_gets_one_inverse_offer_and_another_as_soon_as_filters_allow() -> None:
     for seed in range(200):
         both = Both(seed)
         lot = both.lot
@@ -140,7 +140,7 @@ def test_each_framework_is_asked_once_and_again_as_soon_as_it_may_be() -> None:
 
 
 @pytest.mark.parametrize(("schedule", "kept"), [(b"soon", {"f1": 7}), (b"later", {})])
-def test_who_did_not_want_to_be_asked_is_remembered_while_the_schedule_is_the_same(
+def test_inverse_offer_filters_are_kept_while_the_schedule_is_unchanged(
     schedule: bytes, kept: dict[str, int]
 ) -> None:
     before, after = Maintenance(), Maintenance()
@@ -150,10 +150,10 @@ def test_who_did_not_want_to_be_asked_is_remembered_while_the_schedule_is_the_sa
     after.keep_refusals("s1", before)
     assert after.refusals("s1", schedule) == kept
     after.drop_filters(framework="f1")
-    assert before.refusals("s1", b"soon") == {"f1": 7}, "each has its own"
+    assert before.refusals("s1", b"soon") == {"f1": 7}, "the two objects do not share filters"
 
 
-def test_an_answer_is_yes_or_no() -> None:
+def test_an_inverse_offer_answer_is_accept_or_decline() -> None:
     for said in (ACCEPTED, DECLINED):
         assert read_status(said) == (said, None)
     unknown = status(Status.UNKNOWN)
@@ -165,7 +165,7 @@ def test_an_answer_is_yes_or_no() -> None:
         assert words in flaw.words
 
 
-def test_an_agent_is_unavailable_from_when_it_is_said_or_not_at_all() -> None:
+def test_an_unavailability_has_a_start_or_is_absent() -> None:
     start = mesos.TimeInfo(nanoseconds=5)
     said = mesos.Unavailability(start=start).SerializeToString()
     assert read_unavailability(contract.UpdateUnavailability()) == (None, None)

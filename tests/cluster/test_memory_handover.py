@@ -25,7 +25,7 @@ from tests.cluster.master_side import (
 
 NOW = START_NS / 1e9
 TAU = 60.0 / math.log(2.0)
-"""Of a half-life of a minute."""
+"""Time constant of a half-life of a minute."""
 LEFT = Memory(
     NOW - 60.0,
     {
@@ -55,12 +55,14 @@ def mirrored(master: MasterSide, *frameworks: str) -> contract.Snapshot:
 
 
 @pytest.mark.parametrize("tau", [TAU, 17.0, None])
-def test_before_any_snapshot_what_is_passed_on_is_what_was_inherited(tau: float | None) -> None:
+def test_before_the_first_snapshot_an_engine_passes_on_the_memory_that_it_inherited(
+    tau: float | None,
+) -> None:
     left = replace(LEFT, tau=tau)
     engine = made(left).engine
     kept = engine.memory()
     assert kept.time == left.time
-    assert kept.tau == (tau or TAU), "what nobody has said is as it is here"
+    assert kept.tau == (tau or TAU), "an absent time constant is replaced by the engine's own"
     assert kept.users == left.users
     changes = engine.changes()
     assert changes.complete
@@ -69,14 +71,14 @@ def test_before_any_snapshot_what_is_passed_on_is_what_was_inherited(tau: float 
     assert {course.tau for course in changes.courses.values()} == {tau or TAU}
 
 
-def test_once_a_snapshot_tells_what_is_held_nothing_else_is_passed_on() -> None:
+def test_after_a_snapshot_only_overuse_by_its_allocations_is_passed_on() -> None:
     master = made()
     master.restore(mirrored(master))
     assert not any(each.overuse.get("cpus") for each in master.engine.memory().users.values())
 
 
 @pytest.mark.parametrize("asked", ["standing", "standings", "twin"])
-def test_before_any_snapshot_each_level_knows_its_part(asked: str) -> None:
+def test_before_the_first_snapshot_each_level_has_its_entitlement(asked: str) -> None:
     engine = made().engine
     match asked:
         case "standing":
@@ -92,7 +94,7 @@ def test_before_any_snapshot_each_level_knows_its_part(asked: str) -> None:
     assert engine.standing("nobody/.") is None
 
 
-def test_what_was_handed_on_holds_even_if_the_users_themselves_break(
+def test_inherited_commitments_survive_an_error_in_the_users_memory(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     master = made()
@@ -105,10 +107,10 @@ def test_what_was_handed_on_holds_even_if_the_users_themselves_break(
     assert master.engine.statistics.faults == 1
     standing = master.engine.standing("d")
     assert standing is not None
-    assert standing.commitments["cpus"] == pytest.approx(0.125), "a half-life later"
+    assert standing.commitments["cpus"] == pytest.approx(0.125), "one half-life later"
 
 
-def test_a_debt_of_a_policy_without_memory_fades_on_every_level() -> None:
+def test_commitments_under_a_policy_without_memory_decay_on_every_level() -> None:
     master = MasterSide()
     master.engine = Engine(master.settings, memory=LEFT)
     master.restore(contract.Snapshot(time_ns=START_NS))
@@ -121,7 +123,7 @@ def test_a_debt_of_a_policy_without_memory_fades_on_every_level() -> None:
     assert standing.commitments["cpus"] == pytest.approx(0.25 / 8)
 
 
-def test_what_a_role_owed_beside_its_sub_roles_is_owed_once() -> None:
+def test_a_virtual_leaf_inherits_its_commitment_once() -> None:
     left = Memory(NOW, {"a/.": Remembered({"cpus": 0.5}, others=0.5)}, 1e9)
     master = made(left, forget_after=5.0)
     master.restore(contract.Snapshot(time_ns=START_NS))
@@ -147,7 +149,7 @@ def test_what_a_role_owed_beside_its_sub_roles_is_owed_once() -> None:
 
 
 @pytest.mark.parametrize("why", ["declared", "ordered", "boosted", ""])
-def test_who_was_said_something_about_stays_known(why: str) -> None:
+def test_a_user_that_is_declared_or_has_an_ordered_weight_is_not_forgotten(why: str) -> None:
     users = (DeclaredUser("a"),) if why == "declared" else ()
     master = made(None, users=users, forget_after=5.0)
     master.restore(contract.Snapshot(time_ns=START_NS))
@@ -163,13 +165,13 @@ def test_who_was_said_something_about_stays_known(why: str) -> None:
 
 
 @pytest.mark.parametrize("boost", [Boost(3.0, NOW + 10.0), Boost(3.0, NOW)])
-def test_a_boost_is_handed_on_as_long_as_it_lasts(boost: Boost) -> None:
+def test_a_boost_is_handed_over_until_it_ends(boost: Boost) -> None:
     master = made(Memory(NOW, {"a": Remembered(boost=boost)}))
     master.restore(contract.Snapshot(time_ns=START_NS))
     assert master.engine.users() == (["a"] if boost.until > NOW else [])
 
 
-def test_of_what_was_set_aside_a_snapshot_leaves_what_it_says_nothing_of() -> None:
+def test_a_snapshot_drops_rejected_input_about_absent_frameworks_only() -> None:
     master = made(None)
     master.restore(mirrored(master, "f1", "gone"))
     for name in ("f1", "gone"):
@@ -180,7 +182,7 @@ def test_of_what_was_set_aside_a_snapshot_leaves_what_it_says_nothing_of() -> No
 
 
 def declined() -> MasterSide:
-    """f1 and f2 have each refused the only agent for an hour."""
+    """Return a master whose frameworks f1 and f2 have declined the only agent for an hour."""
     master = made(None)
     master.restore(mirrored(master, "f1", "f2"))
     master.sequence = 0
@@ -193,7 +195,7 @@ def declined() -> MasterSide:
     return master
 
 
-def test_nothing_is_left_of_the_filters_of_a_framework_that_is_gone() -> None:
+def test_no_filter_remains_of_a_removed_framework() -> None:
     master = declined()
     master.send(contract.RemoveFramework(framework_id="f1"))
     assert master.engine.filters == 1
@@ -201,7 +203,7 @@ def test_nothing_is_left_of_the_filters_of_a_framework_that_is_gone() -> None:
     assert master.engine.filters == 0
 
 
-def test_nothing_is_left_of_the_filters_of_an_agent_that_is_gone_or_is_another_now() -> None:
+def test_no_filter_remains_of_an_agent_that_is_removed_or_has_changed() -> None:
     master = declined()
     gone = mirrored(master, "f1", "f2")
     del gone.agents[:]
@@ -214,14 +216,14 @@ def test_nothing_is_left_of_the_filters_of_an_agent_that_is_gone_or_is_another_n
 
 
 @pytest.mark.parametrize("why", ["inactive", "left"])
-def test_who_is_inactive_or_has_left_a_role_over_a_snapshot_has_no_filters_any_more(
+def test_a_framework_that_became_inactive_or_left_its_role_has_no_filters_after_a_snapshot(
     why: str,
 ) -> None:
     master = declined()
     snapshot = mirrored(master, "f1", "f2")
     if why == "inactive":
         snapshot.frameworks[0].active = False
-    else:  # what it holds for the role keeps the client known
+    else:  # an allocation in the left role keeps the client known
         snapshot.frameworks[0].info = framework_info("f1", "b")
         held = resources("cpus:0.5", "a")
         snapshot.agents.append(agent_call("s2", "cpus:0.5", {"f1": held}))
@@ -229,7 +231,7 @@ def test_who_is_inactive_or_has_left_a_role_over_a_snapshot_has_no_filters_any_m
     assert master.engine.filters == 1
 
 
-def test_what_was_learned_of_a_role_that_was_left_over_a_snapshot_is_forgotten() -> None:
+def test_a_learned_demand_in_a_role_that_was_left_is_forgotten_at_the_snapshot() -> None:
     master = made(None, learn_demands=True)
     master.restore(contract.Snapshot(time_ns=START_NS))
     master.add_framework("f1", "a")
@@ -243,27 +245,27 @@ def test_what_was_learned_of_a_role_that_was_left_over_a_snapshot_is_forgotten()
     assert not master.engine.demands()
 
 
-def test_another_master_that_has_heard_as_much_knows_nothing_of_filters() -> None:
+def test_a_snapshot_of_another_master_ends_all_filters() -> None:
     master = declined()
     other = mirrored(master, "f1", "f2")
     other.leading_since_ns = START_NS
     assert master.restore(other)
 
 
-def test_a_refusal_of_what_a_snapshot_brought_about_is_kept_over_the_next() -> None:
+def test_a_decline_of_a_snapshots_offer_is_kept_over_the_next_snapshot() -> None:
     master = made(None)
     [offer] = master.restore(mirrored(master, "f1"))
     refused = mesos.Filters(refuse_seconds=3600).SerializeToString()
     event = contract.Event(sequence=1, time_ns=master.now_ns)
     event.recover_resources.CopyFrom(recovered("s1", "f1", refused))
     event.recover_resources.resources[:] = offer.messages
-    for _ in range(2):  # what is said twice is heard once
+    for _ in range(2):  # a repeated event counts once
         master.engine.unheard([event])
     master.sequence = 1
     assert master.restore(mirrored(master, "f1")) == []
 
 
-def test_what_another_service_has_left_holds_if_it_is_of_later_and_not_otherwise() -> None:
+def test_the_later_of_two_inherited_memories_counts() -> None:
     for later, owed in ((0.0, 0.5), (1.0, 0.25)):
         master = made(Memory(NOW, {"d": Remembered({"cpus": 0.5})}, 1e9))
         other = Memory(NOW + later, {"d": Remembered({"cpus": 0.25})}, 1e9)
@@ -274,7 +276,7 @@ def test_what_another_service_has_left_holds_if_it_is_of_later_and_not_otherwise
         assert standing.commitments["cpus"] == pytest.approx(owed, rel=0.1)
 
 
-def test_filters_are_not_kept_over_a_gap_in_what_was_heard() -> None:
+def test_filters_are_not_kept_over_a_gap_in_the_events() -> None:
     master = declined()
     with pytest.raises(InvalidEvent):
         master.send(contract.RemoveAgent(agent_id="nobody"))
@@ -282,7 +284,7 @@ def test_filters_are_not_kept_over_a_gap_in_what_was_heard() -> None:
     tick.tick.SetInParent()
     master.engine.unheard([tick])
     master.sequence += 3
-    assert master.restore(mirrored(master, "f1", "f2")), "one event is missing before it"
+    assert master.restore(mirrored(master, "f1", "f2")), "one event before the snapshot is missing"
 
 
 def recovered(
@@ -303,7 +305,7 @@ def recovered(
     ],
     ids=["no such agent", "no such framework", "no filter", "no resource"],
 )
-def test_what_comes_back_while_a_snapshot_is_under_way_costs_nobody_a_filter(
+def test_a_skipped_recovery_before_a_snapshot_ends_no_filter(
     late: contract.RecoverResources,
 ) -> None:
     master = declined()
@@ -320,7 +322,7 @@ def test_what_comes_back_while_a_snapshot_is_under_way_costs_nobody_a_filter(
 
 
 @pytest.mark.parametrize("role", ["a", "a/b", "x"])
-def test_who_is_back_in_time_is_not_forgotten(role: str) -> None:
+def test_a_user_that_comes_back_in_time_is_not_forgotten(role: str) -> None:
     master = made(None, forget_after=10.0)
     master.restore(contract.Snapshot(time_ns=START_NS))
     for name in ("a", "a/b", "x"):
@@ -335,7 +337,7 @@ def test_who_is_back_in_time_is_not_forgotten(role: str) -> None:
     assert len(master.add_agent("s1", "cpus:1;mem:64")) == 1
 
 
-def test_a_role_that_has_got_sub_roles_is_not_forgotten_for_having_been_idle() -> None:
+def test_an_idle_role_that_gets_a_sub_role_is_not_forgotten() -> None:
     master = made(None, forget_after=10.0)
     master.restore(contract.Snapshot(time_ns=START_NS))
     master.add_framework("f1", "a")

@@ -1,4 +1,4 @@
-"""No instant is counted twice, whatever happens while accounts are closed and who goes on after."""
+"""No instant is counted twice, whatever happens while accounts are closed and between services."""
 
 from collections.abc import Callable
 
@@ -17,7 +17,7 @@ AGENT = agent_call("s1", TOTAL, {"f-a": resources("cpus:3", "a"), "f-b": resourc
 
 
 def metered(now_ns: int | None = None) -> MasterSide:
-    """A master's side whose users are counted: a holds three cores, b one."""
+    """Return a master's side with a usage meter: user a holds three cores, user b one."""
     master = MasterSide("sdrf", {"delta": 0.99})
     master.engine = Engine(master.settings, meter=Meter())
     master.now_ns = master.now_ns if now_ns is None else now_ns
@@ -44,9 +44,9 @@ def meter_of(master: MasterSide) -> Meter:
 def written(
     master: MasterSide, meanwhile: Callable[[], None]
 ) -> tuple[UsageAccumulator, dict[str, AccountCheckpoint]]:
-    """What is written if something happens after the first account has been closed.
+    """Return the usage that is written if a change follows the closing of the first accounts.
 
-    It is added up before the next one is, as in idle moments.
+    As in idle moments, the closed accounts are summed before the next account is closed.
     """
     steps = master.engine.closing()
     next(steps)
@@ -59,7 +59,7 @@ def written(
 
 
 def sums(counted: UsageAccumulator) -> dict[str, float]:
-    """Core-seconds that users have held, and the cluster has had."""
+    """Return core-seconds of users and of the cluster."""
     found = {"cluster": sum(had["cpus"] for had in counted.capacity.values()) / 1000}
     for tallies in counted.users.values():
         for user, tally in tallies.items():
@@ -74,13 +74,13 @@ def later(master: MasterSide, seconds: int, call: object) -> None:
 
 
 def changing(master: MasterSide) -> None:
-    """Give a two cores more, 5 s later, and end 5 s after that."""
+    """Give user a two more cores 5 s later, and advance the clock by another 5 s."""
     later(master, 5, agent_call("s2", TOTAL, {"f-a": resources("cpus:2", "a")}))
     later(master, 5, contract.Tick())
 
 
 def replacing(master: MasterSide) -> None:
-    """Have the cluster replaced by a snapshot, 10 s later, in which they hold the same."""
+    """Replace the cluster by a snapshot with the same allocations 10 s later."""
     master.now_ns += 10 * SECOND
     restored(master)
 
@@ -92,7 +92,7 @@ def test_a_crash_after_a_write_counts_no_instant_twice(
     first = metered()
     later(first, 100, contract.Tick())
     taken, formers = written(first, lambda: meanwhile(first))
-    # Here the service dies; another one begins 20 s later, and all is as it was at first.
+    # The service ends here; its successor starts 20 s later with the initial allocations.
     second = metered(first.now_ns + 20 * SECOND)
     meter = meter_of(second)
     assert meter.beginning is not None
@@ -108,12 +108,12 @@ def test_a_crash_after_a_write_counts_no_instant_twice(
 
 
 @pytest.mark.parametrize("meanwhile", [changing, replacing])
-def test_what_happens_while_accounts_are_closed_is_taken_the_next_time(
+def test_changes_while_accounts_are_closed_are_counted_in_the_next_account(
     meanwhile: Callable[[MasterSide], None],
 ) -> None:
     master = metered()
     later(master, 100, contract.Tick())
-    begun = master.engine.closing()  # and given up
+    begun = master.engine.closing()  # and not continued
     next(begun)
     later(master, 10, contract.Tick())
     taken, _ = written(master, lambda: meanwhile(master))
@@ -130,7 +130,7 @@ def test_what_happens_while_accounts_are_closed_is_taken_the_next_time(
     assert found["cluster"] == pytest.approx(8 * 140.0 + 8 * 25.0 * more, rel=1e-12)
 
 
-def test_an_offer_and_its_refusal_are_counted_at_their_instants() -> None:
+def test_an_offer_and_its_decline_are_counted_at_their_instants() -> None:
     master = metered()
     [user], later = ["c"], master.now_ns + SECOND
     [offer] = master.add_framework("f-c", user)
@@ -140,7 +140,7 @@ def test_an_offer_and_its_refusal_are_counted_at_their_instants() -> None:
     assert list(acts) == [((user,), later / SECOND - 1.0, False), ((user,), later / SECOND, True)]
 
 
-def test_what_the_cluster_had_before_a_snapshot_that_says_otherwise_is_counted() -> None:
+def test_capacity_before_a_snapshot_with_another_capacity_is_counted() -> None:
     master = metered()
     later(master, 10, contract.Tick())
     restored(master, agent_call("s1", "cpus:4;mem:4096"))

@@ -1,4 +1,4 @@
-"""Who is offered what, and when (§3)."""
+"""Offers: the receiving framework, the offered resources, and the time of the offer (§3)."""
 
 from allocator.cluster.settings import DeclaredUser
 from allocator.contract import allocator_pb2 as contract
@@ -14,7 +14,7 @@ def given(offers: list[Offered]) -> list[tuple[str, str, str, str]]:
     return [(o.framework, o.role, o.agent, o.resources) for o in offers]
 
 
-def test_a_new_agent_goes_whole_to_the_role_with_the_least_share() -> None:
+def test_a_new_agent_goes_whole_to_the_role_with_the_smallest_share() -> None:
     master = MasterSide()
     master.add_framework("f1", "role1")
     assert given(master.add_agent("s1", "cpus:2;mem:1024")) == [
@@ -24,10 +24,10 @@ def test_a_new_agent_goes_whole_to_the_role_with_the_least_share() -> None:
     assert given(master.add_agent("s2", "cpus:1;mem:512")) == [
         ("f2", "role2", "s2", "cpus:1;mem:512")
     ]
-    # role2 holds 1/6 of the CPUs, role1 2/6: a newcomer in role1 does not make it poorer.
+    # role2 holds 1/6 of the CPUs, role1 2/6: a new framework in role1 does not lower role1's share.
     master.add_framework("f3", "role1")
     assert given(master.add_agent("s3", "cpus:3;mem:2048"))[0][:2] == ("f2", "role2")
-    # Now role1 (2/10) is below role2 (4/10), and in it f3 holds nothing.
+    # Now role1 (2/10) is below role2 (4/10), and f3 has no allocation in role1.
     assert given(master.add_agent("s4", "cpus:4;mem:4096"))[0][:2] == ("f3", "role1")
 
 
@@ -74,14 +74,14 @@ def test_a_user_is_known_by_its_role_framework_principal_or_name() -> None:
         assert {standing.user for standing in master.engine.pool.standings()} == users
 
 
-def test_declared_users_count_before_they_show_up() -> None:
+def test_declared_users_count_before_they_register() -> None:
     users = (DeclaredUser("A"), DeclaredUser("B", weight=3.0))
     master = MasterSide("sdrf", {"delta": 0.99}, users=users)
     entitlements = {s.user: s.entitlement for s in master.engine.pool.standings()}
     assert entitlements == {"A": 0.25, "B": 0.75}
 
 
-def test_what_a_user_overused_in_the_past_puts_it_behind_one_who_did_not() -> None:
+def test_a_users_overuse_in_the_past_ranks_it_behind_a_user_without_overuse() -> None:
     users = (DeclaredUser("A"), DeclaredUser("B"))
     master = MasterSide("sdrf", {"delta": 0.99}, users=users)
     master.add_framework("fa", "A")
@@ -102,7 +102,7 @@ def test_freed_resources_are_offered_at_once() -> None:
     assert given(master.recover(offer, "cpus:1;mem:1024")) == [("f1", "a", "s1", "cpus:1;mem:1024")]
 
 
-def test_nothing_is_offered_inside_a_pause_and_all_of_it_after() -> None:
+def test_nothing_is_offered_during_a_pause_and_everything_after_it() -> None:
     master = MasterSide()
     master.add_framework("f1", "a")
     [offer] = master.add_agent("s1", "cpus:4;mem:4096")
@@ -113,7 +113,7 @@ def test_nothing_is_offered_inside_a_pause_and_all_of_it_after() -> None:
     assert given(master.send(contract.Resume())) == [("f1", "a", "s1", "cpus:3;mem:512")]
 
 
-def test_too_little_is_not_offered() -> None:
+def test_resources_below_the_minimum_are_not_offered() -> None:
     master = MasterSide(min_allocatable=[{"cpus": 1.0, "mem": 512.0}, {"ports": 3}])
     master.add_framework("f1", "a")
     assert master.add_agent("s1", "cpus:8;mem:256") == []
@@ -147,7 +147,7 @@ def test_reserved_resources_go_only_to_their_role_and_its_descendants() -> None:
     ]
 
 
-def test_the_unreserved_rest_of_an_agent_goes_to_others_in_the_same_run() -> None:
+def test_the_unreserved_rest_of_an_agent_goes_to_other_roles_in_the_same_cycle() -> None:
     master = MasterSide()
     master.add_framework("f1", "a")
     master.add_framework("f2", "b", active=False)
@@ -157,14 +157,14 @@ def test_the_unreserved_rest_of_an_agent_goes_to_others_in_the_same_run() -> Non
     assert given(offers) == [("f2", "b", "s1", "cpus(b):2;mem(b):512")]
 
 
-def test_refined_reservations_need_a_framework_that_understands_them() -> None:
+def test_refined_reservations_need_a_framework_with_that_capability() -> None:
     master = MasterSide()
     master.add_framework("old", "eng/web")
     assert master.add_agent("s1", "cpus(eng,eng/web):2;mem(eng,eng/web):512") == []
     assert len(master.add_framework("new", "eng/web", capabilities=[REFINEMENT])) == 1
 
 
-def test_what_mesos_knows_and_longshare_does_not_travels_through_offers_untouched() -> None:
+def test_fields_of_mesos_that_longshare_does_not_know_pass_through_offers_unchanged() -> None:
     master = MasterSide()
     master.add_framework("f1", "a")
     volume = mesos.Resource(name="disk", type=mesos.Value.SCALAR)
@@ -190,7 +190,7 @@ def test_what_mesos_knows_and_longshare_does_not_travels_through_offers_untouche
     assert disk == mesos.Resource.FromString(unknown)
 
 
-def test_a_volume_comes_back_whole_however_the_task_mounted_it() -> None:
+def test_a_volume_is_recovered_whole_however_the_task_mounted_it() -> None:
     master = MasterSide()
     master.add_framework("f1", "a")
     volume = mesos.Resource(name="disk", type=mesos.Value.SCALAR)
@@ -218,10 +218,10 @@ def test_a_volume_comes_back_whole_however_the_task_mounted_it() -> None:
     assert master.engine.statistics.clamped == 0
     [again] = master.recover(offer, "cpus:1")
     [disk] = [r for m in again.messages if (r := mesos.Resource.FromString(m)).name == "disk"]
-    assert disk.disk.volume.container_path == "data", "offered as the agent has it"
+    assert disk.disk.volume.container_path == "data", "offered with the agent's own container path"
 
 
-def test_frameworks_without_gpu_resources_are_kept_off_gpu_agents() -> None:
+def test_frameworks_without_gpu_resources_get_no_offers_of_gpu_agents() -> None:
     master = MasterSide()
     master.add_framework("plain", "a")
     assert master.add_agent("s1", "cpus:4;mem:4096;gpus:1") == []
@@ -244,7 +244,7 @@ def test_revocable_resources_need_a_framework_that_accepts_losing_them() -> None
     assert len(master.add_framework("brave", "b", capabilities=[REVOCABLE])) == 1
 
 
-def test_an_agent_that_knows_one_role_only_is_not_for_multi_role_frameworks() -> None:
+def test_an_agent_without_multi_role_support_is_not_offered_to_multi_role_frameworks() -> None:
     master = MasterSide()
     master.add_framework("f1", "a")
     assert master.add_agent("s1", "cpus:4;mem:4096", capabilities=()) == []
@@ -252,7 +252,7 @@ def test_an_agent_that_knows_one_role_only_is_not_for_multi_role_frameworks() ->
     assert len(master.send(contract.AddFramework(framework_id="f2", info=old, active=True))) == 1
 
 
-def test_nested_roles_need_an_agent_that_knows_them() -> None:
+def test_nested_roles_need_an_agent_that_supports_them() -> None:
     master = MasterSide()
     master.add_framework("f1", "eng/web")
     only_multi = (mesos.SlaveInfo.Capability.MULTI_ROLE,)
@@ -260,7 +260,7 @@ def test_nested_roles_need_an_agent_that_knows_them() -> None:
     assert len(master.add_agent("s2", "cpus:4;mem:4096")) == 1
 
 
-def test_a_framework_that_cannot_take_an_agent_does_not_stop_the_next_one() -> None:
+def test_a_framework_that_cannot_use_an_agent_does_not_block_the_next_framework() -> None:
     master = MasterSide()
     master.add_framework("poor", "a")
     master.add_framework("rich", "b", capabilities=[GPU])
@@ -286,7 +286,7 @@ def test_excluded_resources_do_not_count_in_shares() -> None:
     assert [o.framework for o in master.add_agent("s3", "cpus:1;mem:512")] == ["f1"]
 
 
-def test_a_framework_is_called_what_it_calls_itself_and_an_agent_by_its_host() -> None:
+def test_a_framework_is_shown_by_its_own_name_and_an_agent_by_its_host_name() -> None:
     master = MasterSide()
     master.add_framework("f1", "a")
     master.add_agent("s1", "cpus:1")
@@ -296,7 +296,7 @@ def test_a_framework_is_called_what_it_calls_itself_and_an_agent_by_its_host() -
     assert (engine.user("a", "f1"), engine.user("a", "f9")) == ("a", None)
 
 
-def test_an_agent_is_full_when_nothing_of_it_is_free() -> None:
+def test_an_agent_is_full_when_none_of_its_resources_are_free() -> None:
     master = MasterSide()
     master.add_agent("s1", "cpus:1")
     states = [[place.state for place in master.engine.places()]]

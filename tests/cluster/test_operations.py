@@ -1,4 +1,4 @@
-"""What operations make of resources, and when they cannot be."""
+"""Results of operations on resources, and errors of impossible operations."""
 
 from collections.abc import Callable
 
@@ -40,12 +40,12 @@ def shrunk(size: float, less: float) -> mesos.Operation:
     return operation
 
 
-def test_a_volume_grows_by_what_is_added_and_the_rest_stays() -> None:
+def test_a_volume_grows_by_the_added_disk_and_keeps_its_other_fields() -> None:
     after = made_of(grown(50, 20), volume(50), disk(30, reserved=["r"]), *resources("cpus:1"))
     assert after == parse_total([volume(70), disk(10, reserved=["r"]), *resources("cpus:1")])
 
 
-def test_a_volume_shrinks_and_what_is_taken_off_is_a_disk_again() -> None:
+def test_the_disk_that_is_taken_off_a_volume_is_a_plain_disk_again() -> None:
     after = made_of(shrunk(50, 20), volume(50), *resources("cpus:1"))
     assert after == parse_total([volume(30), disk(20, reserved=["r"]), *resources("cpus:1")])
     [whole] = parse_operation(shrunk(50, 50).SerializeToString())
@@ -54,7 +54,7 @@ def test_a_volume_shrinks_and_what_is_taken_off_is_a_disk_again() -> None:
         parse_operation(shrunk(50, 51).SerializeToString())
 
 
-def test_a_reservation_is_made_and_ended_by_its_last_one() -> None:
+def test_a_reservation_is_added_and_removed_as_the_last_refinement() -> None:
     reserve = mesos.Operation(type=Operation.RESERVE)
     inner = resource("cpus", "1", reserved=["r", "r/s"])
     reserve.reserve.resources.append(inner)
@@ -71,7 +71,7 @@ def test_a_reservation_is_made_and_ended_by_its_last_one() -> None:
 
 @pytest.mark.parametrize("mount", [False, True])
 @pytest.mark.parametrize("shared", [False, True])
-def test_a_volume_is_created_of_a_disk_and_becomes_one_again(mount: bool, shared: bool) -> None:  # noqa: FBT001
+def test_disks_become_volumes_and_volumes_become_disks(mount: bool, shared: bool) -> None:  # noqa: FBT001
     plain = disk(50, reserved=["r"], mount=mount)
     made = volume(50, mount=mount, shared=shared)
     create = mesos.Operation(type=Operation.CREATE)
@@ -82,7 +82,7 @@ def test_a_volume_is_created_of_a_disk_and_becomes_one_again(mount: bool, shared
     [back] = made_of(destroy, made).messages("r")
     freed = parsed(back)
     freed.ClearField("allocation_info")
-    assert freed == parsed(plain), "without a word of any volume"
+    assert freed == parsed(plain), "the disk carries no trace of a volume"
     if shared:
         with pytest.raises(OperationError, match="further copies"):
             made_of(destroy, made, made)
@@ -128,12 +128,14 @@ def with_(
         (provided(shrunk(2, 1)), "SHRINK_VOLUME is not supported on a resource provider's volume"),
     ],
 )
-def test_what_cannot_be_is_refused_and_says_why(operation: mesos.Operation, words: str) -> None:
+def test_an_impossible_operation_is_rejected_with_a_reason(
+    operation: mesos.Operation, words: str
+) -> None:
     with pytest.raises(OperationError, match=words):
         parse_operation(operation.SerializePartialToString())
 
 
-def test_what_is_no_operation_and_what_is_not_there_are_told_apart() -> None:
+def test_an_unknown_operation_and_an_absent_resource_give_different_errors() -> None:
     with pytest.raises(InvalidEvent, match=r"not a serialised mesos\.Offer\.Operation"):
         parse_operation(b"\xff")
     with pytest.raises(OperationError, match="does not contain"):

@@ -1,4 +1,4 @@
-"""What operators order holds, for as long as they say, and nothing else does."""
+"""Operators' orders hold for exactly as long as they say."""
 
 import math
 
@@ -54,7 +54,7 @@ def test_a_boost_ends_at_its_time_however_late_the_next_event_is() -> None:
     assert owed(boosted) == pytest.approx(owed(by_hand), rel=1e-12)
 
 
-def test_after_a_boost_holds_what_held_before() -> None:
+def test_after_a_boost_the_former_weight_holds() -> None:
     master = made()
     set_weight(master, 3.0)
     set_weight(master, 9.0, 60.0)
@@ -62,7 +62,7 @@ def test_after_a_boost_holds_what_held_before() -> None:
     master.tick(60.0)
     assert (weight(master), master.engine.weights.by("a")) == (3.0, "operator")
     set_weight(master, 9.0, 60.0)
-    set_weight(master, 2.0)  # which is for good, and ends it
+    set_weight(master, 2.0)  # a permanent weight, which ends the boost
     master.tick(30.0)
     assert weight(master) == 2.0
     set_weight(master, 9.0, 60.0)
@@ -86,7 +86,7 @@ def test_a_boost_survives_a_successor_and_a_snapshot_and_ends_in_time() -> None:
         assert weight(successor) == expected
 
 
-def test_a_user_that_is_boosted_is_not_forgotten_and_one_that_was_is() -> None:
+def test_a_boosted_user_is_not_forgotten_until_the_boost_ends() -> None:
     memory = Memory(1.0, {"idle": Remembered(boost=Boost(2.0, 1e12))})
     master = made(memory)
     assert "idle" in master.engine.users()
@@ -97,7 +97,7 @@ def test_a_user_that_is_boosted_is_not_forgotten_and_one_that_was_is() -> None:
     assert "idle" not in master.engine.users()
 
 
-def test_a_commitment_that_is_set_fades_like_any_other() -> None:
+def test_a_commitment_set_by_an_operator_decays_like_any_other() -> None:
     master = made()
     change = operator.SetCommitments(user="b", commitments={"cpus": 0.5}, others=0.25)
     master.engine.order(operator.Order(set_commitments=change))
@@ -108,7 +108,7 @@ def test_a_commitment_that_is_set_fades_like_any_other() -> None:
     standing = master.engine.standing("b")
     assert standing is not None
     assert standing.commitments == pytest.approx({"cpus": 0.25, "mem": 0.125})
-    assert owed(master) > 0.0  # another's is what it would be
+    assert owed(master) > 0.0  # the commitment of the other resource is unchanged
 
 
 def test_a_commitment_of_one_resource_leaves_those_of_others_as_they_were() -> None:
@@ -121,7 +121,9 @@ def test_a_commitment_of_one_resource_leaves_those_of_others_as_they_were() -> N
     standing = master.engine.standing("b")
     assert standing is not None
     assert standing.commitments == {"cpus": 0.125, "mem": 0.25}
-    assert standing.inherited == 0.1, "of resources that the cluster does not have yet"
+    assert standing.inherited == 0.1, (
+        "the commitment of resources that the cluster does not have yet"
+    )
     master.tick(HALF_LIFE)
     change = operator.SetCommitments(user="b", commitments={"mem": 0.5}, keep_others=True)
     master.engine.order(operator.Order(set_commitments=change))
@@ -130,7 +132,7 @@ def test_a_commitment_of_one_resource_leaves_those_of_others_as_they_were() -> N
     assert standing.commitments == pytest.approx({"cpus": 0.0625, "mem": 0.5})
 
 
-def test_a_commitment_of_tasks_is_set_where_the_policy_counts_tasks() -> None:
+def test_a_commitment_in_tasks_can_be_set_if_the_policy_counts_tasks() -> None:
     master = MasterSide("stsf", {"half_life": HALF_LIFE}, users=USERS)
     master.add_agent("s1", "cpus:4;mem:4096")
     change = operator.SetCommitments(user="b", commitments={"tasks": 0.25}, keep_others=True)
@@ -174,7 +176,7 @@ def test_a_commitment_of_a_parent_role_leaves_those_of_its_sub_roles_as_they_wer
         (operator.SetCommitments(user="a", commitments={"cpu": 0.1}), "no 'cpu'; it has cpus"),
     ],
 )
-def test_what_cannot_be_ordered_changes_nothing(change: object, words: str) -> None:
+def test_an_impossible_order_changes_nothing(change: object, words: str) -> None:
     master = made()
     before = master.engine.standings()
     order = operator.Order()
@@ -190,14 +192,14 @@ def test_what_cannot_be_ordered_changes_nothing(change: object, words: str) -> N
     assert master.engine.memory().users["a"].boost is None
 
 
-def test_where_nobody_owes_anything_commitments_cannot_be_set() -> None:
+def test_under_a_policy_without_commitments_no_commitment_can_be_set() -> None:
     master = MasterSide("drf", users=USERS)
     change = operator.SetCommitments(user="a", others=0.1)
     with pytest.raises(InvalidOrder, match="has no commitments"):
         master.engine.order(operator.Order(set_commitments=change))
 
 
-def test_boosts_that_end_one_after_the_other_change_all_levels_each_at_its_time() -> None:
+def test_boosts_that_end_in_sequence_change_all_levels_each_at_its_time() -> None:
     owed = []
     for instants in ((10.0, 10.0, 10.0), (30.0,)):
         master = MasterSide("sdrf", {"half_life": HALF_LIFE})
@@ -221,7 +223,7 @@ def forget(master: MasterSide, *users: str) -> None:
 
 
 def departed() -> MasterSide:
-    """Return a cluster that users have left, all with debts."""
+    """Return a cluster that its users have left, all with commitments."""
     master = made()
     held = {"g": resources("cpus:1", "c/d"), "h": resources("cpus:2", "c")}
     for framework, role in (("g", "c/d"), ("h", "c")):
@@ -233,7 +235,7 @@ def departed() -> MasterSide:
     return master
 
 
-def test_users_that_have_gone_are_forgotten_with_those_below_and_dilute_nobody() -> None:
+def test_forgotten_users_and_their_sub_users_dilute_no_entitlement() -> None:
     master = departed()
     master.engine.order(
         operator.Order(set_weight=operator.SetWeight(user="c", weight=9.0, seconds=60.0))
@@ -247,12 +249,12 @@ def test_users_that_have_gone_are_forgotten_with_those_below_and_dilute_nobody()
     assert standing is not None
     assert standing.entitlement == 1 / 3
     assert set(master.engine.memory().users) == {"a", "b"}
-    assert master.engine.changes().complete, "a store is told that they are gone"
-    master.tick(120.0)  # when the boost would have ended
+    assert master.engine.changes().complete, "the store learns of the removed users"
+    master.tick(120.0)  # past the end of the boost
     master.add_framework("g", "c/d")
     standing = master.engine.standing("c")
     assert standing is not None
-    assert (standing.weight, standing.commitment) == (1.0, 0.0), "it begins as a new one"
+    assert (standing.weight, standing.commitment) == (1.0, 0.0), "the user begins like a new user"
 
 
 def test_a_sub_role_may_be_forgotten_alone_and_together_with_its_role() -> None:
@@ -274,7 +276,9 @@ def test_a_sub_role_may_be_forgotten_alone_and_together_with_its_role() -> None:
         (("e",), "user 'e/f' has frameworks"),
     ],
 )
-def test_who_cannot_be_forgotten_is_named_and_nobody_is(users: tuple[str, ...], words: str) -> None:
+def test_an_order_to_forget_names_users_that_cannot_be_forgotten_and_forgets_no_user(
+    users: tuple[str, ...], words: str
+) -> None:
     master = departed()
     master.add_framework("i", "e/f")
     known = set(master.engine.users())

@@ -31,7 +31,7 @@ def cluster(limits: Limits = HALF, *, tells: bool = True) -> MasterSide:
 
 
 def launch(master: MasterSide, offers: list[Offered]) -> list[Offered]:
-    """A framework uses all of its offers."""
+    """Let a framework use all of its offers."""
     return master.send(
         *(
             contract.TransitionOfferedToAllocated(
@@ -87,18 +87,18 @@ def test_outstanding_offers_of_one_framework_cost_other_frameworks_nothing() -> 
     assert len(master.send(contract.ReviveOffers(framework_id="early"))) == AGENTS / 2
 
 
-def test_what_there_is_none_of_any_more_is_no_part_of_anything() -> None:
+def test_a_resource_that_the_cluster_lost_does_not_count_towards_the_limit() -> None:
     master = MasterSide(limits=HALF)
     master.options.tells_running = True
     master.restore(contract.Snapshot(time_ns=master.now_ns))
     master.add_framework("lone", "a")
     assert len(master.add_agent("s0", "disk:1;mem:64")) == 1
     for number in range(4):
-        assert master.add_agent(f"t{number}", "mem:64") == [], "it has all disks"
+        assert master.add_agent(f"t{number}", "mem:64") == [], "the framework has all disks"
     total = contract.ResourceList(resources=resources("mem:64"))
     info = mesos.SlaveInfo(hostname="h").SerializeToString()
     master.send(contract.UpdateAgent(agent_id="s0", info=info, total=total))
-    assert len(master.tick()) == 2, "half of five agents, and the one that reaches that"
+    assert len(master.tick()) == 2, "half of five agents, and the agent that reaches the limit"
 
 
 def test_declining_is_an_answer() -> None:
@@ -113,7 +113,7 @@ def test_roles_of_a_framework_count_together() -> None:
     assert len(master.add_framework("hoarder", "a", "b", "c")) == AGENTS / 2
 
 
-def test_tasks_of_a_known_demand_are_bounded_likewise() -> None:
+def test_the_limit_applies_to_tasks_of_a_known_demand() -> None:
     master = cluster()
     info = mesos.FrameworkInfo.FromString(framework_info("hoarder", "a"))
     info.labels.labels.add(key="longshare.demand", value="cpus:1;mem:1024")
@@ -123,16 +123,16 @@ def test_tasks_of_a_known_demand_are_bounded_likewise() -> None:
     assert len(master.send(hoarder)) == AGENTS / 2
 
 
-def test_what_is_only_offered_is_not_known_before_mesos_1_10() -> None:
+def test_without_assumed_usage_the_limit_needs_mesos_1_10() -> None:
     assert len(cluster(tells=False).add_framework("hoarder", "a")) == AGENTS
 
 
 def presuming(part: float = 0.5, after: float = 20.0) -> MasterSide:
-    """A cluster of Mesos 1.8, in which 20 s are waited for answers."""
+    """Return a cluster of Mesos 1.8 that assumes resources to be used 20 s after their offer."""
     return cluster(Limits(unanswered=part, answered_after=after), tells=False)
 
 
-def test_there_it_is_presumed_for_so_long_that_nothing_was_answered() -> None:
+def test_with_assumed_usage_an_offer_is_outstanding_for_the_set_time() -> None:
     master = presuming()
     hoarded = master.add_framework("hoarder", "a")
     assert len(hoarded) == AGENTS / 2
@@ -142,19 +142,19 @@ def test_there_it_is_presumed_for_so_long_that_nothing_was_answered() -> None:
     assert reason(master, "good", "b") == "unanswered"
 
 
-def test_what_has_not_been_answered_for_so_long_is_taken_to_be_used() -> None:
+def test_with_assumed_usage_an_offer_without_an_answer_counts_as_used_after_the_set_time() -> None:
     master = presuming()
     first = master.add_framework("lone", "a")
     assert not master.tick(19.9)
     assert len(master.tick(0.1)) == AGENTS / 2
     assert reason(master, "lone", "a") == "unanswered"
-    assert not master.tick(19.9), "the later ones have their own time"
+    assert not master.tick(19.9), "the later offers have their own time"
     for offer in first:
         master.recover(offer)
     assert len(master.tick(0.1)) == AGENTS / 2
 
 
-def test_there_declining_and_giving_back_a_rest_are_answers() -> None:
+def test_with_assumed_usage_a_full_or_partial_decline_is_an_answer() -> None:
     for text in (None, "cpus:1"):
         master = presuming()
         for offer in master.add_framework("lone", "a"):
@@ -162,15 +162,17 @@ def test_there_declining_and_giving_back_a_rest_are_answers() -> None:
         assert len(master.tick()) == AGENTS / 2
 
 
-def test_there_neither_the_end_of_a_task_nor_an_offer_taken_back_is_an_answer() -> None:
+def test_with_assumed_usage_neither_the_end_of_a_task_nor_a_rescinded_offer_is_an_answer() -> None:
     master = presuming()
     offers = master.add_framework("hoarder", "a")
     made = master.recover(offers[0], "cpus:1")
     assert made == []
-    assert master.tick() == [], "4.5 agents of 10 are still offered, and the 5th is reached again"
+    assert master.tick() == [], (
+        "offers of 4.5 of 10 agents are outstanding, and the 5th agent reaches the limit again"
+    )
 
 
-def test_there_operations_are_an_answer() -> None:
+def test_with_assumed_usage_an_operation_is_an_answer() -> None:
     master = presuming(part=0.1)
     [offer] = master.add_framework("lone", "a")
     assert not master.tick()
@@ -187,7 +189,7 @@ def test_there_operations_are_an_answer() -> None:
     assert len(master.send(call) + master.tick()) == 1
 
 
-def test_there_what_agents_come_with_is_used() -> None:
+def test_with_assumed_usage_the_reported_allocations_of_a_new_agent_count_as_used() -> None:
     master = presuming()
     master.add_framework("lone", "a", active=False)
     for number in range(AGENTS):
@@ -197,7 +199,7 @@ def test_there_what_agents_come_with_is_used() -> None:
     assert len(master.send(activate)) >= AGENTS
 
 
-def test_a_snapshot_makes_no_answer_of_silence() -> None:
+def test_with_assumed_usage_a_snapshot_is_no_answer() -> None:
     master = presuming()
     hoarded = master.add_framework("hoarder", "a")
     master.wait(15.0)
@@ -226,7 +228,7 @@ def test_a_snapshot_makes_no_answer_of_silence() -> None:
 
 
 @pytest.mark.parametrize("tells", [False, True])
-def test_a_master_of_an_older_or_newer_mesos_may_be_next(*, tells: bool) -> None:
+def test_a_master_of_an_older_or_newer_mesos_may_take_over(*, tells: bool) -> None:
     master = cluster(Limits(unanswered=0.5, answered_after=20.0), tells=tells)
     master.add_framework("hoarder", "a")
     master.options.tells_running = not tells
@@ -237,7 +239,7 @@ def test_a_master_of_an_older_or_newer_mesos_may_be_next(*, tells: bool) -> None
     assert master.engine.statistics.faults == 0
 
 
-def test_what_nobody_holds_any_more_is_remembered_by_nobody() -> None:
+def test_assumed_usage_of_removed_frameworks_leaves_no_memory_behind() -> None:
     left = []
     for after in (0.0, 20.0):
         master = presuming(part=0.99, after=after)

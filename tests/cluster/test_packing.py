@@ -20,7 +20,7 @@ ALL_LOOKS = 1000
 
 
 def fitting(left: Mapping[str, int]) -> int:
-    """Return a bit for each size that there is room for."""
+    """Return a bit for each task shape that fits."""
     return sum(
         bit
         for bit, needs in BY_BIT.items()
@@ -33,7 +33,7 @@ def anybody(_left: object) -> int:
 
 
 class Plain:
-    """The table, of which each agent lies apart."""
+    """The packing table with each agent in a separate entry."""
 
     def __init__(self, free: Iterable[Mapping[str, int]], on: Iterable[int]) -> None:
         self.left = [{"cpus": 0, "mem": 0, **left} for left in free]
@@ -105,7 +105,7 @@ def test_packing_at_once_equals_packing_agent_by_agent() -> None:
                 return bool(fitting(plain.left[agent]) & plain.on[agent] & those)
 
             assert table.regroup(those, useful) == plain.gather(those, of_use)
-            assert len(seen) == len(different), "those with the same left are one"
+            assert len(seen) == len(different), "agents with the same rest are one run"
             sizes = [(needs, bit) for bit, needs in BY_BIT.items()]
             chance.shuffle(sizes)
             rooms = [plain.room(*size) for size in sizes]
@@ -125,21 +125,19 @@ def test_packing_at_once_equals_packing_agent_by_agent() -> None:
                 assert table.placements == plain.laid
 
 
-def test_a_size_looks_at_so_many_of_those_the_one_before_has_filled_until_all_are_gathered() -> (
-    None
-):
+def test_a_shape_examines_a_bounded_number_of_agents_until_all_agents_are_regrouped() -> None:
     client = Client("r", "f1")
     table = PackingTable([{"cpus": size} for size in range(10, 20)], [1] * 10, anybody)
     table.regroup(1, lambda _run: True)
     assert table.pack({"cpus": 10}, 1, [(client, 10)], 1, 3)
     assert run_to_completion(table.capacities([({"cpus": 1}, 1)], 1)) == [2 + 1 + 0], (
-        "the last three"
+        "capacity of the last three agents"
     )
     assert table.regroup(1, lambda _run: True) == 10
     assert run_to_completion(table.capacities([({"cpus": 1}, 1)], 1)) == [sum(range(10))]
 
 
-def test_more_agents_unlike_each_other_are_looked_at_for_fewer_sizes() -> None:
+def test_fewer_shapes_permit_more_probes_of_unlike_agents() -> None:
     table = PackingTable([{"cpus": 1 + size} for size in range(100)], [1] * 100, anybody)
     table.regroup(1, lambda _run: True)
     assert table.probe_limit(1) == 800
@@ -147,7 +145,7 @@ def test_more_agents_unlike_each_other_are_looked_at_for_fewer_sizes() -> None:
     assert table.probe_limit(100) == 64
 
 
-def test_room_for_many_sizes_is_told_by_some_agents_and_by_all_where_there_is_little() -> None:
+def test_capacity_for_many_shapes_is_sampled_unless_it_is_small() -> None:
     sizes: list[tuple[Needs, int]] = [({"cpus": 1}, 1)] * 30
     free = [{"cpus": 10 + size} for size in range(100)]
     free[98] = {"cpus": 108, "mem": 1}
@@ -156,7 +154,7 @@ def test_room_for_many_sizes_is_told_by_some_agents_and_by_all_where_there_is_li
     told = run_to_completion(table.capacities([*sizes, ({"cpus": 109}, 1), ({"mem": 1}, 1)], 4))
     assert told[:30] == pytest.approx([5950] * 30, rel=0.03)
     assert told[0] != 5950
-    assert told[30:] == [4, 1], "of a fourth of the agents one, and of all one"
+    assert told[30:] == [4, 1], "a fourth of the agents has one, all agents have one"
 
 
 def test_clients_that_share_all_agents_form_one_part() -> None:

@@ -19,7 +19,8 @@ GONE = ["z", "a/z", "a/b/z", "x/y"]
 
 
 def world(seed: int) -> tuple[Engine, contract.Snapshot, contract.Event]:
-    """Return an engine, a snapshot that tells of fewer users than owe, and another weight."""
+    """Return an engine, a snapshot with fewer users than have commitments, and a change of a
+    weight."""
     chance = Random(seed)
     policy = chance.choice(list(POLICIES))
     owing = [role for role in [*ROLES, *GONE] if chance.random() < 0.7]
@@ -40,7 +41,7 @@ def world(seed: int) -> tuple[Engine, contract.Snapshot, contract.Event]:
 
 
 def said(engine: Engine, *calls: str | contract.Event) -> list[contract.Offers]:
-    """Return what is offered when this is told in one message."""
+    """Return the offers that follow the given calls in one message."""
     events = contract.Events()
     for number, call in enumerate(calls, start=engine.sequence + 1):
         event = events.events.add(sequence=number, time_ns=START_NS)
@@ -53,7 +54,7 @@ def said(engine: Engine, *calls: str | contract.Event) -> list[contract.Offers]:
 
 def test_the_order_of_clients_does_not_depend_on_the_delay_of_a_cycle() -> None:
     options = contract.Options(allocation_interval_ns=SECOND)
-    for seed in (*range(10), 51, 72, 139, 143):  # the last tell
+    for seed in (*range(10), 51, 72, 139, 143):  # the last seeds distinguish the two
         engine, snapshot, late = world(seed)
         first, then = list(engine.restore(options, snapshot).offers), more_agents()
         second = said(engine, *then, late)

@@ -107,7 +107,7 @@ def test_under_cdrf_a_user_is_measured_by_the_agents_it_may_use() -> None:
 def test_a_constraint_that_no_agent_meets_is_reported_until_one_does() -> None:
     master = MasterSide()
     add(master, "f1", "a", whitelist="s9.*")
-    assert master.engine.misfits() == {}  # there are no agents at all
+    assert master.engine.misfits() == {}  # the cluster has no agents
     master.add_agent("s1", "cpus:1")
     assert master.engine.misfits() == {"f1": "no agent meets its constraint: whitelist s9.*"}
     assert where(master.add_agent("s9", "cpus:1")) == {("f1", "s9")}
@@ -120,7 +120,7 @@ def test_a_constraint_that_no_agent_meets_is_reported_until_one_does() -> None:
     assert master.engine.misfits() == {}
 
 
-def test_a_failover_is_no_reason_to_report_agents_that_are_not_back_yet() -> None:
+def test_agents_that_are_missing_after_a_failover_cause_no_misfit_report() -> None:
     master = MasterSide()
     master.send(contract.Recover(expected_agents=10))
     add(master, "f1", "a", whitelist="s9.*")
@@ -151,7 +151,7 @@ _STEPS = st.lists(
 
 
 @given(steps=_STEPS)
-def test_matching_step_by_step_is_matching_everything_anew(
+def test_incremental_matching_equals_complete_matching(
     steps: list[tuple[str, int, object]],
 ) -> None:
     placements = Placements({"f0 of the tests": Constraint(blacklist=Hosts(("h1",)))})
@@ -185,11 +185,11 @@ def test_matching_step_by_step_is_matching_everything_anew(
         assert placements.number(name) == sum(placements.admits(name, agent) for agent in hosts)
 
 
-def test_a_framework_with_a_known_constraint_and_a_known_agent_match_nothing_anew() -> None:
+def test_matching_costs_nothing_for_a_known_constraint_and_a_known_agent() -> None:
     looked_at: list[str] = []
 
     class Counted(Host):
-        """A host that notices when a constraint looks at its name."""
+        """A host that records each use of its name by a constraint."""
 
         __slots__ = ()
 
@@ -210,10 +210,10 @@ def test_a_framework_with_a_known_constraint_and_a_known_agent_match_nothing_ane
     assert looks >= 2 * 10, "two constraints, ten agents"
     assert len(looked_at) == looks, "the other frameworks cost nothing"
     placements.put_agent("a10", Counted("h10", (), ()))
-    assert len(looked_at) == looks + 2, "and a new agent meets each constraint once"
+    assert len(looked_at) == looks + 2, "a new agent meets each constraint once"
 
 
-def test_nothing_is_left_of_the_constraint_of_a_framework_that_is_gone() -> None:
+def test_the_constraint_of_a_removed_framework_leaves_no_memory_behind() -> None:
     master = MasterSide()
     add(master, "f1", "a", whitelist="s1.example")
     placements = master.engine._cluster.ledger.placements
@@ -222,7 +222,7 @@ def test_nothing_is_left_of_the_constraint_of_a_framework_that_is_gone() -> None
     assert not list(placements.groups())
 
 
-def test_who_says_what_an_agent_is_is_told_whether_that_is_new() -> None:
+def test_adding_an_agent_returns_whether_the_agent_is_new_or_has_changed() -> None:
     placements = Placements({})
     assert placements.put_agent("s1", Host("h1", (), ()))
     assert not placements.put_agent("s1", Host("h1", (), ()))

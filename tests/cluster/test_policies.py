@@ -1,4 +1,4 @@
-"""Every policy in the engine: what it is told of tasks and agents, and whom it serves."""
+"""Every policy in the engine: its input about tasks and agents, and the resulting order."""
 
 from collections import Counter
 
@@ -66,7 +66,7 @@ def test_task_shares_follow_agents_that_come_and_go() -> None:
     assert task_shares(master) == {"a": 1.0}
 
 
-def test_task_shares_follow_what_an_agent_says_that_it_has() -> None:
+def test_task_shares_follow_changed_resources_of_an_agent() -> None:
     master = MasterSide("tsf")
     add(master, "f1", "a", "cpus:1;mem:512")
     master.add_agent("s1", "cpus:2;mem:1024")
@@ -76,7 +76,7 @@ def test_task_shares_follow_what_an_agent_says_that_it_has() -> None:
     assert task_shares(master) == {"a": 0.5}
 
 
-def test_a_request_says_what_a_task_needs_and_gives_the_user_a_task_share() -> None:
+def test_a_request_sets_the_demand_and_gives_the_user_a_task_share() -> None:
     master = MasterSide("tsf")
     add(master, "f1", "a", None)
     master.add_agent("s1", "cpus:4;mem:4096")
@@ -84,10 +84,12 @@ def test_a_request_says_what_a_task_needs_and_gives_the_user_a_task_share() -> N
     wanted = [mesos.Resource.FromString(data) for data in resources("cpus:2;mem:1024")]
     request = mesos.Request(resources=wanted).SerializeToString()
     master.send(contract.RequestResources(framework_id="f1", requests=[request]))
-    assert task_shares(master) == {"a": 2.0}  # the memory it holds is four tasks', and two fit
+    assert task_shares(master) == {
+        "a": 2.0
+    }  # its memory suffices for four tasks, and two tasks fit
 
 
-def test_a_user_whose_framework_has_gone_has_no_task_share() -> None:
+def test_a_user_whose_framework_was_removed_has_no_task_share() -> None:
     master = MasterSide("tsf")
     add(master, "f1", "a", "cpus:1;mem:512")
     master.add_agent("s1", "cpus:2;mem:1024")
@@ -129,7 +131,7 @@ def test_constraints_shrink_the_monopoly_of_cdrf_and_not_that_of_tsf(
     assert standing.priority == (2 / 16 if policy == "tsf" else priority)
 
 
-def test_a_user_may_use_what_one_of_its_frameworks_may() -> None:
+def test_a_user_may_use_the_agents_of_any_of_its_frameworks() -> None:
     users = new_users("cdrf")
     join(users, "a", UserTask(ONE_CPU, lambda agent: agent == "s1"))
     assert users.standings()[0].priority == 2 / 4
@@ -141,7 +143,7 @@ def test_a_user_may_use_what_one_of_its_frameworks_may() -> None:
     assert users.standings()[0].priority == 2 / 4
 
 
-def test_a_roles_task_is_as_large_as_the_largest_of_its_sub_roles() -> None:
+def test_a_roles_demand_is_the_largest_of_its_sub_roles_demands() -> None:
     users = new_users("tsf")
     join(users, "a", UserTask(ONE_CPU))
     join(users, "a/b", UserTask(Quantities.parse("cpus:2")))
@@ -149,7 +151,7 @@ def test_a_roles_task_is_as_large_as_the_largest_of_its_sub_roles() -> None:
     assert shares == {"a": 4 / 8, "a/.": 2 / 8, "a/b": 2 / 8}
 
 
-def test_on_an_agent_per_machine_drf_puts_those_first_who_hold_nothing_there() -> None:
+def test_under_per_machine_drf_users_without_an_allocation_on_an_agent_come_first_there() -> None:
     users = new_users("per-machine-drf")
     clients = {role: join(users, role, UserTask()) for role in ("a/b", "a/c", "d")}
     users.allocate(users.get("d"), clients["d"], Quantities.parse("cpus:4"))

@@ -37,8 +37,8 @@ POLICIES: dict[str, dict[str, object]] = {
     "dynamic-drf": {"alpha": 0.5},
     "dynamic-mmf": {"resource": "mem"},
     "slurm-fair-tree": {"half_life": 20.0, "billing": "cpus=1,mem=1"},
-    # Not htcondor: who is given its first task owes the least from then on. One by one that decides
-    # ties between those who have none of its resource; at once it does so when the run is over.
+    # Not htcondor: a first task changes the client's priority. Task by task, this decides ties among
+    # clients without an allocation of the resource; at once, it does so only after the cycle.
     "karma": {},
     "yarn-fair": {"minimum": 0.5},
 }
@@ -68,11 +68,11 @@ AGENTS = [
 ]
 
 Held: TypeAlias = tuple[str, contract.Offer]
-"""A framework, and what it was offered."""
+"""A framework, and an offer to that framework."""
 
 
 class World:
-    """A master that makes the same things happen to any allocator."""
+    """A master that repeats the same random events for any allocator."""
 
     def __init__(self, seed: int, steps: int) -> None:
         self.steps = steps
@@ -104,7 +104,7 @@ class World:
         ]
 
     def play(self) -> Iterator[tuple[list[Standing[str]], contract.Decisions]]:
-        """Yield all decisions."""
+        """Yield standings and decisions after each event."""
         engine = Engine(self.settings)
         options = contract.Options(
             allocation_interval_ns=SECOND,
@@ -145,7 +145,7 @@ class World:
                     rest = [data for data in offer.resources if not _has_ports(data)]
                     filters = self._filters()
                     give_back(event().recover_resources, framework, offer.agent_id, rest, filters)
-                    # Which ports they were is chance, and so would be what refusing them refuses.
+                    # Ports are chosen at random, so a filter on them would exclude random offers.
                     give_back(event().recover_resources, framework, offer.agent_id, ports, None)
             for framework, offer in self._taken(held):
                 back = offer.resources
@@ -161,7 +161,7 @@ class World:
             guarantee(snapshot, "a", {"cpus": 3, "mem": 600})
 
     def _taken(self, offers: list[Held]) -> list[Held]:
-        """Take some out, in any order."""
+        """Remove and return some entries, in any order."""
         self.random.shuffle(offers)
         return [offers.pop() for _number in range(self.random.randrange(len(offers) + 1))]
 
@@ -191,7 +191,7 @@ class World:
 
 
 class QuotaWorld(World):
-    """A world in which several roles have quotas, and frameworks take whole offers."""
+    """A world in which several roles have quotas, and frameworks use whole offers."""
 
     def __init__(self, seed: int, steps: int) -> None:
         super().__init__(seed, steps)
@@ -257,9 +257,9 @@ def _has_ports(data: bytes) -> bool:
 
 
 def told(decisions: contract.Decisions) -> str:
-    """Return decisions in words, each offer's resources sorted, and ports as their number.
+    """Format decisions, with sorted resources, and with the number of ports instead of the ports.
 
-    Ports that are allocated at once lie side by side.
+    Ports that are allocated at once are adjacent.
     """
     told = contract.Decisions()
     told.CopyFrom(decisions)
@@ -296,7 +296,9 @@ def test_progressive_filling_equals_allocation_task_by_task(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", [10, 18, 29, 53, 55, 174])
-def test_progressive_filling_equals_allocation_task_by_task_in_telling_worlds(seed: int) -> None:
+def test_progressive_filling_equals_allocation_task_by_task_in_worlds_that_found_faults(
+    seed: int,
+) -> None:
     check(seed, steps=6)
 
 
@@ -315,14 +317,14 @@ def test_progressive_filling_equals_allocation_task_by_task_in_many_worlds() -> 
 def filled(
     demands: list[str], agent: str, smallest: float = 0.0, policy: str = "drf", held: str = ""
 ) -> tuple[dict[str, str], int]:
-    """Return what frameworks are offered of one agent, and how often the order was asked.
+    """Return the offers of one agent, and the number of questions to the sorter.
 
     Args:
-        demands: Of each framework.
-        agent: What it has.
-        smallest: The floor under demands.
-        policy: Ranks the frameworks.
-        held: What there was before, which they have held for some seconds.
+        demands: Demand of a task, by framework.
+        agent: Resources of the agent.
+        smallest: Lower bound of demands.
+        policy: Name of the policy.
+        held: Earlier allocations, which are some seconds old.
     """
     master = MasterSide(excluded=["gpus"])
     master.settings = EngineSettings(
@@ -372,7 +374,7 @@ def test_a_million_tasks_take_a_few_hundred_questions_to_the_sorter(demands: lis
 
 @pytest.mark.parametrize("policy", policies.ours())
 def test_a_million_tasks_of_equal_clients_take_few_questions_under_any_policy(policy: str) -> None:
-    """What they are given moves some policies' priorities by rounding alone."""
+    """The allocations move some policies' priorities by rounding only."""
     demands = ["cpus:0.001;mem:0.001"] * 3
     few, asked_few = filled(demands, "cpus:6;mem:6", 0.0, policy, "cpus:3;mem:3")
     many, asked_many = filled(demands, "cpus:6000;mem:6000", 0.0, policy, "cpus:3;mem:3")
@@ -406,7 +408,7 @@ def test_equal_clients_with_tiny_tasks_get_half_an_agent_each() -> None:
 
 def test_a_demand_below_the_minimum_is_allocated_several_times_at_once() -> None:
     offers, _asked = filled(["cpus:0.001;mem:1"], "cpus:10;mem:1024", smallest=0.3)
-    # 3,000 tasks need three tenths of the agent's processors, and 308 as much of its memory.
+    # 3,000 tasks need three tenths of the agent's processors; 308 tasks need as much of its memory.
     assert offers == {"f0": "cpus:0.924;mem:924"}
 
 

@@ -33,13 +33,14 @@ TASKS = [
 
 @dataclass
 class Pool:
-    """An order of its own: who holds most of some resource, in parts of its weight, comes last."""
+    """A random policy: users are ranked by their largest share of a resource, divided by the
+    weight."""
 
     weights: dict[str, float]
     at_first: dict[str, Quantities]
     ranks: dict[str, int]
     blur: float
-    """How far places may be from where they should be, at most."""
+    """Largest distance between a priority and its exact value."""
 
     def place(self, user: str) -> SortKey:
         return self.holding(user, self.held(user), 0)
@@ -58,7 +59,7 @@ class Pool:
 
 @dataclass
 class Plain:
-    """A member of the tree, to be asked one task at a time."""
+    """A node of the role tree, for allocation of one task at a time."""
 
     name: str
     leaf: ClientNode | None = None
@@ -67,10 +68,10 @@ class Plain:
     scalars: Quantities = field(default_factory=Quantities)
     gifts: int = 0
     served: dict[str, int] = field(default_factory=dict)
-    """How many tasks have been given below, by name, in the order of the first of each."""
+    """Number of allocated tasks by child, in the order of each child's first task."""
 
     def first(self) -> "list[Plain]":
-        """Whose turn it is, and all on the way to it."""
+        """Return the path to the client that is next."""
         if self.pool is None:
             return [self]
         pool = self.pool
@@ -81,7 +82,7 @@ class Plain:
         return [self, *min(self.members, key=place).first()]
 
     def in_order(self) -> dict[str, int]:
-        """What is given, member by member in the order of the first of each."""
+        """Return allocated tasks by client, in the order of each child's first task."""
         if self.pool is None:
             return self.served
         by_name = {member.name: member for member in self.members}
@@ -93,7 +94,7 @@ class Plain:
 
 
 def one_by_one(tree: Plain, room: dict[Name, int]) -> None:
-    """Give until it is the turn of who cannot have one more task."""
+    """Allocate tasks until the next client has no capacity for another task."""
     while True:
         way = tree.first()
         leaf = way[-1].leaf
@@ -110,7 +111,7 @@ def one_by_one(tree: Plain, room: dict[Name, int]) -> None:
 
 
 def grown(chance: Random, name: str, depth: int, special: float) -> tuple[Plain, Node]:
-    """Make a tree, once to be asked one by one, and once to be filled."""
+    """Make a random tree twice: for allocation task by task, and for progressive filling."""
     if not depth or chance.random() < 0.4:
         task = None if chance.random() < special else chance.choice(TASKS)
         leaf = ClientNode(Client("r", name), task)

@@ -1,4 +1,4 @@
-"""Whatever one framework says costs that one alone, until it says something acceptable."""
+"""Invalid input of a framework affects only that framework, until a valid call replaces it."""
 
 import math
 from collections.abc import Callable
@@ -29,7 +29,7 @@ from tests.cluster.master_side import (
 
 
 def told(**fields: object) -> bytes:
-    """Return a FrameworkInfo of `bad`, which is acceptable but for these fields."""
+    """Return a FrameworkInfo of `bad` that is valid except for the given fields."""
     info = mesos.FrameworkInfo(user="u", name="bad", role="b")
     info.id.value = "bad"
     info.MergeFrom(mesos.FrameworkInfo(user="u", name="bad", **fields))  # type: ignore[arg-type]
@@ -37,7 +37,7 @@ def told(**fields: object) -> bytes:
 
 
 def minimum(amount: float, role: str = "b") -> bytes:
-    """Return the FrameworkInfo of a framework that will not be offered less than this."""
+    """Return the FrameworkInfo of a framework with a minimum that no offer may undercut."""
     info = mesos.FrameworkInfo.FromString(told())
     alternatives = info.offer_filters[role].min_allocatable_resources.quantities
     alternatives.add().quantities["cpus"].value = amount
@@ -45,7 +45,7 @@ def minimum(amount: float, role: str = "b") -> bytes:
 
 
 def with_bytes(field: int, data: bytes) -> bytes:
-    """Return a FrameworkInfo with bytes where text of less than 128 should be."""
+    """Return a FrameworkInfo in which bytes replace a text of fewer than 128 bytes."""
     return told() + bytes([field << 3 | 2, len(data)]) + data
 
 
@@ -96,7 +96,7 @@ def add_bad(info: bytes) -> contract.AddFramework:
 
 
 @every_unacceptable_subscription
-def test_a_framework_that_cannot_be_accepted_is_set_aside_alone_and_says_why(
+def test_a_framework_with_an_invalid_subscription_is_rejected_alone_with_a_reason(
     info: bytes, reason: str, words: str
 ) -> None:
     master = MasterSide()
@@ -113,7 +113,7 @@ def test_a_framework_that_cannot_be_accepted_is_set_aside_alone_and_says_why(
 
 
 @every_unacceptable_subscription
-def test_one_that_is_set_aside_for_an_update_keeps_its_debts_and_is_back_when_it_says_better(
+def test_a_framework_rejected_for_an_update_keeps_its_commitments_and_returns_with_a_valid_one(
     info: bytes, reason: str, words: str
 ) -> None:
     master = MasterSide("sdrf", {"half_life": 60.0})
@@ -138,7 +138,7 @@ def test_one_that_is_set_aside_for_an_update_keeps_its_debts_and_is_back_when_it
 
 
 @every_unacceptable_subscription
-def test_one_that_is_set_aside_may_come_and_go_like_any_other(
+def test_a_rejected_framework_can_be_removed_and_added_like_any_other(
     info: bytes, reason: str, words: str
 ) -> None:
     master = MasterSide()
@@ -159,7 +159,7 @@ def test_one_that_is_set_aside_may_come_and_go_like_any_other(
 
 
 @every_unacceptable_subscription
-def test_a_snapshot_with_such_a_framework_is_as_good_as_any(
+def test_a_snapshot_with_a_rejected_framework_restores_everything_else(
     info: bytes, reason: str, words: str
 ) -> None:
     master = MasterSide()
@@ -168,10 +168,10 @@ def test_a_snapshot_with_such_a_framework_is_as_good_as_any(
     agent = agent_call("s1", "cpus:2;mem:1024", {"bad": held})
     offers = master.restore(contract.Snapshot(agents=[agent], frameworks=[add_bad(info), good]))
     assert [offer.framework for offer in offers] == ["good"], f"{reason}: {words}"
-    assert master.engine.pool.held()["cpus"] == 2000, "what it holds is counted"
+    assert master.engine.pool.held()["cpus"] == 2000, "its allocation is counted"
 
 
-def test_who_comes_with_more_roles_than_are_left_for_all_is_set_aside_until_there_is_room() -> None:
+def test_a_framework_beyond_the_limit_of_all_roles_is_rejected_until_roles_are_free() -> None:
     master = MasterSide(limits=Limits(all_roles=5))
     master.add_framework("f1", "a/b", "a/c")
     master.add_framework("f2", "x")
@@ -192,14 +192,16 @@ def test_who_comes_with_more_roles_than_are_left_for_all_is_set_aside_until_ther
     assert {"v", "w", "w/x", "y", "z"} <= set(master.engine.users())
 
 
-def test_what_is_held_for_a_role_that_is_none_takes_no_place_in_the_tree_of_roles() -> None:
+def test_resources_allocated_to_an_invalid_role_create_no_role_node() -> None:
     master = MasterSide()
     master.add_framework("f1", "a", "a/b", "c")
     odd = {role: resources("cpus:1", role) for role in ("a/.", "..", "c/", "/")}
     held = [data for messages in odd.values() for data in messages]
     master.send(agent_call("s1", "cpus:8;mem:1024", {"f1": held}))
     assert {"a/.", "f1"} < set(master.engine.users())
-    assert master.engine.pool.held()["cpus"] == 8000, "what is odd counts, the rest is offered"
+    assert master.engine.pool.held()["cpus"] == 8000, (
+        "invalid roles' allocations count, and the rest is offered"
+    )
     for role, messages in odd.items():
         back = contract.RejectOffer(framework_id="f1", agent_id="s1", resources=messages)
         master.send(back)
@@ -207,7 +209,7 @@ def test_what_is_held_for_a_role_that_is_none_takes_no_place_in_the_tree_of_role
     assert not master.engine.statistics.faults
 
 
-def test_a_label_whose_key_is_not_text_is_as_good_as_any_that_is_not_known() -> None:
+def test_a_label_whose_key_is_not_text_is_handled_like_an_unknown_label() -> None:
     master = MasterSide()
     info = mesos.FrameworkInfo.FromString(told())
     for key in ("longshare.?", "?"):
@@ -253,7 +255,7 @@ def allocated(data: bytes) -> bytes:
 
 
 @every_unusable_resource
-def test_a_resource_that_cannot_be_used_is_left_out_alone(unusable: bytes) -> None:
+def test_an_unusable_resource_is_ignored_alone(unusable: bytes) -> None:
     master = MasterSide()
     master.add_framework("f1", "a")
     call = agent_call("s1", "cpus:2;mem:1024", {"f1": resources("cpus:1", "a")})
@@ -273,11 +275,11 @@ def test_a_resource_that_cannot_be_used_is_left_out_alone(unusable: bytes) -> No
     info = agent_info("s1")
     total = contract.ResourceList(resources=resources("cpus:2;mem:1024"))
     master.send(contract.UpdateAgent(agent_id="s1", info=info, total=total))
-    assert not list(master.engine.set_aside()), "both have said something acceptable"
+    assert not list(master.engine.set_aside()), "both have sent a valid call"
 
 
 @pytest.mark.parametrize("field", ["mode", "id"])
-def test_a_volume_that_lacks_a_detail_passes_through_as_it_came(field: str) -> None:
+def test_a_volume_that_lacks_an_optional_detail_passes_through_unchanged(field: str) -> None:
     master = MasterSide()
     master.add_framework("f1", "a")
     call = agent_call("s1", "cpus:1;mem:64")
@@ -290,9 +292,7 @@ def test_a_volume_that_lacks_a_detail_passes_through_as_it_came(field: str) -> N
     assert not list(master.engine.set_aside())
 
 
-def test_operations_that_cannot_be_followed_cost_one_snapshot_in_a_minute_and_no_exception() -> (
-    None
-):
+def test_impossible_operations_cost_one_snapshot_a_minute_and_no_exception() -> None:
     master = MasterSide()
     master.add_framework("f1", "a")
     [offer] = master.add_agent("s1", "cpus:2;mem:1024")
@@ -328,7 +328,9 @@ def test_an_empty_operation_of_any_kind_is_answered_with_its_error() -> None:
 @pytest.mark.parametrize(
     ("info", "reason"), [(b"\xff", "malformed"), (agent_info("s2"), "contradiction")]
 )
-def test_an_agent_that_cannot_be_read_is_not_offered_and_counts(info: bytes, reason: str) -> None:
+def test_an_unreadable_agent_is_not_offered_and_counts_in_the_capacity(
+    info: bytes, reason: str
+) -> None:
     master = MasterSide()
     master.add_framework("f1", "a")
     call = agent_call("s1", "cpus:2;mem:1024")
@@ -364,7 +366,7 @@ def wish(text: str) -> bytes:
     "request_",
     [wish("cpus:-1"), wish("cpus:1e300"), b"\xff", wish(";".join(f"r{n}:1" for n in range(65)))],
 )
-def test_a_request_that_makes_no_sense_leaves_the_demand_as_it_was(request_: bytes) -> None:
+def test_an_invalid_request_leaves_the_demand_unchanged(request_: bytes) -> None:
     master = MasterSide()
     master.add_framework("f1", "a")
     master.send(contract.RequestResources(framework_id="f1", requests=[wish("cpus:1;mem:64")]))
@@ -376,7 +378,7 @@ def test_a_request_that_makes_no_sense_leaves_the_demand_as_it_was(request_: byt
     assert not list(master.engine.set_aside())
 
 
-def test_a_request_for_as_many_resources_as_the_limit_is_heard() -> None:
+def test_a_request_for_as_many_resources_as_the_limit_is_accepted() -> None:
     master = MasterSide()
     master.add_framework("f1", "a")
     most = wish(";".join(f"r{n}:1" for n in range(master.settings.limits.resources)))
@@ -399,7 +401,7 @@ DECLINED.timestamp.nanoseconds = START_NS
     ],
     ids=["status", "filters", "both", "neither yes nor no"],
 )
-def test_an_answer_about_maintenance_that_cannot_be_read_is_set_aside_until_one_can(
+def test_an_unreadable_inverse_offer_answer_stays_reported_until_a_readable_one(
     status: bytes, filters: bytes, words: str
 ) -> None:
     master = MasterSide()
@@ -419,7 +421,7 @@ def test_an_answer_about_maintenance_that_cannot_be_read_is_set_aside_until_one_
     assert answer(DECLINED.SerializeToString(), b"") == []
 
 
-def test_nothing_given_back_makes_nobody_a_user() -> None:
+def test_recovering_nothing_creates_no_user() -> None:
     master = MasterSide()
     master.add_framework("f1", "a")
     master.add_agent("s1", "cpus:2;mem:1024")
@@ -427,7 +429,7 @@ def test_nothing_given_back_makes_nobody_a_user() -> None:
     assert [standing.user for standing in master.engine.standings()] == ["a"]
 
 
-def test_contradictions_ask_for_one_snapshot_in_a_minute_and_are_passed_over_meanwhile() -> None:
+def test_contradictions_request_one_snapshot_a_minute_and_are_skipped_in_between() -> None:
     master = MasterSide()
     master.add_framework("good", "a")
     [offer] = master.add_agent("s1", "cpus:2;mem:1024")
@@ -451,7 +453,7 @@ def test_contradictions_ask_for_one_snapshot_in_a_minute_and_are_passed_over_mea
     assert master.engine.divergence() is not None
 
 
-def test_a_part_of_a_snapshot_that_contradicts_another_costs_itself_alone() -> None:
+def test_a_snapshot_part_that_contradicts_another_part_is_ignored_alone() -> None:
     master = MasterSide()
     once = contract.AddFramework(framework_id="good", info=framework_info("good", "a"), active=True)
     snapshot = contract.Snapshot(
@@ -474,7 +476,7 @@ def test_a_part_of_a_snapshot_that_contradicts_another_costs_itself_alone() -> N
     }
 
 
-def test_a_fault_of_the_allocator_costs_one_call_and_a_snapshot_heals_what_it_left(
+def test_a_fault_of_the_allocator_costs_one_call_and_a_snapshot_repairs_the_state(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     master = MasterSide()
@@ -497,7 +499,7 @@ def test_a_fault_of_the_allocator_costs_one_call_and_a_snapshot_heals_what_it_le
     assert master.recover(offer) == [offer]
 
 
-def test_a_part_that_breaks_the_allocator_is_left_out_of_a_snapshot(
+def test_a_snapshot_part_that_breaks_the_allocator_is_left_out(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     master = MasterSide()
@@ -523,7 +525,7 @@ def test_a_part_that_breaks_the_allocator_is_left_out_of_a_snapshot(
     assert (kept.kind, kept.name, kept.flaw.reason) == ("agent", "s2", "fault")
 
 
-def test_a_run_that_fails_costs_its_offers_and_asks_for_a_snapshot(
+def test_a_failing_cycle_loses_its_offers_and_requests_a_snapshot(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     master = MasterSide()
@@ -547,7 +549,7 @@ EXTREMES = [1e308, 5e-324, 1e-6, 1e6]
     "policy", [("drf", {}), ("sdrf", {"half_life": 60.0}), ("stsf", {"delta": 0.9})]
 )
 @pytest.mark.parametrize("weight", EXTREMES)
-def test_no_weight_of_a_master_makes_numbers_overflow(
+def test_no_weight_of_a_master_causes_a_numeric_overflow(
     policy: tuple[str, dict[str, object]], weight: float
 ) -> None:
     master = MasterSide(*policy)
@@ -565,11 +567,11 @@ def test_no_weight_of_a_master_makes_numbers_overflow(
     kept = {each.name for each in master.engine.set_aside()}
     assert kept == ({"a", "b", "b/c"} if weight not in {1e-6, 1e6} else set())
     heir = Engine(master.settings, memory=master.engine.memory())
-    assert heir.standings() is not None, "a restart is like any other"
+    assert heir.standings() is not None, "a restart causes no overflow"
 
 
 @pytest.mark.parametrize("weight", [1e308, 5e-324, math.nan, math.inf, -1.0, 0.0])
-def test_a_weight_out_of_bounds_is_refused_to_an_operator_with_the_bounds(weight: float) -> None:
+def test_an_operators_weight_out_of_bounds_is_rejected_with_the_bounds(weight: float) -> None:
     master = MasterSide()
     master.add_framework("f1", "a")
     order = operator.Order(set_weight=operator.SetWeight(user="a", weight=weight))
@@ -579,7 +581,7 @@ def test_a_weight_out_of_bounds_is_refused_to_an_operator_with_the_bounds(weight
 
 
 @pytest.mark.parametrize("instant", [START_NS / 1e9, 1e300])
-def test_what_a_store_holds_of_impossible_weights_and_debts_is_brought_into_range(
+def test_stored_weights_and_commitments_out_of_bounds_are_clamped(
     instant: float,
 ) -> None:
     owed = Remembered({"cpus": 1e308}, others=1e308, weight=1e308)
@@ -590,11 +592,13 @@ def test_what_a_store_holds_of_impossible_weights_and_debts_is_brought_into_rang
     master.tick(1.0)
     [standing] = master.engine.standings()
     assert standing.weight == 1e6
-    assert 0.999e9 < standing.commitment <= standing.inherited <= 1e9, "a thousand million"
+    assert 0.999e9 < standing.commitment <= standing.inherited <= 1e9, (
+        "the bound of a thousand million"
+    )
     assert 0.0 < standing.priority < 1e16
 
 
-def test_users_that_come_and_go_do_not_add_up() -> None:
+def test_users_that_come_and_go_stay_within_the_limit_of_idle_users() -> None:
     master = MasterSide("sdrf", {"half_life": 60.0}, limits=Limits(idle_users=50))
     for number in range(300):
         roles = [f"r{number}-{each}" for each in range(5)]
@@ -605,7 +609,7 @@ def test_users_that_come_and_go_do_not_add_up() -> None:
         assert len(master.engine.standings()) <= 50 + 2 * 5
 
 
-def test_of_a_flood_of_flaws_so_many_subjects_are_kept_and_each_of_these_says_more() -> None:
+def test_rejected_input_of_ten_thousand_frameworks_at_most_is_kept() -> None:
     quarantine, flaw = Quarantine(), ValidationError("malformed", "it is")
     for number in range(10_001):
         quarantine.put("framework", f"f{number}", "call", flaw)
@@ -617,7 +621,7 @@ def test_of_a_flood_of_flaws_so_many_subjects_are_kept_and_each_of_these_says_mo
     assert quarantine.of("framework", "f10000") == []
 
 
-def test_whoever_watches_is_told_the_instant_before_anything_changes() -> None:
+def test_an_observer_gets_the_time_of_each_change_before_the_change() -> None:
     told: list[float] = []
     master = MasterSide()
     engine = Engine(master.settings, before_change=told.append)
@@ -637,5 +641,5 @@ def test_a_role_may_have_as_many_levels_as_the_limit_says() -> None:
     ]
 
 
-def test_what_is_told_of_a_flaw_is_short() -> None:
+def test_a_validation_errors_text_is_cut_off() -> None:
     assert len(ValidationError("malformed", "x" * 400).words) == 301

@@ -1,4 +1,4 @@
-"""What quotas leave: as by the plain rules, and at a cost that does not grow with the quotas."""
+"""Headroom of quotas by the plain rules, at a cost that does not grow with the number of quotas."""
 
 import pytest
 from hypothesis import given, settings
@@ -34,7 +34,7 @@ steps = st.lists(
 
 
 class Plainly:
-    """Headroom by the letter: all of it is worked out anew whenever it is asked for."""
+    """Headroom by the definition: computed completely at each question."""
 
     def __init__(
         self, quotas: dict[str, Quota], consumed: dict[str, Quantities], available: Quantities
@@ -103,7 +103,7 @@ def test_headroom_after_each_step_is_that_of_the_plain_rules(
 
 
 def work(quotas: int, agents: int) -> int:
-    """Return how many functions are called for a snapshot of so many."""
+    """Return the number of function calls for a snapshot with so many quotas and agents."""
     master = MasterSide()
     snapshot = contract.Snapshot(time_ns=START_NS)
     for number in range(quotas):
@@ -144,7 +144,7 @@ def test_a_cycle_costs_the_same_however_many_roles_held_resources_before() -> No
 
 
 def headroom(available: str) -> Headroom:
-    """The role `q` is guaranteed two cores, and has nothing."""
+    """Return headroom for role `q`: a guarantee of two cores, and no allocation."""
     quotas = {"q": Quota(Quantities.parse("cpus:2"))}
     return Headroom(quotas, {"q": Quantities()}, Quantities.parse(available))
 
@@ -159,7 +159,7 @@ def test_headroom_includes_the_last_thousandth_of_a_guarantee() -> None:
     assert not left.admits("other", Quantities.parse("cpus:1.001"))
 
 
-def test_what_is_met_although_there_seemed_to_be_too_little_keeps_nobody_from_anything() -> None:
+def test_a_guarantee_satisfied_despite_too_little_headroom_blocks_no_other_role() -> None:
     left = headroom("cpus:1;mem:64")
     assert not left.admits("other", Quantities.parse("mem:64"))
     assert left.slack(["cpus"]) is None
@@ -168,13 +168,13 @@ def test_what_is_met_although_there_seemed_to_be_too_little_keeps_nobody_from_an
     assert left.admits("other", Quantities.parse("mem:64"))
 
 
-def test_the_limit_that_is_shown_is_the_most_that_a_role_can_have() -> None:
+def test_the_shown_limit_is_the_largest_possible_allocation_of_a_role() -> None:
     guaranteed = Quantities.parse("cpus:2")
     assert Quota(guaranteed, {"cpus": 4000}).shown_limits == {"cpus": 4000}
     assert Quota(guaranteed, capped=True).shown_limits == {"cpus": 2000}
 
 
-def test_what_may_be_taken_back_and_is_held_is_not_taken_off_what_is_free() -> None:
+def test_allocated_revocable_resources_do_not_reduce_the_available_headroom() -> None:
     master = BatchMaster()
     guaranteed = contract.Quantities(amounts={"cpus": 3.0, "mem": 64.0})
     master.send(contract.UpdateQuota(role="absent", guarantees=guaranteed))
@@ -185,15 +185,15 @@ def test_what_may_be_taken_back_and_is_held_is_not_taken_off_what_is_free() -> N
     assert offer.resources == "cpus:1;mem:64"
 
 
-def test_what_there_is_just_enough_of_keeps_nobody_from_anything_else() -> None:
+def test_headroom_that_is_just_enough_blocks_no_other_resource() -> None:
     left = headroom("cpus:2;mem:64")
     assert left.admits("other", Quantities.parse("mem:64"))
     assert not left.admits("other", Quantities.parse("cpus:0.001"))
     left.allocate("other", Quantities.parse("cpus:0.001"))
-    assert not left.admits("other", Quantities.parse("mem:64")), "too little is left now"
+    assert not left.admits("other", Quantities.parse("mem:64")), "too little headroom remains now"
 
 
-def test_of_what_is_guaranteed_and_nobody_has_there_is_too_little() -> None:
+def test_a_guarantee_of_a_resource_that_no_agent_has_lacks_headroom() -> None:
     quotas = {"q": Quota(Quantities.parse("gpus:0.001"))}
     left = Headroom(quotas, {"q": Quantities()}, Quantities.parse("mem:64"))
     assert not left.admits("other", Quantities.parse("mem:64"))
@@ -206,7 +206,8 @@ def test_satisfied_guarantees_require_no_headroom() -> None:
 
 
 def test_without_guarantees_all_of_an_agent_is_offered() -> None:
-    """Where more is held elsewhere than there is, all agents together have less free than one."""
+    """If more is allocated on other agents than they have, the cluster has less free than one
+    agent."""
     left = Headroom({"q": Quota(Quantities(), {"cpus": 8000})}, {"q": Quantities()}, Quantities())
     there = parse_total(resources("cpus:4"))
     assert left.within("other", there) == there
@@ -214,7 +215,7 @@ def test_without_guarantees_all_of_an_agent_is_offered() -> None:
     assert headroom("cpus:1").within("other", there) == NOTHING
 
 
-def test_what_may_go_to_all_is_what_nobody_holds_has_reserved_or_may_have_taken_back() -> None:
+def test_available_headroom_is_unallocated_unreserved_and_not_revocable() -> None:
     master = MasterSide()
     limited = contract.UpdateQuota(role="q")
     limited.limits.amounts["cpus"] = 1.0

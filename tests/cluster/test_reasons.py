@@ -1,4 +1,4 @@
-"""Why what is free does not go to a client: one reason for each agent, the closest one first."""
+"""The reason why a client gets no offers: one reason for each agent, the closest one first."""
 
 from dataclasses import replace
 
@@ -41,7 +41,8 @@ def labelled(framework: str, *roles: str, **labels: str) -> contract.AddFramewor
 
 
 def cluster(*agents: str, **labels: str) -> MasterSide:
-    """A framework f1 in the role a, and agents s1, s2, … with so much."""
+    """Return a cluster with framework f1 in role a, and agents s1, s2, … with the given
+    resources."""
     master = MasterSide()
     master.send(labelled("f1", "a", **labels))
     for number, total in enumerate(agents, start=1):
@@ -59,18 +60,18 @@ def test_a_task_that_no_agent_can_hold_fits_nowhere_and_is_named() -> None:
     assert master.engine.misfits() == {}
 
 
-def test_a_task_that_fits_nowhere_only_as_a_whole_is_told_by_its_reason() -> None:
+def test_a_task_that_fits_nowhere_only_as_a_whole_is_reported_by_its_reason() -> None:
     master = cluster("cpus:8;mem:512", "cpus:1;mem:8192", demand="cpus:4;mem:4096")
     assert why(master.engine).reason == "too_large"
 
 
-def test_ports_in_a_demand_are_not_taken_for_an_amount_that_nobody_has() -> None:
+def test_ports_in_a_demand_are_not_reported_as_a_missing_amount() -> None:
     master = cluster("cpus:4;mem:512;ports:[1-9]", demand="cpus:1;ports:2")
     assert master.engine.misfits() == {}
     assert master.engine.holdings()
 
 
-def test_agents_that_a_constraint_forbids_are_counted_apart_from_those_that_are_full() -> None:
+def test_agents_excluded_by_a_constraint_are_counted_separately_from_full_agents() -> None:
     master = cluster("cpus:4;mem:512", "cpus:4;mem:512", whitelist="s1.*")
     told = why(master.engine)
     assert dict(told.agents) == {"nothing_free": 1, "constraint": 1}
@@ -79,7 +80,7 @@ def test_agents_that_a_constraint_forbids_are_counted_apart_from_those_that_are_
     assert why(master.engine).reason == "constraint"
 
 
-def test_what_it_has_refused_itself_is_told_with_the_end_of_the_first_filter() -> None:
+def test_declined_resources_are_reported_with_the_end_of_the_first_filter() -> None:
     master = MasterSide()
     master.send(labelled("f1", "a"))
     [first] = master.add_agent("s1", "cpus:4;mem:512")
@@ -97,13 +98,13 @@ def test_what_it_has_refused_itself_is_told_with_the_end_of_the_first_filter() -
     assert dict(why(master.engine).agents) == {"nothing_free": 1, "refused": 1}
 
 
-def test_who_has_refused_what_will_become_free_is_told_so_while_nothing_is() -> None:
+def test_a_filter_on_resources_that_are_not_free_is_reported_additionally() -> None:
     master = MasterSide()
     master.send(labelled("f1", "a", demand="cpus:1;mem:64"))
     [offer] = master.add_agent("s1", "cpus:4;mem:512")
     master.recover(offer, refuse_seconds=300)
     master.add_agent("s2", "cpus:4;mem:512")
-    assert master.add_framework("f2", "b"), "which takes the one that f1 has refused"
+    assert master.add_framework("f2", "b"), "f2 is offered the agent that f1 has declined"
     for closely in (False, True):
         told = why(master.engine, closely=closely)
         assert (told.reason, dict(told.agents)) == ("nothing_free", {"nothing_free": 2})
@@ -114,17 +115,17 @@ def test_who_has_refused_what_will_become_free_is_told_so_while_nothing_is() -> 
     )
 
 
-def test_who_has_refused_less_than_its_task_needs_has_not_refused_that() -> None:
+def test_a_filter_on_less_than_a_task_is_not_reported() -> None:
     master = MasterSide()
     master.send(labelled("f1", "a", demand="cpus:1;mem:64"))
     [offer] = master.add_agent("s1", "cpus:4;mem:512")
     master.recover(offer, "cpus:0.5;mem:64", refuse_seconds=300)
-    assert master.add_framework("f2", "b"), "which takes what f1 has refused"
+    assert master.add_framework("f2", "b"), "f2 is offered the resources that f1 has declined"
     told = why(master.engine, closely=True)
     assert (told.reason, told.refusing) == ("nothing_free", 0)
 
 
-def test_what_is_free_until_the_next_run_waits_for_its_turn() -> None:
+def test_resources_that_are_free_until_the_next_cycle_are_reported_as_a_turn() -> None:
     master = MasterSide()
     master.engine = Engine(replace(master.settings, allocation="batch"))
     master.restore(contract.Snapshot(time_ns=START_NS))
@@ -136,7 +137,7 @@ def test_what_is_free_until_the_next_run_waits_for_its_turn() -> None:
     assert why(master.engine).reason == "nothing_free"
 
 
-def test_agents_that_are_not_offered_are_told_by_why_they_are_not() -> None:
+def test_agents_that_are_not_offered_are_reported_by_their_state() -> None:
     master = cluster()
     only = contract.Whitelist(hostnames=["s1.example"])
     master.send(contract.UpdateWhitelist(whitelist=only))
@@ -149,7 +150,7 @@ def test_agents_that_are_not_offered_are_told_by_why_they_are_not() -> None:
     assert told.reason == "deactivated"
 
 
-def test_what_is_held_back_for_somebody_elses_guarantee_is_told_as_quota() -> None:
+def test_headroom_for_another_roles_guarantee_is_reported_as_quota() -> None:
     master = cluster(demand="cpus:1")
     quota = mesos.QuotaInfo(role="b", guarantee=[resource("cpus", "4"), resource("mem", "512")])
     master.send(contract.SetQuota(role="b", info=quota.SerializeToString()))
@@ -160,7 +161,7 @@ def test_what_is_held_back_for_somebody_elses_guarantee_is_told_as_quota() -> No
     assert why(master.engine).reason == "nothing_free"
 
 
-def test_a_client_without_wishes_is_told_so_whatever_is_free() -> None:
+def test_a_suppressed_or_inactive_client_is_reported_as_that_whatever_is_free() -> None:
     master = cluster()
     assert why(master.engine).reason == "no_agents"
     master.send(contract.SuppressOffers(framework_id="f1"))
@@ -171,15 +172,15 @@ def test_a_client_without_wishes_is_told_so_whatever_is_free() -> None:
     assert (told.reason, told.idle, told.refusing) == ("inactive", True, 0)
 
 
-def test_of_whom_nobody_knows_there_is_nothing_to_tell() -> None:
+def test_an_unknown_client_has_no_reason() -> None:
     survey = run_to_completion(cluster("cpus:4").engine.survey())
     for client in (Client("a", "f1"), Client("b", "f1"), Client("a", "f9")):
         found = run_to_completion(survey.look(client))
         assert (found is None) == (client != ("a", "f1"))
-        assert found is None or not found.idle, "it has been offered the agent"
+        assert found is None or not found.idle, "the client has been offered the agent"
 
 
-def test_gpus_are_not_for_a_framework_without_the_capability() -> None:
+def test_gpus_are_not_offered_to_a_framework_without_the_capability() -> None:
     assert why(cluster("cpus:4;gpus:1").engine).reason == "gpu_resources"
 
 
@@ -187,13 +188,13 @@ def test_gpus_are_not_for_a_framework_without_the_capability() -> None:
     ("label", "meant"),
     [("whitelits", "whitelist"), ("Demand", "demand"), ("attribute", "attributes")],
 )
-def test_a_label_with_a_slip_is_named_with_what_was_probably_meant(label: str, meant: str) -> None:
+def test_a_misspelt_label_is_named_with_the_probable_label(label: str, meant: str) -> None:
     master = cluster(**{label: "x"})
     said = f"label longshare.{label} is not known; did you mean longshare.{meant}?"
     assert master.engine.misfits() == {"f1": said}
 
 
-def test_labels_that_resemble_nothing_are_named_without_a_guess_and_not_all_of_a_flood() -> None:
+def test_unknown_labels_without_a_similar_label_are_named_up_to_a_number() -> None:
     master = cluster(**{f"{'z' * 200}{number}": "x" for number in range(1000)})
     said = master.engine.misfits()["f1"]
     assert said.count("is not known") == 8
@@ -204,7 +205,7 @@ def test_labels_that_resemble_nothing_are_named_without_a_guess_and_not_all_of_a
     totals=st.lists(st.integers(1, 8), min_size=1, max_size=6),
     demands=st.lists(st.integers(1, 10), min_size=1, max_size=4),
 )
-def test_each_agent_counts_once_and_nothing_that_would_do_is_left_after_a_run(
+def test_each_agent_counts_once_and_no_usable_agent_remains_after_a_cycle(
     totals: list[int], demands: list[int]
 ) -> None:
     master = MasterSide()
@@ -219,7 +220,7 @@ def test_each_agent_counts_once_and_nothing_that_would_do_is_left_after_a_run(
         assert "turn" not in told.agents
 
 
-def test_a_demand_of_too_many_resources_is_none_and_the_limit_is_named() -> None:
+def test_a_demand_of_too_many_resources_is_ignored_and_the_limit_is_named() -> None:
     master = cluster(demand=";".join(f"r{number}:1" for number in range(65)))
     assert why(master.engine).task is None
     assert "limits.resources" in master.engine.misfits()["f1"]
@@ -233,7 +234,7 @@ def of_agent(
     demand: str = "cpus:1;mem:512",
     **marks: bool,
 ) -> Why:
-    """Why a framework gets nothing of an agent, with resources that are revocable, or shared."""
+    """Return the reason for an agent with revocable or shared resources."""
     master = MasterSide()
     info = mesos.FrameworkInfo.FromString(framework_info("f1", *roles, capabilities=capabilities))
     info.labels.labels.add(key="longshare.demand", value=demand)
@@ -252,17 +253,17 @@ def of_agent(
 MULTI = mesos.FrameworkInfo.Capability.MULTI_ROLE
 
 
-def test_agents_that_are_reserved_for_another_role_are_told_as_that_and_for_which() -> None:
+def test_agents_reserved_for_another_role_are_reported_with_that_role() -> None:
     told = of_agent("cpus(prod):8;mem(prod):4096", "a")
     assert (told.reason, set(told.reserved_for)) == ("reserved", {"prod"})
     words = in_words(told, 0.0)
     assert words == "1 agent would do, but reserved for other roles; reserved for role prod"
     partly = of_agent("cpus:0.5;cpus(prod):8;mem:4096", "a")
-    assert partly.reason == "reserved", "what is for everybody is less than a task"
+    assert partly.reason == "reserved", "the unreserved rest is smaller than a task"
     assert of_agent("cpus(prod):8;mem(prod):4096", "a", demand="cpus:9").reason == "too_large"
 
 
-def test_a_capability_that_is_missing_is_a_reason_under_its_name() -> None:
+def test_a_missing_capability_is_reported_by_its_name() -> None:
     gpus = of_agent("cpus:8;mem:4096;gpus:1", "a")
     assert (gpus.reason, "GPU_RESOURCES" in in_words(gpus, 0.0)) == ("gpu_resources", True)
     revocable = of_agent("cpus:8;mem:4096", "a", revocable=True)
@@ -280,7 +281,7 @@ def test_a_capability_that_is_missing_is_a_reason_under_its_name() -> None:
     )
 
 
-def test_another_region_is_a_reason_under_the_name_of_its_capability() -> None:
+def test_another_region_is_reported_by_the_name_of_its_capability() -> None:
     master = cluster(demand="cpus:1")
     agent = agent_call("s1", "cpus:8;mem:4096")
     info = mesos.SlaveInfo.FromString(agent.info)
@@ -302,7 +303,7 @@ def test_another_region_is_a_reason_under_the_name_of_its_capability() -> None:
         ("cpus:1;fpga:1", "the cluster has no fpga"),
     ],
 )
-def test_a_demand_of_a_resource_that_no_agent_has_is_named_with_what_was_meant(
+def test_a_demanded_resource_that_no_agent_has_is_named_with_the_probable_resource(
     demand: str, said: str
 ) -> None:
     master = cluster("cpus:4;mem:2048;ports:[1-9]", demand=demand)
@@ -313,7 +314,7 @@ def test_a_demand_of_a_resource_that_no_agent_has_is_named_with_what_was_meant(
     assert f"some agents have no {name}" in in_words(told, 0.0)
 
 
-def test_a_least_amount_of_a_resource_that_no_agent_has_is_named_as_well() -> None:
+def test_a_minimum_of_a_resource_that_no_agent_has_is_named_too() -> None:
     master = MasterSide()
     info = mesos.FrameworkInfo.FromString(framework_info("f1", "a"))
     least = info.offer_filters["a"].min_allocatable_resources.quantities.add()
@@ -324,7 +325,7 @@ def test_a_least_amount_of_a_resource_that_no_agent_has_is_named_as_well() -> No
     assert master.engine.misfits() == {"f1": said}
 
 
-def test_a_framework_whose_label_has_a_slip_fits_though_it_is_named() -> None:
+def test_a_framework_with_a_misspelt_label_fits_though_the_label_is_named() -> None:
     master = cluster("cpus:4;mem:512", whitelits="s1")
     [fit] = master.engine.fits("a")
     assert (fit.misfit, "did you mean longshare.whitelist?" in fit.slip) == ("", True)
@@ -334,15 +335,15 @@ def test_a_framework_whose_label_has_a_slip_fits_though_it_is_named() -> None:
     assert "no agent meets" in nowhere.engine.misfits()["f1"]
 
 
-def test_resources_that_a_demand_does_not_name_are_told_as_not_offered() -> None:
+def test_resources_that_a_demand_does_not_name_are_reported_as_not_offered() -> None:
     master = cluster("cpus:4;mem:512;ports:[1-9]", demand="cpus:1")
     [fit] = master.engine.fits("a")
     assert fit.unnamed == ("mem", "ports")
     [whole] = cluster("cpus:4;mem:512;ports:[1-9]").engine.fits("a")
-    assert whole.unnamed == (), "whose demand is not known is offered all there is"
+    assert whole.unnamed == (), "a client without demand is offered whole agents"
 
 
-def test_what_is_left_over_of_an_accepted_offer_is_not_told_as_refused() -> None:
+def test_the_rest_of_an_accepted_offer_is_not_reported_as_declined() -> None:
     master = MasterSide()
     master.send(labelled("f1", "a"))
     [first] = master.add_agent("s1", "cpus:4;mem:512")
@@ -362,7 +363,7 @@ def test_what_is_left_over_of_an_accepted_offer_is_not_told_as_refused() -> None
     assert dict(why(master.engine).agents) == {"refused": 1, "left_over": 1}
 
 
-def test_a_task_is_told_when_smaller_ones_may_take_the_gaps() -> None:
+def test_smaller_tasks_that_may_take_the_free_resources_are_reported() -> None:
     master = cluster("cpus:4;mem:512", demand="cpus:4")
     assert not why(master.engine, closely=True).smaller
     master.send(labelled("f2", "b", demand="cpus:1"))
@@ -376,12 +377,14 @@ def passed_over(engine: Engine) -> frozenset[str]:
     return run_to_completion(engine.passed_over())
 
 
-def test_a_user_is_passed_over_as_long_as_no_agent_could_serve_it() -> None:
+def test_a_user_is_passed_over_while_no_agent_could_serve_it() -> None:
     master = cluster(demand="cpus:32")
-    assert passed_over(master.engine) == frozenset(), "while no agent is known nobody is"
+    assert passed_over(master.engine) == frozenset(), "without agents no user is passed over"
     master.add_agent("s1", "cpus:8;mem:512")
     master.send(labelled("f2", "b/c", demand="cpus:1"), labelled("f3", "b/d", demand="cpus:9"))
-    assert passed_over(master.engine) == {"a", "b/d"}, "b is not, as b/c is below it"
+    assert passed_over(master.engine) == {"a", "b/d"}, (
+        "b is not passed over because b/c is below it"
+    )
     for user in ("a", "b", "b/c", "b/d"):
         could = user not in passed_over(master.engine)
         assert master.engine.could_be_served(user) == could
@@ -389,10 +392,10 @@ def test_a_user_is_passed_over_as_long_as_no_agent_could_serve_it() -> None:
     assert passed_over(master.engine) == frozenset()
     master.send(contract.SuppressOffers(framework_id="f1"))
     master.remove_agent("s2")
-    assert passed_over(master.engine) == {"b/d"}, "a wants nothing"
+    assert passed_over(master.engine) == {"b/d"}, "a has suppressed offers"
 
 
-def test_a_user_that_refuses_every_agent_is_told_apart_from_one_that_none_could_serve() -> None:
+def test_a_user_that_declines_every_agent_is_reported_separately_from_an_unservable_user() -> None:
     def declining() -> frozenset[str]:
         return run_to_completion(master.engine.passed_over(declining=True))
 
@@ -416,6 +419,6 @@ def test_a_user_at_the_limit_of_its_role_is_passed_over() -> None:
     limits = contract.Quantities(amounts={"cpus": 3.0})
     master.send(contract.UpdateQuota(role="a", limits=limits))
     master.add_agent("s1", "cpus:8;mem:512")
-    assert passed_over(master.engine) == {"a"}, "it holds 2 of 3"
+    assert passed_over(master.engine) == {"a"}, "its role holds 2 of 3"
     master.send(contract.UpdateQuota(role="a", limits=contract.Quantities(amounts={"cpus": 4.0})))
     assert passed_over(master.engine) == frozenset()

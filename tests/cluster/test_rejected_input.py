@@ -17,7 +17,7 @@ from tests.cluster.master_side import MasterSide, agent_call, framework_info, re
 FLAW = ValidationError("malformed", "it is")
 
 
-def test_what_is_wrong_about_one_thing_stays_when_another_is_made_good() -> None:
+def test_a_valid_call_replaces_rejected_input_of_its_own_topic_only() -> None:
     quarantine = Quarantine()
     quarantine.put("framework", "f1", "request", FLAW)
     quarantine.put("framework", "f1", "answer", FLAW)
@@ -29,7 +29,7 @@ def test_what_is_wrong_about_one_thing_stays_when_another_is_made_good() -> None
 
 
 def beyond(role: str | None) -> bytes:
-    """A resource that is larger than any may be."""
+    """Return a resource larger than the limit."""
     [data] = resources("n" * 2000 + ":1", role)
     return data
 
@@ -61,7 +61,7 @@ def small() -> MasterSide:
 
 @pytest.mark.parametrize("bad", OF_A_FRAMEWORK)
 @pytest.mark.parametrize("good", OF_A_FRAMEWORK)
-def test_a_resource_that_cannot_be_used_is_told_until_one_can_by_whichever_call(
+def test_an_unusable_resource_stays_reported_until_any_call_has_usable_resources(
     bad: str, good: str
 ) -> None:
     master = small()
@@ -73,7 +73,7 @@ def test_a_resource_that_cannot_be_used_is_told_until_one_can_by_whichever_call(
     assert not list(master.engine.set_aside())
 
 
-def test_resources_that_are_within_the_limit_each_may_be_beyond_it_together() -> None:
+def test_the_size_limit_applies_to_each_resource_not_to_their_sum() -> None:
     master = small()
     several = [of_bytes(number) for number in (1024, 1023, 1024)]
     master.send(contract.AddResourceProvider(agent_id="s1", total=several))
@@ -84,20 +84,20 @@ def test_resources_that_are_within_the_limit_each_may_be_beyond_it_together() ->
 
 
 def of_bytes(number: int) -> bytes:
-    """Return a resource that is as long as this when it is serialised."""
+    """Return a resource with the given length in its serialised form."""
     message = resource("gpus", "1")
     message.name = (number - len(message.SerializeToString()) + 4 - 1) * "g"
     assert len(message.SerializeToString()) == number
     return message.SerializeToString()
 
 
-def test_what_an_agent_brings_that_cannot_be_used_is_told_until_it_says_what_it_has() -> None:
+def test_an_agents_unusable_resource_stays_reported_until_the_agent_reports_its_total() -> None:
     master = small()
     master.send(contract.AddResourceProvider(agent_id="s1", total=[beyond(None)]))
     [kept] = master.engine.set_aside()
     assert (kept.kind, kept.name, kept.topic) == ("agent", "s1", "resources")
     master.send(contract.AddResourceProvider(agent_id="s1", total=resources("disk:1")))
-    assert list(master.engine.set_aside()), "of what came before nothing better was said"
+    assert list(master.engine.set_aside()), "the unusable resource has not been replaced"
     total = contract.ResourceList(resources=resources("cpus:8"))
     master.send(contract.UpdateAgent(agent_id="s1", info=agent_info("s1"), total=total))
     assert not list(master.engine.set_aside())
@@ -116,7 +116,7 @@ def test_what_an_agent_brings_that_cannot_be_used_is_told_until_it_says_what_it_
         ),
     ],
 )
-def test_whether_a_resource_is_somebodys_must_be_as_it_should(
+def test_total_resources_must_be_unallocated_and_used_resources_allocated(
     call: contract.AddAgent, words: str
 ) -> None:
     master = small()
@@ -127,7 +127,9 @@ def test_whether_a_resource_is_somebodys_must_be_as_it_should(
 
 
 @pytest.mark.parametrize("status", [b"", b"\x08\x01", None])
-def test_an_answer_must_be_a_whole_one_and_say_yes_or_no(status: bytes | None) -> None:
+def test_an_inverse_offer_answer_must_be_complete_and_accept_or_decline(
+    status: bytes | None,
+) -> None:
     master = small()
     said = mesos.InverseOfferStatus(status=mesos.InverseOfferStatus.UNKNOWN)
     said.framework_id.value, said.timestamp.nanoseconds = "f1", 1
@@ -141,7 +143,7 @@ def test_an_answer_must_be_a_whole_one_and_say_yes_or_no(status: bytes | None) -
     assert not list(master.engine.set_aside())
 
 
-def test_a_schedule_or_a_name_that_cannot_be_read_is_told_until_one_can() -> None:
+def test_an_unreadable_schedule_or_name_stays_reported_until_a_readable_one() -> None:
     master = small()
     call = agent_call("s2", "cpus:1;mem:64")
     call.unavailability = b"\xff"
@@ -153,9 +155,7 @@ def test_a_schedule_or_a_name_that_cannot_be_read_is_told_until_one_can() -> Non
         assert [each.topic for each in master.engine.set_aside()] == wrong
 
 
-def test_an_agent_that_says_nothing_of_itself_and_then_what_cannot_be_read_waits_for_better() -> (
-    None
-):
+def test_an_unreadable_agent_stays_reported_until_a_readable_update() -> None:
     master = MasterSide()
     call = agent_call("s1", "cpus:1;mem:64")
     call.info = b"\xff"
@@ -165,7 +165,7 @@ def test_an_agent_that_says_nothing_of_itself_and_then_what_cannot_be_read_waits
     assert [offer.agent for offer in master.tick()] == ["s1"]
 
 
-def test_a_framework_that_says_anew_what_it_is_may_say_anew_what_it_needs() -> None:
+def test_a_resubscription_replaces_a_rejected_request() -> None:
     master = small()
     master.send(contract.RequestResources(framework_id="f1", requests=[b"\xff"]))
     assert [each.topic for each in master.engine.set_aside()] == ["request"]
@@ -173,7 +173,7 @@ def test_a_framework_that_says_anew_what_it_is_may_say_anew_what_it_needs() -> N
     assert not list(master.engine.set_aside())
 
 
-def test_nothing_that_was_wrong_is_told_of_who_is_gone() -> None:
+def test_rejected_input_of_removed_agents_and_frameworks_is_forgotten() -> None:
     master = small()
     master.send(OF_A_FRAMEWORK["recover"]([beyond("a")]))
     master.send(contract.AddResourceProvider(agent_id="s1", total=[beyond(None)]))
@@ -183,7 +183,7 @@ def test_nothing_that_was_wrong_is_told_of_who_is_gone() -> None:
     assert not list(master.engine.set_aside())
 
 
-def test_a_call_that_was_passed_over_is_told_until_the_same_one_is_heard() -> None:
+def test_a_skipped_call_stays_reported_until_the_same_call_succeeds() -> None:
     master = small()
     wrong = contract.ActivateAgent(agent_id="s9")
     with pytest.raises(InvalidEvent):
@@ -191,12 +191,12 @@ def test_a_call_that_was_passed_over_is_told_until_the_same_one_is_heard() -> No
     master.send(wrong)
     assert [(each.name, each.topic) for each in master.engine.set_aside()] == [("s9", "call")]
     master.send(contract.ActivateAgent(agent_id="s1"))
-    assert list(master.engine.set_aside()), "of somebody else"
+    assert list(master.engine.set_aside()), "another framework's call does not count"
     master.add_agent("s9", "cpus:1")
     assert not list(master.engine.set_aside())
 
 
-def test_an_operator_whose_call_is_passed_over_is_told_so() -> None:
+def test_an_operator_gets_an_error_if_a_call_is_skipped() -> None:
     master = small()
     with pytest.raises(InvalidEvent):
         master.send(contract.ActivateAgent(agent_id="s9"))
@@ -213,7 +213,7 @@ def test_an_operator_whose_call_is_passed_over_is_told_so() -> None:
 
 
 @pytest.mark.parametrize("number", [10, 11])
-def test_so_many_parts_of_a_snapshot_may_break_the_allocator(
+def test_a_bounded_number_of_snapshot_parts_may_break_the_allocator(
     number: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fragile(_cluster: Cluster, _call: contract.AddAgent) -> Callable[[], None]:

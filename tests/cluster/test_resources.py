@@ -1,4 +1,4 @@
-"""What a Mesos resource is, and how resources add up (§2)."""
+"""Properties of Mesos resources, and their addition and subtraction (§2)."""
 
 import functools
 
@@ -33,17 +33,17 @@ def members(value: ranges.Ranges) -> set[int]:
 
 
 @given(integers, integers)
-def test_ranges_behave_like_the_sets_they_stand_for(a: set[int], b: set[int]) -> None:
+def test_ranges_behave_like_sets_of_numbers(a: set[int], b: set[int]) -> None:
     assert members(intervals(a)) == a
     assert ranges.union(intervals(a), intervals(b)) == intervals(a | b)
-    assert len(intervals(a)) == len({n for n in a if n - 1 not in a}), "what touches is one"
+    assert len(intervals(a)) == len({n for n in a if n - 1 not in a}), "adjacent ranges are merged"
     assert members(ranges.difference(intervals(a), intervals(b))) == a - b
     assert ranges.difference(intervals(a), intervals(b)) == intervals(a - b)
     assert ranges.size(intervals(a)) == len(a)
 
 
 @pytest.mark.parametrize("bad", ["[5-1]", "[1-5,5-9]"])
-def test_ranges_that_end_early_or_overlap_are_refused(bad: str) -> None:
+def test_ranges_with_an_end_before_the_begin_or_with_overlap_are_rejected(bad: str) -> None:
     with pytest.raises(InvalidResource, match=r"ends before|overlap"):
         parse_total(resources(f"ports:{bad}"))
 
@@ -75,7 +75,9 @@ def test_addition_and_subtraction_are_inverse(a: Resources, b: Resources) -> Non
 
 
 @given(bags, bags)
-def test_containment_is_what_subtraction_leaves_nothing_of(a: Resources, b: Resources) -> None:
+def test_a_contained_bag_leaves_nothing_of_its_resources_after_subtraction(
+    a: Resources, b: Resources
+) -> None:
     assert (b in a) == (not b - a)
 
 
@@ -88,7 +90,7 @@ def test_quantities_count_scalars_ports_and_items(bag: Resources) -> None:
 
 
 @given(bags)
-def test_what_is_read_and_written_again_is_the_same(bag: Resources) -> None:
+def test_reading_and_writing_resources_are_inverse(bag: Resources) -> None:
     role, again = parse_allocated(bag.messages("some/role"))
     assert again == bag
     assert role == ("some/role" if bag else "")
@@ -105,7 +107,7 @@ def test_scalars_have_thousandths_rounded_half_away_from_zero(
     assert written == ([] if expected is None else [expected])
 
 
-def test_reservations_are_part_of_what_a_resource_is() -> None:
+def test_reservations_are_part_of_a_resources_kind() -> None:
     bag = parse_total(resources("cpus:1;cpus(eng):2;cpus(eng,eng/web):4"))
     assert len(bag) == 3
     assert bag.scalars["cpus"] == 7000
@@ -149,7 +151,7 @@ def disk(
     return message
 
 
-def test_who_made_a_volume_and_where_it_is_mounted_do_not_matter() -> None:
+def test_the_principal_and_the_mount_point_of_a_volume_do_not_matter() -> None:
     ours, theirs = disk(100, volume="v1"), disk(100, volume="v1")
     theirs.disk.persistence.principal = "operator"
     theirs.disk.volume.container_path = "data"
@@ -157,14 +159,14 @@ def test_who_made_a_volume_and_where_it_is_mounted_do_not_matter() -> None:
     assert parse_total([ours.SerializeToString()]) == parse_total([theirs.SerializeToString()])
 
 
-def test_of_items_and_ports_whole_ones_are_taken() -> None:
+def test_items_and_ports_are_taken_whole() -> None:
     bag = parse_total(resources("cpus:4;licences:{a,b,c};ports:[1-9]"))
     taken = bag.taken(Quantities.parse("licences:2;ports:3"))
     assert taken is not None
     assert text_of(taken.messages("eng")) == "licences:{a,b};ports:[1-3]"
 
 
-def test_what_may_be_taken_back_is_told_from_the_rest() -> None:
+def test_revocable_resources_are_separated_from_the_rest() -> None:
     spare = resource("cpus", "2")
     spare.revocable.SetInParent()
     bag = parse_total([*resources("cpus:4;mem:64"), spare.SerializeToString()])
@@ -172,7 +174,7 @@ def test_what_may_be_taken_back_is_told_from_the_rest() -> None:
     assert not parse_total(resources("cpus:4")).revocable
 
 
-def test_a_kind_is_in_what_has_some_of_it() -> None:
+def test_a_bag_contains_the_kinds_it_has_an_amount_of() -> None:
     bag = parse_total(resources("cpus:4;mem:64"))
     cpus, mem = (kind for kind, _ in bag.items())
     assert cpus in bag
@@ -187,14 +189,14 @@ def test_two_equal_mount_disks_stay_two() -> None:
     assert text_of((bag - parse_total([one])).messages("eng")) == "disk(eng):100"
 
 
-def test_a_mount_disk_cannot_be_had_in_part() -> None:
+def test_a_mount_disk_is_indivisible() -> None:
     whole = parse_total([disk(100, mount="/mnt").SerializeToString()])
     part = parse_total([disk(50, mount="/mnt").SerializeToString()])
     assert part not in whole
     assert whole - part == whole
 
 
-def test_a_shared_volume_counts_once_however_often_it_is_held_and_stays_available() -> None:
+def test_a_shared_volume_counts_once_however_often_it_is_allocated_and_stays_available() -> None:
     volume = disk(64, volume="v", shared=True)
     total = parse_total([volume.SerializeToString(), *resources("cpus:2")])
     volume.allocation_info.role = "eng"
@@ -222,14 +224,16 @@ def test_a_shared_volume_counts_once_however_often_it_is_held_and_stays_availabl
         (lambda r: r.reservations.add(type=1), "reserved to the role ''"),
     ],
 )
-def test_what_mesos_would_drop_or_abort_on_is_refused(spoil: object, complaint: str) -> None:
+def test_a_resource_that_mesos_would_drop_or_abort_on_is_rejected(
+    spoil: object, complaint: str
+) -> None:
     message = resource("cpus", "1")
     spoil(message)  # type: ignore[operator]
     with pytest.raises(InvalidResource, match=complaint):
         parse_total([message.SerializePartialToString()])
 
 
-def test_a_refinement_must_refine() -> None:
+def test_a_refinement_must_refine_the_former_reservation() -> None:
     with pytest.raises(InvalidResource, match="does not refine"):
         parse_total(resources("cpus(eng,ops):1"))
 
@@ -248,7 +252,7 @@ parts = st.builds(
 
 
 @given(parts, st.dictionaries(st.sampled_from(["cpus", "mem", "disk"]), thousandths))
-def test_as_much_is_kept_as_a_limit_says_and_of_what_is_whole_what_fits(
+def test_a_limit_keeps_its_amount_of_divisible_and_at_most_its_amount_of_indivisible_resources(
     bag: Resources, limit: dict[str, int]
 ) -> None:
     kept = bag.shrunk(Quantities(limit))
@@ -258,11 +262,13 @@ def test_as_much_is_kept_as_a_limit_says_and_of_what_is_whole_what_fits(
     assert kept.scalars["disk"] <= limit.get("disk", 0)
     for kind, amount in bag.items():
         if kind.whole is not None and kept.get(kind, 0) != amount:
-            assert kept.scalars["disk"] + kind.whole > limit.get("disk", 0), "no more would fit"
+            assert kept.scalars["disk"] + kind.whole > limit.get("disk", 0), (
+                "another whole disk would exceed the limit"
+            )
 
 
 @given(parts, st.dictionaries(st.sampled_from(["cpus", "mem", "gpus"]), thousandths))
-def test_exactly_what_is_demanded_is_taken_or_nothing(
+def test_a_demand_takes_exactly_its_amounts_or_nothing(
     bag: Resources, demand: dict[str, int]
 ) -> None:
     wanted = Quantities(demand)
@@ -275,7 +281,7 @@ def test_exactly_what_is_demanded_is_taken_or_nothing(
         assert taken.all_divisible == all(kind.plain for kind in taken)
 
 
-def test_of_ports_in_parts_no_more_are_taken_than_are_asked_for() -> None:
+def test_fractions_of_a_port_take_no_more_ports_than_demanded() -> None:
     bag = parse_total(resources("ports:[1-2,5-6]"))
     for wanted, text in ((1, "[1-1]"), (2, "[1-2]"), (3, "[1-2,5-5]"), (4, "[1-2,5-6]")):
         taken = bag.taken(Quantities.parse(f"ports:{wanted}"))
@@ -285,11 +291,11 @@ def test_of_ports_in_parts_no_more_are_taken_than_are_asked_for() -> None:
     assert bag.taken(Quantities.parse("ports:5")) is None
 
 
-def test_a_disk_of_nothing_is_nothing() -> None:
+def test_a_disk_of_size_zero_is_no_resource() -> None:
     assert parse_total([disk(0, mount="/mnt").SerializeToString()]) == NOTHING
 
 
-def test_amounts_of_one_kind_are_of_one_type() -> None:
+def test_amounts_of_one_kind_have_one_type() -> None:
     unlike: list[amounts.Amount] = [1, ((1, 2),), frozenset("a")]
     for one in unlike:
         for other in unlike:
@@ -300,7 +306,7 @@ def test_amounts_of_one_kind_are_of_one_type() -> None:
                         together(one, other)
 
 
-def test_items_are_added_taken_away_and_counted() -> None:
+def test_items_can_be_added_subtracted_and_counted() -> None:
     a, b = parse_total(resources("disks:{a,b}")), parse_total(resources("disks:{b,c}"))
     assert text_of((a + b).messages("r")) == "disks:{a,b,c}"
     assert text_of((a - b).messages("r")) == "disks:{a}"
@@ -320,7 +326,7 @@ WHOLE = [
 
 
 @pytest.mark.parametrize(("_what", "kind", "identity", "whole"), WHOLE)
-def test_which_disks_can_only_be_had_whole(
+def test_mount_block_and_identified_raw_disks_are_indivisible(
     _what: str,
     kind: int,
     identity: str,
@@ -349,14 +355,14 @@ def test_only_the_first_reservation_may_be_the_agents_own() -> None:
         parse_total([inner.SerializeToString()])
 
 
-def test_a_volume_that_was_made_by_somebody_is_the_same_as_anybodys() -> None:
+def test_a_volumes_creator_does_not_matter() -> None:
     ours, theirs = disk(77, volume="w1"), disk(77, volume="w1")
     theirs.disk.persistence.principal = "somebody"
     [one], [other] = (parse_total([each.SerializeToString()]) for each in (ours, theirs))
     assert one == other
 
 
-def test_what_a_bag_is_made_of_is_told_by_what_it_asks_of_whom_it_is_for() -> None:
+def test_a_bag_is_split_by_reservation_revocability_and_divisibility() -> None:
     spare = resource("cpus", "2")
     spare.revocable.SetInParent()
     plain = parse_total(resources("cpus:4;ports:[1-3];disks:{a,b}"))
@@ -372,7 +378,7 @@ def test_what_a_bag_is_made_of_is_told_by_what_it_asks_of_whom_it_is_for() -> No
     assert plain.copies == Quantities.parse("cpus:4")
 
 
-def test_copies_of_a_shared_volume_are_counted_where_they_must_be() -> None:
+def test_copies_of_a_shared_volume_are_counted_as_copies() -> None:
     volume = disk(64, volume="v", shared=True)
     volume.allocation_info.role = "eng"
     held = parse_used([volume.SerializeToString()] * 3)["eng"]

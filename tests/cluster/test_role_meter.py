@@ -1,4 +1,4 @@
-"""What roles hold where users are none, as a slow reference adds it up."""
+"""Usage of roles if users are no roles, compared with a slow sum."""
 
 import random
 from collections import Counter
@@ -32,7 +32,7 @@ ROLES = ("eng/web", "eng/db", "ops", "eng")
 
 
 def metered(now_ns: int | None = None) -> tuple[MasterSide, RoleMeter]:
-    """A master's side whose users are frameworks by their names, each with several roles."""
+    """Return a master's side whose users are framework names, each with several roles."""
     master = MasterSide("sdrf", {"delta": 0.99}, user_key="framework_name")
     master.engine = Engine(master.settings, meter=Meter())
     if now_ns is not None:
@@ -43,7 +43,7 @@ def metered(now_ns: int | None = None) -> tuple[MasterSide, RoleMeter]:
 
 
 def sums(*counted: UsageAccumulator) -> dict[str, float]:
-    """Resource-seconds that were held in roles."""
+    """Return resource-seconds by role."""
     found: dict[str, float] = {}
     for each in counted:
         for tallies in each.users.values():
@@ -54,7 +54,7 @@ def sums(*counted: UsageAccumulator) -> dict[str, float]:
 
 
 class Reference:
-    """What is held in each role, looked up before each second and added up."""
+    """Adds up the allocation of each role before each advance of the clock."""
 
     def __init__(self) -> None:
         self.held: dict[tuple[str, str], int] = {}
@@ -67,7 +67,7 @@ class Reference:
 
 
 @pytest.mark.parametrize(("seed", "most"), [(0, 20_000), (1, 20_000), (2, 3)])
-def test_sums_are_those_of_a_slow_reference_whenever_they_are_taken(
+def test_sums_equal_a_slow_reference_at_any_time_of_reading(
     seed: int, most: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(role_meter, "MOST_WAITING", most)
@@ -105,15 +105,15 @@ def test_sums_are_those_of_a_slow_reference_whenever_they_are_taken(
             except StopIteration as end:
                 taken.append(end.value[0])
                 taking = None
-    last, _ = run_to_completion(
-        meter.taking(master.engine.now)
-    )  # the one under way, if any, is given up
+    last, _ = run_to_completion(meter.taking(master.engine.now))  # an unfinished reading is dropped
     assert len(taken) > 5
     assert sums(*taken, last) == pytest.approx(reference.seconds)
-    assert len(set().union(*(each.users for each in (*taken, last)))) > 5, "hours are told apart"
+    assert len(set().union(*(each.users for each in (*taken, last)))) > 5, (
+        "hours are counted separately"
+    )
 
 
-def test_after_a_snapshot_and_in_another_service_no_instant_counts_twice() -> None:
+def test_no_instant_counts_twice_after_a_snapshot_and_in_another_service() -> None:
     frameworks = [
         contract.AddFramework(framework_id="f1", info=framework_info("f1", *ROLES), active=False)
     ]
@@ -132,13 +132,13 @@ def test_after_a_snapshot_and_in_another_service_no_instant_counts_twice() -> No
     taking = meter.taking(first.engine.now)
     next(taking)
     first.now_ns += 10 * SECOND
-    restored(first, 5)  # what was held before and after counts in between
+    restored(first, 5)  # the smaller of both allocations counts in between
     first.tick(5)
     taken, formers = run_to_completion(taking)
     assert sums(taken) == {"eng": 300.0, "eng/web": 300.0}
     rest, _ = run_to_completion(meter.taking(first.engine.now))
     assert sums(rest) == {"eng": 3 * 10.0 + 5 * 5.0, "eng/web": 3 * 10.0 + 5 * 5.0}
-    # The service has died before it could write the rest; another one begins.
+    # The service ended before it could write the rest; another service begins.
     first.now_ns += 15 * SECOND
     second, other = metered(first.now_ns)
     restored(second, 5)
@@ -152,7 +152,7 @@ def test_after_a_snapshot_and_in_another_service_no_instant_counts_twice() -> No
 
 
 @pytest.mark.parametrize("seconds", [-5, 0, int(LONGEST_GAP) + 1])
-def test_a_gap_that_is_too_long_or_none_is_left_out_and_a_clock_that_goes_back_waited_for(
+def test_a_gap_that_is_empty_or_too_long_is_not_counted_nor_is_time_before_a_clock_catches_up(
     seconds: int,
 ) -> None:
     master, meter = metered()
@@ -177,7 +177,7 @@ def test_a_gap_that_is_too_long_or_none_is_left_out_and_a_clock_that_goes_back_w
 
 
 @pytest.mark.parametrize(("seconds", "counted"), [(0.5, 0.5), (0.0, 0.0), (LONGEST_GAP + 1.0, 0.0)])
-def test_between_two_services_counts_what_was_held_before_and_after(
+def test_a_gap_between_services_counts_the_allocation_before_and_after(
     seconds: float, counted: float
 ) -> None:
     master, meter = metered()
@@ -191,7 +191,7 @@ def test_between_two_services_counts_what_was_held_before_and_after(
     assert sums(taken).get("ops", 0.0) == 2 * counted
 
 
-def test_what_was_held_again_before_the_clock_has_caught_up_counts_from_then_on() -> None:
+def test_an_allocation_restored_before_the_clock_catches_up_counts_from_that_time_on() -> None:
     master, meter = metered()
     agent = agent_call("s1", "cpus:4;mem:64", {"f1": resources("cpus:2", "ops")})
     added = contract.AddFramework(framework_id="f1", info=framework_info("f1", "ops"), active=False)
@@ -208,7 +208,7 @@ def test_what_was_held_again_before_the_clock_has_caught_up_counts_from_then_on(
     assert sums(taken) == {"ops": 2 * 110.0}
 
 
-def test_offers_count_in_their_role_and_above_and_roles_that_are_none_do_not() -> None:
+def test_offers_count_in_their_role_and_its_ancestors_and_invalid_roles_do_not() -> None:
     master, meter = metered()
     master.add_framework("f1", "eng/web")
     [offer] = master.add_agent("s1", "cpus:2;mem:1024")
@@ -225,13 +225,13 @@ def test_offers_count_in_their_role_and_above_and_roles_that_are_none_do_not() -
     assert not meter.above("/".join("a" * 40))
 
 
-def test_where_users_are_roles_nothing_is_counted_again() -> None:
+def test_if_users_are_roles_no_second_meter_counts_them() -> None:
     master = MasterSide("drf")
     assert Engine(master.settings, meter=Meter()).role_meter is None
 
 
 @pytest.mark.parametrize(("seconds", "counted"), [(0.5, 0.5), (LONGEST_GAP, LONGEST_GAP)])
-def test_over_a_snapshot_what_is_held_before_and_after_counts(
+def test_a_snapshot_counts_the_allocation_common_to_before_and_after(
     seconds: float, counted: float
 ) -> None:
     meter = RoleMeter(Limits())
@@ -243,11 +243,11 @@ def test_over_a_snapshot_what_is_held_before_and_after_counts(
     taken, formers = run_to_completion(meter.taking(begun + seconds))
     assert sums(taken) == {"ops": 2 * counted}
     assert set(formers) == {"ops", "new"}
-    assert not any(former.stretch.active for former in formers.values()), "no role is in a queue"
+    assert not any(former.stretch.active for former in formers.values()), "no role waits for offers"
     assert meter.beginning is None
 
 
-def test_who_counted_others_before_begins_with_those_that_are_there() -> None:
+def test_a_reset_meter_begins_with_the_present_roles() -> None:
     meter = RoleMeter(Limits())
     begun = START_NS / 1e9
     for role in ("gone", "new"):
@@ -260,10 +260,10 @@ def test_who_counted_others_before_begins_with_those_that_are_there() -> None:
     taken, formers = run_to_completion(meter.taking(begun + 10.0))
     assert sums(taken) == {"new": 5.0}
     assert set(formers) == {"new"}
-    assert formers["new"].stretch.entitlement == 0.0, "no role is entitled to anything"
+    assert formers["new"].stretch.entitlement == 0.0, "a role has no entitlement"
 
 
-def test_a_role_counts_if_it_is_within_limits() -> None:
+def test_a_role_within_limits_is_counted() -> None:
     meter = RoleMeter(Limits(name=9, role_depth=3))
     assert meter.above("a/b/c") == ("a/b/c", "a/b", "a")
     assert meter.above("a/b/c/d") == ()

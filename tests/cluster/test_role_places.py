@@ -1,4 +1,4 @@
-"""The limit that all frameworks' roles share leaves room for others, also after a failover."""
+"""The limit of all frameworks' roles leaves roles for other principals, also after a failover."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
@@ -50,7 +50,7 @@ def set_aside(master: MasterSide, prefix: str = "") -> set[str]:
     return {each.name for each in master.engine.set_aside() if each.name.startswith(prefix)}
 
 
-def test_a_principal_takes_no_more_than_half_of_what_others_leave() -> None:
+def test_a_principal_gets_at_most_half_of_the_roles_that_other_principals_leave() -> None:
     master = made()
     add(master, TAKER)
     assert len(set_aside(master, "taker")) == len(TAKER) - MOST // 2 // 100
@@ -60,14 +60,14 @@ def test_a_principal_takes_no_more_than_half_of_what_others_leave() -> None:
     assert not set_aside(master, "newcomer")
 
 
-def test_frameworks_without_a_principal_share_what_one_principal_may_have() -> None:
+def test_frameworks_without_a_principal_share_the_roles_of_one_principal() -> None:
     master = made()
     add(master, [(name, "", roles) for name, _, roles in TAKER])
     assert len(set_aside(master)) == len(TAKER) - MOST // 2 // 100
 
 
 @pytest.mark.parametrize("roles", [1, FEW])
-def test_a_newcomer_with_few_roles_gets_them_however_many_principals_are_invented(
+def test_a_new_framework_with_few_roles_gets_them_however_many_principals_are_invented(
     roles: int,
 ) -> None:
     master = made()
@@ -80,7 +80,7 @@ def test_a_newcomer_with_few_roles_gets_them_however_many_principals_are_invente
 
 @pytest.mark.parametrize("first", ["taker", "good"])
 @pytest.mark.parametrize("known", [True, False])
-def test_after_a_failover_good_frameworks_stay_whatever_order_the_master_lists(
+def test_after_a_failover_admitted_frameworks_stay_in_any_order_of_the_masters_list(
     first: str, *, known: bool
 ) -> None:
     master = made()
@@ -97,7 +97,7 @@ def test_after_a_failover_good_frameworks_stay_whatever_order_the_master_lists(
         assert set_aside(master) == admitted, "no framework lost its roles"
 
 
-def test_a_framework_that_was_there_first_keeps_its_roles_over_a_failover() -> None:
+def test_the_longest_admitted_framework_keeps_its_roles_over_a_failover() -> None:
     master = made()
     old = [("old-1", "a", 250), ("old-2", "a", 250)]
     add(master, [*old, *((f"new-{n}", "b", 50) for n in range(5))])
@@ -109,7 +109,7 @@ def test_a_framework_that_was_there_first_keeps_its_roles_over_a_failover() -> N
     assert set_aside(master) == {name for name, _, _ in late}
 
 
-def test_former_logs_keep_the_rule_that_the_first_take_all() -> None:
+def test_former_event_logs_keep_the_rule_that_the_first_framework_takes_all_roles() -> None:
     master = made(leaves_room=False)
     add(master, TAKER)
     assert len(set_aside(master)) == len(TAKER) - MOST // 100
@@ -117,7 +117,7 @@ def test_former_logs_keep_the_rule_that_the_first_take_all() -> None:
     assert set_aside(master, "newcomer")
 
 
-def test_roles_that_are_given_back_may_be_had_by_others() -> None:
+def test_released_roles_are_available_to_other_frameworks() -> None:
     master = made()
     add(master, TAKER[:5])
     update = contract.UpdateFramework(framework_id="taker-0")
@@ -138,9 +138,7 @@ wishes = st.lists(
 
 
 @given(wishes, st.integers(1, 100))
-def test_there_is_always_room_for_a_principal_that_has_nothing(
-    asked: list[Wish], most: int
-) -> None:
+def test_a_principal_without_roles_always_gets_some(asked: list[Wish], most: int) -> None:
     places = RolePlaces(most, leaves_room=True)
     taken = 0
     for wish in asked:
@@ -150,7 +148,7 @@ def test_there_is_always_room_for_a_principal_that_has_nothing(
     assert taken <= most
     room = (most - taken) // 2
     assert places.flaw(Wish("new", "new", room)) is None
-    assert taken <= most - most // 2**3, "of what is left each of three took half at most"
+    assert taken <= most - most // 2**3, "each of three principals took at most half of the rest"
 
 
 MANY = [(f"honest-{number}", "honest", 20) for number in range(20)]
@@ -158,7 +156,7 @@ INVENTED = [(f"a-{number}", f"invented-{number % 12}", FEW + 1) for number in ra
 
 
 def successor(master: MasterSide, memory: Memory | None) -> MasterSide:
-    """Another service, or the same after a restart."""
+    """Return another service, or the same service after a restart."""
     other = MasterSide(limits=Limits(all_roles=MOST))
     other.settings, other.now_ns = master.settings, master.now_ns
     other.engine = Engine(master.settings, memory=memory)
@@ -166,7 +164,7 @@ def successor(master: MasterSide, memory: Memory | None) -> MasterSide:
 
 
 @pytest.mark.parametrize("later", [INVENTED, [(name, "evil", n) for name, _, n in INVENTED]])
-def test_frameworks_that_were_there_first_keep_their_roles_over_a_restart(
+def test_frameworks_that_were_admitted_first_keep_their_roles_over_a_restart(
     later: list[tuple[str, str, int]],
 ) -> None:
     master = made()
@@ -182,7 +180,7 @@ def test_frameworks_that_were_there_first_keep_their_roles_over_a_restart(
     assert set_aside(other) == before
 
 
-def test_another_service_that_takes_over_learns_who_was_there_first() -> None:
+def test_a_successor_service_learns_the_order_of_admission() -> None:
     master = made()
     add(master, [*MANY, *INVENTED])
     other = successor(master, None)
@@ -192,7 +190,7 @@ def test_another_service_that_takes_over_learns_who_was_there_first() -> None:
     assert set_aside(other) == set_aside(master)
 
 
-def test_a_framework_that_asks_for_more_after_a_restart_counts_as_a_newcomer() -> None:
+def test_a_framework_that_wants_more_roles_after_a_restart_counts_as_new() -> None:
     master = made()
     add(master, [("grown", "evil", 5), *MANY])
     other = successor(master, master.engine.memory())
@@ -200,7 +198,7 @@ def test_a_framework_that_asks_for_more_after_a_restart_counts_as_a_newcomer() -
     assert set_aside(other) == {"grown"}
 
 
-def test_without_a_memory_frameworks_that_hold_something_come_first() -> None:
+def test_without_a_memory_frameworks_with_an_allocation_come_first() -> None:
     master = made()
     told = snapshot(master, [*INVENTED, *MANY])
     held = [
@@ -220,7 +218,7 @@ def test_without_a_memory_principals_have_equal_numbers_of_roles() -> None:
     other = successor(master, None)
     other.restore(snapshot(master, [*INVENTED, *MANY]))
     kept = len(MANY) - len(set_aside(other, "honest"))
-    assert 20 * kept >= MOST // 14 - 20, "13 principals, and as much is left free"
+    assert 20 * kept >= MOST // 14 - 20, "13 principals, and an equal part stays free"
 
 
 @given(
@@ -228,7 +226,7 @@ def test_without_a_memory_principals_have_equal_numbers_of_roles() -> None:
     st.integers(1, 100),
     st.randoms(use_true_random=False),
 )
-def test_a_plan_depends_on_no_order_and_stays_within_the_limit(
+def test_a_plan_does_not_depend_on_the_order_of_requests_and_stays_within_the_limit(
     asked: list[tuple[str, int]], most: int, random: Random
 ) -> None:
     wishes = [Wish(f"f{n}", principal, places) for n, (principal, places) in enumerate(asked)]

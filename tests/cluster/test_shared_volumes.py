@@ -24,7 +24,7 @@ ROLES = ("a", "a/b", "a/b/c", "a/d")
 
 
 class Site(MasterSide):
-    """A cluster with shared volumes of role `a` on two agents, and the service's rule."""
+    """A cluster with shared volumes of role `a` on two agents, and the rule of the service."""
 
     def __init__(self, policy: str = "drf", **changes: object) -> None:
         super().__init__("drf")
@@ -43,14 +43,14 @@ class Site(MasterSide):
         self.send(contract.AddResourceProvider(agent_id=agent, used=[used]))
 
     def held(self) -> dict[str, dict[str, int]]:
-        """Return what each user and each virtual leaf holds, as the order sees it."""
+        """Return the allocation of each user and each virtual leaf, as the sorter counts it."""
         users = self.engine._cluster.ledger.clients.users
         return {
             name: dict(pool.held(name).items()) for pool in users._pools for name in pool.users()
         }
 
     def expected(self) -> dict[str, dict[str, int]]:
-        """Return the same, added up from what lies on agents."""
+        """Return the same quantities, summed from the agents' allocations."""
         cluster, sums = self.engine._cluster, dict.fromkeys(self.held(), Quantities())
         clients = cluster.ledger.clients
         for agent in cluster.ledger.agents.values():
@@ -74,7 +74,7 @@ def take(offers: list[Offered], lot: random.Random) -> list[Offered]:
     return [offer for offer in offers if lot.random() < 0.7]
 
 
-def test_a_volume_that_two_frameworks_of_a_role_share_counts_once_for_the_role() -> None:
+def test_a_volume_shared_by_two_frameworks_of_a_role_counts_once_for_the_role() -> None:
     site = Site("sdrf")
     site.add_agent("s0", "cpus:3;mem:300;disk:100")
     volume = disk(50, reserved=["a"], volume="v", shared=True)
@@ -86,12 +86,14 @@ def test_a_volume_that_two_frameworks_of_a_role_share_counts_once_for_the_role()
     [standing] = site.engine.standings()
     assert standing.share == pytest.approx(1 / 3), "and not two thirds"
     clients = site.engine._cluster.ledger.clients
-    assert {str(clients.held(client)) for client in clients} == {"disk:50"}, "once a framework"
+    assert {str(clients.held(client)) for client in clients} == {"disk:50"}, (
+        "once for each framework"
+    )
     site.wait(600)
-    assert site.engine.standings()[0].commitment == 0.0, "it is alone: no more than all is its own"
+    assert site.engine.standings()[0].commitment == 0.0, "a user alone has no overuse"
 
 
-def test_logs_that_do_not_say_so_count_a_shared_volume_for_each_framework() -> None:
+def test_logs_without_the_setting_count_a_shared_volume_for_each_framework() -> None:
     site = Site(shared_volumes_once=False)
     site.add_agent("s0", "disk:100")
     volume = disk(50, reserved=["a"], volume="v", shared=True)
@@ -104,9 +106,7 @@ def test_logs_that_do_not_say_so_count_a_shared_volume_for_each_framework() -> N
 
 @pytest.mark.parametrize("user_key", ["role", "framework", "principal", "framework_name"])
 @pytest.mark.parametrize("seed", range(12))
-def test_each_user_holds_what_lies_on_agents_with_shared_volumes_once(
-    user_key: str, seed: int
-) -> None:
+def test_the_allocation_of_each_user_counts_shared_volumes_once(user_key: str, seed: int) -> None:
     lot = random.Random(seed)
     site = Site(lot.choice(["drf", "sdrf", "per-machine-drf"]), user_key=user_key)
     for agent in ("s0", "s1"):
@@ -139,12 +139,12 @@ def test_each_user_holds_what_lies_on_agents_with_shared_volumes_once(
         assert site.held() == site.expected(), (step, choice)
         users = site.engine._cluster.ledger.clients.users
         repeated += any(users.volumes.repeated(user) for user in site.held())
-    assert repeated or user_key != "role", "that is what is hard to count"
+    assert repeated or user_key != "role", "the case in which volumes are counted twice easily"
     site.restore(contract.Snapshot(time_ns=site.now_ns))
     assert not site.engine._cluster.ledger.clients.users.volumes._holders
 
 
-def test_an_agent_that_goes_takes_its_volumes_from_all() -> None:
+def test_a_removed_agent_takes_its_shared_volumes_from_all_users() -> None:
     site = Site()
     site.put("s0", VOLUMES)
     for framework, role in (("f1", "a/b"), ("f2", "a/d")):

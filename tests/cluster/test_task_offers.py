@@ -1,4 +1,4 @@
-"""With a known demand an agent is filled task by task; without, it is offered whole."""
+"""With a known demand an agent is allocated task by task; without a demand it is offered whole."""
 
 from collections import Counter
 
@@ -24,7 +24,7 @@ def add(master: MasterSide, framework: str, role: str, demand: str | None) -> No
 
 
 def with_settings(master: MasterSide, **changes: object) -> MasterSide:
-    """Start anew, with other settings of the engine."""
+    """Restart the master's engine with other settings."""
     master.settings = EngineSettings(policy=policies.create("drf", {}), **changes)  # type: ignore[arg-type]
     master.engine = Engine(master.settings)
     master.restore(contract.Snapshot(time_ns=master.now_ns))
@@ -35,7 +35,7 @@ def offered(offers: list) -> dict[tuple[str, str], str]:  # type: ignore[type-ar
     return {(offer.framework, offer.agent): offer.resources for offer in offers}
 
 
-def test_users_whose_demand_is_known_share_one_agent_in_one_run() -> None:
+def test_users_with_known_demands_share_one_agent_in_one_cycle() -> None:
     master = MasterSide()
     add(master, "f1", "a", "cpus:1;mem:1024")
     add(master, "f2", "b", "cpus:1;mem:1024")
@@ -52,7 +52,7 @@ def test_each_framework_gets_one_offer_for_all_its_tasks_on_an_agent() -> None:
     assert offer.resources == "cpus:4;mem:512"
 
 
-def test_a_user_whose_demand_is_unknown_takes_the_rest_when_it_is_its_turn() -> None:
+def test_a_user_with_unknown_demand_gets_the_rest_when_it_is_next() -> None:
     master = MasterSide()
     add(master, "f1", "a", "cpus:1;mem:1024")
     add(master, "f2", "b", None)
@@ -62,21 +62,21 @@ def test_a_user_whose_demand_is_unknown_takes_the_rest_when_it_is_its_turn() -> 
     }
 
 
-def test_tasks_get_as_many_ports_as_they_say() -> None:
+def test_tasks_get_the_demanded_number_of_ports() -> None:
     master = MasterSide()
     add(master, "f1", "a", "cpus:1;ports:2")
     [offer] = master.add_agent("s1", "cpus:2;mem:512;ports:[10-12,20-30]")
     assert offer.resources == "cpus:2;ports:[10-12,20-20]"
 
 
-def test_tasks_get_as_many_ports_as_they_say_however_many() -> None:
+def test_tasks_get_any_demanded_number_of_ports() -> None:
     master = MasterSide()
     add(master, "f1", "a", "cpus:1;ports:2002")
     [offer] = master.add_agent("s1", "cpus:2;ports:[10001-14004]")
     assert offer.resources == "cpus:2;ports:[10001-14004]"
 
 
-def test_what_is_reserved_for_a_role_comes_with_the_first_task() -> None:
+def test_reserved_resources_come_with_the_first_task() -> None:
     master = MasterSide()
     add(master, "f1", "a", "cpus:1;mem:1024")
     add(master, "f2", "b", "cpus:1;mem:1024")
@@ -87,14 +87,14 @@ def test_what_is_reserved_for_a_role_comes_with_the_first_task() -> None:
     }
 
 
-def test_no_less_than_a_framework_refused_is_put_together_for_it_again() -> None:
+def test_a_framework_is_not_offered_less_than_it_has_declined() -> None:
     master = MasterSide()
     add(master, "f1", "a", "cpus:1;mem:1024")
     add(master, "f2", "b", "cpus:1;mem:1024")
     [first, second] = master.add_agent("s1", "cpus:4;mem:4096")
     assert first.resources == second.resources == "cpus:2;mem:2048"
-    # What f1 refuses goes to f2. Together with f2's own there is more than f1 has refused,
-    # but its fair half of that is not.
+    # Resources that f1 declines go to f2. Together with f2's own resources they exceed the declined
+    # resources, but f1's fair half does not.
     [more] = master.recover(first, refuse_seconds=1000)
     assert (more.framework, more.resources) == ("f2", "cpus:2;mem:2048")
     offers = offered(master.recover(second))
@@ -109,7 +109,7 @@ def test_a_demand_below_the_masters_minimum_is_not_offered_alone() -> None:
     assert offer.resources == "cpus:1"
 
 
-def test_of_what_is_little_as_many_get_some_as_can_have_the_minimum() -> None:
+def test_scarce_resources_go_to_as_many_users_as_can_have_the_minimum() -> None:
     master = MasterSide()
     add(master, "f1", "a", "cpus:0.001")
     add(master, "f2", "b", "cpus:0.001")
@@ -119,7 +119,7 @@ def test_of_what_is_little_as_many_get_some_as_can_have_the_minimum() -> None:
     assert offers == {("f1", "s2"): "cpus:0.01", ("f2", "s2"): "cpus:0.025"}
 
 
-def test_who_has_refused_some_is_given_more_than_that_at_once_or_nothing() -> None:
+def test_a_framework_that_declined_resources_gets_more_at_once_or_nothing() -> None:
     master = MasterSide()
     add(master, "f1", "a", "cpus:1")
     add(master, "f2", "b", "cpus:1")
@@ -134,7 +134,7 @@ def test_who_has_refused_some_is_given_more_than_that_at_once_or_nothing() -> No
     assert offered(master.send(*back, *back)) == {("f1", "s1"): "cpus:3", ("f2", "s1"): "cpus:1"}
 
 
-def test_what_a_framework_refuses_costs_its_role_no_place_in_the_order() -> None:
+def test_a_declining_framework_costs_its_role_no_rank() -> None:
     master = MasterSide()
     for framework, role, cpus in (("f2", "c", 1), ("f3", "a", 3)):
         add(master, framework, role, None)
@@ -144,12 +144,12 @@ def test_what_a_framework_refuses_costs_its_role_no_place_in_the_order() -> None
     [tasks] = master.add_agent("s1", "cpus:8;mem:96;cpus(other):1")
     assert (tasks.framework, tasks.resources) == ("f1", "cpus:8")
     master.recover(tasks, refuse_seconds=1000)
-    # What f1 has refused is not all that s1 has, so it is still among those who may use it.
+    # f1 has declined only a part of s1, so it is still eligible.
     revived = [contract.ReviveOffers(framework_id=framework) for framework in ("f2", "f3")]
     assert offered(master.send(*revived)) == {("f2", "s1"): "cpus:8;mem:96"}
 
 
-def test_a_request_says_what_a_task_needs() -> None:
+def test_a_request_sets_the_demand() -> None:
     master = MasterSide()
     add(master, "f1", "a", None)
     wish = mesos.Request(
@@ -160,7 +160,7 @@ def test_a_request_says_what_a_task_needs() -> None:
     assert offer.resources == "cpus:1;mem:512"
 
 
-def test_the_operators_word_wins_over_the_frameworks() -> None:
+def test_the_operators_demand_wins_over_the_frameworks_demand() -> None:
     master = with_settings(
         MasterSide(), demands={"f1 of the tests": Quantities.parse("cpus:2;mem:64")}
     )
@@ -169,7 +169,7 @@ def test_the_operators_word_wins_over_the_frameworks() -> None:
     assert offer.resources == "cpus:4;mem:128"
 
 
-def test_a_label_that_is_no_amount_is_reported_and_costs_nobody_an_offer() -> None:
+def test_an_invalid_demand_label_is_reported_and_costs_no_framework_an_offer() -> None:
     master = MasterSide()
     add(master, "f1", "a", "cpus=1")
     [whole] = master.add_agent("s1", "cpus:4;mem:4096")
@@ -179,7 +179,7 @@ def test_a_label_that_is_no_amount_is_reported_and_costs_nobody_an_offer() -> No
     }
 
 
-def test_a_demand_is_learned_from_what_is_kept_of_offers_and_forgotten_when_nothing_is() -> None:
+def test_a_demand_is_learned_from_used_parts_of_offers_and_forgotten_after_a_full_decline() -> None:
     master = with_settings(MasterSide(), learn_demands=True)
     add(master, "f1", "a", None)
     [whole] = master.add_agent("s1", "cpus:4;mem:4096")
@@ -192,7 +192,7 @@ def test_a_demand_is_learned_from_what_is_kept_of_offers_and_forgotten_when_noth
     assert master.engine.demands() == {}
 
 
-def test_what_was_learned_of_a_framework_ends_with_it() -> None:
+def test_a_learned_demand_ends_with_its_framework() -> None:
     master = with_settings(MasterSide(), learn_demands=True)
     for _ in range(2):
         add(master, "f1", "a", None)
@@ -206,7 +206,7 @@ def test_what_was_learned_of_a_framework_ends_with_it() -> None:
         master.remove_agent("s1")
 
 
-def test_what_was_learned_outlives_a_snapshot() -> None:
+def test_a_learned_demand_outlives_a_snapshot() -> None:
     master = with_settings(MasterSide(), learn_demands=True)
     add(master, "f1", "a", None)
     [whole] = master.add_agent("s1", "cpus:4;mem:4096")
@@ -246,7 +246,7 @@ def test_users_with_equal_demands_are_never_more_than_one_task_apart(
     assert max(tasks.values()) - min(tasks.values()) <= 1
 
 
-def test_who_ceases_to_want_offers_as_another_changes_its_task_gets_none() -> None:
+def test_a_suppression_together_with_another_frameworks_changed_demand_takes_effect() -> None:
     master = MasterSide()
     add(master, "f1", "a", "cpus:1;mem:64")
     add(master, "f2", "b", "cpus:1;mem:64")
@@ -261,10 +261,12 @@ def test_who_ceases_to_want_offers_as_another_changes_its_task_gets_none() -> No
     assert offered(offers) == {("f2", "s2"): "cpus:4;mem:128"}
 
 
-def test_the_least_that_a_task_counts_as_follows_a_largest_agent_that_another_replaces() -> None:
+def test_the_lower_bound_of_demands_follows_the_replacement_of_the_largest_agent() -> None:
     master = MasterSide()
     add(master, "f1", "a", "cpus:0.001")
     [offer] = master.add_agent("s1", "cpus:1")
     assert offer.resources == "cpus:1"
     [offer] = master.send(contract.RemoveAgent(agent_id="s1"), agent_call("s2", "cpus:8.004"))
-    assert offer.resources == "cpus:8", "a thousand times eight tasks, for less is given to nobody"
+    assert offer.resources == "cpus:8", (
+        "a thousand batches of eight tasks, as smaller batches are not allocated"
+    )

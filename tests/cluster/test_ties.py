@@ -1,4 +1,4 @@
-"""The live engine gives equals what the rule for ties says, at every instant."""
+"""The live engine shares resources equally among equal users, at every instant."""
 
 import json
 import random
@@ -31,7 +31,7 @@ POLICIES = [
 
 
 def eight_for_four(policy: str, start: float, later: float, *, exact_ties: bool) -> Counter[str]:
-    """Return who gets how much of eight CPUs that are free one after the other at one instant."""
+    """Return each user's CPUs after eight CPUs become free in sequence at one instant."""
     parameters: dict[str, object] = {"half_life": 3600.0} if policy in ("sdrf", "stsf") else {}
     master = MasterSide(policy, parameters)
     master.engine = Engine(replace(master.settings, exact_ties=exact_ties))
@@ -56,7 +56,7 @@ def test_eight_free_cpus_are_two_each_for_four_equals_at_every_instant(policy: s
         assert given == dict.fromkeys("abcd", 2), (start, later)
 
 
-def test_event_logs_that_do_not_name_the_rule_for_ties_mean_the_former_one(tmp_path: Path) -> None:
+def test_event_logs_without_a_rule_for_ties_mean_the_former_rule(tmp_path: Path) -> None:
     settings = EngineSettings(policies.create("volcano", {}))
     assert settings.exact_ties
     plain = json.loads(encode_settings(settings))

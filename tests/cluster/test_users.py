@@ -1,4 +1,4 @@
-"""The tree of users against a plain calculation of who comes first."""
+"""The tree of users compared with a plain computation of the order."""
 
 from collections import Counter
 
@@ -39,7 +39,7 @@ def join(users: Users, role: str, *, wants: bool = True) -> Client:
 
 
 class PlainTree:
-    """Adds everything up anew each time."""
+    """Adds everything up at each question."""
 
     def __init__(self) -> None:
         self.held: dict[str, Quantities] = {}
@@ -89,7 +89,7 @@ class PlainTree:
         st.sampled_from([*ROLES, "f"]), st.sampled_from([0.5, 1.0, 2.0, 3.0]), max_size=4
     ),
 )
-def test_each_level_is_ranked_by_what_subtrees_hold(
+def test_each_level_is_ordered_by_the_allocations_of_subtrees(
     joined: list[str], steps: list[tuple[str, int]], weights: dict[str, float]
 ) -> None:
     users, plain = new_users(DRF), PlainTree()
@@ -103,7 +103,7 @@ def test_each_level_is_ranked_by_what_subtrees_hold(
         assert [client.role for client in order(users)] == plain.order()
 
 
-def test_a_subtree_is_entitled_to_what_its_top_is() -> None:
+def test_a_subtree_has_the_entitlement_of_its_top_role() -> None:
     users = new_users(DRF)
     for role in ("a/b", "a/c", "d"):
         join(users, role)
@@ -112,7 +112,7 @@ def test_a_subtree_is_entitled_to_what_its_top_is() -> None:
     assert entitled == pytest.approx({"a": 3 / 4, "a/b": 1 / 4, "a/c": 1 / 2, "d": 1 / 4})
 
 
-def test_a_role_that_gets_sub_roles_keeps_what_it_holds_and_owes() -> None:
+def test_a_role_that_gets_sub_roles_keeps_its_allocation_and_commitment() -> None:
     users = new_users(SDRF)
     client = join(users, "a")
     join(users, "z")
@@ -126,7 +126,7 @@ def test_a_role_that_gets_sub_roles_keeps_what_it_holds_and_owes() -> None:
     assert [c.role for c in order(users)] == ["z", "a/b", "a"]
 
 
-def test_a_subtree_that_is_gone_is_forgotten_from_its_leaves_up() -> None:
+def test_a_removed_subtree_is_forgotten_from_its_leaves_up() -> None:
     users = new_users(DRF)
     client = join(users, "a/b/c")
     join(users, "z")
@@ -137,9 +137,7 @@ def test_a_subtree_that_is_gone_is_forgotten_from_its_leaves_up() -> None:
     assert [standing.user for standing in users.standings()] == ["z"]
 
 
-def test_what_a_role_was_beside_its_sub_roles_is_forgotten_when_it_is_gone_and_owes_nothing() -> (
-    None
-):
+def test_a_virtual_leaf_is_forgotten_when_its_role_is_left_and_has_no_commitment() -> None:
     users = new_users(SDRF)
     client = join(users, "a")
     join(users, "a/b")
@@ -159,7 +157,7 @@ def test_what_a_role_was_beside_its_sub_roles_is_forgotten_when_it_is_gone_and_o
 
 
 @pytest.mark.parametrize("order", [3.0, None])
-def test_an_operators_weight_wins_over_the_masters_which_wins_over_the_configured(
+def test_an_operators_weight_wins_over_the_masters_and_the_masters_over_the_configured_weight(
     order: float | None,
 ) -> None:
     users = new_users(EngineSettings(DRF.policy, users=(DeclaredUser("a", weight=5.0),)))
@@ -179,9 +177,9 @@ def test_an_operators_weight_wins_over_the_masters_which_wins_over_the_configure
     owed=st.floats(0, 1),
     before=st.floats(0, 1),
     held=st.integers(0, 100),
-    passed=st.floats(0, 999),  # a memory of the time 0 has no time
+    passed=st.floats(0, 999),  # a memory of time 0 has no time
 )
-def test_what_was_held_in_excess_before_and_after_counts_for_the_time_between(
+def test_overuse_common_to_before_and_after_a_gap_is_charged_for_the_gap(
     owed: float, before: float, held: int, passed: float
 ) -> None:
     users = new_users(SDRF)
@@ -196,17 +194,17 @@ def test_what_was_held_in_excess_before_and_after_counts_for_the_time_between(
     assert users.pool.standing("a").commitments["cpus"] == pytest.approx(expected, abs=1e-9)
 
 
-def test_what_is_held_in_excess_below_a_role_is_so_by_what_the_role_is_entitled_to_now() -> None:
+def test_overuse_in_a_gap_is_measured_by_the_present_entitlement_of_the_parent() -> None:
     users = new_users(SDRF)
     client = join(users, "a/b")
     users.allocate(users.get("a/b"), client, Quantities.parse("cpus:80"))
-    join(users, "z")  # which leaves a and all below it half
+    join(users, "z")  # leaves role a with its sub-roles half of the cluster
     users.inherit(Memory(1000.0 - HALF_LIFE, {"a/b": Remembered({"cpus": 0.0}, {"cpus": 0.3})}))
     owed = {standing.user: standing.commitments for standing in users.standings()}
     assert owed["a/b"]["cpus"] == pytest.approx(0.15)
 
 
-def test_a_user_that_owes_is_known_to_the_successor_and_one_that_does_not_is_not() -> None:
+def test_a_user_with_a_commitment_or_weight_is_known_to_the_successor_others_are_not() -> None:
     users = new_users(SDRF)
     users.inherit(
         Memory(
@@ -224,7 +222,7 @@ def test_a_user_that_owes_is_known_to_the_successor_and_one_that_does_not_is_not
     assert users.memory().users["weighed"].weight == 2.0
 
 
-def test_while_over_use_is_not_charged_nobody_comes_to_owe_on_any_level() -> None:
+def test_while_overuse_is_not_charged_no_commitments_arise_on_any_level() -> None:
     users = new_users(SDRF)
     client = join(users, "a/b")
     join(users, "a/d")
@@ -241,7 +239,7 @@ def test_while_over_use_is_not_charged_nobody_comes_to_owe_on_any_level() -> Non
         assert owing == ({"a", "a/b"} if charging else set())
 
 
-def test_what_a_role_is_beside_its_sub_roles_can_be_asked_for() -> None:
+def test_the_standing_of_a_virtual_leaf_can_be_read() -> None:
     users = new_users(SDRF)
     client = join(users, "a")
     join(users, "a/b")
@@ -252,7 +250,7 @@ def test_what_a_role_is_beside_its_sub_roles_can_be_asked_for() -> None:
     assert users.standing("b/.") is None
 
 
-def test_a_gift_counts_once_on_each_level() -> None:
+def test_an_allocation_counts_once_on_each_level() -> None:
     users = new_users(DRF)
     client = join(users, "a/b")
     user = users.get("a/b")
@@ -263,7 +261,7 @@ def test_a_gift_counts_once_on_each_level() -> None:
     assert [pool.holding(name) for pool, name in user.places()] == [held, held]
 
 
-def test_however_many_roles_come_in_one_event_each_level_is_told_its_part_once(
+def test_each_level_gets_its_entitlement_once_however_many_roles_one_event_adds(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     told = []
@@ -272,13 +270,13 @@ def test_however_many_roles_come_in_one_event_each_level_is_told_its_part_once(
     roles = ["/".join(f"{role}.{level}" for level in range(25)) for role in range(10)]
     master.add_framework("f1", *roles)
     assert len(master.engine.users()) == 250
-    assert len(told) == 240, "of all users but the last of each role"
+    assert len(told) == 240, "all users except the last role of each branch"
     master.tick()
-    assert len(told) == 240, "nothing has changed"
+    assert len(told) == 240, "no entitlement has changed"
 
 
 @pytest.mark.parametrize("policy", ["drf", "sdrf"])
-def test_forgetting_many_users_at_once_costs_as_much_as_there_are(policy: str) -> None:
+def test_forgetting_many_users_at_once_costs_in_proportion_to_their_number(policy: str) -> None:
     def work(number: int) -> int:
         chosen = policies.create(policy, {"half_life": 60.0} if policy == "sdrf" else {})
         users = new_users(EngineSettings(chosen))
@@ -295,7 +293,9 @@ def test_forgetting_many_users_at_once_costs_as_much_as_there_are(policy: str) -
     assert more - many < 2.5 * (many - few)
 
 
-def test_a_role_that_begins_to_have_sub_roles_costs_the_same_however_many_others_do() -> None:
+def test_a_role_that_gets_its_first_sub_role_costs_the_same_with_any_number_of_other_roles() -> (
+    None
+):
     def work(others: int) -> int:
         users = new_users(EngineSettings(policies.create("sdrf", {"half_life": 60.0})))
         for each in range(others):

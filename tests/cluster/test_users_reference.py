@@ -27,11 +27,11 @@ SETTINGS = replace(
 TAU = SETTINGS.policy.tau or 0.0
 
 Debt = dict[str, float]
-"""By resource, and of all `others`."""
+"""Commitments by resource, with the common commitment of other resources under `others`."""
 
 
 class Plainly:
-    """What is known of users, and by the letter what follows from it."""
+    """A plain model of users, computed by the definitions."""
 
     def __init__(self, now: float) -> None:
         self.now = now
@@ -40,9 +40,9 @@ class Plainly:
         self.held: dict[Client, Quantities] = {}
         self.wanting: set[Client] = set()
         self.debts: dict[str, Debt] = {}
-        """Of users and of the virtual leaves that are there."""
+        """Commitments of users and of active virtual leaves."""
         self.apart: dict[str, Debt] = {}
-        """Of virtual leaves that are not."""
+        """Commitments of inactive virtual leaves."""
         self.idle: dict[str, float] = {}
         self.masters: dict[str, float] = {}
         self.ordered: dict[str, float] = {}
@@ -53,7 +53,7 @@ class Plainly:
         return [name for name in self.debts if name.rpartition("/")[0] == above]
 
     def clients(self, name: str) -> list[Client]:
-        """Return whose holdings count for a name."""
+        """Return the clients whose allocations count for a user."""
         if name.endswith("/."):
             return [client for client in self.held if client.role == name[:-2]]
         return [c for c in self.held if c.role == name or c.role.startswith(name + "/")]
@@ -186,7 +186,8 @@ class Plainly:
         }
 
     def inherit(self, memory: Memory, elapsed: float) -> None:
-        """Take over what another left, once clients have told what they hold."""
+        """Take over the memory of another service, after clients have reported their
+        allocations."""
         now = {name: self.overuse(name) for name in self.debts}
         for name, left in memory.users.items():
             both = {n: min(left.overuse.get(n, 0.0), now.get(name, {}).get(n, 0.0)) for n in NAMES}
@@ -207,7 +208,7 @@ class Plainly:
 
 
 def built(plainly: Plainly) -> Users:
-    """Return users of the same clients, of whom nobody owes anything yet."""
+    """Return the real users with the same clients, without any commitments."""
     users = Users(SETTINGS, plainly.now, ())
     users.set_capacity(plainly.capacity)
     users.set_charging(charging=plainly.charging)
@@ -220,14 +221,14 @@ def built(plainly: Plainly) -> Users:
 
 
 class Walk:
-    """Does the same to users and to a plain model of them, by chance."""
+    """Applies random operations to the real users and to the plain model."""
 
     def __init__(self, seed: int) -> None:
         self.chance = random.Random(seed)
         self.plainly = Plainly(1000.0)
         self.users = built(self.plainly)
         self.told: dict[str, StoredTrajectory] = {}
-        """What somebody has who has taken down all changes."""
+        """Memory according to an observer of all changes."""
 
     def step(self) -> None:
         client = Client(self.chance.choice(ROLES), f"f{self.chance.randint(1, 2)}")
@@ -288,7 +289,7 @@ class Walk:
                 users.set_charging(charging=plainly.charging)
 
     def succeed(self) -> None:
-        """Have another go on with what is left."""
+        """Replace the users by a successor with their memory."""
         left, elapsed = self.users.memory(), self.chance.choice([0.0, 20.0, 200.0])
         before, self.plainly = self.plainly, Plainly(self.plainly.now + elapsed)
         self.plainly.capacity, self.plainly.charging = before.capacity, before.charging
@@ -302,7 +303,7 @@ class Walk:
         self.told.clear()
 
     def check(self) -> None:
-        """Ask for everything, in any order."""
+        """Compare all results, in any order of questions."""
         looks = [self.stand, self.stand_alone, self.are_remembered, self.have_changed]
         for look in self.chance.sample(looks, len(looks)):
             look()
@@ -318,7 +319,7 @@ class Walk:
             assert standing.active == any(c in plainly.wanting for c in plainly.clients(name))
 
     def stand_alone(self) -> None:
-        """Ask for one name alone, one of the questions first."""
+        """Compare the standing of a single user, with one of three first questions."""
         name = self.chance.choice([*self.plainly.debts, "x/.", "e/.", "x"])
         known = name in self.plainly.debts
         entitlement = pytest.approx(self.plainly.entitlement(name)) if known else None
@@ -362,14 +363,14 @@ def assert_alike(found: Mapping[str, Remembered], expected: Mapping[str, Remembe
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_users_are_what_plain_rules_say_whatever_happens(seed: int) -> None:
+def test_users_equal_the_plain_model_after_any_operations(seed: int) -> None:
     walk = Walk(seed)
     for _ in range(150):
         walk.step()
         walk.check()
 
 
-def test_of_what_happens_to_one_nobody_else_is_told() -> None:
+def test_a_change_of_one_user_is_reported_for_that_user_and_its_ancestors_only() -> None:
     users = new_users(SDRF)
     client = join(users, "a/b")
     for role in ("a", "a/d", "e"):
@@ -381,7 +382,7 @@ def test_of_what_happens_to_one_nobody_else_is_told() -> None:
     assert (set(changes.courses), changes.complete) == ({"a", "a/b"}, False)
 
 
-def test_what_a_client_holds_is_shown_under_all_names_that_it_counts_for() -> None:
+def test_an_allocation_is_shown_for_its_role_virtual_leaf_and_ancestors() -> None:
     users = new_users(SDRF)
     for role in ("a", "a/b", "a/b/c", "e"):
         join(users, role)
@@ -392,7 +393,7 @@ def test_what_a_client_holds_is_shown_under_all_names_that_it_counts_for() -> No
 
 
 @pytest.mark.parametrize(("owed", "stays"), [(FADED, True), (0.999 * FADED, False)])
-def test_who_owes_a_thousandth_of_the_cluster_stays_known_and_who_owes_less_does_not(
+def test_a_user_with_a_commitment_of_a_thousandth_of_the_cluster_or_more_stays_known(
     owed: float,
     stays: bool,  # noqa: FBT001 - a parameter of the test
 ) -> None:
@@ -407,14 +408,14 @@ def test_who_owes_a_thousandth_of_the_cluster_stays_known_and_who_owes_less_does
     assert owing & users.memory().users.keys() == (owing if stays else set())
 
 
-def test_roles_that_are_too_deep_now_are_not_inherited() -> None:
+def test_roles_beyond_the_depth_limit_are_not_inherited() -> None:
     users = new_users(replace(SDRF, limits=Limits(role_depth=2)))
     owes = Remembered({"cpus": 0.5})
     users.inherit(Memory(1000.0, dict.fromkeys(("a", "a/b", "a/b/c", "e/f/g"), owes)))
     assert set(users.names()) == {"a", "a/b"}
 
 
-def test_who_was_known_for_an_order_alone_is_forgotten_when_it_is_withdrawn() -> None:
+def test_a_user_known_for_an_ordered_weight_only_is_forgotten_after_its_withdrawal() -> None:
     users = new_users(replace(SDRF, forget_after=10.0))
     users.inherit(Memory(1000.0, {"a": Remembered(weight=2.0)}))
     users.advance(1020.0)
@@ -428,7 +429,7 @@ def test_who_was_known_for_an_order_alone_is_forgotten_when_it_is_withdrawn() ->
     assert known == [True, True, False]
 
 
-def test_whoever_takes_down_changes_hears_what_has_faded_while_nobody_was_there() -> None:
+def test_an_observer_learns_of_commitments_that_decayed_completely() -> None:
     users = new_users(SDRF)
     users.inherit(Memory(1000.0, {"a/.": Remembered({"cpus": 0.01})}))
     assert set(users.changes().courses) == {"a/."}
@@ -438,7 +439,7 @@ def test_whoever_takes_down_changes_hears_what_has_faded_while_nobody_was_there(
     assert (changes.complete, changes.courses) == (True, {})
 
 
-def test_what_a_role_owed_beside_its_sub_roles_is_not_told_of_it_when_it_is_forgiven() -> None:
+def test_a_forgiven_virtual_leaf_reports_no_commitment() -> None:
     users = new_users(SDRF)
     users.inherit(Memory(1000.0, {"a/.": Remembered({"cpus": 0.5})}))
     join(users, "a/b")
@@ -447,7 +448,7 @@ def test_what_a_role_owed_beside_its_sub_roles_is_not_told_of_it_when_it_is_forg
     assert users.changes().courses["a/."].remembered.commitments["cpus"] == 0.0
 
 
-def test_a_role_that_left_after_its_sub_roles_is_forgotten_after_them() -> None:
+def test_a_role_that_was_left_after_its_sub_roles_is_forgotten_after_them() -> None:
     users = new_users(replace(DRF, forget_after=10.0))
     left = [join(users, "a"), join(users, "a/b")]
     join(users, "e/f")
@@ -468,7 +469,7 @@ def test_a_role_that_left_after_its_sub_roles_is_forgotten_after_them() -> None:
     ("left", "held"),
     [(Remembered({"cpus": 0.2}, {"cpus": 0.3}), 0), (Remembered({"cpus": 0.2}), 80)],
 )
-def test_what_was_held_in_excess_only_before_or_only_after_is_not_charged(
+def test_overuse_only_before_or_only_after_a_gap_is_not_charged(
     left: Remembered, held: int
 ) -> None:
     users = new_users(SDRF)
@@ -482,7 +483,7 @@ def test_what_was_held_in_excess_only_before_or_only_after_is_not_charged(
     assert standing.commitments["cpus"] == pytest.approx(0.1)
 
 
-def test_how_it_goes_on_is_told_for_any_later_instant() -> None:
+def test_a_stored_trajectory_gives_commitments_at_any_later_instant() -> None:
     then = Remembered({"cpus": 0.5, "gpus": 0.5}, {"cpus": 0.25}, others=0.5)
     course = StoredTrajectory(1000.0, TAU, then)
     assert course.at(999.0) == then
@@ -493,7 +494,7 @@ def test_how_it_goes_on_is_told_for_any_later_instant() -> None:
     assert StoredTrajectory(1000.0, None, then).at(2000.0) == then
 
 
-def test_users_that_come_later_are_counted_on_every_level() -> None:
+def test_users_that_are_added_later_are_metered_on_every_level() -> None:
     users, meter = new_users(SDRF), Meter()
     users.attach(meter)
     client = join(users, "a/b")

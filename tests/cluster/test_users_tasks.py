@@ -1,4 +1,4 @@
-"""What is known of the tasks of users, their sub-users and the machines, against plain sums."""
+"""Tasks of users, sub-users and machines compared with plain sums."""
 
 import random
 from collections import Counter
@@ -19,12 +19,12 @@ from tests.cluster.test_users import join, new_users
 from tests.counted import counted
 
 CDRF = EngineSettings(policies.create("cdrf", {}), forget_after=0.0)
-"""Goes by what users could run on the machines that they may use."""
+"""A policy that depends on the machines that users may use."""
 ROLES = ("a", "a/b", "a/b/c", "e")
 SIZES = [Quantities.parse(f"cpus:{cpus};mem:{mem}") for cpus, mem in ((4, 40), (9, 20), (2, 99))]
 DEMANDS = [None, Quantities.parse("cpus:1;mem:3"), Quantities.parse("cpus:2"), SIZES[0]]
 ONE = {"demand": "cpus:1", "whitelist": "s*"}
-"""Labels of a framework whose tasks are small and may run anywhere."""
+"""Labels of a framework with small tasks that may run anywhere."""
 PLACES: list[frozenset[str] | None] = [None, frozenset("123"), frozenset("3"), frozenset("4")]
 
 
@@ -42,7 +42,7 @@ class Plainly:
         return [c for c in self.held if c.role == name or c.role.startswith(name + "/")]
 
     def slowdown(self, name: str) -> dict[str, float] | None:
-        """Return how many tasks run of all that could if the user were alone; None: unknown."""
+        """Return the fraction of running tasks to the tasks of the user alone; None if unknown."""
         tasks = [self.tasks[client] for client in self.of(name) if client in self.tasks]
         demands = [demand for demand, _ in tasks if demand is not None]
         names = {each for demand in demands for each in demand}
@@ -63,7 +63,7 @@ def task(demand: Quantities | None, places: frozenset[str] | None) -> UserTask:
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_a_user_is_measured_by_the_tasks_of_all_below_it_on_the_machines_there_are(
+def test_a_user_is_measured_by_the_tasks_of_its_subtree_on_the_present_machines(
     seed: int,
 ) -> None:
     chance, plainly, users = random.Random(seed), Plainly(), new_users(CDRF)
@@ -99,7 +99,8 @@ def test_a_user_is_measured_by_the_tasks_of_all_below_it_on_the_machines_there_a
 
 
 def asking(users: Users) -> dict[str, list[str]]:
-    """Have somebody in each role, and return about which machines each is asked from then on."""
+    """Add a client in each role; return the lists in which further questions about machines
+    appear."""
     machines: dict[str, list[str]] = {role: [] for role in ROLES}
 
     def noting(role: str, machine: str) -> bool:
@@ -113,7 +114,7 @@ def asking(users: Users) -> dict[str, list[str]]:
 
 
 @pytest.mark.parametrize("gone", ["", "a", "a/b/c"])
-def test_a_client_is_asked_about_a_machine_once_for_all_above_it_and_who_is_gone_is_not(
+def test_each_client_is_asked_once_about_a_machine_and_a_removed_client_is_not(
     gone: str,
 ) -> None:
     users = new_users(CDRF)
@@ -128,10 +129,10 @@ def test_a_client_is_asked_about_a_machine_once_for_all_above_it_and_who_is_gone
 
 @pytest.mark.parametrize("prefix", ["", "a/", "a/b/"])
 @pytest.mark.parametrize("policy", ["tsf", "cdrf", "stsf"])
-def test_a_framework_that_needs_something_else_costs_as_much_as_it_has_roles(
+def test_a_changed_demand_costs_in_proportion_to_the_frameworks_roles(
     policy: str, prefix: str
 ) -> None:
-    """However many of them are below one that is above all, and however many agents there are."""
+    """The cost does not depend on the number of agents, nor on a common ancestor of the roles."""
 
     def work(roles: int) -> int:
         master = MasterSide(policy, {"half_life": 60.0} if policy == "stsf" else {})
@@ -149,8 +150,9 @@ def test_a_framework_that_needs_something_else_costs_as_much_as_it_has_roles(
     assert more - many < 2.5 * (many - few)
 
 
-def test_another_framework_of_a_role_asks_about_each_machine_once_whatever_the_others_ask() -> None:
-    """So a role of many, each with a constraint of its own, costs no more than they do."""
+def test_a_further_framework_of_a_role_asks_once_about_each_machine() -> None:
+    """Many frameworks with different constraints in a role cost no more than their own
+    questions."""
     users = new_users(CDRF)
     for number in range(50):
         users.put_agent(f"s{number}", SIZES[0])
@@ -169,7 +171,9 @@ def test_another_framework_of_a_role_asks_about_each_machine_once_whatever_the_o
 
 
 @pytest.mark.parametrize("change", ["update", "remove"])
-def test_one_framework_of_a_role_costs_the_same_however_many_others_there_are(change: str) -> None:
+def test_a_change_of_a_framework_costs_the_same_with_any_number_of_frameworks_in_its_role(
+    change: str,
+) -> None:
     def work(others: int) -> int:
         master = MasterSide("cdrf")
         for number in range(others + 1):
@@ -182,10 +186,10 @@ def test_one_framework_of_a_role_costs_the_same_however_many_others_there_are(ch
         return counted(lambda: master.send(update if change == "update" else remove))
 
     few, many = work(20), work(220)
-    assert many - few < 200, "not a call for each of the others"
+    assert many - few < 200, "no call for each of the other frameworks"
 
 
-def test_where_no_policy_asks_nobody_is_asked_about_machines() -> None:
+def test_without_a_policy_that_needs_machines_no_questions_about_machines_are_asked() -> None:
     users = new_users(replace(CDRF, policy=policies.create("drf", {})))
     machines = asking(users)
     users.put_agent("new", SIZES[0])

@@ -23,7 +23,7 @@ ALL = 1 << 60
 
 
 class Lines:
-    """An order by the larger of two shares, so that ways may bend; counts who asks."""
+    """A policy by the larger of two shares, so that trajectories may bend; counts questions."""
 
     def __init__(self, held: list[Quantities]) -> None:
         self.at_first = held
@@ -61,7 +61,7 @@ def world(seed: int, users: int, *, bent: bool) -> tuple[Lines, list[tuple[int, 
 
 
 def one_by_one(lines: Lines, leaves: list[tuple[int, ClientNode]]) -> dict[int, int]:
-    """Give a task to whoever is first, until there is not enough for it."""
+    """Allocate single tasks to the first client until the capacity is exhausted."""
     of, numbers, left = dict(leaves), dict.fromkeys(range(len(leaves)), 0), ALL
     heap = [(lines.place(user).position, user) for user in of]
     heapify(heap)
@@ -97,7 +97,7 @@ def test_the_prediction_asks_few_questions_for_each_receiving_client() -> None:
 
 
 def test_clients_below_the_water_level_are_counted_in_few_steps() -> None:
-    """Four users below each of five below each of five."""
+    """The tree has four users below each of five roles below each of five roles."""
     lines, leaves = world(1, 100, bent=False)
     orders = [lines]
 
