@@ -37,7 +37,7 @@ POLICIES: dict[str, dict[str, object]] = {
     "dynamic-drf": {"alpha": 0.5},
     "dynamic-mmf": {"resource": "mem"},
     "slurm-fair-tree": {"half_life": 20.0, "billing": "cpus=1,mem=1"},
-    # Not htcondor: a first task changes the client's priority. Task by task, this decides ties among
+    # Not htcondor: a first task changes its client's priority. Task by task, that decides ties of
     # clients without an allocation of the resource; at once, it does so only after the cycle.
     "karma": {},
     "yarn-fair": {"minimum": 0.5},
