@@ -1,4 +1,4 @@
-"""What remains of a run: the folder of each test that failed, and a table of what was skipped.
+"""Remains of a run: the folder of each failed test, and a table of skipped tests.
 
 A plugin of pytest, loaded by tests/conftest.py.
 """
@@ -14,18 +14,18 @@ from pathlib import Path
 import pytest
 
 _LARGEST = 5_000_000
-"""Bytes of a file that are kept, its last ones."""
+"""Number of bytes of a file that are kept, from its end."""
 _LINES = 12
-"""Of a log, its last ones, that stand in the report itself."""
+"""Number of bytes of a log that the report quotes, from its end."""
 _LOG = re.compile(r"(^|[._-])(log|stderr|stdout|out|err)([._-]|$)")
 
 
 @dataclass(frozen=True)
 class Elsewhere:
-    """Why tests are skipped, and where what they check is checked instead."""
+    """A reason to skip tests, and the place where their claims are checked instead."""
 
     reason: str
-    """A pattern of what the test says."""
+    """A pattern of the reason that the test states."""
     instead: str
 
 
@@ -50,14 +50,14 @@ SKIPS = [
 
 
 class Folders:
-    """Which temporary folders each module's tests have been given."""
+    """Temporary folders of each module's tests."""
 
     def __init__(self) -> None:
         self._made: dict[str, list[Path]] = {}
         self._now = ""
 
     def begin(self, item: pytest.Item) -> None:
-        """From now on what is made belongs to this test's module."""
+        """Assign folders that are made from now on to this test's module."""
         self._now = item.nodeid.partition("::")[0]
 
     def made(self, folder: Path) -> None:
@@ -75,7 +75,7 @@ class Folders:
 
 
 def _of_another_test(folder: Path, mine: Path | None) -> bool:
-    """Whether a folder is some test's own; pytest names these after tests."""
+    """Return whether a folder belongs to a single other test; pytest names folders after tests."""
     return folder == mine or folder.name.startswith("test_")
 
 
@@ -83,12 +83,12 @@ _FOLDERS = pytest.StashKey[Folders]()
 
 
 def kept(config: pytest.Config) -> Path:
-    """Return where what failed leaves its files; emptied when the next run begins."""
+    """Return the folder for files of failed tests; the next run empties it."""
     return config.rootpath / os.environ.get("LONGSHARE_FAILURES", "build/failures")
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Keep track of folders; forget the failures of the run before."""
+    """Track temporary folders; delete the failures of the former run."""
     folders = config.stash[_FOLDERS] = Folders()
     if not hasattr(config, "workerinput"):
         shutil.rmtree(kept(config), ignore_errors=True)
@@ -105,15 +105,15 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Say whose the folders are that are made from now on."""
+    """Assign the following folders to this test's module."""
     item.config.stash[_FOLDERS].begin(item)
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(
     item: pytest.Item, call: pytest.CallInfo[None]
-) -> Iterator[None]:  # what it yields for is a report
-    """Keep what a test leaves behind when it fails, and say where."""
+) -> Iterator[None]:  # the value of the yield is a report
+    """Keep the files of a failing test, and report their place."""
     report: pytest.TestReport = yield  # type: ignore[assignment]
     if report.failed:
         name = re.sub(r"[^\w.-]+", "-", item.nodeid.removeprefix("tests/"))[:150]
@@ -129,7 +129,7 @@ def pytest_runtest_makereport(
 
 
 def _told(item: pytest.Item, report: pytest.TestReport) -> str:
-    """Say what repeats a failure, and what was said when it happened."""
+    """Return the command that repeats a failure, and the messages of the failure."""
     seed = getattr(item.config.option, "randomly_seed", None)
     file = item.nodeid.partition("::")[0]
     again = f"pytest --randomly-seed={seed} {file}  # in the same order; or '{item.nodeid}' alone"
@@ -138,7 +138,7 @@ def _told(item: pytest.Item, report: pytest.TestReport) -> str:
 
 
 def _keep(folder: Path, where: Path) -> None:
-    """Copy files, the last part of those that are too long; sockets and the like are left out."""
+    """Copy files, or the ends of long files; sockets and similar files are left out."""
     for file in _files(folder):
         if not file.is_symlink():
             copy = where / file.relative_to(folder)
@@ -147,7 +147,7 @@ def _keep(folder: Path, where: Path) -> None:
 
 
 def _end(file: Path, most: int) -> bytes:
-    """Return the end of a file; nothing of one that a process of the test has taken away since."""
+    """Return the end of a file, or nothing if a process of the test has removed the file since."""
     try:
         with file.open("rb") as data:
             data.seek(max(0, data.seek(0, os.SEEK_END) - most))
@@ -161,8 +161,8 @@ def _logs(folder: Path) -> list[Path]:
 
 
 def _files(folder: Path) -> Iterator[Path]:
-    """Go through the files of a folder, but for what was only installed there."""
-    for within, _, names in os.walk(folder):  # which minds no folder that is taken away meanwhile
+    """Yield the files of a folder, without installed packages."""
+    for within, _, names in os.walk(folder):  # tolerates folders that are removed meanwhile
         for file in map(Path(within).joinpath, names):
             if file.is_file() and "site-packages" not in file.parts:
                 yield file
@@ -173,12 +173,12 @@ def _tail(log: Path) -> str:
 
 
 def instead(reason: str) -> str | None:
-    """Return where what a skipped test checks is checked instead; None: nowhere."""
+    """Return the place where a skipped test's claim is checked instead; None: nowhere."""
     return next((each.instead for each in SKIPS if re.search(each.reason, reason)), None)
 
 
 def skipped(reports: list[pytest.TestReport]) -> list[tuple[int, str, str | None]]:
-    """Return how many tests were skipped for which reason, and where they are run instead."""
+    """Return the number of skipped tests by reason, with the place where they run instead."""
     reasons = Counter(
         report.longrepr[2].removeprefix("Skipped: ")
         for report in reports
@@ -188,7 +188,7 @@ def skipped(reports: list[pytest.TestReport]) -> list[tuple[int, str, str | None
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Print where failures lie, and what was skipped, why, and where it is run instead."""
+    """Print the places of failures, and the skipped tests with their reasons and places."""
     rows = skipped(terminalreporter.getreports("skipped"))
     if rows:
         terminalreporter.section("skipped, and where it is run instead")
@@ -207,7 +207,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
-    """Fail a run that skips what is run nowhere: such a test is a promise that nobody checks."""
+    """Fail a run with skipped tests that run nowhere: nothing would check their claims."""
     reporter = session.config.pluginmanager.get_plugin("terminalreporter")
     decides = exitstatus == 0 and not hasattr(session.config, "workerinput")
     if decides and reporter is not None:

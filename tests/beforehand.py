@@ -1,8 +1,8 @@
-"""Compiles what tests run: the tests themselves, the kernels of the fast path, and the C++ module
-where it can be built.
+"""Compile all code that tests need: the tests, the kernels of the fast path, and the C++ module.
 
-`python -m tests.beforehand`, which `.ci/run` starts while it installs other Pythons: no two
-tests compile the same at once then, nor do pytest's workers, each of which collects all tests.
+The C++ module is compiled if possible. `.ci/run` starts `python -m tests.beforehand` while it
+installs other Python versions. Otherwise, several tests would compile the same code at once, and so
+would pytest's workers, each of which collects all tests.
 """
 
 import subprocess
@@ -16,7 +16,7 @@ from tests.module.built import build
 
 
 def main() -> None:
-    """Compile; what is compiled already is left as it is."""
+    """Compile everything that is not compiled yet."""
     compiled = Path(__file__).parent / "__pycache__"
     if not any(compiled.glob(f"conftest.{sys.implementation.cache_tag}-pytest-*.pyc")):
         collecting = [sys.executable, "-m", "pytest", "--collect-only", "-qqq"]

@@ -1,4 +1,4 @@
-"""What holds for every test."""
+"""Set-up of all tests."""
 
 import os
 from collections.abc import Iterator
@@ -13,28 +13,28 @@ if TYPE_CHECKING:
 
 pytest_plugins = ["tests.afterwards"]
 
-# pytest-xdist tells its workers a width; what is tested has the width that its test gives it.
+# pytest-xdist tells its workers a terminal width; tested commands get the width of their test.
 os.environ.pop("COLUMNS", None)
 
-# No deadline, nor one for drawing: how long an example takes depends on who else uses the machine.
-# Where CI decides, the same commit tries the same examples; everywhere else, new ones each time.
+# No deadlines, also for drawing: the duration of an example depends on other load of the machine.
+# In CI, the same commit tries the same examples; elsewhere, each run draws new examples.
 settings.register_profile(
     "longshare",
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow],
     derandomize="CI" in os.environ,
 )
-# Once more on another Python: what differs there shows in a few examples.
+# A further run on another Python: a few examples show the differences between versions.
 settings.register_profile("again", settings.get_profile("longshare"), max_examples=20)
 settings.load_profile(os.environ.get("LONGSHARE_HYPOTHESIS", "longshare"))
 
 
 @pytest.fixture(scope="session", autouse=True)
 def _pytest_within_a_test(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Have pytest that a test runs make its folders below ours.
+    """Let a pytest run inside a test make its temporary folders below this run's folder.
 
-    In the usual place it removes what earlier runs have left before it ends, which takes minutes
-    where others write to the disk.
+    In the default folder, the inner pytest would remove folders of earlier runs before it ends,
+    which takes minutes on a busy disk.
     """
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYTEST_DEBUG_TEMPROOT", str(tmp_path_factory.getbasetemp()))
@@ -42,10 +42,10 @@ def _pytest_within_a_test(tmp_path_factory: pytest.TempPathFactory) -> Iterator[
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Have each worker begin with what is long; the rest comes in the order that chance has given.
+    """Put long tests first in each worker's queue; the other tests keep their random order.
 
-    At first each of pytest-xdist's workers has a row of tests, all rows alike in length, so what is
-    long is dealt out to where rows begin: a file to one worker, the next file to the next.
+    pytest-xdist first gives each worker a block of tests of equal length. Long tests are put at the
+    beginning of the blocks: a file to one worker, the next file to the next worker.
     """
     workers: int = getattr(config, "workerinput", {"workercount": 1})["workercount"]
     files: dict[Path, list[pytest.Item]] = {}
@@ -65,5 +65,5 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers() -> int:
-    """Have one worker more than there are cores: tests wait for processes of theirs."""
+    """Return one worker more than cores, because tests wait for their child processes."""
     return len(os.sched_getaffinity(0)) + 1

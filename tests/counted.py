@@ -1,4 +1,4 @@
-"""Work and memory in numbers, which are the same on every machine and beside every load."""
+"""Measure work and memory in numbers that do not depend on the machine or its load."""
 
 import gc
 import sys
@@ -10,9 +10,9 @@ from allocator.cluster.resources.cache import Cache
 
 
 def counted(work: Callable[[], object]) -> int:
-    """Return how many functions, C's as well, are called in the work.
+    """Return the number of function calls during the work, including C functions.
 
-    Nothing is collected meanwhile: it is chance when, and what it calls belongs to other tests.
+    Garbage collection is off meanwhile: its time is random, and its calls belong to other tests.
     """
     calls = 0
 
@@ -33,7 +33,7 @@ def counted(work: Callable[[], object]) -> int:
 
 
 def things(*roots: object) -> int:
-    """Return how many objects of ours, and entries of collections, can be reached."""
+    """Return the number of reachable objects of the project and entries of collections."""
     seen, waiting, number = set[int](), list(roots), 0
     while waiting:
         one = waiting.pop()

@@ -1,10 +1,12 @@
-"""Runs the tests again and again as a slow and crowded machine would.
+"""Run the tests repeatedly under the conditions of a slow and crowded machine.
 
-`make flakes`: until thirty runs in a row have passed, each in another order, with a load of four
-beside it, on one core, with a disk that others write to, with processes that starve (as root),
-ports taken, another time zone and locale, and without the real Mesos every other time, where there
-is one. Every run is a line of runs/flakes/runs.jsonl, so that a count goes on where it was
-interrupted, as long as the commit is the same. What has failed is kept beside it, with its seed.
+`make flakes` runs the tests until thirty runs in a row have passed. Each run has another order,
+and these conditions: a load of four processes, a single core, a disk with other writers, starved
+processes (as root), occupied ports, another time zone and locale, and in every other run no real
+Mesos.
+
+Each run is a line of runs/flakes/runs.jsonl. An interrupted count continues as long as the commit
+is the same. Output of failed runs is kept in the same folder, with the seed.
 """
 
 import argparse
@@ -34,12 +36,12 @@ RUNS = KEPT / "runs.jsonl"
 MESOS = "LONGSHARE_MESOS_HOME"
 USUAL_PORTS = (2181, 5050, 5051, 8080, 9090, 9105, 45871)
 STARVED = 0.25
-"""Of the processes, at any time."""
+"""Fraction of starved processes at any time."""
 ELSEWHERE = {"TZ": "Pacific/Chatham", "LC_ALL": "C", "LANG": "C"}
 
 
 def _wanted() -> bool:
-    """Say whether the search still goes on, for whom what is beside it works; it may be killed."""
+    """Return whether the search still runs; load processes end with the search."""
     search = multiprocessing.parent_process()
     return search is not None and search.is_alive()
 
@@ -50,7 +52,7 @@ def _burn() -> None:
 
 
 def _write() -> None:
-    data = os.urandom(250_000)  # once: it is the disk that is to be busy, not a core
+    data = os.urandom(250_000)  # created once: the load is for the disk, not for a core
     with tempfile.TemporaryFile(dir=ROOT) as here, tempfile.TemporaryFile() as there:
         while _wanted():
             for file in (here, there):
@@ -62,7 +64,7 @@ def _write() -> None:
 
 
 def _starve() -> None:
-    """Let chance decide again and again which processes have next to nothing of the cores."""
+    """Repeatedly choose random processes that get almost no processor time."""
     run, ours = os.getppid(), os.getpid()
     while _wanted():
         for process in descendants(run) - {ours}:
@@ -71,18 +73,18 @@ def _starve() -> None:
 
 
 def schedule(process: int, policy: int) -> None:
-    """Have all threads of a process scheduled in another way, those that have not ended."""
-    with suppress(OSError):  # the process has
+    """Set the scheduling policy of all threads of a process."""
+    with suppress(OSError):  # the process has ended
         for thread in Path(f"/proc/{process}/task").iterdir():
             with suppress(OSError):
                 os.sched_setscheduler(int(thread.name), policy, os.sched_param(0))
 
 
 def descendants(process: int) -> set[int]:
-    """Return the children of a process, theirs, and so on."""
+    """Return all descendants of a process."""
     children: dict[int, list[int]] = {}
     for stat in Path("/proc").glob("[0-9]*/stat"):
-        with suppress(OSError):  # it has ended
+        with suppress(OSError):  # the process has ended
             parent = int(stat.read_text().rpartition(")")[2].split()[1])
             children.setdefault(parent, []).append(int(stat.parent.name))
     found: set[int] = set()
@@ -95,10 +97,10 @@ def descendants(process: int) -> set[int]:
 
 @contextmanager
 def beside(work: Callable[[], object], number: int) -> Iterator[list[SpawnProcess]]:
-    """Have processes, which are given, work beside what is done meanwhile.
+    """Run load processes during the body; yield these processes.
 
     Raises:
-        RuntimeError: one has ended before, so that nobody knows beside what this was done.
+        RuntimeError: A load process ended early, so the load during the run is unknown.
     """
     context = multiprocessing.get_context("spawn")
     processes = [context.Process(target=work, daemon=True) for _ in range(number)]
@@ -117,13 +119,13 @@ def beside(work: Callable[[], object], number: int) -> Iterator[list[SpawnProces
 
 @contextmanager
 def starving() -> Iterator[None]:
-    """Have some processes of the run starve at any time, if anything else wants the cores.
+    """Starve some processes of the run at any time, if other processes want the cores.
 
-    What two of them do at nearly the same time then comes in another order. They are not stopped,
-    as tests stop and continue some themselves.
+    Actions of two processes at nearly the same time then happen in another order. The processes are
+    not stopped, because some tests stop and continue processes themselves.
 
     Raises:
-        SystemExit: only root can give back what it has taken.
+        SystemExit: The user is not root, and could not restore the scheduling policy.
     """
     if os.geteuid() != 0:
         raise SystemExit(
@@ -135,7 +137,7 @@ def starving() -> Iterator[None]:
 
 @contextmanager
 def ports_taken() -> Iterator[None]:
-    """Listen on ports that a test might think its own."""
+    """Listen on ports that a test might assume to be free."""
     with ExitStack() as stack:
         for port in USUAL_PORTS:
             taken = stack.enter_context(socket.socket())
@@ -143,7 +145,7 @@ def ports_taken() -> Iterator[None]:
                 taken.bind(("127.0.0.1", port))
                 taken.listen()
             except OSError:
-                continue  # taken already
+                continue  # occupied already
         yield
 
 
@@ -153,27 +155,27 @@ SETTINGS: dict[str, Callable[[], object]] = {
     "starve": starving,
     "ports": ports_taken,
 }
-"""Beside what runs; `one core`, `elsewhere` and `mesos` are of the run itself."""
+"""Load processes by name; `one core`, `elsewhere` and `mesos` are settings of the run itself."""
 
 
 @dataclass(frozen=True)
 class Run:
-    """How one run went."""
+    """Result of one run."""
 
     commit: str
     settings: list[str]
     arguments: list[str]
-    """Of pytest."""
+    """Arguments of pytest."""
     seed: int
     mesos: bool
-    """Whether a real one was there."""
+    """Whether a real Mesos was present."""
     seconds: int
     passed: bool
     said: str
-    """By pytest at its end."""
+    """Last output of pytest."""
 
     def tried(self) -> tuple[str, list[str], list[str]]:
-        """Return what counts together."""
+        """Return the attributes of runs that are counted together."""
         return self.commit, self.settings, self.arguments
 
 
@@ -213,19 +215,19 @@ def once(commit: str, seed: int, settings: list[str], arguments: list[str]) -> R
 
 
 def earlier() -> list[Run]:
-    """Return the runs that were written down."""
+    """Return the recorded runs."""
     if not RUNS.exists():
         return []
     return [Run(**json.loads(line)) for line in RUNS.read_text().splitlines()]
 
 
 def in_a_row(runs: list[Run]) -> int:
-    """Return how many have passed since the last that did not."""
+    """Return the number of passed runs since the last failed run."""
     return next((i for i, run in enumerate(reversed(runs)) if not run.passed), len(runs))
 
 
 def _commit() -> str:
-    """Return what is tested; what is in no commit is like nothing that was tested before."""
+    """Return the tested commit; uncommitted changes give a unique name."""
 
     def git(*arguments: str) -> str:
         return subprocess.check_output(["git", *arguments], cwd=ROOT, text=True).strip()
@@ -235,7 +237,7 @@ def _commit() -> str:
 
 
 def main() -> int:
-    """Run, print a row a run, and return 0 if as many in a row as wanted have passed."""
+    """Run, print a row for each run, and return 0 if enough runs in a row have passed."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--runs", type=int, default=30, help="in a row; no more are begun at once")
     parser.add_argument("--seed", type=int, default=random.SystemRandom().getrandbits(32))
@@ -247,7 +249,7 @@ def main() -> int:
     if "mesos" in options.only and MESOS in os.environ:
         try:
             MesosHome(Path(os.environ[MESOS]))
-        except FileNotFoundError as error:  # tests that start one would all fail
+        except FileNotFoundError as error:  # all tests that start Mesos would fail
             parser.error(f"{MESOS}: {error}")
     console = Console(soft_wrap=True)
     KEPT.mkdir(parents=True, exist_ok=True)

@@ -1,10 +1,11 @@
-"""`longshare` in processes of its own, forked from one that has imported what commands need.
+"""`longshare` in separate processes, forked from a process that has imported all commands need.
 
-Half a second each of imports would otherwise be most of what tests of the command line cost. A fork
-runs `allocator.cli` as `python -m` does, with arguments, environment, folder, streams and signals
-of its own, and is a child of the process that asked for it. That the command starts from nothing is
-the claim of tests/cli/test_lazy_imports.py, of tests/frameworks and of the first pages of the
-documentation.
+Imports of half a second would otherwise dominate the duration of command-line tests. A fork runs
+`allocator.cli` like `python -m`, with its own arguments, environment, folder, streams and signals.
+The fork is a child of the process that requested it.
+
+tests/cli/test_lazy_imports.py, tests/frameworks and the first pages of the documentation test that
+the command also starts without a fork.
 """
 
 import atexit
@@ -27,9 +28,9 @@ from pathlib import Path
 from typing import Any
 
 PATIENCE = 300.0
-"""Seconds for a command; a compiler may be at work."""
+"""Longest duration of a command in seconds; a compiler may run."""
 _SET_CHILD_SUBREAPER = 36
-"""Of prctl(2): whose parents have ended become ours."""
+"""Option of prctl(2): this process becomes the parent of orphaned descendants."""
 _WARM = (
     *("allocator.cli.serve", "allocator.service.server", "allocator.cli.shares"),
     *("allocator.cli.top", "allocator.cli.usage", "allocator.cli.simulate"),
@@ -42,7 +43,7 @@ _asking = threading.Lock()
 
 
 class Longshare(subprocess.Popen[Any]):
-    """A process that runs `longshare` with arguments, else as `subprocess.Popen` has it."""
+    """A process that runs `longshare` with arguments; otherwise like `subprocess.Popen`."""
 
     def _execute_child(self, args: list[str], *rest: Any) -> None:  # noqa: ANN401 - as it is there
         cwd, env, pipes = rest[4], rest[5], rest[9:15]
@@ -59,7 +60,7 @@ class Longshare(subprocess.Popen[Any]):
 def longshare(
     *arguments: str, given: str = "", env: Mapping[str, str] | None = None
 ) -> subprocess.CompletedProcess[str]:
-    """Run a command to its end, and return what it has said."""
+    """Run a command to its end, and return its output."""
     pipe = subprocess.PIPE
     with Longshare(
         [*arguments], stdin=pipe, stdout=pipe, stderr=pipe, text=True, env=env
@@ -74,7 +75,7 @@ def longshare(
 
 @functools.cache
 def _origin() -> socket.socket:
-    """Start what forks; it ends with us."""
+    """Start the forking process, which ends with this process."""
     ctypes.CDLL(None).prctl(_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     ours, its = socket.socketpair()
     with its:
@@ -85,7 +86,7 @@ def _origin() -> socket.socket:
             stdin=subprocess.DEVNULL,
         )
     atexit.register(origin.wait)
-    atexit.register(ours.close)  # before
+    atexit.register(ours.close)  # runs before `origin.wait`
     return ours
 
 
@@ -108,7 +109,7 @@ def _exactly(channel: socket.socket, size: int) -> bytes:
 
 
 def _fork_as_asked(channel: socket.socket) -> bool:
-    """Fork whenever asked to; return True in a fork, and False when nobody will ask any more."""
+    """Fork at each request; return True in a fork, and False after the last request."""
     while True:
         size, streams, *_ = socket.recv_fds(channel, 8, 3)
         if not size:
@@ -146,8 +147,8 @@ def _become(wanted: dict[str, Any], streams: list[int]) -> None:
 
 
 def main() -> None:
-    """Import, fork, and in a fork run the command."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # of the terminal, meant for who asks
+    """Import, fork, and run the command in each fork."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the requesting process
     for name in _WARM:
         importlib.import_module(name)
     gc.collect()
@@ -159,9 +160,9 @@ def main() -> None:
 
 
 def _run() -> int:
-    """Run the command; return its exit code when all but the interpreter has ended.
+    """Run the command; return its exit code when everything except the interpreter has ended.
 
-    What is shared with others is not taken apart, which would copy it first.
+    Memory shared with the forking process is not freed, because that would copy the memory first.
     """
     try:
         runpy.run_module("allocator.cli", run_name="__main__", alter_sys=True)

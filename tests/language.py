@@ -23,7 +23,7 @@ from rich.table import Table
 ROOT = Path(__file__).parents[1]
 RECORD = Path(__file__).with_suffix(".json")
 TOLERANCE = 0.1
-"""By how much a percentage may rise: a plain sentence that is deleted raises it, too."""
+"""Permitted rise of a percentage: the deletion of a plain sentence raises percentages too."""
 
 _SOURCES = ("allocator", "bench", "deploy", "docs", "frameworks", "packages", "proto", "tests")
 _PAGES = ("README.md", "CONTRIBUTING.md", "SECURITY.md", "docs/**/*.md")
@@ -70,7 +70,7 @@ class Sentence:
 
     @property
     def difficulty(self) -> float:
-        """How hard the sentence is to read: its opening and its pro-forms, less its length."""
+        """How hard the sentence is to read: its opening and pro-forms, reduced by its length."""
         words = self.words
         pro_forms = len(list(filter(_PRO_FORM.fullmatch, words)))
         return 5 * self.headless + pro_forms - len(words) / 20
@@ -78,7 +78,7 @@ class Sentence:
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """How plainly a package or the pages are written."""
+    """Figures of how plainly a package or the pages are written."""
 
     headless: float
     """Sentences that begin without a noun, in percent."""
@@ -105,7 +105,7 @@ def sentences(path: str, text: str, line: int = 1) -> Iterator[Sentence]:
 
 
 def _first_word(code: re.Match[str]) -> str:
-    """Return what stands for a piece of code in its sentence: its first name."""
+    """Return the word that replaces a piece of code in its sentence: its first name."""
     return (code[1].split("(")[0].split() or ["x"])[0]
 
 
@@ -148,7 +148,7 @@ def bindings(tree: ast.Module) -> Iterator[str]:
 
 @dataclass(frozen=True, slots=True)
 class Survey:
-    """Everything that was read: sentences and names by package, classes by their modules."""
+    """All surveyed sentences and names by package, and classes by their modules."""
 
     prose: dict[str, list[Sentence]]
     names: dict[str, list[str]]
@@ -169,7 +169,7 @@ class Survey:
         return {name: modules for name, modules in sorted(self.classes.items()) if len(modules) > 1}
 
     def recorded(self) -> Recorded:
-        """Return what the record holds of this survey."""
+        """Return this survey in the form of the record."""
         figures: Recorded = {package: asdict(each) for package, each in self.figures.items()}
         figures["classes"] = {"shared_names": len(self.shared_class_names)}
         return figures
@@ -220,7 +220,7 @@ def recorded() -> Recorded:
 
 
 def lowered(former: Recorded, present: Recorded) -> Recorded:
-    """Return a record that allows no more than both; a new package enters with its figures."""
+    """Return a record that allows no more than both; a new package is added with its figures."""
     return {
         package: {
             name: min(value, former.get(package, {}).get(name, value))

@@ -1,4 +1,4 @@
-"""What a run leaves behind when something fails or is skipped."""
+"""Remains of a run with failed or skipped tests."""
 
 import ast
 import os
@@ -50,7 +50,7 @@ def test_that_is_skipped():
 def run(
     folder: Path, source: str, *options: str, **environment: str
 ) -> subprocess.CompletedProcess[str]:
-    """Run pytest in a folder; where our run keeps what fails is not where this one does."""
+    """Run pytest in a folder, with another place for failures than that of the outer run."""
     ours = {name: value for name, value in os.environ.items() if name != "LONGSHARE_FAILURES"}
     (folder / "pytest.ini").write_text("[pytest]\n")
     (folder / "test_made.py").write_text(source)
@@ -66,7 +66,7 @@ def run(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("options", [(), ("-n", "1")])
-def test_one_that_fails_leaves_its_files_and_shows_its_last_words(
+def test_a_failed_test_leaves_its_files_and_the_end_of_its_log(
     options: tuple[str, ...], tmp_path: Path
 ) -> None:
     ended = run(tmp_path, FAILING, *options)
@@ -82,7 +82,7 @@ def test_one_that_fails_leaves_its_files_and_shows_its_last_words(
     assert next(kept.rglob("events.bin")).stat().st_size == 5_000_000
 
 
-def test_one_that_fails_leaves_what_its_module_shares_where_the_environment_says(
+def test_a_failed_test_leaves_the_files_of_its_module_in_the_configured_folder(
     tmp_path: Path,
 ) -> None:
     ended = run(tmp_path, SHARING, LONGSHARE_FAILURES="elsewhere")
@@ -90,13 +90,13 @@ def test_one_that_fails_leaves_what_its_module_shares_where_the_environment_says
     assert list((tmp_path / "elsewhere").rglob("stderr"))
 
 
-def test_the_next_run_begins_with_nothing_kept(tmp_path: Path) -> None:
+def test_the_next_run_removes_the_files_of_former_failures(tmp_path: Path) -> None:
     run(tmp_path, SHARING)
     assert run(tmp_path, "def test_good(): pass").returncode == 0
     assert not (tmp_path / "build" / "failures").exists()
 
 
-def test_a_run_within_a_test_has_its_folders_below_and_removes_nobody_s(
+def test_a_run_inside_a_test_has_its_folders_below_the_outer_run(
     tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     assert run(tmp_path, TELLING).returncode == 0
@@ -110,7 +110,7 @@ def test_a_run_within_a_test_has_its_folders_below_and_removes_nobody_s(
         ("it is Sunday", 1, "NOWHERE"),
     ],
 )
-def test_a_skip_says_where_it_is_run_instead_and_fails_when_nowhere(
+def test_a_skipped_test_names_the_place_where_it_runs_instead_and_fails_without_such_a_place(
     reason: str, code: int, said: str, tmp_path: Path
 ) -> None:
     ended = run(tmp_path, SKIPPING.format(reason=reason))
@@ -119,7 +119,7 @@ def test_a_skip_says_where_it_is_run_instead_and_fails_when_nowhere(
 
 
 def reasons(file: Path) -> Iterator[str]:
-    """Find what a file gives as reasons to skip a test, as far as they are written there."""
+    """Yield the literal reasons to skip a test in a file."""
     for node in ast.walk(ast.parse(file.read_text())):
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
             if node.func.attr == "skip":
@@ -132,12 +132,12 @@ def reasons(file: Path) -> Iterator[str]:
 
 
 def text(node: ast.expr) -> str:
-    """Return the literal parts of a text; nothing of one that is made elsewhere."""
+    """Return the literal parts of a text, or nothing if the text is made in another place."""
     parts = node.values if isinstance(node, ast.JoinedStr) else [node]
     return "".join(str(part.value) if isinstance(part, ast.Constant) else "1" for part in parts)
 
 
-def test_every_reason_that_a_test_may_give_has_its_place() -> None:
+def test_every_reason_to_skip_a_test_has_a_place_where_the_test_runs_instead() -> None:
     ours = (file for file in (ROOT / "tests").rglob("*.py") if file != Path(__file__))
     found = {reason for file in ours for reason in reasons(file)} - {"", "1"}
     assert len(found) > 20

@@ -1,4 +1,4 @@
-"""A file that is written is whole or as it was, and nothing but files is ever replaced."""
+"""A written file is either complete or unchanged, and nothing except files is ever replaced."""
 
 import os
 import stat
@@ -9,7 +9,7 @@ import pytest
 from allocator.files import csv_cell, whole
 
 
-def test_a_file_is_as_it_was_until_the_new_one_is_complete(tmp_path: Path) -> None:
+def test_a_file_is_unchanged_until_the_new_one_is_complete(tmp_path: Path) -> None:
     file = tmp_path / "page.html"
     file.write_text("before")
     with whole(file) as part:
@@ -19,7 +19,7 @@ def test_a_file_is_as_it_was_until_the_new_one_is_complete(tmp_path: Path) -> No
     assert list(tmp_path.iterdir()) == [file]
 
 
-def test_what_fails_leaves_what_was_there(tmp_path: Path) -> None:
+def test_a_failed_write_leaves_the_former_file(tmp_path: Path) -> None:
     file = tmp_path / "page.html"
     file.write_text("before")
 
@@ -34,7 +34,7 @@ def test_what_fails_leaves_what_was_there(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == [file]
 
 
-def test_a_device_and_a_pipe_are_written_to_and_stay(tmp_path: Path) -> None:
+def test_a_device_and_a_pipe_are_written_to_and_not_replaced(tmp_path: Path) -> None:
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
     reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
@@ -49,7 +49,7 @@ def test_a_device_and_a_pipe_are_written_to_and_stay(tmp_path: Path) -> None:
         assert part == Path("/dev/null")
 
 
-def test_a_link_stays_and_its_file_is_replaced(tmp_path: Path) -> None:
+def test_a_link_is_kept_and_its_file_is_replaced(tmp_path: Path) -> None:
     (tmp_path / "there").mkdir()
     link, file = tmp_path / "link", tmp_path / "there" / "page.html"
     link.symlink_to(file)

@@ -1,4 +1,4 @@
-"""The search for flakes counts what has passed since the last failure, of one commit."""
+"""The search for flakes counts the runs that have passed since the last failure, of one commit."""
 
 import os
 import signal
@@ -16,7 +16,7 @@ def run(*, passed: bool) -> Run:
     return Run("a1b2", ["disk"], [], 7, mesos=False, seconds=400, passed=passed, said="1 passed")
 
 
-def test_a_failure_begins_the_count_again() -> None:
+def test_a_failure_resets_the_count() -> None:
     runs = [run(passed=passed) for passed in (True, True, False, True, True, True)]
     assert in_a_row(runs[:2]) == 2
     assert in_a_row(runs[:3]) == 0
@@ -24,7 +24,7 @@ def test_a_failure_begins_the_count_again() -> None:
     assert in_a_row([]) == 0
 
 
-def test_who_starves_does_so_with_all_threads_and_is_of_the_run() -> None:
+def test_all_threads_of_all_descendants_of_a_run_can_be_starved() -> None:
     begin = "import subprocess, sys, threading; threading.Thread(target=input).start(); "
     child = begin + "print(subprocess.Popen(['sleep', '100']).pid, flush=True)"
     with subprocess.Popen(
@@ -40,7 +40,7 @@ def test_who_starves_does_so_with_all_threads_and_is_of_the_run() -> None:
         parent.stdin.write("\n")
 
 
-def test_what_works_beside_a_search_ends_with_it_though_it_is_killed() -> None:
+def test_load_processes_end_with_a_killed_search() -> None:
     search = (
         "from tests import flakes\n"
         "from contextlib import ExitStack\n"
@@ -60,12 +60,12 @@ def test_what_works_beside_a_search_ends_with_it_though_it_is_killed() -> None:
     wait_for(lambda: not any(Path(f"/proc/{process}/exe").exists() for process in begun))
 
 
-def test_a_run_beside_which_nothing_works_any_more_is_none() -> None:
+def test_a_run_whose_load_process_ended_early_does_not_count() -> None:
     with pytest.raises(RuntimeError, match="getpid has ended"), beside(os.getpid, 1) as (working,):
         working.join()
 
 
-def test_a_search_with_a_real_mesos_that_lacks_something_is_not_begun(tmp_path: Path) -> None:
+def test_a_search_with_an_incomplete_real_mesos_is_not_started(tmp_path: Path) -> None:
     (tmp_path / "mesos-master").touch()
     search = subprocess.run(
         [sys.executable, "-m", "tests.flakes", "--runs", "0", "--only", "mesos"],
@@ -80,7 +80,7 @@ def test_a_search_with_a_real_mesos_that_lacks_something_is_not_begun(tmp_path: 
 
 
 def rescheduled(process: int) -> list[int]:
-    """Schedule a process in a way that no search does, beside which this may run; look at it."""
+    """Set a policy that no search uses; return the policies of all threads."""
     schedule(process, os.SCHED_BATCH)
     threads = Path(f"/proc/{process}/task").iterdir()
     return [os.sched_getscheduler(int(thread.name)) for thread in threads]

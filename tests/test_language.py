@@ -1,4 +1,4 @@
-"""The project is written no less plainly than its record says, and commits name their component."""
+"""The project is written at least as plainly as its record, and commits name their component."""
 
 import ast
 import re
@@ -21,14 +21,14 @@ from tests.language import (
 )
 
 FIRST_CHECKED = "b5d9a9b"
-"""The last commit whose subject follows no rule."""
+"""The last commit with a subject that breaks the rules."""
 SUBJECT = re.compile(r"[a-z0-9_./-]+(, [a-z0-9_./-]+)*: \S.*[^.]")
 """`component: imperative summary`."""
 LONGEST_SUBJECT = 72
 """Characters."""
 
 
-def test_sentences_are_told_apart_and_keep_their_line() -> None:
+def test_sentences_are_separated_and_keep_their_line() -> None:
     text = "The sorter ranks clients. Who is next gets\nit.\n\n* Those wait for `Tick(now)` here."
     assert [(each.line, each.text, each.headless) for each in sentences("a.md", text)] == [
         (1, "The sorter ranks clients.", False),
@@ -37,7 +37,7 @@ def test_sentences_are_told_apart_and_keep_their_line() -> None:
     ]
 
 
-def test_code_tables_and_headings_of_a_page_are_no_prose() -> None:
+def test_code_tables_and_headings_of_a_page_are_not_prose() -> None:
     page = "# Who\n\n```\nwhat is that\n```\n<!-- of it -->\n| those |\n[The log](x.md) grows."
     assert prose_of_page(page).split() == ["The", "log", "grows."]
 
@@ -51,14 +51,14 @@ def test_arguments_and_variables_are_bindings() -> None:
     assert sorted(bindings(ast.parse("def f(a, *, b): c = a.d = b\n"))) == ["a", "b", "c"]
 
 
-def test_figures_are_of_all_sentences_words_and_names(tmp_path: Path) -> None:
+def test_figures_cover_all_sentences_words_and_names(tmp_path: Path) -> None:
     (tmp_path / "allocator/x").mkdir(parents=True)
     module = tmp_path / "allocator/x/a.py"
     module.write_text('"""Who waits, waits.\n\nAn agent has one CPU."""\nthose, agent = 1, 2\n')
     assert survey(tmp_path).figures == {"allocator/x": Figures(50.0, 25.0, 0.0, 50.0)}
 
 
-def test_a_record_is_only_lowered_and_takes_in_new_packages() -> None:
+def test_a_record_is_only_lowered_and_new_packages_are_added() -> None:
     former = {"a": {"long": 2.0, "headless": 1.0}, "gone": {"long": 1.0}}
     present = {"a": {"long": 3.0, "headless": 0.5}, "b": {"long": 4.0}}
     assert lowered(former, present) == {"a": {"long": 2.0, "headless": 0.5}, "b": {"long": 4.0}}

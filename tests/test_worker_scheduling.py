@@ -33,7 +33,7 @@ def test_that_is_short(number):
 
 
 @pytest.mark.slow
-def test_what_is_long_begins_on_all_workers_at_once(tmp_path: Path) -> None:
+def test_long_tests_begin_on_all_workers_at_once(tmp_path: Path) -> None:
     (tmp_path / "pytest.ini").write_text("[pytest]\nmarkers = long: waits\n")
     for name in ("test_one.py", "test_two.py", "test_three.py"):
         (tmp_path / name).write_text(LONG)
@@ -44,7 +44,7 @@ def test_what_is_long_begins_on_all_workers_at_once(tmp_path: Path) -> None:
             *("-n", "3", "--dist", "worksteal", str(tmp_path)),
         ],
         cwd=Path(__file__).parents[1],
-        env={**os.environ, "LONGSHARE_FAILURES": "failures"},  # not that of our run
+        env={**os.environ, "LONGSHARE_FAILURES": "failures"},  # not the folder of the outer run
         capture_output=True,
         text=True,
         check=False,

@@ -1,4 +1,4 @@
-"""How many offers there are where agents are filled task by task, and how few would do."""
+"""The number of offers of an allocation task by task, and its lower bound."""
 
 import pytest
 
@@ -15,7 +15,7 @@ SIZES = [f"cpus:{0.5 + number / 10:.1f}" for number in range(20)]
         ((120, 10, 64), ["cpus:0.5"], 120, 120),
     ],
 )
-def test_offers_are_few_beside_the_number_that_there_must_be(
+def test_the_number_of_offers_is_close_to_its_lower_bound(
     world: tuple[int, int, float], demands: list[str], at_least: int, made: int
 ) -> None:
     agents, users, cpus = world

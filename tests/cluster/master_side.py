@@ -83,8 +83,7 @@ class Offered:
 
 
 class MasterSide:
-    """Numbers and timestamps events, sends each event as a separate message, and reads
-    decisions."""
+    """Numbers and timestamps events, sends each in a message of its own, and reads decisions."""
 
     def __init__(
         self,

@@ -29,8 +29,7 @@ def order(
 
 
 class AtFirst:
-    """Initial priorities, for policies whose priorities do not depend on allocations at this
-    instant."""
+    """Initial priorities, for policies whose priorities do not change at once with allocations."""
 
     def __init__(self) -> None:
         self._priorities: dict[tuple[int, str], tuple[object, ...]] = {}
@@ -72,8 +71,7 @@ def _below(
 
 
 class OneByOne(Allocator):
-    """A replacement for the engine's `Allocator` with the same interface: asks the pools after each
-    task."""
+    """Replaces the engine's `Allocator`, with the same interface; asks pools after each task."""
 
     def __init__(self, cluster: Cluster) -> None:
         super().__init__(cluster)

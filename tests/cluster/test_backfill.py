@@ -101,8 +101,7 @@ class Site(MasterSide):
 
 
 def starving(hold_for: str, **options: float) -> Site:
-    """Start half-core tasks on ten one-core agents, then add a user whose tasks need a whole
-    core."""
+    """Start half-core tasks on ten one-core agents, then add a user of whole-core tasks."""
     site = Site(hold_for, **options)  # type: ignore[arg-type]
     site.join("small", 0.5, (10.0, 17.0))
     for number in range(10):
@@ -146,8 +145,7 @@ def test_nothing_is_held_if_the_end_of_one_task_frees_enough(hold_for: str, want
 
 @pytest.mark.parametrize("hold_for", HOLDING)
 def test_backfill_holds_bring_task_shares_nearer_to_fair_shares(hold_for: str) -> None:
-    """Divisible TSF gives both users the same task share; alone, small could run 20 tasks and big
-    10."""
+    """Divisible TSF gives both users equal task shares; alone, small can run 20 tasks, big 10."""
     site, without = starving(hold_for), starving("off")
     gaps = []
     for each in (site, without):
@@ -162,8 +160,7 @@ def test_backfill_holds_bring_task_shares_nearer_to_fair_shares(hold_for: str) -
 def test_a_task_that_fits_on_an_empty_agent_waits_for_a_bounded_time(
     seed: int, hold_for: str, users: int
 ) -> None:
-    """Each user gets one task within twice the run time of a task: run times are learned, not
-    known."""
+    """Each user gets a task within twice a task's run time, because run times must be learned."""
     site = Site(hold_for, seed=seed)
     for number in range(users - 1):
         site.join(f"small{number}", 0.5, (2.0, 6.0))

@@ -104,8 +104,7 @@ def test_users_with_agents_of_their_own_get_equal_shares_of_common_agents() -> N
 
 
 def grown(refused: Sequence[str], sizes: Sequence[str]) -> list[Offered]:
-    """Return the offers after agents have grown; a framework has declined their former
-    resources."""
+    """Return the offers of grown agents; a framework has declined their former resources."""
     master = master_of(joining("picky", "cpus:0.5"))
     small = [agent_call(f"s{number}", text) for number, text in enumerate(refused)]
     master.send(*(back(offer, 3600.0) for offer in master.send(*small)))

@@ -55,9 +55,7 @@ def world(chance: Random) -> tuple[EngineSettings, contract.Snapshot]:
     snapshot = contract.Snapshot(time_ns=START_NS, leading_since_ns=1)
     roles = ["a", *chance.sample(ROLES, chance.randrange(1, 5))]
     demands = chance.sample(DEMANDS, chance.randrange(2, len(DEMANDS)))
-    alike = (
-        "" in demands
-    )  # otherwise agents belong to several parts, or some clients have agents of their own
+    alike = "" in demands  # else agents form several parts, or some belong to a single client
     for number in range(chance.randrange(2, 9)):
         own = ["a"] if number == 0 else [chance.choice(roles)]
         least = chance.choice([0.0, 0.0, 0.0, 1.5])

@@ -234,8 +234,7 @@ class Plainly:
         return self._fits[like]
 
     def ready(self, client: Client, agent: str) -> tuple[int, bool, str] | None:
-        """Return when the task will fit beside the client's own tasks, and whether one task's end
-        suffices."""
+        """Return when the task will fit beside own tasks, and whether one task's end suffices."""
         cluster, task = self.world.cluster, self.task(client)
         if cluster.holds.on(agent) is not None:
             return None
@@ -296,8 +295,7 @@ def test_in_one_look_each_of_a_hundred_clients_gets_a_hold_and_the_first_a_hundr
 
 
 def test_clients_beyond_the_first_hundred_are_looked_at_when_those_need_no_hold() -> None:
-    """Regression: a hundred clients that declined fitting offers blocked the other clients for
-    ever."""
+    """Regression: a hundred clients that declined fitting offers blocked other clients for ever."""
     master = with_settings(MasterSide(), hold_for="one", hold_by_turns=True)
     used = {each: resources("cpus:0.5", each) for each in ("one", "two")}
     names = [f"f{number}" for number in range(150)]

@@ -366,8 +366,7 @@ class EngineMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.model.frameworks)
     @rule(target=offers, data=st.data(), roles=st.sampled_from(OTHER_ROLES))
     def framework_takes_other_roles(self, data: st.DataObject, roles: tuple[str, ...]) -> object:
-        """Change a framework's roles; offers in a left role stay its own until they are
-        recovered."""
+        """Change a framework's roles; it keeps offers in a left role until their recovery."""
         name = data.draw(st.sampled_from(sorted(self.model.frameworks)))
         suppressed = data.draw(st.sets(st.sampled_from(roles)))
         model = self.model
@@ -593,8 +592,7 @@ class EngineMachine(RuleBasedStateMachine):
 
     @rule(target=offers, data=st.data(), first=consumes(offers), second=consumes(offers))
     def bracket(self, data: st.DataObject, first: Offered, second: Offered) -> object:
-        """Decline two offers in one message, as a master does with the rests of an accepted
-        offer."""
+        """Decline two offers in one message, like a master with the rests of an accepted offer."""
         self.model.paused = True
         self.check(self.master.send(contract.Pause()))
         for offer in (first, second):

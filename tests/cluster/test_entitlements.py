@@ -1,5 +1,4 @@
-"""Users that use little or nothing dilute the entitlement of other users by no more than their
-use."""
+"""Users dilute the entitlement of other users by no more than their use."""
 
 import sys
 from collections.abc import Iterator

@@ -192,8 +192,7 @@ def test_removed_frameworks_and_agents_leave_no_memory_behind() -> None:
 
 
 def change_roles(master: MasterSide, number: int) -> None:
-    """Let a framework join a role, use every call in this role, and leave the role for another
-    role."""
+    """Let a framework join a role, use every call there, and change to another role."""
     master.send(contract.UpdateFramework(framework_id="f", info=framework_info("f", f"a{number}")))
     master.tick()
     offers = [

@@ -19,8 +19,7 @@ GONE = ["z", "a/z", "a/b/z", "x/y"]
 
 
 def world(seed: int) -> tuple[Engine, contract.Snapshot, contract.Event]:
-    """Return an engine, a snapshot with fewer users than have commitments, and a change of a
-    weight."""
+    """Return an engine, a snapshot without some users with commitments, and a changed weight."""
     chance = Random(seed)
     policy = chance.choice(list(POLICIES))
     owing = [role for role in [*ROLES, *GONE] if chance.random() < 0.7]

@@ -33,8 +33,7 @@ TASKS = [
 
 @dataclass
 class Pool:
-    """A random policy: users are ranked by their largest share of a resource, divided by the
-    weight."""
+    """A random policy: the rank of a user is its largest share divided by its weight."""
 
     weights: dict[str, float]
     at_first: dict[str, Quantities]

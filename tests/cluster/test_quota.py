@@ -206,8 +206,7 @@ def test_satisfied_guarantees_require_no_headroom() -> None:
 
 
 def test_without_guarantees_all_of_an_agent_is_offered() -> None:
-    """If more is allocated on other agents than they have, the cluster has less free than one
-    agent."""
+    """With overallocated agents, the cluster has less free than one of the other agents."""
     left = Headroom({"q": Quota(Quantities(), {"cpus": 8000})}, {"q": Quantities()}, Quantities())
     there = parse_total(resources("cpus:4"))
     assert left.within("other", there) == there

@@ -41,8 +41,7 @@ def labelled(framework: str, *roles: str, **labels: str) -> contract.AddFramewor
 
 
 def cluster(*agents: str, **labels: str) -> MasterSide:
-    """Return a cluster with framework f1 in role a, and agents s1, s2, … with the given
-    resources."""
+    """Return a cluster with framework f1 in role a, and with agents s1, s2, …"""
     master = MasterSide()
     master.send(labelled("f1", "a", **labels))
     for number, total in enumerate(agents, start=1):

@@ -186,8 +186,7 @@ class Plainly:
         }
 
     def inherit(self, memory: Memory, elapsed: float) -> None:
-        """Take over the memory of another service, after clients have reported their
-        allocations."""
+        """Take over another service's memory, after clients have reported their allocations."""
         now = {name: self.overuse(name) for name in self.debts}
         for name, left in memory.users.items():
             both = {n: min(left.overuse.get(n, 0.0), now.get(name, {}).get(n, 0.0)) for n in NAMES}

@@ -99,8 +99,7 @@ def test_a_user_is_measured_by_the_tasks_of_its_subtree_on_the_present_machines(
 
 
 def asking(users: Users) -> dict[str, list[str]]:
-    """Add a client in each role; return the lists in which further questions about machines
-    appear."""
+    """Add a client in each role; return lists that collect the questions about machines."""
     machines: dict[str, list[str]] = {role: [] for role in ROLES}
 
     def noting(role: str, machine: str) -> bool:
@@ -151,8 +150,7 @@ def test_a_changed_demand_costs_in_proportion_to_the_frameworks_roles(
 
 
 def test_a_further_framework_of_a_role_asks_once_about_each_machine() -> None:
-    """Many frameworks with different constraints in a role cost no more than their own
-    questions."""
+    """Frameworks with different constraints in a role cost no more than their own questions."""
     users = new_users(CDRF)
     for number in range(50):
         users.put_agent(f"s{number}", SIZES[0])

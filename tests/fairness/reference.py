@@ -32,16 +32,17 @@ def scan(elements: Iterable[Any], compare: Any) -> list[Any]:  # noqa: ANN401 - 
 
 
 def priority_in(pool: Pool[str], user: str) -> tuple[object, ...]:
-    """Return a user's priority now, exactly; without its class, and how it goes on."""
+    """Return the exact priority of a user now, without its class and its future."""
     return pool.prospect(user).rank[0][1:3]
 
 
 def after_gifts(
     pool: Pool[str], users: Iterable[str], at_first: Callable[[str], tuple[object, ...]]
 ) -> list[str]:
-    """Order users who have been given something at this instant, after they were in order.
+    """Return the order of users after allocations at this instant.
 
-    Where gifts do not move priorities nor does rounding: what counts is what they were at first.
+    If the policy's priorities do not change at once with allocations, the initial priorities count,
+    because rounding must not decide.
     """
     if pool.policy.moves_at_once:
         return list(users)

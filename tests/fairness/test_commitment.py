@@ -19,7 +19,7 @@ taus = st.floats(0.1, 1e7)
 
 
 @given(shares, shares, steps, taus)
-def test_many_short_intervals_are_one_long_one(
+def test_many_short_intervals_equal_one_long_interval(
     start: float, towards: float, intervals: list[float], tau: float
 ) -> None:
     piecewise = start
@@ -46,7 +46,7 @@ def test_a_commitment_stays_between_where_it_was_and_where_it_goes(
     assert min(start, towards) - 1e-15 <= c <= max(start, towards) + 1e-15
 
 
-def test_a_user_alone_among_four_owes_58_percent_after_150_seconds() -> None:
+def test_a_user_alone_among_four_has_a_commitment_of_58_percent_after_150_seconds() -> None:
     c = decayed(0.0, overuse(1.0, 1 / 4), 150.0, time_constant(0.99))
     assert c == pytest.approx(0.75 * (1 - 0.99**150))
     assert c == pytest.approx(0.58, abs=0.005)
@@ -57,22 +57,22 @@ def test_very_slow_decay_loses_no_digits() -> None:
     assert decayed(0.0, 0.5, 1e-3, tau) == pytest.approx(0.5e-3 / tau, rel=1e-9)
 
 
-def test_only_what_exceeds_the_entitlement_is_overuse() -> None:
+def test_only_usage_above_the_entitlement_is_overuse() -> None:
     assert overuse(0.2, 0.25) == 0.0
     assert overuse(0.75, 0.25) == 0.5
 
 
-def test_after_a_half_life_half_is_left() -> None:
+def test_half_of_a_commitment_remains_after_a_half_life() -> None:
     assert decayed(0.8, 0.0, 600.0, time_constant_of_half_life(600.0)) == pytest.approx(0.4)
 
 
 @pytest.mark.parametrize("delta", [0.0, 1.0, -0.5, 1.5, math.nan])
-def test_a_delta_that_switches_fairness_off_is_refused(delta: float) -> None:
+def test_a_delta_that_disables_fairness_is_rejected(delta: float) -> None:
     with pytest.raises(ValueError, match="switch long-term fairness off"):
         time_constant(delta)
 
 
 @pytest.mark.parametrize("seconds", [0.0, -1.0, math.inf, math.nan])
-def test_a_half_life_that_switches_fairness_off_is_refused(seconds: float) -> None:
+def test_a_half_life_that_disables_fairness_is_rejected(seconds: float) -> None:
     with pytest.raises(ValueError, match="switch long-term fairness off"):
         time_constant_of_half_life(seconds)

@@ -1,4 +1,4 @@
-"""Users count in n by their usage: the equation, its bound, and the result in a pool."""
+"""Users count in n by their usage: the equation, its bound, and the effect in a pool."""
 
 import math
 
@@ -24,7 +24,7 @@ def counts(user: CountedUser, total: float) -> float:
 
 
 def by_bisection(known: list[CountedUser]) -> float:
-    """Return the largest total at which all count for it together: slow, by its definition."""
+    """Return the largest total that equals the sum of the users' counts, by bisection."""
     low, high = 0.0, math.fsum(user.weight for user in known)
     for _ in range(200):
         middle = (low + high) / 2
@@ -36,13 +36,13 @@ def by_bisection(known: list[CountedUser]) -> float:
 
 
 @given(users)
-def test_all_together_count_for_what_each_counts_for(known: list[CountedUser]) -> None:
+def test_the_total_is_the_sum_of_the_users_counts(known: list[CountedUser]) -> None:
     total = counted_weight(known, TIMES)
     assert total == pytest.approx(by_bisection(known), rel=1e-6, abs=1e-9)
 
 
 @given(users, st.lists(st.builds(CountedUser, weights, uses, st.just(False)), max_size=12))
-def test_names_take_at_most_so_many_times_what_they_use(
+def test_users_count_for_at_most_a_multiple_of_their_use(
     honest: list[CountedUser], names: list[CountedUser]
 ) -> None:
     everyone = [*honest, *names]
@@ -50,14 +50,14 @@ def test_names_take_at_most_so_many_times_what_they_use(
     used = TIMES * sum(name.use for name in names)
     everybody = sum(user.weight for user in honest)
     for user in honest:
-        # An entitlement is weight / divisor. In the papers, without the names, that is everybody.
+        # An entitlement is weight / divisor. In the papers, without the names, all users count.
         divisor = together - user.weight_of(together, TIMES) + user.weight
         assert (1.0 - used) * divisor <= everybody * (1 + 1e-9)
         assert divisor <= (everybody + sum(name.weight for name in names)) * (1 + 1e-9)
 
 
 @given(st.lists(weights, min_size=1))
-def test_users_that_use_what_they_are_entitled_to_count_as_in_the_papers(
+def test_users_that_use_their_entitlement_count_as_in_the_papers(
     known: list[float],
 ) -> None:
     everybody = math.fsum(known)
@@ -81,7 +81,7 @@ def look(pool: Pool[str]) -> None:
     pool.count_users()
 
 
-def test_what_a_user_has_used_counts_on_average_and_fades_as_debts_do() -> None:
+def test_mean_use_decays_like_commitments() -> None:
     pool = new_pool()
     pool.allocate("a", Quantities({"cpus": 500}))
     pool.look()
@@ -92,14 +92,14 @@ def test_what_a_user_has_used_counts_on_average_and_fades_as_debts_do() -> None:
     pool.allocate("b", Quantities({"cpus": 900}))
     pool.advance(2 * HALF_LIFE)
     look(pool)
-    assert pool.mean_use("a") == {"cpus": pytest.approx(0.125)}
-    assert pool.entitlement("b") == pytest.approx(0.5), "four times an eighth: it counts whole"
+    assert pool.mean_use("a") == pytest.approx(0.125)
+    assert pool.entitlement("b") == pytest.approx(0.5), "four times an eighth: user a counts half"
     pool.advance(4 * HALF_LIFE)
     look(pool)
     assert pool.entitlement("b") == pytest.approx(1 - TIMES * 0.125 / 4)
 
 
-def test_use_at_one_look_alone_is_none_on_average() -> None:
+def test_use_at_alternate_looks_has_a_mean_of_zero() -> None:
     pool = new_pool()
     for number in range(10):
         pool.advance(60.0 * number)
@@ -111,17 +111,17 @@ def test_use_at_one_look_alone_is_none_on_average() -> None:
     assert pool.mean_use("a") == {}
 
 
-def test_what_is_only_offered_is_not_used() -> None:
+def test_offered_resources_do_not_count_as_used() -> None:
     pool = new_pool()
     pool.allocate("a", Quantities({"cpus": 500}))
     pool.look({"a": Quantities({"cpus": 100}), "b": Quantities({"cpus": 900})})
     accounts = pool.accounts()
-    assert (accounts["a"].in_use, accounts["b"].in_use) == ({"cpus": 0.1}, {}), (
-        "nor what is not held"
+    assert (accounts["a"].in_use, accounts["b"].in_use) == (0.1, 0.0), (
+        "used resources are at most the allocation"
     )
 
 
-def test_a_user_is_entitled_to_everything_while_hardly_anything_is_used() -> None:
+def test_a_user_is_entitled_to_everything_while_little_is_used() -> None:
     pool = new_pool()
     pool.allocate("a", Quantities({"cpus": 200}))
     look(pool)

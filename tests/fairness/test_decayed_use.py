@@ -1,4 +1,4 @@
-"""Policies of other systems: their priorities against their definitions, and public examples."""
+"""Policies of other schedulers: priorities compared with definitions and published examples."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -14,12 +14,12 @@ from tests.fairness.test_rivals import CAPACITY, STEPS, carry_out, users_of
 
 WEIGHTS = (1.0, 2.0, 3.0)
 H = 10.0
-"""Seconds of half-life; steps wait from a quarter of a second to a day."""
+"""Half-life in seconds; steps wait from a quarter of a second to a day."""
 
 
 @dataclass
 class Definition:
-    """Every stretch of time in which a user held something, remembered as it was."""
+    """Decayed use by definition: every interval of an allocation is kept as it was."""
 
     least: float = 0.0
     stretches: list[tuple[float, float, float]] = field(default_factory=list)
@@ -28,7 +28,7 @@ class Definition:
         self.stretches.append((since, until, rate))
 
     def use(self, now: float) -> float:
-        """Return Σ rate · (share of a half-life's weight that fell into the stretch)."""
+        """Return Σ rate · (part of the decay weight that falls into the interval)."""
         return float(
             sum(
                 rate * (0.5 ** ((now - until) / H) - 0.5 ** ((now - since) / H))
@@ -39,10 +39,10 @@ class Definition:
 
 @dataclass
 class Accountant(Definition):
-    """HTCondor's recurrence, from one change to the next: it never goes below the least."""
+    """HTCondor's recurrence, from one change to the next, with a lower bound."""
 
     priority: float = 0.0
-    """As of the end of the last stretch, which is always now."""
+    """Priority at the end of the last interval, which is always now."""
 
     def held(self, since: float, until: float, rate: float) -> None:
         beta = 0.5 ** ((until - since) / H)
@@ -69,7 +69,7 @@ def rate_of(pool: Pool[int], user: int, weights: dict[str, float]) -> float:
 @pytest.mark.parametrize("ranking", ["live-tree", "scan"])
 @given(steps=STEPS)
 @settings(max_examples=30, deadline=None)
-def test_who_used_least_lately_for_its_weight_is_first(
+def test_the_user_with_the_least_decayed_use_over_weight_is_first(
     policy: str, ranking: str, steps: list[tuple[str, int, float]]
 ) -> None:
     parameters, weights = RATES[policy]
@@ -93,7 +93,7 @@ def test_who_used_least_lately_for_its_weight_is_first(
 @pytest.mark.parametrize("policy", RATES)
 @given(steps=STEPS)
 @settings(max_examples=30, deadline=None)
-def test_live_tree_and_scan_give_rivals_the_same_order(
+def test_live_tree_and_scan_give_other_schedulers_policies_the_same_order(
     policy: str, steps: list[tuple[str, int, float]]
 ) -> None:
     live = users_of(policy, {"half_life": H})
@@ -118,7 +118,9 @@ def halvings(pool: Pool[str], half_life: float, times: int) -> Iterator[float]:
         yield pool.standing("a").priority
 
 
-def test_two_cpus_come_to_1_then_1500m_then_1750m_after_half_lives_as_kueue_tests_it() -> None:
+def test_the_use_of_two_cpus_is_1_then_1500m_then_1750m_after_half_lives_like_in_kueues_tests() -> (
+    None
+):
     pool = one("kueue-afs", half_life="168h")
     pool.allocate("a", Quantities.parse("cpus:2"))
     found = list(halvings(pool, 168 * 3600.0, 3))
@@ -134,17 +136,17 @@ def test_two_cpus_come_to_1_then_1500m_then_1750m_after_half_lives_as_kueue_test
         ("gpu-logical:2", None, 1.0, 2.0),
     ],
 )
-def test_usage_is_the_weighted_sum_over_the_weight_as_kueue_tests_it(
+def test_use_is_the_weighted_sum_over_the_weight_like_in_kueues_tests(
     held: str, weights: str | None, weight: float, usage: float
 ) -> None:
     pool = one("kueue-afs", "cpus:1;gpu-logical:1", half_life=1.0, resource_weights=weights)
     pool.set_weight("a", weight)
     pool.allocate("a", Quantities.parse(held))
-    pool.advance(200.0)  # what is used and what was are the same by now
+    pool.advance(200.0)  # After this time, the decayed use equals the allocation.
     assert pool.standing("a").priority == pytest.approx(usage)
 
 
-def test_ten_gpu_hours_are_five_after_volcanos_four_hours() -> None:
+def test_ten_gpu_hours_decay_to_five_after_volcanos_half_life_of_four_hours() -> None:
     pool = one("volcano", "gpus:1", resource="gpus")
     assert pool.policy.tau is not None
     pool.set_commitment("a", {"use": 10 * 3600 / pool.policy.tau})
@@ -152,19 +154,21 @@ def test_ten_gpu_hours_are_five_after_volcanos_four_hours() -> None:
     assert left * pool.policy.tau == pytest.approx(5 * 3600)
 
 
-def test_a_user_of_a_hundred_slots_is_half_way_there_after_htcondors_day() -> None:
+def test_the_priority_of_a_hundred_slots_is_half_reached_after_htcondors_half_life_of_a_day() -> (
+    None
+):
     pool = one("htcondor", "cpus:1000")
     assert pool.standing("b").priority == pytest.approx(0.5 / 1000)
-    assert pool.standing("b").commitment == 0.0, "it has used nothing"
+    assert pool.standing("b").commitment == 0.0, "user b has used nothing"
     pool.allocate("a", Quantities.parse("cpus:100"))
     found = [priority * 1000 for priority in halvings(pool, 86400.0, 3)]
-    assert found == pytest.approx([50.25, 75.125, 87.5625])  # from half a slot, not from none
+    assert found == pytest.approx([50.25, 75.125, 87.5625])  # from half a slot, not from zero
     pool.release("a", Quantities.parse("cpus:100"))
     pool.advance(100 * 86400.0)
     assert pool.standing("a").priority == pool.standing("b").priority == 0.5 / 1000
 
 
-def test_who_is_back_after_a_long_time_begins_at_htcondors_least_again() -> None:
+def test_a_user_that_returns_after_a_long_time_begins_at_htcondors_lower_bound() -> None:
     pool = one("htcondor", "cpus:1000")
     pool.advance(50 * 86400.0)
     pool.allocate("a", Quantities.parse("cpus:1"))
@@ -172,8 +176,8 @@ def test_who_is_back_after_a_long_time_begins_at_htcondors_least_again() -> None
     assert pool.standing("a").priority * 1000 == pytest.approx(0.75)
 
 
-def test_of_htcondors_least_and_what_was_used_only_what_can_be_the_larger_is_kept() -> None:
-    """So that rounding does not tell which of two that are equal just now is the larger."""
+def test_of_htcondors_lower_bound_and_decayed_use_only_possible_maxima_are_kept() -> None:
+    """Otherwise rounding would decide which of two equal values is larger."""
     pool = one("htcondor", "cpus:100")
     least = 0.5 / 1000
     for user, cpus in (("much", 10), ("least", 0.05), ("little", 0.01)):
@@ -185,10 +189,10 @@ def test_of_htcondors_least_and_what_was_used_only_what_can_be_the_larger_is_kep
         assert pool.attribute(user).lines == ((least, 0.0),)
     pool.advance(86400.0)
     pool.release("much", Quantities.parse("cpus:10"))
-    assert len(pool.attribute("much").lines) == 2, "it falls, to the least"
+    assert len(pool.attribute("much").lines) == 2, "the use decays to the lower bound"
 
 
-def test_level_fairshare_is_shares_over_use_among_siblings_as_slurm_says_it() -> None:
+def test_level_fairshare_is_shares_over_use_among_siblings_as_slurm_defines_it() -> None:
     pool = one("slurm-fair-tree", "cpus:10")
     pool.set_weight("a", 3.0)
     pool.allocate("a", Quantities.parse("cpus:6"))
@@ -200,8 +204,8 @@ def test_level_fairshare_is_shares_over_use_among_siblings_as_slurm_says_it() ->
     assert list(pool) == sorted(level, key=lambda user: -level[user]) == ["a", "b"]
 
 
-def test_who_has_half_of_its_minimum_comes_before_who_has_four_fifths_as_yarn_says_it() -> None:
-    """YARN's own example: 8 of a minimum of 10 tasks, and 50 of a minimum of 100."""
+def test_a_user_with_half_of_its_minimum_comes_before_a_user_with_four_fifths_as_in_yarn() -> None:
+    """YARN's own example: 8 tasks of a minimum of 10, and 50 of a minimum of 100."""
     pool = one("yarn-fair", "cpus:1;mem:110", minimum=1.0)
     pool.set_weight("b", 10.0)
     pool.allocate("a", Quantities.parse("mem:8"))
@@ -209,12 +213,12 @@ def test_who_has_half_of_its_minimum_comes_before_who_has_four_fifths_as_yarn_sa
     assert list(pool) == ["b", "a"]
     assert [pool.standing(user).priority for user in "ab"] == pytest.approx([-0.2, -0.5])
     pool.allocate("b", Quantities.parse("mem:50"))
-    assert list(pool) == ["a", "b"], "who has its minimum comes after who lacks it"
+    assert list(pool) == ["a", "b"], "a user below its minimum comes first"
     pool.allocate("a", Quantities.parse("mem:3"))
-    assert list(pool) == ["b", "a"], "then it is use over weight"
+    assert list(pool) == ["b", "a"], "above the minimum, use over weight decides"
 
 
-def test_a_new_user_of_karma_begins_with_the_mean_of_the_others_credits() -> None:
+def test_a_new_user_of_karma_begins_with_the_mean_of_the_other_users_credits() -> None:
     pool = one("karma", "cpus:8", alpha=0.0)
     pool.allocate("a", Quantities.parse("cpus:6"))
     pool.allocate("b", Quantities.parse("cpus:2"))
@@ -226,7 +230,7 @@ def test_a_new_user_of_karma_begins_with_the_mean_of_the_others_credits() -> Non
     assert used == pytest.approx([75.0, 25.0, 50.0])
 
 
-def test_what_a_new_user_of_karma_begins_with_is_the_mean_for_their_weights() -> None:
+def test_a_new_user_of_karma_begins_with_the_weighted_mean_of_credits() -> None:
     pool = one("karma", "cpus:8", alpha=0.0)
     pool.set_weight("a", 2.0)
     pool.allocate("a", Quantities.parse("cpus:6"))
@@ -239,7 +243,7 @@ def test_what_a_new_user_of_karma_begins_with_is_the_mean_for_their_weights() ->
 
 @given(steps=STEPS)
 @settings(max_examples=20, deadline=None)
-def test_among_the_same_users_karma_is_dynamic_mmf(steps: list[tuple[str, int, float]]) -> None:
+def test_with_constant_users_karma_equals_dynamic_mmf(steps: list[tuple[str, int, float]]) -> None:
     karma, mmf = (users_of(name, {"alpha": 0.5}, weights=True) for name in ("karma", "dynamic-mmf"))
     for step in steps:
         carry_out(karma, *step)

@@ -1,4 +1,4 @@
-"""Values of lines without rounding are those of rational arithmetic, and sort as they do."""
+"""Exact values of lines equal rational arithmetic, and sort in the same order."""
 
 import math
 import random
@@ -18,7 +18,7 @@ def rational(level: float, slope: float, s: float) -> Fraction:
 
 
 @given(numbers, numbers, instants)
-def test_the_parts_add_up_and_the_first_is_what_rounding_gives(
+def test_the_parts_add_up_and_the_first_part_is_the_rounded_value(
     level: float, slope: float, s: float
 ) -> None:
     parts = exact.value(level, slope, s)
@@ -27,7 +27,7 @@ def test_the_parts_add_up_and_the_first_is_what_rounding_gives(
 
 
 @given(numbers, instants, st.integers(-3, 3), st.sampled_from([-math.inf, 0.0, math.inf]))
-def test_values_that_all_but_meet_sort_as_rationals_do(
+def test_values_that_almost_meet_sort_like_rationals(
     slope: float, s: float, ulps: int, towards: float
 ) -> None:
     level = -slope * s
@@ -40,7 +40,7 @@ def test_values_that_all_but_meet_sort_as_rationals_do(
     assert (mine == theirs) == (first == second)
 
 
-def test_no_digit_is_lost_of_numbers_that_have_as_many_as_a_double_holds() -> None:
+def test_numbers_with_all_digits_of_a_double_lose_no_digit() -> None:
     chance = random.Random(0)
     for _ in range(500):
         level, slope, s = (
@@ -50,5 +50,5 @@ def test_no_digit_is_lost_of_numbers_that_have_as_many_as_a_double_holds() -> No
         assert sum(Fraction(part) for part in parts) == rational(level, -slope, s)
 
 
-def test_what_is_left_over_may_be_as_large_as_one() -> None:
+def test_the_remainder_may_be_as_large_as_one() -> None:
     assert exact.value(2.0**53, 1.0, 1.0) == (2.0**53, 1.0, 0.0)

@@ -1,8 +1,8 @@
-"""Slurm's own `fair_tree.c` and our ranking order the users of random account trees alike.
+"""Slurm's own `fair_tree.c` and Longshare order the users of random account trees alike.
 
-The vectors are what that file's function, of 20 August 2026, answered outside this repository: for
-each association its number, its parent's, its shares, its raw use, and if it is a user its rank,
-the highest first (0: it is an account).
+The vectors are results of this file's function, of 20 August 2026, computed outside this
+repository. Each association has a number, its parent's number, shares, raw use, and a rank: the
+highest rank is first, and 0 marks an account.
 """
 
 import json
@@ -18,7 +18,7 @@ Row = tuple[int, int, int, int, int]
 
 
 def pools_of(rows: dict[int, Row]) -> dict[int, Pool[int]]:
-    """Make a pool of each account's children, which have used what they have in Slurm."""
+    """Make a pool of each account's children, with their use in Slurm."""
     pools: dict[int, Pool[int]] = {}
     for number, parent, shares, use, _rank in rows.values():
         if parent < 0:
@@ -37,7 +37,7 @@ def ancestry(rows: dict[int, Row], number: int) -> list[int]:
     return chain
 
 
-def test_of_two_users_the_one_that_slurm_ranks_higher_is_first_here() -> None:
+def test_of_two_users_the_one_with_the_higher_rank_in_slurm_is_first_here() -> None:
     compared = tied = 0
     for case in json.loads(VECTORS.read_text()):
         rows: dict[int, Row] = {row[0]: tuple(row) for row in case["tree"]}
@@ -59,8 +59,10 @@ def test_of_two_users_the_one_that_slurm_ranks_higher_is_first_here() -> None:
     assert (compared, tied) == (1836, 94)
 
 
-def test_accounts_that_tie_are_not_merged_by_slurms_code_though_its_page_says_so() -> None:
-    """Users with no use at all come after users with some, because their account came later."""
+def test_slurms_code_does_not_merge_tied_accounts_although_its_documentation_says_otherwise() -> (
+    None
+):
+    """Users without use come after users with use, because their account was added later."""
     found = 0
     for case in json.loads(VECTORS.read_text()):
         accounts = [row for row in case["tree"] if not row[4] and row[3]]

@@ -1,4 +1,4 @@
-"""What is foretold is what a slow look at many instants finds, and what then happens."""
+"""Forecasts compared with a slow search over many instants, and with the later events."""
 
 import math
 import random
@@ -52,7 +52,7 @@ def drawn(
 
 
 def slow(pool: Pool[str], user: str) -> list[Passing[str]]:
-    """Look at many instants, and bisect wherever the order of two has changed."""
+    """Look at many instants, and bisect each interval in which two users changed their order."""
     active = [other for other in pool if other != user]
 
     def lead(other: str) -> Callable[[float], float]:
@@ -83,8 +83,8 @@ def slow(pool: Pool[str], user: str) -> list[Passing[str]]:
 
 
 @pytest.mark.parametrize(("policy", "parameters"), POLICIES)
-@pytest.mark.parametrize("seed", [0, 1, 6])  # in 6 two pass each other more than once
-def test_passings_are_those_that_a_slow_look_finds(
+@pytest.mark.parametrize("seed", [0, 1, 6])  # with seed 6, two users pass each other more than once
+def test_forecast_passings_equal_those_of_a_slow_search(
     seed: int, policy: str, parameters: dict[str, object]
 ) -> None:
     pool = drawn(seed, policy, parameters, users=5)
@@ -99,7 +99,7 @@ def test_passings_are_those_that_a_slow_look_finds(
     ("policy", "waiting"),
     [("sdrf", 0.0), ("sdrf", 1000.0), ("dynamic-drf", 0.0), ("dynamic-drf", 80_000.0)],
 )
-def test_what_is_foretold_is_foretold_until_it_has_come(policy: str, waiting: float) -> None:
+def test_a_passing_is_forecast_until_it_has_happened(policy: str, waiting: float) -> None:
     parameters: dict[str, object] = {"half_life": HALF_LIFE} if policy == "sdrf" else {}
     foretold = 0
     for seed in range(12):
@@ -109,9 +109,9 @@ def test_what_is_foretold_is_foretold_until_it_has_come(policy: str, waiting: fl
         foretold += len(found)
         for number, passing in enumerate(found):
             assert pool.now < passing.when < until
-            if policy == "dynamic-drf":  # whose time is that of the pool
+            if policy == "dynamic-drf":  # its time is that of the pool
                 assert passings(pool, "u0", passing.when) == found[:number]
-            for when in (passing.when - 1.0, passing.when):  # told early, but for rounding
+            for when in (passing.when - 1.0, passing.when):  # forecast early, except for rounding
                 later = pool.twin()
                 later.advance(max(when, pool.now))
                 still = [each[1:] for each in passings(later, "u0", until)]
@@ -121,7 +121,7 @@ def test_what_is_foretold_is_foretold_until_it_has_come(policy: str, waiting: fl
     assert foretold >= 5
 
 
-def test_there_is_something_to_foretell() -> None:
+def test_random_pools_have_passings_to_forecast() -> None:
     counts = [
         len(
             passings(
@@ -135,7 +135,7 @@ def test_there_is_something_to_foretell() -> None:
 
 @pytest.mark.parametrize("seed", range(5))
 @pytest.mark.parametrize("level", [0.01, 0.2])
-def test_a_commitment_falls_below_a_level_when_it_is_said_to(seed: int, level: float) -> None:
+def test_a_commitment_falls_below_a_level_at_the_forecast_time(seed: int, level: float) -> None:
     pool = drawn(seed, "sdrf", {"half_life": HALF_LIFE})
     after = below_after(pool.standing("u0"), pool.policy.tau, level)
     still = pool.still()
@@ -154,7 +154,7 @@ def test_a_commitment_falls_below_a_level_when_it_is_said_to(seed: int, level: f
 
 @pytest.mark.parametrize("seed", range(10))
 @pytest.mark.parametrize("policy", ["sdrf", "drf"])
-def test_tasks_that_come_at_once_are_those_that_giving_one_by_one_gives(
+def test_the_number_of_tasks_at_once_equals_that_of_single_allocations(
     seed: int, policy: str
 ) -> None:
     pool = drawn(seed, policy, {"half_life": HALF_LIFE} if policy == "sdrf" else {})
@@ -186,12 +186,12 @@ def test_tasks_that_come_at_once_are_those_that_giving_one_by_one_gives(
 
 
 @pytest.mark.parametrize("seed", range(10))
-def test_a_burst_costs_what_it_then_turns_out_to_cost(seed: int) -> None:
+def test_the_forecast_cost_of_a_burst_equals_the_later_cost(seed: int) -> None:
     pool = drawn(seed, "sdrf", {"half_life": HALF_LIFE})
     burst, seconds = Quantities.parse("cpus:30"), 1200.0
     before = pool.standings()
     said = cost(pool, "u0", burst, seconds, pool.now + seconds + HORIZON)
-    assert pool.standings() == before  # asking changes nothing
+    assert pool.standings() == before  # A forecast changes nothing.
     really, otherwise = pool.twin(), pool.twin()
     really.allocate("u0", burst)
     for twin in (really, otherwise):
@@ -217,9 +217,9 @@ def test_a_burst_costs_what_it_then_turns_out_to_cost(seed: int) -> None:
 
 
 def leads_from(after: float | None, pool: Pool[str], user: str, other: str | None = None) -> bool:
-    """Look whether a user comes before another, or all others, that late and at no instant before.
+    """Return whether a user begins to precede another user, or all others, at `after` seconds.
 
-    None: it does not at all, as far as one looks.
+    None for `after`: the user never takes the lead within the horizon.
     """
     still, others = pool.still(), [each for each in pool if each != user]
 
@@ -235,7 +235,7 @@ def leads_from(after: float | None, pool: Pool[str], user: str, other: str | Non
 
 @pytest.mark.parametrize("tasks", [1, 2, 12])
 @pytest.mark.parametrize("policy", ["sdrf", "drf"])
-def test_the_turn_of_anybodys_tasks_comes_when_a_slow_look_finds_it(
+def test_the_forecast_turn_of_any_users_tasks_equals_that_of_a_slow_search(
     policy: str, tasks: int
 ) -> None:
     demand = Quantities.parse("cpus:1;mem:0.5")
@@ -255,7 +255,7 @@ def test_the_turn_of_anybodys_tasks_comes_when_a_slow_look_finds_it(
 
 
 @pytest.mark.parametrize("others", ["ac", "bc"])
-def test_of_equals_the_turn_is_that_of_who_comes_first_in_the_pool(others: str) -> None:
+def test_of_equal_users_the_first_in_the_pool_has_the_first_turn(others: str) -> None:
     for user in others:
         pool: Pool[str] = Pool(policies.create("drf", {}), capacity=CAPACITY)
         for each in others:
@@ -268,7 +268,7 @@ def test_of_equals_the_turn_is_that_of_who_comes_first_in_the_pool(others: str) 
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_of_many_who_hold_the_same_turns_are_those_of_giving_one_by_one(seed: int) -> None:
+def test_turns_of_users_with_equal_shares_equal_those_of_single_allocations(seed: int) -> None:
     chance, one = random.Random(seed), Quantities.parse("cpus:1")
     for _ in range(15):
         pool: Pool[str] = Pool(policies.create("drf", {}), capacity=CAPACITY)
@@ -287,7 +287,7 @@ def test_of_many_who_hold_the_same_turns_are_those_of_giving_one_by_one(seed: in
 
 
 def has_had(pool: Pool[str], users: dict[str, tuple[int, int, int]]) -> None:
-    """Let users hold something for 100 s and something else from then on, after so many gifts."""
+    """Let users hold one allocation for 100 s and another from then on, after some allocations."""
     for user in users:
         pool.add(user)
         pool.set_active(user, True)
@@ -300,15 +300,15 @@ def has_had(pool: Pool[str], users: dict[str, tuple[int, int, int]]) -> None:
 @pytest.mark.parametrize(
     ("users", "turn_after"),
     [
-        # b has 10 more a second and is passed in no time by both, of whom u has the less gifts.
+        # Both u and x pass b at once, whose use grows by 10 a second; u has fewer allocations.
         ({"u": (1, 0, 1), "b": (0, 10, 1), "x": (1, 1, 3)}, 100 / 9),
-        ({"u": (1, 0, 1), "b": (0, 10, 1), "a": (1, 1, 2)}, None),  # a is as u, and before it
-        # When u passes b, x has passed u, which it did not lead before.
+        ({"u": (1, 0, 1), "b": (0, 10, 1), "a": (1, 1, 2)}, None),  # a is like u, and before u
+        # When u passes b, x has passed u, although u preceded x.
         ({"u": (10, 0, 1), "b": (0, 4, 1), "x": (12, 0, 1)}, None),
         ({"u": (10, 0, 1), "b": (0, 4, 1), "x": (60, 0, 1)}, 1000 / 3),
     ],
 )
-def test_the_turn_comes_when_the_last_who_is_before_has_been_passed(
+def test_the_turn_comes_when_the_last_preceding_user_has_been_passed(
     users: dict[str, tuple[int, int, int]], turn_after: float | None
 ) -> None:
     pool: Pool[str] = Pool(policies.create("dynamic-drf", {}), capacity=CAPACITY)
@@ -318,7 +318,7 @@ def test_the_turn_comes_when_the_last_who_is_before_has_been_passed(
 
 
 @pytest.mark.parametrize("cpus", [2, 40])
-def test_who_is_ahead_because_of_a_burst_is_so_until_a_slow_look_finds_it_behind(
+def test_users_overtaken_because_of_a_burst_lead_until_the_forecast_time(
     cpus: int,
 ) -> None:
     found = set()
@@ -338,11 +338,11 @@ def test_who_is_ahead_because_of_a_burst_is_so_until_a_slow_look_finds_it_behind
         surplus = max(owes[name] - would[name] for name in owes)
         faded = HALF_LIFE * math.log2(max(surplus / 0.01, 1.0))
         assert said.recovered == pytest.approx(faded)
-    assert found if cpus == 40 else True, "somebody is"
+    assert found if cpus == 40 else True, "at least one user leads"
 
 
 @pytest.mark.parametrize("capacity", [CAPACITY, Quantities()])
-def test_where_nothing_is_remembered_a_burst_costs_nothing(capacity: Quantities) -> None:
+def test_under_a_policy_without_memory_a_burst_costs_nothing(capacity: Quantities) -> None:
     pool: Pool[str] = Pool(policies.create("drf", {}), capacity=capacity)
     pool.add("a")
     said = cost(pool, "a", Quantities.parse("cpus:1"), 60.0, 600.0)
@@ -355,15 +355,20 @@ def test_where_nothing_is_remembered_a_burst_costs_nothing(capacity: Quantities)
     [
         ({"cpus": 0.4}, "", 0.1, 2.0),
         ({"cpus": 0.4, "mem": 0.8}, "", 0.1, 3.0),
-        ({"cpus": 0.6}, "cpus:75", 0.4, math.log2(0.35 / 0.15)),  # 0.25 is over-used
-        ({"cpus": 0.6}, "cpus:75", 0.25, None),  # it comes ever nearer
-        ({"cpus": 0.25}, "cpus:100", 0.25, 0.0),  # it is at the level, though it rises
-        ({"cpus": 0.2}, "mem:100", 0.1, None),  # when that has fallen, another has risen
+        ({"cpus": 0.6}, "cpus:75", 0.4, math.log2(0.35 / 0.15)),  # an overuse of 0.25
+        ({"cpus": 0.6}, "cpus:75", 0.25, None),  # approaches the level only asymptotically
+        ({"cpus": 0.25}, "cpus:100", 0.25, 0.0),  # at the level now, although it rises
+        (
+            {"cpus": 0.2},
+            "mem:100",
+            0.1,
+            None,
+        ),  # when this commitment has decayed, another has risen
         ({"cpus": 0.2}, "mem:60", 0.1, 1.0),
-        ({"cpus": 0.2}, "mem:65", 0.1, 1.0),  # another rises above it later
+        ({"cpus": 0.2}, "mem:65", 0.1, 1.0),  # another commitment rises above the level later
     ],
 )
-def test_a_commitment_is_below_a_level_after_so_many_half_lives(
+def test_a_commitment_is_below_a_level_after_the_forecast_number_of_half_lives(
     owed: dict[str, float], held: str, level: float, half_lives: float | None
 ) -> None:
     pool: Pool[str] = Pool(policies.create("sdrf", {"half_life": HALF_LIFE}), capacity=CAPACITY)
@@ -374,7 +379,7 @@ def test_a_commitment_is_below_a_level_after_so_many_half_lives(
     assert below_after(pool.standing("a"), pool.policy.tau, level) == expected
 
 
-def test_debts_of_a_former_policy_fade_below_a_level_as_well() -> None:
+def test_commitments_of_a_former_policy_decay_below_a_level_too() -> None:
     pool: Pool[str] = Pool(policies.create("drf", {}), capacity=CAPACITY)
     pool.add("a", commitment={"cpus": 0.4})
     pool.set_fading(100.0 / math.log(2.0))
@@ -383,7 +388,7 @@ def test_debts_of_a_former_policy_fade_below_a_level_as_well() -> None:
     assert below_after(pool.standing("a"), None, 0.1) is None
 
 
-def test_a_twin_goes_its_own_way_as_the_original_would() -> None:
+def test_a_fork_and_its_original_develop_alike_and_independently() -> None:
     for seed in range(10):
         pool = drawn(seed, "sdrf", {"half_life": HALF_LIFE})
         twin, before = pool.twin(), pool.standings()

@@ -32,13 +32,13 @@ change = st.one_of(
 
 
 class Both:
-    """The same users as peers, and in a pool under DRF."""
+    """The same users in a framework sorter, and in a pool under DRF."""
 
     def __init__(self) -> None:
         capacity = Quantities({"cpus": 100_000, "mem": 10_000_000})
         self.pool: Pool[str] = Pool(
             policies.create("drf", {}), capacity=capacity, excluded=("disk",), exact_ties=True
-        )  # peers have no weights, so that nothing is rounded in two ways
+        )  # without weights, so that both round in the same way
         self.peers: FrameworkSorter[str] = FrameworkSorter(capacity, ("disk",))
         for user in USERS:
             self.pool.add(user)
@@ -52,7 +52,7 @@ class Both:
                 each.allocate(user, what, times=2)
             elif kind in {"take", "go"}:
                 each.release(user, each.held(user))
-                if kind == "go":  # and come again
+                if kind == "go":  # removed and added again
                     each.remove(user)
                     each.add(user)
             else:

@@ -1,4 +1,4 @@
-"""The Live Tree is in order at every instant, whatever happens to it in between."""
+"""The Live Tree is in order at every instant, after any operations."""
 
 import doctest
 import random
@@ -20,7 +20,7 @@ Tree = LiveTree[int, PriorityLine, int | Fraction]
 
 @pytest.fixture(scope="module", params=[3, 64], ids="blocks of {}".format, autouse=True)
 def block_length(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Short blocks divide and empty often; the other length is the real one."""
+    """Short blocks split and empty often; the other length is the default."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(live_tree, "_LONGEST_BLOCK", request.param)
         yield
@@ -47,7 +47,7 @@ def test_an_empty_tree_has_no_ends_and_moves_through_time() -> None:
             end()
 
 
-def test_an_id_can_be_there_only_once() -> None:
+def test_an_id_cannot_be_inserted_twice() -> None:
     tree = lines((1, 0))
     with pytest.raises(KeyError, match="0 is in the tree already"):
         tree.insert(0, PriorityLine(5, 5))
@@ -57,17 +57,17 @@ def test_an_id_can_be_there_only_once() -> None:
 
 
 @pytest.mark.parametrize("method", ["delete", "__getitem__"])
-def test_what_is_not_there_is_named(method: str) -> None:
+def test_an_absent_id_is_named_in_the_error(method: str) -> None:
     with pytest.raises(KeyError, match="7 is not in the tree"):
         getattr(lines((1, 0)), method)(7)
 
 
-def test_elements_change_places_when_they_cross_and_not_before() -> None:
+def test_elements_change_places_at_their_crossing_and_not_before() -> None:
     tree = lines((0, 3), (4, 1))
     tree.update(Fraction(199, 100))
     assert list(tree) == [0, 1]
     tree.update(2)
-    assert list(tree) == [1, 0], "at the crossing the slower one is first"
+    assert list(tree) == [1, 0], "at the crossing the line with the smaller slope is first"
     assert tree.events == 1
 
 
@@ -79,7 +79,7 @@ def test_time_does_not_run_backwards() -> None:
     assert list(tree) == [1, 0]
 
 
-def test_ties_are_in_order_of_ids() -> None:
+def test_ties_are_ordered_by_id() -> None:
     tree = lines((1, 1), (1, 1), (1, 1))
     tree.update(100)
     assert list(tree) == [0, 1, 2]
@@ -88,7 +88,7 @@ def test_ties_are_in_order_of_ids() -> None:
     tree._check()
 
 
-def test_elements_that_start_equal_part_at_once() -> None:
+def test_elements_with_equal_values_separate_at_once() -> None:
     assert list(lines((0, 5), (0, -5), (0, 1))) == [1, 2, 0]
 
 
@@ -100,7 +100,7 @@ def test_an_insertion_at_the_instant_of_a_crossing_finds_its_place() -> None:
     tree._check()
 
 
-def test_all_may_cross_in_one_point() -> None:
+def test_all_elements_may_cross_in_one_point() -> None:
     tree = lines(*[(-10 * slope, slope) for slope in range(20)])
     assert list(tree) == list(reversed(range(20)))
     tree.update(10)
@@ -108,7 +108,7 @@ def test_all_may_cross_in_one_point() -> None:
     tree._check()
 
 
-def test_many_crossings_between_two_updates_cost_events_only_once_each_pair() -> None:
+def test_many_crossings_between_two_updates_cost_one_event_for_each_pair() -> None:
     tree = lines(*[(-i * i, i) for i in range(50)])
     before = list(tree)
     tree.update(10**6)
@@ -129,7 +129,7 @@ def test_envelopes_that_touch_without_crossing_keep_their_places() -> None:
         tree._check()
 
 
-def test_upcoming_crossings_say_who_passes_whom_and_when() -> None:
+def test_upcoming_crossings_name_both_elements_and_the_time() -> None:
     tree = lines((0, 3), (4, 1), (100, 1))
     assert list(tree.crossings()) == [(2, 0, 1)]
     tree.update(2)
@@ -169,7 +169,7 @@ def test_straight_lines_are_in_order_after_every_action(
             now += Fraction(i, a)
             tree.update(now)
         elif action == "insert":
-            # Small integers make for ties and for crossings that coincide.
+            # Small integers cause ties and simultaneous crossings.
             (tree.replace if i in model else tree.insert)(i, PriorityLine(a - b * now.numerator, b))
             model[i] = PriorityLine(a - b * now.numerator, b)
         elif i in model:
@@ -180,7 +180,7 @@ def test_straight_lines_are_in_order_after_every_action(
 
 
 @given(st.lists(st.tuples(st.integers(0, 5), st.integers(-3, 3)), max_size=20), st.randoms())
-def test_a_tree_that_is_filled_is_as_if_all_had_been_inserted(
+def test_filling_a_tree_equals_inserting_all_elements(
     pairs: list[tuple[int, int]], rng: random.Random
 ) -> None:
     one_by_one = lines(*pairs)
@@ -196,7 +196,7 @@ def test_a_tree_that_is_filled_is_as_if_all_had_been_inserted(
         one_by_one.update(now)
 
 
-def test_so_are_more_than_one_finds_by_looking_at_all_of_them() -> None:
+def test_a_hundred_elements_stay_in_order_after_random_operations() -> None:
     rng = random.Random(0)
     tree, model, now = (
         lines(*((i, 0) for i in range(100))),
@@ -220,7 +220,7 @@ def test_so_are_more_than_one_finds_by_looking_at_all_of_them() -> None:
             tree._check()
 
 
-def test_however_often_all_are_replaced_crossings_come_soonest_first() -> None:
+def test_crossings_are_reported_soonest_first_however_often_all_elements_are_replaced() -> None:
     rng = random.Random(0)
     tree = lines(*((i, -i) for i in range(30)))
     for _ in range(300):
@@ -267,7 +267,7 @@ def test_sdrf_priorities_are_in_exact_order_after_every_action(
             (tree.replace if i in model else tree.insert)(i, pruned)
             model[i] = pruned
             full[i] = Envelope(tuple(pairs), count)
-        assert list(tree) == envelope_order(full, s), "also lines left out never matter"
+        assert list(tree) == envelope_order(full, s), "lines that were left out never matter"
         tree._check()
 
 
@@ -280,7 +280,7 @@ def test_a_hundred_thousand_operations_on_hundreds_of_lines_agree_with_a_scan(se
     rng = random.Random(seed)
     tree: Tree = LiveTree(StraightLines(), now=0)
     model: dict[int, PriorityLine] = {}
-    # Value, slope and number of each line as one number, and by how much it grows with time.
+    # Value, slope and number of each line as one number, and its growth with time.
     keys, growths = np.full(300, ABSENT), np.zeros(300, np.int64)
     now = 0
     for step in range(100_000):

@@ -1,4 +1,4 @@
-"""What users hold, over-use and owe is counted exactly, by hour, whenever somebody looks."""
+"""Allocation, overuse and commitments of users are counted exactly, by hour."""
 
 import math
 import random
@@ -26,13 +26,13 @@ BEGIN = 1_700_000_000.0
 NODES = (-0.906179845938664, -0.538469310105683, 0.0, 0.538469310105683, 0.906179845938664)
 WEIGHTS = (0.236926885056189, 0.478628670499366, 0.568888888888889, 0.478628670499366)
 GAUSS = list(zip(NODES, (*WEIGHTS, WEIGHTS[0]), strict=True))
-"""Of Gauss and Legendre: exact for polynomials of degree 9."""
+"""Gauss-Legendre quadrature: exact for polynomials of degree 9."""
 
 Sums = dict[tuple[int, str, str], dict[str, float]]
 
 
 def slow(pool: Pool[str], begin: float, end: float) -> Iterator[tuple[int, float, float]]:
-    """Cut a time into short pieces, each with an instant and its weight in a quadrature."""
+    """Split a time into short intervals; yield instants with their weights in a quadrature."""
     hours = range(math.floor(begin / HOUR) + 1, math.ceil(end / HOUR))
     edges = [begin, *(float(hour * HOUR) for hour in hours)]
     for left, right in zip(edges, [*edges[1:], end], strict=True):
@@ -45,7 +45,7 @@ def slow(pool: Pool[str], begin: float, end: float) -> Iterator[tuple[int, float
 
 
 class Reference:
-    """Looks at a pool that is not metered at many instants, and adds up."""
+    """Reads an unmetered pool at many instants, and adds up."""
 
     def __init__(self, pool: Pool[str]) -> None:
         self.pool = pool
@@ -112,7 +112,7 @@ def change(pool: Pool[str], chance: random.Random) -> None:
     ("policy", "parameters"), [("sdrf", {"half_life": "20m"}), ("drf", {})], ids=["sdrf", "drf"]
 )
 @pytest.mark.parametrize("seed", range(2))
-def test_integrals_are_those_of_a_slow_reference(
+def test_integrals_equal_those_of_a_slow_reference(
     seed: int, policy: str, parameters: dict[str, object], *, look: bool
 ) -> None:
     chance = random.Random(seed)
@@ -152,7 +152,7 @@ def test_integrals_are_those_of_a_slow_reference(
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_counting_changes_nothing(seed: int) -> None:
+def test_metering_does_not_change_the_pool(seed: int) -> None:
     chance = random.Random(seed)
     metered, bare = (made("sdrf", {"half_life": "20m"}) for _ in range(2))
     meter = Meter()
@@ -170,7 +170,7 @@ def test_counting_changes_nothing(seed: int) -> None:
         assert list(metered) == list(bare)
 
 
-def test_what_waits_to_be_added_up_is_bounded_and_when_it_is_makes_no_difference(
+def test_pending_intervals_are_bounded_and_may_be_summed_at_any_time(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     sums = []
@@ -193,7 +193,7 @@ def test_what_waits_to_be_added_up_is_bounded_and_when_it_is_makes_no_difference
 
 
 class Metered:
-    """A pool under SDRF that is metered, with the cluster's capacity and offers; disk is free."""
+    """A metered pool under SDRF with the cluster's capacity and offers; disk does not count."""
 
     def __init__(self) -> None:
         self.pool, self.meter = made("sdrf", {"half_life": "20m"}, ("disk",)), Meter()
@@ -201,7 +201,7 @@ class Metered:
         self.pool.attach(self.meter)
 
     def step(self, now: int, user: str, chance: random.Random) -> None:
-        """Offer something to a user and have something refused by it; then change something."""
+        """Offer resources to a user and let the user decline some, then apply a random change."""
         self.pool.advance(now)
         self.meter.offered((user, "all"), now)
         self.meter.refused((user,), now)
@@ -209,14 +209,14 @@ class Metered:
         change(self.pool, chance)
 
     def close(self, number: int) -> None:
-        """Begin to close accounts, and close so many."""
+        """Begin to close accounts, and close some of them."""
         formers = self.meter.close()
         for user in sorted(self.pool.users())[:number]:
             formers[user] = self.pool.count(user)
 
 
 def flat(counted: UsageAccumulator) -> dict[tuple[object, ...], object]:
-    """Return all that has been counted and is not 0, by what it is of."""
+    """Return all nonzero counts, by hour, user, resource and quantity."""
     found: dict[tuple[object, ...], float] = {
         (hour, name): amount
         for hour, amounts in counted.capacity.items()
@@ -233,7 +233,7 @@ def flat(counted: UsageAccumulator) -> dict[tuple[object, ...], object]:
 
 
 @pytest.mark.parametrize("seed", range(2))
-def test_each_instant_and_offer_counts_once_however_accounts_are_closed_and_taken(
+def test_each_instant_and_offer_counts_once_however_accounts_are_closed_and_read(
     seed: int,
 ) -> None:
     chance = random.Random(seed)
@@ -273,10 +273,10 @@ def test_each_instant_and_offer_counts_once_however_accounts_are_closed_and_take
     assert flat(together) == found
     assert {key: found[key] for key in expected} == expected
     assert not any(key[2:] == ("disk", "entitled") for key in found)
-    assert not any("gpus" in key for key in found), "there are none"
+    assert not any("gpus" in key for key in found), "the cluster has no gpus"
 
 
-def test_nothing_is_counted_of_a_cluster_before_counting_has_begun() -> None:
+def test_no_capacity_is_counted_before_counting_has_begun() -> None:
     meter = Meter()
     meter.count_capacity(CAPACITY, BEGIN)
     assert not meter.counted.capacity
@@ -294,7 +294,7 @@ def test_an_hour_begins_at_each_multiple_of_3600_seconds_since_1970() -> None:
     )
 
 
-def test_whoever_holds_exactly_what_it_is_entitled_to_does_not_wait() -> None:
+def test_a_user_that_holds_exactly_its_entitlement_does_not_wait() -> None:
     pool, meter = made("drf", {}), Meter()
     meter.begin_anew(BEGIN, None, ())
     pool.attach(meter)
@@ -311,7 +311,7 @@ def test_whoever_holds_exactly_what_it_is_entitled_to_does_not_wait() -> None:
     assert waited == {"A": 0.0, "B": 60.0}
 
 
-def test_a_task_is_owed_as_a_thousand_thousandths() -> None:
+def test_a_commitment_of_one_task_is_a_thousand_thousandths() -> None:
     meter = Meter()
     owing = [
         AccountCheckpoint(at, AccountState(Quantities(), 0.5, {"tasks": 0.25}, {}, active=False))
@@ -338,7 +338,7 @@ def test_no_instant_is_counted_twice_when_a_clock_goes_back() -> None:
     held = sum(
         tally.resources["cpus"].held for users in counted.users.values() for tally in users.values()
     )
-    assert held == pytest.approx(1000 * 1000.0)  # the second time, half a thousand seconds less 500
+    assert held == pytest.approx(1000 * 1000.0)  # the second time adds nothing
 
 
 def former(at: float, cpus: int, *, owed: float = 0.0, over: float = 0.0) -> AccountCheckpoint:
@@ -348,7 +348,7 @@ def former(at: float, cpus: int, *, owed: float = 0.0, over: float = 0.0) -> Acc
     return AccountCheckpoint(at, stretch)
 
 
-def test_in_a_gap_counts_what_was_held_both_before_and_after() -> None:
+def test_a_gap_counts_the_allocation_common_to_before_and_after() -> None:
     meter = Meter()
     meter.begin_anew(BEGIN, 1000.0, ())
     before = {"A": former(BEGIN, 90, owed=0.5, over=0.2), "gone": former(BEGIN, 5)}
@@ -364,7 +364,7 @@ def test_in_a_gap_counts_what_was_held_both_before_and_after() -> None:
     assert cpus.owed == pytest.approx((0.1 * 60.0 + 0.4 * 1000.0 * part) * 160_000)
 
 
-def test_in_a_gap_nobody_wants_or_overuses_what_it_does_only_before_or_after() -> None:
+def test_a_gap_counts_waiting_and_overuse_only_if_present_before_and_after() -> None:
     meter = Meter()
     meter.begin_anew(BEGIN, 1000.0, ())
     at, stood = former(BEGIN, 90, over=0.5)
@@ -382,7 +382,7 @@ def test_in_a_gap_nobody_wants_or_overuses_what_it_does_only_before_or_after() -
 
 
 @pytest.mark.parametrize("seconds", [0.5, 7200.0])
-def test_a_gap_counts_however_short_and_up_to_the_longest(seconds: float) -> None:
+def test_a_gap_of_any_length_up_to_the_longest_counts(seconds: float) -> None:
     meter = Meter()
     meter.bridge({"A": former(BEGIN, 9)}, {"A": former(BEGIN + seconds, 9)}, CAPACITY)
     meter.counted.settle()
@@ -390,14 +390,14 @@ def test_a_gap_counts_however_short_and_up_to_the_longest(seconds: float) -> Non
     assert held == pytest.approx(9000 * seconds)
 
 
-def test_how_a_user_stands_is_of_now_where_nothing_is_counted() -> None:
+def test_without_a_meter_an_account_has_the_present_time() -> None:
     pool = made("drf", {})
     pool.advance(pool.now + 5.0)
     assert pool.count("A").at == pool.now
 
 
 @pytest.mark.parametrize("seconds", [0.0, -5.0, 7200.5])
-def test_a_gap_that_is_too_long_or_none_is_left_out(seconds: float) -> None:
+def test_a_gap_that_is_empty_or_too_long_is_not_counted(seconds: float) -> None:
     meter = Meter()
     meter.bridge({"A": former(BEGIN, 9)}, {"A": former(BEGIN + seconds, 9)}, CAPACITY)
     meter.counted.settle()

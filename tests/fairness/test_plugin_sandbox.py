@@ -77,7 +77,9 @@ def test_a_policy_that_always_fails_is_drf(answer: Says) -> None:
 
 
 @pytest.mark.parametrize("answer", NONSENSE)
-def test_who_a_policy_fails_for_comes_last_and_others_as_it_says(answer: Says) -> None:
+def test_users_for_whom_a_policy_fails_come_last_and_others_in_the_policys_order(
+    answer: Says,
+) -> None:
     def sometimes(account: Account) -> float:
         if account.share in {0.1, 0.2}:
             return answer(account)  # type: ignore[no-any-return]
@@ -86,7 +88,7 @@ def test_who_a_policy_fails_for_comes_last_and_others_as_it_says(answer: Says) -
     assert list(_pool(_key(sometimes))) == ["a", "d", "b", "c"]
 
 
-def test_what_failed_is_told_with_its_line_and_counted() -> None:
+def test_a_fault_is_reported_with_its_line_and_counted() -> None:
     pool = _pool(_key(_raises))
     list(pool)
     faults = pool.policy.faults
@@ -96,7 +98,7 @@ def test_what_failed_is_told_with_its_line_and_counted() -> None:
     )
 
 
-def test_a_fault_in_what_a_policy_calls_is_told_with_the_line_that_calls_it() -> None:
+def test_a_fault_in_a_called_function_is_reported_with_the_line_of_the_call() -> None:
     def reads(_account: Account) -> float:
         return json.loads("{")  # type: ignore[no-any-return]
 
@@ -106,7 +108,7 @@ def test_a_fault_in_what_a_policy_calls_is_told_with_the_line_that_calls_it() ->
     assert pool.policy.faults.latest.endswith(f"test_plugin_sandbox.py, line {line})")
 
 
-def test_of_a_policy_that_does_not_say_what_adds_up_nothing_does() -> None:
+def test_a_line_policy_without_a_cumulative_measure_accumulates_nothing() -> None:
     class Mine(LinePolicy):
         name = "mine"
 
@@ -121,7 +123,7 @@ def test_of_a_policy_that_does_not_say_what_adds_up_nothing_does() -> None:
 
 
 @pytest.mark.parametrize("said", [1e12, -1e12])
-def test_a_policy_may_say_up_to_a_million_millions(said: float) -> None:
+def test_a_policys_key_may_be_up_to_a_million_millions(said: float) -> None:
     for said_more, faults in ((said, 0), (said + math.copysign(0.5, said), 1)):
         policy = _key(lambda _, number=said_more: number)  # type: ignore[misc]
         assert _pool(policy, a=1).minimum() == "a"
@@ -134,14 +136,14 @@ def test_each_fault_counts_once() -> None:
     assert pool.policy.faults.count == 1
 
 
-def test_those_for_whom_a_policy_fails_come_by_share_over_weight_however_large_that_is() -> None:
+def test_users_for_whom_a_policy_fails_are_ordered_by_share_over_weight_without_a_bound() -> None:
     pool = _pool(_key(_raises), a=60, b=50, c=40)
     for user, weight in (("a", 4.0), ("b", 0.1), ("c", 0.01)):
         pool.set_weight(user, weight)
     assert list(pool) == ["a", "b", "c"]
 
 
-def test_what_a_key_is_made_of_is_known_only_where_it_is_said() -> None:
+def test_a_key_policy_goes_by_shares_only_if_it_declares_so() -> None:
     class Mine(KeyPolicy):
         name = "mine"
 
@@ -159,7 +161,7 @@ def test_what_a_key_is_made_of_is_known_only_where_it_is_said() -> None:
     assert said == [False, True, True]
 
 
-def test_a_line_that_fails_stays_where_it_is() -> None:
+def test_the_priority_of_a_failing_line_is_constant() -> None:
     class Mine(LinePolicy):
         name = "mine"
 
@@ -196,7 +198,7 @@ NO_LINES: list[Says] = [
 
 @pytest.mark.parametrize("answer", NO_LINES)
 @pytest.mark.parametrize("ranking", ["live-tree", "scan"])
-def test_lines_that_fail_rank_as_drf_does(answer: Says, ranking: str) -> None:
+def test_failing_lines_are_ordered_like_drf(answer: Says, ranking: str) -> None:
     class Mine(LinePolicy):
         name = "mine"
 
@@ -214,7 +216,7 @@ NO_MEASURES: list[Says] = [*NONSENSE[:2], lambda _: {"cpus": -1.0}, lambda _: {1
 
 
 @pytest.mark.parametrize("answer", NO_MEASURES)
-def test_what_cannot_be_measured_is_measured_by_shares(answer: Says) -> None:
+def test_an_invalid_measure_is_replaced_by_shares(answer: Says) -> None:
     class Mine(Sdrf):
         name = "mine"
 
@@ -232,7 +234,7 @@ def test_what_cannot_be_measured_is_measured_by_shares(answer: Says) -> None:
 
 
 @pytest.mark.parametrize("form", ["journal", "thesis"])
-def test_of_whom_nothing_is_measured_nothing_counts(form: str) -> None:
+def test_a_user_with_an_empty_measure_has_priority_zero(form: str) -> None:
     class Mine(Sdrf):
         name = "mine"
 
@@ -247,7 +249,7 @@ def test_of_whom_nothing_is_measured_nothing_counts(form: str) -> None:
     assert pool.standing("c").priority == 0.0
 
 
-def test_a_policy_that_does_not_fail_is_what_it_says() -> None:
+def test_a_policy_that_does_not_fail_keeps_its_own_order() -> None:
     class Twin(KeyPolicy):
         name = "twin"
 
@@ -262,7 +264,7 @@ def test_a_policy_that_does_not_fail_is_what_it_says() -> None:
 
 
 @pytest.mark.parametrize("origin", [ORIGIN, None])
-def test_whatever_goes_wrong_with_parameters_is_told_of_a_policy_from_outside(
+def test_any_error_in_a_plugins_parameters_is_reported_with_the_plugins_name(
     monkeypatch: pytest.MonkeyPatch, origin: Origin | None
 ) -> None:
     class Mine(Sdrf):
@@ -279,7 +281,7 @@ def test_whatever_goes_wrong_with_parameters_is_told_of_a_policy_from_outside(
         policies.create("mine", {"half_life": 60})
 
 
-def test_no_policy_of_ours_is_contained() -> None:
+def test_longshares_own_policies_run_outside_the_sandbox() -> None:
     assert all(policies.find(name).origin is None for name in policies.ours())
     with pytest.raises(ValueError, match="Longshare has a policy 'drf'"):
         policies.register(type("Drf", (policies.find("drf"),), {"name": "drf"}))

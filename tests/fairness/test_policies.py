@@ -1,4 +1,4 @@
-"""Policies by name, with parameters that say what is wrong with them."""
+"""Policies by name, and error messages about their parameters."""
 
 import math
 
@@ -13,12 +13,12 @@ from allocator.fairness.quantities import Quantities
 MACHINES = {"m1": "cpus:4;mem:8", "m2": "cpus:12;mem:4"}
 
 
-def test_every_policy_has_a_name_it_is_found_by() -> None:
+def test_every_policy_is_found_by_its_name() -> None:
     assert {"drf", "sdrf", "tsf", "stsf", "karma"} <= set(policies.ours()) <= set(policies.names())
     assert policies.create("drf", {}).name == "drf"
 
 
-def test_delta_and_half_life_are_two_ways_to_say_one_thing() -> None:
+def test_delta_and_half_life_are_equivalent_parameters() -> None:
     by_delta = policies.create("sdrf", {"delta": 0.5})
     for half_life in (1, "1s"):
         assert policies.create("sdrf", {"half_life": half_life}).tau == pytest.approx(by_delta.tau)
@@ -46,7 +46,7 @@ def test_delta_and_half_life_are_two_ways_to_say_one_thing() -> None:
         ("slurm-fair-tree", {"billing": "cpus=0,mem=0"}, "gives no resource a weight above 0"),
     ],
 )
-def test_a_wrong_parameter_is_named_with_what_would_do(
+def test_a_wrong_parameter_is_named_with_the_valid_values(
     name: str, parameters: dict[str, object], complaint: str
 ) -> None:
     with pytest.raises(ValueError, match=complaint):
@@ -54,12 +54,12 @@ def test_a_wrong_parameter_is_named_with_what_would_do(
 
 
 def ours(name: str) -> policies.Policy:
-    """Return a policy with a half-life, if it needs one to be said."""
+    """Return a policy, with a half-life if the policy requires one."""
     return policies.create(name, {"half_life": 60} if name in {"sdrf", "stsf"} else {})
 
 
 def two(policy: policies.Policy, first: str = "a", task: str = "cpus:2;mem:1") -> Pool[str]:
-    """Return two users who hold some and owe some, which may be used everywhere, after a while."""
+    """Return a pool of two users with allocations and commitments, after some time."""
     machines: Machines[str] = Machines()
     for name, text in MACHINES.items():
         machines.put(name, Quantities.parse(text))
@@ -76,7 +76,7 @@ def two(policy: policies.Policy, first: str = "a", task: str = "cpus:2;mem:1") -
 
 
 @pytest.mark.parametrize("name", policies.ours())
-def test_what_a_policy_says_that_it_asks_for_is_what_its_priorities_depend_on(name: str) -> None:
+def test_priorities_depend_on_exactly_the_inputs_that_a_policy_declares(name: str) -> None:
     policy = ours(name)
     pool = two(policy)
     standing = pool.standing("b")
@@ -94,7 +94,7 @@ def test_what_a_policy_says_that_it_asks_for_is_what_its_priorities_depend_on(na
 
 
 @pytest.mark.parametrize("name", policies.ours())
-def test_of_a_cluster_that_has_nothing_nobody_has_a_part(name: str) -> None:
+def test_in_a_cluster_without_resources_no_user_has_a_share(name: str) -> None:
     pool: Pool[str] = Pool(ours(name))
     pool.add("a", weight=2.0)
     pool.set_active("a", True)
@@ -103,12 +103,12 @@ def test_of_a_cluster_that_has_nothing_nobody_has_a_part(name: str) -> None:
     pool.advance(10.0)
     standing = pool.standing("a")
     assert set(standing.measured.values()) <= {0.0}
-    # The place in the queue; lacking a guarantee; half a slot of a thousand, over the weight.
+    # Queue position; missing guarantee; half a slot of a thousand, divided by the weight.
     others = {"fifo": 1.0, "karma": -1.0, "htcondor": 0.00025}
     assert standing.priority == others.get(name, 0.0)
 
 
-def test_on_a_machine_that_two_hold_alike_who_has_more_weight_is_first() -> None:
+def test_of_users_with_equal_allocations_on_a_machine_the_one_with_more_weight_is_first() -> None:
     pool = two(policies.create("per-machine-drf", {}))
     pool.set_weight("b", 3.0)
     machine = Quantities.parse("cpus:4")
@@ -117,7 +117,7 @@ def test_on_a_machine_that_two_hold_alike_who_has_more_weight_is_first() -> None
 
 
 @pytest.mark.parametrize("name", ["sdrf", "volcano", "dynamic-drf"])
-def test_only_a_live_tree_knows_when_who_has_used_less_is_first_no_more(name: str) -> None:
+def test_only_a_live_tree_predicts_when_the_user_with_less_use_is_passed(name: str) -> None:
     found = []
     for ranking in ("live-tree", "scan"):
         given: dict[str, object] = {"ranking": ranking}
@@ -136,7 +136,7 @@ def test_only_a_live_tree_knows_when_who_has_used_less_is_first_no_more(name: st
     assert found == [(["b", "a"], [("b", "a")]), (["b", "a"], [])]
 
 
-def test_what_is_not_said_is_as_in_the_systems_that_they_are_like() -> None:
+def test_default_parameters_are_those_of_the_emulated_schedulers() -> None:
     def of(name: str) -> dict[str, object]:
         kept = {"half_life", "slots", "alpha", "minimum"}
         return {key: value for key, value in ours(name).model_dump().items() if key in kept}
@@ -150,7 +150,7 @@ def test_what_is_not_said_is_as_in_the_systems_that_they_are_like() -> None:
 
 
 @pytest.mark.parametrize("name", policies.ours())
-def test_parameters_are_described_and_do_not_change(name: str) -> None:
+def test_parameters_have_descriptions_and_are_immutable(name: str) -> None:
     policy = ours(name)
     for parameter, field in type(policy).model_fields.items():
         assert field.description
@@ -162,9 +162,7 @@ def test_parameters_are_described_and_do_not_change(name: str) -> None:
     ("text", "seconds"),
     [("90s", 90.0), ("1.5 m", 90.0), (" 1h ", 3600.0), ("2d", 172_800.0), ("h", None), ("1", None)],
 )
-def test_durations_are_read_in_the_units_that_people_write(
-    text: str, seconds: float | None
-) -> None:
+def test_durations_are_read_in_the_usual_units(text: str, seconds: float | None) -> None:
     assert durations.read(text) == seconds
 
 

@@ -1,4 +1,4 @@
-"""A pool ranks its users by policy and settles what they owe exactly (paper §3.4, §5.1)."""
+"""A pool ranks its users by policy and accrues their commitments exactly (paper §3.4, §5.1)."""
 
 import math
 import random
@@ -32,7 +32,7 @@ def hold(made: Pool[str], user: str, tasks: int) -> None:
     made.allocate(user, Quantities({name: tasks * amount for name, amount in TASK.items()}))
 
 
-def test_the_user_with_the_least_dominant_share_is_next() -> None:
+def test_the_user_with_the_smallest_dominant_share_is_next() -> None:
     made = pool("drf")
     hold(made, "A", 2)
     made.allocate("B", Quantities.parse("mem:2000"))
@@ -40,13 +40,13 @@ def test_the_user_with_the_least_dominant_share_is_next() -> None:
 
 
 @pytest.mark.parametrize("policy", ["cmmf", "yarn-fair"])
-def test_of_a_resource_that_the_cluster_does_not_have_all_hold_as_much(policy: str) -> None:
+def test_users_have_equal_shares_of_a_resource_that_the_cluster_does_not_have(policy: str) -> None:
     made = pool(policy, "AB", resource="gpus")
     made.set_weight("B", 2.0)
     assert list(made) == ["A", "B"]
 
 
-def test_a_new_user_holds_wants_owes_and_has_had_nothing() -> None:
+def test_a_new_user_has_no_allocation_activity_commitment_or_use() -> None:
     for policy, parameters in (("sdrf", {"half_life": 5}), ("dynamic-drf", {}), ("fifo", {})):
         made: Pool[str] = Pool(policies.create(policy, parameters), capacity=CLUSTER)
         made.add("A")
@@ -59,10 +59,10 @@ def test_a_new_user_holds_wants_owes_and_has_had_nothing() -> None:
         made.add(user)
         made.set_active(user, True)
         assert made.standing(user).priority == place
-        assert made.standing(user).share == 0.0, "there is nothing to have"
+        assert made.standing(user).share == 0.0, "the capacity is empty"
 
 
-def test_of_a_machine_on_which_nothing_counts_nobody_holds_a_share() -> None:
+def test_on_a_machine_without_counted_resources_no_user_has_a_share() -> None:
     made = pool("per-machine-drf", "AB")
     assert list(made) == ["A", "B"]
     gpus = Quantities.parse("gpus:1")
@@ -70,7 +70,7 @@ def test_of_a_machine_on_which_nothing_counts_nobody_holds_a_share() -> None:
     assert made.local_share("A", TASK, TASK.times(4)) == 0.25
 
 
-def test_position_changes_are_counted_on_when_all_are_ranked_anew() -> None:
+def test_the_count_of_crossings_continues_after_a_complete_reranking() -> None:
     made = pool(users="AB", delta=0.99)
     assert made.events == 0
     for times in (1, 2):
@@ -88,11 +88,13 @@ def test_position_changes_are_counted_on_when_all_are_ranked_anew() -> None:
         made.set_capacity(CLUSTER)
         assert list(made)
         assert made.events == times
-    assert pool("drf").events == pool(delta=0.99, ranking="scan").events == 0, "none has any"
+    assert pool("drf").events == pool(delta=0.99, ranking="scan").events == 0, (
+        "neither policy has crossings"
+    )
 
 
 @pytest.mark.parametrize("looked", [False, True])
-def test_debts_are_those_of_now_whether_somebody_has_looked_before_or_not(*, looked: bool) -> None:
+def test_commitments_are_those_of_now_whether_or_not_they_were_read_before(*, looked: bool) -> None:
     made, other = pool(users="AB", delta=0.99), pool(users="AB", delta=0.99)
     for each in (made, other):
         if looked:
@@ -104,7 +106,7 @@ def test_debts_are_those_of_now_whether_somebody_has_looked_before_or_not(*, loo
     assert (owed, others) == (standing.commitments, standing.inherited)
     assert max(owed.values()) > 0.1
     made.set_weight("A", 3.0)
-    assert made.debts("A") == (owed, others), "what holds from now on has not lasted yet"
+    assert made.debts("A") == (owed, others), "the new weight has not applied for any time yet"
 
 
 def test_weights_divide_priorities() -> None:
@@ -116,7 +118,7 @@ def test_weights_divide_priorities() -> None:
     assert made.standing("A").entitlement == 0.75
 
 
-def test_of_equals_the_one_that_got_something_less_often_is_next() -> None:
+def test_of_equal_users_the_one_with_fewer_allocations_is_next() -> None:
     made = pool("drf", "AB")
     hold(made, "A", 1)
     made.release("A", TASK)
@@ -125,7 +127,7 @@ def test_of_equals_the_one_that_got_something_less_often_is_next() -> None:
     assert list(made) == ["B", "A"]
 
 
-def test_only_active_users_are_ranked_but_all_count() -> None:
+def test_only_active_users_are_ranked_but_all_users_count() -> None:
     made = pool("drf")
     made.set_active("B", False)
     assert list(made) == ["A", "C", "D"]
@@ -133,28 +135,30 @@ def test_only_active_users_are_ranked_but_all_count() -> None:
     assert made.standing("A").entitlement == 0.25
 
 
-def test_a_user_alone_among_four_declared_owes_58_percent_after_150_seconds() -> None:
+def test_a_user_alone_among_four_declared_has_a_commitment_of_58_percent_after_150_seconds() -> (
+    None
+):
     made = pool(delta=0.99)
     hold(made, "A", 160)
     made.advance(150.0)
     assert made.standing("A").commitment == pytest.approx(0.75 * (1 - 0.99**150))
 
 
-def test_among_those_who_showed_up_alone_it_would_owe_nothing() -> None:
+def test_a_user_alone_among_registered_users_has_no_commitment() -> None:
     made = pool(users="A", delta=0.99)
     hold(made, "A", 160)
     made.advance(150.0)
     assert made.standing("A").commitment == 0.0
 
 
-def test_light_users_come_first_until_what_the_heavy_one_owes_has_faded() -> None:
+def test_light_users_come_first_until_the_heavy_users_commitment_has_decayed() -> None:
     made = pool(users="AB", delta=0.99)
     hold(made, "A", 160)
     made.advance(100.0)
     made.release("A", Quantities({name: 160 * amount for name, amount in TASK.items()}))
     hold(made, "B", 16)
     owed = made.standing("A").commitment
-    assert made.minimum() == "B", "B's 10 % are less than what A owes"
+    assert made.minimum() == "B", "B's share of 10 % is less than A's commitment"
     [crossing] = made.crossings()
     assert (crossing.left, crossing.right) == ("B", "A")
     assert crossing.when == pytest.approx(100.0 + math.log(owed / 0.1) / -math.log(0.99))
@@ -165,7 +169,7 @@ def test_light_users_come_first_until_what_the_heavy_one_owes_has_faded() -> Non
 
 
 @pytest.mark.parametrize("change", ["capacity", "weight", "user"])
-def test_what_is_owed_is_settled_under_the_old_values_when_values_change(change: str) -> None:
+def test_commitments_accrue_under_the_old_values_until_values_change(change: str) -> None:
     made = pool(delta=0.99)
     hold(made, "A", 160)
     made.advance(50.0)
@@ -185,7 +189,7 @@ def test_what_is_owed_is_settled_under_the_old_values_when_values_change(change:
     assert made.standing("A").commitment == pytest.approx(over * (1 - 0.99**30) + owed * 0.99**30)
 
 
-def test_a_look_in_between_changes_nothing() -> None:
+def test_a_reading_in_between_changes_nothing() -> None:
     looked, left_alone = pool(delta=0.9), pool(delta=0.9)
     for made in (looked, left_alone):
         hold(made, "A", 100)
@@ -195,10 +199,10 @@ def test_a_look_in_between_changes_nothing() -> None:
         assert looked.standings()
     for made in (looked, left_alone):
         made.advance(4.0)
-    assert looked.standings() == left_alone.standings(), "to the last bit"
+    assert looked.standings() == left_alone.standings(), "equal to the last bit"
 
 
-def test_standings_of_a_later_instant_can_be_read_without_going_there() -> None:
+def test_standings_of_a_later_instant_can_be_read_without_advancing() -> None:
     made = pool(delta=0.9)
     hold(made, "A", 100)
     ahead = made.standings_at(7.0)
@@ -207,7 +211,7 @@ def test_standings_of_a_later_instant_can_be_read_without_going_there() -> None:
     assert made.standings() == ahead
 
 
-def test_debts_of_another_policy_fade_as_was_said_while_it_was_said() -> None:
+def test_commitments_of_another_policy_decay_while_a_time_constant_is_set() -> None:
     made: Pool[str] = Pool(policies.create("drf", {}), capacity=CLUSTER)
     made.add("A", commitment=0.5)
     made.set_fading(10.0)
@@ -217,7 +221,7 @@ def test_debts_of_another_policy_fade_as_was_said_while_it_was_said() -> None:
     assert made.standing("A").inherited == pytest.approx(0.5 / math.e)
 
 
-def test_initial_commitments_are_of_every_resource_or_by_name() -> None:
+def test_initial_commitments_apply_to_every_resource_or_by_name() -> None:
     made: Pool[str] = Pool(policies.create("sdrf", {"delta": 1 - 1e-7}))
     made.add("A", commitment=0.5)
     made.add("B", commitment={"cpus": 0.4})
@@ -237,7 +241,7 @@ def test_the_thesis_adds_share_and_commitment_of_the_same_resource() -> None:
 
 
 @pytest.mark.parametrize("form", ["journal", "thesis"])
-def test_times_that_would_overflow_the_exponential_are_survived(form: str) -> None:
+def test_times_that_would_overflow_the_exponential_give_finite_priorities(form: str) -> None:
     made = pool(users="AB", delta=0.5, form=form)
     scan = pool(users="AB", delta=0.5, form=form, ranking="scan")
     rng = random.Random(1)
@@ -264,7 +268,7 @@ def test_excluded_resources_count_for_nothing() -> None:
 
 
 @pytest.mark.parametrize("form", ["journal", "thesis"])
-def test_debts_of_resources_that_do_not_count_are_kept_but_do_not_count(form: str) -> None:
+def test_commitments_of_uncounted_resources_are_kept_but_do_not_count(form: str) -> None:
     policy = policies.create("sdrf", {"delta": 0.9, "form": form})
     made: Pool[int] = Pool(policy, capacity=CLUSTER, excluded=["mem"])
     made.add(1, commitment={"mem": 0.9, "disk": 0.8, "cpus": 0.1})
@@ -278,7 +282,7 @@ def test_debts_of_resources_that_do_not_count_are_kept_but_do_not_count(form: st
     assert standing.commitments == {"mem": 0.9, "disk": 0.8, "cpus": 0.1}
 
 
-def test_standings_of_equals_are_in_order_of_users() -> None:
+def test_standings_of_equal_users_are_ordered_by_user() -> None:
     made: Pool[int] = Pool(policies.create("sdrf", {"delta": 0.9}), capacity=CLUSTER)
     for user in (10, 2, 1):
         made.add(user)
@@ -301,7 +305,7 @@ def test_standings_of_equals_are_in_order_of_users() -> None:
         (lambda p: p.standing("Z"), "user 'Z' is not known"),
     ],
 )
-def test_a_bad_call_names_the_user_and_changes_nothing(action: object, complaint: str) -> None:
+def test_an_invalid_call_names_the_user_and_changes_nothing(action: object, complaint: str) -> None:
     made = pool(delta=0.9)
     hold(made, "A", 1)
     before = made.standings()
@@ -310,7 +314,7 @@ def test_a_bad_call_names_the_user_and_changes_nothing(action: object, complaint
     assert made.standings() == before
 
 
-def test_what_is_owed_for_more_than_all_of_a_shrunken_capacity_can_be_carried_over() -> None:
+def test_a_commitment_above_one_after_a_shrunken_capacity_can_be_inherited() -> None:
     made = pool(users="AB", delta=0.9)
     hold(made, "A", 160)
     made.set_capacity(Quantities.parse("cpus:40;mem:61440"))
@@ -322,14 +326,14 @@ def test_what_is_owed_for_more_than_all_of_a_shrunken_capacity_can_be_carried_ov
     assert heir.standing("A").commitments == owed
 
 
-def test_an_instant_that_is_no_number_is_passed_over() -> None:
+def test_an_instant_that_is_not_a_number_is_ignored() -> None:
     made = pool(delta=0.9)
     made.advance(1.0)
     made.advance(math.nan)
     assert made.now == 1.0
 
 
-def test_nobody_is_next_in_an_empty_pool() -> None:
+def test_an_empty_pool_has_no_next_user() -> None:
     with pytest.raises(KeyError, match="no user is active"):
         pool(users="", delta=0.9).minimum()
 
@@ -342,7 +346,7 @@ POLICIES = [
 
 
 class PoolMachine(RuleBasedStateMachine):
-    """Any calls in any order, against commitments integrated piece by piece in plain sight."""
+    """Any calls in any order, compared with plain piecewise integration of commitments."""
 
     @initialize(parameters=st.sampled_from(POLICIES))
     def start(self, parameters: dict[str, object]) -> None:
@@ -500,12 +504,12 @@ def test_thirty_thousand_operations_of_hundreds_of_users_agree_with_a_scan(
         least = min(envelope.at(s) for envelope in envelopes.values())
         assert envelopes[first].at(s) <= least + 1e-12, "the next user is right at every instant"
         if step % 250 == 0:
-            assert list(live) == list(scan), "and so is the whole order, ties included"
+            assert list(live) == list(scan), "the whole order is right, including ties"
 
 
 @pytest.mark.parametrize("half_life", [0.01, 1.0, 1e6])
 @pytest.mark.parametrize("ranking", ["live-tree", "scan"])
-def test_after_thousands_of_half_lives_a_debt_counts_as_it_did_at_first(
+def test_commitments_are_still_exact_after_thousands_of_half_lives(
     half_life: float, ranking: str
 ) -> None:
     policy = policies.create("sdrf", {"half_life": half_life, "ranking": ranking})
@@ -523,7 +527,7 @@ def test_after_thousands_of_half_lives_a_debt_counts_as_it_did_at_first(
         assert pool.standing("a").commitment == pytest.approx(0.0, abs=1e-9)
 
 
-def test_whoever_watches_sees_each_change_ranked_when_it_is_made_or_before_time_goes_on() -> None:
+def test_an_observed_ranking_gets_each_change_at_once_or_before_time_advances() -> None:
     seen: list[str] = []
 
     class Seen(KeyRanking[str, object]):
@@ -549,7 +553,7 @@ def test_whoever_watches_sees_each_change_ranked_when_it_is_made_or_before_time_
     assert seen == ["fill", "replace A", "fill"]
 
 
-def test_who_passes_whom_next_is_known_to_whoever_looks_first() -> None:
+def test_the_first_reading_of_crossings_names_both_users() -> None:
     made = pool(users="AB", delta=0.99)
     hold(made, "A", 160)
     made.advance(100.0)
@@ -562,7 +566,7 @@ def test_who_passes_whom_next_is_known_to_whoever_looks_first() -> None:
 
 @pytest.mark.parametrize("seed", range(20))
 @pytest.mark.parametrize("policy", ["fifo", "drf", "cmmf", "tsf", "sdrf", "stsf"])
-def test_a_pool_that_is_watched_ranks_as_one_that_is_not(policy: str, seed: int) -> None:
+def test_an_observed_pool_ranks_like_an_unobserved_pool(policy: str, seed: int) -> None:
     chance = random.Random(seed)
     parameters = {"half_life": 5.0} if policy in {"sdrf", "stsf"} else {}
     chosen = policies.create(policy, parameters)

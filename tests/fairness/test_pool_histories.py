@@ -1,4 +1,4 @@
-"""The results of a pool do not depend on when and how it was read before."""
+"""The results of a pool do not depend on when and how the pool was read before."""
 
 import math
 import random
@@ -28,7 +28,7 @@ Found = list[object]
 
 
 class History:
-    """The same users, whom the same things happen to, in several pools."""
+    """The same users and random changes in several pools."""
 
     def __init__(self, seed: int, policy: policies.Policy) -> None:
         self.chance = random.Random(seed)
@@ -130,7 +130,7 @@ class History:
                 pass
 
     def with_follower(self, do: Callable[..., object], *arguments: object, **named: object) -> None:
-        """Do what concerns debts alone, and so is in no journal."""
+        """Apply a change of commitments, which the journal omits, to the follower too."""
         self.follow()
         self.both(do, *arguments, **named)
         do(self.follower, *arguments, **named)
@@ -167,7 +167,7 @@ def forecast(pool: Pool[str]) -> Found:
 
 
 def values(pool: Pool[str]) -> Found:
-    """Look by what users are ranked, the last one first."""
+    """Read the ranking values of users, the last user first."""
     return [
         pool.policy.rank(pool.attribute(user), pool.phase_at(pool.now))[0][1]
         for user in sorted(pool.users(), reverse=True)
@@ -175,7 +175,7 @@ def values(pool: Pool[str]) -> Found:
 
 
 def courses(pool: Pool[str]) -> Found:
-    """Look how it goes on with each by itself, the last one first."""
+    """Read the trajectory of each user separately, the last user first."""
     found: Found = []
     for user in sorted(pool.users(), reverse=True):
         course = pool.course(user)
@@ -247,7 +247,7 @@ def what_follows_from_what_is_set(pool: Pool[str], part: float, *, charging: boo
 
 
 def futures(pool: Pool[str]) -> dict[str, object]:
-    """Return what users will owe if nothing changes."""
+    """Return the users' commitments after 100 s without changes."""
     still = pool.still().standings_at(pool.now + 100.0)
     return {each.user: (each.commitments, each.inherited) for each in still}
 
@@ -260,7 +260,7 @@ def steps(history: History, number: int) -> Iterator[None]:
 
 
 @pytest.mark.parametrize(("policy", "parameters"), POLICIES)
-def test_all_looks_find_what_one_finds_who_has_looked_at_each_instant(
+def test_all_readings_equal_those_of_a_pool_that_is_read_at_each_instant(
     policy: str, parameters: dict[str, object]
 ) -> None:
     history = History(1, policies.create(policy, parameters))
@@ -280,7 +280,7 @@ def test_all_looks_find_what_one_finds_who_has_looked_at_each_instant(
 
 
 def owed(pool: Pool[str]) -> dict[tuple[str, str], float]:
-    """Return what users owe now."""
+    """Return the users' commitments now."""
     return {
         (each.user, name): amount
         for each in pool.still().standings_at(pool.now)
@@ -292,7 +292,7 @@ def owed(pool: Pool[str]) -> dict[tuple[str, str], float]:
     ("policy", "parameters"),
     [("sdrf", {"half_life": 60}), ("stsf", {"half_life": 60}), ("drf", {})],
 )
-def test_what_is_owed_until_now_is_owed_whatever_changes_now(
+def test_a_change_leaves_the_commitments_accrued_until_now_unchanged(
     policy: str, parameters: dict[str, object]
 ) -> None:
     history = History(3, policies.create(policy, parameters))
@@ -317,7 +317,9 @@ def test_what_is_owed_until_now_is_owed_whatever_changes_now(
         assert {key: after[key] for key in before} == pytest.approx(before)
 
 
-def test_debts_begin_to_fade_when_it_is_said_and_under_a_policy_that_makes_none() -> None:
+def test_commitments_decay_from_the_setting_of_a_time_constant_on_under_a_policy_without_them() -> (
+    None
+):
     for policy, fades in (("drf", True), ("sdrf", False)):
         parameters = {"half_life": 60} if policy == "sdrf" else {}
         pool: Pool[str] = Pool(policies.create(policy, parameters), capacity=CAPACITY)
@@ -330,7 +332,7 @@ def test_debts_begin_to_fade_when_it_is_said_and_under_a_policy_that_makes_none(
         assert pool.standing("a").commitment == pytest.approx(0.1)
 
 
-def test_debts_that_are_set_while_nobody_looks_are_those_of_that_instant() -> None:
+def test_commitments_set_between_readings_are_those_of_their_instant() -> None:
     pool: Pool[str] = Pool(policies.create("drf", {}), capacity=CAPACITY)
     pool.set_fading(30.0 / math.log(2.0))
     pool.add("a")
@@ -347,7 +349,7 @@ def test_debts_that_are_set_while_nobody_looks_are_those_of_that_instant() -> No
 @pytest.mark.parametrize(
     ("seed", "policy", "parameters"), [(0, "sdrf", {"half_life": 60}), (1, "drf", {})]
 )
-def test_whoever_will_owe_something_else_than_before_is_among_those_that_are_told(
+def test_users_with_a_changed_commitment_trajectory_are_reported(
     seed: int, policy: str, parameters: dict[str, object]
 ) -> None:
     history, told = History(seed, policies.create(policy, parameters)), set[int]()
@@ -362,5 +364,5 @@ def test_whoever_will_owe_something_else_than_before_is_among_those_that_are_tol
             told.add(len(diverted))
             for user in after.keys() - set(diverted):
                 assert after[user] == before[user]
-    assert told == {0, 1}, "what concerns one is told of one"
+    assert told == {0, 1}, "a change of one user reports only that user"
     assert pool.take_diverted() == set()

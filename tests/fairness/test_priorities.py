@@ -1,4 +1,4 @@
-"""A crossing may be announced early, but never late, whatever the coefficients."""
+"""A crossing may be announced early, but never late, for any coefficients."""
 
 import math
 import random
@@ -26,7 +26,7 @@ slopes = st.sampled_from([-1e8, -3.0, -1.0, -0.5, -1e-3, 0.0, 1e-3, 0.5, 1.0, 3.
 
 @st.composite
 def bundles(draw: st.DrawFn) -> tuple[list[Segment], list[Segment], float]:
-    """Draw two sets of lines that all but meet in one point, and where that is."""
+    """Draw two sets of lines that almost meet in one point; return its position too."""
     height, where = draw(st.floats(0.01, 1.0)), draw(st.floats(0.01, 0.99))
 
     def lines() -> list[Segment]:
@@ -69,7 +69,7 @@ def test_a_crossing_is_never_announced_late(
 
 
 @given(slopes, slopes, st.floats(0.0, 1.0), st.floats(1.0, 1e6), st.sampled_from([0.0, 0.5, 1.0]))
-def test_nor_is_the_meeting_of_two_straight_lines_in_time(
+def test_the_meeting_of_two_straight_lines_in_time_is_never_announced_late(
     slope: float, other: float, height: float, where: float, part: float
 ) -> None:
     a, b = Drift(False, height, slope), Drift(False, height + (slope - other) * where, other)
@@ -89,7 +89,7 @@ def test_nor_is_the_meeting_of_two_straight_lines_in_time(
         ((0.3, 0.5702712329895328), (0.36702712329895326, -0.1), 0.1),
     ],
 )
-def test_lines_whose_rounded_values_are_the_same_are_told_apart(
+def test_lines_with_equal_rounded_values_are_distinguished(
     segment: Segment, other: Segment, s: float
 ) -> None:
     assert segment[0] + segment[1] * s == other[0] + other[1] * s
@@ -105,22 +105,24 @@ def test_a_line_that_is_never_the_highest_is_left_out() -> None:
     assert envelope([rising, highest], 0.5).lines == (highest,)
 
 
-def test_two_that_meet_now_do_not_meet_after_now() -> None:
+def test_envelopes_that_meet_now_do_not_meet_after_now() -> None:
     rising, falling = envelope([(0.5, 0.5)], 1.0), envelope([(1.0, -0.5)], 1.0)
     assert Envelopes().crossing(rising, falling, -0.5) is None
     assert Envelopes().crossing(rising, falling, -0.75) is not None
     level = envelope([(0.5, -0.5)], 1.0)
-    assert Envelopes().crossing(rising, level, -0.5) is None, "they only come nearer, for ever"
+    assert Envelopes().crossing(rising, level, -0.5) is None, (
+        "the envelopes only approach each other"
+    )
 
 
 Key: TypeAlias = tuple[Any, ...]
-"""Sorts as priorities do, without rounding."""
+"""A sort key in the order of priorities, without rounding."""
 EXACTNESS = 2.0**-46
-"""Far more than rounding makes of a few operations, and far less than what is drawn differs by."""
+"""Far above the rounding error of a few operations, far below differences of drawn values."""
 
 
 def lines_near(chance: random.Random, height: float, where: float) -> list[Segment]:
-    """Draw lines that go through a point, or pass it closely, or far away."""
+    """Draw lines that pass through a point, close to the point, or far away."""
     lines = []
     for _ in range(chance.choice([1, 1, 2, 3])):
         slope = chance.choice([-0.5, 0.0, 0.25, 0.5, 1.0, 1e6, chance.uniform(-1.0, 1.0)])
@@ -150,7 +152,7 @@ def drifts(chance: random.Random) -> tuple[list[Drift], float]:
 
 
 def exact_envelope(each: Envelope, s: float) -> Key:
-    """Return what sorts as priorities do, in rational arithmetic."""
+    """Return a sort key in the order of priorities, in rational arithmetic."""
     at = [
         (Fraction(level) + Fraction(slope) * Fraction(s), -Fraction(slope))
         for level, slope in each.lines
@@ -169,7 +171,7 @@ def in_order(
     keys: list[Key],
     now: float,
 ) -> None:
-    """Hold comparisons, ranks and places against keys that sort exactly."""
+    """Compare comparisons, ranks and positions with exact sort keys."""
     for one, key in zip(made, keys, strict=True):
         for other, other_key in zip(made, keys, strict=True):
             sign = (key > other_key) - (key < other_key)
@@ -186,7 +188,7 @@ def in_order(
 
 
 @pytest.mark.parametrize("seed", range(2))
-def test_envelopes_are_in_the_order_of_rational_arithmetic_however_near_they_are(
+def test_envelopes_are_in_the_order_of_rational_arithmetic_however_close_they_are(
     seed: int,
 ) -> None:
     chance = random.Random(seed)
@@ -200,7 +202,7 @@ def test_envelopes_are_in_the_order_of_rational_arithmetic_however_near_they_are
 
 
 @pytest.mark.parametrize("seed", range(2))
-def test_so_are_lines_in_time_and_guarantees_come_first(seed: int) -> None:
+def test_lines_in_time_are_in_exact_order_and_guarantees_come_first(seed: int) -> None:
     chance = random.Random(seed)
     for _ in range(150):
         made, now = drifts(chance)
@@ -210,20 +212,22 @@ def test_so_are_lines_in_time_and_guarantees_come_first(seed: int) -> None:
             assert 1e-13 * size <= Drifts().rank(each, now)[1] <= 1e-11 * size
 
 
-def test_who_is_not_said_to_have_got_anything_comes_like_who_has_got_nothing() -> None:
+def test_an_absent_allocation_count_equals_a_count_of_zero() -> None:
     assert Envelopes().compare(Envelope(((1.0, 0.0),)), Envelope(((1.0, 0.0),), 0), -1.0) == 0
     assert Drifts().compare(Drift(False, 1.0, 0.0), Drift(False, 1.0, 0.0, 0), 1.0) == 0
 
 
 def steep_lines(chance: random.Random, where: float, number: int) -> list[Segment]:
-    """Draw lines, most of them steep, that meet in one point but for rounding."""
+    """Draw lines, most of them steep, that meet in one point except for rounding."""
     height = chance.random()
     slopes = [chance.choice([-1e6, 1e6, 1.0]) * chance.random() for _ in range(number)]
     return [(height - slope * where, slope) for slope in slopes]
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_steep_lines_that_differ_by_less_than_rounding_makes_are_in_exact_order(seed: int) -> None:
+def test_steep_lines_that_differ_by_less_than_a_rounding_error_are_in_exact_order(
+    seed: int,
+) -> None:
     chance = random.Random(seed)
     for _ in range(60):
         s = chance.random()
@@ -240,7 +244,7 @@ def test_steep_lines_that_differ_by_less_than_rounding_makes_are_in_exact_order(
 
 
 @pytest.mark.parametrize("seed", range(2))
-def test_an_envelope_is_the_highest_of_its_lines_and_has_none_that_never_is(seed: int) -> None:
+def test_an_envelope_is_the_maximum_of_its_lines_and_has_no_superfluous_lines(seed: int) -> None:
     chance = random.Random(seed)
     for _ in range(300):
         lines, s = lines_near(chance, 0.5, 0.5) + lines_near(chance, 0.5, 0.75), 0.75
@@ -255,7 +259,7 @@ def test_an_envelope_is_the_highest_of_its_lines_and_has_none_that_never_is(seed
 
 
 def meetings(a: Envelope, b: Envelope, s: float) -> Iterator[float]:
-    """Go through where lines of both meet below s while neither is hidden, but for rounding."""
+    """Yield meetings below s of lines that are both on their envelopes, except for rounding."""
     for level, slope in a.lines:
         for other, tilt in b.lines:
             if slope != tilt:
@@ -268,7 +272,7 @@ def meetings(a: Envelope, b: Envelope, s: float) -> Iterator[float]:
 
 
 @pytest.mark.parametrize("seed", range(2))
-def test_what_is_announced_as_a_crossing_is_a_meeting_but_for_rounding(seed: int) -> None:
+def test_an_announced_crossing_is_a_meeting_except_for_rounding(seed: int) -> None:
     chance, announced = random.Random(seed), 0
     for _ in range(400):
         (a, b, *_), s = envelopes(chance)
@@ -284,7 +288,7 @@ def test_what_is_announced_as_a_crossing_is_a_meeting_but_for_rounding(seed: int
 
 
 @pytest.mark.parametrize("seed", range(2))
-def test_lines_in_time_cross_where_they_meet_after_now_and_nowhere_else(seed: int) -> None:
+def test_lines_in_time_cross_only_at_meetings_after_now(seed: int) -> None:
     chance = random.Random(seed)
     for _ in range(400):
         (a, b, *_), now = drifts(chance)

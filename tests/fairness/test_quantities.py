@@ -51,13 +51,13 @@ def test_doubles_are_rounded_as_exact_fractions_are(value: float) -> None:
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf, 1e306, -1e17])
-def test_what_is_not_a_finite_number_is_refused(value: float) -> None:
+def test_a_value_that_is_not_a_finite_number_is_rejected(value: float) -> None:
     with pytest.raises(ValueError, match="finite"):
         to_milli(value)
 
 
 @given(st.integers(-(10**12), 10**12))
-def test_thousandths_survive_the_way_through_a_double(milli: int) -> None:
+def test_thousandths_survive_conversion_to_a_double_and_back(milli: int) -> None:
     assert to_milli(milli / 1000) == milli
 
 
@@ -67,11 +67,13 @@ def test_addition_and_subtraction_are_inverse_and_exact(a: Quantities, b: Quanti
     assert a + b == b + a
     assert (a + b).contains(a)
     assert a.contains(b) == all(a[name] >= b[name] for name in b)
-    assert not a.contains(Quantities({"ports": 1})), "a thousandth of what is not there"
+    assert not a.contains(Quantities({"ports": 1})), "a thousandth of an absent resource"
 
 
 @given(bags, bags)
-def test_taking_more_than_there_is_is_refused_by_name(a: Quantities, b: Quantities) -> None:
+def test_subtracting_more_than_the_amount_is_rejected_with_the_resource_name(
+    a: Quantities, b: Quantities
+) -> None:
     if a.contains(b):
         assert (a - b) + b == a
     else:
@@ -81,7 +83,7 @@ def test_taking_more_than_there_is_is_refused_by_name(a: Quantities, b: Quantiti
 
 
 @given(bags)
-def test_text_and_doubles_are_read_back(a: Quantities) -> None:
+def test_text_and_doubles_can_be_read_back(a: Quantities) -> None:
     assert Quantities.from_doubles(a.to_doubles()) == a
     exact = Quantities.parse(";".join(f"{n}:{v!r}" for n, v in a.to_doubles().items()))
     assert exact == a
@@ -111,12 +113,12 @@ def test_equal_fractions_are_equal_shares() -> None:
         ("cpus:inf", "cpus: inf is not a finite number"),
     ],
 )
-def test_malformed_text_is_refused_with_what_is_wrong(text: str, complaint: str) -> None:
+def test_malformed_text_is_rejected_with_a_reason(text: str, complaint: str) -> None:
     with pytest.raises(ValueError, match=complaint):
         Quantities.parse(text)
 
 
-def test_thousandths_are_counted_from_none_to_the_last_that_fits_64_bits() -> None:
+def test_thousandths_are_counted_from_zero_to_the_largest_64_bit_number() -> None:
     one = Quantities({"cpus": 1})
     assert (one + one) - one == one
     with pytest.raises(ValueError, match=r"cannot take 0\.001 of 'mem' from 0"):

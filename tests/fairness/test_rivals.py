@@ -1,4 +1,4 @@
-"""Policies that remember or queue, against slow references; and how they reduce to each other."""
+"""Policies with memory or queues compared with slow references, and their special cases."""
 
 from fractions import Fraction
 from itertools import pairwise
@@ -52,7 +52,7 @@ def carry_out(pool: Pool[int], step: str, user: int, seconds: float) -> None:
 @pytest.mark.parametrize("policy", ["dynamic-drf", "dynamic-mmf"])
 @pytest.mark.parametrize("ranking", ["live-tree", "scan"])
 @given(steps=STEPS, alpha=st.sampled_from([0.0, 0.5, 1.0]))
-def test_dynamic_policies_order_by_what_was_added_up_second_by_second(
+def test_dynamic_policies_order_by_use_that_is_added_up_second_by_second(
     policy: str, ranking: str, steps: list[tuple[str, int, float]], alpha: float
 ) -> None:
     pool = users_of(policy, {"alpha": alpha, "ranking": ranking}, weights=True)
@@ -92,7 +92,7 @@ def test_live_tree_and_scan_give_dynamic_drf_the_same_order(
         assert list(live) == list(scanned)
 
 
-def test_who_used_less_before_is_first_until_it_has_caught_up() -> None:
+def test_the_user_with_less_former_use_is_first_until_it_has_caught_up() -> None:
     pool = users_of("dynamic-drf", {})
     pool.set_active(2, False)
     pool.allocate(0, Quantities.parse("cpus:6"))
@@ -106,7 +106,7 @@ def test_who_used_less_before_is_first_until_it_has_caught_up() -> None:
     assert pool.minimum() == 0
 
 
-def test_a_guarantee_comes_before_what_was_used_before() -> None:
+def test_a_guarantee_comes_before_former_use() -> None:
     pool = users_of("dynamic-mmf", {"alpha": 1.0})
     pool.allocate(0, Quantities.parse("cpus:6"))
     pool.advance(100.0)
@@ -116,7 +116,7 @@ def test_a_guarantee_comes_before_what_was_used_before() -> None:
     assert pool.minimum() == 0
 
 
-def test_fifo_serves_who_came_first_until_it_wants_nothing_more() -> None:
+def test_fifo_serves_the_first_user_until_it_suppresses_offers() -> None:
     pool = users_of("fifo", {})
     pool.allocate(0, TASKS[0])
     assert list(pool) == [0, 1, 2]
@@ -129,7 +129,7 @@ def test_fifo_serves_who_came_first_until_it_wants_nothing_more() -> None:
     assert list(pool) == [1, 2, 0]
 
 
-def test_cmmf_looks_at_one_resource_only() -> None:
+def test_cmmf_compares_one_resource_only() -> None:
     for resource, first in (("cpus", 0), ("mem", 1)):
         pool = users_of("cmmf", {"resource": resource})
         pool.set_active(2, False)
@@ -139,7 +139,7 @@ def test_cmmf_looks_at_one_resource_only() -> None:
 
 
 @pytest.mark.parametrize("minimum", [0.0, 0.5])
-def test_yarn_fair_takes_a_resource_that_there_is_not_for_one_of_which_nobody_has_anything(
+def test_yarn_fair_counts_an_absent_resource_as_a_share_of_zero(
     minimum: float,
 ) -> None:
     pool = users_of("yarn-fair", {"resource": "gpus", "minimum": minimum})
@@ -149,7 +149,7 @@ def test_yarn_fair_takes_a_resource_that_there_is_not_for_one_of_which_nobody_ha
     assert standing.measured == {"gpus": 0.0}
 
 
-def test_drfh_does_not_count_what_the_task_has_no_need_of() -> None:
+def test_drfh_ignores_resources_that_the_task_does_not_need() -> None:
     for policy, first in (("drf", 1), ("drfh", 0)):
         pool = users_of(policy, {})
         pool.set_active(2, False)
@@ -159,7 +159,7 @@ def test_drfh_does_not_count_what_the_task_has_no_need_of() -> None:
         assert pool.minimum() == first
 
 
-def test_per_machine_drf_shares_each_machine_whatever_users_hold_elsewhere() -> None:
+def test_per_machine_drf_shares_each_machine_regardless_of_allocations_on_other_machines() -> None:
     machines = {"m1": "cpus:4;mem:4", "m2": "cpus:4;mem:4"}
     users = {"u": ("cpus:1;mem:1", {"m1", "m2"}), "v": ("cpus:1;mem:1", {"m2"})}
     apart = Filling("per-machine-drf", machines, users).fill("m1", "m2")
@@ -169,10 +169,10 @@ def test_per_machine_drf_shares_each_machine_whatever_users_hold_elsewhere() -> 
 
 
 @given(STEPS)
-def test_without_debts_stsf_is_tsf(steps: list[tuple[str, int, float]]) -> None:
+def test_without_commitments_stsf_equals_tsf(steps: list[tuple[str, int, float]]) -> None:
     stsf = users_of("stsf", {"half_life": 10.0})
     tsf = users_of("tsf", {})
-    for step, user, _seconds in steps:  # no time passes, so nobody runs up a debt
+    for step, user, _seconds in steps:  # No time passes, so no commitments arise.
         if step != "wait":
             carry_out(stsf, step, user, 0.0)
             carry_out(tsf, step, user, 0.0)
@@ -182,7 +182,9 @@ def test_without_debts_stsf_is_tsf(steps: list[tuple[str, int, float]]) -> None:
 
 
 @given(STEPS)
-def test_where_tasks_fill_the_machine_stsf_is_sdrf(steps: list[tuple[str, int, float]]) -> None:
+def test_with_tasks_that_fill_the_machine_stsf_equals_sdrf(
+    steps: list[tuple[str, int, float]],
+) -> None:
     stsf, sdrf = (users_of(name, {"half_life": 10.0}) for name in ("stsf", "sdrf"))
     for step in steps:
         carry_out(stsf, *step)
@@ -194,7 +196,7 @@ def test_where_tasks_fill_the_machine_stsf_is_sdrf(steps: list[tuple[str, int, f
         assert set(stsf) == set(sdrf)
 
 
-def test_stsf_remembers_who_used_more_than_its_task_share_of_a_constrained_cluster() -> None:
+def test_stsf_remembers_users_above_their_task_share_of_a_constrained_cluster() -> None:
     machines = {"m1": "cpus:8", "m2": "cpus:8"}
     kept: Machines[str] = Machines()
     for name, text in machines.items():

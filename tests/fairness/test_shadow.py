@@ -1,4 +1,4 @@
-"""A shadow ranks users as its policy does, for what they really hold, and touches nothing."""
+"""A shadow ranks users by its policy and real allocations, and does not change the pool."""
 
 import functools
 import math
@@ -69,7 +69,7 @@ class Follow(Protocol):
 
 
 def followed(pool: Pool[str], policy: policies.Policy) -> tuple[Shadow[str], Follow]:
-    """Return a shadow of a pool, and what has it follow."""
+    """Return a shadow of a pool, and a function that lets the shadow follow the pool."""
     shadow, journal = Shadow(policy, pool), pool.keep_journal()
 
     def follow(*, run: bool = False) -> None:
@@ -81,12 +81,12 @@ def followed(pool: Pool[str], policy: policies.Policy) -> tuple[Shadow[str], Fol
 
 
 @given(steps)
-def test_a_shadow_of_the_same_policy_owes_and_ranks_as_its_pool(
+def test_a_shadow_with_the_same_policy_has_the_commitments_and_order_of_its_pool(
     history: list[tuple[str, str, int]],
 ) -> None:
     pool, alone = pool_of(sdrf()), pool_of(sdrf())
     shadow, follow = followed(pool, sdrf())
-    alone.standings()  # whoever begins to follow has looked once
+    alone.standings()  # The pool was read once when the shadow began to follow.
     for step in history:
         follow()
         take(pool, *step)
@@ -94,7 +94,7 @@ def test_a_shadow_of_the_same_policy_owes_and_ranks_as_its_pool(
         follow()
         for user in pool.users():
             real, own = pool.standing(user), shadow.pool.standing(user)
-            assert real == alone.standing(user), "being followed changes nothing"
+            assert real == alone.standing(user), "a follower changes nothing"
             assert own.commitment == pytest.approx(real.commitment, abs=1e-9)
             assert own.priority == pytest.approx(real.priority, abs=1e-9)
             assert (own.active, own.weight, own.allocation) == (
@@ -106,7 +106,7 @@ def test_a_shadow_of_the_same_policy_owes_and_ranks_as_its_pool(
 
 
 @given(steps, st.sampled_from([DRF, sdrf(10.0)]), st.integers(1, 9))
-def test_following_later_owes_ranks_and_gains_to_the_last_bit_what_following_at_once_does(
+def test_following_late_gives_exactly_the_same_results_as_following_at_once(
     history: list[tuple[str, str, int]], policy: policies.Policy, every: int
 ) -> None:
     pool = pool_of(sdrf(), "abcd")
@@ -124,7 +124,7 @@ def test_following_later_owes_ranks_and_gains_to_the_last_bit_what_following_at_
         journal.clear()
         (prompt.follow_run if run else prompt.follow)(deeds)
         waiting.append((run, deeds))
-        if number % every == 0 and every < 9:  # otherwise it all waits to the end
+        if number % every == 0 and every < 9:  # with `every` = 9, everything waits until the end
             catch_up()
     catch_up()
     for shadow in (prompt, late):
@@ -134,7 +134,7 @@ def test_following_later_owes_ranks_and_gains_to_the_last_bit_what_following_at_
     assert prompt.pool.standings() == late.pool.standings()
 
 
-def test_another_half_life_remembers_otherwise_and_orders_otherwise() -> None:
+def test_a_shadow_with_another_half_life_has_other_commitments_and_another_order() -> None:
     pool = pool_of(DRF)
     shadow, follow = followed(pool, sdrf())
     pool.allocate("a", CPUS)
@@ -143,12 +143,12 @@ def test_another_half_life_remembers_otherwise_and_orders_otherwise() -> None:
     pool.release("a", CPUS)
     pool.allocate("b", ONE)
     follow()
-    assert list(pool) == ["a", "b"], "DRF forgets"
+    assert list(pool) == ["a", "b"], "DRF has no memory"
     assert list(shadow.pool) == ["b", "a"]
     assert shadow.pool.standing("a").commitment == pytest.approx(0.5 * 0.5)
 
 
-def test_a_shadow_that_counts_tasks_knows_what_was_wanted_before_it_began() -> None:
+def test_a_shadow_that_counts_tasks_knows_the_demands_from_before_its_start() -> None:
     machines: Machines[str] = Machines()
     for name in "wxyz":
         machines.put(name, Quantities.parse("cpus:1.5"))
@@ -160,15 +160,15 @@ def test_a_shadow_that_counts_tasks_knows_what_was_wanted_before_it_began() -> N
         pool.allocate(user, Quantities.parse(task).times(number), times=number)
     shadow = Shadow(policies.create("tsf", {}), pool)
     assert list(pool) == ["a", "b"]
-    assert list(shadow.pool) == ["b", "a"], "of four tasks that fit a has one, b two of twelve"
+    assert list(shadow.pool) == ["b", "a"], "a runs one of four tasks that fit, b two of twelve"
     assert shadow.pool.standing("a").task_share == 0.25
 
 
-def test_what_one_gets_that_another_would_have_got_counts_for_as_long_as_it_is_held() -> None:
+def test_an_allocation_that_the_shadow_would_give_another_user_counts_while_it_is_held() -> None:
     pool = pool_of(sdrf())
     pool.set_commitment("b", 1.0)
     shadow, follow = followed(pool, DRF)
-    for _ in range(4):  # SDRF gives all to a, who owes nothing; DRF would take turns
+    for _ in range(4):  # SDRF allocates all to a, which has no commitment; DRF would alternate.
         pool.allocate("a", ONE)
     follow(run=True)
     pool.advance(100.0)
@@ -179,18 +179,18 @@ def test_what_one_gets_that_another_would_have_got_counts_for_as_long_as_it_is_h
     pool.advance(200.0)
     follow()
     assert run_to_completion(shadow.gaining())["b"] == pytest.approx(0.2 * 100 + 0.1 * 100), (
-        "of half, half is left"
+        "half of the difference remains"
     )
     pool.release("a", ONE.times(2))
     follow()
     pool.advance(1000.0)
     follow()
     assert run_to_completion(shadow.gaining())["b"] == pytest.approx(30.0), (
-        "what is given back is no loss any more"
+        "released resources are no loss any more"
     )
 
 
-def test_a_run_as_the_shadow_would_have_made_it_makes_no_difference() -> None:
+def test_a_cycle_with_the_shadows_own_allocations_causes_no_gains() -> None:
     pool = pool_of(sdrf())
     shadow, follow = followed(pool, DRF)
     for user in "abab":
@@ -201,18 +201,18 @@ def test_a_run_as_the_shadow_would_have_made_it_makes_no_difference() -> None:
     assert not any(run_to_completion(shadow.gaining()).values())
 
 
-def test_nothing_is_noted_of_who_got_what_it_would_have_got() -> None:
+def test_no_claim_is_kept_for_users_with_the_shadows_own_allocation() -> None:
     pool = pool_of(sdrf(), "abcd")
     pool.set_capacity(Quantities.parse("cpus:8"))
     pool.set_commitment("c", 1.0)
     shadow, follow = followed(pool, DRF)
-    for user in "aabd":  # DRF would give one of them to c
+    for user in "aabd":  # DRF would allocate one of them to c.
         pool.allocate(user, ONE)
     follow(run=True)
-    assert names_in(shadow._claims) == 2, "that of a, and of c who would have got it"
+    assert names_in(shadow._claims) == 2, "a claim of a, and c as its beneficiary"
 
 
-def test_a_pool_in_place_of_the_former_is_followed_with_the_debts_there_were() -> None:
+def test_a_successor_pool_is_followed_with_the_former_commitments() -> None:
     pool = pool_of(DRF)
     shadow, follow = followed(pool, sdrf())
     pool.allocate("a", CPUS)
@@ -229,13 +229,13 @@ def test_a_pool_in_place_of_the_former_is_followed_with_the_debts_there_were() -
 
 
 def names_in(claims: Claims[str]) -> int:
-    """How many names claims remember, counted each time."""
+    """Return the number of names in claims, counted each time."""
     return len(claims._seconds) + sum(
         1 + len(kept.named) for kept in claims._claims_by_user.values()
     )
 
 
-def test_of_what_one_holds_most_others_have_no_name_and_its_loss_is_exact() -> None:
+def test_only_the_largest_gains_keep_their_user_names_and_losses_stay_exact() -> None:
     claims: Claims[str] = Claims()
     shares = {f"u{number}": 1e-6 * (1 + number * 7919 % 1000) for number in range(1000)}
     for user, share in shares.items():
@@ -247,7 +247,7 @@ def test_of_what_one_holds_most_others_have_no_name_and_its_loss_is_exact() -> N
     assert {user: gains[user] for user in largest} == pytest.approx(
         {user: 100.0 * shares[user] for user in largest}
     )
-    # What those have gained who lose their name is theirs; what would come is nobody's.
+    # Users that lose their entry keep their gains so far; further gains belong to no user.
     first = {user: gains[user] for user in claims._claims_by_user["a"].named}
     for number in range(2 * MOST_OTHERS):
         claims.give("a", f"larger{number}", 0.1, 100.0)
@@ -255,7 +255,7 @@ def test_of_what_one_holds_most_others_have_no_name_and_its_loss_is_exact() -> N
     assert {user: gains[user] for user in first} == pytest.approx(first)
 
 
-def test_whoever_is_gone_has_no_name_any_more_and_what_others_lose_goes_on() -> None:
+def test_removed_users_have_no_names_in_claims_and_losses_of_other_users_continue() -> None:
     claims: Claims[str] = Claims()
     for number in range(3 * MOST_OTHERS):
         claims.give("a", f"u{number}", 1e-3, 0.0)
@@ -274,7 +274,7 @@ def test_users_that_leave_the_pool_leave_the_shadow() -> None:
     pool.set_commitment("b", 1.0)
     pool.set_commitment("c", 1.0)
     shadow, follow = followed(pool, DRF)
-    for _ in range(6):  # to a, of which DRF would give b and c a third each
+    for _ in range(6):  # all to a; DRF would allocate a third each to b and c
         pool.allocate("a", ONE)
     follow(run=True)
     pool.advance(100.0)
@@ -289,7 +289,7 @@ def test_users_that_leave_the_pool_leave_the_shadow() -> None:
     assert run_to_completion(shadow.gaining()) == pytest.approx({"a": -0.4 * 200.0})
 
 
-def test_as_long_as_they_are_few_each_of_the_others_has_its_gain_under_its_name() -> None:
+def test_few_gaining_users_all_keep_their_names() -> None:
     claims: Claims[str] = Claims()
     for number in range(2 * MOST_OTHERS - 1):
         claims.give("a", f"u{number}", 1e-3 * number, 0.0)
@@ -298,7 +298,7 @@ def test_as_long_as_they_are_few_each_of_the_others_has_its_gain_under_its_name(
 
 
 class Plain:
-    """Each gift by itself, with what is left of it, added up for each second."""
+    """Each differing allocation with its remaining part, added up for each second."""
 
     def __init__(self) -> None:
         self.gifts: list[tuple[str, str, float]] = []
@@ -319,7 +319,7 @@ class Plain:
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_gains_are_those_of_each_gift_by_itself(seed: int) -> None:
+def test_gains_equal_those_of_each_allocation_counted_separately(seed: int) -> None:
     chance, now = random.Random(seed), 5.0
     claims, plain = Claims[str](), Plain()
     for _ in range(150):
@@ -350,7 +350,7 @@ def test_gains_are_those_of_each_gift_by_itself(seed: int) -> None:
 
 
 def debtors() -> tuple[Pool[str], Shadow[str], Follow]:
-    """Return a pool of a, and of b and c who owe something, and its shadow, which forgets."""
+    """Return a pool of a, and of b and c with commitments, and its shadow under DRF."""
     pool = pool_of(sdrf(), "abc")
     for user in "bc":
         pool.set_commitment(user, 1.0)
@@ -359,7 +359,7 @@ def debtors() -> tuple[Pool[str], Shadow[str], Follow]:
 
 
 def gained(pool: Pool[str], shadow: Shadow[str], follow: Follow) -> dict[str, object]:
-    """Return what users would have had more in the next 100 s, in parts of the cluster."""
+    """Return the users' additional gains of the next 100 s, as fractions of the cluster."""
     before = run_to_completion(shadow.gaining())
     pool.advance(pool.now + 100.0)
     follow()
@@ -370,9 +370,9 @@ def gained(pool: Pool[str], shadow: Shadow[str], follow: Follow) -> dict[str, ob
     return {user: pytest.approx(gain / 100.0) for user, gain in gains.items() if abs(gain) > 1e-9}
 
 
-def test_of_each_run_counts_what_it_gave_in_as_many_parts_as_it_gave_it_in() -> None:
+def test_each_cycle_is_compared_in_as_many_parts_as_it_allocated() -> None:
     pool, shadow, follow = debtors()
-    pool.allocate("a", ONE)  # which DRF would give, too
+    pool.allocate("a", ONE)  # the same allocation as DRF
     follow(run=True)
     assert gained(pool, shadow, follow) == {}
     pool.allocate("a", ONE)
@@ -381,13 +381,13 @@ def test_of_each_run_counts_what_it_gave_in_as_many_parts_as_it_gave_it_in() -> 
     pool.allocate("a", ONE.times(2), times=2)
     follow(run=True)
     assert gained(pool, shadow, follow) == {"a": -0.3, "b": 0.2, "c": 0.1}
-    pool.allocate("c", ONE.times(4), times=1)  # one offer, which would have been b's
+    pool.allocate("c", ONE.times(4), times=1)  # one offer, which DRF would give b
     follow(run=True)
     assert gained(pool, shadow, follow) == {"a": -0.3, "b": 0.6, "c": -0.3}
     assert [shadow.pool.holding(user) for user in "abc"] == [pool.holding(user) for user in "abc"]
 
 
-def test_a_run_that_is_followed_late_counts_from_when_it_was() -> None:
+def test_a_cycle_that_is_followed_late_counts_from_its_own_time() -> None:
     pool, shadow, _ = debtors()
     journal = pool.keep_journal()
     pool.advance(50.0)
@@ -397,7 +397,7 @@ def test_a_run_that_is_followed_late_counts_from_when_it_was() -> None:
     assert run_to_completion(shadow.gaining()) == pytest.approx({"a": -0.1 * 100, "b": 0.1 * 100})
 
 
-def test_what_does_not_count_in_shares_is_no_gain_and_no_loss() -> None:
+def test_uncounted_resources_are_no_gain_and_no_loss() -> None:
     pool: Pool[str] = Pool(sdrf(), capacity=Quantities.parse("cpus:10;disk:10"), excluded=("disk",))
     for user in "ab":
         pool.add(user, commitment=float(user == "b"))
@@ -420,7 +420,7 @@ def test_what_does_not_count_in_shares_is_no_gain_and_no_loss() -> None:
     assert gained(pool, shadow, follow) == {"a": -0.1, "b": 0.1}
 
 
-def test_of_what_a_user_held_in_a_former_pool_counts_what_it_holds_still() -> None:
+def test_after_a_change_of_pool_only_the_remaining_allocation_counts() -> None:
     pool, shadow, follow = debtors()
     pool.allocate("a", ONE.times(4), times=4)
     follow(run=True)
@@ -438,7 +438,7 @@ def test_of_what_a_user_held_in_a_former_pool_counts_what_it_holds_still() -> No
 
 
 @given(st.lists(st.tuples(st.booleans(), st.floats(0.01, 0.99), st.floats(0.0, 10.0)), max_size=30))
-def test_what_some_gain_others_lose(history: list[tuple[bool, float, float]]) -> None:
+def test_gains_and_losses_add_up_to_zero(history: list[tuple[bool, float, float]]) -> None:
     claims: Claims[str] = Claims()
     now = 0.0
     for gift, amount, wait in history:

@@ -1,4 +1,4 @@
-"""A sorter snapshot predicts the order after allocations; a pool with the same ones agrees."""
+"""A sorter snapshot predicts the order after allocations; the pool confirms the prediction."""
 
 import random
 from itertools import pairwise
@@ -27,7 +27,7 @@ POLICIES: list[tuple[str, dict[str, object]]] = [
 def drawn(
     chance: random.Random, policy: str, parameters: dict[str, object], users: int
 ) -> Pool[str]:
-    """Return users who hold much the same, and owe something."""
+    """Return users with similar allocations, and some commitments."""
     pool: Pool[str] = Pool(policies.create(policy, parameters), capacity=CAPACITY)
     for number in range(users):
         user = f"u{number}"
@@ -41,7 +41,7 @@ def drawn(
 def in_order(
     really: Pool[str] | FrameworkSorter[str], at_first: Pool[str] | FrameworkSorter[str]
 ) -> list[str]:
-    """Return the order that there is; where gifts do not move priorities, nor does rounding."""
+    """Return the real order; if allocations do not change priorities, neither does rounding."""
     if isinstance(really, FrameworkSorter) or isinstance(at_first, FrameworkSorter):
         return list(really)
     return after_gifts(really, really, lambda user: priority_in(at_first, user))
@@ -52,7 +52,7 @@ def agrees(
     really: Pool[str] | FrameworkSorter[str],
     at_first: Pool[str] | FrameworkSorter[str],
 ) -> None:
-    """Hold against the order that there is: who comes when, and who surely does."""
+    """Compare the snapshot with the real order: positions, and certain precedences."""
     order = in_order(really, at_first)
     assert list(front) == order
     places = [front.place(user) for user in order]
@@ -70,7 +70,7 @@ def gives(
     really: Pool[str] | FrameworkSorter[str],
     at_first: Pool[str] | FrameworkSorter[str],
 ) -> set[str]:
-    """Give something, many times, and look now and then; return to whom."""
+    """Apply many random allocations and compare at times; return the receiving users."""
     given, users = set(), list(front)
     for _ in range(40):
         user = next(iter(front)) if chance.random() < 0.5 else chance.choice(users)
@@ -98,7 +98,7 @@ def test_a_sorter_snapshot_predicts_the_order_of_the_pool_after_allocations(
     assert {user: after for user, *after in front.changed()} == {
         user: list(really.holding(user)) for user in given
     }
-    assert list(pool) == before, "nobody is moved there"
+    assert list(pool) == before, "the pool's order is unchanged"
     for user, held, gifts in front.changed():
         pool.hold(user, held, gifts)
     assert list(pool) == list(really)
@@ -120,7 +120,7 @@ def test_a_snapshot_of_a_framework_sorter_predicts_its_order(users: int) -> None
 
 
 @pytest.mark.parametrize(("policy", "parameters"), POLICIES)
-def test_a_user_is_surely_first_only_by_more_than_the_tolerance(
+def test_a_user_is_certainly_first_only_by_more_than_the_tolerance(
     policy: str, parameters: dict[str, object]
 ) -> None:
     pool = drawn(random.Random(4), policy, parameters, 7)
@@ -134,7 +134,7 @@ def test_a_user_is_surely_first_only_by_more_than_the_tolerance(
             assert not place.surely_before(next_place)
 
 
-def test_one_user_is_surely_before_another_only_by_more_than_both_tolerances() -> None:
+def test_a_user_certainly_precedes_another_only_by_more_than_both_tolerances() -> None:
     def place(priority: float, blur: float) -> SortKey:
         return SortKey((0, priority, (), 0.0, 0, "u"), blur)
 

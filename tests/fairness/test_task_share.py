@@ -1,4 +1,4 @@
-"""Task shares, and the policies that go by them, on the TSF paper's examples and beyond."""
+"""Task shares and their policies, on the TSF paper's examples and beyond."""
 
 from collections import Counter
 
@@ -15,7 +15,7 @@ from tests.counted import counted, things
 
 
 class Filling:
-    """Users who fill machines with whole tasks, always the one that the policy puts first."""
+    """Users that fill machines with whole tasks, always the user that the policy puts first."""
 
     def __init__(
         self,
@@ -24,7 +24,7 @@ class Filling:
         users: dict[str, tuple[str, set[str]]],
         weights: dict[str, float] | None = None,
     ) -> None:
-        """Take machines (name → resources) and users (name → demand, machines it may use)."""
+        """Create machines (name → resources) and users (name → demand, usable machines)."""
         self.users = {name: (Quantities.parse(need), on) for name, (need, on) in users.items()}
         self.machines: Machines[str] = Machines()
         self.free = {name: Quantities.parse(text) for name, text in machines.items()}
@@ -74,7 +74,7 @@ class Filling:
         return {u: sum(self.running[u, m] for m in self.free) for u in self.users}
 
 
-def test_monopolies_of_table_2_are_those_of_the_paper() -> None:
+def test_monopolies_of_table_2_equal_those_of_the_paper() -> None:
     machines: Machines[str] = Machines()
     for node in range(1, 51):
         machines.put(str(node), Quantities.parse(f"cpus:{1 if node <= 25 else 2};mem:1024"))
@@ -98,7 +98,7 @@ def test_monopolies_of_table_2_are_those_of_the_paper() -> None:
         )
     )
 )
-def test_monopolies_are_kept_as_if_all_machines_were_counted_anew(
+def test_monopolies_equal_a_recount_of_all_machines_after_any_change(
     steps: list[tuple[str, int, int, int]],
 ) -> None:
     machines: Machines[str] = Machines()
@@ -130,7 +130,7 @@ DEMANDS = [Quantities({"cpus": 1}), Quantities({"cpus": 1, "mem": 2})]
 
 
 class SeveralKinds(RuleBasedStateMachine):
-    """Users with several kinds of tasks, each of which may run somewhere or, None, anywhere."""
+    """Users with several kinds of tasks, each with a set of usable machines, or None for all."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -189,7 +189,7 @@ def test_a_kind_of_tasks_that_was_not_admitted_cannot_be_withdrawn() -> None:
     assert machines.constrained_monopoly("u", Quantities.parse("cpus:1")) == 1
 
 
-def test_nobody_asks_about_a_machine_for_a_constraint_that_no_user_has_any_more() -> None:
+def test_a_constraint_without_users_is_not_evaluated_for_further_machines() -> None:
     machines: Machines[str] = Machines()
     asked = Counter[str]()
 
@@ -208,7 +208,7 @@ def test_nobody_asks_about_a_machine_for_a_constraint_that_no_user_has_any_more(
     assert asked == {"0": 1, "1": 2, "2": 2}
 
 
-def test_a_machine_costs_the_same_however_many_unlike_ones_there_are() -> None:
+def test_a_machine_costs_the_same_with_any_number_of_different_machines() -> None:
     machines: Machines[str] = Machines()
     demand = Quantities.parse("cpus:0.001")
     machines.restrict("u", bool)
@@ -221,7 +221,7 @@ def test_a_machine_costs_the_same_however_many_unlike_ones_there_are() -> None:
     assert costs[-1] == pytest.approx(costs[10], rel=0.05)
 
 
-def test_however_many_demands_are_asked_about_a_bounded_number_is_remembered() -> None:
+def test_a_bounded_number_of_demands_is_cached() -> None:
     machines: Machines[str] = Machines()
     machines.put("1", Quantities.parse("cpus:1"))
     for amount in range(1, 5000):
@@ -229,7 +229,7 @@ def test_however_many_demands_are_asked_about_a_bounded_number_is_remembered() -
     assert things(machines) < 5000
 
 
-def test_of_a_task_that_needs_nothing_none_is_counted() -> None:
+def test_a_task_without_demand_has_a_monopoly_of_zero() -> None:
     machines: Machines[str] = Machines()
     machines.put("m", Quantities.parse("cpus:1"))
     assert machines.monopoly(Quantities()) == 0
@@ -289,7 +289,7 @@ def test_weights_divide_task_shares() -> None:
     assert filling.tasks() == {"u": 6, "v": 3}
 
 
-def test_a_machine_that_comes_changes_task_shares() -> None:
+def test_an_added_machine_changes_task_shares() -> None:
     filling = Filling("tsf", {"m": "cpus:4"}, {"u": ("cpus:1", {"m"})}).fill("m")
     assert filling.pool.standing("u").task_share == 1.0
     filling.machines.put("n", Quantities.parse("cpus:4.5"))
@@ -298,7 +298,7 @@ def test_a_machine_that_comes_changes_task_shares() -> None:
 
 
 @pytest.mark.parametrize("policy", ["tsf", "cdrf", "drfh"])
-def test_a_user_whose_demand_nobody_knows_is_ranked_by_its_dominant_share(policy: str) -> None:
+def test_a_user_with_unknown_demand_is_ranked_by_its_dominant_share(policy: str) -> None:
     filling = Filling(policy, {"m": "cpus:9;mem:9"}, {"u": ("cpus:1;mem:2", {"m"})})
     filling.pool.add("w")
     filling.pool.allocate("w", Quantities.parse("cpus:1;mem:3"))
@@ -307,14 +307,14 @@ def test_a_user_whose_demand_nobody_knows_is_ranked_by_its_dominant_share(policy
     assert standing.priority == 3 / 9
 
 
-def test_a_task_that_fits_on_no_machine_is_no_division_by_zero() -> None:
+def test_a_task_that_fits_on_no_machine_causes_no_division_by_zero() -> None:
     filling = Filling("tsf", {"m": "cpus:1"}, {"u": ("cpus:2", {"m"}), "v": ("cpus:1", set())})
     assert filling.fill("m").tasks() == {"u": 0, "v": 0}
     assert filling.pool.standing("u").task_share is None
     assert filling.pool.standing("v").task_share == 0.0
 
 
-def test_a_resource_that_does_not_count_takes_no_part_in_task_shares() -> None:
+def test_an_uncounted_resource_does_not_affect_task_shares() -> None:
     machines: Machines[str] = Machines()
     machines.put("m", Quantities.parse("cpus:4;gpus:1"))
     capacity = Quantities.parse("cpus:4;gpus:1")

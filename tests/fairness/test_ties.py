@@ -1,4 +1,4 @@
-"""Users whose priorities only rounding tells apart are equal, and the rule for ties orders them."""
+"""Users whose priorities differ only by rounding are equal, and the rule for ties orders them."""
 
 import random
 from collections import Counter
@@ -40,7 +40,7 @@ STATEFUL: list[tuple[str, dict[str, object]]] = [
 
 
 def instants(number: int) -> list[float]:
-    """Return seconds such as a master's clock tells."""
+    """Return seconds like those of a master's clock."""
     chance = random.Random(43)
     return sorted(1.7e9 + chance.uniform(0.0, 1e6) for _ in range(number))
 
@@ -72,14 +72,14 @@ def test_a_user_that_has_just_received_much_is_not_next(
         assert list(pool) == ["b", "a"]
         assert pool.minimum() == "b"
         pool.release("a", gift)
-        assert pool.minimum() == "a", "equal in all: by name"
+        assert pool.minimum() == "a", "equal in everything: ordered by name"
 
 
 @pytest.mark.parametrize(("policy", "parameters"), REMEMBERING)
-def test_what_is_free_at_one_instant_is_shared_by_equals(
+def test_resources_that_are_free_at_one_instant_are_shared_equally_by_equal_users(
     policy: str, parameters: dict[str, object]
 ) -> None:
-    """The users have held as much as each other before, and some of them never anything."""
+    """The users have had equal allocations before, and some of them none."""
     chance = random.Random(1)
     for start in instants(100):
         pool = equals(policy, parameters, start)
@@ -97,7 +97,7 @@ def test_what_is_free_at_one_instant_is_shared_by_equals(
 
 
 @pytest.mark.parametrize(("policy", "parameters"), REMEMBERING)
-def test_a_front_shares_what_is_free_as_the_pool_does(
+def test_a_sorter_snapshot_shares_free_resources_like_the_pool(
     policy: str, parameters: dict[str, object]
 ) -> None:
     for start in instants(50):
@@ -112,10 +112,10 @@ def test_a_front_shares_what_is_free_as_the_pool_does(
 
 
 @pytest.mark.parametrize(("policy", "parameters"), REMEMBERING)
-def test_equal_use_that_was_worked_out_in_other_steps_is_equal(
+def test_equal_use_that_was_computed_in_other_steps_is_equal(
     policy: str, parameters: dict[str, object]
 ) -> None:
-    """User a is settled many times on the way, which rounds its use in another way than b's."""
+    """User a accrues use in many steps, which round in another way than b's single step."""
     chance = random.Random(2)
     for start in instants(20):
         pool = equals(policy, parameters, start, users="ab")
@@ -127,14 +127,14 @@ def test_equal_use_that_was_worked_out_in_other_steps_is_equal(
             pool.advance(now)
             pool.allocate("a", HALF)
             pool.release("a", HALF)
-        assert pool.minimum() == "b", "a got something more often"
+        assert pool.minimum() == "b", "user a has more allocations"
         pool.allocate("b", ONE, times=0)
-        assert pool.minimum() == "a", "b holds more"
+        assert pool.minimum() == "a", "user b has the larger allocation"
 
 
 @pytest.mark.parametrize("policy", ["slurm-fair-tree", "kueue-afs", "volcano", "htcondor"])
-def test_use_that_has_faded_to_almost_nothing_is_nothing(policy: str) -> None:
-    """At 2^-40 of the cluster it is less than a task of a millisecond."""
+def test_use_that_has_decayed_to_almost_nothing_counts_as_nothing(policy: str) -> None:
+    """At 2^-40 of the cluster the use is less than a task of a millisecond."""
     for half_lives in (41, 60, 100, 400, 1000, 2000):
         pool = equals(policy, {"half_life": 10.0}, 0.0, users="ab")
         pool.allocate("a", HALF)
@@ -145,8 +145,8 @@ def test_use_that_has_faded_to_almost_nothing_is_nothing(policy: str) -> None:
         assert pool.minimum() == "a"
 
 
-def test_of_users_at_least_use_the_one_that_holds_less_is_next_under_htcondor() -> None:
-    """Half a slot of eight is half a CPU: what is less does not move a priority at all."""
+def test_of_users_at_htcondors_lower_bound_the_one_with_the_smaller_allocation_is_next() -> None:
+    """Half a slot of eight is half a CPU: a smaller allocation does not change a priority."""
     pool = equals("htcondor", {"slots": 8.0}, 1.7e9)
     quarter = Quantities.parse("cpus:0.1")
     for user, times in zip("abcd", (4, 3, 2, 1), strict=True):
@@ -158,10 +158,10 @@ def test_of_users_at_least_use_the_one_that_holds_less_is_next_under_htcondor() 
 @pytest.mark.parametrize(
     ("policy", "parameters"), [each for each in REMEMBERING if each[0] != "htcondor"]
 )
-def test_equals_by_weight_are_shared_with_by_weight(
+def test_users_with_equal_use_over_weight_share_by_weight(
     policy: str, parameters: dict[str, object]
 ) -> None:
-    """Under HTCondor users of more weight come first: the least use is over the weight as well."""
+    """Under HTCondor users with more weight come first: weights divide the lower bound too."""
     for start in instants(20):
         for cpus in range(8, 20):
             pool = equals(policy, parameters, start, users="ab")
@@ -176,7 +176,7 @@ def test_equals_by_weight_are_shared_with_by_weight(
 @pytest.mark.parametrize(
     ("policy", "parameters"), [each for each in REMEMBERING if each[0] not in ("sdrf", "stsf")]
 )
-def test_use_that_truly_differs_decides_however_much_is_held(
+def test_use_that_truly_differs_decides_whatever_the_allocations(
     policy: str, parameters: dict[str, object]
 ) -> None:
     if policy == "htcondor":
@@ -195,7 +195,7 @@ def exact_starts(number: int) -> list[float]:
 
 
 def order(pool: Pool[str]) -> list[str]:
-    """Return the order of a pool, which is that of its front, its twin and its first user."""
+    """Return the order of a pool, after a check that snapshot, fork and first user agree."""
     found = list(pool)
     assert list(SorterSnapshot(pool)) == list(pool.twin()) == found
     assert pool.minimum() == found[0]
@@ -203,10 +203,10 @@ def order(pool: Pool[str]) -> list[str]:
 
 
 @pytest.mark.parametrize(("policy", "parameters"), STATEFUL)
-def test_of_an_equal_share_and_commitment_the_falling_commitment_is_first(
+def test_with_equal_share_and_commitment_the_user_with_the_falling_commitment_is_first(
     policy: str, parameters: dict[str, object]
 ) -> None:
-    """User b is in the middle of the alphabet, so that its name does not decide."""
+    """The name of user b is between the others, so the name does not decide."""
     for start in exact_starts(400):
         pool = equals(policy, parameters, 1.7e9 - 1000.0, users="abc")
         for user in "abc":
@@ -220,7 +220,7 @@ def test_of_an_equal_share_and_commitment_the_falling_commitment_is_first(
 
 
 @pytest.mark.parametrize(("policy", "parameters"), STATEFUL)
-def test_equal_commitments_of_other_instants_leave_the_choice_to_count_and_name(
+def test_equal_commitments_of_other_instants_leave_the_decision_to_count_and_name(
     policy: str, parameters: dict[str, object]
 ) -> None:
     for start in exact_starts(400):
@@ -236,7 +236,7 @@ def test_equal_commitments_of_other_instants_leave_the_choice_to_count_and_name(
 
 
 @pytest.mark.parametrize(("policy", "parameters"), STATEFUL)
-def test_a_commitment_that_has_faded_to_almost_nothing_is_no_use_and_does_not_fall(
+def test_a_commitment_that_has_decayed_to_almost_nothing_counts_as_nothing(
     policy: str, parameters: dict[str, object]
 ) -> None:
     for start in exact_starts(400):
@@ -252,7 +252,7 @@ def test_a_commitment_that_has_faded_to_almost_nothing_is_no_use_and_does_not_fa
 
 @pytest.mark.parametrize(("policy", "parameters"), STATEFUL)
 @pytest.mark.parametrize("half_lives", [38.0, 41.0, 45.0])
-def test_many_users_with_faded_commitments_keep_their_order_however_often_it_is_read(
+def test_many_users_with_decayed_commitments_keep_their_order_however_often_it_is_read(
     policy: str, parameters: dict[str, object], half_lives: float
 ) -> None:
     chance = random.Random(44)
@@ -280,7 +280,7 @@ def test_many_users_with_faded_commitments_keep_their_order_however_often_it_is_
 def test_the_order_changes_at_a_crossing_and_not_before(
     policy: str, parameters: dict[str, object]
 ) -> None:
-    """The share of a is reached by the commitment of b after one half-life."""
+    """The commitment of b decays to the share of a after one half-life."""
     for start in exact_starts(100):
         pool = equals(policy, parameters, start, users="ab")
         for user in "ab":
@@ -297,7 +297,7 @@ def test_the_order_changes_at_a_crossing_and_not_before(
 
 
 @pytest.mark.parametrize("policy", ["drf", "cmmf", "yarn-fair", "drfh", "per-machine-drf"])
-def test_equal_shares_for_other_weights_are_equal(policy: str) -> None:
+def test_equal_shares_with_other_weights_are_equal(policy: str) -> None:
     """Among equal users the one with fewer allocations is first: b, with one, before a."""
     parameters: dict[str, object] = {"resource": "cpus"} if policy in ("cmmf", "yarn-fair") else {}
     for total in range(4, 60):
@@ -312,8 +312,8 @@ def test_equal_shares_for_other_weights_are_equal(policy: str) -> None:
             assert next(iter(SorterSnapshot(pool))) == "b"
 
 
-def test_the_exact_rule_of_former_event_logs_can_be_had() -> None:
-    """Rounding decides then: the one that has just received half is next at some instants."""
+def test_the_exact_rule_of_former_event_logs_is_available() -> None:
+    """Rounding decides: at some instants, the user that has just received half is next."""
     pool: Pool[str] = Pool(
         policies.create("volcano", {}), now=1.7e9, capacity=CAPACITY, exact_ties=True
     )

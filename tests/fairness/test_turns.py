@@ -1,4 +1,4 @@
-"""Turns: while a member waits, each other one has at most one turn before it."""
+"""Turns: while a member waits, each other member has at most one turn before it."""
 
 from collections import Counter
 
@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from allocator.fairness.turns import Turns
 
 
-def test_the_first_turn_goes_by_the_order_given_and_the_next_by_the_last_turn() -> None:
+def test_the_first_turn_goes_by_the_given_order_and_the_next_by_the_last_turn() -> None:
     turns = Turns[str]()
     assert turns.order("abc") == ["a", "b", "c"]
     turns.end("a")
@@ -17,7 +17,7 @@ def test_the_first_turn_goes_by_the_order_given_and_the_next_by_the_last_turn() 
     assert turns.order("abc") == ["b", "a", "c"]
 
 
-def test_a_new_member_comes_before_the_one_that_had_its_turn_meanwhile_alone() -> None:
+def test_a_new_member_comes_before_a_member_that_had_a_turn_in_its_absence() -> None:
     turns = Turns[str]()
     turns.order("abc")
     turns.end("a")
@@ -25,7 +25,7 @@ def test_a_new_member_comes_before_the_one_that_had_its_turn_meanwhile_alone() -
     assert turns.order("abcd") == ["c", "a", "d", "b"]
 
 
-def test_a_member_that_goes_and_comes_again_has_lost_its_place() -> None:
+def test_a_member_that_is_removed_and_added_again_has_lost_its_position() -> None:
     turns = Turns[str]()
     turns.order("ab")
     turns.end("b")
@@ -43,10 +43,10 @@ def test_a_member_that_needs_no_turn_now_comes_after_those_that_wait() -> None:
 
 
 @given(st.lists(st.tuples(st.sets(st.sampled_from("abcdef")), st.permutations("abcdef"))))
-def test_each_other_member_has_one_turn_at_most_while_one_waits(
+def test_each_other_member_has_at_most_one_turn_while_a_member_waits(
     looks: list[tuple[set[str], list[str]]],
 ) -> None:
-    """Whichever members wait at a look, and however the policy orders them."""
+    """Any members wait at a look, and the policy orders them in any way."""
     turns, passed = Turns[str](), dict[str, Counter[str]]()
     for waiting, order in looks:
         queue = turns.order(each for each in order if each in waiting)

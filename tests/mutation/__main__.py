@@ -1,11 +1,12 @@
-"""Puts small faults into the engine's rules, one at a time, and tells which of them no test finds.
+"""Make small faults in the engine's rules, one at a time, and list the faults that no test finds.
 
-`make mutation`: of all places in `allocator/fairness` and `allocator/cluster` where an operator, a
-condition, a number or a call can be another one, a sample is tried, which stays the same as long as
-what it is of does. For each, the tests that run the changed lines are run in a process of their
-own, the cheapest first, until one fails. What was found is remembered in `.cache/mutation` for as
-long as its file is as it was; what is not found is open, unless `equivalent` explains why
-nobody could see it.
+`make mutation` tries a sample of all places in `allocator/fairness` and `allocator/cluster` at
+which an operator, a condition, a number or a call can be replaced. The sample is stable as long as
+the code of its faults is. For each fault, a separate process runs the tests that execute the
+changed lines, the cheapest first, until a test fails.
+
+Found faults are remembered in `.cache/mutation` until their file changes. A fault that is not found
+is open, unless `equivalent` explains why the fault has no visible effect.
 """
 
 import hashlib
@@ -40,7 +41,7 @@ TESTS = (
 
 
 def every(under: str) -> list[Mutant]:
-    """Return all faults of both rooms that are in a folder or file."""
+    """Return all faults below a folder, or in a file, of both packages."""
     return [
         mutant
         for room in ROOMS
@@ -51,7 +52,7 @@ def every(under: str) -> list[Mutant]:
 
 
 def sample(mutants: list[Mutant], number: int, seed: int) -> list[Mutant]:
-    """Choose some by what they change: other changes of the sources choose no others."""
+    """Choose a sample by the text of each fault, so that unrelated changes keep the choice."""
 
     def lot(mutant: Mutant) -> str:
         return hashlib.sha256(repr((seed, *described(mutant))).encode()).hexdigest()
@@ -60,7 +61,7 @@ def sample(mutants: list[Mutant], number: int, seed: int) -> list[Mutant]:
 
 
 def recorded() -> dict[str, Covered]:
-    """Return what each test runs; where sources or tests are others than before, run them all."""
+    """Return the lines that each test executes; run all tests if sources or tests have changed."""
     path = WORK / f"covered-{_digest(*ROOMS, *TESTS)}.json"
     if not path.exists():
         with whole(path) as part:
@@ -74,7 +75,7 @@ def recorded() -> dict[str, Covered]:
 
 
 def found_before(mutant: Mutant) -> Path:
-    """Return the file that is there if a test has found this fault in the file as it is."""
+    """Return the file that exists if a test has found this fault in the present file."""
     source = mutant.apply((ROOT / mutant.path).read_text())
     return WORK / "found" / hashlib.sha256(f"{mutant.path} {source}".encode()).hexdigest()
 
@@ -88,7 +89,7 @@ def _digest(*rooms: str) -> str:
 
 
 def main() -> int:
-    """Try a sample; the exit status is 1 if more than 5 of 100 are open."""
+    """Try a sample; the exit status is 1 if more than 5 of 100 faults are open."""
     arguments = _arguments()
     console = Console(soft_wrap=True)
     mutants = every(arguments.under)

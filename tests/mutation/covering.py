@@ -1,4 +1,4 @@
-"""Which lines of ours each test runs, and how long it takes: a plugin of pytest."""
+"""A plugin of pytest that records the executed lines and the duration of each test."""
 
 import json
 import resource
@@ -13,33 +13,33 @@ from typing import Any, TypeAlias
 import pytest
 
 IMPORTED = ""
-"""Stands for the test that all are collected, and ours imported for it."""
+"""Name of the entry for imports and collection."""
 _MANY = 2_000
-"""Calls in a test, after which all lines of a function count as run: looking on would be dear."""
+"""Number of traced calls in a test; after them all lines of the function count as executed."""
 
 Within: TypeAlias = Callable[[FrameType, str, object], Any]
 
 
 @dataclass(frozen=True)
 class Covered:
-    """What a test runs, and what it costs."""
+    """Executed lines and cost of a test."""
 
     seconds: float
     lines: dict[str, list[int]]
-    """Of each file."""
+    """Executed lines by file."""
 
     def runs(self, path: str, lines: range) -> bool:
-        """Return whether it runs one of these."""
+        """Return whether the test executes one of these lines."""
         return any(line in lines for line in self.lines.get(path, ()))
 
 
 def read(path: Path) -> dict[str, Covered]:
-    """Return what has been written of each test."""
+    """Return the record of each test."""
     return {test: Covered(**each) for test, each in json.loads(path.read_text()).items()}
 
 
 class Recorder:
-    """Listens from when it is made, first to what is imported, then to each test."""
+    """Traces executed lines from its creation on: first the imports, then each test."""
 
     def __init__(self, root: Path, path: Path) -> None:
         self._root = root
@@ -91,7 +91,7 @@ class Recorder:
         return code, left, within
 
     def end(self, test: str) -> None:
-        """Note what has been run since it last began, as what a test runs."""
+        """Record the lines executed since the last `_begin` as those of a test."""
         sys.settrace(None)
         lines: defaultdict[str, set[int]] = defaultdict(set)
         for code, left, _ in self._called.values():

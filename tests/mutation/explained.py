@@ -1,7 +1,8 @@
-"""Faults that change nothing that anybody could see, each with the reason.
+"""Faults without a visible effect, each with the reason.
 
-They are in `equivalent`, a file for each folder of ours. One without `now` explains all faults of
-its lines that are not found, one without `was` all of the function, or of what its module does.
+The directory `equivalent` has a file for each package. An entry without `now` explains all faults
+of its lines that are not found. An entry without `was` explains all faults of the function, or of
+the module's top level.
 """
 
 import tomllib
@@ -13,29 +14,29 @@ from tests.mutation.faults import Mutant, described
 
 @dataclass(frozen=True)
 class Equivalent:
-    """One fault, all of some lines, or all of a function."""
+    """An explanation of one fault, of all faults of some lines, or of all faults of a function."""
 
     place: str
     """File and function."""
     why: str
     was: str | None = None
-    """The lines without a fault, in one; if there are none, any of the function."""
+    """The original lines, joined into one; None for any lines of the function."""
     now: str | None = None
-    """The lines with the fault; if there are none, any fault of these lines."""
+    """The lines with the fault; None for any fault of these lines."""
 
     @property
     def alone(self) -> bool:
-        """Return whether it is one fault, which need not be tried; some of several may be found."""
+        """Return whether the entry explains a single fault, which need not be tried."""
         return self.now is not None
 
     def explains(self, mutant: Mutant) -> bool:
-        """Return whether this fault is one of them."""
+        """Return whether the entry explains this fault."""
         place, was, now = described(mutant)
         return place == self.place and self.was in {None, was} and self.now in {None, now}
 
 
 def equivalents() -> list[Equivalent]:
-    """Return those that somebody has explained."""
+    """Return all explained faults."""
     files = sorted((Path(__file__).parent / "equivalent").glob("*.toml"))
     return [
         Equivalent(**each)

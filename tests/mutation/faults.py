@@ -1,4 +1,4 @@
-"""The small faults that a file can be given: a sign, a `<`, a condition, a number, a call."""
+"""The small faults of a file: a changed sign, comparison, condition, number or call."""
 
 import ast
 import itertools
@@ -28,35 +28,35 @@ INSTEAD: dict[type[ast.AST], ast.AST] = {
 
 @dataclass(frozen=True)
 class Mutant:
-    """One fault: what stands where, and what instead."""
+    """One fault: the place of a change, and the new text."""
 
     path: str
     function: str
-    """Where it is, as in a traceback; empty for what a module does when it is imported."""
+    """Qualified name of the function, as in a traceback; empty for code at import time."""
     line: int
     lines: range
-    """Of the statement that it is in, of which a test must run one to find it."""
+    """Lines of the statement with the fault; a test must execute one of them to find the fault."""
     begin: int
     end: int
-    """Characters of the file."""
+    """End of the change; `begin` and `end` are character offsets in the file."""
     after: str
     was: str
-    """The lines without it, in one."""
+    """The lines without the fault, joined into one."""
     now: str
 
     def apply(self, source: str) -> str:
-        """Return the file with the fault."""
+        """Return the source of the file with the fault."""
         return source[: self.begin] + self.after + source[self.end :]
 
 
 def described(mutant: Mutant) -> tuple[str, str, str]:
-    """Return its place, its lines as they are, and as they become."""
+    """Return the place, the original lines, and the lines with the fault."""
     place = f"{mutant.path} {mutant.function}".strip()
     return place, mutant.was, mutant.now
 
 
 def mutants_of(path: str, source: str) -> Iterator[Mutant]:
-    """Go through all faults that a file can be given."""
+    """Yield all faults of a file."""
     starts = [0, *itertools.accumulate(len(line) for line in source.splitlines(keepends=True))]
     tree = ast.parse(source)
     functions = list(_functions(tree, ""))
@@ -87,7 +87,7 @@ def _in_one(lines: str) -> str:
 
 
 def _statements(node: ast.AST) -> Iterator[ast.stmt]:
-    """Go through statements, an inner one after the one that it is in."""
+    """Yield statements, an inner statement after its enclosing statement."""
     for child in ast.iter_child_nodes(node):
         if isinstance(child, ast.stmt):
             yield child
@@ -95,14 +95,14 @@ def _statements(node: ast.AST) -> Iterator[ast.stmt]:
 
 
 def _head(node: ast.stmt) -> range:
-    """Return its lines, without those of statements in it."""
+    """Return the lines of a statement without its inner statements."""
     inner = next(_statements(node), None)
     assert node.end_lineno is not None
     return range(node.lineno, max(node.lineno, inner.lineno - 1 if inner else node.end_lineno) + 1)
 
 
 def _functions(node: ast.AST, inside: str) -> Iterator[tuple[str, range]]:
-    """Go through functions with their lines, an inner one after the one that it is in."""
+    """Yield functions with their lines, an inner function after its enclosing function."""
     if isinstance(node, ast.Module):
         yield "", range(1, sys.maxsize)
     for child in ast.iter_child_nodes(node):
@@ -117,7 +117,7 @@ def _functions(node: ast.AST, inside: str) -> Iterator[tuple[str, range]]:
 
 
 def _rules(node: ast.AST) -> Iterator[ast.expr | ast.stmt]:
-    """Go through what decides: no messages, annotations, decorators, defaults or docstrings."""
+    """Yield code that decides: no messages, annotations, decorators, defaults or docstrings."""
     if isinstance(node, ast.Raise | ast.Assert | ast.JoinedStr | ast.Import | ast.ImportFrom):
         return
     if isinstance(node, ast.expr | ast.stmt):

@@ -1,18 +1,18 @@
-"""What became of the faults that were tried."""
+"""The results of tried faults."""
 
 from dataclasses import dataclass
 
 
 @dataclass
 class Score:
-    """How many a test found, how many nobody could see, and how many are open."""
+    """Number of faults that a test found, that are explained, and that are open."""
 
     found: int = 0
     explained: int = 0
     open: int = 0
 
     def of_all(self, places: int) -> str:
-        """Say so, and what part of all places is found or explained, with 95 % confidence."""
+        """Return a summary with the part found or explained of all places, at 95 % confidence."""
         from scipy.stats import binomtest  # noqa: PLC0415 - whoever collects tests need not import it
 
         settled = self.found + self.explained

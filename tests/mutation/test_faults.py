@@ -1,4 +1,4 @@
-"""Faults are made where rules are, each once; those that are explained are still there."""
+"""Faults are made in rules, each once; the explained faults still exist."""
 
 from pathlib import Path
 
@@ -24,7 +24,7 @@ def rule(self, n: int = 3) -> bool:
 '''
 
 
-def test_a_fault_stands_in_a_rule_and_not_in_what_is_said() -> None:
+def test_faults_are_made_in_rules_and_not_in_messages() -> None:
     mutants = list(mutants_of("rules.py", SOURCE))
     made = {(mutant.was, mutant.now) for mutant in mutants}
     assert made == {
@@ -45,7 +45,7 @@ def test_a_fault_stands_in_a_rule_and_not_in_what_is_said() -> None:
     assert len(mutants) == len(made)
 
 
-def test_a_fault_knows_its_function_and_the_lines_that_tests_must_run() -> None:
+def test_a_fault_knows_its_function_and_the_lines_that_tests_must_execute() -> None:
     places = {mutant.line: (mutant.function, mutant.lines) for mutant in mutants_of("", SOURCE)}
     assert places == {
         2: ("", range(2, 3)),
@@ -57,15 +57,15 @@ def test_a_fault_knows_its_function_and_the_lines_that_tests_must_run() -> None:
     }
 
 
-def test_a_sample_stays_the_same_where_nothing_else_has_changed() -> None:
+def test_a_sample_is_stable_while_its_own_lines_are_unchanged() -> None:
     before = list(mutants_of("rules.py", SOURCE))
     after = list(mutants_of("rules.py", "MORE = 1\n" + SOURCE.replace("LIMIT = 2", "LIMIT = 4")))
     few, again = ({described(each) for each in sample(them, 5, 7)} for them in (before, after))
-    assert len(few & again) >= 3, "two of eleven are others"
+    assert len(few & again) >= 3, "two of eleven faults differ"
     assert few != {described(each) for each in sample(before, 5, 8)}
 
 
-def test_faults_are_drawn_from_the_folder_or_the_file_that_is_asked_for() -> None:
+def test_faults_are_drawn_from_the_given_folder_or_file() -> None:
     of_file = {mutant.path for mutant in every("allocator/fairness/exact.py")}
     assert of_file == {"allocator/fairness/exact.py"}
     of_folder = {mutant.path for mutant in every("allocator/fairness/policies")}
@@ -73,12 +73,10 @@ def test_faults_are_drawn_from_the_folder_or_the_file_that_is_asked_for() -> Non
         "allocator/fairness/policies",
         "allocator/fairness/policies/rivals",
     }
-    assert not every("allocator/fair"), "it is no folder"
+    assert not every("allocator/fair"), "the path is no folder"
 
 
-def test_a_reason_is_given_for_one_fault_or_for_all_of_some_lines_or_for_all_of_a_function() -> (
-    None
-):
+def test_a_reason_explains_one_fault_or_all_faults_of_lines_or_of_a_function() -> None:
     mutants = list(mutants_of("rules.py", SOURCE))
     place, was = "rules.py rule", "return inner() if n - 1 else False"
     one = Equivalent(place, "", was, "return inner() if (n + 1) else False")
@@ -92,14 +90,14 @@ def test_a_reason_is_given_for_one_fault_or_for_all_of_some_lines_or_for_all_of_
     assert [each.alone for each in (one, lines, function)] == [True, False, False]
 
 
-def test_the_score_is_of_what_is_found_or_explained() -> None:
+def test_the_score_counts_found_and_explained_faults() -> None:
     assert Score(found=140, explained=50, open=10).of_all(1400) == (
         "140 found, 50 explained, 10 open, of 200: "
         "95.0% found or explained (91.0% to 97.3% of all 1400)"
     )
 
 
-def test_what_is_explained_can_be_made_and_has_a_reason() -> None:
+def test_each_explained_fault_exists_and_has_a_reason() -> None:
     explained = equivalents()
     paths = {each.place.partition(" ")[0] for each in explained}
     mutants = [

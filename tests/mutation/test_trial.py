@@ -1,4 +1,4 @@
-"""A running process takes a fault where it can, and says where it cannot; lines are noted."""
+"""A running process applies a fault if possible; executed lines are recorded."""
 
 import sys
 from pathlib import Path
@@ -32,7 +32,7 @@ def loaded(path: Path) -> tuple[ModuleType, list[FunctionType]]:
     return module, functions
 
 
-def test_functions_that_are_there_already_do_what_they_do_with_the_fault(tmp_path: Path) -> None:
+def test_existing_functions_get_the_code_with_the_fault(tmp_path: Path) -> None:
     module, functions = loaded(tmp_path / "rules.py")
     path, rule = str(tmp_path / "rules.py"), module.Rule()
     assert put(path, SOURCE, SOURCE.replace("n < LIMIT", "n <= LIMIT"), functions)
@@ -41,7 +41,9 @@ def test_functions_that_are_there_already_do_what_they_do_with_the_fault(tmp_pat
     assert rule.twice(3) == 0
 
 
-def test_what_was_done_already_or_needs_another_function_cannot_be_changed(tmp_path: Path) -> None:
+def test_code_that_ran_at_import_and_functions_with_other_closures_cannot_be_changed(
+    tmp_path: Path,
+) -> None:
     module, functions = loaded(tmp_path / "rules.py")
     path = str(tmp_path / "rules.py")
     assert not put(path, SOURCE, SOURCE.replace("LIMIT = 2", "LIMIT = 3"), functions)
@@ -49,7 +51,7 @@ def test_what_was_done_already_or_needs_another_function_cannot_be_changed(tmp_p
     assert not module.Rule().rule(2)
 
 
-def test_the_lines_that_ran_are_noted(tmp_path: Path) -> None:
+def test_executed_lines_are_recorded(tmp_path: Path) -> None:
     before = sys.gettrace()
     recorder = Recorder(tmp_path, tmp_path / "covered.json")
     try:

@@ -1,8 +1,8 @@
-"""One fault in this process, and tests until one fails; if need be, in one that starts anew.
+"""Try one fault in this process, or in a new process if necessary: run tests until one fails.
 
-A function takes the code that it has with the fault. Of what was done when modules were imported,
-and of a function that would close over other variables, nothing can be changed afterwards: there,
-`python -m tests.mutation.trial FILE` imports the file as it is with the fault.
+A function gets the code with the fault. Code that ran at import time, and functions with other
+closure variables, cannot be changed afterwards. For such a fault, `python -m tests.mutation.trial
+FILE` imports the file with the fault.
 """
 
 import json
@@ -18,14 +18,14 @@ import pytest
 from hypothesis import HealthCheck, Phase, settings
 
 MEMORY = 8 * 2**30
-"""Bytes; with more, or several times the processor's time, something does not end any more."""
+"""Memory limit in bytes; a process beyond this limit, or beyond its processor time, never ends."""
 OPTIONS = (
     *("--capture=no", "--timeout=0", "-p", "no:cacheprovider", "-p", "no:randomly"),
     *("-p", "no:terminal", "-o", "addopts=--strict-markers --strict-config"),
     *("-W", "ignore::pytest.PytestAssertRewriteWarning"),
 )
 
-# What has failed need not be made small, to be found.
+# A failing example need not be made smaller.
 settings.register_profile(
     "mutation",
     deadline=None,
@@ -37,7 +37,7 @@ settings.register_profile(
 
 
 def put(path: str, before: str, after: str, functions: Iterable[FunctionType]) -> bool:
-    """Give a file's functions the code that they have with a fault; False if none can be."""
+    """Give a file's functions their code with the fault; return False if impossible."""
     was, now = (dict(_codes(compile(each, path, "exec"))) for each in (before, after))
     changed = False
     for function in functions:
@@ -58,7 +58,7 @@ def _codes(code: CodeType) -> Iterator[tuple[tuple[str, int], CodeType]]:
 
 
 def until_one_fails(session: pytest.Session, seconds: dict[str, float]) -> bool:
-    """Run these tests, each for not much longer than it should take; return whether one failed."""
+    """Run tests, each with a limit of processor time; return whether a test failed."""
     items = {item.nodeid: item for item in session.items}
     chosen = [items[test] for test in seconds if test in items]
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
@@ -71,14 +71,14 @@ def until_one_fails(session: pytest.Session, seconds: dict[str, float]) -> bool:
 
 
 def _allow(seconds: float) -> None:
-    """End this process when it has used the processor for so much longer."""
+    """Limit the further processor time of this process, in seconds."""
     used = resource.getrusage(resource.RUSAGE_SELF)
     until = int(used.ru_utime + used.ru_stime + seconds) + 1
     resource.setrlimit(resource.RLIMIT_CPU, (until, resource.RLIM_INFINITY))
 
 
 class Anew:
-    """A plugin of pytest that runs some tests, in their order, until one fails."""
+    """A plugin of pytest that runs tests in their order until one fails."""
 
     def __init__(self, seconds: dict[str, float]) -> None:
         self._seconds = seconds
@@ -91,7 +91,7 @@ class Anew:
 
 
 def main(file: str) -> NoReturn:
-    """Import one file as it is with a fault, and say with the exit status whether a test fails."""
+    """Import one file with a fault; the exit status says whether a test fails."""
     told = json.loads(Path(file).read_text())
     load = SourceFileLoader.get_code
 

@@ -1,4 +1,4 @@
-"""Tries faults side by side, each in a fork of a process that has imported and collected all."""
+"""Try faults in parallel, each in a fork of a process that has imported and collected all tests."""
 
 import contextlib
 import gc
@@ -22,13 +22,13 @@ from tests.mutation.faults import Mutant
 from tests.mutation.trial import OPTIONS, put, until_one_fails
 
 _NOT_TRIED = 3
-"""The exit status of a process in which something else went wrong."""
+"""Exit status of a process in which an unrelated error occurred."""
 
 Heard: TypeAlias = Callable[[Mutant, bool], object]
 
 
 class Trials:
-    """A plugin of pytest that tries faults, and tells of each whether a test has found it."""
+    """A plugin of pytest that tries faults, and reports for each whether a test has found it."""
 
     def __init__(
         self, root: Path, covered: dict[str, Covered], mutants: Iterable[Mutant], heard: Heard
@@ -41,7 +41,7 @@ class Trials:
         self._functions: defaultdict[str, list[FunctionType]] = defaultdict(list)
 
     def run(self, tests: Iterable[str], processes: int) -> None:
-        """Collect the tests and try all faults, so many at a time."""
+        """Collect the tests and try all faults, with a number of processes at a time."""
         self._processes = processes
         if pytest.main([*OPTIONS, *tests], plugins=[self]):
             raise SystemExit("Not all faults could be tried.")
@@ -73,11 +73,11 @@ class Trials:
         return True
 
     def _imported(self, mutant: Mutant) -> bool:
-        """Return whether it matters when ours is imported, and so may to every test."""
+        """Return whether the fault is in import-time code, which may affect every test."""
         return self._covered[IMPORTED].runs(mutant.path, mutant.lines)
 
     def _tests_of(self, mutant: Mutant) -> dict[str, float]:
-        """Return which tests can find it, the cheapest first, with what they cost."""
+        """Return the tests that can find the fault, the cheapest first, with their costs."""
         imported = self._imported(mutant)
         return {
             test: each.seconds
@@ -88,7 +88,7 @@ class Trials:
     def _found(
         self, mutant: Mutant, session: pytest.Session, seconds: dict[str, float], folder: Path
     ) -> bool:
-        """Be the process that tries it."""
+        """Try the fault in this process."""
         os.setsid()
         os.environ.update(TMPDIR=str(folder), LONGSHARE_FAILURES=str(folder / "failures"))
         tempfile.tempdir = None

@@ -36,8 +36,7 @@ def bag(text: str) -> Bag:
 
 
 def written(amounts: Bag, role: str | None = None) -> list[bytes]:
-    """Return a bag as serialised resources, allocated to a role, or unallocated if the role is
-    None."""
+    """Return a bag as serialised resources, allocated to a role unless the role is None."""
     text = ";".join(f"{name}:{milli / 1000}" for name, milli in sorted(amounts.items()) if milli)
     return resources(text, role)
 

@@ -1,5 +1,4 @@
-"""Agents and frameworks that are removed, return or change while they have offers or
-allocations."""
+"""Agents and frameworks that leave, return or change while they have offers or allocations."""
 
 import pytest
 

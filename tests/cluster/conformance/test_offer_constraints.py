@@ -127,8 +127,7 @@ def test_a_framework_that_excludes_every_agent_is_reported(master: BatchMaster) 
 
 
 def test_under_tsf_monopolies_count_only_agents_that_are_not_excluded() -> None:
-    """A framework that can use half of the cluster has half of the monopoly, the same as with
-    labels."""
+    """A framework that can use half of the cluster has half of the monopoly, like with labels."""
     master = MasterSide("tsf")
     for agent in ("s1", "s2"):
         master.send(agent_call(agent, "cpus:4;mem:4096", {}))

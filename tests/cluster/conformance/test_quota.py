@@ -1,5 +1,4 @@
-"""Quota guarantees are allocated first, and headroom is kept for unsatisfied guarantees
-(§3.2-3.4)."""
+"""Guarantees are allocated first, and unsatisfied guarantees require headroom (§3.2-3.4)."""
 
 import pytest
 

@@ -426,9 +426,7 @@ def test_a_client_that_waits_for_its_turn_would_get_an_offer_alone(world: str) -
         for client in master.engine.clients():
             why = run_to_completion(survey.look(client))
             assert why is not None
-            guaranteed = (
-                client.role in master.engine.quotas()
-            )  # regardless of the demand of its tasks
+            guaranteed = client.role in master.engine.quotas()  # for tasks of any demand
             if "refused" not in why.agents and not (guaranteed and why.task):
                 seen_reasons.add(why.reason)
                 served = {offer.agent for offer in alone(mirror, client)}

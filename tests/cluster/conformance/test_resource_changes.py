@@ -59,8 +59,7 @@ def test_an_operator_reserves_free_resources() -> None:
 
 
 def offered_once_destroyed(volume: bytes) -> set[bytes]:
-    """Let an operator destroy an agent's volume, and return the resources of the following
-    offer."""
+    """Let an operator destroy an agent's volume; return the resources of the next offer."""
     master = BatchMaster()
     master.send(add_agent("s1", [*resources("cpus:4;mem:64"), volume]))
     operation = mesos.Operation(type=mesos.Operation.DESTROY)

@@ -259,8 +259,7 @@ def by_name(held: Bag) -> str:
 def test_the_next_cycle_after_a_snapshot_leaves_as_little_free_as_without_the_snapshot(
     calls: list[str], seed: int
 ) -> None:
-    """Without filters, quotas and a minimum, everything is offered, whatever the order of
-    clients."""
+    """Without filters, quotas and a minimum, everything is offered in any order of clients."""
     mirror = history(calls, seed, filters=False, quotas=False, min_allocatable=())
     old, new = mirror.master.engine, successor(mirror)
     following = contract.Events()
