@@ -1,9 +1,14 @@
 """Run the tests repeatedly under the conditions of a slow and crowded machine.
 
-`make flakes` runs the tests until thirty runs in a row have passed. Each run has another order,
-and these conditions: a load of four processes, a single core, a disk with other writers, starved
-processes (as root), occupied ports, another time zone and locale, and in every other run no real
-Mesos.
+`make flakes` runs the tests until thirty runs in a row have passed. Each run has another order.
+The conditions are:
+
+- a load of four processes, and a single core;
+- a disk with other writers;
+- starved processes (as root);
+- occupied ports;
+- another time zone and locale;
+- no real Mesos, in every other run.
 
 Each run is a line of runs/flakes/runs.jsonl. An interrupted count continues as long as the commit
 is the same. Output of failed runs is kept in the same folder, with the seed.

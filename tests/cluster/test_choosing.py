@@ -294,7 +294,7 @@ def test_in_one_look_each_of_a_hundred_clients_gets_a_hold_and_the_first_a_hundr
     assert held == dict.fromkeys(clients[:100], 1) | {clients[0]: 101}
 
 
-def test_clients_beyond_the_first_hundred_are_looked_at_when_those_need_no_hold() -> None:
+def test_clients_beyond_the_first_hundred_are_considered_when_the_first_need_no_hold() -> None:
     """Regression: a hundred clients that declined fitting offers blocked other clients for ever."""
     master = with_settings(MasterSide(), hold_for="one", hold_by_turns=True)
     used = {each: resources("cpus:0.5", each) for each in ("one", "two")}

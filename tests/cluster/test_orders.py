@@ -111,7 +111,7 @@ def test_a_commitment_set_by_an_operator_decays_like_any_other() -> None:
     assert owed(master) > 0.0  # the commitment of the other resource is unchanged
 
 
-def test_a_commitment_of_one_resource_leaves_those_of_others_as_they_were() -> None:
+def test_setting_a_commitment_of_one_resource_keeps_the_commitments_of_other_resources() -> None:
     master = made()
     for change in (
         operator.SetCommitments(user="b", commitments={"cpus": 0.5, "mem": 0.25}, others=0.1),
@@ -142,7 +142,7 @@ def test_a_commitment_in_tasks_can_be_set_if_the_policy_counts_tasks() -> None:
     assert standing.commitments["tasks"] == 0.25
 
 
-def test_a_commitment_of_a_parent_role_leaves_those_of_its_sub_roles_as_they_were() -> None:
+def test_setting_a_parent_roles_commitment_keeps_the_commitments_of_its_sub_roles() -> None:
     master = MasterSide("sdrf", {"half_life": HALF_LIFE})
     for role in ("a/x", "b"):
         master.add_framework(f"of-{role}", role)

@@ -160,7 +160,7 @@ def test_headroom_for_another_roles_guarantee_is_reported_as_quota() -> None:
     assert why(master.engine).reason == "nothing_free"
 
 
-def test_a_suppressed_or_inactive_client_is_reported_as_that_whatever_is_free() -> None:
+def test_a_client_is_reported_as_suppressed_or_inactive_whatever_is_free() -> None:
     master = cluster()
     assert why(master.engine).reason == "no_agents"
     master.send(contract.SuppressOffers(framework_id="f1"))

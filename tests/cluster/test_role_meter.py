@@ -152,7 +152,7 @@ def test_no_instant_counts_twice_after_a_snapshot_and_in_another_service() -> No
 
 
 @pytest.mark.parametrize("seconds", [-5, 0, int(LONGEST_GAP) + 1])
-def test_a_gap_that_is_empty_or_too_long_is_not_counted_nor_is_time_before_a_clock_catches_up(
+def test_empty_and_too_long_gaps_and_time_before_a_clock_catches_up_are_not_counted(
     seconds: int,
 ) -> None:
     master, meter = metered()

@@ -204,7 +204,7 @@ def test_overuse_in_a_gap_is_measured_by_the_present_entitlement_of_the_parent()
     assert owed["a/b"]["cpus"] == pytest.approx(0.15)
 
 
-def test_a_user_with_a_commitment_or_weight_is_known_to_the_successor_others_are_not() -> None:
+def test_the_successor_knows_exactly_the_users_with_a_commitment_or_weight() -> None:
     users = new_users(SDRF)
     users.inherit(
         Memory(

@@ -39,7 +39,7 @@ def test_whole_intervals_give_the_sum_of_equation_6(over: list[float], delta: fl
 
 
 @given(shares, shares, st.floats(0.0, 1e9), taus)
-def test_a_commitment_stays_between_where_it_was_and_where_it_goes(
+def test_a_commitment_stays_between_its_start_and_its_limit(
     start: float, towards: float, elapsed: float, tau: float
 ) -> None:
     c = decayed(start, towards, elapsed, tau)

@@ -34,7 +34,7 @@ def test_a_member_that_is_removed_and_added_again_has_lost_its_position() -> Non
     assert turns.order("ab") == ["b", "a"]
 
 
-def test_a_member_that_needs_no_turn_now_comes_after_those_that_wait() -> None:
+def test_a_member_that_needs_no_turn_now_comes_after_waiting_members() -> None:
     turns = Turns[str]()
     turns.order("abc")
     turns.end("d")

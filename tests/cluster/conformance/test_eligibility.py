@@ -195,7 +195,7 @@ def shared_volume() -> bytes:
     return disk(128, reserved=["r1"], volume="v1", shared=True)
 
 
-def test_a_shared_volume_needs_a_framework_that_understands_sharing() -> None:
+def test_a_shared_volume_needs_a_framework_with_that_capability() -> None:
     master = BatchMaster()
     master.add_framework("f1", "r1")
     [offer] = master.send(add_agent("s1", [*resources("cpus:2;mem:64"), shared_volume()]))

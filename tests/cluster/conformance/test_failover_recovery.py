@@ -36,7 +36,7 @@ def come_back(master: BatchMaster, *numbers: int) -> list[Offered]:
 @pytest.mark.parametrize(
     ("expected", "needed"), [(10, 8), (9, 7), (4, 3), (2, 1)], ids=lambda n: f"{n}"
 )
-def test_offers_begin_with_the_agent_that_makes_four_fifths_rounded_down(
+def test_offers_begin_when_four_fifths_of_the_agents_rounded_down_are_back(
     expected: int, needed: int
 ) -> None:
     master = elected(expected)

@@ -41,7 +41,9 @@ def master() -> BatchMaster:
     return made
 
 
-def test_a_framework_is_not_offered_what_its_constraints_exclude(master: BatchMaster) -> None:
+def test_a_framework_gets_no_offers_of_agents_that_its_constraints_exclude(
+    master: BatchMaster,
+) -> None:
     assert told(master.send(framework("f1", "a", "s1"))) == {("f1", "s2", AGENT)}
     assert told(master.add_framework("f2", "b")) == {("f2", "s1", AGENT)}
 

@@ -86,9 +86,7 @@ def test_a_quota_can_be_removed_twice() -> None:
     assert master.engine.quotas()["quota"][0].guarantees.to_doubles() == {"cpus": 2.0}
 
 
-def test_frameworks_share_the_quota_of_their_role_fairly_and_get_what_others_in_it_decline() -> (
-    None
-):
+def test_frameworks_share_the_quota_of_their_role_fairly_and_get_declined_resources() -> None:
     master = BatchMaster()
     master.add_framework("f1a", "quota")
     master.send(set_quota("quota", "cpus:4;mem:2048"))

@@ -88,7 +88,7 @@ def test_resources_that_an_operator_unreserves_are_offered_in_the_next_batch() -
     assert [offer.resources for offer in master.tick()] == ["cpus:4;mem:64"]
 
 
-def test_an_operator_cannot_reserve_what_is_offered() -> None:
+def test_an_operator_cannot_reserve_offered_resources() -> None:
     master = BatchMaster()
     master.add_framework("f2", "r2")
     assert len(master.add_agent("s1", "cpus:4;mem:64")) == 1
