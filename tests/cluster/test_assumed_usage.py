@@ -65,7 +65,7 @@ class Both:
         running, agent = UsedResources(), self.agents["s1"]
         after = AssumedUsage(running, after_ns=AFTER)
         for client in CLIENTS:
-            after.used(agent, client)  # used since the agent was added
+            after.used(agent, client)  # like the used resources of a new agent
         run_to_completion(after.carry_over(self.presumed, {"s1": agent}))
         return running, after
 

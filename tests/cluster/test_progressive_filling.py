@@ -296,7 +296,7 @@ def test_progressive_filling_equals_allocation_task_by_task(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", [10, 18, 29, 53, 55, 174])
-def test_progressive_filling_equals_allocation_task_by_task_in_worlds_that_found_faults(
+def test_progressive_filling_equals_allocation_task_by_task_in_chosen_worlds(
     seed: int,
 ) -> None:
     check(seed, steps=6)

@@ -155,7 +155,7 @@ def test_an_unreadable_schedule_or_name_stays_reported_until_a_readable_one() ->
         assert [each.topic for each in master.engine.set_aside()] == wrong
 
 
-def test_an_unreadable_agent_stays_reported_until_a_readable_update() -> None:
+def test_an_unreadable_agent_is_offered_after_a_readable_update() -> None:
     master = MasterSide()
     call = agent_call("s1", "cpus:1;mem:64")
     call.info = b"\xff"
