@@ -116,7 +116,7 @@ def test_offered_resources_do_not_count_as_used() -> None:
     pool.allocate("a", Quantities({"cpus": 500}))
     pool.look({"a": Quantities({"cpus": 100}), "b": Quantities({"cpus": 900})})
     accounts = pool.accounts()
-    assert (accounts["a"].in_use, accounts["b"].in_use) == (0.1, 0.0), (
+    assert (accounts["a"].in_use, accounts["b"].in_use) == ({"cpus": 0.1}, {}), (
         "used resources are at most the allocation"
     )
 
