@@ -43,7 +43,7 @@ def csv_cell(text: str) -> str:
     return f"'{text}" if text.startswith(_FORMULA_STARTS) else text
 
 
-def read_plain(path: Path, *, private: bool = False) -> bytes:
+def read_regular_file(path: Path, *, private: bool = False) -> bytes:
     """Return the content of a regular file, without ever waiting for another process.
 
     Args:
@@ -54,11 +54,11 @@ def read_plain(path: Path, *, private: bool = False) -> bytes:
         OSError: the file cannot be read, or is refused; `strerror` gives the reason and a remedy.
     """
     with os.fdopen(_opened(path, os.O_RDONLY), "rb") as file:
-        require_plain(path, os.fstat(file.fileno()), private=private)
+        require_regular_file(path, os.fstat(file.fileno()), private=private)
         return file.read()
 
 
-def require_plain(path: Path, status: os.stat_result, *, private: bool = False) -> None:
+def require_regular_file(path: Path, status: os.stat_result, *, private: bool = False) -> None:
     """Check that a file is regular and, if `private`, not readable by every user.
 
     Args:
@@ -80,7 +80,7 @@ def require_plain(path: Path, status: os.stat_result, *, private: bool = False) 
         )
 
 
-def open_to_write(
+def open_for_writing(
     path: str, flags: int, *, folder: int | None = None, apart: Iterable[Path] = ()
 ) -> int:
     """Open a regular file or a device for writing, without ever waiting for a reader.
@@ -137,7 +137,7 @@ def _require_alone(name: Path, descriptor: int, folder: int | None, apart: Itera
     status = os.fstat(descriptor)
     if stat.S_ISCHR(status.st_mode):
         return
-    require_plain(name, status)
+    require_regular_file(name, status)
     named = os.stat(name, dir_fd=folder, follow_symlinks=False)
     if named.st_nlink != 1 or not os.path.samestat(named, status):
         raise OSError(errno.EMLINK, "it has another name, too (a hard link); name another", name)

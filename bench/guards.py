@@ -75,8 +75,8 @@ class Side:
             begun = time.thread_time()
             message = wire.parse(said, MOST_PARTS)
             self._stamps.bound(message)
-            for part in parts.parts_of(message):
-                self._stamps.believe(part.events.events[-1].time_ns)
+            for part in parts.split_message(message):
+                self._stamps.record(part.events.events[-1].time_ns)
                 decisions = self._engine.apply(part.events)
                 decisions.SerializeToString()
             took += time.thread_time() - begun

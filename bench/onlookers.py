@@ -87,10 +87,10 @@ class _Side:
     def later(self) -> None:
         """Do what the service would do in slices, between messages."""
         if self.meter is not None:
-            self.meter.counted.settle()
+            self.meter.counted.add_up()
         if self.engine.role_meter is not None:
-            run_to_completion(self.engine.role_meter.settling())
-        run_to_completion(self._shadows.following())
+            run_to_completion(self.engine.role_meter.add_up_in_steps())
+        run_to_completion(self._shadows.replay())
         self._past.backlog.finish()
         if self._recorder is not None:
             self._recorder.backlog.finish()
@@ -119,7 +119,7 @@ def main() -> None:
     arguments = parser.parse_args()
     size = (arguments.agents, arguments.frameworks)
     key: UserKey = arguments.users
-    garbage.tame()  # as in the service
+    garbage.enable()  # as in the service
     with tempfile.TemporaryDirectory() as folder:
         recorder = Recorder(Path(folder, "recorder.csv"), 1.0)
         meter = Meter()
@@ -131,7 +131,7 @@ def main() -> None:
             "and a recorder": lambda: _Side(size, Meter(), Shadows(SHADOW), recorder, key),
         }
         sides = {name: made() for name, made in make.items() if arguments.only in (None, name)}
-        garbage.settle()
+        garbage.collect_after_snapshot()
         if arguments.only is None:
             _compare(arguments, sides, size)
             _write(sides["accounts"], meter, Path(folder, "accounting.sqlite"))
@@ -196,12 +196,12 @@ def _compare(arguments: argparse.Namespace, sides: dict[str, _Side], size: tuple
 def _write(side: _Side, meter: Meter, path: Path) -> None:
     database = Database(path)
     begun = time.process_time()
-    formers = run_to_completion(side.engine.closing())
+    formers = run_to_completion(side.engine.close_accounts())
     counted = time.process_time() - begun
     now = side.engine.now
     batch = Batch("bench", 1, now, now, meter.take(), formers)
     begun = time.process_time()
-    batch.counted.settle()
+    batch.counted.add_up()
     database.write(batch, 100_000)
     written = time.process_time() - begun
     database.close()

@@ -20,7 +20,7 @@ from rich.progress import track
 from rich.table import Table
 
 from frameworks.harness.processes import Children
-from frameworks.harness.real_mesos import MesosHome, RealMesos, kill_whatever_runs_in
+from frameworks.harness.real_mesos import MesosHome, RealMesos, kill_processes_in
 
 TASKS = 30
 AGENTS = 4
@@ -130,7 +130,7 @@ def measure(home: MesosHome, name: str, allocation: str | None) -> MesosResult:
             driver.stop()
             driver.join()
             children.stop()
-            kill_whatever_runs_in(work)
+            kill_processes_in(work)
         return MesosResult(name, scheduler.waits, used / TASKS)
 
 

@@ -61,7 +61,7 @@ def _under(
         name = policy or (loaded[0] if len(loaded) == 1 else None)
         if name is not None:
             settings = dict(_parameter(parameter) for parameter in parameters or ())
-            return chosen.under({"name": name, **settings})
+            return chosen.with_policy({"name": name, **settings})
     except ValueError as error:
         raise typer.BadParameter(str(error), param_hint="--policy") from error
     if file is not None:

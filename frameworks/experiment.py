@@ -14,7 +14,7 @@ from allocator.fairness.machines import Machines
 from allocator.fairness.policies import Policy
 from allocator.fairness.quantities import Quantities
 
-SETTLED = 60.0
+AVERAGED_S = 60.0
 """Seconds at the end of a phase over which users' CPUs are averaged."""
 
 
@@ -278,7 +278,7 @@ class Experiment(_Section):
         hosts = [name for name, _ in self.cluster.hosts]
         return [hosts[number - 1] for number in _numbers(user.nodes)]
 
-    def under(self, policy: dict[str, Any]) -> "Experiment":
+    def with_policy(self, policy: dict[str, Any]) -> "Experiment":
         """Return a copy of the experiment with another policy. Its claims are dropped.
 
         Args:

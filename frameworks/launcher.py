@@ -17,7 +17,7 @@ from typing import Any
 
 from pymesos import MesosSchedulerDriver, Scheduler
 
-LONG_REFUSAL = {"refuse_seconds": 3600.0}
+LONG_FILTER = {"refuse_seconds": 3600.0}
 """Offer filter with which offers too small for a task are declined.
 
 A filter of Mesos blocks only offers of at most the declined resources, so larger offers still
@@ -214,11 +214,11 @@ class TaskLauncher(Scheduler):  # type: ignore[misc]  # pymesos is not typed
             with self._lock:
                 tasks = self._plan.fill(offer)
             if tasks:
-                driver.launchTasks(offer["id"], tasks, filters=LONG_REFUSAL)
+                driver.launchTasks(offer["id"], tasks, filters=LONG_FILTER)
             else:
                 useless.append(offer["id"])
         if useless:
-            driver.declineOffer(useless, filters=LONG_REFUSAL)
+            driver.declineOffer(useless, filters=LONG_FILTER)
         if self._plan.wanted <= 0:
             driver.suppressOffers()
 

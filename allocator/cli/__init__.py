@@ -6,37 +6,37 @@ import typer
 
 from allocator.cli.connection import EXIT_CODES, USAGE
 from allocator.cli.extras import advice
-from allocator.cli.later import Commands, Place
+from allocator.cli.later import CommandLocation, Commands
 
 
 class _Longshare(Commands):
     places: ClassVar = {
-        "serve": Place("allocator.cli.serve", "serve"),
-        "shares": Place("allocator.cli.shares", "shares", EXIT_CODES),
-        "explain": Place("allocator.cli.explain", "explain", EXIT_CODES),
-        "shadow": Place("allocator.cli.shadow", "shadow", EXIT_CODES),
-        "forecast": Place("allocator.cli.forecast", "forecast", EXIT_CODES),
-        "top": Place("allocator.cli.top", "top", EXIT_CODES),
-        "usage": Place("allocator.cli.usage", "usage", EXIT_CODES),
-        "audit": Place("allocator.cli.usage", "audit", EXIT_CODES),
-        "replay": Place("allocator.cli.replay", "replay"),
-        "optimum": Place("allocator.cli.optimum", "optimum"),
-        "properties": Place("allocator.cli.properties", "properties"),
-        "incentives": Place("allocator.cli.incentives", "incentives"),
-        "figure": Place("allocator.cli.figure", "figure"),
-        "simulate": Place("allocator.cli.simulate", "simulate"),
-        "compare": Place("allocator.cli.compare", "compare"),
-        "lies": Place("allocator.cli.lies", "lies"),
-        "sweep": Place("allocator.cli.sweep", "sweep"),
-        "report": Place("allocator.cli.report", "report"),
-        "advise": Place("allocator.cli.advise", "advise"),
-        "local-mesos": Place("frameworks.local_mesos.cli", "local_mesos"),
-        "framework": Place("frameworks.cli", "framework"),
-        "weight": Place("allocator.cli.weight", "weight_app"),
-        "commitments": Place("allocator.cli.commitments", "commitments_app"),
-        "games": Place("allocator.cli.games.commands", "games_app"),
-        "trace": Place("allocator.cli.trace", "trace_app"),
-        "experiment": Place("frameworks.cli", "experiment_app"),
+        "serve": CommandLocation("allocator.cli.serve", "serve"),
+        "shares": CommandLocation("allocator.cli.shares", "shares", EXIT_CODES),
+        "explain": CommandLocation("allocator.cli.explain", "explain", EXIT_CODES),
+        "shadow": CommandLocation("allocator.cli.shadow", "shadow", EXIT_CODES),
+        "forecast": CommandLocation("allocator.cli.forecast", "forecast", EXIT_CODES),
+        "top": CommandLocation("allocator.cli.top", "top", EXIT_CODES),
+        "usage": CommandLocation("allocator.cli.usage", "usage", EXIT_CODES),
+        "audit": CommandLocation("allocator.cli.usage", "audit", EXIT_CODES),
+        "replay": CommandLocation("allocator.cli.replay", "replay"),
+        "optimum": CommandLocation("allocator.cli.optimum", "optimum"),
+        "properties": CommandLocation("allocator.cli.properties", "properties"),
+        "incentives": CommandLocation("allocator.cli.incentives", "incentives"),
+        "figure": CommandLocation("allocator.cli.figure", "figure"),
+        "simulate": CommandLocation("allocator.cli.simulate", "simulate"),
+        "compare": CommandLocation("allocator.cli.compare", "compare"),
+        "lies": CommandLocation("allocator.cli.lies", "lies"),
+        "sweep": CommandLocation("allocator.cli.sweep", "sweep"),
+        "report": CommandLocation("allocator.cli.report", "report"),
+        "advise": CommandLocation("allocator.cli.advise", "advise"),
+        "local-mesos": CommandLocation("frameworks.local_mesos.cli", "local_mesos"),
+        "framework": CommandLocation("frameworks.cli", "framework"),
+        "weight": CommandLocation("allocator.cli.weight", "weight_app"),
+        "commitments": CommandLocation("allocator.cli.commitments", "commitments_app"),
+        "games": CommandLocation("allocator.cli.games.commands", "games_app"),
+        "trace": CommandLocation("allocator.cli.trace", "trace_app"),
+        "experiment": CommandLocation("frameworks.cli", "experiment_app"),
     }
 
 

@@ -9,7 +9,7 @@ import typer
 
 from allocator.cli import options
 from allocator.cli.connection import fail_study
-from allocator.cli.parameters import bring, by_user, parse
+from allocator.cli.parameters import by_user, load_policy_files, parse
 from allocator.cli.simulate import capacity_of, compiled, simulator_for
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ def compare(
     from allocator.simulation.setting import Setting
     from allocator.simulation.studies import compared, measures
 
-    bring(policy_files)
+    load_policy_files(policy_files)
     file = out or Path("compare.png")
     file = file if file.suffix else file.with_suffix(".png")
     summaries = {}

@@ -20,7 +20,7 @@ _PLAIN = (bool, float, int, str)
 """Types whose values need no conversion if the parameter has that type."""
 
 
-class Place(NamedTuple):
+class CommandLocation(NamedTuple):
     """Location of a command's definition, so that its module is imported only if the command runs.
 
     Args:
@@ -34,7 +34,7 @@ class Place(NamedTuple):
     epilog: str | None = None
 
 
-class _Sparing:
+class _LazyConversion:
     """A command or group that does not convert values that already have the right type."""
 
     def get_params(self, ctx: Any) -> list[Any]:  # noqa: ANN401 - typer's context
@@ -54,18 +54,18 @@ class _Sparing:
         return parameters
 
 
-class _Command(_Sparing, TyperCommand):
+class _Command(_LazyConversion, TyperCommand):
     pass
 
 
-class _Group(_Sparing, TyperGroup):
+class _Group(_LazyConversion, TyperGroup):
     pass
 
 
 class Commands(_Group):
     """A group of commands, each of which is imported on first use."""
 
-    places: ClassVar[Mapping[str, Place]] = {}
+    places: ClassVar[Mapping[str, CommandLocation]] = {}
     """Location of each command, in the order of the help."""
 
     def __init__(self, **attributes: Any) -> None:  # noqa: ANN401 - typer's arguments
@@ -76,7 +76,7 @@ class Commands(_Group):
 class _Imported(Mapping[str, Any]):
     """Mapping from name to command; a command's module is imported on first access."""
 
-    def __init__(self, places: Mapping[str, Place]) -> None:
+    def __init__(self, places: Mapping[str, CommandLocation]) -> None:
         self._places = places
         self._made: dict[str, Any] = {}
 
@@ -92,7 +92,7 @@ class _Imported(Mapping[str, Any]):
         return len(self._places)
 
 
-def _make(name: str, place: Place) -> Any:  # noqa: ANN401 - one of several classes of typer
+def _make(name: str, place: CommandLocation) -> Any:  # noqa: ANN401 - one of several classes of typer
     command = getattr(import_module(place.module), place.name)
     wrapper = typer.Typer(add_completion=False)
     if isinstance(command, typer.Typer):

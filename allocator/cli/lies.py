@@ -8,7 +8,7 @@ import typer
 
 from allocator.cli import options
 from allocator.cli.connection import fail_study
-from allocator.cli.parameters import bring, parse
+from allocator.cli.parameters import load_policy_files, parse
 from allocator.cli.simulate import capacity_of
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ def lies(
     from allocator.simulation.studies.lies import LIES
     from allocator.simulation.studies.online_truth import gains, rows
 
-    bring(policy_files)
+    load_policy_files(policy_files)
     try:
         content = store.read(trace)
         setting = Setting(

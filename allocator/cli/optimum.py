@@ -9,7 +9,7 @@ import typer
 
 from allocator.cli import options
 from allocator.cli.connection import USAGE, fail, fail_study
-from allocator.cli.parameters import bring, parse
+from allocator.cli.parameters import load_policy_files, parse
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -39,7 +39,7 @@ def optimum(
     from allocator.theory.divisible import optimum as divisible
     from allocator.theory.divisible.problem import read_problem
 
-    bring(policy_files)
+    load_policy_files(policy_files)
     chosen = divisible_policy(policy, parse(parameters))
     try:
         problem = read_problem(read_toml(file))

@@ -19,7 +19,7 @@ from allocator.fairness.bounds import LARGEST_COMMITMENT, LARGEST_WEIGHT, LEAST_
 from allocator.fairness.quantities import Quantities
 from allocator.service.record.event_log import EventLogError, decode_settings, read
 from allocator.service.record.history import History, reconstruct_all
-from allocator.service.record.replay import header_and_rest, new_engine
+from allocator.service.record.replay import new_engine, open_log
 from allocator.service.show.formatting import counted, duration
 from allocator.simulation.trace import MICROSECONDS, UNCONSTRAINED, MachineClass, Trace
 
@@ -71,7 +71,7 @@ def convert(
 
     def opened() -> "Iterator[tuple[Engine, Iterator[log.LogEntry]]]":
         for path in ordered:
-            header, entries = header_and_rest(path, partial(_append_path, cut_off, path))
+            header, entries = open_log(path, partial(_append_path, cut_off, path))
             settings.append(decode_settings(header.settings))
             yield new_engine(header), _watched(entries, watch)
 
@@ -299,8 +299,10 @@ class _Conversion:
                 f"{counted(history.running_at_first, 'task')} ran when recording began: submitted "
                 "then, with what was left of the time"
             )
-        if history.cut_off:
-            notes.append(f"{counted(history.cut_off, 'task')} ran when it ended: cut off there")
+        if history.running_at_end:
+            notes.append(
+                f"{counted(history.running_at_end, 'task')} ran when it ended: cut off there"
+            )
         for before, after in history.gaps:
             notes.append(
                 f"nothing was recorded for {duration(after - before)}, from "

@@ -35,7 +35,7 @@ def by_user(given: list[str] | None, option: str) -> dict[str, float]:
     return numbers
 
 
-def bring(files: Sequence[Path] | None) -> list[str]:
+def load_policy_files(files: Sequence[Path] | None) -> list[str]:
     """Load policy files, so that the option `--policy` accepts their policies.
 
     An invalid file ends the command.

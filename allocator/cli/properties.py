@@ -9,7 +9,7 @@ import typer
 from allocator.cli import options
 from allocator.cli.connection import USAGE, fail, fail_study
 from allocator.cli.optimum import divisible_policy
-from allocator.cli.parameters import bring, parse
+from allocator.cli.parameters import load_policy_files, parse
 
 if TYPE_CHECKING:
     from allocator.theory.divisible.problem import Problem
@@ -52,7 +52,7 @@ def properties(
     from allocator.fairness.plugin_sandbox import PolicyFailedError
     from allocator.theory.properties.search import search
 
-    bring(policy_files)
+    load_policy_files(policy_files)
     divisible = divisible_policy(policy, parse(parameters))
     selected = _select_properties(wanted)
     if out is not None and wanted is None:

@@ -9,7 +9,7 @@ import typer
 
 from allocator.cli import options
 from allocator.cli.connection import fail_study, in_words
-from allocator.cli.parameters import bring, parse
+from allocator.cli.parameters import load_policy_files, parse
 from allocator.contract.printable import printable
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from allocator.contract import log_pb2 as log
     from allocator.fairness.policies import Policy
     from allocator.service.record.replay import Replayed
-    from allocator.service.record.whatif import Fate
+    from allocator.service.record.whatif import UserOutcome
     from allocator.service.show.filming import Filming
 
 
@@ -63,7 +63,7 @@ def replay(
     from allocator.service.record.event_log import EventLogError
 
     console = tables.console()
-    bring(policy_files)
+    load_policy_files(policy_files)
     try:
         if save_policy is not None:
             _save_policy(file, save_policy)
@@ -86,9 +86,9 @@ def replay(
 
 def _save_policy(file: Path, target: Path) -> None:
     from allocator.service.record.event_log import recorded_code
-    from allocator.service.record.replay import header_and_rest
+    from allocator.service.record.replay import open_log
 
-    header, _rest = header_and_rest(file)
+    header, _rest = open_log(file)
     code = recorded_code(header.settings)
     if code is None:
         raise typer.BadParameter(
@@ -208,11 +208,11 @@ def _ask(file: Path, policy: "Policy", console: "Console", *, as_json: bool) -> 
     from allocator.service.record import whatif
     from allocator.service.record.event_log import decode_settings
     from allocator.service.record.history import reconstruct
-    from allocator.service.record.replay import header_and_rest, new_engine
+    from allocator.service.record.replay import new_engine, open_log
 
     left_out: list[int] = []
     with Progress(console=Console(stderr=True), transient=True) as progress:
-        header, entries = header_and_rest(file, left_out.append)
+        header, entries = open_log(file, left_out.append)
         settings = decode_settings(header.settings)
         history = reconstruct(new_engine(header), _watched(entries, file, progress))
         fact = whatif.recorded(history)
@@ -231,7 +231,7 @@ def _ask(file: Path, policy: "Policy", console: "Console", *, as_json: bool) -> 
                     "other_policy": policy.name,
                     "users": {
                         user: {
-                            "recorded": asdict(fact.get(user, whatif.Fate())),
+                            "recorded": asdict(fact.get(user, whatif.UserOutcome())),
                             "recorded_policy": asdict(control[user]),
                             "other_policy": asdict(answer[user]),
                         }
@@ -261,7 +261,7 @@ def _watched(
 def show_fates(
     title: str,
     policies: tuple[str, str],
-    fates: "tuple[dict[str, Fate], dict[str, Fate], dict[str, Fate]]",
+    fates: "tuple[dict[str, UserOutcome], dict[str, UserOutcome], dict[str, UserOutcome]]",
     console: "Console",
 ) -> None:
     """Print a table of users' results as recorded, and as modelled under two policies.

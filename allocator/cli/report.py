@@ -64,5 +64,5 @@ def report(
     for section in sections:
         typer.echo(section.title)
         for claim in section.claims:
-            typer.echo(f"  {_VERDICTS[claim.agrees]}: {claim.ours}")
+            typer.echo(f"  {_VERDICTS[claim.agrees]}: {claim.measured}")
     typer.echo(f"{target / PAGE}")

@@ -48,9 +48,9 @@ def serve(
             settings.listen.require_protection()
         settings.require_files(config, record)
         if check:
-            place.kept_at(settings)
+            place.database_location(settings)
             typer.echo(f"{config}: valid")
-            if reason := place.why_none(settings):
+            if reason := place.missing_reason(settings):
                 typer.echo(f"longshare serve: {reason}", err=True)
             return
         logs.configure(settings.log)

@@ -11,7 +11,7 @@ import typer
 
 from allocator.cli import options
 from allocator.cli.connection import fail_study
-from allocator.cli.parameters import bring, by_user, parse
+from allocator.cli.parameters import by_user, load_policy_files, parse
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -80,7 +80,7 @@ def simulate(
     from allocator.simulation.setting import Setting
     from allocator.simulation.summary import summary, users_of
 
-    bring(policy_files)
+    load_policy_files(policy_files)
     try:
         content = store.read(trace)
         setting = Setting(

@@ -8,7 +8,7 @@ import typer
 
 from allocator.cli import options
 from allocator.cli.connection import fail_study
-from allocator.cli.parameters import bring
+from allocator.cli.parameters import load_policy_files
 from allocator.cli.simulate import compiled
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ def sweep(
     from allocator.simulation.studies.sources import recorded, resolve
     from allocator.simulation.studies.sweep import SimulatorKind, cells_of
 
-    bring(policy_files)
+    load_policy_files(policy_files)
     try:
         plan, beside = read_sweep(file)
         selected = [TraceFile(path=path.absolute()) for path in traces] if traces else plan.traces

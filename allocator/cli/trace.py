@@ -16,7 +16,7 @@ from allocator.cli.trace_fit import fit
 from allocator.files import csv_cell
 
 if TYPE_CHECKING:
-    from allocator.simulation.formats.conversion import Conversion, LeftOut
+    from allocator.simulation.formats.conversion import Conversion, SkippedRows
     from allocator.simulation.generator.moments import Moment
     from allocator.simulation.statistics import Statistics
     from allocator.simulation.trace import Trace
@@ -339,7 +339,7 @@ def _convert_logs(sources: list[Path], trace: Path, *, as_json: bool) -> None:
     _show_use(history.trace)
 
 
-def _write_left_out(left_out: "LeftOut", path: Path) -> None:
+def _write_left_out(left_out: "SkippedRows", path: Path) -> None:
     import csv
 
     with path.open("w", newline="") as file:
@@ -390,7 +390,7 @@ def _use_as_json(trace: "Trace") -> dict[str, Any]:
     return {"resource_hours": hours, "core_hours": hours.get("cpus")}
 
 
-def _rows_as_json(rows: "LeftOut") -> dict[str, Any]:
+def _rows_as_json(rows: "SkippedRows") -> dict[str, Any]:
     return {
         reason: {"rows": count, "first": rows.first(reason)}
         for reason, count in rows.counts().items()
@@ -443,7 +443,7 @@ def _show_use(trace: "Trace") -> None:
     console().print(f"resources, amount × hours: {uses}")
 
 
-def _show_rows_by_reason(rows: "LeftOut", reads: str | None = None) -> None:
+def _show_rows_by_reason(rows: "SkippedRows", reads: str | None = None) -> None:
     """Print how many rows were left out for each reason, with the first locations.
 
     Args:

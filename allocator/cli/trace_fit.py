@@ -76,8 +76,8 @@ def _show(whole: "Fit") -> None:
         bound = "" if figure.relation == "=" else f"{figure.relation} "
         table.add_row(
             figure.name,
-            f"{bound}{figure.wanted:.3g}",
-            f"{figure.got:.3g}",
+            f"{bound}{figure.published:.3g}",
+            f"{figure.measured:.3g}",
             f"{min(figure.seeds):.3g}",
             f"{max(figure.seeds):.3g}",
             f"{figure.miss:.2f}",

@@ -16,7 +16,7 @@ class Boost(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Remembered:
+class RememberedUser:
     """One user's part of a memory: commitments, weights and mean use, as of the memory's time."""
 
     commitments: Mapping[str, float] = field(default_factory=dict)
@@ -43,7 +43,7 @@ class Memory:
 
     time: float
     """The master's clock, in seconds since the Unix epoch; 0 before the first master."""
-    users: Mapping[str, Remembered]
+    users: Mapping[str, RememberedUser]
     tau: float | None = None
     """Time constant in seconds of the commitments' growth and decay, whatever policy follows.
     None if unknown; the policy's time constant then applies."""
@@ -62,9 +62,9 @@ class StoredTrajectory:
     """The time of `remembered`, in seconds since the Unix epoch."""
     tau: float | None
     """Time constant in seconds; None if commitments do not decay under the policy."""
-    remembered: Remembered
+    remembered: RememberedUser
 
-    def at(self, instant: float) -> Remembered:
+    def at(self, instant: float) -> RememberedUser:
         """Return the user's state at a later time, computed exactly (SDRF paper, Eq. 12).
 
         Times before `since` return `remembered`.

@@ -167,9 +167,9 @@ class Headroom:
                 remaining = self.remaining_limit(top, name)
                 maximum = amount if remaining is None else max(remaining - besides.scalars[name], 0)
                 amounts[name] = min(amount, maximum)
-            plain = plain.shrunk(Quantities(amounts))
+            plain = plain.limited_to(Quantities(amounts))
         if self._required and plain:
-            plain = plain.shrunk(self.spare())
+            plain = plain.limited_to(self.spare())
         return plain
 
     def most(self, role: str, plain: Quantities) -> Quantities:

@@ -17,7 +17,7 @@ from allocator.cluster.allocation.offer_builder import (
     reaches_limit,
 )
 from allocator.cluster.cooperative import Cooperative, run_to_completion
-from allocator.cluster.frameworks.framework import Client, Framework, Lack, Rules
+from allocator.cluster.frameworks.framework import Client, Framework, MissingCapability, OfferRules
 from allocator.cluster.frameworks.subscription import Alternatives
 from allocator.cluster.quota import Headroom, top_level
 from allocator.cluster.resources import NOTHING, Resources
@@ -43,7 +43,7 @@ Reason: TypeAlias = Literal[
     "reserved",
     "too_large",
     "no_such_resource",
-    Lack,
+    MissingCapability,
     "constraint",
 ]
 """Reasons of the client, of the cluster, then of agents; reasons closest to an offer come first.
@@ -63,10 +63,10 @@ _AGENT_REASONS: tuple[Reason, ...] = (
     "reserved",
     "too_large",
     "no_such_resource",
-    *get_args(Lack),
+    *get_args(MissingCapability),
     "constraint",
 )
-ORDER: tuple[Reason, ...] = (
+REASON_ORDER: tuple[Reason, ...] = (
     *_AGENT_REASONS,
     "no_agents",
     "unanswered",
@@ -84,7 +84,7 @@ _AGENTS_A_STEP = 200
 
 
 @dataclass(frozen=True, slots=True)
-class Why:
+class Explanation:
     """Explanation why a client gets no free resources now: the main reason, and details."""
 
     client: Client
@@ -99,14 +99,14 @@ class Why:
     None without filters."""
     task: Quantities | None = None
     """Resources that the client needs for one task; None if unknown."""
-    refusing: int = 0
+    declined_agents: int = 0
     """Number of agents without free resources on which the client has declined its task's needs.
     The client would decline these agents even if they were free. Counted on request."""
     reserved_for: frozenset[str] = frozenset()
     """Roles that reserve agents that would otherwise suit the client."""
-    without: frozenset[str] = frozenset()
+    missing_resources: frozenset[str] = frozenset()
     """Resources that the client's task needs and that some agents do not have."""
-    smaller: bool = False
+    others_are_smaller: bool = False
     """Whether other clients have smaller tasks, which fit on agents too small for this client's
     task."""
 
@@ -163,7 +163,7 @@ class _ClientNeeds:
         """
         if self.task is None:
             return 0
-        return self._number(self.framework.share_of(available, self.client.role).plain)
+        return self._number(self.framework.usable_part(available, self.client.role).plain)
 
     def _number(self, plain: Resources) -> int:
         """Return how many of the client's tasks fit into unreserved resources."""
@@ -175,12 +175,12 @@ class _ClientNeeds:
 
         The offer is empty if the resources do not suffice.
         """
-        usable = self.framework.share_of(resources, self.client.role)
+        usable = self.framework.usable_part(resources, self.client.role)
         offer = usable
         if self.task is not None:
             offer = NOTHING if usable.ordinary else usable.where(lambda kind: not kind.plain)
             number = self._number(usable.plain)
-            tasks = usable.plain.taken(self.task.times(number)) if number else None
+            tasks = usable.plain.take_demand(self.task.times(number)) if number else None
             offer = offer if tasks is None else offer + tasks
         enough = not self.minimum or any(offer.quantities.contains(m) for m in self.minimum)
         return offer if offer and enough else NOTHING
@@ -201,10 +201,10 @@ class Survey:
         self._smallest: list[Quantities] | None = None
         """Distinct task demands of clients that want offers; None until first needed."""
 
-    def put(self, agent: Agent) -> None:
+    def add_agent(self, agent: Agent) -> None:
         """Add an agent to the group of equivalent agents, with the agent's current resources."""
         state = self._cluster.withheld(agent)
-        total, free = agent.total, agent.shown
+        total, free = agent.total, agent.available_for_display
         hold = self._cluster.holds.on(agent.id)
         held_for = None if hold is None else hold.client
         key = (
@@ -216,24 +216,24 @@ class Survey:
             group = self._groups[key] = _EquivalentAgents(agent, state, total, free, held_for)
         group.ids.add(agent.id)
 
-    def look(self, client: Client, *, closely: bool = False) -> Cooperative[Why | None]:
+    def explain(self, client: Client, *, closely: bool = False) -> Cooperative[Explanation | None]:
         """Return why a client gets no free resources; None if the client is gone.
 
         Generator for cooperative steps.
 
         Args:
             client: The client.
-            closely: Whether to compute two details that cost more. These are `Why.refusing`, agents
-                without free resources that the client would decline, and `Why.smaller`.
+            closely: Whether to compute two details that cost more: `Explanation.declined_agents`,
+                also of agents without free resources, and `Explanation.others_are_smaller`.
         """
         ledger = self._cluster.ledger
         framework = ledger.frameworks.get(client.framework)
         if framework is None or client not in ledger.clients:
             return None
-        idle, task = not ledger.clients.held(client), ledger.task(client)
+        idle, task = not ledger.clients.held(client), ledger.batch_demand(client)
         own_reason = self._own_reason(client, framework)
         if own_reason is not None:
-            return Why(client, own_reason, idle, task=task)
+            return Explanation(client, own_reason, idle, task=task)
         minimum = framework.min_allocatable.get(client.role, self._rules.min_allocatable)
         needs = _ClientNeeds(client, framework, task, minimum)
         counts, until, refusing = Counter[Reason](), None, 0
@@ -251,7 +251,7 @@ class Survey:
                         (instant for instant in (until, end) if instant is not None), default=None
                     )
                 elif check_declined and reason == "nothing_free":
-                    task_resources = group.total.plain.taken(task or Quantities()) or NOTHING
+                    task_resources = group.total.plain.take_demand(task or Quantities()) or NOTHING
                     declined_now, _ = yield from self._declined(client, allowed, task_resources)
                     refusing += declined_now.total()
                 elif reason == "reserved":
@@ -264,7 +264,7 @@ class Survey:
             yield
         agent_counts = {reason: counts[reason] for reason in _AGENT_REASONS if counts[reason]}
         ends = None if until is None else until / _NANOSECONDS
-        return Why(
+        return Explanation(
             client,
             next(iter(agent_counts), "no_agents"),
             idle,
@@ -274,7 +274,7 @@ class Survey:
             refusing,
             frozenset(reserved_for),
             frozenset(missing),
-            smaller=closely and task is not None and self.others_are_smaller(task),
+            others_are_smaller=closely and task is not None and self.others_are_smaller(task),
         )
 
     def passed_over(self, *, declining: bool = False) -> Cooperative[frozenset[str]]:
@@ -290,10 +290,10 @@ class Survey:
         """
         ledger = self._cluster.ledger
         candidates, served = set[str](), set[str]()
-        if not self._groups or self._cluster.holds_off:
+        if not self._groups or self._cluster.recovering:
             return frozenset()
-        for client in list(ledger.clients.wanting):
-            names = ledger.clients.shown(client)
+        for client in list(ledger.clients.wanting_offers):
+            names = ledger.clients.display_names(client)
             if not served.issuperset(names):
                 candidates.update(names)
                 if (yield from self.can_be_served(client, declining=declining)):
@@ -301,7 +301,9 @@ class Survey:
             yield
         return frozenset(candidates - served)
 
-    def room(self, clients: Iterable[Client], task: Quantities) -> Cooperative[tuple[int, int]]:
+    def task_capacity(
+        self, clients: Iterable[Client], task: Quantities
+    ) -> Cooperative[tuple[int, int]]:
         """Return how many tasks fit now, and how many would fit if all agents were empty.
 
         Generator for cooperative steps.
@@ -325,7 +327,9 @@ class Survey:
                 if_empty = dict.fromkeys(group.ids, _max_tasks(group.total, task))
             for needs in all_needs:
                 allowed = self._allowed(needs.client, group.ids)
-                fits = not needs.framework.lacking(group.agent, needs.client.role, self._rules)
+                fits = not needs.framework.missing_capability(
+                    group.agent, needs.client.role, self._rules
+                )
                 if allowed and fits and group.state is None:
                     not_held = group.held_for in {None, needs.client}
                     number = needs.number(group.free) if not_held else 0
@@ -353,7 +357,7 @@ class Survey:
             return False
         if self._own_reason(client, framework) is not None:
             return False
-        task = ledger.task(client)
+        task = ledger.batch_demand(client)
         minimum = framework.min_allocatable.get(client.role, self._rules.min_allocatable)
         needs = _ClientNeeds(client, framework, task, minimum)
         refuses = declining and filters.count(client) > 0
@@ -362,7 +366,7 @@ class Survey:
             reason, offer = self._reason(needs, group) if allowed else ("constraint", NOTHING)
             if reason in _TEMPORARY and not self._is_at_limit(needs, group.total):
                 if not offer and task is not None:
-                    offer = group.total.plain.taken(task) or NOTHING
+                    offer = group.total.plain.take_demand(task) or NOTHING
                 if not refuses or not offer:
                     return True
                 declined, _ = yield from self._declined(client, allowed, offer)
@@ -399,7 +403,7 @@ class Survey:
         """
         if self._smallest is None:
             ledger = self._cluster.ledger
-            tasks = map(ledger.task, ledger.clients.wanting)
+            tasks = map(ledger.batch_demand, ledger.clients.wanting_offers)
             distinct = {frozenset(demand.items()) for demand in tasks if demand is not None}
             self._smallest = [Quantities(dict(amounts)) for amounts in distinct]
         return any(task.contains(demand) and demand != task for demand in self._smallest)
@@ -433,7 +437,7 @@ class Survey:
 
     def _own_reason(self, client: Client, framework: Framework) -> Reason | None:
         """Return a reason that keeps a client from all agents, such as "suppressed", or None."""
-        if framework.said.flaw is not None:
+        if framework.subscription.flaw is not None:
             return "set_aside"
         if not framework.active or client.role not in framework.roles:
             return "inactive"
@@ -450,7 +454,7 @@ class Survey:
     def _allowed(self, client: Client, agents: set[str]) -> set[str]:
         """Return the given agents on which placement and offer constraints admit the client."""
         ledger = self._cluster.ledger
-        suitable = ledger.placements.met_by(client.framework)
+        suitable = ledger.placements.eligible_agents(client.framework)
         allowed = agents if suitable is None else agents.intersection(suitable)
         if ledger.exclusions.number(client):
             allowed = {agent for agent in allowed if not ledger.exclusions.excludes(client, agent)}
@@ -466,7 +470,7 @@ class Survey:
             needs: The client's needs.
             group: Agents that the client's constraints admit.
         """
-        lacking = needs.framework.lacking(group.agent, needs.client.role, self._rules)
+        lacking = needs.framework.missing_capability(group.agent, needs.client.role, self._rules)
         if lacking is not None:
             return lacking, NOTHING
         if not needs.fits(group.total):
@@ -482,7 +486,7 @@ class Survey:
         return ("quota" if forbidden else "turn"), offer
 
     @property
-    def _rules(self) -> Rules:
+    def _rules(self) -> OfferRules:
         return self._cluster.rules
 
     @staticmethod
@@ -542,7 +546,7 @@ def could_be_served(cluster: Cluster, client: Client) -> bool:
         if key not in seen and ledger.admits(client, agent.id):
             seen.add(key)
             single = Survey(cluster)
-            single.put(agent)
+            single.add_agent(agent)
             if run_to_completion(single.can_be_served(client)):
                 return True
     return False
@@ -557,6 +561,6 @@ def survey(cluster: Cluster) -> Cooperative[Survey]:
     agents = iter(list(cluster.ledger.agents.values()))
     while batch := list(islice(agents, _AGENTS_A_STEP)):
         for agent in batch:
-            made.put(agent)
+            made.add_agent(agent)
         yield
     return made

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from allocator.cluster.agents.placement_constraints import Constraint
-from allocator.cluster.backfill.holds import Holding
+from allocator.cluster.backfill.holds import HoldMode
 from allocator.cluster.input.limits import Limits
 from allocator.fairness.policies import Policy
 from allocator.fairness.quantities import Quantities
@@ -59,7 +59,7 @@ class EngineSettings:
     learn_demands: bool = False
     """Whether to learn a framework's task demand from accepted offers, if the framework names
     none."""
-    hold_for: Holding = "off"
+    hold_for: HoldMode = "off"
     """How many backfill holds are allowed at a time."""
     longest_hold: float = 600.0
     """Maximum length of a backfill hold, in seconds."""

@@ -5,12 +5,12 @@ from dataclasses import dataclass, field, replace
 from typing import Literal, TypeAlias
 
 from allocator.cluster.agents.agent import Agent
-from allocator.cluster.agents.failover_recovery import Failover
+from allocator.cluster.agents.failover_recovery import FailoverRecovery
 from allocator.cluster.agents.ledger import Ledger
 from allocator.cluster.agents.maintenance import Maintenance
 from allocator.cluster.backfill.holds import BackfillHolds, HoldStatistics
 from allocator.cluster.frameworks.demands import Demands
-from allocator.cluster.frameworks.framework import Client, Framework, Rules
+from allocator.cluster.frameworks.framework import Client, Framework, OfferRules
 from allocator.cluster.frameworks.role_places import RolePlaces
 from allocator.cluster.input.errors import InvalidEvent
 from allocator.cluster.input.limits import Limits
@@ -70,12 +70,12 @@ class AllocationCandidates:
         self._due: dict[str, None] | None = {}
         """The agents that are due; None if all changed agents are."""
 
-    def change(self, agent: str) -> None:
+    def mark_dirty(self, agent: str) -> None:
         """Mark an agent as changed, so that a cycle examines the agent once it is due."""
         if self._all_agents is None:
             self._changed[agent] = None
 
-    def change_all(self, agents: Mapping[str, Agent]) -> None:
+    def mark_all_dirty(self, agents: Mapping[str, Agent]) -> None:
         """Mark all agents as changed. O(1).
 
         Args:
@@ -84,12 +84,12 @@ class AllocationCandidates:
         """
         self._all_agents = agents
 
-    def call(self, agent: str) -> None:
+    def schedule(self, agent: str) -> None:
         """Mark an agent as due: the next cycle examines the agent if it has changed."""
         if self._due is not None:
             self._due[agent] = None
 
-    def call_all(self) -> None:
+    def schedule_all(self) -> None:
         """Mark all agents as due: the next cycle examines all changed agents."""
         self._due = None
 
@@ -146,13 +146,13 @@ class Cluster:
     The master's calls (`allocator.cluster.calls`) change this state; the allocation cycle reads it.
     """
 
-    rules: Rules
+    rules: OfferRules
     ledger: Ledger
     demands: Demands
     interval_ns: int
     """Nanoseconds between two ticks."""
     now_ns: int
-    at_once: bool
+    offers_freed_at_once: bool
     """Whether freed resources are offered immediately. Otherwise, they are offered at the next
     tick."""
     statistics: ClusterStatistics
@@ -163,18 +163,18 @@ class Cluster:
     whole_from: int
     """Least number of agents for bulk allocation; 0 disables bulk allocation."""
     recovery: Recovery
-    tells_running: bool
+    reports_used: bool
     """Whether the master reports which allocated resources are used and which are only offered."""
     quarantine: Quarantine = field(default_factory=Quarantine)
     meter: Meter | None = None
     """Meters what users hold; None if there is no meter, or not yet."""
     filters: OfferFilters = field(default_factory=OfferFilters)
     maintenance: Maintenance = field(default_factory=Maintenance)
-    marks: AllocationCandidates = field(default_factory=AllocationCandidates)
+    candidates: AllocationCandidates = field(default_factory=AllocationCandidates)
     whitelist: frozenset[str] | None = None
     """Hostnames of the agents that may be offered; None for all agents."""
     paused: bool = False
-    failover: Failover | None = None
+    failover: FailoverRecovery | None = None
     """The failover recovery, until all agents are back; None without a recovery."""
     offering: bool = True
     """Whether enough agents have come back since the failover. Once true, the value stays true."""
@@ -187,14 +187,14 @@ class Cluster:
     @property
     def allocates(self) -> bool:
         """Whether the next allocation cycle may run: neither paused nor recovering."""
-        return not self.paused and not self.holds_off
+        return not self.paused and not self.recovering
 
     @property
-    def holds_off(self) -> bool:
+    def recovering(self) -> bool:
         """Whether the cluster is recovering: too few agents are back after a failover."""
         return not self.offering
 
-    def begin_failover(self, failover: Failover) -> None:
+    def begin_failover(self, failover: FailoverRecovery) -> None:
         """Begin a failover recovery: wait for agents to re-register (Mesos semantics, §1.3)."""
         self.failover, self.offering = failover, False
         self.ledger.set_failover(failover)
@@ -210,8 +210,8 @@ class Cluster:
         if failover is None:
             return
         agents, users = len(self.ledger.agents), self.ledger.clients.users
-        self.offering = self.offering or not failover.holds_off(agents, self.now_ns)
-        if self.offering and failover.over(agents, self.now_ns):
+        self.offering = self.offering or not failover.holds_back_offers(agents, self.now_ns)
+        if self.offering and failover.is_complete(agents, self.now_ns):
             self.failover = failover = None
             self.ledger.set_failover(None)
         # Policies that count tasks need all machines, so charging waits until all are back.
@@ -220,7 +220,7 @@ class Cluster:
 
     def withheld(self, agent: Agent) -> Withheld | None:
         """Return why an agent may not be offered; None if the agent may be offered."""
-        if agent.flaw is not None:
+        if agent.validation_error is not None:
             return "agent_set_aside"
         if not agent.active:
             return "deactivated"
@@ -254,32 +254,32 @@ class Cluster:
         """Quarantine frameworks whose offer constraints exclude too much to be listed."""
         for framework_id, flaw in self.ledger.exclusions.take_unlisted():
             framework = self.ledger.frameworks.get(framework_id)
-            if framework is not None and framework.said.flaw is None:
-                framework.said = replace(framework.said, flaw=flaw)
+            if framework is not None and framework.subscription.flaw is None:
+                framework.subscription = replace(framework.subscription, flaw=flaw)
                 self.quarantine.put("framework", framework_id, "subscription", flaw)
                 self.ledger.refresh(framework)
 
     def forget(self, client: Client) -> None:
         """Forget the holds, filters and learned demand of a client that gets no more offers."""
         for agent in self.holds.forget(client):
-            self.no_longer_held(agent)
+            self.mark_dirty(agent)
         self.filters.forget(client)
         self.demands.forget(client)
 
-    def freed(self, agent_id: str) -> None:
+    def on_resources_recovered(self, agent_id: str) -> None:
         """Mark an agent as changed because some of its resources became available.
 
         If freed resources are offered immediately, the agent is also marked as due.
         """
-        self.marks.change(agent_id)
-        if self.at_once:
-            self.marks.call(agent_id)
+        self.candidates.mark_dirty(agent_id)
+        if self.offers_freed_at_once:
+            self.candidates.schedule(agent_id)
 
-    def no_longer_held(self, agent_id: str | None) -> None:
+    def mark_dirty(self, agent_id: str | None) -> None:
         """Mark an agent as changed because its backfill hold has ended; ignore unknown agents."""
         if agent_id in self.ledger.agents:
-            self.marks.change(agent_id)
+            self.candidates.mark_dirty(agent_id)
 
-    def anybody(self) -> None:
+    def mark_all_dirty(self) -> None:
         """Mark all agents as changed, because a client may now accept more offers than before."""
-        self.marks.change_all(self.ledger.agents)
+        self.candidates.mark_all_dirty(self.ledger.agents)

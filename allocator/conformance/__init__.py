@@ -12,16 +12,16 @@ from random import Random
 from typing import Final
 
 from allocator.conformance import claims
-from allocator.fairness.plugin_sandbox import adopted
+from allocator.fairness.plugin_sandbox import contained
 from allocator.fairness.policies import Policy, ours
 from allocator.fairness.policies.policy import Origin
 
 __all__ = ["Complaint", "check_policy", "complaints"]
 
 _CLAIMS: Final[dict[str, Callable[[Policy, Random], str | None]]] = {
-    "it says numbers, whatever users hold, weigh and need": claims.says_numbers,
+    "it says numbers, whatever users hold, weigh and need": claims.priorities_are_numbers,
     "it leaves accounts as they are": claims.leaves_accounts,
-    "it says the same when asked again": claims.says_the_same,
+    "it says the same when asked again": claims.is_repeatable,
     "it goes by nothing but what a user holds, weighs, needs and owes": claims.goes_by_holdings,
     "who holds more does not come sooner": claims.more_is_not_sooner,
     "who weighs more does not come later": claims.weight_is_not_later,
@@ -55,7 +55,7 @@ def complaints(policy: Policy, *, trials: int = 50, seed: int = 1) -> list[Compl
     """
     tested = policy
     if policy.origin is None and getattr(type(policy), "name", None) not in ours():
-        kind = adopted(type(policy), Origin(type(policy).__module__, "", ""))
+        kind = contained(type(policy), Origin(type(policy).__module__, "", ""))
         tested = kind.model_validate(policy.model_dump())
     violations = []
     for claim, find_violation in _CLAIMS.items():

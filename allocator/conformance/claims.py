@@ -21,7 +21,7 @@ _LATER = (0.0, 1e-3, 1.0, 60.0, 3600.0, 3e5)
 """Durations by which the checks advance a pool's time, in seconds."""
 
 
-def says_numbers(policy: Policy, random: Random) -> str | None:
+def priorities_are_numbers(policy: Policy, random: Random) -> str | None:
     """Check that all priorities are numbers, now and later.
 
     Any other value counts as a fault of the policy. The result describes a violation; None if there
@@ -55,7 +55,7 @@ def leaves_accounts(policy: Policy, random: Random) -> str | None:
     return None
 
 
-def says_the_same(policy: Policy, random: Random) -> str | None:
+def is_repeatable(policy: Policy, random: Random) -> str | None:
     """Check that equal calls give equal results, and equal pools have equal orders.
 
     The result describes a violation; None if there is none.

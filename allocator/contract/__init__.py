@@ -2,5 +2,5 @@
 
 VERSION = 3
 """The contract version that this release sends in `Hello.contract_version`."""
-SPOKEN = range(1, VERSION + 1)
+SUPPORTED_VERSIONS = range(1, VERSION + 1)
 """Contract versions that this release accepts from a master's side."""

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import grpc
 
-from allocator.files import read_plain
+from allocator.files import read_regular_file
 
 AUTHORITY, CERTIFICATE, KEY = "LONGSHARE_CA", "LONGSHARE_CERTIFICATE", "LONGSHARE_KEY"
 """Environment variables with the paths of a client's TLS files."""
@@ -44,9 +44,9 @@ class Identity:
         if (self.certificate is None) != (self.key is None):
             raise ValueError("a certificate and its key go together")
         return grpc.ssl_channel_credentials(
-            root_certificates=read_plain(self.authority),
-            private_key=read_plain(self.key) if self.key is not None else None,
+            root_certificates=read_regular_file(self.authority),
+            private_key=read_regular_file(self.key) if self.key is not None else None,
             certificate_chain=(
-                read_plain(self.certificate) if self.certificate is not None else None
+                read_regular_file(self.certificate) if self.certificate is not None else None
             ),
         )

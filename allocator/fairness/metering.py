@@ -72,7 +72,7 @@ class HourlyUsage:
         self.refused += usage.refused
 
 
-Terms: TypeAlias = tuple[Collection[str], float | None]
+MeterParameters: TypeAlias = tuple[Collection[str], float | None]
 """Names of resources that do not count in shares, and the time constant of commitments in seconds.
 None: commitments do not decay."""
 Span: TypeAlias = tuple[
@@ -80,7 +80,7 @@ Span: TypeAlias = tuple[
     float,
     float,
     Quantities,
-    Terms,
+    MeterParameters,
     Quantities,
     float,
     float,
@@ -111,7 +111,7 @@ class UsageAccumulator:
     """Integrals of the capacity in thousandths × seconds, by hour and resource."""
     spans: deque[Span] = field(default_factory=deque)
     """Spans that wait to be integrated."""
-    acts: deque[Act] = field(default_factory=deque)
+    offer_events: deque[Act] = field(default_factory=deque)
     """Offer events that wait to be counted."""
     until: float = 0.0
     """End of the latest span that has been integrated, in seconds since the epoch."""
@@ -125,7 +125,7 @@ class UsageAccumulator:
         """End of the latest span, integrated or waiting, in seconds since the epoch."""
         return max(self.until, self.spans[-1][2]) if self.spans else self.until
 
-    def tally(self, hour: int, user: str) -> HourlyUsage:
+    def usage(self, hour: int, user: str) -> HourlyUsage:
         """Return the usage record of a user in an hour; create the record if necessary.
 
         Args:
@@ -140,12 +140,12 @@ class UsageAccumulator:
             tally = users[user] = HourlyUsage()
         return tally
 
-    def settling(self) -> Generator[None, None, None]:
+    def add_up_in_steps(self) -> Generator[None, None, None]:
         """Generator form of `settle`: yields after each small step so that other work can run.
 
         More spans and offer events may be added between steps.
         """
-        spans, acts = self.spans, self.acts
+        spans, acts = self.spans, self.offer_events
         while spans or acts:
             for _ in range(min(len(spans), _STEP_SIZE)):
                 self._integrate(spans.popleft())
@@ -153,24 +153,24 @@ class UsageAccumulator:
                 self.add_act(acts.popleft())
             yield
 
-    def settle(self) -> None:
+    def add_up(self) -> None:
         """Add all waiting spans and offer events to the usage of their hours."""
-        for _ in self.settling():
+        for _ in self.add_up_in_steps():
             pass
 
     def bound(self) -> None:
         """Shorten each queue that is too long: add its earliest entry to the usage."""
         if len(self.spans) > MOST_WAITING:
             self._integrate(self.spans.popleft())
-        if len(self.acts) > MOST_WAITING:
-            self.add_act(self.acts.popleft())
+        if len(self.offer_events) > MOST_WAITING:
+            self.add_act(self.offer_events.popleft())
 
     def add_act(self, act: Act) -> None:
         """Add one offer event to the usage: an offer was made or declined."""
         names, now, refused = act
         hour = math.floor(now / HOUR)
         for name in names:
-            usage = self.tally(hour, name)
+            usage = self.usage(hour, name)
             if refused:
                 usage.refused += 1
             else:
@@ -178,10 +178,10 @@ class UsageAccumulator:
 
     def add(self, accumulator: "UsageAccumulator") -> None:
         """Add the usage of another accumulator, including its waiting entries."""
-        accumulator.settle()
+        accumulator.add_up()
         for hour, users in accumulator.users.items():
             for user, usage in users.items():
-                self.tally(hour, user).add(usage)
+                self.usage(hour, user).add(usage)
         for hour, amounts in accumulator.capacity.items():
             sums = self.capacity.setdefault(hour, {})
             for name, amount in amounts.items():
@@ -198,7 +198,7 @@ class UsageAccumulator:
         state = noted if at >= begin or not _is_moving(noted) else _advanced(noted, begin - at, tau)
         self.until = max(self.until, end)
         for since, until in by_hours(begin, end):
-            usage = self.tally(math.floor(since / HOUR), user)
+            usage = self.usage(math.floor(since / HOUR), user)
             _add_integrals(usage, until - since, capacity, excluded, state, tau)
             if until < end:
                 state = _advanced(state, until - since, tau)
@@ -244,7 +244,7 @@ class AccountCheckpoint(NamedTuple):
 
     at: float
     """Time in seconds since the epoch."""
-    stretch: AccountState
+    state: AccountState
     """The account's state at this time."""
 
 
@@ -260,8 +260,8 @@ class Meter:
     def __init__(self) -> None:
         self.counted = UsageAccumulator()
         """Usage since the last `take`."""
-        self.terms: Terms = ((), None)
-        self.beginning: dict[str, AccountCheckpoint] | None = None
+        self.terms: MeterParameters = ((), None)
+        self.first_checkpoints: dict[str, AccountCheckpoint] | None = None
         """Checkpoints at the begin of metering, until a caller takes them from here."""
         self._since = 0.0
         """`since` at the last `take`."""
@@ -277,7 +277,7 @@ class Meter:
         """Time constant of commitments in seconds. None: commitments do not decay."""
         return self.terms[1]
 
-    def begin_anew(self, now: float, tau: float | None, excluded: Collection[str]) -> None:
+    def restart(self, now: float, tau: float | None, excluded: Collection[str]) -> None:
         """Start metering pools that have replaced the pools metered before.
 
         Args:
@@ -306,7 +306,7 @@ class Meter:
             users: The user that was offered resources, and the user's ancestors in the role tree.
             now: Seconds since the epoch.
         """
-        self.counted.acts.append((users, now, False))
+        self.counted.offer_events.append((users, now, False))
 
     def refused(self, users: tuple[str, ...], now: float) -> None:
         """Count a declined offer.
@@ -315,7 +315,7 @@ class Meter:
             users: The user that declined the offer, and the user's ancestors in the role tree.
             now: Seconds since the epoch.
         """
-        self.counted.acts.append((users, now, True))
+        self.counted.offer_events.append((users, now, True))
 
     def bridge(
         self,
@@ -342,7 +342,7 @@ class Meter:
             if later is None or not 0.0 < later.at - earlier.at <= LONGEST_GAP:
                 continue
             spans.add((earlier.at, later.at))
-            held, entitlement, owed, over, active = earlier.stretch.least(later.stretch)
+            held, entitlement, owed, over, active = earlier.state.least(later.state)
             begin, end = earlier.at, later.at
             span = (user, begin, end, capacity, terms, held, entitlement, begin, owed, over, active)
             self.counted.spans.appendleft(span)  # all others are later

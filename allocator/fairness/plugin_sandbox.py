@@ -61,7 +61,7 @@ def require_success(policy: Policy) -> None:
         raise PolicyFailedError(policy.name, faults.count, faults.latest)
 
 
-def adopted(kind: type[Policy], origin: Origin) -> type[Policy]:
+def contained(kind: type[Policy], origin: Origin) -> type[Policy]:
     """Return a subclass of an external policy's class that catches the policy's errors.
 
     Args:

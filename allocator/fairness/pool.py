@@ -24,7 +24,7 @@ _MANY_NEAR = 16
 costs too much. The pool then ranks these users by constants."""
 User = TypeVar("User", bound=Hashable)
 Watch: TypeAlias = Callable[[Ranking[Any, Any]], Ranking[Any, Any]]
-Deed: TypeAlias = tuple[float, Callable[..., None], tuple[Any, ...]]
+JournalEntry: TypeAlias = tuple[float, Callable[..., None], tuple[Any, ...]]
 """One journal entry: the pool's time in seconds, the method of `Pool` that was called, and the
 arguments."""
 
@@ -112,7 +112,7 @@ class Pool(Generic[User]):
         self._near_users: list[User] = []
         """Users with nearly equal priorities at the latest read. Empty if there were at most
         `_MANY_NEAR`."""
-        self._journal: deque[Deed] | None = None
+        self._journal: deque[JournalEntry] | None = None
         self._meter: Meter | None = None
 
     @property
@@ -596,7 +596,7 @@ class Pool(Generic[User]):
         fork: Pool[User] = Pool(self.policy, now=self._now)
         fork._has_levels, fork._rounds_keys = self._has_levels, self._rounds_keys
         fork._forgets_held = self._forgets_held
-        fork._parameters = self._parameters.twin()
+        fork._parameters = self._parameters.copy()
         fork._base, fork._last_queue_place, fork._active = (
             self._base,
             self._last_queue_place,
@@ -645,7 +645,7 @@ class Pool(Generic[User]):
         """The machines that make up the capacity."""
         return self._parameters.machines
 
-    def keep_journal(self) -> deque[Deed]:
+    def keep_journal(self) -> deque[JournalEntry]:
         """Start a journal of all changes and return it. A second pool can then repeat the changes.
 
         The caller may remove entries from the left. Changes of commitments alone are not recorded.

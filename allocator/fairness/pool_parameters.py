@@ -68,7 +68,7 @@ class PoolParameters(Generic[User]):
         residue."""
         self.capacity = capacity
 
-    def twin(self) -> "PoolParameters[User]":
+    def copy(self) -> "PoolParameters[User]":
         """Return a copy that later changes of this object do not affect."""
         duplicate = copy(self)
         if self._policy.counts_tasks:

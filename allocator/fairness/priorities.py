@@ -80,7 +80,7 @@ class Envelope:
     """Breaks ties before the count, if lines do not depend on the allocation: the smaller
     allocation first."""
 
-    def faded(self, s: float) -> "Envelope":
+    def constant_if_decayed(self, s: float) -> "Envelope":
         """Return this envelope, or a constant if the priority hardly changes from s on.
 
         Args:

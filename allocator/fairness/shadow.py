@@ -11,13 +11,13 @@ from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
 from allocator.fairness.policies.policy import Policy
-from allocator.fairness.pool import Deed, Pool
+from allocator.fairness.pool import JournalEntry, Pool
 from allocator.fairness.quantities import Quantities
 
 MOST_PARTS = 64
 """Maximum number of parts in which the allocations of a cycle are repeated. With more allocations,
 one part combines several allocations."""
-MOST_OTHERS = 64
+MOST_CLAIMANTS = 64
 """Maximum number of users with a named claim on one user's allocation: those with the largest
 claims. Claims of other users count only up to the time at which they lose their names."""
 _LEAST_SCALE = 1e-6
@@ -99,9 +99,9 @@ class Claims(Generic[User]):
         claimed, area = claims.named.get(other, (0.0, 0.0))
         claim = share / claims.scale
         claims.named[other] = claimed + claim, area + claim * claims.area
-        if len(claims.named) >= 2 * MOST_OTHERS:
+        if len(claims.named) >= 2 * MOST_CLAIMANTS:
             for claimant in sorted(claims.named, key=lambda name: -claims.named[name][0])[
-                MOST_OTHERS:
+                MOST_CLAIMANTS:
             ]:
                 _add_claims(self._seconds, user, [(claimant, claims.unname(claimant))])
 
@@ -187,7 +187,7 @@ class Shadow(Generic[User]):
         """The users as this policy ranks them."""
         return self._pool
 
-    def gaining(self) -> Generator[None, None, dict[User, float]]:
+    def gains_in_steps(self) -> Generator[None, None, dict[User, float]]:
         """Generator: compute how much more each user would have had under the shadow's policy.
 
         The caller may follow changes between steps.
@@ -215,7 +215,7 @@ class Shadow(Generic[User]):
             if user in pool:
                 pool.set_active(user, user in self._wanting and user not in users)
 
-    def follow(self, entries: Iterable[Deed]) -> None:
+    def follow(self, entries: Iterable[JournalEntry]) -> None:
         """Repeat recorded changes of the followed pool, in order.
 
         An entry with the method `Shadow.pass_over` changes the shadow instead of its pool.
@@ -242,7 +242,7 @@ class Shadow(Generic[User]):
                 self._wanting.discard(arguments[0])
             method(pool, *arguments)
 
-    def follow_run(self, entries: Sequence[Deed]) -> None:
+    def follow_cycle(self, entries: Sequence[JournalEntry]) -> None:
         """Repeat the changes of one allocation cycle, and compute this policy's allocations.
 
         Args:

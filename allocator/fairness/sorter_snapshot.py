@@ -23,7 +23,7 @@ class SortKey(NamedTuple):
     """Sort key of a user: its position in the order, and the tolerance of comparisons."""
 
     position: Position
-    blur: float
+    tolerance: float
     """Tolerance: more than rounding can move equal priorities apart."""
 
     @property
@@ -31,7 +31,7 @@ class SortKey(NamedTuple):
         """The number that is compared with the priorities of users of the same class."""
         return cast("float", self.position[1])
 
-    def to(self, key: "SortKey") -> float | None:
+    def distance_to(self, key: "SortKey") -> float | None:
         """Return the other key's priority minus this key's. None: their classes differ."""
         if self.position[0] != key.position[0]:
             return None
@@ -39,7 +39,7 @@ class SortKey(NamedTuple):
 
     def surely_before(self, key: "SortKey") -> bool:
         """Return whether this key comes first, however large the rounding errors are."""
-        tolerance = self.blur + key.blur
+        tolerance = self.tolerance + key.tolerance
         if not tolerance:
             return self.position < key.position
         mine, theirs = self.position, key.position
@@ -160,7 +160,7 @@ class SorterSnapshot(Generic[User]):
             yield user
             index += 1
 
-    def place(self, user: User) -> SortKey:
+    def sort_key(self, user: User) -> SortKey:
         """Return a user's sort key for its present allocation."""
         self._sort()
         state = self._state(user)
@@ -168,7 +168,7 @@ class SorterSnapshot(Generic[User]):
             state.key = self._compute_key(state)
         return state.key
 
-    def after(self, user: User, added: Quantities, times: int) -> SortKey:
+    def sort_key_after(self, user: User, added: Quantities, times: int) -> SortKey:
         """Return the sort key that a user would have after further allocations.
 
         Args:
@@ -198,7 +198,7 @@ class SorterSnapshot(Generic[User]):
         """Return a user's allocation, including allocations of this cycle."""
         return self._state(user).total
 
-    def hold(self, user: User, quantities: Quantities, times: int) -> None:
+    def set_held(self, user: User, quantities: Quantities, times: int) -> None:
         """Replace a user's allocation, and add `times` to its allocation count."""
         state = self._state(user)
         state.total, state.held = quantities, None
@@ -287,7 +287,7 @@ class SorterSnapshot(Generic[User]):
 
     def _before(self, user: User, position: Position) -> bool:
         """Return whether a user's present position is before another position."""
-        return self.place(user).position < position
+        return self.sort_key(user).position < position
 
     def _sort(self) -> None:
         """Move users whose allocation has changed since the last read to their new positions."""

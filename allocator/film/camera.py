@@ -14,7 +14,7 @@ MOST_FRAMES = 1440
 MOST_CELLS = 250_000
 """Maximum number of users and agents in all pictures together. Beyond this limit, every other
 picture is dropped."""
-MOST_LOOKS = 3_000_000
+MAX_OBSERVATIONS = 3_000_000
 """Maximum number of users and agents in all pictures that a camera takes, also in dropped pictures.
 With many users and agents, `interval` therefore returns a longer interval."""
 MOST_USERS = 200
@@ -42,7 +42,7 @@ def interval(seconds: float, size: int) -> float:
         seconds: Duration of the film, in seconds.
         size: Number of users and agents.
     """
-    limit = max(min(MOST_FRAMES, MOST_LOOKS // max(size, 1)), 1)
+    limit = max(min(MOST_FRAMES, MAX_OBSERVATIONS // max(size, 1)), 1)
     return next(
         (candidate for candidate in _INTERVALS if seconds / candidate <= limit), seconds / limit
     )

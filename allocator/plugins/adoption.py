@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable
 from types import ModuleType
 
 from allocator.fairness import policies
-from allocator.fairness.plugin_sandbox import adopted
+from allocator.fairness.plugin_sandbox import contained
 from allocator.fairness.policies import Policy
 from allocator.fairness.policies.policy import Origin
 from allocator.plugins.errors import PolicyError
@@ -58,7 +58,7 @@ def adopt(kinds: Iterable[type[Policy]], origin: Origin) -> list[str]:
     ready: dict[str, type[Policy]] = {}
     for kind in kinds:
         try:
-            ready[_validated_name(kind, ready)] = adopted(kind, origin)
+            ready[_validated_name(kind, ready)] = contained(kind, origin)
         except ValueError as error:
             raise PolicyError(f"{origin.file}: {error}") from error
     for kind in ready.values():

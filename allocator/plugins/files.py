@@ -8,7 +8,7 @@ import traceback
 from pathlib import Path
 from types import ModuleType
 
-from allocator.files import read_plain
+from allocator.files import read_regular_file
 from allocator.plugins.adoption import adopt, defined, known, origin_of
 from allocator.plugins.errors import PolicyError
 
@@ -25,7 +25,7 @@ def load(path: Path) -> list[str]:
         PolicyError: the file cannot be read or run, or defines no usable policy.
     """
     try:
-        return _run(path, read_plain(path))
+        return _run(path, read_regular_file(path))
     except OSError as error:
         raise PolicyError(f"{path}: {error.strerror}") from error
 

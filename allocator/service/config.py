@@ -22,7 +22,7 @@ from pydantic import (
 
 from allocator import plugins
 from allocator.cluster.agents.placement_constraints import Constraint, Hosts, parse_attributes
-from allocator.cluster.backfill.holds import Holding
+from allocator.cluster.backfill.holds import HoldMode
 from allocator.cluster.input.limits import Limits
 from allocator.cluster.settings import DeclaredUser, EngineSettings, UserKey
 from allocator.complaints import complaints
@@ -30,7 +30,7 @@ from allocator.conformance import complaints as complaints_about
 from allocator.fairness.bounds import LARGEST_WEIGHT, LEAST_WEIGHT
 from allocator.fairness.policies import Policy
 from allocator.fairness.quantities import Quantities
-from allocator.files import read_plain, require_plain
+from allocator.files import read_regular_file, require_regular_file
 from allocator.service.addresses import DEFAULT, host_and_port, is_local, target
 
 DEFAULT_POLICY: dict[str, Any] = {"name": "sdrf", "half_life": "1h"}
@@ -214,7 +214,7 @@ class OffersSection(_Section):
     agent. Either way a framework gets as many tasks, but bulk allocation makes fewer offers and
     takes less time. With several task shapes or placement constraints the numbers of tasks are
     approximately equal. 0: agents are always shared."""
-    hold_for: Holding = _ENGINE["hold_for"]
+    hold_for: HoldMode = _ENGINE["hold_for"]
     """Number of frameworks for which agents may be held at the same time: none, one, or all. An
     agent is held for a framework whose task fits on no agent now, but would fit on this agent if
     it were empty."""
@@ -503,7 +503,7 @@ class StoreSection(_Section):
         if self.credentials is None:
             return None
         try:
-            credentials = read_plain(self.credentials, private=True).decode("utf-8").strip()
+            credentials = read_regular_file(self.credentials, private=True).decode("utf-8").strip()
         except OSError as error:
             raise ConfigError(f"store.credentials: {self.credentials}: {error.strerror}") from error
         except UnicodeDecodeError as error:
@@ -782,7 +782,7 @@ def _read(path: Path, model: type[_Read]) -> _Read:
         ConfigError: the file cannot be read or is invalid.
     """
     try:
-        return model.model_validate(tomllib.loads(read_plain(path).decode("utf-8")))
+        return model.model_validate(tomllib.loads(read_regular_file(path).decode("utf-8")))
     except OSError as error:
         raise ConfigError(f"{path}: {error.strerror}") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
@@ -848,7 +848,7 @@ def _require_plain(name: str, path: Path, *, secret: bool) -> None:
         ConfigError: the file is of the wrong kind, or is a secret that other users can read.
     """
     try:
-        require_plain(path, path.stat(), private=secret)
+        require_regular_file(path, path.stat(), private=secret)
     except FileNotFoundError:  # the file may be created before the service starts
         return
     except OSError as error:

@@ -12,10 +12,10 @@ import grpc
 import structlog
 
 from allocator.contract.admin_pb2_grpc import add_AdminServicer_to_server
-from allocator.files import read_plain
+from allocator.files import read_regular_file
 from allocator.service.config import ConfigError, ListenSection, TlsSection
 from allocator.service.connections import SCAN_EVERY, SCAN_REST, Connections
-from allocator.service.loop.cooperative import repeating
+from allocator.service.loop.cooperative import running_repeatedly
 from allocator.service.masters.sessions import Sessions
 from allocator.service.operators.admin import Admin
 from allocator.service.operators.request_limits import LARGEST_REQUEST, RequestLimits
@@ -73,7 +73,7 @@ async def listening(
     """
 
     def limits(*, shared: bool) -> RequestLimits:
-        return RequestLimits(rights, admin.orders.refused, shared=shared)
+        return RequestLimits(rights, admin.orders.log_refusal, shared=shared)
 
     def masters(server: grpc.aio.Server) -> None:
         server.add_generic_rpc_handlers((sessions.handlers(),))
@@ -84,7 +84,9 @@ async def listening(
     ports = connections.ports
     rights.observe = connections.note
     async with AsyncExitStack() as stack:
-        await stack.enter_async_context(repeating(connections.scan, SCAN_EVERY, rest=SCAN_REST))
+        await stack.enter_async_context(
+            running_repeatedly(connections.scan, SCAN_EVERY, rest=SCAN_REST)
+        )
         if section.operators is None:
             shared_port = _port(
                 section, "address", section.address, [masters, operators], limits(shared=True)
@@ -225,7 +227,7 @@ def _read(name: str, path: Path, *, private: bool = False) -> bytes:
         ConfigError: the file cannot be read.
     """
     try:
-        return read_plain(path, private=private)
+        return read_regular_file(path, private=private)
     except OSError as error:
         raise ConfigError(f"listen.tls.{name}: {path}: {error.strerror}") from error
 

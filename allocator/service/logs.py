@@ -21,8 +21,8 @@ BURST = 20
 WINDOW = 60.0
 """Length of the rate limit's window in seconds; further lines are counted."""
 LONGEST = 8000
-"""Maximum length of a value in characters; the remainder is left out, except of `KEPT` lines."""
-KEPT = frozenset({"order carried out"})
+"""Maximum characters of a value. The rest is left out, except in lines of `NEVER_DROPPED`."""
+NEVER_DROPPED = frozenset({"order carried out"})
 """Kinds of events that the rate limit never drops, because they document actions of operators."""
 
 
@@ -35,7 +35,7 @@ def configure(section: LogSection) -> None:
     )
     structlog.configure(
         processors=[
-            Thinned(),
+            RateLimiter(),
             structlog.processors.add_log_level,
             structlog.processors.TimeStamper(fmt="iso", utc=True),
             structlog.processors.format_exc_info,
@@ -52,7 +52,7 @@ def configure(section: LogSection) -> None:
 
 def _cleaned(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
     """Shorten values and escape unprintable characters in them, except in tracebacks."""
-    longest = None if event.get("event") in KEPT else LONGEST
+    longest = None if event.get("event") in NEVER_DROPPED else LONGEST
     for key, value in event.items():
         if isinstance(value, str) and key != "exception":
             text = printable(value[:longest])
@@ -69,7 +69,7 @@ class _Window:
     lines: int = 0
 
 
-class Thinned:
+class RateLimiter:
     """Structlog processor that limits the number of lines per kind of event.
 
     A later line tells how many lines were dropped.
@@ -89,7 +89,7 @@ class Thinned:
             structlog.DropEvent: the limit for this kind of event is reached.
         """
         name, now = str(event["event"]), self._clock()
-        if name in KEPT:
+        if name in NEVER_DROPPED:
             return event
         window = self._windows.setdefault(name, _Window(now))
         if now - window.start >= WINDOW:

@@ -16,12 +16,12 @@ from allocator.cluster.memory import Memory
 from allocator.cluster.settings import EngineSettings
 from allocator.fairness.metering import Meter
 from allocator.fairness.policies import Policy
-from allocator.service.accounting.accountant import Accountant, bookkeeping
-from allocator.service.accounting.place import kept_at, why_none
+from allocator.service.accounting.accountant import Accountant, running_accountant
+from allocator.service.accounting.place import database_location, missing_reason
 from allocator.service.config import Config, ConfigError, StoreSection
 from allocator.service.connections import Connections
 from allocator.service.listening import listening
-from allocator.service.loop.cooperative import PACE, repeating
+from allocator.service.loop.cooperative import BACKGROUND_REST, running_repeatedly
 from allocator.service.loop.engine_lock import EngineLock
 from allocator.service.loop.loop_latency import LoopLatency
 from allocator.service.masters.session import SessionStatistics
@@ -36,13 +36,13 @@ from allocator.service.show.offer_history import OfferTrail, StandingHistory
 from allocator.service.show.recorder import Recorder
 from allocator.service.show.shadows import ShadowCollector, Shadows
 from allocator.service.show.status import Status
-from allocator.service.show.wait_reasons import Waits, touring
+from allocator.service.show.wait_reasons import Waits, examining
 from allocator.service.show.web import serving
 from allocator.service.store import Store, StoreError, StoreInUse, StoreUnavailable
 from allocator.service.store.sqlite import SqliteStore
-from allocator.service.store.writer import StoreWriter, keeping
+from allocator.service.store.writer import StoreWriter, saving_to_store
 from allocator.service.store.zookeeper import ZookeeperStore
-from allocator.service.supervision import supervised
+from allocator.service.supervision import systemd_notifications
 
 if TYPE_CHECKING:
     from allocator.service.accounting.database import Database
@@ -79,7 +79,9 @@ async def serve(config: Config, latency: LoopLatency, record: Path | None = None
         recorder = await stack.enter_async_context(_recorder(config, record))
         asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, _reopen_recorder, recorder)
         standing_history, offer_trail = StandingHistory(), OfferTrail()
-        await stack.enter_async_context(repeating(standing_history.backlog.steps, _LOOK_EVERY))
+        await stack.enter_async_context(
+            running_repeatedly(standing_history.backlog.steps, _LOOK_EVERY)
+        )
         accounts, engine_lock = _accounts(config), EngineLock()
         meter = Meter() if accounts is not None else None
         shadows = Shadows(config.shadows())
@@ -95,7 +97,7 @@ async def serve(config: Config, latency: LoopLatency, record: Path | None = None
             connect = partial(_database, accounts)
             accountant = Accountant(engine, meter, connect, config.accounting, engine_lock)
             await _lock_accounts(accountant, accounts)
-            await stack.enter_async_context(bookkeeping(accountant, _LOOK_EVERY))
+            await stack.enter_async_context(running_accountant(accountant, _LOOK_EVERY))
         await stack.enter_async_context(_watch_policy(engine.settings.policy))
         statistics, connections, rights = (
             SessionStatistics(),
@@ -105,7 +107,7 @@ async def serve(config: Config, latency: LoopLatency, record: Path | None = None
         store_writer: StoreWriter | None = None
         if store is not None:
             store_writer = await stack.enter_async_context(
-                keeping(
+                saving_to_store(
                     engine, store, config.store.every, engine_lock, lambda: statistics.connected
                 )
             )
@@ -135,10 +137,12 @@ async def serve(config: Config, latency: LoopLatency, record: Path | None = None
         if accountant is not None:
             registry.register(metrics.AccountingCollector(accountant.statistics))
         waits = Waits(engine, statistics, shadows)
-        await stack.enter_async_context(touring(waits, engine_lock))
+        await stack.enter_async_context(examining(waits, engine_lock))
         if shadows.followers:
             registry.register(ShadowCollector(shadows))
-            await stack.enter_async_context(repeating(shadows.following, _LOOK_EVERY, rest=PACE))
+            await stack.enter_async_context(
+                running_repeatedly(shadows.replay, _LOOK_EVERY, rest=BACKGROUND_REST)
+            )
         status = Status(engine, waits, offer_trail, stored, shadows)
         curves = Curves(
             engine, standing_history, None if accountant is None else Accounts(accountant)
@@ -151,7 +155,7 @@ async def serve(config: Config, latency: LoopLatency, record: Path | None = None
             listening(config.listen, sessions, admin, rights, connections)
         )
         _log.info("ready", policy=engine.pool.policy.name)
-        await stack.enter_async_context(supervised())
+        await stack.enter_async_context(systemd_notifications())
         await stop.wait()
         _log.info("stopping")
         sessions.end("the allocator is stopping")
@@ -176,9 +180,9 @@ def _accounts(config: Config) -> str | None:
 
     If accounts are missing although the operator has not switched them off, a warning is logged.
     """
-    if reason := why_none(config):
+    if reason := missing_reason(config):
         _log.warning(reason)
-    return kept_at(config)
+    return database_location(config)
 
 
 async def _lock_accounts(accountant: Accountant, accounts: str) -> None:
@@ -207,9 +211,9 @@ def _database(accounts: str) -> "Database":
 
     The database's modules are imported only now, because importing takes time.
     """
-    from allocator.service.accounting.database import Database, located  # noqa: PLC0415
+    from allocator.service.accounting.database import Database, parse_location  # noqa: PLC0415
 
-    return Database(located(accounts))
+    return Database(parse_location(accounts))
 
 
 @asynccontextmanager
@@ -306,7 +310,7 @@ async def _recorder(config: Config, record: Path | None) -> AsyncIterator[Record
         raise ConfigError(f"recorder.file: {section.file}: {error.strerror}") from error
     task = asyncio.create_task(_flush(recorder))
     try:
-        async with repeating(recorder.backlog.steps, _LOOK_EVERY):
+        async with running_repeatedly(recorder.backlog.steps, _LOOK_EVERY):
             yield recorder
     finally:
         task.cancel()

@@ -12,7 +12,7 @@ _log = structlog.get_logger(__name__)
 
 
 @asynccontextmanager
-async def supervised(environment: Mapping[str, str] = os.environ) -> AsyncIterator[None]:
+async def systemd_notifications(environment: Mapping[str, str] = os.environ) -> AsyncIterator[None]:
     """Notify systemd when the service is ready, regularly while it runs, and when it stops.
 
     The event loop sends WATCHDOG=1 twice per requested period. If the loop hangs, the notifications

@@ -85,7 +85,7 @@ class Holds:
         """Return whether a machine is held."""
         return machine in self._by_machine
 
-    def bars(self, user: int, machine: int, finish: int) -> bool:
+    def keeps_off(self, user: int, machine: int, finish: int) -> bool:
         """Return whether another user's hold forbids a task to start on a machine.
 
         The task is allowed if the machine is held for its own user, or if it finishes before the
@@ -106,4 +106,4 @@ class Holds:
             user: The user of the task to start.
             finish: Time in microseconds at which the task would finish.
         """
-        return [machine for machine in self._by_machine if self.bars(user, machine, finish)]
+        return [machine for machine in self._by_machine if self.keeps_off(user, machine, finish)]

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from allocator.fairness.pool import Pool, Watch
 from allocator.fairness.quantities import Quantities
 from allocator.fairness.ranking import KeyRanking, Ranking
-from allocator.simulation.originals.original import Key, Original
+from allocator.simulation.originals.original import EmulatedScheduler, Key
 
 
 class Exact(Pool[int]):
@@ -55,7 +55,7 @@ class Sampled:
         watch: Wraps the ranking to count and time its operations.
     """
 
-    def __init__(self, original: Original, watch: Watch) -> None:
+    def __init__(self, original: EmulatedScheduler, watch: Watch) -> None:
         self._original = original
         self._watch = watch
         self._now = 0.0

@@ -20,7 +20,7 @@ from allocator.fairness.quantities import Quantities
 from allocator.simulation.free_capacity import FreeCapacity
 from allocator.simulation.holding import Hold, Holds
 from allocator.simulation.order import Exact, Sampled
-from allocator.simulation.originals.catalogue import original_of, period_of
+from allocator.simulation.originals.catalogue import emulated_scheduler, period_of
 from allocator.simulation.outcome import NEVER, Outcome
 from allocator.simulation.series import Series
 from allocator.simulation.setting import Setting
@@ -202,7 +202,7 @@ class ReferenceSimulation:
                 exact_ties=isinstance(policy, KeyPolicy | Sdrf),  # as in the compiled kernels
             )
         period = period_of(policy, setting.sampled)
-        return Sampled(original_of(policy, capacity, period), self._watch)
+        return Sampled(emulated_scheduler(policy, capacity, period), self._watch)
 
     def _add(self, user: int, commitments: dict[str, float]) -> None:
         self.pool.join(user, self._weights[user], commitments)
@@ -336,7 +336,7 @@ class ReferenceSimulation:
         if user in self._stuck:
             if freed is None or not self._free_capacity.fits(task, freed):
                 return None
-            return None if self._holds.bars(user, freed, finish) else freed
+            return None if self._holds.keeps_off(user, freed, finish) else freed
         machine = self._free_capacity.first_fit(task, self._holds.barred(user, finish))
         if machine is None:
             self._stuck.add(user)

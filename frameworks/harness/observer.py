@@ -16,7 +16,7 @@ TIMEOUT = 30.0
 
 
 @dataclass(frozen=True, slots=True)
-class Glance:
+class MasterSample:
     """State of a master at one instant."""
 
     uptime: float
@@ -61,7 +61,7 @@ class Observer:
         self._rate = 1.0
         """Speed of the master's clock between the latest two polls; 1 is real time."""
 
-    def glance(self) -> Glance:
+    def glance(self) -> MasterSample:
         """Poll the master and return its state.
 
         Raises:
@@ -76,7 +76,7 @@ class Observer:
         for framework in self._get("/state-summary")["frameworks"]:
             used = float(framework["used_resources"]["cpus"])
             cpus[framework["name"]] = cpus.get(framework["name"], 0.0) + used
-        return Glance(uptime, bool(metrics.get("longshare/connected", 1)), cpus)
+        return MasterSample(uptime, bool(metrics.get("longshare/connected", 1)), cpus)
 
     def metrics(self) -> dict[str, float]:
         """Return the master's metrics by name.

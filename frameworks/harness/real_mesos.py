@@ -220,10 +220,10 @@ def cluster(
             yield address
         finally:
             children.stop()
-            kill_whatever_runs_in(work)
+            kill_processes_in(work)
 
 
-def kill_whatever_runs_in(work: Path) -> None:
+def kill_processes_in(work: Path) -> None:
     """Kill all processes whose environment names a path in a folder, such as tasks and executors.
 
     Tasks can outlive their agent, so killing the agent is not enough.

@@ -18,25 +18,25 @@ from frameworks.harness import real_mesos
 from frameworks.harness.figure import draw, draw_shares
 from frameworks.harness.film import EVENTS
 from frameworks.harness.measurement import Measurement, read_recorder, write_table
-from frameworks.harness.observer import Glance, Observer, policy_failures
+from frameworks.harness.observer import MasterSample, Observer, policy_failures
 from frameworks.harness.processes import Child, ChildFailed, Children
 from frameworks.harness.real_mesos import MesosHome
 from frameworks.harness.verdict import Verdict, expectation, expected_cpus, judge
 
-PATIENCE = 30.0
+STARTUP_TIMEOUT_S = 30.0
 """Maximum real time in seconds for the start of a process."""
-APART = 0.01
+ARRIVAL_SPACING_S = 0.01
 """Seconds between the starts of frameworks with the same start time.
 
 They then subscribe in the same order in every run.
 """
-SOON = 0.001
+RELEASE_LEAD_S = 0.001
 """Seconds by which a framework is released before its start time.
 
 The master's clock stops until the framework subscribes. Rounding may put the start time slightly
 earlier, so an exact release could come too late.
 """
-GLANCES = 0.15
+POLL_INTERVAL_S = 0.15
 """Real time in seconds between two polls of the master."""
 
 
@@ -49,7 +49,7 @@ class Progress:
     phase: Phase
     cpus: dict[str, float]
     """By user: cores of running tasks."""
-    allocator: "Whereabouts | None"
+    allocator: "AllocatorAddresses | None"
     """Addresses of the allocator service.
 
     None for an external master, which has its own allocator.
@@ -57,7 +57,7 @@ class Progress:
 
 
 @dataclass(frozen=True, slots=True)
-class Whereabouts:
+class AllocatorAddresses:
     """Addresses at which people can reach the allocator service of a running experiment."""
 
     page: str
@@ -103,7 +103,7 @@ def run(
         _master(experiment, settings, children, recording) as (address, allocator),
     ):
         observer = Observer(address)
-        observer.wait_for(PATIENCE)
+        observer.wait_for(STARTUP_TIMEOUT_S)
         frameworks = _prepare(experiment, settings, children, address)
         start = _begin(
             experiment, observer, embedded=settings.master is None and settings.mesos_home is None
@@ -146,7 +146,7 @@ def run(
 @contextmanager
 def _master(
     experiment: Experiment, settings: ExperimentSettings, children: Children, recording: Path
-) -> Iterator[tuple[str, Whereabouts | None]]:
+) -> Iterator[tuple[str, AllocatorAddresses | None]]:
     """Context that provides a master for an experiment.
 
     Its value is the master's HOST:PORT, with the allocator's addresses unless the master is
@@ -174,7 +174,7 @@ def _master(
                 raise
             name = str(experiment.policy["name"])
             raise PolicyFailedError(name, 1, str(error)) from error
-        whereabouts = Whereabouts(page, allocator)
+        whereabouts = AllocatorAddresses(page, allocator)
         if settings.mesos_home is not None:
             home = MesosHome(settings.mesos_home)
             with real_mesos.cluster(home, children, experiment.cluster, allocator) as address:
@@ -291,7 +291,7 @@ def _prepare(
 def _arrivals(experiment: Experiment) -> list[tuple[float, UserSpec]]:
     """Return (start time in seconds, user) for each user, in order of time."""
     ordered = sorted(experiment.users, key=lambda user: user.start)
-    return [(user.start + number * APART, user) for number, user in enumerate(ordered)]
+    return [(user.start + number * ARRIVAL_SPACING_S, user) for number, user in enumerate(ordered)]
 
 
 def _begin(experiment: Experiment, observer: Observer, *, embedded: bool) -> float:
@@ -337,8 +337,8 @@ def _conduct(  # noqa: PLR0913 - the experiment's processes, and callbacks
     measured = Measurement(running={name: {} for name in names})
     waiting = list(frameworks)
     while True:
-        glance: Glance = observer.glance()
-        while waiting and glance.uptime + SOON >= start + waiting[0][0]:
+        glance: MasterSample = observer.glance()
+        while waiting and glance.uptime + RELEASE_LEAD_S >= start + waiting[0][0]:
             waiting.pop(0)[1].release()
         children.check()
         elapsed = glance.uptime - start
@@ -355,7 +355,7 @@ def _conduct(  # noqa: PLR0913 - the experiment's processes, and callbacks
         phase = next(p for p in reversed(experiment.phases) if p.start <= max(elapsed, 0.0))
         watch(elapsed, phase, held)
         upcoming = waiting[0][0] if waiting else experiment.duration
-        time.sleep(min(max(observer.until(start + upcoming), 0.0), GLANCES))
+        time.sleep(min(max(observer.until(start + upcoming), 0.0), POLL_INTERVAL_S))
 
 
 def _unfinished(experiment: Experiment, finished: Mapping[str, list[float]]) -> list[str]:
@@ -391,11 +391,11 @@ def _await_line(child: Child, log: Path, pattern: str) -> str:
         ChildFailed: The child ended.
         TimeoutError: No line matched in time.
     """
-    deadline = time.monotonic() + PATIENCE
+    deadline = time.monotonic() + STARTUP_TIMEOUT_S
     while time.monotonic() < deadline:
         match = re.search(pattern, log.read_text(errors="replace"))
         if match is not None:
             return match[1]
         child.check()
         time.sleep(0.02)
-    raise TimeoutError(f"{child.name} did not come up within {PATIENCE:g} s; see {log}")
+    raise TimeoutError(f"{child.name} did not come up within {STARTUP_TIMEOUT_S:g} s; see {log}")

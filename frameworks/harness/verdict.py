@@ -6,7 +6,7 @@ from typing import Any
 
 from allocator.theory.divisible import FluidTrajectory, FluidUser, fluid
 from frameworks.experiment import (
-    SETTLED,
+    AVERAGED_S,
     CommitmentAt,
     Experiment,
     LargestLead,
@@ -150,7 +150,7 @@ def judge(
 def _phase(
     phase: Phase, experiment: Experiment, measured: Measurement, expected: Measurement
 ) -> PhaseResult:
-    settled = max(phase.end - SETTLED, phase.start)
+    settled = max(phase.end - AVERAGED_S, phase.start)
     users = {}
     for user in experiment.users:
         held = measured.cpus.get(user.name, {})

@@ -15,7 +15,7 @@ _Amount = int | Intervals | frozenset[str]
 """Amount of a resource: thousandths of a scalar, numbers of a range, or items of a set."""
 
 
-class Bag:
+class ResourceBag:
     """A mutable collection of resources, such as the free resources of an agent.
 
     Amounts are stored by kind. A kind is a Resource message without amount and allocation.
@@ -45,7 +45,7 @@ class Bag:
         Raises:
             ValueError: The bag does not contain all the resources; the bag is unchanged.
         """
-        removed = Bag(resources)
+        removed = ResourceBag(resources)
         if not self.contains(removed):
             raise ValueError(f"{removed} is more than there is: {self or 'nothing'}")
         for kind, amount in removed.amounts.items():
@@ -55,7 +55,7 @@ class Bag:
             else:
                 del self.amounts[kind]
 
-    def contains(self, other: "Bag") -> bool:
+    def contains(self, other: "ResourceBag") -> bool:
         """Return whether this bag contains all resources of another bag."""
         for kind, amount in other.amounts.items():
             own_amount = self.amounts.get(kind)
@@ -63,7 +63,7 @@ class Bag:
                 return False
         return True
 
-    def overlaps(self, other: "Bag") -> bool:
+    def overlaps(self, other: "ResourceBag") -> bool:
         """Return whether both bags contain a same port or a same item of a set."""
         return any(
             not isinstance(amount, int) and amount & other.amounts[kind]  # type: ignore[operator]
@@ -75,7 +75,7 @@ class Bag:
         return bool(self.amounts)
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Bag) and self.amounts == other.amounts
+        return isinstance(other, ResourceBag) and self.amounts == other.amounts
 
     __hash__ = None  # type: ignore[assignment]  # mutable
 

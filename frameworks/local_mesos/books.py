@@ -25,7 +25,7 @@ from frameworks.local_mesos.state import (
 ALL_AGENT_CAPABILITIES = tuple(value for value in mesos.SlaveInfo.Capability.Type.values() if value)
 
 
-class Books:
+class MasterState:
     """Keeps the agents, frameworks and offers of a master, and reports changes to the allocator.
 
     Args:
@@ -56,7 +56,7 @@ class Books:
         self._serials[kind] += 1
         return f"{self.master_id}-{kind}{serial}" if kind else f"{self.master_id}-{serial:04}"
 
-    def tell(self, **call: object) -> None:
+    def send_call(self, **call: object) -> None:
         """Send a call to the allocator.
 
         Args:
@@ -67,17 +67,17 @@ class Books:
     def add_agent(self, agent: EmbeddedAgent) -> None:
         """Add an agent that runs nothing yet, and report it to the allocator."""
         self.agents[agent.id] = agent
-        self.tell(add_agent=_agent_call(agent, {}))
+        self.send_call(add_agent=_agent_call(agent, {}))
         agent.added_at = self.allocator.sequence
 
     def add_framework(self, framework: EmbeddedFramework) -> None:
         """Add a framework, and report it to the allocator."""
         self.frameworks[framework.id] = framework
-        self.tell(add_framework=_framework_call(framework))
+        self.send_call(add_framework=_framework_call(framework))
 
     def update_framework(self, framework: EmbeddedFramework) -> None:
         """Report a framework's changed description and suppressed roles to the allocator."""
-        self.tell(
+        self.send_call(
             update_framework=contract.UpdateFramework(
                 framework_id=framework.id,
                 info=framework.info.SerializeToString(),
@@ -85,7 +85,7 @@ class Books:
             )
         )
 
-    def book(self, offer: Offer) -> None:
+    def add_offer(self, offer: Offer) -> None:
         """Add an offer: its resources are no longer free on the agent.
 
         Raises:
@@ -95,7 +95,7 @@ class Books:
         self.offers[offer.id] = offer
         self.frameworks[offer.framework].offers[offer.id] = offer
 
-    def forget(self, offer: Offer) -> None:
+    def remove_offer(self, offer: Offer) -> None:
         """Remove an offer. The caller decides whether its resources are used or recovered."""
         del self.offers[offer.id]
         del self.frameworks[offer.framework].offers[offer.id]
@@ -107,7 +107,7 @@ class Books:
             offer: The offer to end.
             rescind: True to send a RESCIND event to the scheduler.
         """
-        self.forget(offer)
+        self.remove_offer(offer)
         self.recover(offer.framework, offer.agent, offer.role, offer.resources)
         if rescind:
             self.frameworks[offer.framework].send(
@@ -146,7 +146,7 @@ class Books:
         )
         if filters is not None:
             call.filters = filters.SerializeToString()
-        self.tell(recover_resources=call)
+        self.send_call(recover_resources=call)
 
     def snapshot(self) -> contract.Snapshot:
         """Return the complete state for an allocator that connects, as of the latest call."""

@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-MOST_AGENTS = 100_000
+MAX_AGENTS = 100_000
 """Largest number of agents. Each agent takes some kilobytes of memory, and time at the start."""
 
 
@@ -21,7 +21,7 @@ def local_mesos(
         list[int] | None,
         typer.Option(
             min=0,
-            max=MOST_AGENTS,
+            max=MAX_AGENTS,
             help="Number of virtual agents. Repeat with --resources for several kinds of agents.",
             show_default="4",
         ),
@@ -98,9 +98,9 @@ def local_mesos(
             f"{len(traits)} --attributes; give equally many of each",
             param_hint="--agents",
         )
-    if sum(counts) > MOST_AGENTS:
+    if sum(counts) > MAX_AGENTS:
         raise typer.BadParameter(
-            f"{sum(counts)} agents in total exceed the maximum of {MOST_AGENTS} for an "
+            f"{sum(counts)} agents in total exceed the maximum of {MAX_AGENTS} for an "
             "embedded Mesos",
             param_hint="--agents",
         )

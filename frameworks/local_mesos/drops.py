@@ -7,7 +7,7 @@ from frameworks.local_mesos.state import EmbeddedFramework
 _log = structlog.get_logger(__name__)
 
 
-def log_drop(framework: EmbeddedFramework, dropped: str, reason: str) -> None:
+def log_dropped_call(framework: EmbeddedFramework, dropped: str, reason: str) -> None:
     """Log that the master ignores a scheduler's call or a part of it, as Mesos does.
 
     Args:

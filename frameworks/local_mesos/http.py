@@ -18,12 +18,12 @@ from frameworks.local_mesos.link import AllocatorLink
 from frameworks.local_mesos.master import Master
 
 STREAM_ID = "Mesos-Stream-Id"
-LARGEST_BACKLOG = 16 * 2**20
+MAX_BACKLOG_BYTES = 16 * 2**20
 """Maximum number of bytes queued for a scheduler.
 
 A scheduler that reads too slowly is disconnected.
 """
-REFUSAL_PAUSE = 1.0
+REJECTED_STREAM_PAUSE_S = 1.0
 """Minimum real time in seconds between two answers that reject a subscription."""
 _LARGEST_BODY = 64 * 2**20
 _WITHOUT_PART = {v1.Call.UNKNOWN, v1.Call.TEARDOWN, v1.Call.REVIVE, v1.Call.SUPPRESS}
@@ -53,7 +53,7 @@ class Stream:
             return
         record = wire.record(wire.encode(event, self.content_type))
         self.backlog += len(record)
-        if self.backlog > LARGEST_BACKLOG:
+        if self.backlog > MAX_BACKLOG_BYTES:
             self._queue, self.backlog = [], 0
             self.close()
             if self._drop is not None:
@@ -124,10 +124,10 @@ class _Schedulers:
         Some schedulers, such as those of pymesos, retry at once and would keep the master busy.
         """
         now = asyncio.get_running_loop().time()
-        repeated = now - self._rejected_at < REFUSAL_PAUSE
+        repeated = now - self._rejected_at < REJECTED_STREAM_PAUSE_S
         self._rejected_at = now
         if repeated:
-            await asyncio.sleep(REFUSAL_PAUSE)
+            await asyncio.sleep(REJECTED_STREAM_PAUSE_S)
             self._rejected_at = asyncio.get_running_loop().time()
 
     async def answer(self, request: web.Request) -> web.StreamResponse:

@@ -5,9 +5,9 @@ from collections.abc import Iterable
 from allocator.contract import allocator_pb2 as contract
 from allocator.contract import mesos_pb2 as mesos
 from frameworks.local_mesos import scheduler_pb2 as v1
-from frameworks.local_mesos.bag import Bag, Resource
-from frameworks.local_mesos.books import Books
-from frameworks.local_mesos.drops import log_drop
+from frameworks.local_mesos.bag import Resource, ResourceBag
+from frameworks.local_mesos.books import MasterState
+from frameworks.local_mesos.drops import log_dropped_call
 from frameworks.local_mesos.notation import upgraded
 from frameworks.local_mesos.state import (
     Capability,
@@ -17,7 +17,7 @@ from frameworks.local_mesos.state import (
     Offer,
 )
 from frameworks.local_mesos.tasks import TaskReports
-from frameworks.local_mesos.updates import Updates
+from frameworks.local_mesos.updates import StatusUpdates
 from frameworks.local_mesos.validation import Refused, check_launch, check_offers, check_task
 
 Operation = v1.Offer.Operation
@@ -32,7 +32,7 @@ class Launching:
         updates: Reports tasks that cannot be launched.
     """
 
-    def __init__(self, books: Books, tasks: TaskReports, updates: Updates) -> None:
+    def __init__(self, books: MasterState, tasks: TaskReports, updates: StatusUpdates) -> None:
         self._books = books
         self._tasks = tasks
         self._updates = updates
@@ -51,25 +51,25 @@ class Launching:
                 self._books.take_back(offer, rescind=False)
             self._drop(framework, call.operations, str(error))
             if not call.operations:
-                log_drop(framework, "ACCEPT", str(error))
+                log_dropped_call(framework, "ACCEPT", str(error))
             return
         for offer in offers:
-            self._books.forget(offer)
+            self._books.remove_offer(offer)
         unused = self._launch(framework, offers, call.operations)
         if unused:
             filters = call.filters if call.HasField("filters") else mesos.Filters()
-            self._books.tell(pause=contract.Pause())
+            self._books.send_call(pause=contract.Pause())
             self._books.recover(
                 framework.id, offers[0].agent, offers[0].role, unused.resources(), filters
             )
-            self._books.tell(resume=contract.Resume())
+            self._books.send_call(resume=contract.Resume())
 
     def _launch(
         self, framework: EmbeddedFramework, offers: list[Offer], operations: Iterable[Operation]
-    ) -> Bag:
+    ) -> ResourceBag:
         """Carry out operations on valid offers. Return the resources that remain unused."""
         agent, role = offers[0].agent, offers[0].role
-        unused = Bag(resource for offer in offers for resource in offer.resources)
+        unused = ResourceBag(resource for offer in offers for resource in offer.resources)
         for operation in operations:
             if operation.type != Operation.LAUNCH:
                 self._reject_operation(framework, operation)
@@ -126,7 +126,7 @@ class Launching:
 
     def _reject_task(self, framework: EmbeddedFramework, info: v1.TaskInfo, complaint: str) -> None:
         self._books.counters["tasks_error"] += 1
-        log_drop(framework, f"task {info.task_id.value}", complaint)
+        log_dropped_call(framework, f"task {info.task_id.value}", complaint)
         self._updates.tell(
             framework,
             v1.TaskStatus(
@@ -153,7 +153,7 @@ class Launching:
             operation: The operation.
             complaint: Why it failed.
         """
-        log_drop(framework, Operation.Type.Name(operation.type), complaint)
+        log_dropped_call(framework, Operation.Type.Name(operation.type), complaint)
         if operation.HasField("id") and operation.type not in {
             Operation.LAUNCH,
             Operation.LAUNCH_GROUP,

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from allocator.contract.allocator_pb2_grpc import AllocatorAsyncStub
     from frameworks.local_mesos.master import Master
 
-FIRST_RETRY = 0.05
+FIRST_RETRY_S = 0.05
 """First delay before reconnection, in seconds of real time. Each failed attempt doubles it."""
 LAST_RETRY = 2.0
 """Longest delay before reconnection, in seconds of real time."""
@@ -121,7 +121,7 @@ class AllocatorLink:
 
     async def run(self, master: "Master") -> None:
         """Stay connected to the allocator, with reconnections, until cancelled."""
-        delay = FIRST_RETRY
+        delay = FIRST_RETRY_S
         logged_reasons: deque[str] = deque(maxlen=_MAX_LOGGED_REASONS)
         credentials = Identity.of_environment().credentials()
         channel = (
@@ -139,7 +139,7 @@ class AllocatorLink:
                 served = self._sessions > sessions_before
                 if served:
                     logged_reasons.clear()
-                delay = FIRST_RETRY if served else min(2 * delay, LAST_RETRY)
+                delay = FIRST_RETRY_S if served else min(2 * delay, LAST_RETRY)
                 await asyncio.sleep(delay)
 
     async def _session(self, stub: "AllocatorAsyncStub", master: "Master") -> str:

@@ -12,9 +12,9 @@ from allocator.contract import allocator_pb2 as contract
 from allocator.contract import mesos_pb2 as mesos
 from frameworks.local_mesos import scheduler_pb2 as v1
 from frameworks.local_mesos.bag import Resource
-from frameworks.local_mesos.books import Books
+from frameworks.local_mesos.books import MasterState
 from frameworks.local_mesos.clock import SECOND, Clock
-from frameworks.local_mesos.drops import log_drop
+from frameworks.local_mesos.drops import log_dropped_call
 from frameworks.local_mesos.launching import Launching
 from frameworks.local_mesos.offering import Offering
 from frameworks.local_mesos.state import (
@@ -26,10 +26,10 @@ from frameworks.local_mesos.state import (
 )
 from frameworks.local_mesos.subscribing import Subscribing
 from frameworks.local_mesos.tasks import TaskReports
-from frameworks.local_mesos.updates import Updates
+from frameworks.local_mesos.updates import StatusUpdates
 
 AGENT_PORT = 5051
-PROMPT = 1.0
+ANSWER_TIMEOUT_S = 1.0
 """Seconds within which a scheduler normally answers an offer, unless it keeps the offer."""
 
 
@@ -58,8 +58,8 @@ class Master:
         self.clock = clock
         self.started = clock.now
         self._interval = interval
-        self._books = Books(clock, allocator, random)
-        self._updates = Updates(self._books, random)
+        self._books = MasterState(clock, allocator, random)
+        self._updates = StatusUpdates(self._books, random)
         self._tasks = TaskReports(self._books, self._updates, task_seconds)
         self._offering = Offering(self._books, clock, offer_timeout)
         self._launching = Launching(self._books, self._tasks, self._updates)
@@ -108,7 +108,7 @@ class Master:
         return bool(self._announced)
 
     @property
-    def owed(self) -> bool:
+    def answer_due(self) -> bool:
         """True if an announced framework is due to subscribe, or has not answered an offer yet.
 
         The clock must then wait for the framework.
@@ -122,9 +122,9 @@ class Master:
 
     @property
     def awaiting(self) -> bool:
-        """True if an offer was made less than `PROMPT` seconds ago and is unanswered."""
+        """True if an offer was made less than `ANSWER_TIMEOUT_S` seconds ago and is unanswered."""
         latest = next(reversed(self._books.offers.values()), None)
-        return latest is not None and self.clock.now_ns - latest.made_ns < PROMPT * SECOND
+        return latest is not None and self.clock.now_ns - latest.made_ns < ANSWER_TIMEOUT_S * SECOND
 
     @property
     def counters(self) -> Mapping[str, int]:
@@ -172,7 +172,7 @@ class Master:
     def remove_agent(self, agent_id: str) -> None:
         """Remove an agent. Its tasks are reported as lost."""
         agent = self._books.agents.pop(agent_id)
-        self._books.tell(remove_agent=contract.RemoveAgent(agent_id=agent_id))
+        self._books.send_call(remove_agent=contract.RemoveAgent(agent_id=agent_id))
         self._tasks.lose(agent_id, f"Agent {agent.hostname} removed")
         self._rescind(agent_id)
         failure = v1.Event.Failure(agent_id=v1.AgentID(value=agent_id))
@@ -182,14 +182,14 @@ class Master:
     def disconnect_agent(self, agent_id: str) -> None:
         """Break an agent's connection. Its tasks continue, but the master receives no updates."""
         self._books.agents[agent_id].active = False
-        self._books.tell(deactivate_agent=contract.DeactivateAgent(agent_id=agent_id))
+        self._books.send_call(deactivate_agent=contract.DeactivateAgent(agent_id=agent_id))
         self._rescind(agent_id)
 
     def reconnect_agent(self, agent_id: str) -> None:
         """Restore an agent's connection; delayed updates and kills follow."""
         agent = self._books.agents[agent_id]
         agent.active = True
-        self._books.tell(activate_agent=contract.ActivateAgent(agent_id=agent_id))
+        self._books.send_call(activate_agent=contract.ActivateAgent(agent_id=agent_id))
         self._tasks.agent_is_back(agent)
 
     def _rescind(self, agent_id: str) -> None:
@@ -245,7 +245,7 @@ class Master:
             handler(framework, call)
         else:
             name = v1.Call.Type.Name(call.type)
-            log_drop(framework, name, "it is not supported by the embedded Mesos")
+            log_dropped_call(framework, name, "it is not supported by the embedded Mesos")
 
     def _count(self, name: str) -> None:
         self._books.counters[f"messages_{name}"] += 1
@@ -266,9 +266,9 @@ class Master:
         if roles <= framework.roles:
             framework.suppressed -= roles or framework.roles
             revived = contract.ReviveOffers(framework_id=framework.id, roles=sorted(roles))
-            self._books.tell(revive_offers=revived)
+            self._books.send_call(revive_offers=revived)
         else:
-            log_drop(framework, "REVIVE", _not_subscribed(framework, roles))
+            log_dropped_call(framework, "REVIVE", _not_subscribed(framework, roles))
 
     def _suppress(self, framework: EmbeddedFramework, call: v1.Call) -> None:
         self._count("suppress_offers")
@@ -276,13 +276,13 @@ class Master:
         if roles <= framework.roles:
             framework.suppressed |= roles or framework.roles
             suppressed = contract.SuppressOffers(framework_id=framework.id, roles=sorted(roles))
-            self._books.tell(suppress_offers=suppressed)
+            self._books.send_call(suppress_offers=suppressed)
         else:
-            log_drop(framework, "SUPPRESS", _not_subscribed(framework, roles))
+            log_dropped_call(framework, "SUPPRESS", _not_subscribed(framework, roles))
 
     def _request(self, framework: EmbeddedFramework, call: v1.Call) -> None:
         self._count("resource_request")
-        self._books.tell(
+        self._books.send_call(
             request_resources=contract.RequestResources(
                 framework_id=framework.id,
                 requests=[request.SerializeToString() for request in call.request.requests],
@@ -303,7 +303,7 @@ class Master:
         task = framework.tasks.get(acknowledgement.task_id.value)
         if agent is None or not agent.active:
             self._books.counters["invalid_status_update_acknowledgements"] += 1
-            log_drop(
+            log_dropped_call(
                 framework,
                 "ACKNOWLEDGE",
                 f"agent {acknowledgement.agent_id.value!r} is not connected",
@@ -323,7 +323,7 @@ class Master:
 
     def _message(self, framework: EmbeddedFramework, _: v1.Call) -> None:
         self._count("framework_to_executor")
-        log_drop(framework, "MESSAGE", "virtual executors do not listen")
+        log_dropped_call(framework, "MESSAGE", "virtual executors do not listen")
 
     # The allocator
 
@@ -338,7 +338,7 @@ class Master:
         return self._books.snapshot()
 
     def _tick(self) -> None:
-        self._books.tell(tick=contract.Tick())
+        self._books.send_call(tick=contract.Tick())
         self.clock.after(self._interval, self._tick)
 
 

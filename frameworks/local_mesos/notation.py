@@ -6,7 +6,7 @@ import re
 from google.protobuf import json_format
 
 from allocator.contract import mesos_pb2 as mesos
-from frameworks.local_mesos.bag import Bag, Resource
+from frameworks.local_mesos.bag import Resource, ResourceBag
 
 
 def parse_flag(text: str) -> list[Resource]:
@@ -19,8 +19,8 @@ def parse_flag(text: str) -> list[Resource]:
         ValueError: The text has another form; the message names the invalid part.
     """
     if text.lstrip().startswith("["):
-        return Bag(_parse_json(text)).resources()
-    bag = Bag()
+        return ResourceBag(_parse_json(text)).resources()
+    bag = ResourceBag()
     for entry in filter(None, map(str.strip, text.split(";"))):
         try:
             bag.add([_parse_entry(entry)])

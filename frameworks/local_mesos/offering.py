@@ -12,10 +12,10 @@ from google.protobuf.message import DecodeError
 from allocator.contract import allocator_pb2 as contract
 from allocator.contract import mesos_pb2 as mesos
 from frameworks.local_mesos import scheduler_pb2 as v1
-from frameworks.local_mesos.bag import Bag, Resource
-from frameworks.local_mesos.books import Books
+from frameworks.local_mesos.bag import Resource, ResourceBag
+from frameworks.local_mesos.books import MasterState
 from frameworks.local_mesos.clock import Clock
-from frameworks.local_mesos.drops import log_drop
+from frameworks.local_mesos.drops import log_dropped_call
 from frameworks.local_mesos.notation import downgraded
 from frameworks.local_mesos.state import Capability, EmbeddedAgent, EmbeddedFramework, Offer
 from frameworks.local_mesos.validation import Refused
@@ -30,7 +30,7 @@ class Offering:
         timeout: Seconds after which an unanswered offer is rescinded; 0 disables the timeout.
     """
 
-    def __init__(self, books: Books, clock: Clock, timeout: float) -> None:
+    def __init__(self, books: MasterState, clock: Clock, timeout: float) -> None:
         self._books = books
         self._clock = clock
         self._timeout = timeout
@@ -62,9 +62,9 @@ class Offering:
         for offer_id in call.offer_ids:
             offer = framework.offers.get(offer_id.value)
             if offer is None:
-                log_drop(framework, f"DECLINE of {offer_id.value}", "it is no longer valid")
+                log_dropped_call(framework, f"DECLINE of {offer_id.value}", "it is no longer valid")
             else:
-                self._books.forget(offer)
+                self._books.remove_offer(offer)
                 self._books.recover(framework.id, offer.agent, offer.role, offer.resources, filters)
 
     def _admit(self, framework_id: str, decided: contract.Offer) -> Offer:
@@ -82,14 +82,14 @@ class Offering:
             made_ns=self._clock.now_ns,
         )
         try:
-            self._books.book(offer)
+            self._books.add_offer(offer)
         except ValueError as error:
             raise Refused(f"the agent has not that much free: {error}") from error
         return offer
 
     def _reject(self, framework_id: str, offer: contract.Offer, reason: str) -> None:
         self._books.counters["offers_rejected"] += 1
-        self._books.tell(
+        self._books.send_call(
             reject_offer=contract.RejectOffer(
                 framework_id=framework_id,
                 agent_id=offer.agent_id,
@@ -122,7 +122,7 @@ def _resources(offer: contract.Offer) -> list[Resource]:
     """
     try:
         resources = [Resource.FromString(data) for data in offer.resources]
-        empty = not Bag(resources)
+        empty = not ResourceBag(resources)
     except (DecodeError, ValueError) as error:
         raise Refused(f"the resources are invalid: {error}") from error
     if empty or any(r.allocation_info.role != offer.role for r in resources):

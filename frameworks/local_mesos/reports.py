@@ -10,7 +10,7 @@ from typing import Any
 from allocator.contract import mesos_pb2 as mesos
 from frameworks.local_mesos import MESOS_VERSION, wire
 from frameworks.local_mesos import scheduler_pb2 as v1
-from frameworks.local_mesos.bag import Bag, Resource, text_of
+from frameworks.local_mesos.bag import Resource, ResourceBag, text_of
 from frameworks.local_mesos.master import Master
 from frameworks.local_mesos.notation import downgraded
 from frameworks.local_mesos.state import (
@@ -119,8 +119,8 @@ def agents(master: Master) -> list[dict[str, Any]]:
             **{
                 f"{name}_resources_full": [wire.to_dict(downgraded(r)) for r in resources]
                 for name, resources in (
-                    ("used", Bag(used[agent.id]).resources()),
-                    ("offered", Bag(offered[agent.id]).resources()),
+                    ("used", ResourceBag(used[agent.id]).resources()),
+                    ("offered", ResourceBag(offered[agent.id]).resources()),
                     ("unreserved", [r for r in agent.total if not r.reservations]),
                 )
             },
@@ -203,7 +203,7 @@ def _amounts(resources: Iterable[Resource]) -> dict[str, Any]:
         else:
             non_scalars.append(resource)
     if non_scalars:
-        for resource in Bag(non_scalars).resources():
+        for resource in ResourceBag(non_scalars).resources():
             amounts[resource.name] = text_of(resource).split(":", 1)[1]
     return amounts
 

@@ -21,7 +21,7 @@ from frameworks.local_mesos.http import application
 from frameworks.local_mesos.link import AllocatorLink
 from frameworks.local_mesos.master import Master
 
-LONGEST_STEP = 0.05
+MAX_STEP_S = 0.05
 """Largest step of the clock in seconds of real time.
 
 After a pause of the machine, the clock therefore does not jump ahead.
@@ -177,7 +177,7 @@ def _pace(speed: float, master: Master, link: AllocatorLink) -> float:
     stops (speed 0) until the announced frameworks and the allocator have answered. Other schedulers
     may keep an offer or never answer; for them, the clock slows to at most real time.
     """
-    if master.owed or (master.expecting and link.awaiting):
+    if master.answer_due or (master.expecting and link.awaiting):
         return 0.0
     return min(speed, 1.0) if link.awaiting or master.awaiting else speed
 
@@ -200,16 +200,16 @@ async def _drive(clock: Clock, speed: float, pace: Callable[[], float]) -> None:
         Without a timer, the length of a maximum step is returned.
         """
         deadline = clock.next_deadline_ns
-        return round(LONGEST_STEP * speed * SECOND) if deadline is None else deadline - clock.now_ns
+        return round(MAX_STEP_S * speed * SECOND) if deadline is None else deadline - clock.now_ns
 
     last = time.monotonic()
     while True:
         rate = pace()
-        time_left = remaining_ns() / SECOND / rate if rate > 0.0 else LONGEST_STEP
-        maximum = LONGEST_STEP / 2 if rate == speed else _SHORTEST_STEP
+        time_left = remaining_ns() / SECOND / rate if rate > 0.0 else MAX_STEP_S
+        maximum = MAX_STEP_S / 2 if rate == speed else _SHORTEST_STEP
         await asyncio.sleep(min(max(time_left, _SHORTEST_STEP), maximum))
         now = time.monotonic()
-        passed = min(now - last, LONGEST_STEP) * min(rate, pace())
+        passed = min(now - last, MAX_STEP_S) * min(rate, pace())
         clock.advance(min(round(passed * SECOND), remaining_ns()))
         last = now
 

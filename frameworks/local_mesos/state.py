@@ -8,7 +8,7 @@ from typing import Protocol
 from allocator.contract import allocator_pb2 as contract
 from allocator.contract import mesos_pb2 as mesos
 from frameworks.local_mesos import scheduler_pb2 as v1
-from frameworks.local_mesos.bag import Bag, Resource
+from frameworks.local_mesos.bag import Resource, ResourceBag
 from frameworks.local_mesos.clock import Timer
 
 Capability = mesos.FrameworkInfo.Capability
@@ -134,10 +134,10 @@ class EmbeddedAgent:
     """True while the agent is connected."""
     added_at: int = 0
     """Number of the allocator call that added the agent last."""
-    free: Bag = field(init=False)
+    free: ResourceBag = field(init=False)
 
     def __post_init__(self) -> None:
-        self.free = Bag(self.total)
+        self.free = ResourceBag(self.total)
 
     def info(self) -> mesos.SlaveInfo:
         """Return the agent's SlaveInfo message."""

@@ -7,11 +7,11 @@ from allocator.contract import allocator_pb2 as contract
 from allocator.contract import mesos_pb2 as mesos
 from frameworks.local_mesos import MESOS_VERSION
 from frameworks.local_mesos import scheduler_pb2 as v1
-from frameworks.local_mesos.books import Books
-from frameworks.local_mesos.drops import log_drop
+from frameworks.local_mesos.books import MasterState
+from frameworks.local_mesos.drops import log_dropped_call
 from frameworks.local_mesos.state import EmbeddedFramework, Subscriber
 from frameworks.local_mesos.tasks import TaskReports
-from frameworks.local_mesos.updates import Updates
+from frameworks.local_mesos.updates import StatusUpdates
 from frameworks.local_mesos.validation import Refused, check_subscription
 
 HEARTBEAT = 15.0
@@ -29,7 +29,7 @@ class Subscribing:
         updates: Sends pending updates again after a failover.
     """
 
-    def __init__(self, books: Books, tasks: TaskReports, updates: Updates) -> None:
+    def __init__(self, books: MasterState, tasks: TaskReports, updates: StatusUpdates) -> None:
         self._books = books
         self._tasks = tasks
         self._updates = updates
@@ -95,7 +95,7 @@ class Subscribing:
         """
         framework = self._books.frameworks.get(framework_id)
         if framework is not None:
-            log_drop(framework, "SUBSCRIBE", reason)
+            log_dropped_call(framework, "SUBSCRIBE", reason)
             framework.send(_error(f"The allocator makes no offers to this framework: {reason}"))
 
     def remove(self, framework: EmbeddedFramework) -> None:
@@ -111,9 +111,9 @@ class Subscribing:
             subscriber.close()
         framework.unregistered = self._books.clock.now
         del self._books.frameworks[framework.id]
-        self._books.tell(pause=contract.Pause())
-        self._books.tell(remove_framework=contract.RemoveFramework(framework_id=framework.id))
-        self._books.tell(resume=contract.Resume())
+        self._books.send_call(pause=contract.Pause())
+        self._books.send_call(remove_framework=contract.RemoveFramework(framework_id=framework.id))
+        self._books.send_call(resume=contract.Resume())
         self.completed[framework.id] = framework
         while len(self.completed) > _MAX_COMPLETED:
             self.completed.popitem(last=False)
@@ -164,7 +164,7 @@ class Subscribing:
         for offer in list(framework.offers.values()):  # offers made to the previous scheduler
             self._books.take_back(offer, rescind=False)
         if old_subscriber is None:
-            self._books.tell(
+            self._books.send_call(
                 activate_framework=contract.ActivateFramework(framework_id=framework.id)
             )
         self._send_subscribed(framework)
@@ -176,7 +176,7 @@ class Subscribing:
             framework.heartbeat.cancel()
 
     def _deactivate(self, framework: EmbeddedFramework) -> None:
-        self._books.tell(
+        self._books.send_call(
             deactivate_framework=contract.DeactivateFramework(framework_id=framework.id)
         )
         for offer in list(framework.offers.values()):

@@ -3,8 +3,8 @@
 import re
 
 from frameworks.local_mesos import scheduler_pb2 as v1
-from frameworks.local_mesos.books import Books
-from frameworks.local_mesos.drops import log_drop
+from frameworks.local_mesos.books import MasterState
+from frameworks.local_mesos.drops import log_dropped_call
 from frameworks.local_mesos.state import (
     Capability,
     EmbeddedAgent,
@@ -12,7 +12,7 @@ from frameworks.local_mesos.state import (
     EmbeddedTask,
     Executor,
 )
-from frameworks.local_mesos.updates import Updates
+from frameworks.local_mesos.updates import StatusUpdates
 
 _SLEEP = re.compile(r"\s*(?:exec\s+)?sleep\s+(\d+(?:\.\d+)?)\s*")
 
@@ -26,7 +26,7 @@ class TaskReports:
         task_seconds: Run time in seconds of a task whose command is not `sleep N`.
     """
 
-    def __init__(self, books: Books, updates: Updates, task_seconds: float) -> None:
+    def __init__(self, books: MasterState, updates: StatusUpdates, task_seconds: float) -> None:
         self._books = books
         self._updates = updates
         self._task_seconds = task_seconds
@@ -54,7 +54,9 @@ class TaskReports:
             self._kill(framework, task)
         else:
             named_agent = call.agent_id.value
-            log_drop(framework, f"KILL of {task.id}", f"it does not run on agent {named_agent!r}")
+            log_dropped_call(
+                framework, f"KILL of {task.id}", f"it does not run on agent {named_agent!r}"
+            )
 
     def shut_down(self, framework: EmbeddedFramework, call: v1.Call.Shutdown) -> None:
         """Handle a SHUTDOWN call: end a custom executor. Its remaining tasks fail."""
@@ -62,7 +64,7 @@ class TaskReports:
         executor = framework.executors.get(key)
         if executor is None or not self._books.agents[executor.agent].active:
             reason = "no such executor runs on an agent that is connected"
-            log_drop(framework, f"SHUTDOWN of {call.executor_id.value}", reason)
+            log_dropped_call(framework, f"SHUTDOWN of {call.executor_id.value}", reason)
             return
         for task in list(framework.tasks.values()):
             if (task.agent, task.executor) == key and not task.ended:

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from random import Random
 
 from frameworks.local_mesos import scheduler_pb2 as v1
-from frameworks.local_mesos.books import Books
+from frameworks.local_mesos.books import MasterState
 from frameworks.local_mesos.state import TERMINAL, EmbeddedFramework, EmbeddedTask
 
 FIRST_RESEND = 10.0
@@ -22,7 +22,7 @@ _CONTAINER = v1.ContainerStatus(
 )
 
 
-class Updates:
+class StatusUpdates:
     """Queues each task's status updates, and sends them in order to its scheduler.
 
     Args:
@@ -30,7 +30,7 @@ class Updates:
         random: Random generator for ids of updates.
     """
 
-    def __init__(self, books: Books, random: Random) -> None:
+    def __init__(self, books: MasterState, random: Random) -> None:
         self._books = books
         self._random = random
 

@@ -6,7 +6,7 @@ from collections.abc import Container, Sequence
 
 from allocator.contract import mesos_pb2 as mesos
 from frameworks.local_mesos import scheduler_pb2 as v1
-from frameworks.local_mesos.bag import Bag
+from frameworks.local_mesos.bag import ResourceBag
 from frameworks.local_mesos.state import (
     Capability,
     EmbeddedFramework,
@@ -136,7 +136,10 @@ def check_launch(operation: v1.Offer.Operation) -> None:
 
 
 def check_task(
-    framework: EmbeddedFramework, task: EmbeddedTask, executor: Executor | None, remaining: Bag
+    framework: EmbeddedFramework,
+    task: EmbeddedTask,
+    executor: Executor | None,
+    remaining: ResourceBag,
 ) -> None:
     """Reject a task that is invalid, or that needs more than the remaining resources of its offers.
 
@@ -191,10 +194,10 @@ def _check_executor(
         )
 
 
-def _bag(kind: str, holder: EmbeddedTask | Executor) -> Bag:
+def _bag(kind: str, holder: EmbeddedTask | Executor) -> ResourceBag:
     if any(r.allocation_info.role != holder.role for r in holder.resources):
         raise Refused(f"{kind} uses resources that are not allocated to role {holder.role!r}")
     try:
-        return Bag(holder.resources)
+        return ResourceBag(holder.resources)
     except ValueError as error:
         raise Refused(f"{kind} uses invalid resources: {error}") from error

@@ -9,7 +9,7 @@ from typing import Any
 from allocator.contract import admin_pb2 as admin
 from allocator.contract import allocator_pb2 as contract
 from allocator.contract import log_pb2 as log
-from allocator.service.record.replay import header_and_rest, replay
+from allocator.service.record.replay import open_log, replay
 from tests.world.checkers.checker import Violated
 from tests.world.checkers.conservation import Conservation
 from tests.world.checkers.debts import Debts
@@ -69,7 +69,7 @@ def _follow(life: Life, debts: Debts, conservation: Conservation) -> int:
     known: Any = life
     link: Any = _Link()
     conservation.opened(link)
-    header, entries = header_and_rest(life.record)
+    header, entries = open_log(life.record)
     debts.logged(known, log.LogEntry(header=header))
     compared = messages = 0
     asked = defaultdict[int, list[admin.SharesReply]](list)

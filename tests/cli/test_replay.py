@@ -6,15 +6,15 @@ import pytest
 from rich.console import Console
 
 from allocator.cli.replay import show_fates
-from allocator.service.record.whatif import Fate
+from allocator.service.record.whatif import UserOutcome
 
 NAMES = ("anna", "eng/search/indexing/of/everything")
 
 
 @pytest.mark.parametrize("width", [60, 80])
 def test_no_number_is_truncated(width: int) -> None:
-    fates = {name: Fate(1370, 0.443, 1083.0, 12_345.0, 0.021) for name in NAMES}
-    others = {name: Fate(1370, 0.443, 1010.0, 12_400.0, 0.999) for name in NAMES}
+    fates = {name: UserOutcome(1370, 0.443, 1083.0, 12_345.0, 0.021) for name in NAMES}
+    others = {name: UserOutcome(1370, 0.443, 1010.0, 12_400.0, 0.999) for name in NAMES}
     written = io.StringIO()
     console = Console(file=written, width=width)
     show_fates("666 s", ("sdrf", "drf"), (fates, fates, others), console)

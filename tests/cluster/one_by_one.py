@@ -36,12 +36,12 @@ class AtFirst:
 
     def note(self, users: Users, user: User) -> None:
         """Record all priorities below a user."""
-        assert user.below is not None
-        if not user.below.policy.moves_at_once:
-            for name in user.below:
-                self._priorities[id(user.below), name] = priority_in(user.below, name)
+        assert user.sub_pool is not None
+        if not user.sub_pool.policy.moves_at_once:
+            for name in user.sub_pool:
+                self._priorities[id(user.sub_pool), name] = priority_in(user.sub_pool, name)
         for child in user.children.values():
-            if child.below is not None:
+            if child.sub_pool is not None:
                 self.note(users, child)
 
     def sorted(self, pool: Pool[str], names: Iterable[str]) -> Iterable[str]:
@@ -60,11 +60,11 @@ def _below(
     held: Mapping[Client, Quantities],
     at_first: AtFirst,
 ) -> Iterator[Client]:
-    assert user.below is not None
-    names = user.below.order_on(agent, users.held_below(user, held))
-    for name in at_first.sorted(user.below, names):
+    assert user.sub_pool is not None
+    names = user.sub_pool.order_on(agent, users.allocations_on(user, held))
+    for name in at_first.sorted(user.sub_pool, names):
         child = user.children.get(name, user)
-        if child is not user and child.below is not None:
+        if child is not user and child.sub_pool is not None:
             yield from _below(users, child, agent, held, at_first)
         else:
             yield from users.clients_of(child)
@@ -103,7 +103,7 @@ class OneByOne(Allocator):
         if self._quotas:
             for agent in open_agents:
                 if agent.available:
-                    self._cluster.marks.change(agent.id)
+                    self._cluster.candidates.mark_dirty(agent.id)
         for framework, parts in self._made.items():
             offers = decisions.offers.add(framework_id=framework)
             for (name, role), give in parts.items():
@@ -134,7 +134,7 @@ class OneByOne(Allocator):
     def _share(self, agent: Agent) -> None:
         blocked = {
             client
-            for client in self._ledger.clients.wanting
+            for client in self._ledger.clients.wanting_offers
             if self._cluster.filters.refuses(client, agent.id, agent.available)
         }
         tasks: dict[Client, Resources] = {}
@@ -153,7 +153,7 @@ class OneByOne(Allocator):
             if client.role in self._quotas and self._quota.guarantee_is_limit:
                 continue
             usable = self._usable(agent, client)
-            demand = self._ledger.task(client)
+            demand = self._ledger.batch_demand(client)
             if usable is not None and demand is not None:
                 task = self._task(client.role, usable, demand)
                 if client not in tasks:
@@ -173,7 +173,7 @@ class OneByOne(Allocator):
         return False
 
     def _task(self, role: str, usable: Resources, demand: Quantities) -> Resources | None:
-        task = usable.plain.taken(demand)
+        task = usable.plain.take_demand(demand)
         if task is not None and not self._quota.admits(role, task):
             return None
         return task
@@ -201,7 +201,7 @@ class OneByOne(Allocator):
             return None
         offered = self._shared.get(agent.id)
         free = agent.available if offered is None else agent.available - offered
-        return framework.share_of(free, client.role) or None
+        return framework.usable_part(free, client.role) or None
 
     def _wanted(self, agent: Agent, client: Client, give: Resources) -> bool:
         framework = self._ledger.frameworks[client.framework]

@@ -47,14 +47,14 @@ def test_predicted_free_resources_equal_the_free_resources_after_the_recovery(
                     continue
                 held[who] = mine + part
             elif part in mine:
-                released = books.freed(part)
+                released = books.available_after_release(part)
                 held[who] = mine - part
-                books.hold(*who, held[who])
+                books.set_held(*who, held[who])
                 if released is not None:
                     assert released == books.available, seed
                     told += 1
-            books.hold(*who, held.get(who, NOTHING))
-            assert books.shown == books.available
+            books.set_held(*who, held.get(who, NOTHING))
+            assert books.available_for_display == books.available
             free = books.total
             for each in held.values():
                 free = free - each

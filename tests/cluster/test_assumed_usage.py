@@ -44,7 +44,7 @@ class Both:
         self.held[place] -= 1
         self.used[place] = min(self.used[place], self.held[place])
         self._hold(place)
-        self.running.follow(self.agents[place[0]], place[1])
+        self.running.clip(self.agents[place[0]], place[1])
         if not self.held[place]:
             self.since.pop(place, None)
             self.presumed.forget(*place)
@@ -58,7 +58,7 @@ class Both:
         for place in [place for place, then in self.since.items() if then + AFTER <= now]:
             self.used[place] = self.held[place]
             del self.since[place]
-        run_to_completion(self.presumed.expiring(self.agents, now))
+        run_to_completion(self.presumed.expire_in_steps(self.agents, now))
 
     def follow_snapshot(self) -> tuple[UsedResources, AssumedUsage]:
         """Return used resources and assumed usage after a snapshot with the first agent only."""
@@ -72,7 +72,7 @@ class Both:
     def _hold(self, place: Place) -> None:
         name, client = place
         text = f"cpus:{self.held[place]}" if self.held[place] else ""
-        self.agents[name].hold(client.framework, client.role, parse_total(resources(text)))
+        self.agents[name].set_held(client.framework, client.role, parse_total(resources(text)))
 
 
 def drawn(seed: int) -> Both:

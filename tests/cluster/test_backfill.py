@@ -315,7 +315,7 @@ def test_run_times_of_tasks_in_the_first_snapshot_count_from_that_snapshot() -> 
     site.send(
         contract.RecoverResources(framework_id="early", agent_id="s0", resources=held),
     )
-    assert dict(site.engine._cluster.holds.run_times.known()) == {"early": 5 * SECOND}
+    assert dict(site.engine._cluster.holds.runtime_estimates.known()) == {"early": 5 * SECOND}
 
 
 def test_run_times_of_tasks_on_a_new_resource_provider_count_from_its_arrival() -> None:
@@ -327,7 +327,7 @@ def test_run_times_of_tasks_on_a_new_resource_provider_count_from_its_arrival() 
     site.send(contract.AddResourceProvider(agent_id="s0", total=resources("disk:1"), used=used))
     site.wait(5)
     site.send(contract.RecoverResources(framework_id="early", agent_id="s0", resources=held))
-    run_times = site.engine._cluster.holds.run_times
+    run_times = site.engine._cluster.holds.runtime_estimates
     assert dict(run_times.known()) == {"early": 5 * SECOND}
     site.send(contract.RemoveFramework(framework_id="early"))
     assert not dict(run_times.known()), "run times of a removed framework are forgotten"
@@ -403,7 +403,7 @@ def test_rejected_offers_do_not_count_as_task_runs() -> None:
         contract.RejectOffer(framework_id="first", agent_id="s0", resources=offer.messages),
         contract.SuppressOffers(framework_id="first"),
     )
-    run_times = site.engine._cluster.holds.run_times
+    run_times = site.engine._cluster.holds.runtime_estimates
     assert not dict(run_times.known())
     assert not run_times.clients("s0"), "no task run remains on the agent"
 
@@ -413,7 +413,7 @@ def test_task_runs_are_forgotten_when_their_agent_is_removed() -> None:
     site.join("first", 1.0, (10.0, 10.0))
     assert site.add_agent("s0", "cpus:1")
     site.remove_agent("s0")
-    assert not site.engine._cluster.holds.run_times.clients("s0")
+    assert not site.engine._cluster.holds.runtime_estimates.clients("s0")
 
 
 def test_of_two_agents_that_are_ready_at_once_the_first_by_name_is_held_despite_own_tasks() -> None:
@@ -490,9 +490,9 @@ def test_the_reason_for_other_frameworks_is_that_the_agent_is_held() -> None:
     agent = site.engine._cluster.ledger.agents[hold.agent]
     site.engine._cluster.ledger.recover(agent, "small", "small", agent.held("small", "small"))
     survey = Survey(site.engine._cluster)
-    survey.put(agent)
+    survey.add_agent(agent)
     (client,) = site.engine._cluster.ledger.clients.of("small")
-    why = run_to_completion(survey.look(client))
+    why = run_to_completion(survey.explain(client))
     assert why is not None
     assert dict(why.agents) == {"held": 1}
 

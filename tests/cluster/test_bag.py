@@ -97,7 +97,7 @@ def test_a_limit_keeps_as_much_as_adding_unit_by_unit_keeps() -> None:
                 if isinstance(amount, int) and left.get(kind.name, 0) >= size:
                     left[kind.name] -= size
                     kept[kind, None] += 1
-        shrunk = bag.shrunk(limit)
+        shrunk = bag.limited_to(limit)
         assert counted(shrunk) == kept, seed
         assert all(shrunk.values()), "no amount is zero"
 
@@ -115,7 +115,7 @@ def test_a_demand_takes_as_much_as_taking_unit_by_unit_takes() -> None:
                 if kind.whole is None and left.get(kind.name, 0) > 0:
                     left[kind.name] -= size
                     wanted[kind, None if isinstance(amount, int) else unit] += 1
-        taken = bag.taken(demand)
+        taken = bag.take_demand(demand)
         if any(rest > 0 for rest in left.values()):
             assert taken is None, seed
         else:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from allocator.cluster.agents.failover_recovery import Failover
+from allocator.cluster.agents.failover_recovery import FailoverRecovery
 from allocator.cluster.engine import Engine
 from allocator.cluster.input.errors import InvalidEvent, InvalidOrder
 from allocator.cluster.input.limits import Limits
@@ -191,7 +191,7 @@ def test_input_of_exactly_a_limits_size_is_accepted_and_larger_input_is_rejected
         master.add_framework("f1", "a")
         master.add_agent("s0", "cpus:1;mem:64")
         master.send(said(most + more))
-        told = [each.flaw.words for each in master.engine.set_aside()]
+        told = [each.flaw.words for each in master.engine.rejected_inputs()]
         told += [wrong for wrong in master.engine.misfits().values() if "limits." in wrong]
         assert bool(told) == bool(more), told
         assert all(f"limits.{limit}" in words for words in told)
@@ -210,11 +210,11 @@ def test_the_last_of_the_roles_that_all_frameworks_share_can_be_used(update: boo
         master.add_framework("f2", "b")
     call = contract.UpdateFramework if update else contract.AddFramework
     master.send(call(framework_id="f2", info=framework("b", "c").SerializeToString()))
-    assert not list(master.engine.set_aside())
+    assert not list(master.engine.rejected_inputs())
     master.send(contract.UpdateFramework(framework_id="f1", info=framework_info("f1", "d")))
-    assert not list(master.engine.set_aside()), "replacing a role needs no further role"
+    assert not list(master.engine.rejected_inputs()), "replacing a role needs no further role"
     master.add_framework("f3", "e")
-    assert [each.name for each in master.engine.set_aside()] == ["f3"]
+    assert [each.name for each in master.engine.rejected_inputs()] == ["f3"]
 
 
 @pytest.mark.parametrize("role", ["r" * 100, levels(4)])
@@ -345,23 +345,23 @@ def test_default_settings_are_those_of_the_documentation() -> None:
 
 
 def test_failover_recovery_ends_at_its_instant_and_not_a_nanosecond_before() -> None:
-    failover = Failover(needed=2, expected=4, until_ns=100)
-    assert failover.holds_off(1, 99)
-    assert not failover.holds_off(2, 99)
-    assert not failover.holds_off(1, 100)
-    assert not failover.over(3, 99)
-    assert failover.over(4, 99)
-    assert failover.over(3, 100)
+    failover = FailoverRecovery(needed=2, expected=4, until_ns=100)
+    assert failover.holds_back_offers(1, 99)
+    assert not failover.holds_back_offers(2, 99)
+    assert not failover.holds_back_offers(1, 100)
+    assert not failover.is_complete(3, 99)
+    assert failover.is_complete(4, 99)
+    assert failover.is_complete(3, 100)
 
 
 def test_missing_agents_are_assumed_to_have_the_mean_capacity_of_the_present_agents() -> None:
-    failover, known = Failover(2, 4, 100), Quantities.parse("cpus:6")
-    assert failover.counted(known, 1) == Quantities.parse("cpus:24")
-    assert failover.counted(known, 3) == Quantities.parse("cpus:8")
-    assert failover.counted(known, 4) == known
-    assert failover.counted(Quantities(), 0) == Quantities()
+    failover, known = FailoverRecovery(2, 4, 100), Quantities.parse("cpus:6")
+    assert failover.share_capacity(known, 1) == Quantities.parse("cpus:24")
+    assert failover.share_capacity(known, 3) == Quantities.parse("cpus:8")
+    assert failover.share_capacity(known, 4) == known
+    assert failover.share_capacity(Quantities(), 0) == Quantities()
     before = replace(failover, before=Quantities.parse("cpus:7;mem:1"))
-    assert before.counted(known, 3) == Quantities.parse("cpus:7;mem:1")
+    assert before.share_capacity(known, 3) == Quantities.parse("cpus:7;mem:1")
 
 
 def test_a_task_as_large_as_the_largest_agent_is_no_misfit() -> None:
@@ -383,7 +383,7 @@ def test_tasks_below_the_smallest_demand_are_counted_in_batches() -> None:
     ):
         master.add_agent("s1", "cpus:4;mem:64")
         master.send(labelled("demand", demand))
-        [fit] = master.engine.fits("b")
+        [fit] = master.engine.task_fits("b")
         assert (demand, fit.at_a_time) == (demand, number)
         master.remove_agent("s1")
         master.send(contract.RemoveFramework(framework_id="f2"))
@@ -395,7 +395,7 @@ def test_the_smallest_and_the_largest_weight_are_accepted() -> None:
     for weight, told in ((1e-6, 0), (1e6, 0), (9e-7, 1), (1.1e6, 1)):
         said = [contract.Weight(role="a", weight=weight)]
         master.send(contract.UpdateWeights(weights=said))
-        assert len(list(master.engine.set_aside())) == told
+        assert len(list(master.engine.rejected_inputs())) == told
 
 
 def test_a_reported_text_is_cut_off_after_300_characters() -> None:

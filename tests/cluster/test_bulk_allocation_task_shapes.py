@@ -265,7 +265,7 @@ def test_a_client_with_a_minimum_of_several_tasks_costs_other_clients_no_offers(
 def test_many_task_shapes_are_counted_in_steps_for_few_shapes_each() -> None:
     made, snapshot = cluster([LARGE] * 60, [f"cpus:{0.5 + number / 100}" for number in range(300)])
     asked = longest = 0
-    after = SorterSnapshot.after
+    after = SorterSnapshot.sort_key_after
 
     def counting(self: SorterSnapshot[str], user: str, more: Quantities, times: int) -> SortKey:
         nonlocal asked, longest
@@ -273,8 +273,8 @@ def test_many_task_shapes_are_counted_in_steps_for_few_shapes_each() -> None:
         longest = max(longest, asked)
         return after(self, user, more, times)
 
-    with patch.object(SorterSnapshot, "after", counting):
-        for _ in Engine(made).restoring(OPTIONS, snapshot):
+    with patch.object(SorterSnapshot, "sort_key_after", counting):
+        for _ in Engine(made).restore_in_steps(OPTIONS, snapshot):
             asked = 0
     assert longest <= 10 * 50
 

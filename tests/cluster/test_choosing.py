@@ -72,14 +72,14 @@ class World:
             )
         )
         self.cluster = master.engine._cluster
-        times = self.cluster.holds.run_times
+        times = self.cluster.holds.runtime_estimates
         for agent, stays in used.items():
             times.forget_agent(agent)
             for stay in stays:
-                times.given(stay.client, agent, stay.amounts, stay.begun_ns)
+                times.record_offer(stay.client, agent, stay.amounts, stay.begun_ns)
         for role in lot.sample(ROLES, 3):
-            times.given(Client(role, f"f-{role}"), "before", Quantities({"cpus": 1}), 0)
-            times.ended(
+            times.record_offer(Client(role, f"f-{role}"), "before", Quantities({"cpus": 1}), 0)
+            times.record_end(
                 Client(role, f"f-{role}"), "before", Quantities({"cpus": 1}), lot.randrange(9)
             )
         self.clients = [
@@ -96,11 +96,11 @@ class World:
             free = [each for each in AGENTS if holds.on(each) is None]
             if before == "nothing" or holds.full or len(free) < 3:
                 continue
-            task = self.cluster.ledger.task(client)
+            task = self.cluster.ledger.batch_demand(client)
             assert task is not None
             holds.begin(client, free[0], task, self.cluster.now_ns, self.cluster.now_ns)
             if before != "has":
-                assert holds.served(client, free[0]) == free[0]
+                assert holds.end_served(client, free[0]) == free[0]
                 self.served.append(client)
             if before == "paused":
                 holds.declined(client, free[0], self.cluster.now_ns)
@@ -138,7 +138,7 @@ class World:
         return iter(sorted(self.clients, key=lambda client: got[client]))
 
     def give(self, client: Client, task: Quantities) -> None:
-        assert task == self.cluster.ledger.task(client)
+        assert task == self.cluster.ledger.batch_demand(client)
         self.given.append(client)
 
 
@@ -186,7 +186,7 @@ class Plainly:
                 break
 
     def task(self, client: Client) -> Quantities:
-        task = self.world.cluster.ledger.task(client)
+        task = self.world.cluster.ledger.batch_demand(client)
         assert task is not None
         return task
 
@@ -240,7 +240,7 @@ class Plainly:
             return None
         ends = [
             (when, stay)
-            for when, stay in cluster.holds.run_times.ends(agent, cluster.now_ns)
+            for when, stay in cluster.holds.runtime_estimates.ends(agent, cluster.now_ns)
             if stay.client != client
         ]
         for number in range(1, len(ends) + 1):

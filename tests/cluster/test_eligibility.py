@@ -75,8 +75,8 @@ def test_sets_of_eligible_clients_equal_separate_questions() -> None:
         ledger = cluster.ledger
         cluster.filters.slot(Client("a", "gone"))  # The first bit belongs to a removed client.
         wanting = ClientIndex(ledger, cluster.filters)
-        clients = list(ledger.clients.wanting)
-        tasks = {client: ledger.task(client) for client in clients}
+        clients = list(ledger.clients.wanting_offers)
+        tasks = {client: ledger.batch_demand(client) for client in clients}
 
         def among(mask: int, wanting: ClientIndex = wanting) -> set[Client]:
             assert not mask & ~wanting.candidates
@@ -89,7 +89,7 @@ def test_sets_of_eligible_clients_equal_separate_questions() -> None:
         }
         for agent in ledger.agents:
             off = {client for client in clients if not ledger.admits(client, agent)}
-            assert among(wanting.not_on(agent)) == off
+            assert among(wanting.excluded_from(agent)) == off
         for guaranteed in ((), ("a",), ("a", "a/b")):
             rest = {client for client in clients if client.role not in guaranteed}
             assert among(wanting.unguaranteed(guaranteed)) == rest
@@ -236,12 +236,12 @@ def test_on_a_machine_clients_without_an_allocation_there_come_first_then_by_sha
         local = LocalSorterSnapshot(SorterSnapshot(pool), pool, machine, held)
         assert list(local) == list(pool.order_on(machine, held))
         order = list(local)
-        assert sorted(order, key=lambda user: local.place(user).position) == order
+        assert sorted(order, key=lambda user: local.sort_key(user).position) == order
         more = Quantities({"mem": 50_000})
         for user in "abcde":
             then = LocalSorterSnapshot(
                 local.snapshot, pool, machine, {**held, user: held.get(user, Quantities()) + more}
             )
-            there = local.after(user, more, 1)
-            assert there.position[:2] == then.place(user).position[:2]
-            assert there.position > local.place(user).position
+            there = local.sort_key_after(user, more, 1)
+            assert there.position[:2] == then.sort_key(user).position[:2]
+            assert there.position > local.sort_key(user).position

@@ -516,10 +516,10 @@ class EngineMachine(RuleBasedStateMachine):
     @rule(call=st.sampled_from(BAD_CALLS))
     def nonsense_comes(self, call: object) -> None:
         engine = self.master.engine
-        before = (engine.memory(), engine.holdings(), engine.available(), engine.now)
+        before = (engine.memory(), engine.allocations(), engine.available(), engine.now)
         with suppress(InvalidEvent):  # raised by the first bad call of each minute only
             self.master.send(call)
-        assert (engine.memory(), engine.holdings(), engine.available(), engine.now) == before
+        assert (engine.memory(), engine.allocations(), engine.available(), engine.now) == before
 
     @precondition(lambda self: self.model.frameworks)
     @rule(target=offers, data=st.data(), revive=st.booleans(), all_roles=st.booleans())
@@ -658,7 +658,7 @@ class EngineMachine(RuleBasedStateMachine):
 
     @invariant()
     def nothing_has_gone_wrong_in_the_allocator_itself(self) -> None:
-        assert self.master.engine.statistics.faults == 0, list(self.master.engine.set_aside())
+        assert self.master.engine.statistics.faults == 0, list(self.master.engine.rejected_inputs())
 
     @invariant()
     def every_quantity_is_held_by_exactly_one_client(self) -> None:
@@ -722,7 +722,7 @@ def test_reading_free_resources_does_not_change_offers() -> None:
         master.add_agent("s1", "cpus:4;mem:512", {"f1": used})
         if looks:
             run_to_completion(master.engine.survey())
-            assert list(master.engine.places())
+            assert list(master.engine.agent_summaries())
             assert master.engine.available()
         back = contract.RecoverResources(framework_id="f1", agent_id="s1", resources=used)
         assert master.send(back, contract.Resume())

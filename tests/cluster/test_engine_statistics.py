@@ -138,7 +138,7 @@ def test_an_observer_is_called_before_and_after_each_cycle() -> None:
 
     class Watching:
         def before_run(self, engine: Engine) -> None:
-            told.append(dict(engine.holdings()))
+            told.append(dict(engine.allocations()))
 
         def after_run(self, _engine: Engine, decisions: contract.Decisions) -> None:
             told.append([each.framework_id for each in decisions.offers])
@@ -191,7 +191,7 @@ def test_a_snapshot_part_that_breaks_the_allocator_while_it_is_read_is_one_fault
     agents = [agent_call("s1", "cpus:1"), agent_call("s2", "cpus:1")]
     master.restore(contract.Snapshot(time_ns=START_NS, agents=agents))
     assert grown(master, before) == {"messages": 1, "snapshots": 1, "faults": 2}
-    assert {each.flaw.reason for each in master.engine.set_aside()} == {"fault"}
+    assert {each.flaw.reason for each in master.engine.rejected_inputs()} == {"fault"}
 
 
 def broken(*_: object) -> None:
@@ -210,7 +210,7 @@ def test_an_error_in_the_resync_of_filters_is_one_fault_and_loses_filters_only(
     monkeypatch.setattr(f"allocator.cluster.engine.engine.{what}", broken)
     tick = contract.Event(sequence=master.sequence + 1, time_ns=master.now_ns)
     tick.tick.SetInParent()
-    master.engine.unheard([tick])
+    master.engine.note_skipped_events([tick])
     snapshot = contract.Snapshot(time_ns=master.now_ns, sequence=master.sequence + 1)
     snapshot.agents.append(agent_call("s1", "cpus:2;mem:64"))
     snapshot.frameworks.add(framework_id="f1", info=framework_info("f1", "a"), active=True)

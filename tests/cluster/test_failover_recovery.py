@@ -208,8 +208,8 @@ def successor(
 
 
 def test_no_agent_is_awaited_after_the_end_of_recovery() -> None:
-    awaited = failover.Failover(needed=1, expected=2, until_ns=10)
-    assert awaited.holds_off(0, 9)
-    assert not awaited.over(1, 9)
-    assert not awaited.holds_off(0, 10)
-    assert awaited.over(1, 10)
+    awaited = failover.FailoverRecovery(needed=1, expected=2, until_ns=10)
+    assert awaited.holds_back_offers(0, 9)
+    assert not awaited.is_complete(1, 9)
+    assert not awaited.holds_back_offers(0, 10)
+    assert awaited.is_complete(1, 10)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from allocator.cluster.frameworks.framework import Client
 from allocator.cluster.offers import filters as filters_
-from allocator.cluster.offers.filters import OfferFilters, read_refusal
+from allocator.cluster.offers.filters import OfferFilters, parse_filter_duration
 from allocator.cluster.resources import Resources, parse_total
 from allocator.contract import mesos_pb2 as mesos
 from tests.cluster.master_side import resources
@@ -81,7 +81,7 @@ def compare(history: list[tuple[object, ...]]) -> None:
                 plain.entries = [e for e in plain.entries if e[3] >= now]
         for agent in AGENTS:
             for offer in SIZES.values():
-                blocked = filters.blocked(agent, offer)
+                blocked = filters.declining_clients(agent, offer)
                 for client in CLIENTS:
                     refused = plain.refuses(client, agent, offer)
                     assert filters.refuses(client, agent, offer) == refused
@@ -105,7 +105,7 @@ def test_filters_that_are_dropped_repeatedly_leave_no_memory_behind(
     filters.add(CLIENTS[0], "s1", SIZES[1], year)
     assert len(filters) == 1
     assert filters.refuses(CLIENTS[0], "s1", SIZES[1])
-    assert sum(len(list(filters.on(f"s{number}"))) for number in range(100)) < 1001
+    assert sum(len(list(filters.declined_on(f"s{number}"))) for number in range(100)) < 1001
     assert max(map(filters.slot, CLIENTS)) < 40  # numbers of dropped slots are reused
 
 
@@ -129,7 +129,7 @@ def test_slot_numbers_of_clients_stay_small_however_often_filters_are_dropped(
         leave(filters, client)
     assert max(numbers) < 70
     assert len(filters) == others
-    assert not others or filters.blocked("s1", SIZES[1]) >> filters.slot(CLIENTS[0]) & 1
+    assert not others or filters.declining_clients("s1", SIZES[1]) >> filters.slot(CLIENTS[0]) & 1
 
 
 def refused_for_long_and_for_short(filters: OfferFilters, second: int) -> None:
@@ -172,9 +172,9 @@ def test_dropping_a_thousand_filters_of_a_client_keeps_the_filters_of_other_clie
     filters.add(after, "s1", SIZES[1], year)
     filters.add(after, "s2", SIZES[1], year)
     filters.drop(leaving)
-    assert not list(filters.on("s1000"))
+    assert not list(filters.declined_on("s1000"))
     for agent, refusing in {"s1": {before, after}, "s2": {after}, "s3": set()}.items():
-        blocked = filters.blocked(agent, SIZES[1])
+        blocked = filters.declining_clients(agent, SIZES[1])
         assert {client for client in CLIENTS if blocked >> filters.slot(client) & 1} == refusing
         assert {
             client for client in CLIENTS if filters.refuses(client, agent, SIZES[1])
@@ -186,8 +186,8 @@ def test_a_client_without_filters_is_excluded_from_no_agent() -> None:
     first, other, unknown = CLIENTS[:3]
     before = filters.slot(first)
     filters.add(other, "s1", SIZES[1], 5)
-    assert filters.blocked("s1", SIZES[1]) == 1 << filters.slot(other)
-    assert not filters.blocked("s1", SIZES[1]) >> before & 1
+    assert filters.declining_clients("s1", SIZES[1]) == 1 << filters.slot(other)
+    assert not filters.declining_clients("s1", SIZES[1]) >> before & 1
     assert [filters.count(client) for client in (first, other, unknown)] == [0, 1, 0]
 
 
@@ -199,7 +199,7 @@ def test_equal_filters_each_last_to_their_own_instant_inclusive() -> None:
     assert filters.expire(6) == ["s1"]
     assert [filters.count(client) for client in CLIENTS[:2]] == [0, 1]
     assert filters.expire(7) == ["s1"]
-    assert not list(filters.on("s1")), "no filter remains on the agent"
+    assert not list(filters.declined_on("s1")), "no filter remains on the agent"
 
 
 def test_agents_become_candidates_in_the_order_of_their_declines() -> None:
@@ -255,7 +255,7 @@ def test_no_filter_remains_for_a_removed_agent() -> None:
     filters.add(CLIENTS[0], "s2", SIZES[1], 5)
     filters.drop_agent("s1")
     assert (len(filters), filters.count(CLIENTS[0])) == (1, 1)
-    assert [filters.any_by(CLIENTS[0], agent) for agent in ("s1", "s2", "s3")] == [
+    assert [filters.has_filter(CLIENTS[0], agent) for agent in ("s1", "s2", "s3")] == [
         False,
         True,
         False,
@@ -280,11 +280,11 @@ def test_a_filter_lasts_its_refuse_seconds_within_a_year_and_else_five_seconds(
     seconds: float, counted: float
 ) -> None:
     said = mesos.Filters(refuse_seconds=seconds).SerializeToString()
-    assert read_refusal(said) == (round(counted * 10**9), None)
+    assert parse_filter_duration(said) == (round(counted * 10**9), None)
 
 
 def test_a_filter_without_readable_refuse_seconds_lasts_five_seconds() -> None:
-    assert read_refusal(b"") == (5 * 10**9, None)
-    lasts, flaw = read_refusal(b"\xff")
+    assert parse_filter_duration(b"") == (5 * 10**9, None)
+    lasts, flaw = parse_filter_duration(b"\xff")
     assert lasts == 5 * 10**9
     assert flaw is not None

@@ -2,7 +2,7 @@
 
 import pytest
 
-from allocator.cluster.backfill.holds import BackfillHolds, Holding, HoldStatistics
+from allocator.cluster.backfill.holds import BackfillHolds, HoldMode, HoldStatistics
 from allocator.cluster.backfill.runtime_estimates import RuntimeEstimates
 from allocator.cluster.frameworks.framework import Client
 from allocator.fairness.quantities import Quantities
@@ -12,7 +12,7 @@ TASK = Quantities.parse("cpus:1")
 LONGEST = 100
 
 
-def held(holding: Holding = "one") -> BackfillHolds:
+def held(holding: HoldMode = "one") -> BackfillHolds:
     """Return holds in which client ONE holds s1 from instant 0 on."""
     holds = BackfillHolds(holding, LONGEST, HoldStatistics())
     holds.begin(ONE, "s1", TASK, 0, 10)
@@ -28,7 +28,7 @@ def paused() -> BackfillHolds:
 
 def served() -> BackfillHolds:
     holds = held()
-    assert holds.served(ONE, "s1") == "s1"
+    assert holds.end_served(ONE, "s1") == "s1"
     return holds
 
 
@@ -86,9 +86,9 @@ def test_an_offer_on_another_agent_ends_the_hold_that_would_be_ready_last() -> N
     holds = held("all")
     holds.begin(ONE, "s2", TASK, 0, 30)
     holds.begin(ONE, "s3", TASK, 0, 20)
-    assert holds.served(ONE, "s9") == "s2"
-    assert holds.served(OTHER, "s1") is None
-    assert holds.served(ONE, "s1") == "s1"
+    assert holds.end_served(ONE, "s9") == "s2"
+    assert holds.end_served(OTHER, "s1") is None
+    assert holds.end_served(ONE, "s1") == "s1"
     assert [hold.agent for hold in holds] == ["s3"]
 
 
@@ -105,34 +105,34 @@ def test_begun_served_and_vain_holds_count_once_each() -> None:
     holds = BackfillHolds("all", LONGEST, statistics)
     holds.begin(ONE, "s1", TASK, 0, 1)
     holds.begin(OTHER, "s2", TASK, 0, 1)
-    holds.served(ONE, "s1")
+    holds.end_served(ONE, "s1")
     holds.expire(LONGEST)
     assert statistics == HoldStatistics(begun=2, served=1, in_vain=1)
 
 
 def test_a_recovery_ends_the_oldest_task_run_and_a_decline_removes_the_newest() -> None:
     times = RuntimeEstimates()
-    times.given(ONE, "s1", Quantities.parse("cpus:2"), 0)
-    times.given(ONE, "s1", Quantities.parse("cpus:2"), 50)
-    times.declined(ONE, "s1", Quantities.parse("cpus:1"))
+    times.record_offer(ONE, "s1", Quantities.parse("cpus:2"), 0)
+    times.record_offer(ONE, "s1", Quantities.parse("cpus:2"), 50)
+    times.record_decline(ONE, "s1", Quantities.parse("cpus:1"))
     assert times.longest_ns("f1") is None, "a declined offer is no task run"
-    times.ended(ONE, "s1", Quantities.parse("cpus:3"), 60)
+    times.record_end(ONE, "s1", Quantities.parse("cpus:3"), 60)
     assert times.longest_ns("f1") == 60
     assert times.clients("s1") == frozenset()
-    times.ended(ONE, "s1", TASK, 99)
+    times.record_end(ONE, "s1", TASK, 99)
     assert list(times.known()) == [("f1", 60)]
 
 
 def test_a_partial_recovery_keeps_the_rest_of_the_task_run() -> None:
     times = RuntimeEstimates()
-    times.given(ONE, "s1", Quantities.parse("cpus:2;mem:1"), 0)
-    times.given(OTHER, "s1", Quantities.parse("cpus:2"), 5)
-    times.ended(ONE, "s1", TASK, 10)
+    times.record_offer(ONE, "s1", Quantities.parse("cpus:2;mem:1"), 0)
+    times.record_offer(OTHER, "s1", Quantities.parse("cpus:2"), 5)
+    times.record_end(ONE, "s1", TASK, 10)
     assert [(when, str(stay.amounts)) for when, stay in times.ends("s1", 12)] == [
         (19, "cpus:2"),
         (24, "cpus:1;mem:1"),
     ]
-    times.ended(ONE, "s1", TASK, 30)
+    times.record_end(ONE, "s1", TASK, 30)
     assert [when for when, _ in times.ends("s1", 12)] == [19, 30]
 
 
@@ -140,11 +140,11 @@ def test_the_longest_of_the_latest_eight_run_times_counts_until_the_framework_is
     times = RuntimeEstimates()
     for number, lasted in enumerate([90, 10, 20, 10, 10, 10, 10, 10, 10]):
         assert times.longest_ns("f1") == (None if number == 0 else 90)
-        times.given(ONE, "s1", TASK, 0)
-        times.ended(ONE, "s1", TASK, lasted)
+        times.record_offer(ONE, "s1", TASK, 0)
+        times.record_end(ONE, "s1", TASK, lasted)
     assert times.longest_ns("f1") == 20
-    times.given(ONE, "s1", TASK, 0)
-    times.given(OTHER, "s1", TASK, 0)
+    times.record_offer(ONE, "s1", TASK, 0)
+    times.record_offer(OTHER, "s1", TASK, 0)
     times.forget_framework("f1", ["s1"])
     assert times.longest_ns("f1") is None
     assert times.clients("s1") == {OTHER}
@@ -162,8 +162,8 @@ def test_a_client_with_a_hold_may_get_further_holds_without_a_turn() -> None:
 def test_declining_an_offer_removes_the_newest_task_runs_first() -> None:
     times = RuntimeEstimates()
     for begun in (0, 50):
-        times.given(ONE, "s1", Quantities.parse("cpus:2"), begun)
-    times.declined(ONE, "s1", Quantities.parse("cpus:3"))
+        times.record_offer(ONE, "s1", Quantities.parse("cpus:2"), begun)
+    times.record_decline(ONE, "s1", Quantities.parse("cpus:3"))
     assert [str(stay.amounts) for _when, stay in times.ends("s1", 60)] == ["cpus:1"]
     assert [when for when, _stay in times.ends("s1", 60)] == [120], (
         "the remaining task run is the oldest"
@@ -172,8 +172,8 @@ def test_declining_an_offer_removes_the_newest_task_runs_first() -> None:
 
 def test_a_task_that_outlasts_its_estimate_is_expected_to_run_as_long_again() -> None:
     times = RuntimeEstimates()
-    times.given(ONE, "s1", TASK, 0)
-    times.ended(ONE, "s1", TASK, 10)
-    times.given(ONE, "s1", TASK, 100)
+    times.record_offer(ONE, "s1", TASK, 0)
+    times.record_end(ONE, "s1", TASK, 10)
+    times.record_offer(ONE, "s1", TASK, 100)
     ends = {now: [when for when, _stay in times.ends("s1", now)] for now in (109, 110, 111)}
     assert ends == {109: [110], 110: [120], 111: [122]}

@@ -246,7 +246,7 @@ def test_a_framework_with_too_many_different_minimums_is_set_aside() -> None:
     add(master, "within", with_minimums("within", roles))
     roles["r50"] = [{"cpus": 1.0}, {"mem": 99.0}]
     add(master, "beyond", with_minimums("beyond", roles))
-    [aside] = master.engine.set_aside()
+    [aside] = master.engine.rejected_inputs()
     assert (aside.flaw.reason, "limits.minimums" in str(aside.flaw)) == ("limit", True)
     assert [offer.framework for offer in master.send(agent_call("s1", "cpus:8;mem:8"))] == [
         "within"

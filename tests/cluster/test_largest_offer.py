@@ -26,12 +26,12 @@ ENTRIES = ["cpus:1", "cpus:5", "mem:7", "ports:[1-3]", "cpus(a):3", "mem(b):9", 
 
 def offered(wants: _ClientNeeds, there: Resources) -> Resources:
     """Allocate reserved resources, and as many tasks as fit, singly."""
-    usable = wants.framework.share_of(there, wants.client.role)
+    usable = wants.framework.usable_part(there, wants.client.role)
     give = usable
     if wants.task is not None:
         tasks = NOTHING
         for number in count(1):
-            taken = usable.plain.taken(wants.task.times(number))
+            taken = usable.plain.take_demand(wants.task.times(number))
             if taken is None:
                 break
             tasks = taken

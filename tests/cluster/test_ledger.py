@@ -134,7 +134,7 @@ class Walk:
         plainly.excluded |= {(name, *client) for client in kept_off}
 
     def check(self) -> None:
-        assert self.master.engine.holdings() == self.plainly.held
+        assert self.master.engine.allocations() == self.plainly.held
         clients = self.plainly.clients()
         for standing in self.master.engine.standings():
             name = standing.user

@@ -6,7 +6,7 @@ hundreds of thousands of calls.
 
 import pytest
 
-from allocator.cluster.agents.agent import read_agent_info
+from allocator.cluster.agents.agent import parse_agent_info
 from allocator.cluster.agents.placement_constraints import Host, Hosts
 from allocator.cluster.frameworks.subscription import (
     Subscription,
@@ -237,17 +237,17 @@ def attribute(number: int = 0) -> mesos.Attribute:
     ids=["attributes", "items", "host name"],
 )
 def test_an_agent_with_too_long_a_list_is_not_offered(data: bytes, words: str) -> None:
-    info, flaw = read_agent_info("a", data, LIMITS)
+    info, flaw = parse_agent_info("a", data, LIMITS)
     assert flaw is not None
     assert words in flaw.words
     assert not info.attributes
-    assert counted(lambda: read_agent_info("a", data, LIMITS)) < MOST_CALLS
-    assert read_agent_info("a", data, Limits())[1] is None
+    assert counted(lambda: parse_agent_info("a", data, LIMITS)) < MOST_CALLS
+    assert parse_agent_info("a", data, Limits())[1] is None
 
 
 def test_an_agent_may_have_attributes_up_to_the_limit() -> None:
     data = agent_info(attributes=[attribute(ENTRIES - 1)])
-    assert read_agent_info("a", data, LIMITS)[1] is None
+    assert parse_agent_info("a", data, LIMITS)[1] is None
 
 
 def test_a_framework_beyond_the_limit_gets_no_offers_and_costs_others_none() -> None:
@@ -257,7 +257,7 @@ def test_a_framework_beyond_the_limit_gets_no_offers_and_costs_others_none() -> 
         contract.AddFramework(framework_id="g", info=framework_info("g", "g"), active=True),
     )
     assert {offer.framework for offer in master.add_agent("a1", "cpus:4;mem:4096")} == {"g"}
-    [rejected] = master.engine.set_aside()
+    [rejected] = master.engine.rejected_inputs()
     assert (rejected.name, rejected.topic, rejected.flaw.reason) == ("f", "subscription", "limit")
 
 
@@ -265,9 +265,9 @@ def test_a_framework_keeps_its_roles_after_an_update_beyond_the_limit() -> None:
     master = MasterSide(limits=LIMITS)
     master.add_framework("f", "r")
     master.send(contract.UpdateFramework(framework_id="f", info=BEYOND["labels"][0]))
-    assert [rejected.name for rejected in master.engine.set_aside()] == ["f"]
+    assert [rejected.name for rejected in master.engine.rejected_inputs()] == ["f"]
     master.send(contract.UpdateFramework(framework_id="f", info=framework_info("f", "r")))
-    assert not list(master.engine.set_aside())
+    assert not list(master.engine.rejected_inputs())
     assert [offer.role for offer in master.add_agent("a1", "cpus:4;mem:4096")] == ["r"]
 
 

@@ -58,7 +58,7 @@ class Both:
 
     def ask(self, agent: str, framework: str) -> None:
         may = [p for p in self.pairs(agent, framework) if not p.asked and p.not_before < self.now]
-        told = self.real.ask(agent, framework, self.now)
+        told = self.real.take_inverse_offer(agent, framework, self.now)
         assert told == (self.schedules[agent] if may else None)
         for pair in may:
             pair.asked = True
@@ -66,7 +66,7 @@ class Both:
     def answer(self, agent: str, framework: str) -> None:
         said = self.lot.choice([None, ACCEPTED, DECLINED])
         until = self.lot.choice([None, self.now, self.now + 1, self.now + 3])
-        self.real.answer(agent, framework, said, until)
+        self.real.record_answer(agent, framework, said, until)
         for pair in self.pairs(agent, framework):
             pair.answer = said if pair.asked and said else pair.answer
             pair.not_before = pair.not_before if until is None else until
@@ -119,8 +119,8 @@ class Both:
         for agent in AGENTS:
             known = {f: self.said[agent, f].not_before for f in FRAMEWORKS}
             refused = {f: u for f, u in known.items() if agent in self.schedules and u >= 0}
-            assert self.real.refusals(agent, self.schedules.get(agent, b"soon")) == refused
-            assert self.real.refusals(agent, b"another schedule") == {}
+            assert self.real.filters(agent, self.schedules.get(agent, b"soon")) == refused
+            assert self.real.filters(agent, b"another schedule") == {}
 
 
 def ordered(states: list[contract.InverseOfferState]) -> list[bytes]:
@@ -145,12 +145,12 @@ def test_inverse_offer_filters_are_kept_while_the_schedule_is_unchanged(
 ) -> None:
     before, after = Maintenance(), Maintenance()
     before.schedule("s1", b"soon")
-    before.answer("s1", "f1", None, 7)
+    before.record_answer("s1", "f1", None, 7)
     after.schedule("s1", schedule)
     after.keep_refusals("s1", before)
-    assert after.refusals("s1", schedule) == kept
+    assert after.filters("s1", schedule) == kept
     after.drop_filters(framework="f1")
-    assert before.refusals("s1", b"soon") == {"f1": 7}, "the two objects do not share filters"
+    assert before.filters("s1", b"soon") == {"f1": 7}, "the two objects do not share filters"
 
 
 def test_an_inverse_offer_answer_is_accept_or_decline() -> None:

@@ -7,7 +7,7 @@ import pytest
 
 from allocator.cluster.engine import Engine
 from allocator.cluster.input.errors import InvalidEvent
-from allocator.cluster.memory import Boost, Memory, Remembered
+from allocator.cluster.memory import Boost, Memory, RememberedUser
 from allocator.cluster.settings import DeclaredUser
 from allocator.cluster.users import Users
 from allocator.contract import allocator_pb2 as contract
@@ -29,10 +29,10 @@ TAU = 60.0 / math.log(2.0)
 LEFT = Memory(
     NOW - 60.0,
     {
-        "a": Remembered({"cpus": 0.5}, overuse={"cpus": 0.25}),
-        "a/b": Remembered({"cpus": 0.25}, overuse={"cpus": 0.125}),
-        "a/c": Remembered({"cpus": 0.25}),
-        "d": Remembered({"cpus": 0.25}),
+        "a": RememberedUser({"cpus": 0.5}, overuse={"cpus": 0.25}),
+        "a/b": RememberedUser({"cpus": 0.25}, overuse={"cpus": 0.125}),
+        "a/c": RememberedUser({"cpus": 0.25}),
+        "d": RememberedUser({"cpus": 0.25}),
     },
     TAU,
 )
@@ -102,7 +102,7 @@ def test_inherited_commitments_survive_an_error_in_the_users_memory(
     def broken(_self: Users) -> None:
         raise ZeroDivisionError
 
-    monkeypatch.setattr(Users, "remembering", broken)
+    monkeypatch.setattr(Users, "memory_in_steps", broken)
     master.restore(mirrored(master, "f1"))
     assert master.engine.statistics.faults == 1
     standing = master.engine.standing("d")
@@ -124,7 +124,7 @@ def test_commitments_under_a_policy_without_memory_decay_on_every_level() -> Non
 
 
 def test_a_virtual_leaf_inherits_its_commitment_once() -> None:
-    left = Memory(NOW, {"a/.": Remembered({"cpus": 0.5}, others=0.5)}, 1e9)
+    left = Memory(NOW, {"a/.": RememberedUser({"cpus": 0.5}, others=0.5)}, 1e9)
     master = made(left, forget_after=5.0)
     master.restore(contract.Snapshot(time_ns=START_NS))
     master.add_framework("f1", "a")
@@ -166,7 +166,7 @@ def test_a_user_that_is_declared_or_has_an_ordered_weight_is_not_forgotten(why: 
 
 @pytest.mark.parametrize("boost", [Boost(3.0, NOW + 10.0), Boost(3.0, NOW)])
 def test_a_boost_is_handed_over_until_it_ends(boost: Boost) -> None:
-    master = made(Memory(NOW, {"a": Remembered(boost=boost)}))
+    master = made(Memory(NOW, {"a": RememberedUser(boost=boost)}))
     master.restore(contract.Snapshot(time_ns=START_NS))
     assert master.engine.users() == (["a"] if boost.until > NOW else [])
 
@@ -176,9 +176,11 @@ def test_a_snapshot_drops_rejected_input_about_absent_frameworks_only() -> None:
     master.restore(mirrored(master, "f1", "gone"))
     for name in ("f1", "gone"):
         master.send(contract.RequestResources(framework_id=name, requests=[b"\xff"]))
-    assert len(list(master.engine.set_aside())) == 2
+    assert len(list(master.engine.rejected_inputs())) == 2
     master.restore(mirrored(master, "f1"))
-    assert [(each.name, each.topic) for each in master.engine.set_aside()] == [("f1", "request")]
+    assert [(each.name, each.topic) for each in master.engine.rejected_inputs()] == [
+        ("f1", "request")
+    ]
 
 
 def declined() -> MasterSide:
@@ -260,15 +262,15 @@ def test_a_decline_of_a_snapshots_offer_is_kept_over_the_next_snapshot() -> None
     event.recover_resources.CopyFrom(recovered("s1", "f1", refused))
     event.recover_resources.resources[:] = offer.messages
     for _ in range(2):  # a repeated event counts once
-        master.engine.unheard([event])
+        master.engine.note_skipped_events([event])
     master.sequence = 1
     assert master.restore(mirrored(master, "f1")) == []
 
 
 def test_the_later_of_two_inherited_memories_counts() -> None:
     for later, owed in ((0.0, 0.5), (1.0, 0.25)):
-        master = made(Memory(NOW, {"d": Remembered({"cpus": 0.5})}, 1e9))
-        other = Memory(NOW + later, {"d": Remembered({"cpus": 0.25})}, 1e9)
+        master = made(Memory(NOW, {"d": RememberedUser({"cpus": 0.5})}, 1e9))
+        other = Memory(NOW + later, {"d": RememberedUser({"cpus": 0.25})}, 1e9)
         snapshot = contract.Snapshot(time_ns=START_NS + round(later * SECOND))
         master.engine.restore(master.options, snapshot, other)
         standing = master.engine.standing("d")
@@ -282,7 +284,7 @@ def test_filters_are_not_kept_over_a_gap_in_the_events() -> None:
         master.send(contract.RemoveAgent(agent_id="nobody"))
     tick = contract.Event(sequence=master.sequence + 3, time_ns=master.now_ns)
     tick.tick.SetInParent()
-    master.engine.unheard([tick])
+    master.engine.note_skipped_events([tick])
     master.sequence += 3
     assert master.restore(mirrored(master, "f1", "f2")), "one event before the snapshot is missing"
 
@@ -315,7 +317,7 @@ def test_a_skipped_recovery_before_a_snapshot_ends_no_filter(
     wrong.remove_agent.agent_id = "nobody"
     event = contract.Event(sequence=master.sequence + 2, time_ns=master.now_ns)
     event.recover_resources.CopyFrom(late)
-    master.engine.unheard([wrong, event])
+    master.engine.note_skipped_events([wrong, event])
     master.sequence += 2
     assert master.restore(mirrored(master, "f1", "f2")) == []
     assert (master.engine.filters, master.engine.statistics.faults) == (2, 0)

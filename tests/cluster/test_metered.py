@@ -48,13 +48,13 @@ def written(
 
     As in idle moments, the closed accounts are summed before the next account is closed.
     """
-    steps = master.engine.closing()
+    steps = master.engine.close_accounts()
     next(steps)
     meanwhile()
-    meter_of(master).counted.settle()
+    meter_of(master).counted.add_up()
     formers = run_to_completion(steps)
     taken = meter_of(master).take()
-    taken.settle()
+    taken.add_up()
     return taken, formers
 
 
@@ -95,8 +95,8 @@ def test_a_crash_after_a_write_counts_no_instant_twice(
     # The service ends here; its successor starts 20 s later with the initial allocations.
     second = metered(first.now_ns + 20 * SECOND)
     meter = meter_of(second)
-    assert meter.beginning is not None
-    meter.bridge(formers, meter.beginning, second.engine.pool.capacity)
+    assert meter.first_checkpoints is not None
+    meter.bridge(formers, meter.first_checkpoints, second.engine.pool.capacity)
     later(second, 10, contract.Tick())
     both, (rest, _) = UsageAccumulator(), written(second, lambda: None)
     both.add(taken)
@@ -113,7 +113,7 @@ def test_changes_while_accounts_are_closed_are_counted_in_the_next_account(
 ) -> None:
     master = metered()
     later(master, 100, contract.Tick())
-    begun = master.engine.closing()  # and not continued
+    begun = master.engine.close_accounts()  # and not continued
     next(begun)
     later(master, 10, contract.Tick())
     taken, _ = written(master, lambda: meanwhile(master))
@@ -136,7 +136,7 @@ def test_an_offer_and_its_decline_are_counted_at_their_instants() -> None:
     [offer] = master.add_framework("f-c", user)
     master.now_ns = later
     master.recover(offer, refuse_seconds=60.0)
-    acts = meter_of(master).counted.acts
+    acts = meter_of(master).counted.offer_events
     assert list(acts) == [((user,), later / SECOND - 1.0, False), ((user,), later / SECOND, True)]
 
 

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 
 from allocator.cluster.input.errors import InvalidEvent
-from allocator.cluster.offers.operations import OperationError, applied, parse_operation
+from allocator.cluster.offers.operations import OperationError, convert, parse_operation
 from allocator.cluster.resources import Resources, parse_total
 from allocator.contract import mesos_pb2 as mesos
 from tests.cluster.conformance.quota_side import disk
@@ -15,7 +15,7 @@ Operation = mesos.Operation
 
 
 def made_of(operation: mesos.Operation, *before: bytes) -> Resources:
-    return applied(parse_operation(operation.SerializeToString()), parse_total(before))
+    return convert(parse_operation(operation.SerializeToString()), parse_total(before))
 
 
 def volume(size: float, **more: object) -> bytes:

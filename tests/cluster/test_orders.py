@@ -5,7 +5,7 @@ import math
 import pytest
 
 from allocator.cluster.input.errors import InvalidOrder
-from allocator.cluster.memory import Boost, Memory, Remembered
+from allocator.cluster.memory import Boost, Memory, RememberedUser
 from allocator.cluster.settings import DeclaredUser
 from allocator.contract import allocator_pb2 as contract
 from allocator.contract import operator_pb2 as operator
@@ -87,7 +87,7 @@ def test_a_boost_survives_a_successor_and_a_snapshot_and_ends_in_time() -> None:
 
 
 def test_a_boosted_user_is_not_forgotten_until_the_boost_ends() -> None:
-    memory = Memory(1.0, {"idle": Remembered(boost=Boost(2.0, 1e12))})
+    memory = Memory(1.0, {"idle": RememberedUser(boost=Boost(2.0, 1e12))})
     master = made(memory)
     assert "idle" in master.engine.users()
     change = operator.SetWeight(user="idle")

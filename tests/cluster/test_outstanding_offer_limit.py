@@ -45,7 +45,9 @@ def launch(master: MasterSide, offers: list[Offered]) -> list[Offered]:
 
 
 def reason(master: MasterSide, framework: str, role: str) -> str:
-    why = run_to_completion(run_to_completion(master.engine.survey()).look(Client(role, framework)))
+    why = run_to_completion(
+        run_to_completion(master.engine.survey()).explain(Client(role, framework))
+    )
     assert why is not None
     return why.reason
 

@@ -3,7 +3,7 @@
 from random import Random
 
 from allocator.cluster.engine import Engine
-from allocator.cluster.memory import Memory, Remembered
+from allocator.cluster.memory import Memory, RememberedUser
 from allocator.cluster.settings import EngineSettings
 from allocator.contract import allocator_pb2 as contract
 from allocator.fairness import policies
@@ -23,7 +23,7 @@ def world(seed: int) -> tuple[Engine, contract.Snapshot, contract.Event]:
     chance = Random(seed)
     policy = chance.choice(list(POLICIES))
     owing = [role for role in [*ROLES, *GONE] if chance.random() < 0.7]
-    users = {role: Remembered({"cpus": chance.random() / 2}) for role in owing}
+    users = {role: RememberedUser({"cpus": chance.random() / 2}) for role in owing}
     memory = Memory(START_NS / 1e9, users, 30.0)
     snapshot = contract.Snapshot(time_ns=START_NS)
     for number, role in enumerate(ROLES):

@@ -100,7 +100,7 @@ def test_under_cdrf_a_user_is_measured_by_the_agents_it_may_use() -> None:
     master.add_agent("s1", "cpus:2")
     master.add_agent("s2", "cpus:6")
     shares = {s.user: s.priority for s in master.engine.standings()}
-    held = {role: held["cpus"] for (_, _, role), held in master.engine.holdings().items()}
+    held = {role: held["cpus"] for (_, _, role), held in master.engine.allocations().items()}
     assert shares["a"] == pytest.approx(held.get("a", 0) / 2000)
 
 

@@ -350,7 +350,7 @@ def filled(
 
         return patch.object(SorterSnapshot, name, counting)
 
-    with counted("after"), counted("holding"):
+    with counted("sort_key_after"), counted("holding"):
         offers = master.add_agent("s1", agent)
     return {offer.framework: offer.resources for offer in offers}, asked
 

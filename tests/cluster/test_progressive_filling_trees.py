@@ -41,10 +41,10 @@ class Pool:
     blur: float
     """Largest distance between a priority and its exact value."""
 
-    def place(self, user: str) -> SortKey:
+    def sort_key(self, user: str) -> SortKey:
         return self.holding(user, self.held(user), 0)
 
-    def after(self, user: str, more: Quantities, times: int) -> SortKey:
+    def sort_key_after(self, user: str, more: Quantities, times: int) -> SortKey:
         return self.holding(user, self.held(user) + more, times)
 
     def held(self, user: str) -> Quantities:
@@ -76,7 +76,7 @@ class Plain:
         pool = self.pool
 
         def place(member: Plain) -> tuple[object, ...]:
-            return pool.after(member.name, member.scalars, member.gifts).position
+            return pool.sort_key_after(member.name, member.scalars, member.gifts).position
 
         return [self, *min(self.members, key=place).first()]
 
@@ -131,7 +131,7 @@ def grown(chance: Random, name: str, depth: int, special: float) -> tuple[Plain,
         {each: chance.choice([0, 1, 1, 1]) for each in names},
         chance.choice([0.0, 1e-12, 1e-4]),
     )
-    order = sorted(both, key=lambda each: pool.place(each[0].name).position)
+    order = sorted(both, key=lambda each: pool.sort_key(each[0].name).position)
     members = iter([(plain.name, node) for plain, node in order])
     return Plain(name, None, pool, [plain for plain, _node in both]), RoleNode(members, pool)
 

@@ -11,7 +11,7 @@ from allocator.cluster.engine import Engine
 from allocator.cluster.input.errors import InvalidEvent, InvalidOrder
 from allocator.cluster.input.limits import Limits
 from allocator.cluster.input.quarantine import Quarantine, ValidationError
-from allocator.cluster.memory import Memory, Remembered
+from allocator.cluster.memory import Memory, RememberedUser
 from allocator.cluster.state import Cluster
 from allocator.contract import allocator_pb2 as contract
 from allocator.contract import mesos_pb2 as mesos
@@ -104,7 +104,7 @@ def test_a_framework_with_an_invalid_subscription_is_rejected_alone_with_a_reaso
     master.add_framework("good", "a")
     offers = master.add_agent("s1", "cpus:2;mem:1024")
     assert [offer.framework for offer in offers] == ["good"]
-    [kept] = master.engine.set_aside()
+    [kept] = master.engine.rejected_inputs()
     assert (kept.kind, kept.name, kept.flaw.reason) == ("framework", "bad", reason)
     assert words in kept.flaw.words
     assert len(kept.flaw.words) <= 301
@@ -133,7 +133,7 @@ def test_a_framework_rejected_for_an_update_keeps_its_commitments_and_returns_wi
     master.send(contract.SuppressOffers(framework_id="good"))
     master.recover(offer)
     master.send(contract.UpdateFramework(framework_id="bad", info=told()))
-    assert not list(master.engine.set_aside())
+    assert not list(master.engine.rejected_inputs())
     assert {offer.framework for offer in master.tick()} == {"bad"}
 
 
@@ -154,7 +154,7 @@ def test_a_rejected_framework_can_be_removed_and_added_like_any_other(
         contract.RequestResources(framework_id="bad"),
         contract.RemoveFramework(**known),
     )
-    assert not list(master.engine.set_aside()), f"{reason}: {words}"
+    assert not list(master.engine.rejected_inputs()), f"{reason}: {words}"
     assert master.engine.frameworks == 1
 
 
@@ -176,19 +176,19 @@ def test_a_framework_beyond_the_limit_of_all_roles_is_rejected_until_roles_are_f
     master.add_framework("f1", "a/b", "a/c")
     master.add_framework("f2", "x")
     master.add_framework("late", "y", "z")
-    [kept] = master.engine.set_aside()
+    [kept] = master.engine.rejected_inputs()
     words = "all frameworks together would have 6 roles, more than 5 (limits.all_roles)"
     assert kept == ("framework", "late", "subscription", ValidationError("limit", words))
     assert words in master.engine.misfits()["late"]
     assert set(master.engine.users()) == {"a", "a/b", "a/c", "x"}
     master.send(contract.UpdateFramework(framework_id="f2", info=framework_info("f2", "v", "w/x")))
-    assert [each.name for each in master.engine.set_aside()] == ["late", "f2"]
+    assert [each.name for each in master.engine.rejected_inputs()] == ["late", "f2"]
     assert {offer.framework for offer in master.add_agent("s1", "cpus:2;mem:64")} == {"f1"}
     master.send(contract.RemoveFramework(framework_id="f1"))
     for late, roles in (("late", ("y", "z")), ("f2", ("v", "w/x"))):
         info = framework_info(late, *roles)
         master.send(contract.UpdateFramework(framework_id=late, info=info))
-    assert not list(master.engine.set_aside())
+    assert not list(master.engine.rejected_inputs())
     assert {"v", "w", "w/x", "y", "z"} <= set(master.engine.users())
 
 
@@ -263,19 +263,19 @@ def test_an_unusable_resource_is_ignored_alone(unusable: bytes) -> None:
     call.used[0].resources.append(allocated(unusable))
     [offer] = master.send(call)
     assert offer.resources == "cpus:1;mem:1024"
-    assert [(each.kind, each.name) for each in master.engine.set_aside()] == [("agent", "s1")]
+    assert [(each.kind, each.name) for each in master.engine.rejected_inputs()] == [("agent", "s1")]
     back = contract.RecoverResources(
         framework_id="f1", agent_id="s1", resources=[*offer.messages, allocated(unusable)]
     )
     [again] = master.send(back)
     assert again == offer
     assert master.engine.divergence() is None
-    assert ("framework", "f1") in [each[:2] for each in master.engine.set_aside()]
+    assert ("framework", "f1") in [each[:2] for each in master.engine.rejected_inputs()]
     master.recover(again)
     info = agent_info("s1")
     total = contract.ResourceList(resources=resources("cpus:2;mem:1024"))
     master.send(contract.UpdateAgent(agent_id="s1", info=info, total=total))
-    assert not list(master.engine.set_aside()), "both have sent a valid call"
+    assert not list(master.engine.rejected_inputs()), "both have sent a valid call"
 
 
 @pytest.mark.parametrize("field", ["mode", "id"])
@@ -289,7 +289,7 @@ def test_a_volume_that_lacks_an_optional_detail_passes_through_unchanged(field: 
     [offer] = master.send(call)
     [offered] = [data for data in offer.messages if b"disk" in data]
     assert mesos.Resource.FromString(offered) == mesos.Resource.FromString(lacking(field))
-    assert not list(master.engine.set_aside())
+    assert not list(master.engine.rejected_inputs())
 
 
 def test_impossible_operations_cost_one_snapshot_a_minute_and_no_exception() -> None:
@@ -336,11 +336,11 @@ def test_an_unreadable_agent_is_not_offered_and_counts_in_the_capacity(
     call = agent_call("s1", "cpus:2;mem:1024")
     call.info = info
     assert master.send(call) == []
-    assert [(e.kind, e.name, e.flaw.reason) for e in master.engine.set_aside()] == [
+    assert [(e.kind, e.name, e.flaw.reason) for e in master.engine.rejected_inputs()] == [
         ("agent", "s1", reason)
     ]
     assert master.engine.pool.capacity["cpus"] == 2000
-    [place] = master.engine.places()
+    [place] = master.engine.agent_summaries()
     assert place.state == "set aside"
     better = master.send(contract.UpdateAgent(agent_id="s1", info=agent_info("s1")))
     assert [offer.agent for offer in better] == ["s1"]
@@ -373,9 +373,9 @@ def test_an_invalid_request_leaves_the_demand_unchanged(request_: bytes) -> None
     before = master.engine.demands()
     master.send(contract.RequestResources(framework_id="f1", requests=[request_]))
     assert master.engine.demands() == before
-    assert [each.topic for each in master.engine.set_aside()] == ["request"]
+    assert [each.topic for each in master.engine.rejected_inputs()] == ["request"]
     master.send(contract.RequestResources(framework_id="f1", requests=[wish("cpus:1;mem:64")]))
-    assert not list(master.engine.set_aside())
+    assert not list(master.engine.rejected_inputs())
 
 
 def test_a_request_for_as_many_resources_as_the_limit_is_accepted() -> None:
@@ -383,7 +383,7 @@ def test_a_request_for_as_many_resources_as_the_limit_is_accepted() -> None:
     master.add_framework("f1", "a")
     most = wish(";".join(f"r{n}:1" for n in range(master.settings.limits.resources)))
     master.send(contract.RequestResources(framework_id="f1", requests=[most]))
-    assert not list(master.engine.set_aside())
+    assert not list(master.engine.rejected_inputs())
 
 
 DECLINED = mesos.InverseOfferStatus(status=mesos.InverseOfferStatus.DECLINE)
@@ -414,7 +414,9 @@ def test_an_unreadable_inverse_offer_answer_stays_reported_until_a_readable_one(
                 agent_id="s1", framework_id="f1", status=status, filters=filters
             )
         )
-        return [each.flaw.words for each in master.engine.set_aside() if each.topic == "answer"]
+        return [
+            each.flaw.words for each in master.engine.rejected_inputs() if each.topic == "answer"
+        ]
 
     (said,) = answer(status, filters)
     assert words in said
@@ -448,7 +450,7 @@ def test_contradictions_request_one_snapshot_a_minute_and_are_skipped_in_between
     assert asked == 4, "at once, and then once a minute"
     assert master.engine.statistics.passed_over == 179
     master.send(contract.RemoveAgent(agent_id="nobody"))
-    assert [each[:2] for each in master.engine.set_aside()] == [("agent", "nobody")]
+    assert [each[:2] for each in master.engine.rejected_inputs()] == [("agent", "nobody")]
     master.tick(60.0)
     assert master.engine.divergence() is not None
 
@@ -465,7 +467,7 @@ def test_a_snapshot_part_that_contradicts_another_part_is_ignored_alone() -> Non
         weights=[contract.Weight(role="a", weight=math.nan), contract.Weight(role="b", weight=2)],
     )
     assert len(master.restore(snapshot)) == 1
-    said = {(each.kind, each.name) for each in master.engine.set_aside()}
+    said = {(each.kind, each.name) for each in master.engine.rejected_inputs()}
     assert said == {
         ("agent", "s1"),
         ("agent", "s9"),
@@ -521,7 +523,7 @@ def test_a_snapshot_part_that_breaks_the_allocator_is_left_out(
     assert [offer.agent for offer in master.restore(snapshot)] == ["s1"]
     assert master.engine.statistics.faults == 1
     assert master.engine.pool.capacity["cpus"] == 2000
-    [kept] = master.engine.set_aside()
+    [kept] = master.engine.rejected_inputs()
     assert (kept.kind, kept.name, kept.flaw.reason) == ("agent", "s2", "fault")
 
 
@@ -564,7 +566,7 @@ def test_no_weight_of_a_master_causes_a_numeric_overflow(
         numbers = [standing.weight, standing.entitlement, standing.priority, standing.commitment]
         assert all(0.0 <= number <= 1e16 for number in numbers)
     assert sum(s.entitlement for s in master.engine.pool.standings()) == pytest.approx(1.0)
-    kept = {each.name for each in master.engine.set_aside()}
+    kept = {each.name for each in master.engine.rejected_inputs()}
     assert kept == ({"a", "b", "b/c"} if weight not in {1e-6, 1e6} else set())
     heir = Engine(master.settings, memory=master.engine.memory())
     assert heir.standings() is not None, "a restart causes no overflow"
@@ -584,8 +586,8 @@ def test_an_operators_weight_out_of_bounds_is_rejected_with_the_bounds(weight: f
 def test_stored_weights_and_commitments_out_of_bounds_are_clamped(
     instant: float,
 ) -> None:
-    owed = Remembered({"cpus": 1e308}, others=1e308, weight=1e308)
-    memory = Memory(instant, {"a": owed, "/".join("r" * 1100): Remembered({"cpus": 0.5})})
+    owed = RememberedUser({"cpus": 1e308}, others=1e308, weight=1e308)
+    memory = Memory(instant, {"a": owed, "/".join("r" * 1100): RememberedUser({"cpus": 0.5})})
     master = MasterSide("sdrf", {"half_life": 1e12}, memory=memory)
     master.add_framework("f1", "a")
     master.add_agent("s1", "cpus:2;mem:1024")
@@ -636,7 +638,7 @@ def test_a_role_may_have_as_many_levels_as_the_limit_says() -> None:
     master = MasterSide(limits=Limits(role_depth=3))
     master.add_framework("f1", "a/b/c")
     master.add_framework("f2", "a/b/c/d")
-    assert [(kept.name, kept.flaw.reason) for kept in master.engine.set_aside()] == [
+    assert [(kept.name, kept.flaw.reason) for kept in master.engine.rejected_inputs()] == [
         ("f2", "limit")
     ]
 

@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 from allocator.cluster.cooperative import run_to_completion
 from allocator.cluster.engine import Engine
 from allocator.cluster.frameworks.framework import Client
-from allocator.cluster.reasons import Why
+from allocator.cluster.reasons import Explanation
 from allocator.contract import allocator_pb2 as contract
 from allocator.contract import mesos_pb2 as mesos
-from allocator.service.show.explanations import in_words
+from allocator.service.show.explanations import reasons_text
 from tests.cluster.master_side import (
     ALL_AGENT_CAPABILITIES,
     SECOND,
@@ -25,9 +25,11 @@ from tests.cluster.master_side import (
 )
 
 
-def why(engine: Engine, framework: str = "f1", role: str = "a", *, closely: bool = False) -> Why:
+def why(
+    engine: Engine, framework: str = "f1", role: str = "a", *, closely: bool = False
+) -> Explanation:
     found = run_to_completion(
-        run_to_completion(engine.survey()).look(Client(role, framework), closely=closely)
+        run_to_completion(engine.survey()).explain(Client(role, framework), closely=closely)
     )
     assert found is not None
     return found
@@ -67,7 +69,7 @@ def test_a_task_that_fits_nowhere_only_as_a_whole_is_reported_by_its_reason() ->
 def test_ports_in_a_demand_are_not_reported_as_a_missing_amount() -> None:
     master = cluster("cpus:4;mem:512;ports:[1-9]", demand="cpus:1;ports:2")
     assert master.engine.misfits() == {}
-    assert master.engine.holdings()
+    assert master.engine.allocations()
 
 
 def test_agents_excluded_by_a_constraint_are_counted_separately_from_full_agents() -> None:
@@ -89,7 +91,7 @@ def test_declined_resources_are_reported_with_the_end_of_the_first_filter() -> N
     told = why(master.engine)
     assert (told.reason, dict(told.agents)) == ("refused", {"refused": 2})
     assert told.until == START_NS / SECOND + 60
-    assert in_words(told, START_NS / SECOND + 15) == (
+    assert reasons_text(told, START_NS / SECOND + 15) == (
         "it has itself refused what 2 agents would give it; "
         "the first of its refusals ends in 45.0 s"
     )
@@ -107,8 +109,8 @@ def test_a_filter_on_resources_that_are_not_free_is_reported_additionally() -> N
     for closely in (False, True):
         told = why(master.engine, closely=closely)
         assert (told.reason, dict(told.agents)) == ("nothing_free", {"nothing_free": 2})
-        assert told.refusing == closely
-    words = in_words(told, START_NS / SECOND)
+        assert told.declined_agents == closely
+    words = reasons_text(told, START_NS / SECOND)
     assert words.endswith(
         "; on 1 agent it has itself refused what one task needs, and is not offered that"
     )
@@ -121,7 +123,7 @@ def test_a_filter_on_less_than_a_task_is_not_reported() -> None:
     master.recover(offer, "cpus:0.5;mem:64", refuse_seconds=300)
     assert master.add_framework("f2", "b"), "f2 is offered the resources that f1 has declined"
     told = why(master.engine, closely=True)
-    assert (told.reason, told.refusing) == ("nothing_free", 0)
+    assert (told.reason, told.declined_agents) == ("nothing_free", 0)
 
 
 def test_resources_that_are_free_until_the_next_cycle_are_reported_as_a_turn() -> None:
@@ -168,13 +170,13 @@ def test_a_client_is_reported_as_suppressed_or_inactive_whatever_is_free() -> No
     assert why(master.engine).reason == "suppressed"
     master.send(contract.DeactivateFramework(framework_id="f1"))
     told = why(master.engine, closely=True)
-    assert (told.reason, told.idle, told.refusing) == ("inactive", True, 0)
+    assert (told.reason, told.idle, told.declined_agents) == ("inactive", True, 0)
 
 
 def test_an_unknown_client_has_no_reason() -> None:
     survey = run_to_completion(cluster("cpus:4").engine.survey())
     for client in (Client("a", "f1"), Client("b", "f1"), Client("a", "f9")):
-        found = run_to_completion(survey.look(client))
+        found = run_to_completion(survey.explain(client))
         assert (found is None) == (client != ("a", "f1"))
         assert found is None or not found.idle, "the client has been offered the agent"
 
@@ -232,7 +234,7 @@ def of_agent(
     agent_capabilities: tuple[int, ...] = ALL_AGENT_CAPABILITIES,
     demand: str = "cpus:1;mem:512",
     **marks: bool,
-) -> Why:
+) -> Explanation:
     """Return the reason for an agent with revocable or shared resources."""
     master = MasterSide()
     info = mesos.FrameworkInfo.FromString(framework_info("f1", *roles, capabilities=capabilities))
@@ -255,7 +257,7 @@ MULTI = mesos.FrameworkInfo.Capability.MULTI_ROLE
 def test_agents_reserved_for_another_role_are_reported_with_that_role() -> None:
     told = of_agent("cpus(prod):8;mem(prod):4096", "a")
     assert (told.reason, set(told.reserved_for)) == ("reserved", {"prod"})
-    words = in_words(told, 0.0)
+    words = reasons_text(told, 0.0)
     assert words == "1 agent would do, but reserved for other roles; reserved for role prod"
     partly = of_agent("cpus:0.5;cpus(prod):8;mem:4096", "a")
     assert partly.reason == "reserved", "the unreserved rest is smaller than a task"
@@ -264,17 +266,17 @@ def test_agents_reserved_for_another_role_are_reported_with_that_role() -> None:
 
 def test_a_missing_capability_is_reported_by_its_name() -> None:
     gpus = of_agent("cpus:8;mem:4096;gpus:1", "a")
-    assert (gpus.reason, "GPU_RESOURCES" in in_words(gpus, 0.0)) == ("gpu_resources", True)
+    assert (gpus.reason, "GPU_RESOURCES" in reasons_text(gpus, 0.0)) == ("gpu_resources", True)
     revocable = of_agent("cpus:8;mem:4096", "a", revocable=True)
     assert revocable.reason == "revocable_resources"
-    assert "REVOCABLE_RESOURCES" in in_words(revocable, 0.0)
+    assert "REVOCABLE_RESOURCES" in reasons_text(revocable, 0.0)
     refined = of_agent("cpus(a,a/b):8;mem(a,a/b):4096", "a/b")
     assert refined.reason == "reservation_refinement"
     several = of_agent("cpus:8;mem:4096", "a", capabilities=(MULTI,), agent_capabilities=())
-    assert (several.reason, "MULTI_ROLE" in in_words(several, 0.0)) == ("multi_role", True)
+    assert (several.reason, "MULTI_ROLE" in reasons_text(several, 0.0)) == ("multi_role", True)
     only = (mesos.SlaveInfo.Capability.MULTI_ROLE,)
     nested = of_agent("cpus:8;mem:4096", "a/b", agent_capabilities=only)
-    assert (nested.reason, "HIERARCHICAL_ROLE" in in_words(nested, 0.0)) == (
+    assert (nested.reason, "HIERARCHICAL_ROLE" in reasons_text(nested, 0.0)) == (
         "hierarchical_role",
         True,
     )
@@ -289,7 +291,7 @@ def test_another_region_is_reported_by_the_name_of_its_capability() -> None:
     agent.info = info.SerializeToString()
     assert master.send(agent) == []
     told = why(master.engine)
-    assert (told.reason, "REGION_AWARE" in in_words(told, 0.0)) == ("region_aware", True)
+    assert (told.reason, "REGION_AWARE" in reasons_text(told, 0.0)) == ("region_aware", True)
 
 
 @pytest.mark.parametrize(
@@ -309,8 +311,8 @@ def test_a_demanded_resource_that_no_agent_has_is_named_with_the_probable_resour
     assert master.engine.misfits() == {"f1": said}
     told = why(master.engine)
     name = said.removeprefix("the cluster has no ").partition(";")[0]
-    assert (told.reason, set(told.without)) == ("no_such_resource", {name})
-    assert f"some agents have no {name}" in in_words(told, 0.0)
+    assert (told.reason, set(told.missing_resources)) == ("no_such_resource", {name})
+    assert f"some agents have no {name}" in reasons_text(told, 0.0)
 
 
 def test_a_minimum_of_a_resource_that_no_agent_has_is_named_too() -> None:
@@ -326,19 +328,19 @@ def test_a_minimum_of_a_resource_that_no_agent_has_is_named_too() -> None:
 
 def test_a_framework_with_a_misspelt_label_fits_though_the_label_is_named() -> None:
     master = cluster("cpus:4;mem:512", whitelits="s1")
-    [fit] = master.engine.fits("a")
+    [fit] = master.engine.task_fits("a")
     assert (fit.misfit, "did you mean longshare.whitelist?" in fit.slip) == ("", True)
-    assert list(master.engine.slips()) == list(master.engine.misfits()) == ["f1"]
+    assert list(master.engine.unreadable_labels()) == list(master.engine.misfits()) == ["f1"]
     nowhere = cluster("cpus:4;mem:512", whitelits="s1", whitelist="s9")
-    assert nowhere.engine.slips() == {}
+    assert nowhere.engine.unreadable_labels() == {}
     assert "no agent meets" in nowhere.engine.misfits()["f1"]
 
 
 def test_resources_that_a_demand_does_not_name_are_reported_as_not_offered() -> None:
     master = cluster("cpus:4;mem:512;ports:[1-9]", demand="cpus:1")
-    [fit] = master.engine.fits("a")
+    [fit] = master.engine.task_fits("a")
     assert fit.unnamed == ("mem", "ports")
-    [whole] = cluster("cpus:4;mem:512;ports:[1-9]").engine.fits("a")
+    [whole] = cluster("cpus:4;mem:512;ports:[1-9]").engine.task_fits("a")
     assert whole.unnamed == (), "a client without demand is offered whole agents"
 
 
@@ -357,23 +359,23 @@ def test_the_rest_of_an_accepted_offer_is_not_reported_as_declined() -> None:
     assert first.agent == "s1"
     told = why(master.engine)
     assert dict(told.agents) == {"left_over": 1, "nothing_free": 1}
-    assert "the master refused what it launched" in in_words(told, START_NS / SECOND)
+    assert "the master refused what it launched" in reasons_text(told, START_NS / SECOND)
     master.recover(second, refuse_seconds=60)
     assert dict(why(master.engine).agents) == {"refused": 1, "left_over": 1}
 
 
 def test_smaller_tasks_that_may_take_the_free_resources_are_reported() -> None:
     master = cluster("cpus:4;mem:512", demand="cpus:4")
-    assert not why(master.engine, closely=True).smaller
+    assert not why(master.engine, closely=True).others_are_smaller
     master.send(labelled("f2", "b", demand="cpus:1"))
-    assert why(master.engine, closely=True).smaller
-    assert not why(master.engine, "f2", "b", closely=True).smaller
+    assert why(master.engine, closely=True).others_are_smaller
+    assert not why(master.engine, "f2", "b", closely=True).others_are_smaller
     master.send(contract.SuppressOffers(framework_id="f2"))
-    assert not why(master.engine, closely=True).smaller
+    assert not why(master.engine, closely=True).others_are_smaller
 
 
 def passed_over(engine: Engine) -> frozenset[str]:
-    return run_to_completion(engine.passed_over())
+    return run_to_completion(engine.unservable_users())
 
 
 def test_a_user_is_passed_over_while_no_agent_could_serve_it() -> None:
@@ -396,7 +398,7 @@ def test_a_user_is_passed_over_while_no_agent_could_serve_it() -> None:
 
 def test_a_user_that_declines_every_agent_is_reported_separately_from_an_unservable_user() -> None:
     def declining() -> frozenset[str]:
-        return run_to_completion(master.engine.passed_over(declining=True))
+        return run_to_completion(master.engine.unservable_users(declining=True))
 
     master = cluster(demand="cpus:1")
     [offer] = master.add_agent("s1", "cpus:4;mem:512")

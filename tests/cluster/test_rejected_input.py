@@ -55,7 +55,7 @@ def small() -> MasterSide:
     master = MasterSide(limits=Limits(resource=1024))
     master.add_framework("f1", "a")
     master.add_agent("s1", "cpus:8;mem:1024")
-    assert not list(master.engine.set_aside())
+    assert not list(master.engine.rejected_inputs())
     return master
 
 
@@ -66,20 +66,20 @@ def test_an_unusable_resource_stays_reported_until_any_call_has_usable_resources
 ) -> None:
     master = small()
     master.send(OF_A_FRAMEWORK[bad]([beyond("a")]))
-    [kept] = master.engine.set_aside()
+    [kept] = master.engine.rejected_inputs()
     assert (kept.kind, kept.name, kept.topic) == ("framework", "f1", "resources")
     assert "(limits.resource)" in kept.flaw.words
     master.send(OF_A_FRAMEWORK[good]([]))
-    assert not list(master.engine.set_aside())
+    assert not list(master.engine.rejected_inputs())
 
 
 def test_the_size_limit_applies_to_each_resource_not_to_their_sum() -> None:
     master = small()
     several = [of_bytes(number) for number in (1024, 1023, 1024)]
     master.send(contract.AddResourceProvider(agent_id="s1", total=several))
-    assert not list(master.engine.set_aside())
+    assert not list(master.engine.rejected_inputs())
     master.send(contract.AddResourceProvider(agent_id="s1", total=[*several, of_bytes(1025)]))
-    [kept] = master.engine.set_aside()
+    [kept] = master.engine.rejected_inputs()
     assert "a resource has 1025 bytes, more than 1024" in kept.flaw.words
 
 
@@ -94,16 +94,16 @@ def of_bytes(number: int) -> bytes:
 def test_an_agents_unusable_resource_stays_reported_until_the_agent_reports_its_total() -> None:
     master = small()
     master.send(contract.AddResourceProvider(agent_id="s1", total=[beyond(None)]))
-    [kept] = master.engine.set_aside()
+    [kept] = master.engine.rejected_inputs()
     assert (kept.kind, kept.name, kept.topic) == ("agent", "s1", "resources")
     master.send(contract.AddResourceProvider(agent_id="s1", total=resources("disk:1")))
-    assert list(master.engine.set_aside()), "the unusable resource has not been replaced"
+    assert list(master.engine.rejected_inputs()), "the unusable resource has not been replaced"
     total = contract.ResourceList(resources=resources("cpus:8"))
     master.send(contract.UpdateAgent(agent_id="s1", info=agent_info("s1"), total=total))
-    assert not list(master.engine.set_aside())
+    assert not list(master.engine.rejected_inputs())
     total.resources.append(beyond(None))
     master.send(contract.UpdateAgent(agent_id="s1", info=agent_info("s1"), total=total))
-    assert [each.topic for each in master.engine.set_aside()] == ["resources"]
+    assert [each.topic for each in master.engine.rejected_inputs()] == ["resources"]
 
 
 @pytest.mark.parametrize(
@@ -123,7 +123,7 @@ def test_total_resources_must_be_unallocated_and_used_resources_allocated(
     if not call.total:
         call.total.extend(resources("cpus:1", "a"))
     master.send(call)
-    assert [each.flaw.words for each in master.engine.set_aside()] == [words]
+    assert [each.flaw.words for each in master.engine.rejected_inputs()] == [words]
 
 
 @pytest.mark.parametrize("status", [b"", b"\x08\x01", None])
@@ -135,12 +135,12 @@ def test_an_inverse_offer_answer_must_be_complete_and_accept_or_decline(
     said.framework_id.value, said.timestamp.nanoseconds = "f1", 1
     data = said.SerializeToString() if status is None else status
     master.send(contract.UpdateInverseOffer(agent_id="s1", framework_id="f1", status=data))
-    assert [each.topic for each in master.engine.set_aside()] == ["answer"]
+    assert [each.topic for each in master.engine.rejected_inputs()] == ["answer"]
     said.status = mesos.InverseOfferStatus.ACCEPT
     call = contract.UpdateInverseOffer(agent_id="s1", framework_id="f1")
     call.status = said.SerializeToString()
     master.send(call)
-    assert not list(master.engine.set_aside())
+    assert not list(master.engine.rejected_inputs())
 
 
 def test_an_unreadable_schedule_or_name_stays_reported_until_a_readable_one() -> None:
@@ -148,11 +148,11 @@ def test_an_unreadable_schedule_or_name_stays_reported_until_a_readable_one() ->
     call = agent_call("s2", "cpus:1;mem:64")
     call.unavailability = b"\xff"
     master.send(call)
-    assert [each.topic for each in master.engine.set_aside()] == ["maintenance"]
+    assert [each.topic for each in master.engine.rejected_inputs()] == ["maintenance"]
     master.send(contract.UpdateUnavailability(agent_id="s2"))
     for info, wrong in ((b"\xff", ["subscription"]), (agent_info("s2"), [])):
         master.send(contract.UpdateAgent(agent_id="s2", info=info))
-        assert [each.topic for each in master.engine.set_aside()] == wrong
+        assert [each.topic for each in master.engine.rejected_inputs()] == wrong
 
 
 def test_an_unreadable_agent_is_offered_after_a_readable_update() -> None:
@@ -168,9 +168,9 @@ def test_an_unreadable_agent_is_offered_after_a_readable_update() -> None:
 def test_a_resubscription_replaces_a_rejected_request() -> None:
     master = small()
     master.send(contract.RequestResources(framework_id="f1", requests=[b"\xff"]))
-    assert [each.topic for each in master.engine.set_aside()] == ["request"]
+    assert [each.topic for each in master.engine.rejected_inputs()] == ["request"]
     master.send(contract.UpdateFramework(framework_id="f1", info=framework_info("f1", "a")))
-    assert not list(master.engine.set_aside())
+    assert not list(master.engine.rejected_inputs())
 
 
 def test_rejected_input_of_removed_agents_and_frameworks_is_forgotten() -> None:
@@ -178,9 +178,9 @@ def test_rejected_input_of_removed_agents_and_frameworks_is_forgotten() -> None:
     master.send(OF_A_FRAMEWORK["recover"]([beyond("a")]))
     master.send(contract.AddResourceProvider(agent_id="s1", total=[beyond(None)]))
     master.send(contract.RemoveAgent(agent_id="s1"))
-    assert [each.kind for each in master.engine.set_aside()] == ["framework"]
+    assert [each.kind for each in master.engine.rejected_inputs()] == ["framework"]
     master.send(contract.RemoveFramework(framework_id="f1"))
-    assert not list(master.engine.set_aside())
+    assert not list(master.engine.rejected_inputs())
 
 
 def test_a_skipped_call_stays_reported_until_the_same_call_succeeds() -> None:
@@ -189,11 +189,11 @@ def test_a_skipped_call_stays_reported_until_the_same_call_succeeds() -> None:
     with pytest.raises(InvalidEvent):
         master.send(wrong)
     master.send(wrong)
-    assert [(each.name, each.topic) for each in master.engine.set_aside()] == [("s9", "call")]
+    assert [(each.name, each.topic) for each in master.engine.rejected_inputs()] == [("s9", "call")]
     master.send(contract.ActivateAgent(agent_id="s1"))
-    assert list(master.engine.set_aside()), "another framework's call does not count"
+    assert list(master.engine.rejected_inputs()), "another framework's call does not count"
     master.add_agent("s9", "cpus:1")
-    assert not list(master.engine.set_aside())
+    assert not list(master.engine.rejected_inputs())
 
 
 def test_an_operator_gets_an_error_if_a_call_is_skipped() -> None:
@@ -231,4 +231,4 @@ def test_a_bounded_number_of_snapshot_parts_may_break_the_allocator(
             master.restore(snapshot)
     else:
         master.restore(snapshot)
-        assert len(list(master.engine.set_aside())) == number
+        assert len(list(master.engine.rejected_inputs())) == number

@@ -161,7 +161,7 @@ def test_the_principal_and_the_mount_point_of_a_volume_do_not_matter() -> None:
 
 def test_items_and_ports_are_taken_whole() -> None:
     bag = parse_total(resources("cpus:4;licences:{a,b,c};ports:[1-9]"))
-    taken = bag.taken(Quantities.parse("licences:2;ports:3"))
+    taken = bag.take_demand(Quantities.parse("licences:2;ports:3"))
     assert taken is not None
     assert text_of(taken.messages("eng")) == "licences:{a,b};ports:[1-3]"
 
@@ -255,7 +255,7 @@ parts = st.builds(
 def test_a_limit_keeps_its_amount_of_divisible_and_at_most_its_amount_of_indivisible_resources(
     bag: Resources, limit: dict[str, int]
 ) -> None:
-    kept = bag.shrunk(Quantities(limit))
+    kept = bag.limited_to(Quantities(limit))
     assert kept in bag
     for name in ("cpus", "mem"):
         assert kept.scalars[name] == min(bag.scalars[name], limit.get(name, 0))
@@ -272,7 +272,7 @@ def test_a_demand_takes_exactly_its_amounts_or_nothing(
     bag: Resources, demand: dict[str, int]
 ) -> None:
     wanted = Quantities(demand)
-    taken = bag.taken(wanted)
+    taken = bag.take_demand(wanted)
     enough = all(bag.scalars[name] >= amount for name, amount in demand.items())
     assert (taken is not None) == enough
     if taken is not None:
@@ -284,11 +284,11 @@ def test_a_demand_takes_exactly_its_amounts_or_nothing(
 def test_fractions_of_a_port_take_no_more_ports_than_demanded() -> None:
     bag = parse_total(resources("ports:[1-2,5-6]"))
     for wanted, text in ((1, "[1-1]"), (2, "[1-2]"), (3, "[1-2,5-5]"), (4, "[1-2,5-6]")):
-        taken = bag.taken(Quantities.parse(f"ports:{wanted}"))
+        taken = bag.take_demand(Quantities.parse(f"ports:{wanted}"))
         assert taken is not None
         assert text_of(taken.messages("a")) == f"ports:{text}"
         assert taken.quantities == Quantities.parse(f"ports:{wanted}")
-    assert bag.taken(Quantities.parse("ports:5")) is None
+    assert bag.take_demand(Quantities.parse("ports:5")) is None
 
 
 def test_a_disk_of_size_zero_is_no_resource() -> None:
@@ -339,7 +339,7 @@ def test_mount_block_and_identified_raw_disks_are_indivisible(
     bag = parse_total([message.SerializeToString()] * 2)
     assert bag.has_whole == whole
     assert bag.scalars["disk"] == 200_000
-    half = bag.shrunk(Quantities.parse("disk:150")).scalars["disk"]
+    half = bag.limited_to(Quantities.parse("disk:150")).scalars["disk"]
     assert half == (100_000 if whole else 150_000)
     assert len(bag.messages("eng")) == (2 if whole else 1)
 

@@ -47,7 +47,7 @@ def test_a_skipped_call_that_ends_an_offer_filter_ends_it_at_the_resync(meanwhil
     name = re.sub(r"(?<!^)(?=[A-Z])", "_", type(meanwhile).__name__).lower()
     event = contract.Event(sequence=master.sequence + 2, time_ns=master.now_ns)
     getattr(event, name).CopyFrom(meanwhile)
-    master.engine.unheard([event])
+    master.engine.note_skipped_events([event])
     assert len(master.restore(mirrored(master, sequence=master.sequence + 2))) == 1
 
 
@@ -57,7 +57,7 @@ def test_a_skipped_revive_of_another_role_ends_no_offer_filter() -> None:
         master.send(contract.RemoveAgent(agent_id="nobody"))
     event = contract.Event(sequence=master.sequence + 2, time_ns=master.now_ns)
     event.revive_offers.CopyFrom(contract.ReviveOffers(framework_id="good", roles=["b"]))
-    master.engine.unheard([event])
+    master.engine.note_skipped_events([event])
     assert master.restore(mirrored(master, sequence=master.sequence + 2)) == []
 
 
@@ -79,6 +79,6 @@ def test_a_skipped_decline_creates_its_offer_filter_at_the_resync() -> None:
     event.recover_resources.agent_id = "s1"
     event.recover_resources.resources.extend(offer.messages)
     event.recover_resources.filters = mesos.Filters(refuse_seconds=3600).SerializeToString()
-    master.engine.unheard([event])
+    master.engine.note_skipped_events([event])
     assert master.restore(mirrored(master, sequence=master.sequence + 2)) == []
     assert len(master.tick(3600)) == 1

@@ -95,17 +95,19 @@ def test_sums_equal_a_slow_reference_at_any_time_of_reading(
             master.remove_agent(gone[0])
             del reference.held[gone]
         if taking is None and chance.random() < 0.1:
-            taking = meter.taking(master.engine.now)
+            taking = meter.close_period(master.engine.now)
         assert len(meter._notes) <= most
         if chance.random() < 0.3:
-            run_to_completion(meter.settling())
+            run_to_completion(meter.add_up_in_steps())
         if taking is not None:
             try:
                 next(taking)
             except StopIteration as end:
                 taken.append(end.value[0])
                 taking = None
-    last, _ = run_to_completion(meter.taking(master.engine.now))  # an unfinished reading is dropped
+    last, _ = run_to_completion(
+        meter.close_period(master.engine.now)
+    )  # an unfinished reading is dropped
     assert len(taken) > 5
     assert sums(*taken, last) == pytest.approx(reference.seconds)
     assert len(set().union(*(each.users for each in (*taken, last)))) > 5, (
@@ -129,14 +131,14 @@ def test_no_instant_counts_twice_after_a_snapshot_and_in_another_service() -> No
     first, meter = metered()
     restored(first, 3)
     first.tick(100)
-    taking = meter.taking(first.engine.now)
+    taking = meter.close_period(first.engine.now)
     next(taking)
     first.now_ns += 10 * SECOND
     restored(first, 5)  # the smaller of both allocations counts in between
     first.tick(5)
     taken, formers = run_to_completion(taking)
     assert sums(taken) == {"eng": 300.0, "eng/web": 300.0}
-    rest, _ = run_to_completion(meter.taking(first.engine.now))
+    rest, _ = run_to_completion(meter.close_period(first.engine.now))
     assert sums(rest) == {"eng": 3 * 10.0 + 5 * 5.0, "eng/web": 3 * 10.0 + 5 * 5.0}
     # The service ended before it could write the rest; another service begins.
     first.now_ns += 15 * SECOND
@@ -144,10 +146,8 @@ def test_no_instant_counts_twice_after_a_snapshot_and_in_another_service() -> No
     restored(second, 5)
     second.tick(10)
     assert other.beginning is not None
-    other.bridge(
-        formers, {"eng/web": AccountCheckpoint(first.now_ns / 1e9, formers["eng"].stretch)}
-    )
-    gone_on, _ = run_to_completion(other.taking(second.engine.now))
+    other.bridge(formers, {"eng/web": AccountCheckpoint(first.now_ns / 1e9, formers["eng"].state)})
+    gone_on, _ = run_to_completion(other.close_period(second.engine.now))
     assert sums(taken, gone_on)["eng/web"] == 3 * 130.0 + 5 * 10.0
 
 
@@ -171,7 +171,7 @@ def test_empty_and_too_long_gaps_and_time_before_a_clock_catches_up_are_not_coun
         )
     )
     master.tick(10)
-    taken, formers = run_to_completion(meter.taking(master.engine.now))
+    taken, formers = run_to_completion(meter.close_period(master.engine.now))
     assert sums(taken) == {role: 2 * (110.0 + min(seconds, 0))}
     assert formers[role].at == begun + 110.0 + seconds
 
@@ -187,7 +187,7 @@ def test_a_gap_between_services_counts_the_allocation_before_and_after(
         {"ops": AccountCheckpoint(begun, stretch)},
         {"ops": AccountCheckpoint(begun + seconds, stretch)},
     )
-    taken, _ = run_to_completion(meter.taking(master.engine.now))
+    taken, _ = run_to_completion(meter.close_period(master.engine.now))
     assert sums(taken).get("ops", 0.0) == 2 * counted
 
 
@@ -204,7 +204,7 @@ def test_an_allocation_restored_before_the_clock_catches_up_counts_from_that_tim
     master.wait(5.0)
     master.send(agent)
     master.tick(15)
-    taken, _ = run_to_completion(meter.taking(master.engine.now))
+    taken, _ = run_to_completion(meter.close_period(master.engine.now))
     assert sums(taken) == {"ops": 2 * 110.0}
 
 
@@ -214,15 +214,15 @@ def test_offers_count_in_their_role_and_its_ancestors_and_invalid_roles_do_not()
     [offer] = master.add_agent("s1", "cpus:2;mem:1024")
     master.wait(10.0)
     master.recover(offer, refuse_seconds=5)
-    taken, _ = run_to_completion(meter.taking(master.engine.now))
+    taken, _ = run_to_completion(meter.close_period(master.engine.now))
     [tallies] = taken.users.values()
     assert {role: (tally.offers, tally.refused) for role, tally in tallies.items()} == {
         "eng/web": (1, 1),
         "eng": (1, 1),
     }
     assert sums(taken) == dict.fromkeys(("eng", "eng/web"), (2.0 + 1024.0) * 10.0)
-    assert not meter.above("a//b")
-    assert not meter.above("/".join("a" * 40))
+    assert not meter.with_ancestors("a//b")
+    assert not meter.with_ancestors("/".join("a" * 40))
 
 
 def test_if_users_are_roles_no_second_meter_counts_them() -> None:
@@ -239,11 +239,11 @@ def test_a_snapshot_counts_the_allocation_common_to_before_and_after(
     for role, core in (("ops", 2000), ("gone", 1000)):
         meter.note(role, begun, Quantities({"cpus": core}))
     held = {"ops": Quantities({"cpus": 3000}), "new": Quantities({"cpus": 1000})}
-    run_to_completion(meter.resuming(begun, begun + seconds, held, reset=False))
-    taken, formers = run_to_completion(meter.taking(begun + seconds))
+    run_to_completion(meter.resume_in_steps(begun, begun + seconds, held, reset=False))
+    taken, formers = run_to_completion(meter.close_period(begun + seconds))
     assert sums(taken) == {"ops": 2 * counted}
     assert set(formers) == {"ops", "new"}
-    assert not any(former.stretch.active for former in formers.values()), "no role waits for offers"
+    assert not any(former.state.active for former in formers.values()), "no role waits for offers"
     assert meter.beginning is None
 
 
@@ -253,19 +253,19 @@ def test_a_reset_meter_begins_with_the_present_roles() -> None:
     for role in ("gone", "new"):
         meter.note(role, begun, Quantities({"cpus": 1000}))
     run_to_completion(
-        meter.resuming(begun, begun + 5.0, {"new": Quantities({"cpus": 1000})}, reset=True)
+        meter.resume_in_steps(begun, begun + 5.0, {"new": Quantities({"cpus": 1000})}, reset=True)
     )
     assert meter.beginning is not None
     assert {role: former.at for role, former in meter.beginning.items()} == {"new": begun + 5.0}
-    taken, formers = run_to_completion(meter.taking(begun + 10.0))
+    taken, formers = run_to_completion(meter.close_period(begun + 10.0))
     assert sums(taken) == {"new": 5.0}
     assert set(formers) == {"new"}
-    assert formers["new"].stretch.entitlement == 0.0, "a role has no entitlement"
+    assert formers["new"].state.entitlement == 0.0, "a role has no entitlement"
 
 
 def test_a_role_within_limits_is_counted() -> None:
     meter = RoleMeter(Limits(name=9, role_depth=3))
-    assert meter.above("a/b/c") == ("a/b/c", "a/b", "a")
-    assert meter.above("a/b/c/d") == ()
-    assert meter.above("r" * 9) == ("r" * 9,)
-    assert meter.above("r" * 10) == ()
+    assert meter.with_ancestors("a/b/c") == ("a/b/c", "a/b", "a")
+    assert meter.with_ancestors("a/b/c/d") == ()
+    assert meter.with_ancestors("r" * 9) == ("r" * 9,)
+    assert meter.with_ancestors("r" * 10) == ()

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from allocator.cluster.engine import Engine
-from allocator.cluster.frameworks.role_places import FEW, RolePlaces, Wish, digest
+from allocator.cluster.frameworks.role_places import FEW, PlaceRequest, RolePlaces, digest
 from allocator.cluster.input.limits import Limits
 from allocator.cluster.memory import Memory
 from allocator.contract import allocator_pb2 as contract
@@ -47,7 +47,7 @@ def snapshot(master: MasterSide, frameworks: Sequence[tuple[str, str, int]]) -> 
 
 
 def set_aside(master: MasterSide, prefix: str = "") -> set[str]:
-    return {each.name for each in master.engine.set_aside() if each.name.startswith(prefix)}
+    return {each.name for each in master.engine.rejected_inputs() if each.name.startswith(prefix)}
 
 
 def test_a_principal_gets_at_most_half_of_the_roles_that_other_principals_leave() -> None:
@@ -132,22 +132,23 @@ wishes = st.lists(
     st.tuples(st.sampled_from("abc"), st.integers(1, 30)), min_size=1, max_size=30
 ).map(
     lambda drawn: [
-        Wish(f"f{number}", principal, places) for number, (principal, places) in enumerate(drawn)
+        PlaceRequest(f"f{number}", principal, places)
+        for number, (principal, places) in enumerate(drawn)
     ]
 )
 
 
 @given(wishes, st.integers(1, 100))
-def test_a_principal_without_roles_always_gets_some(asked: list[Wish], most: int) -> None:
+def test_a_principal_without_roles_always_gets_some(asked: list[PlaceRequest], most: int) -> None:
     places = RolePlaces(most, leaves_room=True)
     taken = 0
     for wish in asked:
-        if places.flaw(wish) is None:
+        if places.rejection(wish) is None:
             places.put(wish)
             taken += wish.places if wish.places > FEW else 0
     assert taken <= most
     room = (most - taken) // 2
-    assert places.flaw(Wish("new", "new", room)) is None
+    assert places.rejection(PlaceRequest("new", "new", room)) is None
     assert taken <= most - most // 2**3, "each of three principals took at most half of the rest"
 
 
@@ -229,13 +230,15 @@ def test_without_a_memory_principals_have_equal_numbers_of_roles() -> None:
 def test_a_plan_does_not_depend_on_the_order_of_requests_and_stays_within_the_limit(
     asked: list[tuple[str, int]], most: int, random: Random
 ) -> None:
-    wishes = [Wish(f"f{n}", principal, places) for n, (principal, places) in enumerate(asked)]
+    wishes = [
+        PlaceRequest(f"f{n}", principal, places) for n, (principal, places) in enumerate(asked)
+    ]
     before = {digest(wish.framework): wish.places for wish in wishes[::3]}
     holding, turned_away = {wish.framework for wish in wishes[::2]}, []
     for _ in range(2):
         places = RolePlaces(most, leaves_room=True)
         places.plan(wishes, before, holding)
-        turned_away.append({w.framework for w in wishes if places.flaw(w) is not None})
+        turned_away.append({w.framework for w in wishes if places.rejection(w) is not None})
         random.shuffle(wishes)
     assert turned_away[0] == turned_away[1]
     kept = [wish for wish in wishes if wish.framework not in turned_away[0]]

@@ -42,11 +42,11 @@ def test_used_resources_are_those_of_running_tasks_and_at_most_the_allocation() 
                 case _:
                     has.clear()
                     has.update(some)
-                    agent.hold(client.framework, client.role, bag(some))
-                    running.follow(agent, client)
+                    agent.set_held(client.framework, client.role, bag(some))
+                    running.clip(agent, client)
                     mine &= has
             runs[agent.id, client] = mine
-            assert running.places == {
+            assert running.by_agent == {
                 each.id: places
                 for each in agents
                 if (places := {c: bag(runs[each.id, c]) for c in CLIENTS if runs[each.id, c]})

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from allocator.cluster.frameworks.framework import Client
-from allocator.cluster.memory import Memory, Remembered
+from allocator.cluster.memory import Memory, RememberedUser
 from allocator.cluster.settings import DeclaredUser, EngineSettings
 from allocator.cluster.users import Users
 from allocator.fairness import policies
@@ -187,7 +187,7 @@ def test_overuse_common_to_before_and_after_a_gap_is_charged_for_the_gap(
     join(users, "b")
     if held:
         users.allocate(users.get("a"), client, Quantities({"cpus": 1000 * held}))
-    memory = Memory(1000.0 - passed, {"a": Remembered({"cpus": owed}, {"cpus": before})})
+    memory = Memory(1000.0 - passed, {"a": RememberedUser({"cpus": owed}, {"cpus": before})})
     users.inherit(memory)
     after = max(held / 100 - 0.5, 0.0)
     expected = decayed(owed, min(before, after), passed, HALF_LIFE / 0.6931471805599453)
@@ -199,7 +199,7 @@ def test_overuse_in_a_gap_is_measured_by_the_present_entitlement_of_the_parent()
     client = join(users, "a/b")
     users.allocate(users.get("a/b"), client, Quantities.parse("cpus:80"))
     join(users, "z")  # leaves role a with its sub-roles half of the cluster
-    users.inherit(Memory(1000.0 - HALF_LIFE, {"a/b": Remembered({"cpus": 0.0}, {"cpus": 0.3})}))
+    users.inherit(Memory(1000.0 - HALF_LIFE, {"a/b": RememberedUser({"cpus": 0.0}, {"cpus": 0.3})}))
     owed = {standing.user: standing.commitments for standing in users.standings()}
     assert owed["a/b"]["cpus"] == pytest.approx(0.15)
 
@@ -210,9 +210,9 @@ def test_the_successor_knows_exactly_the_users_with_a_commitment_or_weight() -> 
         Memory(
             900.0,
             {
-                "gone/owes": Remembered({"cpus": 0.5}),
-                "gone/even": Remembered({"cpus": 0.0}),
-                "weighed": Remembered(weight=2.0),
+                "gone/owes": RememberedUser({"cpus": 0.5}),
+                "gone/even": RememberedUser({"cpus": 0.0}),
+                "weighed": RememberedUser(weight=2.0),
             },
         )
     )
@@ -258,7 +258,7 @@ def test_an_allocation_counts_once_on_each_level() -> None:
         users.allocate(user, client, Quantities.parse("cpus:1"))
     held = Quantities.parse("cpus:2"), 2
     assert user.clients.holding(client) == held
-    assert [pool.holding(name) for pool, name in user.places()] == [held, held]
+    assert [pool.holding(name) for pool, name in user.memberships()] == [held, held]
 
 
 def test_each_level_gets_its_entitlement_once_however_many_roles_one_event_adds(

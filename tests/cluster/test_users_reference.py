@@ -8,9 +8,9 @@ import pytest
 
 from allocator.cluster.frameworks.framework import Client
 from allocator.cluster.input.limits import Limits
-from allocator.cluster.memory import Boost, Memory, Remembered, StoredTrajectory
+from allocator.cluster.memory import Boost, Memory, RememberedUser, StoredTrajectory
 from allocator.cluster.settings import DeclaredUser
-from allocator.cluster.users import FADED, User, Users
+from allocator.cluster.users import NEGLIGIBLE_COMMITMENT, User, Users
 from allocator.fairness.commitment import decayed
 from allocator.fairness.metering import Meter
 from allocator.fairness.quantities import Quantities
@@ -152,11 +152,11 @@ class Plainly:
                 self.debts[other] = dict.fromkeys([*NAMES, "others"], 0.0)
 
     def owes(self, name: str) -> bool:
-        return max(self.debts[name][each] for each in NAMES) >= FADED
+        return max(self.debts[name][each] for each in NAMES) >= NEGLIGIBLE_COMMITMENT
 
     def forget_idle(self) -> None:
         for name, debt in list(self.apart.items()):
-            if max(debt[each] for each in NAMES) < FADED:
+            if max(debt[each] for each in NAMES) < NEGLIGIBLE_COMMITMENT:
                 del self.apart[name]
         long = [name for name, since in self.idle.items() if self.now - since >= 300.0]
         by_age = sorted(self.idle, key=lambda name: self.idle[name])
@@ -173,9 +173,9 @@ class Plainly:
                     self.idle.pop(f"{above}/.", None)
                     self.note_idle(above)
 
-    def memory(self) -> dict[str, Remembered]:
+    def memory(self) -> dict[str, RememberedUser]:
         return {
-            name: Remembered(
+            name: RememberedUser(
                 commitments={each: debt[each] for each in NAMES},
                 overuse=self.overuse(name) if name in self.debts else {},
                 others=debt["others"],
@@ -192,7 +192,7 @@ class Plainly:
             both = {n: min(left.overuse.get(n, 0.0), now.get(name, {}).get(n, 0.0)) for n in NAMES}
             debt = {n: decayed(left.commitments[n], both[n], elapsed, TAU) for n in NAMES}
             debt["others"] = decayed(left.others, 0.0, elapsed, TAU)
-            owes = max(debt[n] for n in NAMES) >= FADED
+            owes = max(debt[n] for n in NAMES) >= NEGLIGIBLE_COMMITMENT
             boost = left.boost if left.boost and left.boost.until > self.now else None
             if name.endswith("/.") and name not in self.debts:
                 if owes:
@@ -278,10 +278,10 @@ class Walk:
                 plainly.order(name, weight, seconds)
             case 3:
                 owed, others = {"cpus": chance.random()}, chance.choice([0.0, 0.3])
-                users.owe(name, owed, others)
+                users.set_commitments(name, owed, others)
                 plainly.debts[name] = {**owed, "mem": others, "others": others}
             case 4:
-                users.forgive(name)
+                users.reset_commitments(name)
                 plainly.forgive(name)
             case _:
                 plainly.charging = not plainly.charging
@@ -335,7 +335,7 @@ class Walk:
 
     def counted(self, name: str) -> float | None:
         former = self.users.count(name)
-        return None if former is None else former.stretch.entitlement
+        return None if former is None else former.state.entitlement
 
     def are_remembered(self) -> None:
         memory = self.users.memory()
@@ -351,7 +351,9 @@ class Walk:
         assert_alike({n: c.at(now) for n, c in self.told.items()}, self.plainly.memory())
 
 
-def assert_alike(found: Mapping[str, Remembered], expected: Mapping[str, Remembered]) -> None:
+def assert_alike(
+    found: Mapping[str, RememberedUser], expected: Mapping[str, RememberedUser]
+) -> None:
     assert found.keys() == expected.keys()
     for name, one in found.items():
         other = expected[name]
@@ -385,18 +387,20 @@ def test_an_allocation_is_shown_for_its_role_virtual_leaf_and_ancestors() -> Non
     users = new_users(SDRF)
     for role in ("a", "a/b", "a/b/c", "e"):
         join(users, role)
-    assert users.get("e").shown == ("e",)
-    assert users.get("a").shown == ("a", "a/.")
-    assert users.get("a/b").shown == ("a/b", "a/b/.", "a")
-    assert users.get("a/b/c").shown == ("a/b/c", "a/b", "a")
+    assert users.get("e").display_names == ("e",)
+    assert users.get("a").display_names == ("a", "a/.")
+    assert users.get("a/b").display_names == ("a/b", "a/b/.", "a")
+    assert users.get("a/b/c").display_names == ("a/b/c", "a/b", "a")
 
 
-@pytest.mark.parametrize(("owed", "stays"), [(FADED, True), (0.999 * FADED, False)])
+@pytest.mark.parametrize(
+    ("owed", "stays"), [(NEGLIGIBLE_COMMITMENT, True), (0.999 * NEGLIGIBLE_COMMITMENT, False)]
+)
 def test_a_user_with_a_commitment_of_a_thousandth_of_the_cluster_or_more_stays_known(
     owed: float,
     stays: bool,  # noqa: FBT001 - a parameter of the test
 ) -> None:
-    users, debt = new_users(replace(DRF, forget_after=0.0)), Remembered({"cpus": owed})
+    users, debt = new_users(replace(DRF, forget_after=0.0)), RememberedUser({"cpus": owed})
     users.inherit(Memory(1000.0, {"left": debt, "apart/.": debt}))
     client = join(users, "a")
     join(users, "a/b")
@@ -409,14 +413,14 @@ def test_a_user_with_a_commitment_of_a_thousandth_of_the_cluster_or_more_stays_k
 
 def test_roles_beyond_the_depth_limit_are_not_inherited() -> None:
     users = new_users(replace(SDRF, limits=Limits(role_depth=2)))
-    owes = Remembered({"cpus": 0.5})
+    owes = RememberedUser({"cpus": 0.5})
     users.inherit(Memory(1000.0, dict.fromkeys(("a", "a/b", "a/b/c", "e/f/g"), owes)))
     assert set(users.names()) == {"a", "a/b"}
 
 
 def test_a_user_known_for_an_ordered_weight_only_is_forgotten_after_its_withdrawal() -> None:
     users = new_users(replace(SDRF, forget_after=10.0))
-    users.inherit(Memory(1000.0, {"a": Remembered(weight=2.0)}))
+    users.inherit(Memory(1000.0, {"a": RememberedUser(weight=2.0)}))
     users.advance(1020.0)
     users.forget_idle()
     users.order_weight("a", None)
@@ -430,7 +434,7 @@ def test_a_user_known_for_an_ordered_weight_only_is_forgotten_after_its_withdraw
 
 def test_an_observer_learns_of_commitments_that_decayed_completely() -> None:
     users = new_users(SDRF)
-    users.inherit(Memory(1000.0, {"a/.": Remembered({"cpus": 0.01})}))
+    users.inherit(Memory(1000.0, {"a/.": RememberedUser({"cpus": 0.01})}))
     assert set(users.changes().courses) == {"a/."}
     users.advance(2000.0)
     users.forget_idle()
@@ -440,7 +444,7 @@ def test_an_observer_learns_of_commitments_that_decayed_completely() -> None:
 
 def test_a_forgiven_virtual_leaf_reports_no_commitment() -> None:
     users = new_users(SDRF)
-    users.inherit(Memory(1000.0, {"a/.": Remembered({"cpus": 0.5})}))
+    users.inherit(Memory(1000.0, {"a/.": RememberedUser({"cpus": 0.5})}))
     join(users, "a/b")
     join(users, "a")
     users.forgive_all()
@@ -466,10 +470,10 @@ def test_a_role_that_was_left_after_its_sub_roles_is_forgotten_after_them() -> N
 
 @pytest.mark.parametrize(
     ("left", "held"),
-    [(Remembered({"cpus": 0.2}, {"cpus": 0.3}), 0), (Remembered({"cpus": 0.2}), 80)],
+    [(RememberedUser({"cpus": 0.2}, {"cpus": 0.3}), 0), (RememberedUser({"cpus": 0.2}), 80)],
 )
 def test_overuse_only_before_or_only_after_a_gap_is_not_charged(
-    left: Remembered, held: int
+    left: RememberedUser, held: int
 ) -> None:
     users = new_users(SDRF)
     if held:
@@ -483,7 +487,7 @@ def test_overuse_only_before_or_only_after_a_gap_is_not_charged(
 
 
 def test_a_stored_trajectory_gives_commitments_at_any_later_instant() -> None:
-    then = Remembered({"cpus": 0.5, "gpus": 0.5}, {"cpus": 0.25}, others=0.5)
+    then = RememberedUser({"cpus": 0.5, "gpus": 0.5}, {"cpus": 0.25}, others=0.5)
     course = StoredTrajectory(1000.0, TAU, then)
     assert course.at(999.0) == then
     assert course.at(1000.5).commitments["gpus"] == pytest.approx(0.5 * 0.5 ** (0.5 / HALF_LIFE))
@@ -501,7 +505,7 @@ def test_users_that_are_added_later_are_metered_on_every_level() -> None:
     users.advance(1010.0)
     for name in users.names():
         users.count(name)
-    meter.counted.settle()
+    meter.counted.add_up()
     [tallies] = meter.counted.users.values()
     held = {name: tally.resources["cpus"].held for name, tally in tallies.items()}
     assert held == {"a": 20_000.0, "a/b": 20_000.0}

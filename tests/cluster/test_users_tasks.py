@@ -164,7 +164,7 @@ def test_a_further_framework_of_a_role_asks_once_about_each_machine() -> None:
         name = f"f{number}"
         users.add(users.get("a/b"), client := Client("a/b", name))
         users.set_task(users.get("a/b"), client, UserTask(DEMANDS[1], partial(admits, name)))
-        users.settle()
+        users.update_entitlements()
     assert set(asked.values()) == {50}
 
 

@@ -29,10 +29,10 @@ class Lines:
         self.at_first = held
         self.asked = 0
 
-    def place(self, user: int) -> SortKey:
-        return self.after(user, Quantities(), 0)
+    def sort_key(self, user: int) -> SortKey:
+        return self.sort_key_after(user, Quantities(), 0)
 
-    def after(self, user: int, more: Quantities, times: int) -> SortKey:
+    def sort_key_after(self, user: int, more: Quantities, times: int) -> SortKey:
         return self.holding(user, self.held(user) + more, times)
 
     def held(self, user: int) -> Quantities:
@@ -56,14 +56,14 @@ def world(seed: int, users: int, *, bent: bool) -> tuple[Lines, list[tuple[int, 
         cpus = chance.randrange(500, 10_000)
         task = ClientTask({"": ALL // chance.randrange(100, 4_000)}, Quantities({"cpus": cpus}))
         leaves.append((user, ClientNode(Client("r", f"f{user}"), task)))
-    leaves.sort(key=lambda member: lines.place(member[0]).position)
+    leaves.sort(key=lambda member: lines.sort_key(member[0]).position)
     return lines, leaves
 
 
 def one_by_one(lines: Lines, leaves: list[tuple[int, ClientNode]]) -> dict[int, int]:
     """Allocate single tasks to the first client until the capacity is exhausted."""
     of, numbers, left = dict(leaves), dict.fromkeys(range(len(leaves)), 0), ALL
-    heap = [(lines.place(user).position, user) for user in of]
+    heap = [(lines.sort_key(user).position, user) for user in of]
     heapify(heap)
     while True:
         user = heap[0][1]
@@ -73,7 +73,9 @@ def one_by_one(lines: Lines, leaves: list[tuple[int, ClientNode]]) -> dict[int, 
         left -= portion.needs[""]
         numbers[user] += 1
         more = of[user].batch(numbers[user])
-        heapreplace(heap, (lines.after(user, more.scalars, more.allocations).position, user))
+        heapreplace(
+            heap, (lines.sort_key_after(user, more.scalars, more.allocations).position, user)
+        )
 
 
 @pytest.mark.parametrize("bent", [False, True])

@@ -118,7 +118,7 @@ def test_integrals_equal_those_of_a_slow_reference(
     chance = random.Random(seed)
     pool, reference = made(policy, parameters), Reference(made(policy, parameters))
     meter, counted = Meter(), UsageAccumulator()
-    meter.begin_anew(BEGIN, pool.policy.tau, ())
+    meter.restart(BEGIN, pool.policy.tau, ())
     pool.attach(meter)
     now = BEGIN
     for _ in range(25):
@@ -156,7 +156,7 @@ def test_metering_does_not_change_the_pool(seed: int) -> None:
     chance = random.Random(seed)
     metered, bare = (made("sdrf", {"half_life": "20m"}) for _ in range(2))
     meter = Meter()
-    meter.begin_anew(BEGIN, metered.policy.tau, ())
+    meter.restart(BEGIN, metered.policy.tau, ())
     metered.attach(meter)
     now = BEGIN
     for _ in range(60):
@@ -177,18 +177,18 @@ def test_pending_intervals_are_bounded_and_may_be_summed_at_any_time(
     for most, prompt in ((1000, False), (5, False), (1000, True)):
         monkeypatch.setattr(metering, "MOST_WAITING", most)
         pool, meter, waited = made("sdrf", {"half_life": "20m"}), Meter(), list[int]()
-        meter.begin_anew(BEGIN, pool.policy.tau, ())
+        meter.restart(BEGIN, pool.policy.tau, ())
         pool.attach(meter)
         for number in range(200):
             pool.advance(BEGIN + 50.0 * number)
             pool.allocate("AAB"[number % 3], TASK)
             meter.offered(("AAB"[number % 3],), pool.now)
             if prompt:
-                next(meter.counted.settling(), None)
-            waited.append(max(len(meter.counted.spans), len(meter.counted.acts) - 1))
+                next(meter.counted.add_up_in_steps(), None)
+            waited.append(max(len(meter.counted.spans), len(meter.counted.offer_events) - 1))
         assert max(waited) <= most if most == 5 else prompt or max(waited) > 100
         sums.append(meter.take())
-        sums[-1].settle()
+        sums[-1].add_up()
     assert sums[0] == sums[1] == sums[2]
 
 
@@ -197,7 +197,7 @@ class Metered:
 
     def __init__(self) -> None:
         self.pool, self.meter = made("sdrf", {"half_life": "20m"}, ("disk",)), Meter()
-        self.meter.begin_anew(BEGIN, self.pool.policy.tau, ("disk",))
+        self.meter.restart(BEGIN, self.pool.policy.tau, ("disk",))
         self.pool.attach(self.meter)
 
     def step(self, now: int, user: str, chance: random.Random) -> None:
@@ -264,7 +264,7 @@ def test_each_instant_and_offer_counts_once_however_accounts_are_closed_and_read
         if chance.random() < 0.2:
             together.add(parts.meter.take())
         if chance.random() < 0.3:
-            parts.meter.counted.settle()
+            parts.meter.counted.add_up()
     for metered in (whole, parts):
         metered.close(4)
     for metered in (parts, parts, whole, whole):
@@ -285,7 +285,7 @@ def test_no_capacity_is_counted_before_counting_has_begun() -> None:
 def test_an_hour_begins_at_each_multiple_of_3600_seconds_since_1970() -> None:
     meter = Meter()
     meter.bridge({"A": former(7200.0, 9)}, {"A": former(14400.0, 9)}, CAPACITY)
-    meter.counted.settle()
+    meter.counted.add_up()
     assert {hour: users["A"].resources["cpus"] for hour, users in meter.counted.users.items()} == {
         hour: Integrals(held=9000 * 3600.0, entitled=80_000 * 3600.0) for hour in (2, 3)
     }
@@ -296,7 +296,7 @@ def test_an_hour_begins_at_each_multiple_of_3600_seconds_since_1970() -> None:
 
 def test_a_user_that_holds_exactly_its_entitlement_does_not_wait() -> None:
     pool, meter = made("drf", {}), Meter()
-    meter.begin_anew(BEGIN, None, ())
+    meter.restart(BEGIN, None, ())
     pool.attach(meter)
     pool.remove("C")
     pool.allocate("A", Quantities.parse("cpus:80"))
@@ -306,8 +306,8 @@ def test_a_user_that_holds_exactly_its_entitlement_does_not_wait() -> None:
     waited = {}
     for user in "AB":
         pool.count(user)
-        meter.counted.settle()
-        waited[user] = meter.counted.tally(int(BEGIN) // HOUR, user).waited
+        meter.counted.add_up()
+        waited[user] = meter.counted.usage(int(BEGIN) // HOUR, user).waited
     assert waited == {"A": 0.0, "B": 60.0}
 
 
@@ -318,7 +318,7 @@ def test_a_commitment_of_one_task_is_a_thousand_thousandths() -> None:
         for at in (BEGIN, BEGIN + 60.0)
     ]
     meter.bridge({"A": owing[0]}, {"A": owing[1]}, CAPACITY)
-    meter.counted.settle()
+    meter.counted.add_up()
     [users] = meter.counted.users.values()
     assert users["A"].resources["tasks"].owed == 0.25 * 1000 * 60.0
 
@@ -327,7 +327,7 @@ def test_no_instant_is_counted_twice_when_a_clock_goes_back() -> None:
     meter = Meter()
     for begin in (BEGIN, BEGIN - 500.0):  # another master, whose clock is behind
         pool: Pool[str] = Pool(policies.create("drf", {}), now=begin, capacity=CAPACITY)
-        meter.begin_anew(begin, None, ())
+        meter.restart(begin, None, ())
         pool.attach(meter)
         pool.add("A")
         pool.allocate("A", TASK)
@@ -350,11 +350,11 @@ def former(at: float, cpus: int, *, owed: float = 0.0, over: float = 0.0) -> Acc
 
 def test_a_gap_counts_the_allocation_common_to_before_and_after() -> None:
     meter = Meter()
-    meter.begin_anew(BEGIN, 1000.0, ())
+    meter.restart(BEGIN, 1000.0, ())
     before = {"A": former(BEGIN, 90, owed=0.5, over=0.2), "gone": former(BEGIN, 5)}
     after = {"A": former(BEGIN + 60.0, 100, over=0.1), "new": former(BEGIN + 60.0, 5)}
     meter.bridge(before, after, CAPACITY)
-    meter.counted.settle()
+    meter.counted.add_up()
     [users] = meter.counted.users.values()
     assert set(users) == {"A"}
     cpus = users["A"].resources["cpus"]
@@ -366,7 +366,7 @@ def test_a_gap_counts_the_allocation_common_to_before_and_after() -> None:
 
 def test_a_gap_counts_waiting_and_overuse_only_if_present_before_and_after() -> None:
     meter = Meter()
-    meter.begin_anew(BEGIN, 1000.0, ())
+    meter.restart(BEGIN, 1000.0, ())
     at, stood = former(BEGIN, 90, over=0.5)
     for later in (stood._replace(active=False), stood._replace(overuse={})):
         meter.bridge(
@@ -375,7 +375,7 @@ def test_a_gap_counts_waiting_and_overuse_only_if_present_before_and_after() -> 
             CAPACITY,
         )
         taken = meter.take()
-        taken.settle()
+        taken.add_up()
         [users] = taken.users.values()
         assert users["A"].wanted == (60.0 if later.active else 0.0)
         assert (users["A"].resources["cpus"].owed > 0.0) == bool(later.overuse)
@@ -385,7 +385,7 @@ def test_a_gap_counts_waiting_and_overuse_only_if_present_before_and_after() -> 
 def test_a_gap_of_any_length_up_to_the_longest_counts(seconds: float) -> None:
     meter = Meter()
     meter.bridge({"A": former(BEGIN, 9)}, {"A": former(BEGIN + seconds, 9)}, CAPACITY)
-    meter.counted.settle()
+    meter.counted.add_up()
     held = sum(users["A"].resources["cpus"].held for users in meter.counted.users.values())
     assert held == pytest.approx(9000 * seconds)
 
@@ -400,6 +400,6 @@ def test_without_a_meter_an_account_has_the_present_time() -> None:
 def test_a_gap_that_is_empty_or_too_long_is_not_counted(seconds: float) -> None:
     meter = Meter()
     meter.bridge({"A": former(BEGIN, 9)}, {"A": former(BEGIN + seconds, 9)}, CAPACITY)
-    meter.counted.settle()
+    meter.counted.add_up()
     assert not meter.counted.users
     assert not meter.counted.capacity

@@ -11,7 +11,7 @@ from typing_extensions import override
 
 from allocator.fairness import policies
 from allocator.fairness.account import Account
-from allocator.fairness.plugin_sandbox import LARGEST, adopted
+from allocator.fairness.plugin_sandbox import LARGEST, contained
 from allocator.fairness.policies.lines import LinePolicy
 from allocator.fairness.policies.policy import KeyPolicy, Origin, Policy
 from allocator.fairness.policies.sdrf import Sdrf
@@ -43,7 +43,7 @@ def _key(answer: Says) -> Policy:
         def key(self, account: Account) -> float:
             return answer(account)  # type: ignore[no-any-return]  # whatever it is
 
-    return adopted(Mine, ORIGIN).model_validate({})
+    return contained(Mine, ORIGIN).model_validate({})
 
 
 def _raises(_account: Account) -> float:
@@ -116,7 +116,7 @@ def test_a_line_policy_without_a_cumulative_measure_accumulates_nothing() -> Non
         def line(self, account: Account) -> tuple[float, float]:
             return account.cumulative, 0.0
 
-    pool = _pool(adopted(Mine, ORIGIN).model_validate({}))
+    pool = _pool(contained(Mine, ORIGIN).model_validate({}))
     pool.advance(100.0)
     pool.set_weight("a", 2.0)
     assert [standing.priority for standing in pool.standings()] == [0.0] * 4
@@ -157,7 +157,7 @@ def test_a_key_policy_goes_by_shares_only_if_it_declares_so() -> None:
     class Remembers(Sdrf):
         name = "remembers"
 
-    said = [adopted(each, ORIGIN).goes_by_shares for each in (Mine, Says, Remembers)]
+    said = [contained(each, ORIGIN).goes_by_shares for each in (Mine, Says, Remembers)]
     assert said == [False, True, True]
 
 
@@ -169,7 +169,7 @@ def test_the_priority_of_a_failing_line_is_constant() -> None:
         def line(self, account: Account) -> tuple[float, float]:
             raise ZeroDivisionError
 
-    pool = _pool(adopted(Mine, ORIGIN).model_validate({}))
+    pool = _pool(contained(Mine, ORIGIN).model_validate({}))
     now, later = (
         [standing.priority for standing in pool.standings_at(when)] for when in (0.0, 1e6)
     )
@@ -206,7 +206,7 @@ def test_failing_lines_are_ordered_like_drf(answer: Says, ranking: str) -> None:
         def line(self, account: Account) -> tuple[float, float]:
             return answer(account)  # type: ignore[no-any-return]
 
-    pool = _pool(adopted(Mine, ORIGIN).model_validate({"ranking": ranking}))
+    pool = _pool(contained(Mine, ORIGIN).model_validate({"ranking": ranking}))
     assert list(pool) == ["d", "b", "c", "a"]
     pool.advance(1e6)
     assert list(pool) == ["d", "b", "c", "a"]
@@ -225,7 +225,7 @@ def test_an_invalid_measure_is_replaced_by_shares(answer: Says) -> None:
             return answer(account)  # type: ignore[no-any-return]
 
     given = {"half_life": 60.0}
-    mine = _pool(adopted(Mine, ORIGIN).model_validate(given))
+    mine = _pool(contained(Mine, ORIGIN).model_validate(given))
     sdrf = _pool(policies.create("sdrf", given))
     for pool in (mine, sdrf):
         pool.advance(100.0)
@@ -242,7 +242,7 @@ def test_a_user_with_an_empty_measure_has_priority_zero(form: str) -> None:
         def measure(self, account: Account) -> dict[str, float]:
             return {} if account.weight == 2.0 else account.shares
 
-    pool = _pool(adopted(Mine, ORIGIN).model_validate({"half_life": 60.0, "form": form}))
+    pool = _pool(contained(Mine, ORIGIN).model_validate({"half_life": 60.0, "form": form}))
     pool.set_weight("c", 2.0)
     pool.advance(100.0)
     assert list(pool) == ["c", "d", "b", "a"]
@@ -257,7 +257,7 @@ def test_a_policy_that_does_not_fail_keeps_its_own_order() -> None:
         def key(self, account: Account) -> float:
             return account.share / account.weight
 
-    pool = _pool(adopted(Twin, ORIGIN).model_validate({}))
+    pool = _pool(contained(Twin, ORIGIN).model_validate({}))
     drf = _pool(policies.create("drf", {}))
     assert [s.priority for s in pool.standings()] == [s.priority for s in drf.standings()]
     assert pool.policy.faults.count == 0
@@ -274,7 +274,7 @@ def test_any_error_in_a_plugins_parameters_is_reported_with_the_plugins_name(
         def _checked(self) -> Self:
             raise ZeroDivisionError("of parameters")
 
-    monkeypatch.setitem(policies._POLICIES, "mine", adopted(Mine, ORIGIN) if origin else Mine)
+    monkeypatch.setitem(policies._POLICIES, "mine", contained(Mine, ORIGIN) if origin else Mine)
     told = "policy 'mine': mine.py failed on its parameters: ZeroDivisionError: of parameters"
     kind, text = (ValueError, told) if origin else (ZeroDivisionError, "of parameters")
     with pytest.raises(kind, match=f"^{text}$"):

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from allocator.cluster.cooperative import run_to_completion
 from allocator.fairness import policies
 from allocator.fairness.machines import Machines
-from allocator.fairness.pool import Deed, Pool
+from allocator.fairness.pool import JournalEntry, Pool
 from allocator.fairness.quantities import Quantities
-from allocator.fairness.shadow import MOST_OTHERS, Claims, Shadow
+from allocator.fairness.shadow import MOST_CLAIMANTS, Claims, Shadow
 
 CPUS = Quantities.parse("cpus:10")
 ONE = Quantities.parse("cpus:1")
@@ -73,7 +73,7 @@ def followed(pool: Pool[str], policy: policies.Policy) -> tuple[Shadow[str], Fol
     shadow, journal = Shadow(policy, pool), pool.keep_journal()
 
     def follow(*, run: bool = False) -> None:
-        (shadow.follow_run if run else shadow.follow)(list(journal))
+        (shadow.follow_cycle if run else shadow.follow)(list(journal))
         journal.clear()
         shadow.pool.advance(pool.now)
 
@@ -111,25 +111,25 @@ def test_following_late_gives_exactly_the_same_results_as_following_at_once(
 ) -> None:
     pool = pool_of(sdrf(), "abcd")
     prompt, late = Shadow(policy, pool), Shadow(policy, pool)
-    journal, waiting = pool.keep_journal(), list[tuple[bool, list[Deed]]]()
+    journal, waiting = pool.keep_journal(), list[tuple[bool, list[JournalEntry]]]()
 
     def catch_up() -> None:
         for run, deeds in waiting:
-            (late.follow_run if run else late.follow)(deeds)
+            (late.follow_cycle if run else late.follow)(deeds)
         waiting.clear()
 
     for number, step in enumerate(history):
         take(pool, *step)
         run, deeds = step[0] == "give", list(journal)
         journal.clear()
-        (prompt.follow_run if run else prompt.follow)(deeds)
+        (prompt.follow_cycle if run else prompt.follow)(deeds)
         waiting.append((run, deeds))
         if number % every == 0 and every < 9:  # with `every` = 9, everything waits until the end
             catch_up()
     catch_up()
     for shadow in (prompt, late):
         shadow.pool.advance(pool.now)
-    assert run_to_completion(prompt.gaining()) == run_to_completion(late.gaining())
+    assert run_to_completion(prompt.gains_in_steps()) == run_to_completion(late.gains_in_steps())
     assert list(prompt.pool) == list(late.pool)
     assert prompt.pool.standings() == late.pool.standings()
 
@@ -173,19 +173,21 @@ def test_an_allocation_that_the_shadow_would_give_another_user_counts_while_it_i
     follow(run=True)
     pool.advance(100.0)
     follow()
-    assert run_to_completion(shadow.gaining()) == pytest.approx({"a": -0.2 * 100, "b": 0.2 * 100})
+    assert run_to_completion(shadow.gains_in_steps()) == pytest.approx(
+        {"a": -0.2 * 100, "b": 0.2 * 100}
+    )
     pool.release("a", ONE.times(2))
     follow()
     pool.advance(200.0)
     follow()
-    assert run_to_completion(shadow.gaining())["b"] == pytest.approx(0.2 * 100 + 0.1 * 100), (
-        "half of the difference remains"
-    )
+    assert run_to_completion(shadow.gains_in_steps())["b"] == pytest.approx(
+        0.2 * 100 + 0.1 * 100
+    ), "half of the difference remains"
     pool.release("a", ONE.times(2))
     follow()
     pool.advance(1000.0)
     follow()
-    assert run_to_completion(shadow.gaining())["b"] == pytest.approx(30.0), (
+    assert run_to_completion(shadow.gains_in_steps())["b"] == pytest.approx(30.0), (
         "released resources are no loss any more"
     )
 
@@ -198,7 +200,7 @@ def test_a_cycle_with_the_shadows_own_allocations_causes_no_gains() -> None:
     follow(run=True)
     pool.advance(100.0)
     follow()
-    assert not any(run_to_completion(shadow.gaining()).values())
+    assert not any(run_to_completion(shadow.gains_in_steps()).values())
 
 
 def test_no_claim_is_kept_for_users_with_the_shadows_own_allocation() -> None:
@@ -240,16 +242,16 @@ def test_only_the_largest_gains_keep_their_user_names_and_losses_stay_exact() ->
     shares = {f"u{number}": 1e-6 * (1 + number * 7919 % 1000) for number in range(1000)}
     for user, share in shares.items():
         claims.give("a", user, share, 0.0)
-        assert len(claims._claims_by_user["a"].named) < 2 * MOST_OTHERS
+        assert len(claims._claims_by_user["a"].named) < 2 * MOST_CLAIMANTS
     gains = run_to_completion(claims.gaining(lambda: 100.0))
     assert gains["a"] == pytest.approx(-100.0 * sum(shares.values()))
-    largest = sorted(shares, key=lambda user: -shares[user])[:MOST_OTHERS]
+    largest = sorted(shares, key=lambda user: -shares[user])[:MOST_CLAIMANTS]
     assert {user: gains[user] for user in largest} == pytest.approx(
         {user: 100.0 * shares[user] for user in largest}
     )
     # Users that lose their entry keep their gains so far; further gains belong to no user.
     first = {user: gains[user] for user in claims._claims_by_user["a"].named}
-    for number in range(2 * MOST_OTHERS):
+    for number in range(2 * MOST_CLAIMANTS):
         claims.give("a", f"larger{number}", 0.1, 100.0)
     gains = run_to_completion(claims.gaining(lambda: 200.0))
     assert {user: gains[user] for user in first} == pytest.approx(first)
@@ -257,13 +259,13 @@ def test_only_the_largest_gains_keep_their_user_names_and_losses_stay_exact() ->
 
 def test_removed_users_have_no_names_in_claims_and_losses_of_other_users_continue() -> None:
     claims: Claims[str] = Claims()
-    for number in range(3 * MOST_OTHERS):
+    for number in range(3 * MOST_CLAIMANTS):
         claims.give("a", f"u{number}", 1e-3, 0.0)
         claims.give(f"u{number}", "b", 1e-3, 0.0)
         claims.forget({f"u{number}"}, 0.0)
         assert names_in(claims) <= 5
     gains = run_to_completion(claims.gaining(lambda: 10.0))
-    assert gains == pytest.approx({"a": -3 * MOST_OTHERS * 1e-2, "b": 0.0}, abs=1e-12)
+    assert gains == pytest.approx({"a": -3 * MOST_CLAIMANTS * 1e-2, "b": 0.0}, abs=1e-12)
     claims.keep("a", 0.0, 10.0)
     assert run_to_completion(claims.gaining(lambda: 99.0)).keys() == {"a", "b"}
     assert names_in(claims) <= 5
@@ -279,19 +281,19 @@ def test_users_that_leave_the_pool_leave_the_shadow() -> None:
     follow(run=True)
     pool.advance(100.0)
     follow()
-    assert run_to_completion(shadow.gaining()).keys() == {"a", "b", "c"}
+    assert run_to_completion(shadow.gains_in_steps()).keys() == {"a", "b", "c"}
     pool.remove("c")
     follow()
     successor: Pool[str] = Pool(DRF, capacity=CPUS, now=200.0)
     successor.add("a")
     successor.allocate("a", ONE.times(6))
     shadow.attach(successor)
-    assert run_to_completion(shadow.gaining()) == pytest.approx({"a": -0.4 * 200.0})
+    assert run_to_completion(shadow.gains_in_steps()) == pytest.approx({"a": -0.4 * 200.0})
 
 
 def test_few_gaining_users_all_keep_their_names() -> None:
     claims: Claims[str] = Claims()
-    for number in range(2 * MOST_OTHERS - 1):
+    for number in range(2 * MOST_CLAIMANTS - 1):
         claims.give("a", f"u{number}", 1e-3 * number, 0.0)
     gains = run_to_completion(claims.gaining(lambda: 100.0))
     assert all(gains[f"u{number}"] == pytest.approx(0.1 * number) for number in range(127))
@@ -360,12 +362,12 @@ def debtors() -> tuple[Pool[str], Shadow[str], Follow]:
 
 def gained(pool: Pool[str], shadow: Shadow[str], follow: Follow) -> dict[str, object]:
     """Return the users' additional gains of the next 100 s, as fractions of the cluster."""
-    before = run_to_completion(shadow.gaining())
+    before = run_to_completion(shadow.gains_in_steps())
     pool.advance(pool.now + 100.0)
     follow()
     gains = {
         user: gain - before.get(user, 0.0)
-        for user, gain in run_to_completion(shadow.gaining()).items()
+        for user, gain in run_to_completion(shadow.gains_in_steps()).items()
     }
     return {user: pytest.approx(gain / 100.0) for user, gain in gains.items() if abs(gain) > 1e-9}
 
@@ -392,9 +394,11 @@ def test_a_cycle_that_is_followed_late_counts_from_its_own_time() -> None:
     journal = pool.keep_journal()
     pool.advance(50.0)
     pool.allocate("a", ONE.times(2), times=2)
-    shadow.follow_run(list(journal))
+    shadow.follow_cycle(list(journal))
     shadow.pool.advance(150.0)
-    assert run_to_completion(shadow.gaining()) == pytest.approx({"a": -0.1 * 100, "b": 0.1 * 100})
+    assert run_to_completion(shadow.gains_in_steps()) == pytest.approx(
+        {"a": -0.1 * 100, "b": 0.1 * 100}
+    )
 
 
 def test_uncounted_resources_are_no_gain_and_no_loss() -> None:
@@ -429,9 +433,9 @@ def test_after_a_change_of_pool_only_the_remaining_allocation_counts() -> None:
     successor.advance(pool.now)
     successor.allocate("a", ONE.times(2))
     shadow.attach(successor)
-    before = run_to_completion(shadow.gaining())
+    before = run_to_completion(shadow.gains_in_steps())
     shadow.pool.advance(pool.now + 100.0)
-    gains = run_to_completion(shadow.gaining())
+    gains = run_to_completion(shadow.gains_in_steps())
     assert {user: gains[user] - before[user] for user in "abc"} == pytest.approx(
         {"a": -10.0, "b": 5.0, "c": 5.0}
     )

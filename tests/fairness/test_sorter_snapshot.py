@@ -55,12 +55,12 @@ def agrees(
     """Compare the snapshot with the real order: positions, and certain precedences."""
     order = in_order(really, at_first)
     assert list(front) == order
-    places = [front.place(user) for user in order]
+    places = [front.sort_key(user) for user in order]
     assert [place.position for place in places] == sorted(place.position for place in places)
     for place, following in pairwise(places):
         assert not following.surely_before(place)
         assert not following.surely_before(following)
-        if not place.blur:
+        if not place.tolerance:
             assert place.surely_before(following)
 
 
@@ -75,14 +75,14 @@ def gives(
     for _ in range(40):
         user = next(iter(front)) if chance.random() < 0.5 else chance.choice(users)
         gift, times = chance.choice(GIFTS), chance.choice([1, 1, 2])
-        after = front.after(user, gift, times) if chance.random() < 0.5 else None
-        front.hold(user, front.held(user) + gift, times)
+        after = front.sort_key_after(user, gift, times) if chance.random() < 0.5 else None
+        front.set_held(user, front.held(user) + gift, times)
         really.allocate(user, gift, times=times)
         given.add(user)
         if chance.random() < 0.5:
             agrees(front, really, at_first)
-            there = front.place(user)
-            assert after in {None, there, there._replace(blur=0.0)}
+            there = front.sort_key(user)
+            assert after in {None, there, there._replace(tolerance=0.0)}
     return given
 
 
@@ -127,10 +127,10 @@ def test_a_user_is_certainly_first_only_by_more_than_the_tolerance(
     front = SorterSnapshot(pool)
     priorities = {standing.user: standing.priority for standing in pool.standings()}
     for user, following in pairwise(pool):
-        place, next_place = front.place(user), front.place(following)
+        place, next_place = front.sort_key(user), front.sort_key(following)
         if priorities[following] - priorities[user] > 1e-6:
             assert place.surely_before(next_place)
-        elif place.blur:
+        elif place.tolerance:
             assert not place.surely_before(next_place)
 
 
@@ -147,8 +147,8 @@ def test_a_user_certainly_precedes_another_only_by_more_than_both_tolerances() -
 
 def test_the_distance_to_a_sort_key_is_known_within_a_class() -> None:
     here = SortKey((0, 1.0), 0.0)
-    assert here.to(SortKey((0, 4.0), 0.0)) == 3.0
-    assert here.to(SortKey((1, 4.0), 0.0)) is None
+    assert here.distance_to(SortKey((0, 4.0), 0.0)) == 3.0
+    assert here.distance_to(SortKey((1, 4.0), 0.0)) is None
 
 
 def test_only_an_allocation_that_changes_a_priority_adds_tolerance() -> None:
@@ -158,8 +158,8 @@ def test_only_an_allocation_that_changes_a_priority_adds_tolerance() -> None:
     pool.allocate("u", Quantities.parse("cpus:25"))
     front = SorterSnapshot(pool)
     more, less = Quantities.parse("cpus:25"), Quantities.parse("mem:25")
-    moved, still = front.after("u", more, 1), front.after("u", less, 1)
+    moved, still = front.sort_key_after("u", more, 1), front.sort_key_after("u", less, 1)
     assert (moved.priority, still.priority) == (0.5, 0.25)
     assert moved.position[2] == still.position[2], "both are exact"
-    assert moved.blur > 0.0 == still.blur
+    assert moved.tolerance > 0.0 == still.tolerance
     assert front.holding("u", front.held("u") + more, 1) == moved

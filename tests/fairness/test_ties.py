@@ -106,7 +106,7 @@ def test_a_sorter_snapshot_shares_free_resources_like_the_pool(
         front = SorterSnapshot(pool)
         for _ in range(8):
             user = next(iter(front))
-            front.hold(user, front.held(user) + ONE, 1)
+            front.set_held(user, front.held(user) + ONE, 1)
         held = {user: total for user, total, _gifts in front.changed()}
         assert held == dict.fromkeys("abcd", ONE.times(2))
 

@@ -21,7 +21,7 @@ from allocator.fairness import policies
 from allocator.fairness.plugin_sandbox import PolicyFailedError
 from allocator.service.record.event_log import EventLogError
 from allocator.service.record.history import reconstruct
-from allocator.service.record.replay import header_and_rest, new_engine, replay
+from allocator.service.record.replay import new_engine, open_log, replay
 from allocator.simulation import reference
 from allocator.simulation.setting import Setting
 from frameworks import experiment
@@ -98,7 +98,7 @@ def test_a_small_experiment_comes_out_as_the_equations_say(tmp_path: Path) -> No
 
 def assert_simulated_alike(events: Path, chosen: experiment.Experiment) -> None:
     """On average each user's tasks hold as many cores in the simulator as they did, within one."""
-    header, entries = header_and_rest(events)
+    header, entries = open_log(events)
     history = reconstruct(new_engine(header), entries)
     trace = own_history.convert([events]).trace
     setting = Setting(chosen.policy["name"], {"delta": 0.98}, blocking="skip")
@@ -127,7 +127,7 @@ def test_an_experiment_whose_policy_failed_has_no_result(
     plugins.load(failing)
     text = SMALL.partition("[[claims]]")[0].replace("mem:6144", "mem:6144;disk:9")
     text = text.replace("duration = 120", "duration = 70").replace("mem:1024", "mem:1024;disk:1")
-    chosen = experiment.parse("small", text).under({"name": "mine"})
+    chosen = experiment.parse("small", text).with_policy({"name": "mine"})
     settings = ExperimentSettings(speed=SPEED, seed=1, out=tmp_path / "out", policy_file=failing)
     with pytest.raises(PolicyFailedError, match="policy 'mine' failed, so there is no result: "):
         run(chosen, settings, lambda _: None)
@@ -368,7 +368,7 @@ def test_tasks_start_at_the_same_instants_however_fast_time_goes(tmp_path: Path)
     for speed in (10.0, 100.0):
         out = tmp_path / f"{speed:.0f}"
         run(together, ExperimentSettings(speed=speed, seed=7, out=out), lambda _: None)
-        header, entries = header_and_rest(out / EVENTS)
+        header, entries = open_log(out / EVENTS)
         tasks = reconstruct(new_engine(header), entries).tasks
         first = min(task.start for task in tasks)
         of = {

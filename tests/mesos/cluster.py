@@ -18,7 +18,7 @@ import pytest
 
 from frameworks.harness.observer import Observer
 from frameworks.harness.processes import Children
-from frameworks.harness.real_mesos import MesosHome, RealMesos, kill_whatever_runs_in
+from frameworks.harness.real_mesos import MesosHome, RealMesos, kill_processes_in
 from tests.frameworks.local_mesos.shell import HttpScheduler
 from tests.service.served import Service
 
@@ -185,7 +185,7 @@ def nothing_running(folder: Path) -> Iterator[Cluster]:
             yield cluster
         finally:
             children.stop()
-            kill_whatever_runs_in(folder)
+            kill_processes_in(folder)
             if hasattr(cluster, "service"):
                 cluster.kill_service()
 

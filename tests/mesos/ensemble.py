@@ -17,7 +17,7 @@ import pytest
 from frameworks.harness.observer import Observer
 from frameworks.harness.ports import free_port
 from frameworks.harness.processes import Child, Children
-from frameworks.harness.real_mesos import RealMesos, kill_whatever_runs_in
+from frameworks.harness.real_mesos import RealMesos, kill_processes_in
 from tests.frameworks.local_mesos.shell import HttpScheduler
 from tests.mesos.cluster import mesos_home, shares_then
 from tests.service.served import Service, freeze
@@ -173,7 +173,7 @@ def ensemble(folder: Path) -> Iterator[Ensemble]:
                 with suppress(ProcessLookupError):
                     os.kill(child.pid, signal.SIGCONT)
             children.stop()
-            kill_whatever_runs_in(folder)
+            kill_processes_in(folder)
             for service in started.services if started else []:
                 service.process.kill()
                 service.process.wait()

@@ -9,7 +9,7 @@ from tempfile import TemporaryDirectory
 
 from hypothesis import strategies as st
 
-from allocator.cluster.memory import Boost, Memory, MemoryChanges, Remembered, StoredTrajectory
+from allocator.cluster.memory import Boost, Memory, MemoryChanges, RememberedUser, StoredTrajectory
 from allocator.service.store import sqlite
 from tests.service.served import PATIENCE
 
@@ -25,7 +25,7 @@ MEMORIES = st.builds(
     users=st.dictionaries(
         st.text(),
         st.builds(
-            Remembered,
+            RememberedUser,
             commitments=BY_RESOURCE,
             overuse=BY_RESOURCE,
             others=AMOUNTS,
@@ -42,7 +42,7 @@ def memory(time: float = 1_600_000_000.1, users: int = 1) -> Memory:
     return Memory(
         time,
         {
-            f"u{i}": Remembered({"cpus": 1 / (3 + i)}, {"cpus": 0.1}, 1 / 7, 3.3)
+            f"u{i}": RememberedUser({"cpus": 1 / (3 + i)}, {"cpus": 0.1}, 1 / 7, 3.3)
             for i in range(users)
         },
         tau=100.0,

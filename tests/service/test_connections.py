@@ -10,7 +10,7 @@ import pytest
 from allocator.service import connections as module
 from allocator.service.addresses import host_of
 from allocator.service.connections import Connections
-from allocator.service.loop.cooperative import spread
+from allocator.service.loop.cooperative import run_in_slices
 
 
 class Peers:
@@ -37,7 +37,7 @@ class Peers:
 
     def scan(self) -> list[int]:
         """Scan once; return the numbers of the peers whose connections are closed."""
-        asyncio.run(spread(self.connections.scan()))
+        asyncio.run(run_in_slices(self.connections.scan()))
         closed = []
         for number, peer in enumerate(self._peers):
             peer.setblocking(False)
@@ -138,6 +138,6 @@ def test_a_port_of_both_families_is_watched(monkeypatch: pytest.MonkeyPatch) -> 
             peer = socket.create_connection((host, listening.getsockname()[1]))
             stack.enter_context(peer)
             stack.enter_context(listening.accept()[0])
-        asyncio.run(spread(connections.scan()))
+        asyncio.run(run_in_slices(connections.scan()))
         assert connections.closed == 2
         assert not peer.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)

@@ -124,7 +124,7 @@ class Battle:
         """
         accounts = self.engine.pool.still().accounts
         users = [(user, _account(account)) for user, account in accounts.items()]
-        return users, self.engine.holdings(), self.engine.available()
+        return users, self.engine.allocations(), self.engine.available()
 
     def unchanged(self, before: object, remembered: Memory | None, message: object) -> None:
         self.as_it_is = self.state()
@@ -132,7 +132,7 @@ class Battle:
         assert remembered is None or self.engine.memory() == remembered, message
 
     def faults(self) -> list[object]:
-        return [each for each in self.engine.set_aside() if each.flaw.reason == "fault"]
+        return [each for each in self.engine.rejected_inputs() if each.flaw.reason == "fault"]
 
     def serve(self) -> bool:
         """Recover the good framework's resources, tick; return whether it gets an offer again."""

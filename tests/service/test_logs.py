@@ -5,7 +5,7 @@ import sys
 
 import structlog
 
-from allocator.service.logs import BURST, KEPT, LONGEST, WINDOW, Thinned, _cleaned
+from allocator.service.logs import BURST, LONGEST, NEVER_DROPPED, WINDOW, RateLimiter, _cleaned
 from tests.counted import counted
 
 
@@ -14,7 +14,7 @@ class Log:
 
     def __init__(self) -> None:
         self.now = 0.0
-        self._thinned = Thinned(lambda: self.now)
+        self._thinned = RateLimiter(lambda: self.now)
 
     def say(self, event: str) -> dict[str, object] | None:
         try:
@@ -38,7 +38,7 @@ def test_repeated_lines_are_left_out_and_counted() -> None:
 
 def test_every_order_of_an_operator_is_logged() -> None:
     log = Log()
-    assert all(log.say(event) for event in KEPT for _ in range(1000))
+    assert all(log.say(event) for event in NEVER_DROPPED for _ in range(1000))
 
 
 def test_lines_of_libraries_are_thinned_as_well() -> None:
@@ -58,5 +58,5 @@ def test_a_long_value_is_shortened_before_its_characters_are_escaped() -> None:
     assert str(line["reason"]).endswith("…")
     event: dict[str, object] = {"event": "set aside", "reason": reason}
     assert counted(lambda: _cleaned(None, "warning", event)) < 10 * LONGEST
-    kept = _cleaned(None, "info", {"event": next(iter(KEPT)), "order": "x" * 2 * LONGEST})
+    kept = _cleaned(None, "info", {"event": next(iter(NEVER_DROPPED)), "order": "x" * 2 * LONGEST})
     assert len(str(kept["order"])) == 2 * LONGEST

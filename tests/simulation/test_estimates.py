@@ -165,7 +165,7 @@ def test_the_bigger_jobs_gain_the_more_only_if_each_size_gains_more_than_the_sma
     sizes = ("small", "medium", "big", "huge")
     faster = {"DRF": {name: np.full(3, each) for name, each in zip(sizes, speedups, strict=True)}}
     tenth, bigger, _ = tsf_findings._speedup_claims(faster)
-    assert bigger.theirs == "Small jobs gain little; the bigger, the more."
+    assert bigger.published == "Small jobs gain little; the bigger, the more."
     assert [tenth.agrees, bigger.agrees] == agree
 
 
@@ -232,4 +232,6 @@ def test_a_search_compares_knobs_on_the_same_months_and_later_draws_are_near_the
         "sdrf", {"delta": 1.0 - 1e-6}, capacity=tuple((0.5 * trace.mean_use()).tolist())
     )
     events = fast.simulate(trace, setting).operations.events
-    assert found["events per 1,000 tasks, 50 %, 1 − 10⁻⁶"].got == 1000.0 * events / months.tasks
+    assert (
+        found["events per 1,000 tasks, 50 %, 1 − 10⁻⁶"].measured == 1000.0 * events / months.tasks
+    )

@@ -24,7 +24,7 @@ SEEDS = [0, 1, 2]
     ("seed", "knobs"), [*((seed, google_month.FITTED) for seed in SEEDS), (0, google_month.PLAIN)]
 )
 def test_a_month_of_a_million_tasks_has_the_published_moments(
-    seed: int, knobs: google_month.Knobs
+    seed: int, knobs: google_month.MonthParameters
 ) -> None:
     trace = google_month.generate(seed, 1_000_000, knobs=knobs)
     for moment in google_month.moments(trace, 1_000_000, knobs):

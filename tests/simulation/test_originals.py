@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 
 from allocator.fairness.quantities import Quantities
 from allocator.simulation.fast import supports
-from allocator.simulation.originals.catalogue import create_policy, original_of, period_of
+from allocator.simulation.originals.catalogue import create_policy, emulated_scheduler, period_of
 from allocator.simulation.originals.kai import Request, division
 from allocator.simulation.originals.karma import quantum
-from allocator.simulation.originals.original import Original
+from allocator.simulation.originals.original import EmulatedScheduler
 from allocator.simulation.reference import simulate
 from allocator.simulation.setting import Setting, SettingError
 from tests.simulation.crowded import trace_of
@@ -42,10 +42,10 @@ def jobs(draw: st.DrawFn) -> list[Job]:
     ]
 
 
-def told(policy: str, parameters: dict[str, object], script: list[Job]) -> Original:
+def told(policy: str, parameters: dict[str, object], script: list[Job]) -> EmulatedScheduler:
     """Let an original hear of all that happens until the end."""
     chosen = create_policy(policy, {"half_life": H, **parameters})
-    original = original_of(chosen, CAPACITY, PERIOD)
+    original = emulated_scheduler(chosen, CAPACITY, PERIOD)
     demands = {cpus: Quantities({"cpus": cpus * 1000}) for cpus in (1, 2, 3)}
     for user in (0, 1):
         original.join(user, 1.0 + user, 0.0)
@@ -169,7 +169,7 @@ def test_karma_gives_what_is_free_within_a_quantum_one_by_one(alpha: float) -> N
 
 
 def test_karma_counts_a_borrowed_slice_once_within_a_quantum_and_at_the_look() -> None:
-    original = original_of(create_policy("karma", {"alpha": 0.5}), CAPACITY, 60.0)
+    original = emulated_scheduler(create_policy("karma", {"alpha": 0.5}), CAPACITY, 60.0)
     original.join(0, 1.0, 0.0)
     original.join(1, 1.0, 0.0)
     slices = 2**16 // 8

@@ -176,11 +176,11 @@ def test_a_report_is_one_page_that_needs_nothing_else_and_its_figures(tmp_path: 
     for name in names:
         assert (tmp_path / "page" / "figures" / f"{name}.png").read_bytes()[:4] == b"\x89PNG"
     lowers = sections[0].claims[0]
-    assert "at 60%" in lowers.ours
+    assert "at 60%" in lowers.measured
     _, results = read_results(tmp_path)
     waits = {(r.load, r.label): r.mean_wait for r in results}
     best = min(wait for (load, label), wait in waits.items() if load == 0.6 and label != "drf")
-    assert f"{100 - 100 * best / waits[0.6, 'drf']:+.1f} % less at 60%" in lowers.ours
+    assert f"{100 - 100 * best / waits[0.6, 'drf']:+.1f} % less at 60%" in lowers.measured
     assert lowers.agrees is None, "one trace has no interval"
     own = write_report(tmp_path, tmp_path / "own")
     assert [section.name for section in own] == ["half-lives-1", "gains-1", "gains-2"]

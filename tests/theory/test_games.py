@@ -29,7 +29,7 @@ def worths(policy: str, game: Game) -> tuple[Fraction, Fraction]:
     chosen = POLICIES[policy]
     return (
         worth(game, 0, play(chosen, game, game.truth)),
-        worth(game, 0, play(chosen, game, game.told)),
+        worth(game, 0, play(chosen, game, game.claimed)),
     )
 
 
@@ -62,7 +62,7 @@ def test_proposition_3_of_the_sdrf_paper_does_not_hold_with_two_resources(policy
 def test_the_gain_comes_from_the_commitment_of_the_other_user() -> None:
     """What user 1 gives up lets user 2 over-use ten times as much, which stands against it then."""
     game = proposition_3()
-    truth, lie = play(SDRF, game, game.truth)[0], play(SDRF, game, game.told)[0]
+    truth, lie = play(SDRF, game, game.truth)[0], play(SDRF, game, game.claimed)[0]
     assert truth[0][0] - lie[0][0] == Fraction(10, 11) - Fraction(9, 10)
     assert lie[1][1] - truth[1][1] > 9 * (truth[0][0] - lie[0][0])
 
@@ -185,7 +185,7 @@ def test_a_stage_that_is_played_several_times_equals_as_many_stages() -> None:
     )
     assert game.duration == written_out.duration == 4
     for policy in POLICIES.values():
-        assert play(policy, game, game.told) == play(policy, written_out, written_out.told)
+        assert play(policy, game, game.claimed) == play(policy, written_out, written_out.claimed)
         for each in PROPERTIES.values():
             if not each.one_resource:
                 assert each.complaint(policy, game) == each.complaint(policy, written_out)
@@ -372,7 +372,7 @@ def test_who_forgets_cannot_be_lied_to(game: Game, policy: str) -> None:
 @settings(deadline=None)
 @given(games(resources=2, deltas=LONG), st.sampled_from(sorted(POLICIES)))
 def test_a_game_gives_out_no_more_than_there_is(game: Game, policy: str) -> None:
-    for now in play(POLICIES[policy], game, game.told):
+    for now in play(POLICIES[policy], game, game.claimed):
         for column in zip(*now, strict=True):
             assert sum(column) <= 1
 
@@ -383,7 +383,7 @@ def test_decayed_use_is_level_when_a_stage_is_over() -> None:
     users = [{"name": name, "needs": stages} for name, stages in needs.items()]
     game = read_game({"delta": 0.5, "users": users})
     for policy in ("volcano", "kueue-afs"):
-        first, second = play(POLICIES[policy], game, game.told)
+        first, second = play(POLICIES[policy], game, game.claimed)
         assert first == ((Fraction(1),), (Fraction(0),))
         assert second == ((Fraction(1, 4),), (Fraction(3, 4),))
 
@@ -432,7 +432,7 @@ def test_simpler_games_are_games(game: Game) -> None:
 def test_a_game_file_holds_the_game(game: Game) -> None:
     again = read_game(file_of(game))
     for policy in POLICIES.values():
-        assert play(policy, again, again.told) == play(policy, game, game.told)
+        assert play(policy, again, again.claimed) == play(policy, game, game.claimed)
 
 
 @pytest.mark.parametrize(

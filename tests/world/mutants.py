@@ -13,7 +13,7 @@ from unittest import mock
 
 from allocator.cluster import quota
 from allocator.cluster.agents.agent import Agent
-from allocator.cluster.agents.failover_recovery import Failover
+from allocator.cluster.agents.failover_recovery import FailoverRecovery
 from allocator.cluster.agents.ledger import Ledger
 from allocator.cluster.allocation import progressive_filling
 from allocator.cluster.allocation.client_index import ClientIndex
@@ -103,7 +103,7 @@ def _freed_twice() -> Iterator[None]:
 
 
 def _constraints_are_passed_over() -> AbstractContextManager[object]:
-    return mock.patch.object(ClientIndex, "not_on", return_value=0)
+    return mock.patch.object(ClientIndex, "excluded_from", return_value=0)
 
 
 def _filters_never_end() -> AbstractContextManager[object]:
@@ -159,7 +159,7 @@ def _standbys_move_time() -> Iterator[None]:
 
     def wrong(stamps: TimestampGuard, message: contract.FromMaster) -> None:
         bound(stamps, message)
-        stamps.believe(message.snapshot.time_ns)
+        stamps.record(message.snapshot.time_ns)
 
     with mock.patch.object(TimestampGuard, "bound", wrong):
         yield
@@ -169,12 +169,12 @@ def _standbys_move_time() -> Iterator[None]:
 def _late_agents_are_charged() -> Iterator[None]:
     """Shares are counted of the part of the cluster that is back, and charged."""
 
-    def known(_failover: Failover, back: Quantities, _agents: int) -> Quantities:
+    def known(_failover: FailoverRecovery, back: Quantities, _agents: int) -> Quantities:
         return back
 
     with (
         mock.patch.object(Users, "set_charging"),
-        mock.patch.object(Failover, "counted", known),
+        mock.patch.object(FailoverRecovery, "share_capacity", known),
     ):
         yield
 
@@ -182,7 +182,7 @@ def _late_agents_are_charged() -> Iterator[None]:
 @contextmanager
 def _the_latest_stamp_leads() -> Iterator[None]:
     """Whoever was elected earlier than somebody else, by the clocks of both, never leads."""
-    obstacle, latest = Leadership.obstacle, [0]
+    obstacle, latest = Leadership.takeover_blocker, [0]
 
     def wrong(leadership: Leadership, claimant: Claimant) -> str | None:
         if claimant.elected_ns < latest[0]:
@@ -190,7 +190,7 @@ def _the_latest_stamp_leads() -> Iterator[None]:
         latest[0] = claimant.elected_ns
         return obstacle(leadership, claimant)
 
-    with mock.patch.object(Leadership, "obstacle", wrong):
+    with mock.patch.object(Leadership, "takeover_blocker", wrong):
         yield
 
 

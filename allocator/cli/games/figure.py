@@ -8,10 +8,10 @@ from pathlib import Path
 from allocator.simulation.studies.drawing import COLOURS, MARKERS, legend, new_figure, save
 from allocator.theory.games.gains import GainCell
 from allocator.theory.games.game import file_of
-from allocator.theory.games.search import Climbed
+from allocator.theory.games.search import WorstLie
 
 
-def write_gains(rows: Sequence[tuple[GainCell, Climbed]], folder: Path) -> Path:
+def write_gains(rows: Sequence[tuple[GainCell, WorstLie]], folder: Path) -> Path:
     """Write `gains.csv` with a row for each cell and its worst game; return the file's path.
 
     Args:
@@ -41,7 +41,7 @@ def write_gains(rows: Sequence[tuple[GainCell, Climbed]], folder: Path) -> Path:
     return file
 
 
-def draw_gains(rows: Sequence[tuple[GainCell, Climbed]], folder: Path) -> Path:
+def draw_gains(rows: Sequence[tuple[GainCell, WorstLie]], folder: Path) -> Path:
     """Draw gains as a function of δ, with a panel for each policy; return the file's path.
 
     Args:

@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from allocator.theory.games.game import Game
     from allocator.theory.games.policies import GamePolicy
     from allocator.theory.games.properties import Violation
-    from allocator.theory.games.search import Climbed, Found, GameSearchOutcome
+    from allocator.theory.games.search import Counterexample, GameSearchOutcome, WorstLie
 
 
 def outcome_as_json(outcome: "GameSearchOutcome") -> dict[str, Any]:
@@ -20,7 +20,7 @@ def outcome_as_json(outcome: "GameSearchOutcome") -> dict[str, Any]:
     }
 
 
-def _found_as_json(found: "Found") -> dict[str, Any]:
+def _found_as_json(found: "Counterexample") -> dict[str, Any]:
     from allocator.theory.games.game import file_of
 
     return {**_complaint_as_json(found.complaint), "game": file_of(found.game)}
@@ -35,7 +35,7 @@ def _complaint_as_json(complaint: "Violation") -> dict[str, Any]:
     }
 
 
-def climbed_as_json(climbed: "Climbed") -> dict[str, Any]:
+def climbed_as_json(climbed: "WorstLie") -> dict[str, Any]:
     """Return the game in which hill climbing found the largest gain, as a JSON object."""
     from allocator.theory.games.game import file_of
 
@@ -56,7 +56,7 @@ def played_as_json(policy: "GamePolicy", game: "Game") -> dict[str, Any]:
     from allocator.theory.games.mechanism import play as played
     from allocator.theory.games.mechanism import worth
 
-    truth, claimed = played(policy, game, game.truth), played(policy, game, game.told)
+    truth, claimed = played(policy, game, game.truth), played(policy, game, game.claimed)
     complaints = {name: complain(policy, game) for name, complain in _complaints(game).items()}
     return {
         "users": {
@@ -119,7 +119,7 @@ def show_game(policy: "GamePolicy", game: "Game") -> None:
     from allocator.theory.games.mechanism import play as played
     from allocator.theory.games.mechanism import utility, worth
 
-    truth, claimed = played(policy, game, game.truth), played(policy, game, game.told)
+    truth, claimed = played(policy, game, game.truth), played(policy, game, game.claimed)
     has_lie = any(user.claims is not None for user in game.users)
     resources = ", ".join(game.resources)
     table = Table(
@@ -137,7 +137,7 @@ def show_game(policy: "GamePolicy", game: "Game") -> None:
     begin = 0
     for times in game.times:
         for number, user in enumerate(game.users):
-            needs, claims = game.truth[number][begin], game.told[number][begin]
+            needs, claims = game.truth[number][begin], game.claimed[number][begin]
             row = [_span(begin, times), escape(user.name), _vector(needs)]
             row += ["" if claims == needs else _vector(claims)] if has_lie else []
             for held in [truth, claimed] if has_lie else [truth]:

@@ -16,7 +16,7 @@ from allocator.contract import mesos_pb2 as mesos
 class Agent:
     """One agent: its total resources, and the resources allocated on it, by framework and role.
 
-    Allocated resources are offered or used; `Ledger.running` tells the two apart. The agent's
+    Allocated resources are offered or used; `Ledger.used` tells the two apart. The agent's
     ledger may name frameworks that have not been added yet. The allocated resources may exceed the
     total.
     """
@@ -29,7 +29,7 @@ class Agent:
     """Values of `SlaveInfo.Capability.Type`."""
     total: Resources
     """All resources of the agent, allocated or free."""
-    flaw: ValidationError | None = None
+    validation_error: ValidationError | None = None
     """Why the agent is not offered although it may be active; None if the agent may be offered."""
     active: bool = True
     """False while the agent is deactivated (disconnected from the master)."""
@@ -84,7 +84,7 @@ class Agent:
         return self._available
 
     @property
-    def shown(self) -> Resources:
+    def available_for_display(self) -> Resources:
         """The available resources, for displays; unlike `available`, the cache is not filled.
 
         The cache depends on the order in which resources were added. A display that filled the
@@ -121,7 +121,7 @@ class Agent:
         """Return whether the framework has resources on this agent, offered or used."""
         return framework in self._ledger
 
-    def freed(self, resources: Resources) -> Resources | None:
+    def available_after_release(self, resources: Resources) -> Resources | None:
         """Return what the available resources will be after a release; None if not predictable.
 
         If the result is None, the caller lets `available` recompute the resources. On an
@@ -143,7 +143,7 @@ class Agent:
         """Return the framework's allocated resources on this agent, by role."""
         return dict(self._ledger.get(framework, {}))
 
-    def hold(self, framework: str, role: str, resources: Resources) -> None:
+    def set_held(self, framework: str, role: str, resources: Resources) -> None:
         """Replace the resources allocated to the framework for the role on this agent.
 
         Empty `resources` remove the allocation.
@@ -157,7 +157,7 @@ class Agent:
         self._available = None
 
 
-def read_agent_info(
+def parse_agent_info(
     agent_id: str, data: bytes, limits: Limits
 ) -> tuple[mesos.SlaveInfo, ValidationError | None]:
     """Parse a serialised SlaveInfo; return the message and a validation error, if any.

@@ -12,7 +12,7 @@ from allocator.fairness.quantities import Quantities
 
 
 @dataclass(frozen=True, slots=True)
-class Failover:
+class FailoverRecovery:
     """The conditions under which one failover recovery lets offers resume, and ends."""
 
     needed: int
@@ -24,7 +24,7 @@ class Failover:
     before: Quantities = field(default_factory=Quantities)
     """Capacity of the cluster before the failover; empty if unknown."""
 
-    def holds_off(self, agents: int, now_ns: int) -> bool:
+    def holds_back_offers(self, agents: int, now_ns: int) -> bool:
         """Return whether offers must wait, because too few agents are back and time remains.
 
         Args:
@@ -33,7 +33,7 @@ class Failover:
         """
         return agents < self.needed and now_ns < self.until_ns
 
-    def over(self, agents: int, now_ns: int) -> bool:
+    def is_complete(self, agents: int, now_ns: int) -> bool:
         """Return whether recovery is over: all agents are back, or the timeout has expired.
 
         Args:
@@ -42,7 +42,7 @@ class Failover:
         """
         return agents >= self.expected or now_ns >= self.until_ns
 
-    def counted(self, known: Quantities, agents: int) -> Quantities:
+    def share_capacity(self, known: Quantities, agents: int) -> Quantities:
         """Return the capacity that users' shares are fractions of during the recovery.
 
         Each resource counts with the larger of its known total and its total before the failover.

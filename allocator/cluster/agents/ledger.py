@@ -3,7 +3,7 @@
 from collections.abc import Collection, Iterable, Mapping
 
 from allocator.cluster.agents.agent import Agent
-from allocator.cluster.agents.failover_recovery import Failover
+from allocator.cluster.agents.failover_recovery import FailoverRecovery
 from allocator.cluster.agents.placement_constraints import Host
 from allocator.cluster.agents.placements import Placements
 from allocator.cluster.agents.shared_volumes import NO_REPEATS, Repeats, Volume, volumes
@@ -50,9 +50,9 @@ class Ledger:
         self.exclusions = exclusions
         self.quotas = Quotas()
         self.floor = demands.new_floor()
-        self.running = UsedResources()
-        self.presumed = (
-            AssumedUsage(self.running, answered_after_ns) if answered_after_ns is not None else None
+        self.used = UsedResources()
+        self.assumed_usage = (
+            AssumedUsage(self.used, answered_after_ns) if answered_after_ns is not None else None
         )
         """Assumed usage of offered resources; None if the master reports used resources, or if
         no limit depends on them."""
@@ -61,7 +61,7 @@ class Ledger:
         self._agents_of: dict[str, dict[str, None]] = {}
         """framework → agents on which resources are allocated to it, in order of arrival"""
         self._capacity = Quantities()
-        self._recovery: Failover | None = None
+        self._recovery: FailoverRecovery | None = None
         """The current failover recovery, whose late agents count in the capacity; None: no
         recovery."""
 
@@ -81,7 +81,7 @@ class Ledger:
         self._set_capacity(self._capacity + agent.total.scalars)
         self.add_used(agent, used)
 
-    def exclude(self, agent: str, clients: Collection[Client]) -> bool:
+    def set_exclusions(self, agent: str, clients: Collection[Client]) -> bool:
         """Replace the clients that may not be offered an agent because of offer constraints.
 
         Returns whether the set of clients changed.
@@ -93,7 +93,7 @@ class Ledger:
         changed = self.exclusions.put_agent(agent, clients)
         for client in changed:
             if client in self.clients:
-                self.note_task(client)
+                self.update_task(client)
         if changed and agent in self.agents:
             self.clients.users.put_agent(agent, self.agents[agent].total.scalars)
         return bool(changed)
@@ -108,8 +108,8 @@ class Ledger:
         for framework, roles in used.items():
             for role, resources in roles.items():
                 self._set_held(agent, framework, role, agent.held(framework, role) + resources)
-                if self.presumed is not None:
-                    self.presumed.used(agent, Client(role, framework))
+                if self.assumed_usage is not None:
+                    self.assumed_usage.used(agent, Client(role, framework))
 
     def update_agent(
         self,
@@ -152,7 +152,7 @@ class Ledger:
         del self.agents[agent.id]
         self.clients.users.discard_agent(agent.id)
         self.placements.discard_agent(agent.id)
-        self.exclude(agent.id, ())
+        self.set_exclusions(agent.id, ())
         self.quotas.note_total(agent.total, NOTHING)
         self.floor.discard(agent.total.scalars)
         self.floor.discard_names(agent.total.quantities)
@@ -203,11 +203,11 @@ class Ledger:
         for role in sorted(framework.roles):
             self._ensure_client(Client(role, framework.id))
         for client in self.clients.of(framework.id):
-            self.note_task(client)
+            self.update_task(client)
             self.clients.set_wanting(client, wanting=framework.wants(client.role))
             self._forget_if_unused(client)
 
-    def note_task(self, client: Client) -> None:
+    def update_task(self, client: Client) -> None:
         """Pass a client's current task demand and eligible agents on to its user.
 
         Args:
@@ -223,20 +223,20 @@ class Ledger:
             self.exclusions.excludes(client, agent)
         )
 
-    def task(self, client: Client) -> Quantities | None:
+    def batch_demand(self, client: Client) -> Quantities | None:
         """Return the resources of one task batch of a client; None if its demand is unknown.
 
         A batch is the unit of allocation: one task, or several tasks below the demand floor.
         """
         demand = self._demands.of(client, self.frameworks[client.framework])
-        return demand.times(self.floor.at_a_time(demand)) if demand else None
+        return demand.times(self.floor.batch_size(demand)) if demand else None
 
-    def at_a_time(self, client: Client) -> int:
+    def batch_size(self, client: Client) -> int:
         """Return the number of a client's tasks in one batch; 1 if its demand is unknown."""
         demand = self._demands.of(client, self.frameworks[client.framework])
-        return self.floor.at_a_time(demand) if demand else 1
+        return self.floor.batch_size(demand) if demand else 1
 
-    def book(
+    def allocate(
         self, agent: Agent, client: Client, resources: Resources, free: Resources | None
     ) -> tuple[Quantities, Repeats]:
         """Record available resources as allocated to a client, but not yet in fair shares.
@@ -258,7 +258,7 @@ class Ledger:
             agent.set_available(free)
         if not resources.has_shared:
             return resources.scalars, NO_REPEATS
-        repeats = self.clients.repeats(client, (), [*volumes(agent.id, resources)])
+        repeats = self.clients.change_volumes(client, (), [*volumes(agent.id, resources)])
         return allocated.scalars - held.scalars, repeats
 
     def recover(self, agent: Agent, framework: str, role: str, resources: Resources) -> Resources:
@@ -272,7 +272,7 @@ class Ledger:
         if not complete or resources.has_shared:
             self._set_held(agent, framework, role, allocated - resources)
             return NOTHING if complete else resources - allocated
-        available = agent.freed(resources)
+        available = agent.available_after_release(resources)
         self._record_allocation(agent, framework, role, allocated, allocated - resources)
         if framework in self.frameworks:
             client = Client(role, framework)
@@ -322,13 +322,13 @@ class Ledger:
             before: Resources of the framework and role on the agent before the change.
             after: These resources after the change.
         """
-        agent.hold(framework, role, after)
+        agent.set_held(framework, role, after)
         if self.quotas:
             self.quotas.note_held(role, before, after)
-        if self.running.places:
-            self.running.follow(agent, Client(role, framework))
-        if self.presumed is not None and not after:
-            self.presumed.forget(agent.id, Client(role, framework))
+        if self.used.by_agent:
+            self.used.clip(agent, Client(role, framework))
+        if self.assumed_usage is not None and not after:
+            self.assumed_usage.forget(agent.id, Client(role, framework))
         if after:
             self._agents_of.setdefault(framework, {})[agent.id] = None
         elif not agent.holds(framework):
@@ -371,7 +371,7 @@ class Ledger:
         """Add a client with its task demand, if the client is unknown."""
         if client not in self.clients:
             self.clients.add(client, self.frameworks[client.framework])
-            self.note_task(client)
+            self.update_task(client)
 
     def _forget_if_unused(self, client: Client) -> None:
         """Remove a client without resources if its framework has left the role."""
@@ -379,7 +379,7 @@ class Ledger:
         if client.role not in framework.roles and not self.clients.held(client):
             self.clients.remove(client)
 
-    def set_failover(self, failover: Failover | None) -> None:
+    def set_failover(self, failover: FailoverRecovery | None) -> None:
         """Set the failover recovery whose late agents count in the capacity; None ends it."""
         self._recovery = failover
         self._set_capacity(self._capacity)
@@ -391,5 +391,5 @@ class Ledger:
         """
         self._capacity = capacity
         if self._recovery is not None:
-            capacity = self._recovery.counted(capacity, len(self.agents))
+            capacity = self._recovery.share_capacity(capacity, len(self.agents))
         self.clients.users.set_capacity(capacity)

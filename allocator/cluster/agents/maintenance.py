@@ -47,7 +47,7 @@ class Maintenance:
         """Return the IDs of agents that have a maintenance schedule."""
         return list(self._schedules)
 
-    def ask(self, agent: str, framework: str, now_ns: int) -> bytes | None:
+    def take_inverse_offer(self, agent: str, framework: str, now_ns: int) -> bytes | None:
         """Return the unavailability to send in an inverse offer, and mark the offer outstanding.
 
         Returns None if the agent has no schedule, an inverse offer is outstanding, or the framework
@@ -66,7 +66,7 @@ class Maintenance:
         schedule.outstanding.add(framework)
         return schedule.unavailability
 
-    def answer(
+    def record_answer(
         self, agent: str, framework: str, status: bytes | None, refused_until_ns: int | None
     ) -> None:
         """Record a framework's answer to an inverse offer, or the withdrawal of the inverse offer.
@@ -101,7 +101,7 @@ class Maintenance:
         if status is not None:
             schedule.statuses[state.framework_id] = status
 
-    def refusals(self, agent: str, unavailability: bytes) -> dict[str, int]:
+    def filters(self, agent: str, unavailability: bytes) -> dict[str, int]:
         """Return the inverse-offer filters of an agent: framework ID → last instant in nanoseconds.
 
         The result is empty if the agent's schedule differs from `unavailability`.
@@ -121,7 +121,7 @@ class Maintenance:
             predecessor: The maintenance state before the snapshot.
         """
         schedule = self._schedules[agent]
-        schedule.declined_until = predecessor.refusals(agent, schedule.unavailability)
+        schedule.declined_until = predecessor.filters(agent, schedule.unavailability)
 
     def statuses(self) -> list[contract.InverseOfferState]:
         """Return the frameworks' latest answers to inverse offers, for all agents with a schedule.

@@ -105,7 +105,7 @@ class Placements:
         match = self._by_framework.get(framework)
         return None if match is None else match.agents.__contains__
 
-    def met_by(self, framework: str) -> AbstractSet[str] | None:
+    def eligible_agents(self, framework: str) -> AbstractSet[str] | None:
         """Return the IDs of agents on which a framework's tasks may run; None: all agents."""
         match = self._by_framework.get(framework)
         return None if match is None else match.agents

@@ -19,7 +19,7 @@ class UsedResources:
     """
 
     def __init__(self) -> None:
-        self.places: dict[str, dict[Client, Resources]] = {}
+        self.by_agent: dict[str, dict[Client, Resources]] = {}
         """agent → client → used resources; empty if neither the master nor an assumption
         provides them"""
         self._sums: dict[Client, Quantities] = {}
@@ -49,7 +49,7 @@ class UsedResources:
         if used:
             self._set(agent, client, used - resources)
 
-    def follow(self, agent: Agent, client: Client) -> None:
+    def clip(self, agent: Agent, client: Client) -> None:
         """Clip the client's used resources on an agent to its current allocation there."""
         used = self.on(agent.id, client)
         held = agent.held(client.framework, client.role)
@@ -58,18 +58,18 @@ class UsedResources:
 
     def on(self, agent: str, client: Client) -> Resources:
         """Return the resources that a client uses on an agent."""
-        return self.places.get(agent, {}).get(client, NOTHING)
+        return self.by_agent.get(agent, {}).get(client, NOTHING)
 
     def _set(self, agent: str, client: Client, after: Resources) -> None:
         """Replace the resources that a client uses on an agent, and update the client's total."""
         before = self.on(agent, client)
-        clients = self.places.setdefault(agent, {})
+        clients = self.by_agent.setdefault(agent, {})
         if after:
             clients[client] = after
         else:
             clients.pop(client, None)
             if not clients:
-                del self.places[agent]
+                del self.by_agent[agent]
         total = self.of(client) - before.scalars + after.scalars
         if total:
             self._sums[client] = total
@@ -124,7 +124,7 @@ class AssumedUsage:
         """Forget an unanswered offer, because the client no longer holds resources on the agent."""
         self._offered_at.pop((agent, client), None)
 
-    def expiring(self, agents: Mapping[str, Agent], now_ns: int) -> Cooperative[None]:
+    def expire_in_steps(self, agents: Mapping[str, Agent], now_ns: int) -> Cooperative[None]:
         """Assume usage of all offers that have been unanswered for at least `after_ns`.
 
         Generator for cooperative steps.

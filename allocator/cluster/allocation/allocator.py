@@ -59,7 +59,7 @@ class Allocator:
         if quotas:
             quota_stage = QuotaStage(builder, index, roles)
             for agent in open_agents:
-                eligible = index.candidates & ~index.not_on(agent.id)
+                eligible = index.candidates & ~index.excluded_from(agent.id)
                 quota_stage.serve(agent, limit.without(eligible))
                 yield
         yield from self._fair_shares(open_agents, builder, index, roles, limit)
@@ -68,7 +68,7 @@ class Allocator:
         if quotas or limit.excluded_any:
             for agent in open_agents:
                 if agent.available:
-                    self._cluster.marks.change(agent.id)
+                    self._cluster.candidates.mark_dirty(agent.id)
         return (yield from builder.write_offers(decisions))
 
     def hold_back(self) -> None:
@@ -110,8 +110,8 @@ class Allocator:
         shared = index.candidates if builder.headroom.divisible else index.unguaranteed(quotas)
 
         def may_use(agent: Agent) -> ClientMask:
-            blocked = self._filters.blocked(agent.id, agent.available)
-            return shared & ~(blocked | index.not_on(agent.id))
+            blocked = self._filters.declining_clients(agent.id, agent.available)
+            return shared & ~(blocked | index.excluded_from(agent.id))
 
         if not self._bulk_allowed(agents, roles):
             for number, agent in enumerate(agents):
@@ -161,7 +161,9 @@ class Allocator:
             self._holds.drop(hold)  # without an offer, a filter declined the task
         else:
             wait_ns = hold.ready_ns - self._cluster.now_ns
-            ended = {name for name, length in self._holds.run_times.known() if length <= wait_ns}
+            ended = {
+                name for name, length in self._holds.runtime_estimates.known() if length <= wait_ns
+            }
             return eligible & sum(bit for client, bit in index.bit.items() if client[1] in ended)
         return eligible
 

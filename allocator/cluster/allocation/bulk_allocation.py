@@ -365,7 +365,7 @@ class Eligibility:
         """
         free, capacities = agent.available.divisible, dict[ClientTask, int]()
         able &= ~self._index.unknown_demand
-        for mask, refused in self._filters.on(agent.id):
+        for mask, refused in self._filters.declined_on(agent.id):
             for bit in ones(mask & able):
                 client = self._index.client[bit]
                 task, _ = fewest[client]

@@ -7,7 +7,7 @@ from typing import TypeAlias
 
 from allocator.cluster.agents.agent import Agent
 from allocator.cluster.agents.ledger import Ledger
-from allocator.cluster.frameworks.framework import Client, Framework, Rules
+from allocator.cluster.frameworks.framework import Client, Framework, OfferRules
 from allocator.cluster.frameworks.subscription import Alternatives
 from allocator.cluster.offers.filters import OfferFilters
 from allocator.cluster.quota import top_level
@@ -47,7 +47,7 @@ class ClientIndex:
         object."""
         by_framework: dict[str, ClientMask] = {}
         equal_demands: dict[frozenset[tuple[str, int]], Quantities] = {}
-        for client in ledger.clients.wanting:
+        for client in ledger.clients.wanting_offers:
             bit = 1 << filters.slot(client)
             self.client[bit], self.bit[client] = client, bit
             self.candidates |= bit
@@ -55,7 +55,7 @@ class ClientIndex:
             self.by_role[client.role] = self.by_role.get(client.role, 0) | bit
             for name in ledger.clients.node(client).names:
                 self.by_user[name] = self.by_user.get(name, 0) | bit
-            task = ledger.task(client)
+            task = ledger.batch_demand(client)
             if task is None:
                 self.unknown_demand |= bit
             else:
@@ -93,7 +93,7 @@ class ClientIndex:
                     unguaranteed &= ~clients
         return unguaranteed
 
-    def not_on(self, agent: str) -> ClientMask:
+    def excluded_from(self, agent: str) -> ClientMask:
         """Return the candidates that may not be offered an agent.
 
         Either the agent does not meet the client's placement constraint, or the client's offer
@@ -144,7 +144,7 @@ class ClientIndex:
                 reached |= clients
         return self.candidates & ~reached
 
-    def incapable(self, agent: Agent, rules: Rules) -> ClientMask:
+    def incapable(self, agent: Agent, rules: OfferRules) -> ClientMask:
         """Return the clients that cannot use an agent, by their frameworks' capabilities.
 
         O(kinds of frameworks).

@@ -349,7 +349,7 @@ class FairShareStage:
             demand: Thousandths that one task needs, by resource.
         """
         builder = self._builder
-        share = usable.plain.taken(demand)
+        share = usable.plain.take_demand(demand)
         if share is None or not self._admits(client.role, share):
             share = NOTHING
         if client not in state.tasks:

@@ -81,7 +81,7 @@ def outstanding_limit(cluster: Cluster) -> Mapping[str, float] | None:
     that the master reports used resources, or that a setting assumes them.
     """
     fraction = cluster.limits.unanswered
-    if fraction >= 1.0 or not (cluster.tells_running or cluster.ledger.presumed is not None):
+    if fraction >= 1.0 or not (cluster.reports_used or cluster.ledger.assumed_usage is not None):
         return None
     capacity = cluster.ledger.clients.users.pool.capacity
     return {name: fraction * amount for name, amount in capacity.items()}
@@ -91,7 +91,7 @@ def outstanding_offers(cluster: Cluster, framework: str) -> Quantities:
     """Return the quantities that a framework has been offered and has not yet answered."""
     clients, total = cluster.ledger.clients, Quantities()
     for client in clients.of(framework):
-        total += clients.held(client) - cluster.ledger.running.of(client)
+        total += clients.held(client) - cluster.ledger.used.of(client)
     return total
 
 
@@ -141,7 +141,7 @@ class OfferBuilder:
             return None
         shared = self._shared.get(agent.id)  # offer a shared volume once in a cycle (§3.8)
         available = agent.available if shared is None else agent.available - shared
-        return framework.share_of(available, client.role) or None
+        return framework.usable_part(available, client.role) or None
 
     def wanted(self, agent: Agent, client: Client, share: Resources) -> bool:
         """Return whether a client accepts a share: enough for its minimum, and not filtered."""
@@ -205,7 +205,7 @@ class OfferBuilder:
             client: The client.
             needs: Thousandths that one task needs, by resource.
         """
-        return not self._cluster.filters.any_by(client, agent.id) and self._reaches(
+        return not self._cluster.filters.has_filter(client, agent.id) and self._reaches(
             client, self.cut(agent, needs, 1)
         )
 
@@ -237,7 +237,7 @@ class OfferBuilder:
             wanted = Quantities(
                 {name: number * amount for name, amount in needs.items() if isinstance(name, str)}
             )
-            cut = available.plain.taken(wanted)
+            cut = available.plain.take_demand(wanted)
             assert cut is not None
             known = self._cuts[key] = available, needs, cut  # keeps both ids unique
         return known[2]
@@ -259,7 +259,7 @@ class OfferBuilder:
             The increase of the client's scalar quantities; and by user, the quantities of shared
             volumes that other clients of the same user hold already.
         """
-        booked = self._ledger.book(agent, client, share, self._remaining(agent, share))
+        booked = self._ledger.allocate(agent, client, share, self._remaining(agent, share))
         if share.has_shared:
             self._shared[agent.id] = self._shared.get(agent.id, NOTHING) + share.where(
                 lambda kind: kind.shared
@@ -284,12 +284,14 @@ class OfferBuilder:
         offers[key] = offers[key] + share if key in offers else share
         self._outstanding.add(client, share.scalars)
         self._cluster.demands.note_offer(client, agent.id, offers[key])
-        if self._ledger.presumed is not None:
-            self._ledger.presumed.offered(agent.id, client, self._cluster.now_ns)
+        if self._ledger.assumed_usage is not None:
+            self._ledger.assumed_usage.offered(agent.id, client, self._cluster.now_ns)
         holds = self._cluster.holds
         if holds.enabled:
-            holds.run_times.given(client, agent.id, share.scalars, self._cluster.now_ns)
-            self._cluster.no_longer_held(holds.served(client, agent.id))
+            holds.runtime_estimates.record_offer(
+                client, agent.id, share.scalars, self._cluster.now_ns
+            )
+            self._cluster.mark_dirty(holds.end_served(client, agent.id))
 
     def write_offers(self, decisions: contract.Decisions) -> Cooperative[int]:
         """Write all offers into a decisions message, and return the number of offers.

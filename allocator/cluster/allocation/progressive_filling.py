@@ -344,7 +344,7 @@ class LevelBudget:
     def repeats(self, earlier: "LevelBudget") -> float:
         """Return how often the amount spent since an earlier copy could be spent again."""
         times = self._within.repeats(earlier._within)  # noqa: SLF001 - same class
-        moved, ahead = earlier._key().to(self._key()), self._key().to(self._level)  # noqa: SLF001
+        moved, ahead = earlier._key().distance_to(self._key()), self._key().distance_to(self._level)  # noqa: SLF001
         return times if not moved or ahead is None else min(times, ahead / moved)
 
     def shares(self, batch: TaskBatch, given: TaskBatch) -> dict[Name, float]:
@@ -353,9 +353,9 @@ class LevelBudget:
         The distance from the member's sort key to the level counts as a further name.
         """
         shares = self._within.shares(batch, given)
-        key, ahead = self._key(), self._key().to(self._level)
+        key, ahead = self._key(), self._key().distance_to(self._level)
         if ahead is not None:
-            step = key.to(self._key_with(batch, given))
+            step = key.distance_to(self._key_with(batch, given))
             shares["", str(self.depth)] = step / ahead if ahead and step is not None else inf
         return shares
 
@@ -445,10 +445,10 @@ User_contra = TypeVar("User_contra", contravariant=True)
 class Ranks(Protocol[User_contra]):
     """Sort keys of a pool's users, now and after further allocations (`SorterSnapshot`)."""
 
-    def place(self, user: User_contra) -> SortKey:
+    def sort_key(self, user: User_contra) -> SortKey:
         """Return the current sort key of a user."""
 
-    def after(self, user: User_contra, more: Quantities, times: int) -> SortKey:
+    def sort_key_after(self, user: User_contra, more: Quantities, times: int) -> SortKey:
         """Return the sort key that a user would have after further allocations.
 
         Args:
@@ -580,8 +580,8 @@ class RoleNode(Generic[User]):
     def key(self, user: User, batch: TaskBatch) -> SortKey:
         """Return the sort key that a member would have after a batch of its node."""
         if not batch.number:
-            return self._ranks.place(user)
-        return self._ranks.after(user, batch.scalars, batch.allocations)
+            return self._ranks.sort_key(user)
+        return self._ranks.sort_key_after(user, batch.scalars, batch.allocations)
 
     def level_budget(
         self, user: User, level: SortKey, budget: Budget, batch: TaskBatch
@@ -830,7 +830,7 @@ class _Filling(Generic[User]):
             sample = yield from entry.node.batch_in_steps(given.number + _SAMPLE_TASKS)
         else:
             key, given, sample = self._key(entry, NONE), NONE, entry.taken
-        number, distance = sample.number - given.number, key.to(self._key(entry, sample))
+        number, distance = sample.number - given.number, key.distance_to(self._key(entry, sample))
         if not number or distance is None:
             return 0.0, {}
         shares = self._budget.shares(sample, given)
@@ -963,7 +963,10 @@ class _Filling(Generic[User]):
         The estimate assumes that each task changes the priority by the same amount.
         """
         next_task = entry.node.batch(entry.taken.number + 1)
-        step, distance = entry.key.to(self._key(entry, next_task)), entry.key.to(level)
+        step, distance = (
+            entry.key.distance_to(self._key(entry, next_task)),
+            entry.key.distance_to(level),
+        )
         if not step or distance is None or distance < step:
             return 1
         return round(min(distance / step, _MAX_TASKS))

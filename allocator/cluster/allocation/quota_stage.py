@@ -63,7 +63,7 @@ class QuotaStage:
             usable: Resources of the agent that the client can use.
         """
         headroom, plain = self._builder.headroom, usable.plain
-        counted = plain.shrunk(headroom.missing(role))
+        counted = plain.limited_to(headroom.missing(role))
         if headroom.divisible:
             if not counted:
                 return NOTHING, NOTHING
@@ -78,5 +78,7 @@ class QuotaStage:
             return NOTHING, NOTHING
         guaranteed = headroom.quotas[role].guarantees
         unguaranteed = plain.where(lambda kind: kind.name not in guaranteed)
-        extra = unguaranteed.shrunk(headroom.spare()) + plain.where(lambda kind: not kind.scalar)
+        extra = unguaranteed.limited_to(headroom.spare()) + plain.where(
+            lambda kind: not kind.scalar
+        )
         return counted, reserved + counted + extra

@@ -39,17 +39,17 @@ class LocalSorterSnapshot:
                 holders.append(user)
             else:
                 yield user
-        yield from sorted(holders, key=lambda user: self.place(user).position)
+        yield from sorted(holders, key=lambda user: self.sort_key(user).position)
 
-    def place(self, user: str) -> SortKey:
+    def sort_key(self, user: str) -> SortKey:
         """Return the current sort key of a user."""
-        sort_key = self.snapshot.place(user)
+        sort_key = self.snapshot.sort_key(user)
         if user not in self.held_here:
-            return SortKey((0, 0.0, *sort_key.position), sort_key.blur)
+            return SortKey((0, 0.0, *sort_key.position), sort_key.tolerance)
         share = self.pool.local_share(user, self.held_here[user], self.machine)
-        return SortKey((1, share, *sort_key.position), sort_key.blur)
+        return SortKey((1, share, *sort_key.position), sort_key.tolerance)
 
-    def after(self, user: str, more: Quantities, times: int) -> SortKey:
+    def sort_key_after(self, user: str, more: Quantities, times: int) -> SortKey:
         """Return the sort key that a user would have after further allocations on the agent.
 
         Args:
@@ -57,10 +57,10 @@ class LocalSorterSnapshot:
             more: The total quantities of these allocations.
             times: The number of these allocations.
         """
-        sort_key = self.snapshot.after(user, more, times)
+        sort_key = self.snapshot.sort_key_after(user, more, times)
         held_here = self.held_here.get(user, Quantities()) + more
         share = self.pool.local_share(user, held_here, self.machine)
-        return SortKey((1, share, *sort_key.position), sort_key.blur)
+        return SortKey((1, share, *sort_key.position), sort_key.tolerance)
 
     def held(self, user: str) -> Quantities:
         """Return the quantities that a user holds now in the whole cluster."""
@@ -74,7 +74,7 @@ class LocalSorterSnapshot:
             total: The quantities that the user would hold in the whole cluster.
             times: The number of allocations by which these holdings are reached from now.
         """
-        return self.after(user, total - self.held(user), times)
+        return self.sort_key_after(user, total - self.held(user), times)
 
 
 class SorterView:
@@ -100,8 +100,8 @@ class SorterView:
         """Return the sorter snapshot of a user's sub-users and its virtual leaf (`ROLE/.`)."""
         snapshot = self._below.get(user)
         if snapshot is None:
-            assert user.below is not None
-            snapshot = self._below[user] = SorterSnapshot(user.below)
+            assert user.sub_pool is not None
+            snapshot = self._below[user] = SorterSnapshot(user.sub_pool)
         return snapshot
 
     def on(
@@ -120,9 +120,11 @@ class SorterView:
         users = self._clients.users
         if not users.per_machine:
             return self.below(user)
-        assert user.below is not None
-        held_on_agent = users.held_below(user, held, agent.id)
-        return LocalSorterSnapshot(self.below(user), user.below, agent.total.scalars, held_on_agent)
+        assert user.sub_pool is not None
+        held_on_agent = users.allocations_on(user, held, agent.id)
+        return LocalSorterSnapshot(
+            self.below(user), user.sub_pool, agent.total.scalars, held_on_agent
+        )
 
     def allocate(
         self, client: Client, quantities: Quantities, count: int, repeats: Repeats = NO_REPEATS
@@ -140,14 +142,14 @@ class SorterView:
         snapshot_own = self.own(user)
         before = snapshot_own.held(client)
         after = before + quantities
-        snapshot_own.hold(client, after, count)
+        snapshot_own.set_held(client, after, count)
         for snapshot, name in self._snapshots(user):
             held = snapshot.held(name)  # the same object if the user has no other client
             if name in repeats:
                 repeated, single = repeats[name]
-                snapshot.hold(name, held + quantities + single - repeated, count)
+                snapshot.set_held(name, held + quantities + single - repeated, count)
             else:
-                snapshot.hold(name, after if held is before else held + quantities, count)
+                snapshot.set_held(name, after if held is before else held + quantities, count)
 
     def commit(self) -> None:
         """Apply the cycle's allocations to the pools and framework sorters.
@@ -162,16 +164,16 @@ class SorterView:
                     roles.note(client.role, now, quantities, before)
                 user.clients.hold(client, quantities, count)
         for user, below in self._below.items():
-            assert user.below is not None
+            assert user.sub_pool is not None
             for name, quantities, count in below.changed():
-                user.below.hold(name, quantities, count)
+                user.sub_pool.hold(name, quantities, count)
 
     def _snapshots(self, user: User) -> Iterator[tuple[SorterSnapshot[str], str]]:
         """Yield each snapshot that includes a user's own clients, with the name of the member.
 
         The member is the user, its virtual leaf, or an ancestor.
         """
-        if user.below is not None:
+        if user.sub_pool is not None:
             yield self.below(user), user.leaf
         while user.parent is not None:
             yield self.below(user.parent), user.name
@@ -240,7 +242,7 @@ class RoleTreeIterator:
                 yield self._index.client[mask]
                 continue
             child = user.children.get(name, user)
-            if child is not user and child.below is not None:
+            if child is not user and child.sub_pool is not None:
                 yield from self._clients(child, agent, mask)
             else:
                 yield from self._own_clients(child, self._sorter.own(child), mask)
@@ -317,7 +319,7 @@ class RoleTreeIterator:
             return nodes(client, nested)
         nested = nested or shared
         child = user.children.get(name, user)
-        if child is not user and child.below is not None:
+        if child is not user and child.sub_pool is not None:
             return self._node(child, agent, eligible, nodes, nested=nested)
         own = self._sorter.own(child)
         return RoleNode(self._client_nodes(child, own, eligible, nodes, nested=nested), own)
@@ -355,7 +357,7 @@ class RoleTreeIterator:
             snapshot: The sorter snapshot of the pool.
             eligible: The clients to consider.
         """
-        by_user, depth = self._index.by_user, len(user.line)
+        by_user, depth = self._index.by_user, len(user.ancestry)
         if not self._is_small(eligible, by_user[user.name] if depth else self._index.candidates):
             for name in snapshot:
                 mask = by_user.get(name, 0) & eligible
@@ -364,10 +366,10 @@ class RoleTreeIterator:
             return
         masks: dict[str, ClientMask] = {}
         for bit in ones(eligible):
-            line = self._registered.node(self._index.client[bit]).line
+            line = self._registered.node(self._index.client[bit]).ancestry
             name = line[-1 - depth] if len(line) > depth else user.leaf
             masks[name] = masks.get(name, 0) | bit
-        for name in sorted(masks, key=lambda name: snapshot.place(name).position):
+        for name in sorted(masks, key=lambda name: snapshot.sort_key(name).position):
             yield name, masks[name]
 
     def _own_clients(
@@ -376,7 +378,7 @@ class RoleTreeIterator:
         """Yield a user's own clients that are eligible, in order."""
         if self._is_small(eligible, self._index.by_user[user.leaf]):
             clients = [self._index.client[bit] for bit in ones(eligible)]
-            yield from sorted(clients, key=lambda client: own.place(client).position)
+            yield from sorted(clients, key=lambda client: own.sort_key(client).position)
         else:
             for client in own:
                 if self._index.bit.get(client, 0) & eligible:

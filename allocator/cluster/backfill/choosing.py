@@ -124,7 +124,7 @@ class _AgentSelector:
     @cached_property
     def _clients_on(self) -> dict[str, frozenset[Client]]:
         """The clients with tasks on each agent, by agent ID."""
-        clients_on = self._cluster.holds.run_times.clients
+        clients_on = self._cluster.holds.runtime_estimates.clients
         return {agent: clients_on(agent) for agent in self._cluster.ledger.agents}
 
     def hold_for(self, client: Client) -> Quantities | None:
@@ -136,7 +136,7 @@ class _AgentSelector:
             The resources of the client's task; None if no agent is held.
         """
         cluster = self._cluster
-        task = cluster.ledger.task(client)
+        task = cluster.ledger.batch_demand(client)
         first = self._first(client, task) if task is not None else None
         if task is None or first is None or first.in_turn:
             return None
@@ -145,7 +145,7 @@ class _AgentSelector:
 
     def waits(self, client: Client) -> bool:
         """Return whether a client has to wait because all agents it could use are held."""
-        task = self._cluster.ledger.task(client)
+        task = self._cluster.ledger.batch_demand(client)
         if task is None or self._first(client, task) is not None:
             return False
         holds = self._cluster.holds
@@ -180,9 +180,9 @@ class _AgentSelector:
         framework = ledger.frameworks[client.framework]
         key = (
             frozenset(task.items()),
-            id(ledger.placements.met_by(client.framework)),
+            id(ledger.placements.eligible_agents(client.framework)),
             ledger.exclusions.number(client) and client,
-            framework.said.capabilities,
+            framework.subscription.capabilities,
             "/" in client.role,
         )
         known = self._known.get(key)
@@ -225,7 +225,7 @@ class _AgentSelector:
         cluster = self._cluster
         free = dict(cluster.ledger.agents[agent_id].available.divisible)
         gathered = False
-        for when_ns, run in cluster.holds.run_times.ends(agent_id, cluster.now_ns):
+        for when_ns, run in cluster.holds.runtime_estimates.ends(agent_id, cluster.now_ns):
             if run.client == own:
                 continue
             in_turn = not gathered and self._one_end_suffices(free, run, task)
@@ -246,7 +246,7 @@ class _AgentSelector:
         """
         ledger = self._cluster.ledger
         known = run.client.framework in ledger.frameworks
-        freed = (ledger.task(run.client) if known else None) or run.amounts
+        freed = (ledger.batch_demand(run.client) if known else None) or run.amounts
         return all(free.get(name, 0) + freed[name] >= amount for name, amount in task.items())
 
 

@@ -9,7 +9,7 @@ from allocator.cluster.frameworks.framework import Client
 from allocator.fairness.quantities import Quantities
 from allocator.fairness.turns import Turns
 
-Holding: TypeAlias = Literal["off", "one", "all"]
+HoldMode: TypeAlias = Literal["off", "one", "all"]
 """How many backfill holds are allowed at a time."""
 
 
@@ -55,7 +55,7 @@ class BackfillHolds:
 
     def __init__(
         self,
-        holding: Holding,
+        holding: HoldMode,
         longest_ns: int,
         statistics: HoldStatistics,
         *,
@@ -76,7 +76,7 @@ class BackfillHolds:
         self._paused: dict[Client, int] = {}
         self._awaiting_answer: dict[Client, str] = {}
         """Agents of ended holds whose resources were offered and not answered yet, by client."""
-        self.run_times = RuntimeEstimates()
+        self.runtime_estimates = RuntimeEstimates()
 
     def __bool__(self) -> bool:
         return bool(self._holds)
@@ -151,7 +151,7 @@ class BackfillHolds:
         self._holds[agent] = BackfillHold(client, agent, task, ready_ns, now_ns + self._longest_ns)
         self._statistics.begun += 1
 
-    def served(self, client: Client, agent: str) -> str | None:
+    def end_served(self, client: Client, agent: str) -> str | None:
         """End one hold of a client, because the client was offered resources for a task.
 
         Args:
@@ -219,4 +219,4 @@ class BackfillHolds:
         hold = self._holds.get(agent)
         if hold is not None:
             self.drop(hold)
-        self.run_times.forget_agent(agent)
+        self.runtime_estimates.forget_agent(agent)

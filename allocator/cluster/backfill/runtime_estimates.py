@@ -33,18 +33,18 @@ class RuntimeEstimates:
         self._runs: dict[str, list[TaskRun]] = {}
         self._latest: dict[str, deque[int]] = {}
 
-    def given(self, client: Client, agent: str, amounts: Quantities, now_ns: int) -> None:
+    def record_offer(self, client: Client, agent: str, amounts: Quantities, now_ns: int) -> None:
         """Begin a task run, because a client is offered resources on an agent."""
         self._runs.setdefault(agent, []).append(TaskRun(client, amounts, now_ns))
 
-    def ended(self, client: Client, agent: str, amounts: Quantities, now_ns: int) -> None:
+    def record_end(self, client: Client, agent: str, amounts: Quantities, now_ns: int) -> None:
         """Record that resources return because a task has ended, and learn its run time."""
         begun = self._take(client, agent, amounts, newest=False)
         if begun is not None:
             latest = self._latest.setdefault(client.framework, deque(maxlen=_LATEST_RUNS))
             latest.append(now_ns - begun)
 
-    def declined(self, client: Client, agent: str, amounts: Quantities) -> None:
+    def record_decline(self, client: Client, agent: str, amounts: Quantities) -> None:
         """Record that offered resources return unused, so no task ran on them."""
         self._take(client, agent, amounts, newest=True)
 

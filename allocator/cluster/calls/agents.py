@@ -3,12 +3,12 @@
 from collections.abc import Callable, Iterable
 from sys import intern
 
-from allocator.cluster.agents.agent import Agent, attributes, read_agent_info
+from allocator.cluster.agents.agent import Agent, attributes, parse_agent_info
 from allocator.cluster.agents.maintenance import read_status, read_unavailability
 from allocator.cluster.frameworks.framework import Client
 from allocator.cluster.input.errors import InvalidEvent
 from allocator.cluster.input.resource_parser import ResourceParser
-from allocator.cluster.offers.filters import read_refusal
+from allocator.cluster.offers.filters import parse_filter_duration
 from allocator.cluster.resources import Resources
 from allocator.cluster.state import Cluster
 from allocator.contract import allocator_pb2 as contract
@@ -22,14 +22,14 @@ def add(cluster: Cluster, call: contract.AddAgent) -> Callable[[], None]:
     """
     if call.agent_id in cluster.ledger.agents:
         raise InvalidEvent(f"agent {call.agent_id} is known already; remove it first")
-    info, flaw = read_agent_info(call.agent_id, call.info, cluster.limits)
+    info, flaw = parse_agent_info(call.agent_id, call.info, cluster.limits)
     parser = ResourceParser(cluster.limits)
     agent = Agent(
         id=call.agent_id,
         info=info,
         capabilities=frozenset(call.capabilities),
         total=parser.total(call.total),
-        flaw=flaw,
+        validation_error=flaw,
     )
     used = _read_allocations(parser, call.used)
     used_by_tasks = _read_allocations(parser, call.running)
@@ -45,8 +45,8 @@ def add(cluster: Cluster, call: contract.AddAgent) -> Callable[[], None]:
         _note_task_runs(cluster, agent, used)
         _begin_use(cluster, agent, used_by_tasks)
         cluster.maintenance.schedule(agent.id, unavailability)
-        cluster.marks.change(agent.id)
-        cluster.marks.call(agent.id)
+        cluster.candidates.mark_dirty(agent.id)
+        cluster.candidates.schedule(agent.id)
 
     return change
 
@@ -64,7 +64,7 @@ def remove(cluster: Cluster, call: contract.RemoveAgent) -> Callable[[], None]:
         cluster.demands.forget_agent(agent.id)
         cluster.holds.forget_agent(agent.id)
         cluster.maintenance.schedule(agent.id, None)
-        cluster.marks.forget(agent.id)
+        cluster.candidates.forget(agent.id)
         cluster.quarantine.forget("agent", agent.id)
 
     return change
@@ -73,7 +73,7 @@ def remove(cluster: Cluster, call: contract.RemoveAgent) -> Callable[[], None]:
 def update(cluster: Cluster, call: contract.UpdateAgent) -> Callable[[], None]:
     """Prepare to replace an agent's description, and its total and capabilities if given."""
     agent = cluster.agent(call.agent_id)
-    info, flaw = read_agent_info(call.agent_id, call.info, cluster.limits)
+    info, flaw = parse_agent_info(call.agent_id, call.info, cluster.limits)
     parser = ResourceParser(cluster.limits)
     total = parser.total(call.total.resources) if call.HasField("total") else agent.total
     capabilities = (
@@ -87,9 +87,9 @@ def update(cluster: Cluster, call: contract.UpdateAgent) -> Callable[[], None]:
         cluster.quarantine.put("agent", agent.id, "subscription", flaw)
         if call.HasField("total"):
             cluster.quarantine.put("agent", agent.id, "resources", parser.flaw)
-        if flaw != agent.flaw:
-            agent.flaw = flaw
-            cluster.marks.change(agent.id)
+        if flaw != agent.validation_error:
+            agent.validation_error = flaw
+            cluster.candidates.mark_dirty(agent.id)
         if attributes_changed:
             cluster.filters.drop_agent(agent.id)
             cluster.maintenance.drop_filters(agent=agent.id)
@@ -103,8 +103,8 @@ def update(cluster: Cluster, call: contract.UpdateAgent) -> Callable[[], None]:
         ):
             return
         cluster.ledger.update_agent(agent, info, capabilities, total)
-        cluster.marks.change(agent.id)
-        cluster.marks.call(agent.id)
+        cluster.candidates.mark_dirty(agent.id)
+        cluster.candidates.schedule(agent.id)
 
     return change
 
@@ -124,9 +124,9 @@ def add_resource_provider(
         cluster.ledger.set_total(agent, total)
         cluster.ledger.add_used(agent, used)
         _note_task_runs(cluster, agent, used)
-        if cluster.tells_running:
+        if cluster.reports_used:
             _begin_use(cluster, agent, used)
-        cluster.marks.change(agent.id)
+        cluster.candidates.mark_dirty(agent.id)
 
     return change
 
@@ -137,7 +137,7 @@ def activate(cluster: Cluster, call: contract.ActivateAgent) -> Callable[[], Non
 
     def change() -> None:
         agent.active = True
-        cluster.marks.change(agent.id)
+        cluster.candidates.mark_dirty(agent.id)
 
     return change
 
@@ -163,8 +163,8 @@ def update_unavailability(
     def change() -> None:
         cluster.quarantine.put("agent", agent.id, "maintenance", flaw)
         cluster.maintenance.schedule(agent.id, unavailability)
-        cluster.marks.change(agent.id)
-        cluster.marks.call(agent.id)
+        cluster.candidates.mark_dirty(agent.id)
+        cluster.candidates.schedule(agent.id)
 
     return change
 
@@ -172,7 +172,9 @@ def update_unavailability(
 def update_inverse_offer(cluster: Cluster, call: contract.UpdateInverseOffer) -> Callable[[], None]:
     """Prepare to record a framework's answer to an inverse offer, or the offer's withdrawal."""
     status, flaw = read_status(call.status) if call.HasField("status") else (None, None)
-    refusal, unreadable = read_refusal(call.filters) if call.HasField("filters") else (0, None)
+    refusal, unreadable = (
+        parse_filter_duration(call.filters) if call.HasField("filters") else (0, None)
+    )
     until = cluster.now_ns + refusal if refusal else None
 
     def change() -> None:
@@ -180,7 +182,7 @@ def update_inverse_offer(cluster: Cluster, call: contract.UpdateInverseOffer) ->
             call.framework_id in cluster.ledger.frameworks
         ):
             cluster.quarantine.put("framework", call.framework_id, "answer", flaw or unreadable)
-            cluster.maintenance.answer(call.agent_id, call.framework_id, status, until)
+            cluster.maintenance.record_answer(call.agent_id, call.framework_id, status, until)
         else:
             cluster.statistics.ignored += 1
 
@@ -207,7 +209,7 @@ def _exclude(cluster: Cluster, agent: str, excluded: contract.ExclusionList) -> 
         Client(intern(exclusion.role), intern(exclusion.framework_id))
         for exclusion in excluded.exclusions
     }
-    changed = cluster.ledger.exclude(agent, clients)
+    changed = cluster.ledger.set_exclusions(agent, clients)
     for framework in excluded.unlisted:
         cluster.ledger.exclusions.unlist(framework)
     cluster.reject_unlisted()
@@ -224,7 +226,7 @@ def _begin_use(cluster: Cluster, agent: Agent, used: dict[str, dict[str, Resourc
     """
     for framework, roles in used.items():
         for role, resources in roles.items():
-            cluster.ledger.running.begin(agent, Client(role, framework), resources)
+            cluster.ledger.used.begin(agent, Client(role, framework), resources)
 
 
 def _read_allocations(
@@ -253,4 +255,6 @@ def _note_task_runs(cluster: Cluster, agent: Agent, used: dict[str, dict[str, Re
         for framework, roles in used.items():
             for role, resources in roles.items():
                 client = Client(role, framework)
-                cluster.holds.run_times.given(client, agent.id, resources.scalars, cluster.now_ns)
+                cluster.holds.runtime_estimates.record_offer(
+                    client, agent.id, resources.scalars, cluster.now_ns
+                )

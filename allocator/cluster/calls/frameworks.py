@@ -4,10 +4,10 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 
 from allocator.cluster.frameworks.framework import Client, Framework
-from allocator.cluster.frameworks.role_places import Wish
+from allocator.cluster.frameworks.role_places import PlaceRequest
 from allocator.cluster.frameworks.subscription import Subscription, read_request, read_subscription
 from allocator.cluster.input.errors import InvalidEvent
-from allocator.cluster.input.text import levels
+from allocator.cluster.input.text import count_role_nodes
 from allocator.cluster.state import Cluster
 from allocator.contract import allocator_pb2 as contract
 
@@ -21,7 +21,7 @@ def add(cluster: Cluster, call: contract.AddFramework) -> Callable[[], None]:
     if call.framework_id in cluster.ledger.frameworks:
         raise InvalidEvent(f"framework {call.framework_id} is known already")
     subscription = read_subscription(call.framework_id, call.info, cluster.limits)
-    flaw = cluster.roles.flaw(_wish(call.framework_id, subscription))
+    flaw = cluster.roles.rejection(_wish(call.framework_id, subscription))
     if flaw is not None:
         subscription = Subscription(subscription.name, subscription.principal, flaw=flaw)
     framework = Framework(call.framework_id, subscription, call.active, set(call.suppressed_roles))
@@ -34,9 +34,9 @@ def add(cluster: Cluster, call: contract.AddFramework) -> Callable[[], None]:
             cluster.ledger.exclusions.unlist(framework.id)
         cluster.ledger.add_framework(framework, excluded)
         cluster.reject_unlisted()
-        cluster.anybody()
+        cluster.mark_all_dirty()
         if framework.active:
-            cluster.marks.call_all()
+            cluster.candidates.schedule_all()
 
     return change
 
@@ -49,11 +49,11 @@ def update(cluster: Cluster, call: contract.UpdateFramework) -> Callable[[], Non
     """
     framework = cluster.framework(call.framework_id)
     subscription = read_subscription(call.framework_id, call.info, cluster.limits)
-    old_wish, wish = _wish(framework.id, framework.said), _wish(framework.id, subscription)
+    old_wish, wish = _wish(framework.id, framework.subscription), _wish(framework.id, subscription)
     before = old_wish.places if subscription.principal == old_wish.principal else 0
-    flaw = subscription.flaw or cluster.roles.flaw(wish, before)
+    flaw = subscription.flaw or cluster.roles.rejection(wish, before)
     if flaw is not None:
-        subscription = replace(framework.said, flaw=flaw)
+        subscription = replace(framework.subscription, flaw=flaw)
     suppressed = set(call.suppressed_roles)
     excluded = _excluded(call.excluded)
 
@@ -72,7 +72,7 @@ def update(cluster: Cluster, call: contract.UpdateFramework) -> Callable[[], Non
         cluster.ledger.refresh(framework)
         cluster.ledger.clients.version += 1  # its minimums may differ
         cluster.reject_unlisted()
-        cluster.anybody()
+        cluster.mark_all_dirty()
 
     return change
 
@@ -85,12 +85,12 @@ def remove(cluster: Cluster, call: contract.RemoveFramework) -> Callable[[], Non
     framework = cluster.framework(call.framework_id)
 
     def change() -> None:
-        cluster.roles.discard(_wish(framework.id, framework.said))
+        cluster.roles.discard(_wish(framework.id, framework.subscription))
         clients = cluster.ledger.clients.of(framework.id)
         agents = cluster.ledger.remove_framework(framework)
         for agent in agents:
-            cluster.freed(agent)
-        cluster.holds.run_times.forget_framework(framework.id, agents)
+            cluster.on_resources_recovered(agent)
+        cluster.holds.runtime_estimates.forget_framework(framework.id, agents)
         for client in clients:
             cluster.forget(client)
         cluster.quarantine.forget("framework", framework.id)
@@ -106,8 +106,8 @@ def activate(cluster: Cluster, call: contract.ActivateFramework) -> Callable[[],
     def change() -> None:
         framework.active = True
         cluster.ledger.refresh(framework)
-        cluster.anybody()
-        cluster.marks.call_all()
+        cluster.mark_all_dirty()
+        cluster.candidates.schedule_all()
 
     return change
 
@@ -146,8 +146,8 @@ def revive(cluster: Cluster, call: contract.ReviveOffers) -> Callable[[], None]:
             cluster.filters.drop(Client(role, framework.id))
         cluster.maintenance.drop_filters(framework=framework.id)
         cluster.ledger.refresh(framework)
-        cluster.anybody()
-        cluster.marks.call_all()
+        cluster.mark_all_dirty()
+        cluster.candidates.schedule_all()
 
     return change
 
@@ -182,14 +182,14 @@ def request(cluster: Cluster, call: contract.RequestResources) -> Callable[[], N
         cluster.quarantine.put("framework", framework.id, "request", flaw)
         framework.demand = demand
         cluster.ledger.refresh(framework)
-        cluster.anybody()
+        cluster.mark_all_dirty()
 
     return change
 
 
-def _wish(framework: str, subscription: Subscription) -> Wish:
+def _wish(framework: str, subscription: Subscription) -> PlaceRequest:
     """Return the framework's request for role-tree places, from its subscription."""
-    return Wish(framework, subscription.principal, levels(subscription.roles))
+    return PlaceRequest(framework, subscription.principal, count_role_nodes(subscription.roles))
 
 
 def _excluded(exclusions: Iterable[contract.ExcludedAgents]) -> dict[str, list[str]]:

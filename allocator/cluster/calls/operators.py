@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable
 
-from allocator.cluster.agents.failover_recovery import Failover
+from allocator.cluster.agents.failover_recovery import FailoverRecovery
 from allocator.cluster.input.errors import InvalidEvent
 from allocator.cluster.input.quarantine import ValidationError
 from allocator.cluster.quota import parse_limited_quota, parse_quota
@@ -22,12 +22,12 @@ def tick(cluster: Cluster, _: contract.Tick) -> Callable[[], None]:
 
     def change() -> None:
         for agent in cluster.filters.expire(cluster.now_ns):
-            cluster.marks.change(agent)
+            cluster.candidates.mark_dirty(agent)
         users = cluster.ledger.clients.users
         users.forget_idle()
         if users.look_is_due:
             update_usage(cluster)
-        cluster.marks.call_all()
+        cluster.candidates.schedule_all()
 
     return change
 
@@ -72,7 +72,7 @@ def recover(cluster: Cluster, call: contract.Recover) -> Callable[[], None]:
             cluster.ledger.quotas.set(role, quota, cluster.ledger.agents)
         if call.expected_agents:
             until_ns = cluster.now_ns + cluster.recovery.timeout_ns
-            cluster.begin_failover(Failover(needed, call.expected_agents, until_ns))
+            cluster.begin_failover(FailoverRecovery(needed, call.expected_agents, until_ns))
 
     return change
 
@@ -85,7 +85,7 @@ def set_quota(cluster: Cluster, call: contract.SetQuota) -> Callable[[], None]:
 
     def change() -> None:
         cluster.ledger.quotas.set(call.role, quota, cluster.ledger.agents)
-        cluster.anybody()
+        cluster.mark_all_dirty()
 
     return change
 
@@ -96,7 +96,7 @@ def update_quota(cluster: Cluster, call: contract.UpdateQuota) -> Callable[[], N
 
     def change() -> None:
         cluster.ledger.quotas.set(call.role, quota, cluster.ledger.agents)
-        cluster.anybody()
+        cluster.mark_all_dirty()
 
     return change
 
@@ -106,7 +106,7 @@ def remove_quota(cluster: Cluster, call: contract.RemoveQuota) -> Callable[[], N
 
     def change() -> None:
         cluster.ledger.quotas.remove(call.role)
-        cluster.anybody()
+        cluster.mark_all_dirty()
 
     return change
 
@@ -149,6 +149,6 @@ def update_whitelist(cluster: Cluster, call: contract.UpdateWhitelist) -> Callab
 
     def change() -> None:
         cluster.whitelist = hostnames
-        cluster.anybody()
+        cluster.mark_all_dirty()
 
     return change

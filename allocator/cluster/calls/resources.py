@@ -9,11 +9,11 @@ from allocator.cluster.input.limits import Limits
 from allocator.cluster.input.quarantine import ValidationError
 from allocator.cluster.input.resource_parser import ResourceParser
 from allocator.cluster.metering.metered import note_refusal
-from allocator.cluster.offers.filters import read_refusal
+from allocator.cluster.offers.filters import parse_filter_duration
 from allocator.cluster.offers.operations import (
     OperationError,
     ResourceConversion,
-    applied,
+    convert,
     parse_operation,
 )
 from allocator.cluster.resources import Resources
@@ -28,26 +28,30 @@ def recover(cluster: Cluster, call: contract.RecoverResources) -> Callable[[], N
     """
     parser = ResourceParser(cluster.limits)
     role, resources = parser.allocated(call.resources)
-    refusal, flaw = read_refusal(call.filters) if call.HasField("filters") else (None, None)
+    refusal, flaw = (
+        parse_filter_duration(call.filters) if call.HasField("filters") else (None, None)
+    )
     client = Client(role, call.framework_id)
 
     def change() -> None:
         _put_flaw(cluster, call.framework_id, parser.flaw or flaw)
         if call.is_allocated:
-            cluster.ledger.running.end(call.agent_id, client, resources)
+            cluster.ledger.used.end(call.agent_id, client, resources)
         agent = _release(cluster, client, call.agent_id, resources)
-        if cluster.ledger.presumed is not None and agent is not None and refusal is not None:
-            cluster.ledger.presumed.answered(agent, client)
+        if cluster.ledger.assumed_usage is not None and agent is not None and refusal is not None:
+            cluster.ledger.assumed_usage.answered(agent, client)
         _note_task_end(cluster, client, call.agent_id, resources, declined=call.HasField("filters"))
         if agent is None or refusal is None or call.framework_id not in cluster.ledger.frameworks:
             return
         cluster.demands.note_answer(client, agent.id, resources)
         if client in cluster.ledger.clients:
-            cluster.ledger.note_task(client)
+            cluster.ledger.update_task(client)
         if resources:
             # A master puts PAUSE and RESUME around the calls of an ACCEPT, not of a DECLINE.
             left_over = cluster.paused
-            refuse(cluster, client, agent, resources, refusal, cluster.now_ns, left_over=left_over)
+            add_filter(
+                cluster, client, agent, resources, refusal, cluster.now_ns, left_over=left_over
+            )
             if cluster.meter is not None:
                 note_refusal(cluster.meter, cluster.ledger.clients, client, cluster.now_ns / 1e9)
 
@@ -69,7 +73,7 @@ def transition_offered_to_allocated(
         agent = cluster.ledger.agents.get(call.agent_id)
         for role, resources in by_role.items():
             client = Client(role, call.framework_id)
-            if agent is None or not cluster.ledger.running.begin(agent, client, resources):
+            if agent is None or not cluster.ledger.used.begin(agent, client, resources):
                 cluster.statistics.ignored += 1
 
     return change
@@ -114,8 +118,8 @@ def update_allocation(cluster: Cluster, call: contract.UpdateAllocation) -> Call
             f"framework {call.framework_id} does not hold {offered!r} for {role!r} on {agent.id}"
         )
     try:
-        remaining = applied(steps, offered)
-        total = applied([step for step in steps if step.consumed], agent.total)
+        remaining = convert(steps, offered)
+        total = convert([step for step in steps if step.consumed], agent.total)
     except OperationError as error:
         raise InvalidEvent(f"a conversion does not apply: {error}") from error
     for step in steps:
@@ -126,9 +130,9 @@ def update_allocation(cluster: Cluster, call: contract.UpdateAllocation) -> Call
         _put_flaw(cluster, call.framework_id, None)
         cluster.ledger.set_total(agent, total)
         cluster.ledger.convert(agent, call.framework_id, role, held - offered + remaining)
-        if cluster.ledger.presumed is not None:
-            cluster.ledger.presumed.answered(agent, Client(role, call.framework_id))
-        cluster.marks.change(agent.id)
+        if cluster.ledger.assumed_usage is not None:
+            cluster.ledger.assumed_usage.answered(agent, Client(role, call.framework_id))
+        cluster.candidates.mark_dirty(agent.id)
 
     return change
 
@@ -154,7 +158,7 @@ def update_available(cluster: Cluster, call: contract.UpdateAvailable) -> Callab
         cluster.replies.append(reply)
         if total is not None:
             cluster.ledger.set_total(agent, total)
-            cluster.marks.change(agent.id)
+            cluster.candidates.mark_dirty(agent.id)
 
     return change
 
@@ -178,8 +182,8 @@ def _total_after(agent: Agent, steps: list[ResourceConversion]) -> Resources:
     Raises:
         OperationError: A conversion does not apply, or the quantity of a resource would change.
     """
-    applied(steps, agent.available)
-    total = applied(steps, agent.total)
+    convert(steps, agent.available)
+    total = convert(steps, agent.total)
     if total.copies != agent.total.copies:
         raise OperationError("there would be more or less of something afterwards")
     return total
@@ -209,10 +213,10 @@ def _note_task_end(
     if not holds.enabled:
         return
     if declined:
-        holds.run_times.declined(client, agent_id, resources.scalars)
+        holds.runtime_estimates.record_decline(client, agent_id, resources.scalars)
         holds.declined(client, agent_id, cluster.now_ns)
     else:
-        holds.run_times.ended(client, agent_id, resources.scalars, cluster.now_ns)
+        holds.runtime_estimates.record_end(client, agent_id, resources.scalars, cluster.now_ns)
 
 
 def _skip_operations(
@@ -249,11 +253,11 @@ def _release(cluster: Cluster, client: Client, agent_id: str, resources: Resourc
         else:
             cluster.statistics.ignored += 1
     if not unallocated or unallocated != resources:
-        cluster.freed(agent_id)
+        cluster.on_resources_recovered(agent_id)
     return agent
 
 
-def refuse(  # noqa: PLR0913, PLR0917 - all arguments describe one filter
+def add_filter(  # noqa: PLR0913, PLR0917 - all arguments describe one filter
     cluster: Cluster,
     client: Client,
     agent: Agent,
@@ -267,8 +271,8 @@ def refuse(  # noqa: PLR0913, PLR0917 - all arguments describe one filter
 
     If the requested length is zero, a filter is added that ends before the next tick. Mesos makes
     offers in batches, so that a declining framework waits for the next batch even without a filter.
-    With `Cluster.at_once`, freed resources are offered before the next batch, so a short filter
-    replaces that wait. Otherwise framework and allocator would exchange the same offer endlessly.
+    With `Cluster.offers_freed_at_once`, freed resources are offered before the next batch, so a
+    short filter replaces that wait. Otherwise framework and allocator would exchange the same offer endlessly.
 
     A framework that has left the role gets no offers for the role, and therefore no filter.
 
@@ -288,7 +292,7 @@ def refuse(  # noqa: PLR0913, PLR0917 - all arguments describe one filter
         until = now_ns + refusal - 1  # the filter has ended at a tick on its last instant
     elif refusal:
         until = now_ns + cluster.interval_ns  # the filter still applies at the next tick
-    elif cluster.at_once:
+    elif cluster.offers_freed_at_once:
         until = now_ns - 1
     else:
         return

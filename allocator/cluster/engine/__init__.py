@@ -5,6 +5,6 @@ always give the same decisions.
 """
 
 from allocator.cluster.engine.engine import Engine, Watcher
-from allocator.cluster.engine.view import PlaceState, TaskFit, UserRank
+from allocator.cluster.engine.view import AgentState, AgentSummary, TaskFit
 
-__all__ = ["Engine", "PlaceState", "TaskFit", "UserRank", "Watcher"]
+__all__ = ["AgentState", "AgentSummary", "Engine", "TaskFit", "Watcher"]

@@ -5,7 +5,7 @@ from random import Random
 
 from allocator.cluster.allocation import Allocator
 from allocator.cluster.cooperative import Cooperative
-from allocator.cluster.input.quarantine import in_words
+from allocator.cluster.input.quarantine import describe_error
 from allocator.cluster.state import Cluster
 from allocator.contract import allocator_pb2 as contract
 
@@ -53,7 +53,7 @@ class AllocationCycle:
             decisions = yield from self._run()
         except Exception as error:  # noqa: BLE001 - a crashed allocator offers nothing at all
             cluster.statistics.faults += 1
-            cluster.divergence = f"an allocation run: {in_words(error)}"
+            cluster.divergence = f"an allocation run: {describe_error(error)}"
             decisions = contract.Decisions()
         if replies:
             decisions.replies.extend(replies)
@@ -61,14 +61,16 @@ class AllocationCycle:
 
     def _run(self) -> Cooperative[contract.Decisions]:
         cluster, decisions = self._cluster, contract.Decisions()
-        if not cluster.marks.due or not cluster.allocates:
+        if not cluster.candidates.due or not cluster.allocates:
             return decisions
         if cluster.holds.enabled:
             for agent in cluster.holds.expire(cluster.now_ns):
-                cluster.no_longer_held(agent)
-        if cluster.ledger.presumed is not None:
-            yield from cluster.ledger.presumed.expiring(cluster.ledger.agents, cluster.now_ns)
-        changed, due = cluster.marks.take()
+                cluster.mark_dirty(agent)
+        if cluster.ledger.assumed_usage is not None:
+            yield from cluster.ledger.assumed_usage.expire_in_steps(
+                cluster.ledger.agents, cluster.now_ns
+            )
+        changed, due = cluster.candidates.take()
         agents = [cluster.ledger.agents[name] for name in changed]
         for before in self._before:
             before()
@@ -102,7 +104,9 @@ class AllocationCycle:
                 framework = cluster.ledger.frameworks.get(holder)
                 if framework is None or not framework.active:
                     continue
-                unavailability = cluster.maintenance.ask(agent, holder, cluster.now_ns)
+                unavailability = cluster.maintenance.take_inverse_offer(
+                    agent, holder, cluster.now_ns
+                )
                 if unavailability is not None:
                     offers = messages.setdefault(
                         holder, contract.InverseOffers(framework_id=holder)

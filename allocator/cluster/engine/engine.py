@@ -21,9 +21,9 @@ from allocator.cluster.frameworks.clients import Clients
 from allocator.cluster.frameworks.demands import Demands
 from allocator.cluster.frameworks.role_places import RolePlaces
 from allocator.cluster.input.errors import InvalidEvent, LostTrack
-from allocator.cluster.input.quarantine import ValidationError, in_words
+from allocator.cluster.input.quarantine import ValidationError, describe_error
 from allocator.cluster.memory import Memory, MemoryChanges
-from allocator.cluster.metering.metered import counting, passing_on
+from allocator.cluster.metering.metered import hand_over_metering, write_checkpoints
 from allocator.cluster.metering.role_meter import RoleMeter
 from allocator.cluster.offers.exclusions import Exclusions
 from allocator.cluster.offers.filters import OfferFilters
@@ -137,9 +137,9 @@ class Engine(View):
         Raises:
             InvalidEvent: The master's options are malformed. No change was made.
         """
-        return run_to_completion(self.restoring(options, snapshot, memory))
+        return run_to_completion(self.restore_in_steps(options, snapshot, memory))
 
-    def restoring(
+    def restore_in_steps(
         self,
         options: contract.Options,
         snapshot: contract.Snapshot,
@@ -159,10 +159,10 @@ class Engine(View):
         if memory is not None and memory.time > known.time:
             known = memory
         users = cluster.ledger.clients.users
-        yield from users.inheriting(known)
+        yield from users.inherit_in_steps(known)
         if users.look_is_due:
             update_usage(cluster)
-        users.settle()
+        users.update_entitlements()
         same_master = snapshot.leading_since_ns == self._leading_since_ns
         if same_master and snapshot.sequence == self._seen:
             yield from self._carry_over(cluster)
@@ -189,9 +189,9 @@ class Engine(View):
             InvalidEvent: A snapshot is needed. Events before the contradicting event have been
                 applied.
         """
-        return run_to_completion(self.applying(events))
+        return run_to_completion(self.apply_in_steps(events))
 
-    def applying(self, events: contract.Events) -> Cooperative[contract.Decisions]:
+    def apply_in_steps(self, events: contract.Events) -> Cooperative[contract.Decisions]:
         """Generator form of `apply`.
 
         The engine must not be used until the generator is exhausted.
@@ -223,7 +223,7 @@ class Engine(View):
         """
         return self._divergence
 
-    def unheard(self, events: Iterable[contract.Event]) -> None:
+    def note_skipped_events(self, events: Iterable[contract.Event]) -> None:
         """Note skipped events; a snapshot that contains their effects is on its way.
 
         Only the events' effects on offer filters are applied, as snapshots do not contain filters.
@@ -247,7 +247,7 @@ class Engine(View):
         places = self._handover.places(self._cluster)
         return replace(self._handover.changes(self._users), places=places)
 
-    def closing(self) -> Cooperative[dict[str, AccountCheckpoint]]:
+    def close_accounts(self) -> Cooperative[dict[str, AccountCheckpoint]]:
         """Close all users' accounts in the meter for the end of a period; return their checkpoints.
 
         This is a generator for cooperative steps. Events may be applied wherever the generator
@@ -261,7 +261,7 @@ class Engine(View):
             users = self._users
             users.count_capacity()
             checkpoints = {} if self._meter is None else self._meter.close()
-            yield from counting(users, checkpoints)
+            yield from write_checkpoints(users, checkpoints)
         return checkpoints
 
     def order(self, order: operator.Order) -> None:
@@ -272,7 +272,7 @@ class Engine(View):
         """
         self.statistics.messages += 1
         carry_out(order, self._users, self._settings.policy)
-        self._users.settle()
+        self._users.update_entitlements()
 
     def _build_cluster(
         self, options: contract.Options, snapshot: contract.Snapshot, memory: Memory | None
@@ -308,10 +308,10 @@ class Engine(View):
         """Move the meter to the users of a new cluster. An error loses metered usage only."""
         clients, before = cluster.ledger.clients, self._metered
         try:
-            yield from passing_on(meter, self.role_meter, before, clients)
+            yield from hand_over_metering(meter, self.role_meter, before, clients)
         except Exception:  # noqa: BLE001 - the previous users may be broken
             self.statistics.faults += 1
-            yield from passing_on(meter, self.role_meter, None, clients)
+            yield from hand_over_metering(meter, self.role_meter, None, clients)
         self._metered, cluster.meter = clients, meter
 
     def _carry_over(self, cluster: Cluster) -> Cooperative[None]:
@@ -354,7 +354,7 @@ class Engine(View):
                 self._before_change(self.now)
             users.advance(cluster.now_ns / _NANOSECONDS)
             change()
-            users.settle()
+            users.update_entitlements()
         except Exception as error:  # a partial change; only a snapshot repairs it
             raise self._rejection(event.sequence, call, error) from error
         for reply in cluster.replies[earlier_replies:]:
@@ -385,7 +385,7 @@ class Engine(View):
         """
         if not isinstance(error, InvalidEvent):
             self.statistics.faults += 1
-        return InvalidEvent(f"event {sequence} ({call}): {in_words(error)}")
+        return InvalidEvent(f"event {sequence} ({call}): {describe_error(error)}")
 
     def _may_request_snapshot(self) -> bool:
         """Return whether a snapshot may be requested now: at most one a minute.
@@ -444,10 +444,10 @@ def _empty_cluster(
         demands=demands,
         interval_ns=options.allocation_interval_ns,
         now_ns=now_ns,
-        at_once=settings.allocation == "event",
+        offers_freed_at_once=settings.allocation == "event",
         statistics=statistics,
         recovery=recovery(options),
-        tells_running=options.tells_running,
+        reports_used=options.tells_running,
         limits=settings.limits,
         roles=RolePlaces(settings.limits.all_roles, leaves_room=settings.roles_leave_room),
         whole_from=settings.whole_from,

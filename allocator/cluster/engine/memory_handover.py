@@ -42,7 +42,7 @@ class MemoryHandover:
             statistics: Counts a failure as a fault.
         """
         try:
-            self._last = self._with_inherited((yield from users.remembering()))
+            self._last = self._with_inherited((yield from users.memory_in_steps()))
         except Exception:  # noqa: BLE001 - a healthy snapshot replaces broken state
             statistics.faults += 1
         return self._last

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from google.protobuf.message import DecodeError
 
-from allocator.cluster.frameworks.framework import Rules
+from allocator.cluster.frameworks.framework import OfferRules
 from allocator.cluster.input.errors import InvalidEvent
 from allocator.cluster.input.limits import Limits
 from allocator.cluster.state import Recovery
@@ -15,7 +15,7 @@ from allocator.fairness.quantities import Quantities
 _NANOSECONDS = 1_000_000_000
 
 
-def rules(options: contract.Options) -> Rules:
+def rules(options: contract.Options) -> OfferRules:
     """Read the flags that restrict offers, such as minimum offer sizes, from a master's options.
 
     Raises:
@@ -35,7 +35,7 @@ def rules(options: contract.Options) -> Rules:
         minimum = tuple(Quantities.from_doubles(m.amounts) for m in options.min_allocatable)
     except ValueError as error:
         raise InvalidEvent(f"options: min_allocatable: {error}") from error
-    return Rules(minimum, options.filter_gpu_resources, region)
+    return OfferRules(minimum, options.filter_gpu_resources, region)
 
 
 def recovery(options: contract.Options) -> Recovery:

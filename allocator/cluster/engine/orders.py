@@ -32,7 +32,7 @@ def carry_out(order: operator.Order, users: Users, policy: Policy) -> None:
             if not named:
                 users.forgive_all()
             for user in named:
-                users.forgive(user)
+                users.reset_commitments(user)
         case "set_commitments":
             _set_commitments(order.set_commitments, users, policy)
         case "forget_users":
@@ -77,7 +77,7 @@ def _set_commitments(order: operator.SetCommitments, users: Users, policy: Polic
     standing = users.standing(order.user) if order.keep_others else None
     if standing is not None:
         commitments, others = standing.commitments, standing.inherited
-    users.owe(order.user, commitments | dict(order.commitments), others)
+    users.set_commitments(order.user, commitments | dict(order.commitments), others)
 
 
 def _forget(named: Iterable[str], users: Users) -> None:
@@ -85,7 +85,7 @@ def _forget(named: Iterable[str], users: Users) -> None:
     if not named:
         raise InvalidOrder("no user is named; name the users to forget")
     _require_known(named, users)
-    reasons = [reason for user in named if (reason := users.kept_by(user)) is not None]
+    reasons = [reason for user in named if (reason := users.reason_to_keep(user)) is not None]
     if reasons:
         raise InvalidOrder("; ".join(reasons))
     for user in named:

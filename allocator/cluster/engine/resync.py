@@ -8,12 +8,12 @@ unnoticed.
 """
 
 from allocator.cluster.agents.agent import attributes
-from allocator.cluster.calls.resources import refuse
+from allocator.cluster.calls.resources import add_filter
 from allocator.cluster.cooperative import Cooperative
 from allocator.cluster.frameworks.framework import Client, Framework
 from allocator.cluster.input.quarantine import Topic
 from allocator.cluster.input.resource_parser import ResourceParser
-from allocator.cluster.offers.filters import read_refusal
+from allocator.cluster.offers.filters import parse_filter_duration
 from allocator.cluster.resources import InvalidResource
 from allocator.cluster.state import Cluster
 from allocator.contract import allocator_pb2 as contract
@@ -62,8 +62,10 @@ def carry_over(before: Cluster, after: Cluster) -> Cooperative[None]:
         _carry_framework(before, after, framework)
         yield
     after.filters = before.filters
-    if before.ledger.presumed is not None and after.ledger.presumed is not None:
-        yield from after.ledger.presumed.carry_over(before.ledger.presumed, after.ledger.agents)
+    if before.ledger.assumed_usage is not None and after.ledger.assumed_usage is not None:
+        yield from after.ledger.assumed_usage.carry_over(
+            before.ledger.assumed_usage, after.ledger.agents
+        )
     for agent_id in after.maintenance.agents():
         after.maintenance.keep_refusals(agent_id, before.maintenance)
     for rejected in before.quarantine:
@@ -84,7 +86,7 @@ def _carry_framework(before: Cluster, after: Cluster, framework: Framework) -> N
         if not framework_after.active:
             before.filters.drop(client)
         after.demands.recall(client, before.demands.learned(client))
-    if framework_after is not None and framework_after.said == framework.said:
+    if framework_after is not None and framework_after.subscription == framework.subscription:
         framework_after.demand = framework.demand
         after.ledger.refresh(framework_after)
 
@@ -96,8 +98,8 @@ def _note_refusal(cluster: Cluster, call: contract.RecoverResources, time_ns: in
         return
     client, agent = Client(role, call.framework_id), cluster.ledger.agents.get(call.agent_id)
     if agent is not None and call.HasField("filters"):
-        refuse_ns, _flaw = read_refusal(call.filters)
-        refuse(cluster, client, agent, resources, refuse_ns, max(time_ns, cluster.now_ns))
+        refuse_ns, _flaw = parse_filter_duration(call.filters)
+        add_filter(cluster, client, agent, resources, refuse_ns, max(time_ns, cluster.now_ns))
 
 
 def _drop_filters(cluster: Cluster, framework_id: str) -> None:

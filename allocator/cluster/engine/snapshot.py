@@ -3,14 +3,14 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from allocator.cluster.agents.failover_recovery import Failover
+from allocator.cluster.agents.failover_recovery import FailoverRecovery
 from allocator.cluster.calls import PREPARE
 from allocator.cluster.cooperative import Cooperative
-from allocator.cluster.frameworks.role_places import Wish
+from allocator.cluster.frameworks.role_places import PlaceRequest
 from allocator.cluster.frameworks.subscription import read_subscription
 from allocator.cluster.input.errors import InvalidEvent
-from allocator.cluster.input.quarantine import Kind, ValidationError, in_words
-from allocator.cluster.input.text import levels
+from allocator.cluster.input.quarantine import Kind, ValidationError, describe_error
+from allocator.cluster.input.text import count_role_nodes
 from allocator.cluster.state import Cluster
 from allocator.contract import allocator_pb2 as contract
 
@@ -71,7 +71,9 @@ def fill_cluster(
         expected = max(hold_off.agents_expected, hold_off.agents_needed)
         capacity = before.ledger.clients.users.pool.capacity
         until_ns = min(hold_off.until_ns, cluster.now_ns + cluster.recovery.timeout_ns)
-        cluster.begin_failover(Failover(hold_off.agents_needed, expected, until_ns, capacity))
+        cluster.begin_failover(
+            FailoverRecovery(hold_off.agents_needed, expected, until_ns, capacity)
+        )
 
 
 def _plan_roles(
@@ -93,7 +95,9 @@ def _plan_roles(
         except Exception:  # noqa: BLE001, S112 - `_apply_part` reports it
             continue
         wishes.append(
-            Wish(framework.framework_id, subscription.principal, levels(subscription.roles))
+            PlaceRequest(
+                framework.framework_id, subscription.principal, count_role_nodes(subscription.roles)
+            )
         )
         yield
     holding = set[str]()
@@ -145,11 +149,11 @@ def _apply_part(cluster: Cluster, number: int, call: str, message: Any) -> Valid
         return ValidationError("contradiction", f"{call}: {error}")
     except Exception as fault:  # noqa: BLE001 - rejects this part only
         cluster.statistics.faults += 1
-        return ValidationError("fault", f"{call}: {in_words(fault)}")
+        return ValidationError("fault", f"{call}: {describe_error(fault)}")
     try:
         change()
     except Exception as fault:
         raise BadSnapshotPart(
-            number, ValidationError("fault", f"{call}: {in_words(fault)}")
+            number, ValidationError("fault", f"{call}: {describe_error(fault)}")
         ) from fault
     return None

@@ -24,11 +24,11 @@ from allocator.fairness.standing import Standing
 
 _NANOSECONDS = 1_000_000_000
 
-PlaceState: TypeAlias = Literal[
+AgentState: TypeAlias = Literal[
     "offered", "set aside", "deactivated", "not on the whitelist", "full"
 ]
 
-_STATES: dict[Withheld, PlaceState] = {
+_STATES: dict[Withheld, AgentState] = {
     "agent_set_aside": "set aside",
     "deactivated": "deactivated",
     "not_whitelisted": "not on the whitelist",
@@ -36,12 +36,12 @@ _STATES: dict[Withheld, PlaceState] = {
 
 
 @dataclass(frozen=True, slots=True)
-class UserRank:
+class AgentSummary:
     """One agent's state and resources, and the users that hold these resources, for displays."""
 
     agent: str
     hostname: str
-    state: PlaceState
+    state: AgentState
     """Whether the free resources may be offered; if not, the reason."""
     total: Quantities
     free: Quantities
@@ -164,11 +164,11 @@ class View:
         """
         return [TreeLevel(pool, member) for pool, member in self._users.path(user)]
 
-    def turns(self) -> dict[str, int]:
+    def ranks(self) -> dict[str, int]:
         """Return each user's rank, from 0, among the users of its level that want offers."""
         return {user: place for pool in self._users.pools() for place, user in enumerate(pool)}
 
-    def passed_over(self, *, declining: bool = False) -> Cooperative[frozenset[str]]:
+    def unservable_users(self, *, declining: bool = False) -> Cooperative[frozenset[str]]:
         """Return the users, at all levels, that want offers but cannot be served by any agent.
 
         Generator for cooperative steps.
@@ -235,24 +235,24 @@ class View:
         misfits = ((framework.id, self._misfit(framework, slips=True)) for framework in frameworks)
         return {framework: misfit for framework, misfit in misfits if misfit}
 
-    def slips(self) -> dict[str, str]:
+    def unreadable_labels(self) -> dict[str, str]:
         """Return the unreadable labels of frameworks that get offers nevertheless.
 
         The result has a description by framework ID.
         """
         frameworks = self._cluster.ledger.frameworks.values()
-        slips = (framework for framework in frameworks if framework.said.unreadable)
+        slips = (framework for framework in frameworks if framework.subscription.unreadable)
         return {
-            framework.id: framework.said.unreadable
+            framework.id: framework.subscription.unreadable
             for framework in slips
             if not self._misfit(framework)
         }
 
-    def set_aside(self) -> Iterator[RejectedInput]:
+    def rejected_inputs(self) -> Iterator[RejectedInput]:
         """Return an iterator over all rejected input that is still in quarantine."""
         return iter(self._cluster.quarantine)
 
-    def fits(self, user: str) -> list[TaskFit]:
+    def task_fits(self, user: str) -> list[TaskFit]:
         """Return, for each framework of a user, on how many agents its tasks may run."""
         clients = self._cluster.ledger.clients
         return [
@@ -279,7 +279,7 @@ class View:
 
     def users_of(self, client: Client) -> list[str]:
         """Return a client's user and all users above it; empty if the client is gone."""
-        return list(self._cluster.ledger.clients.shown(client))
+        return list(self._cluster.ledger.clients.display_names(client))
 
     def survey(self) -> Cooperative[Survey]:
         """Return the agents in groups of equivalent agents, to explain why clients get no offers.
@@ -310,18 +310,18 @@ class View:
         The resources are known if the master reports used resources (since Mesos 1.10). Costs
         O(clients).
         """
-        if not self._cluster.tells_running:
+        if not self._cluster.reports_used:
             return None
-        clients, running = self._cluster.ledger.clients, self._cluster.ledger.running
+        clients, running = self._cluster.ledger.clients, self._cluster.ledger.used
         offered: dict[str, Quantities] = {}
         for framework in self._cluster.ledger.frameworks:
             for client in clients.of(framework):
                 idle = clients.held(client) - running.of(client)
-                for user in clients.shown(client):
+                for user in clients.display_names(client):
                     offered[user] = offered.get(user, Quantities()) + idle
         return offered
 
-    def holdings(self) -> dict[tuple[str, str, str], Quantities]:
+    def allocations(self) -> dict[tuple[str, str, str], Quantities]:
         """Return all allocations as scalar quantities, by agent ID, framework ID and role."""
         return {
             (agent.id, framework, role): held.scalars
@@ -332,9 +332,9 @@ class View:
     def available(self) -> dict[str, Quantities]:
         """Return the available scalar quantities of each agent, by agent ID."""
         agents = self._cluster.ledger.agents
-        return {agent.id: agent.shown.scalars for agent in agents.values()}
+        return {agent.id: agent.available_for_display.scalars for agent in agents.values()}
 
-    def places(self) -> Iterator[UserRank]:
+    def agent_summaries(self) -> Iterator[AgentSummary]:
         """Yield each agent, in order of arrival, with the resources that users hold on it.
 
         Events may be applied between two items. Each item shows the state at its time.
@@ -346,9 +346,15 @@ class View:
                 user = self.user(role, framework) or role
                 held[user] = held.get(user, Quantities()) + resources.scalars
             withheld = cluster.withheld(agent)
-            state = _STATES[withheld] if withheld else "offered" if agent.shown else "full"
-            total, free = agent.total.scalars, agent.shown.scalars
-            yield UserRank(agent.id, agent.hostname, state, total, free, held)
+            state = (
+                _STATES[withheld]
+                if withheld
+                else "offered"
+                if agent.available_for_display
+                else "full"
+            )
+            total, free = agent.total.scalars, agent.available_for_display.scalars
+            yield AgentSummary(agent.id, agent.hostname, state, total, free, held)
 
     def agent(self, agent: str) -> Agent | None:
         """Return an agent, which the caller must not change; None if the agent is not known."""
@@ -384,8 +390,8 @@ class View:
             constraint=ledger.placements.describe(framework.id),
             agents=ledger.placements.number(framework.id),
             misfit=self._misfit(framework),
-            slip=framework.said.unreadable,
-            at_a_time=max(map(ledger.at_a_time, ledger.clients.of(framework.id))),
+            slip=framework.subscription.unreadable,
+            at_a_time=max(map(ledger.batch_size, ledger.clients.of(framework.id))),
             unnamed=tuple(self._unnamed(framework)),
         )
 
@@ -418,12 +424,16 @@ class View:
 
     def _misfit(self, framework: Framework, *, slips: bool = False) -> str:
         ledger = self._cluster.ledger
-        texts = [framework.said.unreadable] if slips and framework.said.unreadable else []
+        texts = (
+            [framework.subscription.unreadable]
+            if slips and framework.subscription.unreadable
+            else []
+        )
         if self._cluster.quarantine:
             texts += [flaw.words for flaw in self._cluster.quarantine.of("framework", framework.id)]
         agents = len(ledger.agents)
         clients = ledger.clients.of(framework.id) if agents else []
-        if agents and not self._cluster.holds_off:
+        if agents and not self._cluster.recovering:
             if not ledger.placements.number(framework.id):
                 constraint = ledger.placements.describe(framework.id)
                 texts.append(f"no agent meets its constraint: {constraint}")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from allocator.cluster.agents.shared_volumes import NO_REPEATS, Repeats, Volume
 from allocator.cluster.frameworks.framework import Client, Framework
 from allocator.cluster.input.limits import Limits
-from allocator.cluster.input.text import is_path
+from allocator.cluster.input.text import is_valid_role
 from allocator.cluster.settings import EngineSettings, UserKey
 from allocator.cluster.users import User, Users, UserTask
 from allocator.fairness.quantities import Quantities
@@ -42,7 +42,7 @@ class Clients:
         return client in self._users
 
     @property
-    def wanting(self) -> Iterator[Client]:
+    def wanting_offers(self) -> Iterator[Client]:
         """The clients that want offers, in no particular order."""
         return iter(self._wanting)
 
@@ -106,7 +106,7 @@ class Clients:
             lost: Shared volumes that the client no longer holds.
             gained: Shared volumes that the client did not hold before.
         """
-        repeats = self.repeats(client, lost, gained)
+        repeats = self.change_volumes(client, lost, gained)
         self.users.allocate(self._users[client], client, quantities, repeats)
         if self.roles is not None:
             self.roles.note(client.role, self.users.now, quantities)
@@ -127,12 +127,12 @@ class Clients:
             lost: Shared volumes that the client no longer holds.
             gained: Shared volumes that the client did not hold before.
         """
-        repeats = self.repeats(client, lost, gained)
+        repeats = self.change_volumes(client, lost, gained)
         self.users.release(self._users[client], client, quantities, repeats)
         if self.roles is not None:
             self.roles.note(client.role, self.users.now, _NOTHING, quantities)
 
-    def repeats(
+    def change_volumes(
         self, client: Client, lost: Collection[Volume], gained: Collection[Volume]
     ) -> Repeats:
         """Update which shared volumes a client holds.
@@ -162,13 +162,13 @@ class Clients:
         """Return the user that a client belongs to, as a node of the user tree."""
         return self._users[client]
 
-    def shown(self, client: Client) -> tuple[str, ...]:
+    def display_names(self, client: Client) -> tuple[str, ...]:
         """Return the names of the users for which a client's allocation is displayed.
 
         The result is empty if the client is unknown.
         """
         user = self._users.get(client)
-        return () if user is None else user.shown
+        return () if user is None else user.display_names
 
     def user(self, client: Client) -> str:
         """Return the name of the user that a client belongs to."""
@@ -189,11 +189,11 @@ def user_of(key: UserKey, role: str, framework: Framework, limits: Limits) -> st
         limits: Bounds on the length and depth of roles.
     """
     if key == "role":
-        if len(role) <= limits.name and role.count("/") < limits.role_depth and is_path(role):
+        if len(role) <= limits.name and role.count("/") < limits.role_depth and is_valid_role(role):
             return role
         return framework.id.replace("/", ".")
     if key == "framework_name" and framework.name:
         return framework.name
-    if key == "principal" and framework.said.principal:
-        return framework.said.principal
+    if key == "principal" and framework.subscription.principal:
+        return framework.subscription.principal
     return framework.id

@@ -183,7 +183,7 @@ class DemandFloor(Largest):
         present = {name for name, agents in self._agents_with.items() if agents > 0}
         return sorted(map(readable, present.difference(named)))
 
-    def at_a_time(self, demand: Quantities) -> int:
+    def batch_size(self, demand: Quantities) -> int:
         """Return the number of tasks in a batch: the smallest number that reaches the floor.
 
         Args:

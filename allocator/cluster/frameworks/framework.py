@@ -24,7 +24,7 @@ _PLACING = frozenset(
 )
 """Capabilities that decide about agents and kinds of resources."""
 
-Lack: TypeAlias = Literal[
+MissingCapability: TypeAlias = Literal[
     "gpu_resources",
     "region_aware",
     "multi_role",
@@ -51,7 +51,7 @@ class Framework:
 
     id: str
     """The framework ID that Mesos assigned."""
-    said: Subscription
+    subscription: Subscription
     """The latest accepted subscription."""
     active: bool
     """Whether the framework's scheduler is connected."""
@@ -71,11 +71,11 @@ class Framework:
     """Placement constraint of the framework's tasks, as stated by labels."""
 
     def __post_init__(self) -> None:
-        self.update(self.said, self.suppressed)
+        self.update(self.subscription, self.suppressed)
 
     def update(self, subscription: Subscription, suppressed: Iterable[str]) -> None:
         """Replace the subscription and the set of suppressed roles."""
-        self.said = subscription
+        self.subscription = subscription
         self.name = subscription.name
         self.roles = subscription.roles
         self.capabilities = subscription.capabilities
@@ -93,12 +93,12 @@ class Framework:
         """
         return (
             self.active
-            and self.said.flaw is None
+            and self.subscription.flaw is None
             and role in self.roles
             and role not in self.suppressed
         )
 
-    def can_use(self, agent: Agent, role: str, rules: "Rules") -> bool:
+    def can_use(self, agent: Agent, role: str, rules: "OfferRules") -> bool:
         """Return whether the framework's and the agent's capabilities allow offers of the agent.
 
         Args:
@@ -106,9 +106,11 @@ class Framework:
             role: The role in which the agent would be offered.
             rules: The master's flags that restrict offers (Mesos semantics, §3.6).
         """
-        return self.lacking(agent, role, rules) is None
+        return self.missing_capability(agent, role, rules) is None
 
-    def lacking(self, agent: Agent, role: str, rules: "Rules") -> Lack | None:
+    def missing_capability(
+        self, agent: Agent, role: str, rules: "OfferRules"
+    ) -> MissingCapability | None:
         """Return a missing capability that excludes the framework from an agent; else None.
 
         Args:
@@ -132,7 +134,7 @@ class Framework:
             return "multi_role"
         return None if "/" not in role or agent.hierarchical_role else "hierarchical_role"
 
-    def share_of(self, available: Resources, role: str) -> Resources:
+    def usable_part(self, available: Resources, role: str) -> Resources:
         """Return the part of an agent's available resources that the framework can use in a role.
 
         Resources reserved for other roles are excluded, and kinds that need a missing capability.
@@ -143,7 +145,7 @@ class Framework:
             lambda kind: kind.offerable_to(role) and self.lacking_for(kind) is None
         )
 
-    def lacking_for(self, kind: Kind) -> Lack | None:
+    def lacking_for(self, kind: Kind) -> MissingCapability | None:
         """Return the framework capability that a resource kind requires and the framework lacks.
 
         The result is None if the framework may use the kind.
@@ -158,7 +160,7 @@ class Framework:
 
 
 @dataclass(frozen=True, slots=True)
-class Rules:
+class OfferRules:
     """The master's flags that restrict which offers are made (Mesos semantics, §3.6).
 
     Examples are minimum offer sizes and the treatment of agents with GPUs.

@@ -28,7 +28,7 @@ FEW = 4
 """Number of places that a framework always gets, for example for one role of four levels."""
 
 
-class Wish(NamedTuple):
+class PlaceRequest(NamedTuple):
     """A framework's request for role-tree places: one for each node that its roles occupy."""
 
     framework: str
@@ -56,7 +56,7 @@ class RolePlaces:
         self._rejected: dict[str, ValidationError] | None = None
         """framework → why it gets no places in the current snapshot; None outside of snapshots"""
 
-    def flaw(self, wish: Wish, before: int = 0) -> ValidationError | None:
+    def rejection(self, wish: PlaceRequest, before: int = 0) -> ValidationError | None:
         """Return the error for a framework whose request for places is rejected; None if granted.
 
         Args:
@@ -85,7 +85,7 @@ class RolePlaces:
             )
         return None
 
-    def put(self, wish: Wish) -> None:
+    def put(self, wish: PlaceRequest) -> None:
         """Count the places of a framework whose request was granted."""
         counted = self._counted(wish.places)
         self._taken += counted
@@ -93,7 +93,7 @@ class RolePlaces:
         if counted and self.leaves_room:
             self._by_framework[digest(wish.framework)] = counted
 
-    def discard(self, wish: Wish) -> None:
+    def discard(self, wish: PlaceRequest) -> None:
         """Release the places of a framework that is gone or has changed its roles."""
         counted = self._counted(wish.places)
         self._taken -= counted
@@ -110,7 +110,10 @@ class RolePlaces:
         return dict(self._by_framework)
 
     def plan(
-        self, wishes: Iterable[Wish], before: Mapping[str, int], holding: Collection[str] = ()
+        self,
+        wishes: Iterable[PlaceRequest],
+        before: Mapping[str, int],
+        holding: Collection[str] = (),
     ) -> None:
         """Decide on the requests of all frameworks of a snapshot, before the frameworks are added.
 
@@ -122,7 +125,7 @@ class RolePlaces:
             holding: IDs of frameworks that hold resources.
         """
         planned = RolePlaces(self._most, leaves_room=self.leaves_room)
-        holders, newcomers = list[Wish](), list[Wish]()
+        holders, newcomers = list[PlaceRequest](), list[PlaceRequest]()
         for wish in sorted(wishes, key=lambda wish: (wish.places, wish.framework)):
             counted = self._counted(wish.places)
             if (
@@ -137,7 +140,7 @@ class RolePlaces:
         rejected = planned._assign(holders) | planned._assign(newcomers)
         self._rejected = rejected
 
-    def _assign(self, wishes: Iterable[Wish]) -> dict[str, ValidationError]:
+    def _assign(self, wishes: Iterable[PlaceRequest]) -> dict[str, ValidationError]:
         """Grant requests, always to the principal with the fewest places next.
 
         Args:
@@ -147,7 +150,7 @@ class RolePlaces:
             The errors of rejected requests, by framework ID.
         """
         rejected: dict[str, ValidationError] = {}
-        waiting: dict[str, deque[Wish]] = {}
+        waiting: dict[str, deque[PlaceRequest]] = {}
         for wish in wishes:
             waiting.setdefault(wish.principal, deque()).append(wish)
         turns = [(self._by_principal[principal], principal) for principal in waiting]
@@ -155,7 +158,7 @@ class RolePlaces:
         while turns:
             _, principal = heappop(turns)
             wish = waiting[principal].popleft()
-            flaw = self.flaw(wish)
+            flaw = self.rejection(wish)
             if flaw is None:
                 self.put(wish)
             else:

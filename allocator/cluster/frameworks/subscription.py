@@ -24,7 +24,14 @@ from allocator.cluster.agents.placement_constraints import (
 from allocator.cluster.input.limits import Limits
 from allocator.cluster.input.quarantine import ValidationError
 from allocator.cluster.input.resource_parser import check_limits
-from allocator.cluster.input.text import excerpt, is_path, is_text, levels, readable, shortened
+from allocator.cluster.input.text import (
+    count_role_nodes,
+    excerpt,
+    is_text,
+    is_valid_role,
+    readable,
+    shortened,
+)
 from allocator.cluster.resources import InvalidResource, parse_total
 from allocator.contract import mesos_pb2 as mesos
 from allocator.fairness.quantities import Quantities
@@ -244,9 +251,9 @@ def _roles(info: mesos.FrameworkInfo, limits: Limits) -> frozenset[str]:
         if depth > limits.role_depth:
             message = f"a role has {depth} levels, more than {limits.role_depth}"
             raise _Unacceptable(ValidationError("limit", f"{message} (limits.role_depth)"))
-        if not is_path(role):
+        if not is_valid_role(role):
             raise _Unacceptable(ValidationError("malformed", f"{role!r} is no role"))
-    places = levels(roles)
+    places = count_role_nodes(roles)
     if places > limits.roles:
         message = f"its roles and those above them are {places}, more than {limits.roles}"
         raise _Unacceptable(ValidationError("limit", f"{message} (limits.roles)"))

@@ -89,7 +89,7 @@ class Quarantine:
         self._flaws.pop((kind, name), None)
 
 
-def in_words(error: Exception) -> str:
+def describe_error(error: Exception) -> str:
     """Return the text of an error; for an unexpected exception, with type, file and line."""
     if isinstance(error, InvalidEvent):
         return str(error)

@@ -33,7 +33,7 @@ def excerpt(value: str | bytes, most: int = _LONGEST) -> str:
     return readable(value[:most])
 
 
-def is_path(role: str) -> bool:
+def is_valid_role(role: str) -> bool:
     """Return whether a role can be a node of the role tree.
 
     Each level must have a name other than `.` and `..`, because `a/.` is reserved for the virtual
@@ -42,7 +42,7 @@ def is_path(role: str) -> bool:
     return {"", ".", ".."}.isdisjoint(role.split("/"))
 
 
-def levels(roles: Iterable[str]) -> int:
+def count_role_nodes(roles: Iterable[str]) -> int:
     """Return how many role-tree nodes the roles and their ancestors occupy in total."""
     paths = set[str]()
     for role in roles:

@@ -9,7 +9,7 @@ from allocator.fairness.metering import AccountCheckpoint, Meter
 from allocator.fairness.quantities import Quantities
 
 
-def passing_on(
+def hand_over_metering(
     meter: Meter, roles: RoleMeter | None, before: Clients | None, after: Clients
 ) -> Cooperative[None]:
     """Connect the meters to a new cluster, which a snapshot or a start has created.
@@ -28,16 +28,16 @@ def passing_on(
         now, held = after.users.now, dict[str, Quantities]()
         for client in after:
             allocation = after.held(client)
-            for role in roles.above(client.role) if allocation else ():
+            for role in roles.with_ancestors(client.role) if allocation else ():
                 held[role] = held.get(role, Quantities()) + allocation
             yield
         until = now if before is None else before.users.now
-        yield from roles.resuming(until, now, held, reset=before is None)
+        yield from roles.resume_in_steps(until, now, held, reset=before is None)
         after.roles = roles
 
 
 def _passing_on_users(meter: Meter, before: Users | None, after: Users) -> Cooperative[None]:
-    """Connect the users' meter to a new cluster, as `passing_on` does.
+    """Connect the users' meter to a new cluster, as `hand_over_metering` does.
 
     Generator for cooperative steps.
     """
@@ -45,17 +45,17 @@ def _passing_on_users(meter: Meter, before: Users | None, after: Users) -> Coope
     tau = meter.tau
     if before is not None:
         before.count_capacity()
-        yield from counting(before, checkpoints)
+        yield from write_checkpoints(before, checkpoints)
     after.attach(meter)
     present: dict[str, AccountCheckpoint] = {}
-    yield from counting(after, present)
+    yield from write_checkpoints(after, present)
     if before is None:
-        meter.beginning = present
+        meter.first_checkpoints = present
     else:
         meter.bridge(checkpoints, present, after.pool.capacity, tau)
 
 
-def counting(users: Users, checkpoints: dict[str, AccountCheckpoint]) -> Cooperative[None]:
+def write_checkpoints(users: Users, checkpoints: dict[str, AccountCheckpoint]) -> Cooperative[None]:
     """Add all users' usage up to now to their accounts, and collect the accounts' checkpoints.
 
     Generator for cooperative steps, one for each user.
@@ -80,7 +80,7 @@ def note_offer(meter: Meter, clients: Clients, client: Client, now: float) -> No
         client: The client.
         now: The time of the offer in seconds.
     """
-    meter.offered(clients.shown(client), now)
+    meter.offered(clients.display_names(client), now)
     if clients.roles is not None:
         clients.roles.note_offer(client.role, now, refused=False)
 
@@ -94,6 +94,6 @@ def note_refusal(meter: Meter, clients: Clients, client: Client, now: float) -> 
         client: The client.
         now: The time of the answer in seconds.
     """
-    meter.refused(clients.shown(client), now)
+    meter.refused(clients.display_names(client), now)
     if clients.roles is not None:
         clients.roles.note_offer(client.role, now, refused=True)

@@ -12,7 +12,7 @@ from typing import TypeAlias
 
 from allocator.cluster.cooperative import Cooperative
 from allocator.cluster.input.limits import Limits
-from allocator.cluster.input.text import is_path
+from allocator.cluster.input.text import is_valid_role
 from allocator.fairness.metering import (
     HOUR,
     LONGEST_GAP,
@@ -99,7 +99,7 @@ class RoleMeter:
         """
         self._notes.append((role, now, refused))
 
-    def settling(self) -> Cooperative[None]:
+    def add_up_in_steps(self) -> Cooperative[None]:
         """Add up all recorded changes. Generator for cooperative steps.
 
         Changes recorded between the steps are added up, too.
@@ -109,7 +109,7 @@ class RoleMeter:
                 self._follow(self._notes.popleft())
             yield
 
-    def taking(
+    def close_period(
         self, now: float
     ) -> Cooperative[tuple[UsageAccumulator, dict[str, AccountCheckpoint]]]:
         """Close the accounting period; return its usage, and the account checkpoint of each role.
@@ -122,7 +122,7 @@ class RoleMeter:
         """
         period = _Period(now)
         self._notes.append(period)
-        accrual = self.settling()
+        accrual = self.add_up_in_steps()
         while not period.complete:
             next(accrual, None)
             yield
@@ -134,7 +134,7 @@ class RoleMeter:
         self._period = None
         return period.counted, period.checkpoints
 
-    def resuming(
+    def resume_in_steps(
         self, until: float, now: float, held: Mapping[str, Quantities], *, reset: bool
     ) -> Cooperative[None]:
         """Continue with the roles' current allocations after a time without reports.
@@ -149,7 +149,7 @@ class RoleMeter:
             reset: Whether all earlier allocations are dropped, because another service metered
                 them.
         """
-        yield from self.settling()
+        yield from self.add_up_in_steps()
         if reset:
             self._held.clear()
             self.beginning = {role: _checkpoint(now, amounts) for role, amounts in held.items()}
@@ -180,10 +180,10 @@ class RoleMeter:
         for role, earlier in before.items():
             later = after.get(role)
             if later is not None and 0.0 < later.at - earlier.at <= LONGEST_GAP:
-                held = _least(earlier.stretch.allocation, later.stretch.allocation)
+                held = _least(earlier.state.allocation, later.state.allocation)
                 _add(self.counted, role, earlier.at, later.at, held)
 
-    def above(self, role: str) -> tuple[str, ...]:
+    def with_ancestors(self, role: str) -> tuple[str, ...]:
         """Return a role and its ancestors, the role first.
 
         The result is empty if the role is invalid or exceeds the limits.
@@ -191,7 +191,7 @@ class RoleMeter:
         if (
             len(role) > self._limits.name
             or role.count("/") >= self._limits.role_depth
-            or not is_path(role)
+            or not is_valid_role(role)
         ):
             return ()
         levels = role.split("/")
@@ -203,7 +203,7 @@ class RoleMeter:
         if line is None:
             if len(self._ancestors) >= _REMEMBERED:
                 self._ancestors.clear()
-            line = self._ancestors[role] = self.above(role)
+            line = self._ancestors[role] = self.with_ancestors(role)
         return line
 
     def _follow(self, note: _Change | _Offer | _Period) -> None:
@@ -278,7 +278,7 @@ def _least(before: Quantities, after: Quantities) -> Quantities:
 def _add(usage: UsageAccumulator, role: str, begin: float, end: float, held: Quantities) -> None:
     """Add an allocation that lasted from `begin` to `end`, in seconds, to a role's hourly usage."""
     for since, until in by_hours(begin, end):
-        resources = usage.tally(math.floor(since / HOUR), role).resources
+        resources = usage.usage(math.floor(since / HOUR), role).resources
         for name, amount in held.items():
             integrals = resources.get(name)
             if integrals is None:

@@ -18,7 +18,7 @@ from allocator.cluster.input.quarantine import ValidationError
 from allocator.cluster.resources import Resources
 from allocator.contract import mesos_pb2 as mesos
 
-DEFAULT_REFUSAL: float = mesos.Filters().refuse_seconds
+DEFAULT_FILTER_SECONDS: float = mesos.Filters().refuse_seconds
 """Default length of a filter in seconds, also for an invalid length."""
 LONGEST_REFUSAL = 365 * 86400.0
 """Maximum length of a filter in seconds: 365 days."""
@@ -31,20 +31,20 @@ Also the slack for outdated instants in the heap."""
 _NANOSECONDS = 1_000_000_000
 
 
-def read_refusal(filters: bytes) -> tuple[int, ValidationError | None]:
+def parse_filter_duration(filters: bytes) -> tuple[int, ValidationError | None]:
     """Parse a serialised Filters message; return the length of the requested filter.
 
     Returns:
         The length in nanoseconds, with 0 for no filter, and a validation error, if any. An
         unreadable message counts as a message without a length, which means Mesos's default length.
     """
-    seconds, flaw = DEFAULT_REFUSAL, None
+    seconds, flaw = DEFAULT_FILTER_SECONDS, None
     try:
         seconds = mesos.Filters.FromString(filters).refuse_seconds
     except DecodeError as error:
         flaw = ValidationError("malformed", f"filters are not a serialised mesos.Filters: {error}")
     if math.isnan(seconds) or seconds < 0:
-        seconds = DEFAULT_REFUSAL
+        seconds = DEFAULT_FILTER_SECONDS
     return int(min(seconds, LONGEST_REFUSAL) * _NANOSECONDS), flaw
 
 
@@ -154,7 +154,7 @@ class OfferFilters:
         if entry.due is None or until_ns < entry.due:
             self._schedule_check(entry, until_ns)
 
-    def blocked(self, agent: str, available: Resources) -> int:
+    def declining_clients(self, agent: str, available: Resources) -> int:
         """Return the mask of clients that decline all available resources of an agent."""
         mask = 0
         for entry in self._by_agent.get(agent, {}).values():
@@ -162,7 +162,7 @@ class OfferFilters:
                 mask |= entry.mask
         return mask
 
-    def on(self, agent: str) -> Iterator[tuple[int, Resources]]:
+    def declined_on(self, agent: str) -> Iterator[tuple[int, Resources]]:
         """Iterate over an agent's declined resources, as pairs: declining clients, resources.
 
         The clients are given as a mask with their bits (see `slot`).
@@ -170,7 +170,7 @@ class OfferFilters:
         for entry in self._by_agent.get(agent, {}).values():
             yield entry.mask, entry.resources
 
-    def any_by(self, client: Client, agent: str) -> bool:
+    def has_filter(self, client: Client, agent: str) -> bool:
         """Return whether a client has a filter in force on an agent."""
         entries = self._by_agent.get(agent)
         if entries is None:

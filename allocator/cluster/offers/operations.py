@@ -158,7 +158,7 @@ def _refuse_provider(volume: mesos.Resource, operation: str) -> None:
         raise OperationError(f"{operation} is not supported on a resource provider's volume")
 
 
-def applied(steps: Iterable[ResourceConversion], resources: Resources) -> Resources:
+def convert(steps: Iterable[ResourceConversion], resources: Resources) -> Resources:
     """Return the resources after all conversions have been applied, in order.
 
     Raises:

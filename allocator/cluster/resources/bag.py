@@ -160,7 +160,7 @@ class Resources(Mapping[Kind, Amount]):
         """Whether the bag contains entries that are only available as a whole, such as volumes."""
         return any(kind.whole is not None for kind in self._amounts)
 
-    def shrunk(self, limit: Quantities) -> "Resources":
+    def limited_to(self, limit: Quantities) -> "Resources":
         """Return scalar resources up to a limit for each name.
 
         Indivisible entries are kept as a whole or left out (Mesos semantics, §2.3). Other types of
@@ -184,7 +184,7 @@ class Resources(Mapping[Kind, Amount]):
             remaining[kind.name] = limit_left - size
         return Resources(kept)
 
-    def taken(self, demand: Quantities) -> "Resources | None":
+    def take_demand(self, demand: Quantities) -> "Resources | None":
         """Return a part with exactly the demanded quantities; None if the bag has less.
 
         A port or an item of a set counts as one. Indivisible entries are not taken. A task's demand

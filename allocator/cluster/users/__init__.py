@@ -5,8 +5,8 @@ both frameworks of its own and sub-roles competes with its sub-roles through a *
 `ROLE/.`.
 """
 
-from allocator.cluster.users.commitments import FADED
+from allocator.cluster.users.commitments import NEGLIGIBLE_COMMITMENT
 from allocator.cluster.users.user import User, UserTask
 from allocator.cluster.users.users import Users, in_range
 
-__all__ = ["FADED", "User", "UserTask", "Users", "in_range"]
+__all__ = ["NEGLIGIBLE_COMMITMENT", "User", "UserTask", "Users", "in_range"]

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 
 from allocator.cluster.cooperative import Cooperative
-from allocator.cluster.memory import Memory, MemoryChanges, Remembered, StoredTrajectory
+from allocator.cluster.memory import Memory, MemoryChanges, RememberedUser, StoredTrajectory
 from allocator.cluster.users.role_pools import RolePools
 from allocator.cluster.users.weights import Weights
 from allocator.fairness.bounds import LARGEST_COMMITMENT
@@ -11,7 +11,7 @@ from allocator.fairness.commitment import decayed
 from allocator.fairness.pool import Pool
 from allocator.fairness.standing import Standing
 
-FADED = 1e-3
+NEGLIGIBLE_COMMITMENT = 1e-3
 """A user whose dominant commitment is below this fraction of the capacity may be forgotten."""
 
 
@@ -23,7 +23,7 @@ class AbsentUsers:
 
     def __init__(self, pools: RolePools) -> None:
         self._pools = pools
-        self._stored: dict[str, tuple[float, Remembered]] = {}
+        self._stored: dict[str, tuple[float, RememberedUser]] = {}
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._stored)
@@ -39,7 +39,7 @@ class AbsentUsers:
             commitments: Commitments by resource, as fractions of the capacity.
             rest: Commitment of every resource that `commitments` does not name.
         """
-        self._stored[name] = self._pools.now, Remembered(commitments, others=rest)
+        self._stored[name] = self._pools.now, RememberedUser(commitments, others=rest)
 
     def discard(self, name: str) -> None:
         """Forget a virtual leaf that exists now, or whose role is forgotten."""
@@ -51,7 +51,7 @@ class AbsentUsers:
         Returns:
             Commitments by resource, and the commitment of every other resource.
         """
-        since, remembered = self._stored.get(name, (self._pools.now, Remembered()))
+        since, remembered = self._stored.get(name, (self._pools.now, RememberedUser()))
         return commitments_after(remembered, {}, self._pools.now - since, self._pools.tau)
 
     def trajectory(self, name: str) -> StoredTrajectory:
@@ -61,24 +61,24 @@ class AbsentUsers:
 
     def forget_faded(self) -> bool:
         """Forget leaves whose commitments have decayed to almost zero; return whether any had."""
-        faded = [name for name in self if not matters(*self.commitments_of(name))]
+        faded = [name for name in self if not is_significant(*self.commitments_of(name))]
         for name in faded:
             del self._stored[name]
         return bool(faded)
 
 
-def matters(commitments: Mapping[str, float], rest: float = 0.0) -> bool:
+def is_significant(commitments: Mapping[str, float], rest: float = 0.0) -> bool:
     """Return whether commitments are so large that their user must not be forgotten.
 
     Args:
         commitments: Commitments by resource, as fractions of the capacity.
         rest: The commitment of every other resource; considered only if `commitments` is empty.
     """
-    return max(commitments.values(), default=rest) >= FADED
+    return max(commitments.values(), default=rest) >= NEGLIGIBLE_COMMITMENT
 
 
 def commitments_after(
-    remembered: Remembered, overuse: Mapping[str, float], elapsed: float, tau: float | None
+    remembered: RememberedUser, overuse: Mapping[str, float], elapsed: float, tau: float | None
 ) -> tuple[dict[str, float], float]:
     """Return a user's commitments after a time without observation, by growth and decay.
 
@@ -130,14 +130,14 @@ class MemoryExport:
         Generator for cooperative steps. Users must not change until the generator is exhausted.
         """
         absent = {name: self._absent.commitments_of(name) for name in self._absent}
-        users = {name: Remembered(named, others=rest) for name, (named, rest) in absent.items()}
+        users = {name: RememberedUser(named, others=rest) for name, (named, rest) in absent.items()}
         for pool in self._pools:
             snapshot, standings = pool.still(), list[Standing[str]]()
             for standing in snapshot.standings_at(snapshot.now):
                 standings.append(standing)
                 yield
             for standing in sorted(standings, key=lambda item: (item.priority, item.user)):
-                users[standing.user] = Remembered(
+                users[standing.user] = RememberedUser(
                     commitments=standing.commitments,
                     overuse=standing.overuse,
                     others=standing.inherited,
@@ -169,5 +169,5 @@ class MemoryExport:
         """Return the commitments, as functions of time, and ordered weights of a pool's member."""
         since, commitments, overuse, inherited = pool.course(user)
         weight, boost = self._weights.ordered(user), self._weights.boost(user)
-        remembered = Remembered(commitments, overuse, inherited, weight, boost)
+        remembered = RememberedUser(commitments, overuse, inherited, weight, boost)
         return StoredTrajectory(since, self._pools.tau, remembered)

@@ -60,12 +60,12 @@ class RolePools:
 
     def begin(self, user: User) -> Pool[str]:
         """Create and return the pool of sub-users for a user that has none."""
-        user.below = self._sub_pools[user] = self._new_pool()
-        return user.below
+        user.sub_pool = self._sub_pools[user] = self._new_pool()
+        return user.sub_pool
 
     def end(self, user: User) -> None:
         """Remove the pool of a user's sub-users, which must be empty but for the virtual leaf."""
-        user.below = None
+        user.sub_pool = None
         del self._sub_pools[user]
         self.machines.restrict(user.leaf, None)
 
@@ -86,7 +86,7 @@ class RolePools:
             for user, below in self._sub_pools.items():
                 self._set_part(user, below)
 
-    def miscount(self) -> None:
+    def mark_recount(self) -> None:
         """Mark counted weights as outdated; `update_entitlements` recomputes them once."""
         self._recount_due = self._counts_for < math.inf
 
@@ -150,7 +150,7 @@ class RolePools:
             for pool in self:
                 pool.set_charging(charging=charging)
 
-    def set_fading(self, tau: float | None) -> None:
+    def set_decay(self, tau: float | None) -> None:
         """Set the decay of commitments that were inherited from a policy with commitments.
 
         The current policy has no commitments and thus no time constant.
@@ -168,7 +168,7 @@ class RolePools:
         The meter stops recording the users that it recorded before.
         """
         self._meter = meter
-        meter.begin_anew(self.now, self.tau, self._excluded)
+        meter.restart(self.now, self.tau, self._excluded)
         for pool in self:
             pool.attach(meter)
 
@@ -254,10 +254,10 @@ class RoleDemands:
     def begin_leaf(self, user: User) -> None:
         """Set the demand of a user's new virtual leaf from the user's own clients."""
         if self._counts:
-            assert user.below is not None
+            assert user.sub_pool is not None
             for task in user.tasks.values():
                 self._machines.admit(user.leaf, task.may_use)
-            user.below.set_demand(user.leaf, _largest_demand(user.own))
+            user.sub_pool.set_demand(user.leaf, _largest_demand(user.own_demand))
 
     def _replace(self, user: User, before: UserTask | None, after: UserTask | None) -> None:
         """Update the aggregates of a user and its ancestors after a change of one client's task.
@@ -269,10 +269,10 @@ class RoleDemands:
         """
         if not self._counts:
             return
-        if user.below is not None and user.leaf in user.below:
-            self._update_member(user.below, user.leaf, user.own, before, after)
+        if user.sub_pool is not None and user.leaf in user.sub_pool:
+            self._update_member(user.sub_pool, user.leaf, user.own_demand, before, after)
         else:
-            _replace_demand(user.own, before, after)
+            _replace_demand(user.own_demand, before, after)
         node = user
         while node.parent is not None:
             self._update_member(node.siblings, node.name, node.all, before, after)

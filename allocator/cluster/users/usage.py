@@ -21,19 +21,19 @@ def update_usage(cluster: Cluster) -> None:
 def _used(cluster: Cluster) -> dict[str, Quantities]:
     """Return used resources by user and virtual leaf; if usage is unknown, allocated resources."""
     ledger = cluster.ledger
-    reported = cluster.tells_running or ledger.presumed is not None
+    reported = cluster.reports_used or ledger.assumed_usage is not None
     used: dict[str, Quantities] = {}
     sharing: dict[tuple[int, Volume], dict[str, None]] = {}
     """pool and volume → users that use the volume"""
-    for client in ledger.running if reported else ledger.clients:
+    for client in ledger.used if reported else ledger.clients:
         if client not in ledger.clients:
             continue  # the client's framework is not known yet
-        use = ledger.running.of(client) if reported else ledger.clients.held(client)
+        use = ledger.used.of(client) if reported else ledger.clients.held(client)
         if not use:
             continue
         shared = _shared(cluster, client, reported=reported)
         own = use - sizes(shared) if shared else use
-        for pool, name in ledger.clients.node(client).places():
+        for pool, name in ledger.clients.node(client).memberships():
             used[name] = used.get(name, Quantities()) + own
             for volume in shared:
                 sharing.setdefault((id(pool), volume), {})[name] = None
@@ -58,5 +58,5 @@ def _shared(cluster: Cluster, client: Client, *, reported: bool) -> list[Volume]
     return [
         (agent, kind)
         for agent, kind in ledger.clients.users.volumes.of(client)
-        if not reported or kind in ledger.running.on(agent, client)
+        if not reported or kind in ledger.used.on(agent, client)
     ]

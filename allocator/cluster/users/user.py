@@ -30,32 +30,32 @@ class User:
     """The user above; None for the root."""
     clients: FrameworkSorter[Client]
     """The user's own clients, in DRF order."""
-    below: Pool[str] | None = None
+    sub_pool: Pool[str] | None = None
     """Pool of the sub-users and the virtual leaf, in the policy's order; None without sub-users."""
     children: dict[str, "User"] = field(default_factory=dict)
     """Sub-users by name."""
     tasks: dict[Client, "UserTask"] = field(default_factory=dict)
     """Own client → demand and eligible agents of its tasks."""
-    own: Largest = field(default_factory=Largest)
+    own_demand: Largest = field(default_factory=Largest)
     """The largest demand of each resource among the tasks of the user's own clients."""
     all: Largest = field(default_factory=Largest)
     """The largest demand of each resource among the tasks of the user and its descendants."""
-    line: tuple[str, ...] = ()
+    ancestry: tuple[str, ...] = ()
     """Names of the user and its ancestors, the user first; empty for the root."""
 
     def __post_init__(self) -> None:
         if self.parent is not None:
-            self.line = (self.name, *self.parent.line)
+            self.ancestry = (self.name, *self.parent.ancestry)
 
     @property
-    def shown(self) -> tuple[str, ...]:
+    def display_names(self) -> tuple[str, ...]:
         """Names under which allocations of the user's own clients are displayed.
 
         The first name is the user's; the virtual leaf, if any, and the ancestors follow.
         """
-        if self.below is None:
-            return self.line
-        return (self.name, self.leaf, *self.line[1:])
+        if self.sub_pool is None:
+            return self.ancestry
+        return (self.name, self.leaf, *self.ancestry[1:])
 
     @property
     def leaf(self) -> str:
@@ -75,16 +75,16 @@ class User:
     def siblings(self) -> Pool[str]:
         """The pool in which the user competes with the other users below the same parent."""
         assert self.parent is not None
-        assert self.parent.below is not None
-        return self.parent.below
+        assert self.parent.sub_pool is not None
+        return self.parent.sub_pool
 
-    def places(self) -> "Iterator[tuple[Pool[str], str]]":
+    def memberships(self) -> "Iterator[tuple[Pool[str], str]]":
         """Iterate over the pools in which allocations of the user's own clients count.
 
         Each item has the pool, and the name of its member that the allocations count for.
         """
-        if self.below is not None:
-            yield self.below, self.leaf
+        if self.sub_pool is not None:
+            yield self.sub_pool, self.leaf
         user = self
         while user.parent is not None:
             yield user.siblings, user.name
@@ -93,7 +93,7 @@ class User:
     @property
     def wants(self) -> bool:
         """Whether a client of the user or of a descendant wants offers."""
-        return self.clients.active > 0 or (self.below is not None and self.below.active > 0)
+        return self.clients.active > 0 or (self.sub_pool is not None and self.sub_pool.active > 0)
 
     def member(self, client: Client) -> str | None:
         """Return the member of the user's sub-pool that a client's allocation counts for.

@@ -6,14 +6,14 @@ from collections.abc import Iterator, Mapping
 from allocator.cluster.agents.shared_volumes import NO_REPEATS, Repeats, SharedVolumes
 from allocator.cluster.cooperative import Cooperative, run_to_completion
 from allocator.cluster.frameworks.framework import Client
-from allocator.cluster.memory import Boost, Memory, MemoryChanges, Remembered
+from allocator.cluster.memory import Boost, Memory, MemoryChanges, RememberedUser
 from allocator.cluster.settings import EngineSettings
 from allocator.cluster.users.commitments import (
-    FADED,
+    NEGLIGIBLE_COMMITMENT,
     AbsentUsers,
     MemoryExport,
     commitments_after,
-    matters,
+    is_significant,
 )
 from allocator.cluster.users.role_pools import RoleDemands, RolePools
 from allocator.cluster.users.user import User, UserTask
@@ -45,7 +45,7 @@ class Users:
         self._declared = {declared.name: declared for declared in settings.users}
         self.pool: Pool[str] = self._pools.top
         """The pool of the top-level users."""
-        self._root = User("", None, self._pools.new_clients(), below=self.pool)
+        self._root = User("", None, self._pools.new_clients(), sub_pool=self.pool)
         for declared in settings.users:
             self.get(declared.name)
 
@@ -75,7 +75,7 @@ class Users:
             self._pools.mark_outdated()
         return user
 
-    def settle(self) -> None:
+    def update_entitlements(self) -> None:
         """Update the entitlements of all pools; callers do this after each event.
 
         See `RolePools.update_entitlements`.
@@ -87,14 +87,14 @@ class Users:
 
         Boosts that expire until then end at the exact instants of their expiry.
         """
-        self.settle()
+        self.update_entitlements()
         while (end := self._weights.next_end) <= now:
             self._pools.advance(end)
             ended = self._weights.ended(end)
             self._reweigh(ended)
             for name in ended:
                 self._note_idle(self._known[name])
-            self.settle()
+            self.update_entitlements()
         self._pools.advance(now)
 
     def set_capacity(self, capacity: Quantities) -> None:
@@ -118,7 +118,7 @@ class Users:
         Args:
             name: A user or virtual leaf. For an unknown name, the result is None.
         """
-        self.settle()
+        self.update_entitlements()
         pool = self._pool_of(name)
         return None if pool is None else pool.count(name)
 
@@ -146,10 +146,10 @@ class Users:
         self._idle_since.pop(user.name, None)
         self._idle_since.pop(user.leaf, None)
         user.clients.add(client)
-        if user.below is not None and user.leaf not in user.below:
-            user.below.add(user.leaf)
+        if user.sub_pool is not None and user.leaf not in user.sub_pool:
+            user.sub_pool.add(user.leaf)
             commitments, rest = self._absent.commitments_of(user.leaf)
-            user.below.set_commitment(user.leaf, commitments, others=rest)
+            user.sub_pool.set_commitment(user.leaf, commitments, others=rest)
             self._absent.discard(user.leaf)
             self._pools.mark_outdated()
 
@@ -163,8 +163,8 @@ class Users:
     def set_wanting(self, user: User, client: Client, *, wanting: bool) -> None:
         """Set whether a client wants offers; users without such clients get no turn."""
         user.clients.set_active(client, wanting)
-        if user.below is not None and user.leaf in user.below:
-            user.below.set_active(user.leaf, user.clients.active > 0)
+        if user.sub_pool is not None and user.leaf in user.sub_pool:
+            user.sub_pool.set_active(user.leaf, user.clients.active > 0)
         while user.parent is not None:
             user.siblings.set_active(user.name, user.wants)
             user = user.parent
@@ -184,7 +184,7 @@ class Users:
         before, count = user.clients.holding(client)
         after = before + quantities
         user.clients.hold(client, after, count + 1)
-        for pool, name in user.places():
+        for pool, name in user.memberships():
             held, count = pool.holding(name)  # the same object for a user with one client
             if name in repeats:
                 repeated, single = repeats[name]
@@ -211,7 +211,7 @@ class Users:
         before, count = user.clients.holding(client)
         after = before - quantities
         user.clients.hold(client, after, count)
-        for pool, name in user.places():
+        for pool, name in user.memberships():
             held, count = pool.holding(name)  # the same object for a user with one client
             if name in repeats:
                 repeated, single = repeats[name]
@@ -249,7 +249,7 @@ class Users:
 
         Users of one pool follow each other in order of priority.
         """
-        self.settle()
+        self.update_entitlements()
         return [standing for below in self._pools for standing in below.standings()]
 
     def names(self) -> list[str]:
@@ -261,7 +261,7 @@ class Users:
 
         Costs O(resources).
         """
-        self.settle()
+        self.update_entitlements()
         pool = self._pool_of(name)
         return None if pool is None else pool.standing(name)
 
@@ -275,7 +275,7 @@ class Users:
 
         The result is None if the user is unknown.
         """
-        self.settle()
+        self.update_entitlements()
         pool = self._pool_of(name)
         return None if pool is None else pool.twin()
 
@@ -285,7 +285,7 @@ class Users:
         Args:
             name: A user or virtual leaf. For an unknown name, the result is empty.
         """
-        self.settle()
+        self.update_entitlements()
         user = self._known.get(name)
         if user is None:
             pool = self._pool_of(name)
@@ -313,7 +313,7 @@ class Users:
 
     def set_weights(self, weights: Mapping[str, float]) -> None:
         """Set weights of roles that the master has sent; other roles keep their weights."""
-        self._weights.take_over(weights)
+        self._weights.set_from_master(weights)
         if self._settings.user_key == "role":
             self._reweigh(weights)
 
@@ -337,7 +337,7 @@ class Users:
             self._note_idle(self._known[name])
         self._reweigh([name])
 
-    def owe(self, name: str, commitments: Mapping[str, float], unnamed: float) -> None:
+    def set_commitments(self, name: str, commitments: Mapping[str, float], unnamed: float) -> None:
         """Replace a user's commitments; the commitments of its descendants are unchanged.
 
         Args:
@@ -347,16 +347,16 @@ class Users:
         """
         self._known[name].siblings.set_commitment(name, commitments, others=unnamed)
 
-    def forgive(self, name: str) -> None:
+    def reset_commitments(self, name: str) -> None:
         """Reset the commitments of a user and its descendants to zero."""
         user = self._known[name]
         user.siblings.set_commitment(name, 0.0)
-        if user.below is not None and user.leaf in user.below:
-            user.below.set_commitment(user.leaf, 0.0)
+        if user.sub_pool is not None and user.leaf in user.sub_pool:
+            user.sub_pool.set_commitment(user.leaf, 0.0)
         for child in user.children:
-            self.forgive(child)
+            self.reset_commitments(child)
 
-    def kept_by(self, name: str) -> str | None:
+    def reason_to_keep(self, name: str) -> str | None:
         """Return the reason why a user or a descendant cannot be forgotten; None if both can be.
 
         Args:
@@ -370,7 +370,7 @@ class Users:
             )
         if name in self._declared:
             return f"user {name!r} is declared; remove it from [[users.declared]] instead"
-        return next(filter(None, map(self.kept_by, user.children)), None)
+        return next(filter(None, map(self.reason_to_keep, user.children)), None)
 
     def forget(self, name: str) -> None:
         """Forget a user without frameworks, its descendants, and the weights set by operators.
@@ -385,23 +385,23 @@ class Users:
         self._absent.discard(user.leaf)
         self._idle_since[name] = self.now
         self._remove(user)
-        self._pools.miscount()
+        self._pools.mark_recount()
 
     def forgive_all(self) -> None:
         """Reset the commitments of all users to zero."""
         for name in self._root.children:
-            self.forgive(name)
+            self.reset_commitments(name)
 
     def memory(self) -> Memory:
         """Return the users' current commitments and the weights that operators have set."""
-        return run_to_completion(self.remembering())
+        return run_to_completion(self.memory_in_steps())
 
-    def remembering(self) -> Cooperative[Memory]:
+    def memory_in_steps(self) -> Cooperative[Memory]:
         """Generator form of `memory`, for cooperative steps.
 
         Users must not change until the generator is exhausted.
         """
-        self.settle()
+        self.update_entitlements()
         return (yield from self._export.steps())
 
     def changes(self) -> MemoryChanges:
@@ -410,7 +410,7 @@ class Users:
         The first call returns all users. A change that concerns all users, such as a new capacity,
         also returns all. Costs O(resources) for each returned user.
         """
-        self.settle()
+        self.update_entitlements()
         return self._export.changes()
 
     def inherit(self, memory: Memory) -> None:
@@ -420,14 +420,14 @@ class Users:
         is the smaller of the remembered and the current over-use. The result is exact if nothing
         changed in between. Otherwise the commitments may be too small, in the users' favour.
         """
-        run_to_completion(self.inheriting(memory))
+        run_to_completion(self.inherit_in_steps(memory))
 
-    def inheriting(self, memory: Memory) -> Cooperative[None]:
+    def inherit_in_steps(self, memory: Memory) -> Cooperative[None]:
         """Generator form of `inherit`, for cooperative steps.
 
         Users must not be read until the generator is exhausted.
         """
-        self.settle()
+        self.update_entitlements()
         elapsed = max(self.now - memory.time, 0.0) if memory.time else 0.0
         present = {
             user: dict(account.overuse)
@@ -435,7 +435,7 @@ class Users:
             for user, account in pool.still().accounts.items()
         }
         if self._settings.policy.tau is None:
-            self._pools.set_fading(memory.tau)
+            self._pools.set_decay(memory.tau)
         tau = self._pools.tau if memory.tau is None else memory.tau
         for name, remembered in self._within_depth(memory.users):
             yield
@@ -446,18 +446,18 @@ class Users:
                     resource: decayed(mean, 0.0, elapsed, tau)
                     for resource, mean in mean_use.items()
                 }
-            used = max(mean_use.values(), default=0.0) >= FADED
+            used = max(mean_use.values(), default=0.0) >= NEGLIGIBLE_COMMITMENT
             if name.endswith("/.") and name not in self._known:
                 role = self._known.get(name[:-2])
-                if role is not None and role.below is not None and name in role.below:
-                    role.below.set_commitment(name, commitments, others=rest)
-                    role.below.set_mean_use(name, mean_use)
-                elif matters(commitments, rest):
+                if role is not None and role.sub_pool is not None and name in role.sub_pool:
+                    role.sub_pool.set_commitment(name, commitments, others=rest)
+                    role.sub_pool.set_mean_use(name, mean_use)
+                elif is_significant(commitments, rest):
                     self._absent.put(name, commitments, rest)
                 continue
             if name not in self._known:
                 ordered = remembered.weight is not None or self._is_current(remembered.boost)
-                if not ordered and not matters(commitments, rest) and not used:
+                if not ordered and not is_significant(commitments, rest) and not used:
                     continue
             siblings = self.get(name).siblings
             siblings.set_commitment(name, commitments, others=rest)
@@ -524,9 +524,11 @@ class Users:
         """Return whether the commitments of a user or leaf have decayed to almost zero."""
         pool = self._pool_of(name)
         assert pool is not None
-        return not matters(pool.standing(name).commitments)
+        return not is_significant(pool.standing(name).commitments)
 
-    def _within_depth(self, users: Mapping[str, Remembered]) -> Iterator[tuple[str, Remembered]]:
+    def _within_depth(
+        self, users: Mapping[str, RememberedUser]
+    ) -> Iterator[tuple[str, RememberedUser]]:
         """Iterate over remembered users, without roles that are deeper than the current limit."""
         deepest = (
             self._settings.limits.role_depth if self._settings.user_key == "role" else math.inf
@@ -535,7 +537,7 @@ class Users:
             if name.count("/") < deepest:
                 yield name, remembered
 
-    def held_below(
+    def allocations_on(
         self, user: User, held: Mapping[Client, Quantities], agent: str = ""
     ) -> dict[str, Quantities]:
         """Return, for each member of a user's pool of sub-users, its allocation on one agent.
@@ -558,7 +560,7 @@ class Users:
         if user is not None:
             return user.siblings
         branch = self._known.get(name.removesuffix("/."))
-        below = branch.below if branch is not None else None
+        below = branch.sub_pool if branch is not None else None
         return below if below is not None and name in below else None
 
     def _sub_pool(self, user: User) -> Pool[str]:
@@ -567,8 +569,8 @@ class Users:
         If the user has clients, a new pool starts with the virtual leaf of these clients. The leaf
         inherits all commitments of the user, because only these clients can have caused them.
         """
-        if user.below is not None:
-            return user.below
+        if user.sub_pool is not None:
+            return user.sub_pool
         below = self._pools.begin(user)
         if len(user.clients):
             commitments, rest = user.siblings.debts(user.name)
@@ -603,9 +605,9 @@ class Users:
 
     def _forget_leaf(self, user: User) -> None:
         """Remove a user's virtual leaf, because the user has no clients of its own any more."""
-        assert user.below is not None
+        assert user.sub_pool is not None
         del self._idle_since[user.leaf]
-        user.below.remove(user.leaf)
+        user.sub_pool.remove(user.leaf)
         self._pools.mark_outdated()
 
     def _note_idle(self, user: User) -> None:
@@ -614,13 +616,13 @@ class Users:
             return
         if not user.children:
             self._idle_since[user.name] = self.now
-        elif user.below is not None and user.leaf in user.below:
+        elif user.sub_pool is not None and user.leaf in user.sub_pool:
             self._idle_since[user.leaf] = self.now
 
     def _is_current(self, boost: Boost | None) -> bool:
         return boost is not None and boost.until > self.now
 
-    def _restore_orders(self, name: str, remembered: Remembered) -> None:
+    def _restore_orders(self, name: str, remembered: RememberedUser) -> None:
         """Apply a weight and boost that an operator set before a restart, if still current."""
         if remembered.weight is not None:
             self.order_weight(name, in_range(remembered.weight))
@@ -645,7 +647,7 @@ class Users:
         """
         named = False
         while user.parent is not None:
-            below = {} if user.below is None else user.below.accounts()
+            below = {} if user.sub_pool is None else user.sub_pool.accounts()
             named = (
                 named
                 or bool(self._weights.by(user.name))
@@ -653,7 +655,7 @@ class Users:
             )
             user.siblings.set_named(user.name, named)
             user = user.parent
-        self._pools.miscount()
+        self._pools.mark_recount()
 
 
 def in_range(weight: float) -> float:

@@ -76,7 +76,7 @@ class Weights:
         """Return the weight that an operator has set permanently for a user; None without one."""
         return self._ordered.get(name)
 
-    def take_over(self, weights: Mapping[str, float]) -> None:
+    def set_from_master(self, weights: Mapping[str, float]) -> None:
         """Store weights of roles that the master has sent; other roles keep their weights."""
         self._from_master.update(weights)
 

@@ -16,7 +16,7 @@ _REBASE = 300.0
 """Time constants after which phases begin again; e^±300 is far within the range of a double."""
 
 
-class FadingPolicy(Policy):
+class DecayPolicy(Policy):
     """Base class without a policy name: priorities are maxima of straight lines in s = e^(−t/τ)."""
 
     ranking: Literal["live-tree", "scan"] = "live-tree"

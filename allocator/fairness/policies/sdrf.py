@@ -9,11 +9,11 @@ from typing_extensions import override
 from allocator.fairness.account import Account
 from allocator.fairness.commitment import time_constant, time_constant_of_half_life
 from allocator.fairness.policies.duration import Duration
-from allocator.fairness.policies.fading import FadingPolicy
+from allocator.fairness.policies.fading import DecayPolicy
 from allocator.fairness.priorities import Envelope, Level, envelope, in_steps
 
 
-class Sdrf(FadingPolicy):
+class Sdrf(DecayPolicy):
     """SDRF (Sadok, Campista and Costa; journal paper Algorithm 1, line 5).
 
     With shares o, commitments c and weight w, the priority is (max_r oᵣ + max_r cᵣ) / w in the
@@ -72,7 +72,9 @@ class Sdrf(FadingPolicy):
 
     @override
     def level(self, account: Account, now: float) -> Level:
-        lines = self.attribute(account, now, -1.0).faded(1.0).lines  # the phase at `now` is −1
+        lines = (
+            self.attribute(account, now, -1.0).constant_if_decayed(1.0).lines
+        )  # the phase at `now` is −1
         if len(lines) == 1:
             ((begin, slope),) = lines
         else:  # of equal lines, the fastest-growing, as in `Envelopes.compare`

@@ -20,9 +20,15 @@ from allocator.cluster.engine import Engine
 from allocator.cluster.settings import UserKey
 from allocator.fairness.metering import AccountCheckpoint, HourlyUsage, Meter, UsageAccumulator
 from allocator.service.accounting import DAY, TooMuch
-from allocator.service.accounting.write_batch import Batch, Ordered
+from allocator.service.accounting.write_batch import Batch, OrderRecord
 from allocator.service.config import AccountingSection
-from allocator.service.loop.cooperative import PACE, Once, Work, repeating, spread
+from allocator.service.loop.cooperative import (
+    BACKGROUND_REST,
+    SharedComputation,
+    Work,
+    run_in_slices,
+    running_repeatedly,
+)
 from allocator.service.loop.engine_lock import EngineLock
 from allocator.service.store import StoreError, StoreInUse
 
@@ -102,8 +108,8 @@ class Accountant:
         self._engine_lock = EngineLock() if engine_lock is None else engine_lock
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="accounting")
         self._database: Database | None = None
-        self._shared_write = Once(self._try_write)
-        self._shared_keep = Once(self._try_keep)
+        self._shared_write = SharedComputation(self._try_write)
+        self._shared_keep = SharedComputation(self._try_keep)
         self._query_lock = asyncio.Lock()
         """Lock that admits one query at a time, so that a write waits for at most one query."""
         self._stopping = asyncio.Event()
@@ -115,7 +121,7 @@ class Accountant:
         """Usage of users that is still to be written."""
         self._role_usage = UsageAccumulator()
         """Usage of roles that is still to be written."""
-        self._orders: list[Ordered] = []
+        self._orders: list[OrderRecord] = []
         """Operator commands that wait to be written."""
         self._since: float | None = None
         """Time at which the pending usage begins, in seconds since the epoch; None if unknown."""
@@ -132,7 +138,7 @@ class Accountant:
         """Setting `users.key`: the property of a framework that identifies its user."""
         return self._engine.settings.user_key
 
-    def note(self, order: Ordered) -> None:
+    def note(self, order: OrderRecord) -> None:
         """Queue an operator command; `keep` or the next regular write stores it."""
         self._orders.append(order)
         if len(self._orders) > MOST_ORDERS:  # refused orders never displace executed orders
@@ -163,14 +169,14 @@ class Accountant:
         done, _ = await asyncio.wait([task], timeout=ORDER_PATIENCE)
         return bool(done) and task.result()
 
-    def adding_up(self) -> Work[None]:
+    def sum_up_in_steps(self) -> Work[None]:
         """Sum up the measured usage by user and hour, in cooperative steps.
 
         A later write then has less to do.
         """
-        yield from self._meter.counted.settling()
+        yield from self._meter.counted.add_up_in_steps()
         if self._roles is not None:
-            yield from self._roles.settling()
+            yield from self._roles.add_up_in_steps()
 
     async def write(self) -> bool:
         """Write all pending usage and commands now; return whether the write succeeded.
@@ -264,16 +270,18 @@ class Accountant:
             database = await self._in_thread(self._open)
             if self._batch is not None:  # first, as its usage is older
                 await self._commit(database, self._batch)
-            if self._meter.beginning is not None:
-                await self._bridge(database, self._meter.beginning)
+            if self._meter.first_checkpoints is not None:
+                await self._bridge(database, self._meter.first_checkpoints)
         finally:
             role_checkpoints: dict[str, AccountCheckpoint] = {}
             if self._roles is not None:
-                role_usage, role_checkpoints = await spread(self._roles.taking(self._engine.now))
+                role_usage, role_checkpoints = await run_in_slices(
+                    self._roles.close_period(self._engine.now)
+                )
                 self._role_usage.add(role_usage)
-            checkpoints = await spread(self._engine.closing(), self._engine_lock)
+            checkpoints = await run_in_slices(self._engine.close_accounts(), self._engine_lock)
             usage = self._meter.take()
-            await spread(usage.settling())
+            await run_in_slices(usage.add_up_in_steps())
             self._usage.add(usage)
             self._add_totals(usage, checkpoints)
             self._drop_excess()
@@ -331,7 +339,7 @@ class Accountant:
         )
         self._meter.bridge(checkpoints, beginning, self._engine.pool.capacity)
         self._since = min(until, started) if checkpoints else started
-        self._meter.beginning = None
+        self._meter.first_checkpoints = None
         if self._roles is not None and self._roles.beginning is not None:
             self._roles.bridge(roles, self._roles.beginning)
             self._roles.beginning = None
@@ -410,7 +418,9 @@ class Accountant:
 
 
 @asynccontextmanager
-async def bookkeeping(bookkeeper: Accountant, every: float = 1.0) -> AsyncIterator[Accountant]:
+async def running_accountant(
+    bookkeeper: Accountant, every: float = 1.0
+) -> AsyncIterator[Accountant]:
     """Keep the accounting database up to date while the block runs; write once more at its end.
 
     Args:
@@ -418,7 +428,7 @@ async def bookkeeping(bookkeeper: Accountant, every: float = 1.0) -> AsyncIterat
         every: Seconds between two rounds of summing up measured usage.
     """
     task = asyncio.create_task(bookkeeper.run())
-    async with repeating(bookkeeper.adding_up, every, rest=PACE):
+    async with running_repeatedly(bookkeeper.sum_up_in_steps, every, rest=BACKGROUND_REST):
         try:
             yield bookkeeper
         finally:

@@ -46,7 +46,7 @@ from allocator.service.accounting.schema import (
     state,
     usage,
 )
-from allocator.service.accounting.write_batch import Batch, Named, Ordered, Row
+from allocator.service.accounting.write_batch import Batch, HasOwnRows, OrderRecord, Row
 from allocator.service.store import StoreError, StoreUnavailable, file
 
 APPLICATION_ID = 0x4C534841
@@ -73,7 +73,7 @@ T = TypeVar("T")
 _log = structlog.get_logger(__name__)
 
 
-def located(location: str) -> Path | URL:
+def parse_location(location: str) -> Path | URL:
     """Return the path of a SQLite file, or the parsed URL of a PostgreSQL database.
 
     Args:
@@ -114,7 +114,7 @@ class Database:
                 where.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
                 self._locked_file = file.claim(where, _create_tables)
                 try:
-                    version = file.layout(where, APPLICATION_ID, LAYOUTS)
+                    version = file.layout_version(where, APPLICATION_ID, LAYOUTS)
                     self._engine = _sqlite(where)
                     if version != LAYOUTS[-1]:
                         self._upgrade()
@@ -218,7 +218,7 @@ class Database:
                 self._upsert(connection, state, rows, ())
             return True
 
-    def keep(self, ordered: Sequence[Ordered]) -> None:
+    def keep(self, ordered: Sequence[OrderRecord]) -> None:
         """Add operator commands exactly once, even if called repeatedly.
 
         Raises:
@@ -257,7 +257,7 @@ class Database:
             connection.execute(delete(orders).where(orders.c.at < days_until))
         self._named = {key: names for key, names in self._named.items() if key[1] >= hours_until}
 
-    def _add_orders(self, connection: Connection, ordered: Sequence[Ordered]) -> None:
+    def _add_orders(self, connection: Connection, ordered: Sequence[OrderRecord]) -> None:
         """Insert operator commands, and delete the oldest beyond `MOST_ORDERS`."""
         self._upsert(connection, orders, [order.row() for order in ordered], ())
         if ordered:
@@ -293,7 +293,7 @@ class Database:
         use: Mapping[int, Mapping[str, float]],
         most: int,
         pinned: Collection[str] = (),
-    ) -> Named:
+    ) -> HasOwnRows:
         """Return a function that says whether a user or role has rows of its own in an hour.
 
         The first `max_names` names of a day have rows of their own.
@@ -518,7 +518,7 @@ def _encode_checkpoints(checkpoints: Mapping[str, AccountCheckpoint]) -> str:
         {
             user: (checkpoint.at, dict(account.allocation.items()), *account[1:])
             for user, checkpoint in checkpoints.items()
-            for account in (checkpoint.stretch,)
+            for account in (checkpoint.state,)
         }
     )
 

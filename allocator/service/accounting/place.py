@@ -9,7 +9,7 @@ _NEEDED = {"sqlalchemy": "accounting", "psycopg": "postgresql"}
 """Module that a database needs → Longshare's extra that installs the module."""
 
 
-def kept_at(config: Config) -> str | None:
+def database_location(config: Config) -> str | None:
     """Return the URL or path of the accounting database; None if no accounts are kept.
 
     Without SQLAlchemy the service keeps no accounts, unless the configuration names a database.
@@ -29,7 +29,7 @@ def kept_at(config: Config) -> str | None:
     )
 
 
-def why_none(config: Config) -> str | None:
+def missing_reason(config: Config) -> str | None:
     """Return a log message if no accounts are kept only because a package is missing; else None."""
     location = config.accounting_database()
     if location is None or _missing(location) is None:

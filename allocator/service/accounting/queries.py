@@ -16,7 +16,7 @@ from allocator.service.accounting.schema import (
     role_usage,
     usage,
 )
-from allocator.service.accounting.write_batch import Ordered
+from allocator.service.accounting.write_batch import OrderRecord
 
 MOST_LINES = 50_000
 """Maximum number of rows in an answer: one for each user or role, resource, and day."""
@@ -114,7 +114,7 @@ def hours(
     return [Hour(*row) for row in connection.execute(query)]
 
 
-def hours_of(
+def hourly_shares_of(
     connection: Connection, since: float, until: float, users: Collection[str]
 ) -> list[Hour]:
     """Return shares and commitments of given users, with zeros for hours without usage.
@@ -178,7 +178,7 @@ def usages(
 
 def ordered(
     connection: Connection, since: float, until: float, *, refused: bool
-) -> tuple[list[Ordered], bool]:
+) -> tuple[list[OrderRecord], bool]:
     """Return the operator commands given within an interval, the earliest first.
 
     If there are more than the limits allow, the latest commands are returned. Refused commands have
@@ -198,12 +198,12 @@ def ordered(
     most_text = MOST_TEXT_OF_REFUSALS if refused else MOST_TEXT
     query = select(orders).where(orders.c.at >= since, orders.c.at < until, kind)
     latest = query.order_by(orders.c.at.desc()).limit(most + 1)
-    result, text = list[Ordered](), 0
+    result, text = list[OrderRecord](), 0
     for row in connection.execute(latest).mappings():
         text += sum(len(value) for value in row.values() if isinstance(value, str))
         if len(result) == most or text > most_text:
             return result[::-1], True
-        result.append(Ordered(**row))
+        result.append(OrderRecord(**row))
     return result[::-1], False
 
 

@@ -13,7 +13,7 @@ MOST_RESOURCES = 32
 _MILLI = 1000.0
 
 Row: TypeAlias = dict[str, Any]
-Named: TypeAlias = Callable[[int, str], bool]
+HasOwnRows: TypeAlias = Callable[[int, str], bool]
 """Function that receives the start of an hour, in seconds since the epoch, and the name of a user
 or role.
 
@@ -22,7 +22,7 @@ It returns whether the user or role has rows of its own in that hour.
 
 
 @dataclass(frozen=True, slots=True)
-class Ordered:
+class OrderRecord:
     """An operator command, executed or refused, as a row of the audit log."""
 
     id: str
@@ -48,7 +48,7 @@ class Ordered:
 
     def row(self) -> Row:
         """Return the order as a row."""
-        return {name: storable(getattr(self, name)) for name in Ordered.__slots__}
+        return {name: storable(getattr(self, name)) for name in OrderRecord.__slots__}
 
 
 @dataclass(slots=True)
@@ -67,13 +67,13 @@ class Batch:
     """Usage of users, and the cluster's capacity, by hour."""
     checkpoints: Mapping[str, AccountCheckpoint] = field(default_factory=dict)
     """Checkpoints of all users' accounts at `until`."""
-    orders: list[Ordered] = field(default_factory=list)
+    orders: list[OrderRecord] = field(default_factory=list)
     roles: UsageAccumulator = field(default_factory=UsageAccumulator)
     """Usage of roles, if users are not roles, up to the time of `role_checkpoints`."""
     role_checkpoints: Mapping[str, AccountCheckpoint] = field(default_factory=dict)
     """Checkpoints of all roles' accounts."""
 
-    def rows(self, users: Named, roles: Named) -> dict[str, list[Row]]:
+    def rows(self, users: HasOwnRows, roles: HasOwnRows) -> dict[str, list[Row]]:
         """Return the rows to add to the database, by table name.
 
         Users and roles without usage, commitments, offers and demand for offers get no rows.
@@ -109,7 +109,7 @@ class Batch:
 
 
 def _hourly_usages(
-    counted: UsageAccumulator, named: Named
+    counted: UsageAccumulator, named: HasOwnRows
 ) -> Iterator[tuple[int, str, HourlyUsage]]:
     """Yield the usage of each user or role in each hour; users without own rows are summed up.
 

@@ -16,7 +16,7 @@ SLICE = 0.001
 """Target duration of a slice of work, in seconds. A slice takes longer if a single step does."""
 _DEFAULT_REST = 4.0
 """Default pause after a slice of work, as a multiple of the slice's duration."""
-PACE = 2.0
+BACKGROUND_REST = 2.0
 """Pause after a slice of background work, as a multiple of the slice's duration."""
 _BURST = 0.0001
 """Seconds that a worker thread computes between two pauses."""
@@ -28,7 +28,7 @@ _REST = 2.0
 """
 
 
-async def spread(
+async def run_in_slices(
     work: Work[T],
     turn: AbstractAsyncContextManager[None] | None = None,
     *,
@@ -67,7 +67,7 @@ async def spread(
         await asyncio.sleep(rest * spent)
 
 
-def giving_way(work: Work[T]) -> T:
+def run_in_thread(work: Work[T]) -> T:
     """Run work in a worker thread with regular pauses, and return the result.
 
     The pauses keep the event loop fast: its thread needs Python's interpreter lock after each
@@ -85,7 +85,7 @@ def giving_way(work: Work[T]) -> T:
 
 
 @asynccontextmanager
-async def repeating(
+async def running_repeatedly(
     work: Callable[[], Work[None]], every: float, *, rest: float = _DEFAULT_REST
 ) -> AsyncIterator[None]:
     """Run recurring work in slices, again and again, while the block runs.
@@ -101,7 +101,7 @@ async def repeating(
     async def repeat() -> None:
         while True:
             await asyncio.sleep(every)
-            await spread(work(), rest=rest)
+            await run_in_slices(work(), rest=rest)
 
     task = asyncio.create_task(repeat())
     try:
@@ -110,7 +110,7 @@ async def repeating(
         task.cancel()
 
 
-class Backlog:
+class PendingWork:
     """Holds at most one piece of pending work, which background slices complete.
 
     Before new work is put, the pending work is completed at once. So works complete in order.
@@ -141,7 +141,7 @@ class Backlog:
             yield
 
 
-class Once(Generic[T]):
+class SharedComputation(Generic[T]):
     """An answer that is computed once for all callers that wait for it at the same time.
 
     Each caller receives an answer whose computation began after the call. However many callers

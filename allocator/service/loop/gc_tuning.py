@@ -20,7 +20,7 @@ THRESHOLDS = 1000, 5, 3
 The first is the number of new containers before a collection of the youngest generation. The others
 are numbers of collections of a generation before the next generation is collected.
 """
-REST = 10.0
+MIN_SECONDS_BETWEEN_COLLECTIONS = 10.0
 """Minimum number of seconds between full collections, so that consecutive snapshots do not cause
 one each."""
 
@@ -35,8 +35,8 @@ _WINDOW = 60.0
 _RETURN_EVERY = 5.0
 """Minimum seconds between two returns because of growth."""
 
-_last_collection = -REST
-"""Monotonic time of the latest full collection by `settle`, in seconds."""
+_last_collection = -MIN_SECONDS_BETWEEN_COLLECTIONS
+"""Monotonic time of the latest full collection by `collect_after_snapshot`, in seconds."""
 _trimming = False
 _least_resident = math.inf
 """Least resident memory in the present window, in bytes."""
@@ -44,7 +44,7 @@ _window_end = _next_return = -math.inf
 """Monotonic times, in seconds."""
 
 
-def tame() -> None:
+def enable() -> None:
     """Make the garbage collector block less: frequent small collections, few full ones.
 
     Objects that survived a full collection are skipped by later collections.
@@ -54,14 +54,19 @@ def tame() -> None:
         gc.callbacks.append(_freeze_after_full)
 
 
-def settle() -> None:
-    """Run a full garbage collection after a snapshot, at most once per `REST` seconds.
+def collect_after_snapshot() -> None:
+    """Run a full garbage collection after a snapshot, unless one has run shortly before.
 
-    Without an earlier call of `tame` the function does nothing.
+    `MIN_SECONDS_BETWEEN_COLLECTIONS` must lie between two collections.
+
+    Without an earlier call of `enable` the function does nothing.
     """
     global _last_collection  # noqa: PLW0603 - there is one collector in a process
     now = time.monotonic()
-    if _freeze_after_full in gc.callbacks and now >= _last_collection + REST:
+    if (
+        _freeze_after_full in gc.callbacks
+        and now >= _last_collection + MIN_SECONDS_BETWEEN_COLLECTIONS
+    ):
         _last_collection = now
         gc.unfreeze()
         gc.collect()

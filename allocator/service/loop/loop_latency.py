@@ -86,7 +86,7 @@ def run(main: Callable[[LoopLatency], Coroutine[Any, Any, None]]) -> None:
         main: Coroutine function that receives the measurement.
     """
     latency = LoopLatency()
-    gc_tuning.tame()
+    gc_tuning.enable()
     sys.setswitchinterval(_SWITCH)
 
     def make_loop() -> asyncio.AbstractEventLoop:

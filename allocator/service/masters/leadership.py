@@ -100,7 +100,7 @@ class Leadership:
         """Number of masters that claim leadership and are not served."""
         return len(self._waiting)
 
-    def obstacle(self, claimant: Claimant) -> str | None:
+    def takeover_blocker(self, claimant: Claimant) -> str | None:
         """Return why a master that claims leadership has to wait; None if it may lead now.
 
         The method does not change the leader. The caller calls `promote` once the claimant's

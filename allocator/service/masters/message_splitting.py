@@ -17,7 +17,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from allocator.contract import allocator_pb2 as contract
 
-PART = 1000
+MAX_EVENTS_PER_PART = 1000
 """Number of events in one part. The engine applies, logs and allocates a part before other work
 proceeds.
 
@@ -31,21 +31,21 @@ _RESCINDING_CALLS = frozenset({"recover_resources", "update_inverse_offer"})
 """
 
 
-def parts_of(message: contract.FromMaster) -> Iterable[contract.FromMaster]:
+def split_message(message: contract.FromMaster) -> Iterable[contract.FromMaster]:
     """Return the parts to process in sequence: a short message itself, or parts of a long one."""
     events = message.events.events
-    return (message,) if len(events) <= PART else _split(events)
+    return (message,) if len(events) <= MAX_EVENTS_PER_PART else _split(events)
 
 
 def _split(events: Sequence[contract.Event]) -> Iterator[contract.FromMaster]:
-    """Yield the parts of a message, of `PART` events each.
+    """Yield the parts of a message, of `MAX_EVENTS_PER_PART` events each.
 
     A part becomes longer if no allocation may happen between its last event and the next event.
     """
     attached = _attached_to_previous(events)
     first = 0
     while first < len(events):
-        end = min(first + PART, len(events))
+        end = min(first + MAX_EVENTS_PER_PART, len(events))
         while end < len(events) and attached[end]:
             end += 1
         yield contract.FromMaster(events=contract.Events(events=events[first:end]))

@@ -15,12 +15,12 @@ from allocator.cluster.cooperative import Cooperative
 from allocator.cluster.engine import Engine
 from allocator.cluster.input.errors import InvalidEvent
 from allocator.cluster.memory import Memory
-from allocator.contract import SPOKEN
+from allocator.contract import SUPPORTED_VERSIONS
 from allocator.contract import allocator_pb2 as contract
 from allocator.service.loop import gc_tuning
-from allocator.service.loop.cooperative import spread
+from allocator.service.loop.cooperative import run_in_slices
 from allocator.service.loop.engine_lock import EngineLock
-from allocator.service.masters.message_splitting import parts_of
+from allocator.service.masters.message_splitting import split_message
 from allocator.service.masters.timestamp_guard import TimestampGuard
 from allocator.service.masters.wire import HeavyEventsError, WireError
 
@@ -126,10 +126,10 @@ class Masters(Protocol):
             ProtocolError: the limit of waiting masters is reached.
         """
 
-    def obstacle(self, session: "Session") -> str | None:
+    def takeover_blocker(self, session: "Session") -> str | None:
         """Return why a master that claims leadership cannot be served yet; None if it can."""
 
-    async def recall(self) -> Memory | None:
+    async def load_stored_memory(self) -> Memory | None:
         """Return the memory that another service stored; None if none.
 
         The memory consists of commitments and operator settings.
@@ -240,12 +240,12 @@ class Session:
             raise ProtocolError(
                 grpc.StatusCode.FAILED_PRECONDITION, "the first message must be Hello"
             )
-        if first.hello.contract_version not in SPOKEN:
+        if first.hello.contract_version not in SUPPORTED_VERSIONS:
             raise ProtocolError(
                 grpc.StatusCode.FAILED_PRECONDITION,
                 f"the master's side speaks version {first.hello.contract_version} of the "
-                f"contract, this allocator versions {SPOKEN[0]} to {SPOKEN[-1]}; upgrade the "
-                "allocator first, then the master's side",
+                f"contract, this allocator versions {SUPPORTED_VERSIONS[0]} to "
+                f"{SUPPORTED_VERSIONS[-1]}; upgrade the allocator first, then the master's side",
             )
         names = (first.hello.session_id, first.hello.master, first.hello.mesos_version)
         if any(len(name) > MAX_NAME_LENGTH for name in names):
@@ -273,17 +273,17 @@ class Session:
         while (message := await self._next(requests)) is not None:
             received = time.perf_counter()
             if self._timestamp_guard is not None:
-                before = self._timestamp_guard.bounded
+                before = self._timestamp_guard.corrected
                 self._timestamp_guard.bound(message)
-                self._statistics.bounded_stamps += self._timestamp_guard.bounded - before
+                self._statistics.bounded_stamps += self._timestamp_guard.corrected - before
             if message.HasField("snapshot"):
                 self.elected_ns = max(message.snapshot.leading_since_ns, 0)
                 self._masters.admit(self)
             memory: Memory | None = None
             if message.HasField("snapshot") and self._can_take_over():
-                memory = await self._masters.recall()
+                memory = await self._masters.load_stored_memory()
             self._before_engine = True
-            for part in parts_of(message):
+            for part in split_message(message):
                 started = time.perf_counter()
                 if not self._before_engine:
                     await asyncio.sleep(0)  # let other users of the engine proceed
@@ -299,7 +299,7 @@ class Session:
                 yield answer
                 self._statistics.observe("write", time.perf_counter() - decided)
                 if part.HasField("snapshot") and self._leads:
-                    gc_tuning.settle()
+                    gc_tuning.collect_after_snapshot()
             self._statistics.lag = time.perf_counter() - received
 
     async def _answer(
@@ -349,11 +349,13 @@ class Session:
             self._leads = False
             self._masters.demote(self)
             return _empty_answer(snapshot.sequence)
-        if not self._leads and (reason := self._masters.obstacle(self)) is not None:
+        if not self._leads and (reason := self._masters.takeover_blocker(self)) is not None:
             return _empty_answer(snapshot.sequence, reason)
         self._notify_engine_access()
         try:
-            decisions = yield from self._engine.restoring(self.hello.options, snapshot, memory)
+            decisions = yield from self._engine.restore_in_steps(
+                self.hello.options, snapshot, memory
+            )
         except InvalidEvent as error:
             # No new snapshot is requested: the master would send the same one again, without end.
             raise ProtocolError(
@@ -363,7 +365,7 @@ class Session:
             self._leads = True
             self._masters.promote(self)
         if self._timestamp_guard is not None:
-            self._timestamp_guard.believe(snapshot.time_ns)
+            self._timestamp_guard.record(snapshot.time_ns)
         if not self._was_served:
             self._was_served, self._cycles_before = True, self._engine.statistics.runs
         _log.info(
@@ -387,7 +389,7 @@ class Session:
         """
         if self._snapshot_requested:
             if self._leads:
-                self._engine.unheard(events.events)
+                self._engine.note_skipped_events(events.events)
             return None  # the requested snapshot will include these events
         if not self._synchronised:
             raise ProtocolError(
@@ -395,7 +397,7 @@ class Session:
             )
         if not self._leads:
             elected = any(event.HasField("recover") for event in events.events)
-            reason = self._masters.obstacle(self) if self.elected_ns else None
+            reason = self._masters.takeover_blocker(self) if self.elected_ns else None
             if elected or (self.elected_ns and reason is None):
                 return self._request_snapshot("you lead now", elected=True)
             latest = max((event.sequence for event in events.events), default=0)
@@ -422,8 +424,8 @@ class Session:
             raise InvalidEvent(self._unread)
         self._notify_engine_access()
         if self._timestamp_guard is not None:
-            self._timestamp_guard.believe(max(map(_event_time, events.events), default=0))
-        return self._engine.applying(events)
+            self._timestamp_guard.record(max(map(_event_time, events.events), default=0))
+        return self._engine.apply_in_steps(events)
 
     def _notify_engine_access(self) -> None:
         """Invoke `before_message` when the first part of a message reaches the engine."""
@@ -439,7 +441,7 @@ class Session:
     def _can_take_over(self) -> bool:
         """Return whether this master claims leadership, does not lead yet, and need not wait."""
         claims = self.elected_ns > 0 and not self._leads
-        return claims and self._masters.obstacle(self) is None
+        return claims and self._masters.takeover_blocker(self) is None
 
     def _is_measured(self, message: contract.FromMaster) -> bool:
         """Return whether the answer to a message is to contain measurements.
@@ -466,7 +468,7 @@ class Session:
             self._refused,
             {
                 rejected.name: rejected.flaw.words
-                for rejected in self._engine.set_aside()
+                for rejected in self._engine.rejected_inputs()
                 if (rejected.kind, rejected.topic) == ("framework", "subscription")
             },
         )
@@ -478,7 +480,7 @@ class Session:
 
     def _report_misfits(self) -> None:
         """Log why frameworks cannot get offers, and other rejected input, each reason once."""
-        misfits, slips = self._engine.misfits(), self._engine.slips()
+        misfits, slips = self._engine.misfits(), self._engine.unreadable_labels()
         for framework, reason in misfits.items():
             if self._reported_misfits.get(framework) != reason:
                 _log.warning(
@@ -489,7 +491,7 @@ class Session:
                 )
         self._reported_misfits = misfits
         set_aside = {
-            rejected for rejected in self._engine.set_aside() if rejected.name not in misfits
+            rejected for rejected in self._engine.rejected_inputs() if rejected.name not in misfits
         }
         for rejected in set_aside - self._reported_rejections:
             _log.warning(
@@ -531,7 +533,7 @@ class Session:
         if message is None or isinstance(message, contract.FromMaster):
             return message
         try:
-            return await spread(message, rest=0.0)
+            return await run_in_slices(message, rest=0.0)
         except HeavyEventsError as error:
             self._unread = f"events were not read: {error}"
             return contract.FromMaster(events=contract.Events())

@@ -23,7 +23,7 @@ from allocator.service.masters.session import (
 from allocator.service.masters.timestamp_guard import Timeline, TimestampGuard
 from allocator.service.rights import Rights, certificate
 
-STRANGERS = 64
+MAX_STREAMS_WITHOUT_SNAPSHOT = 64
 """Maximum number of streams that have not sent a snapshot; one more stream ends the oldest of them.
 """
 
@@ -178,7 +178,9 @@ class Sessions:
                 for peer in self._sessions
                 if peer is not self._leadership.leader and not same_master(peer, session)
             )
-            if waiting >= self._max_waiting and not (claims and self.obstacle(session) is None):
+            if waiting >= self._max_waiting and not (
+                claims and self.takeover_blocker(session) is None
+            ):
                 raise ProtocolError(
                     grpc.StatusCode.RESOURCE_EXHAUSTED,
                     f"{self._max_waiting} masters wait already (listen.sessions)",
@@ -187,11 +189,11 @@ class Sessions:
             self._supersede(session)
         self._update_statistics()
 
-    def obstacle(self, session: Session) -> str | None:
+    def takeover_blocker(self, session: Session) -> str | None:
         """Return why a master that claims leadership cannot be served yet; None if it can."""
-        return self._leadership.obstacle(session)
+        return self._leadership.takeover_blocker(session)
 
-    async def recall(self) -> Memory | None:
+    async def load_stored_memory(self) -> Memory | None:
         """Return the memory that another service stored; None if none.
 
         The memory consists of commitments and operator settings.
@@ -221,7 +223,7 @@ class Sessions:
     def _register(self, session: Session) -> None:
         """Add a new stream; if too many streams have sent no snapshot, end the oldest of them."""
         strangers = [stream for stream in self._sessions if not stream.admitted]
-        if len(strangers) >= STRANGERS:
+        if len(strangers) >= MAX_STREAMS_WITHOUT_SNAPSHOT:
             self._end(
                 strangers[0], "others wait, and no snapshot has come on this stream; connect again"
             )
@@ -289,7 +291,7 @@ def _parser(most_parts: int) -> Callable[[bytes], contract.FromMaster | PendingM
     """
 
     def parse(data: bytes) -> contract.FromMaster | PendingMessage:
-        if len(data) <= wire.SHORT:
+        if len(data) <= wire.MAX_STEP_BYTES:
             with suppress(wire.WireError):  # the session parses again, and reports it
                 return wire.parse(data, most_parts)
         return wire.reading(data, most_parts)

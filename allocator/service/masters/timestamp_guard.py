@@ -39,7 +39,7 @@ class Timeline:
     def __init__(self, origin_ns: int, clock_ns: Callable[[], int]) -> None:
         self._origin_ns = origin_ns - clock_ns()
         self._clock_ns = clock_ns
-        self.believed_ns = 0
+        self.latest_ns = 0
         """Latest timestamp of a snapshot or event that reached the engine from any master, in
         nanoseconds since the Unix epoch.
 
@@ -75,7 +75,7 @@ class TimestampGuard:
     """
 
     def __init__(self, timeline: Timeline, master: str) -> None:
-        self.bounded = 0
+        self.corrected = 0
         """Number of timestamps that were corrected."""
         self._timeline = timeline
         self._master = master
@@ -98,7 +98,7 @@ class TimestampGuard:
             accepted = min(max(snapshot.time_ns, now - TOLERANCE_NS), now + TOLERANCE_NS)
             if accepted != snapshot.time_ns:
                 self._note_correction(snapshot.time_ns - now)
-            accepted = max(accepted, self._timeline.believed_ns)
+            accepted = max(accepted, self._timeline.latest_ns)
             if accepted != snapshot.time_ns:
                 if snapshot.HasField("hold_off"):  # keep the remaining duration
                     remaining = snapshot.hold_off.until_ns - snapshot.time_ns
@@ -107,13 +107,13 @@ class TimestampGuard:
                     )
                 snapshot.time_ns = accepted
 
-    def believe(self, stamp_ns: int) -> None:
+    def record(self, stamp_ns: int) -> None:
         """Record that a timestamp reaches the engine; timestamps of standby masters never do.
 
         Args:
             stamp_ns: The timestamp, in nanoseconds since the Unix epoch.
         """
-        self._timeline.believed_ns = max(self._timeline.believed_ns, stamp_ns)
+        self._timeline.latest_ns = max(self._timeline.latest_ns, stamp_ns)
 
     def _note_correction(self, ahead_ns: int) -> None:
         """Count a correction, and log the first.
@@ -121,7 +121,7 @@ class TimestampGuard:
         Args:
             ahead_ns: Timestamp minus the service's time, in nanoseconds.
         """
-        self.bounded += 1
+        self.corrected += 1
         if not self._warned:
             self._warned = True
             _log.warning(

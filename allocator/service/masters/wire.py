@@ -30,7 +30,7 @@ _FIXED = {1: 8, 5: 4}
 """Protobuf wire type → length of a fixed-size number, in bytes."""
 M = TypeVar("M", bound=Message)
 _CONTRACT: Descriptor = contract.FromMaster.DESCRIPTOR
-SHORT = 2**16
+MAX_STEP_BYTES = 2**16
 """Maximum length, in bytes, of a message that is parsed in one step. Longer messages are parsed in
 steps of about this length."""
 _QUICK = 2**18
@@ -152,7 +152,7 @@ def parse(data: bytes, most_parts: int) -> contract.FromMaster:
         HeavyEventsError: events are too heavy.
         WireError: the message is invalid, or a snapshot is too heavy.
     """
-    if len(data) <= SHORT:
+    if len(data) <= MAX_STEP_BYTES:
         return _read(contract.FromMaster, data)
     return run_to_completion(reading(data, most_parts))
 
@@ -171,7 +171,7 @@ def reading(data: bytes, most_parts: int) -> Cooperative[contract.FromMaster]:
         HeavyEventsError: events are too heavy.
         WireError: the message is invalid, or a snapshot is too heavy.
     """
-    if len(data) <= SHORT:
+    if len(data) <= MAX_STEP_BYTES:
         return _read(contract.FromMaster, data)
     if len(data) <= _QUICK and len(data) * _DENSEST <= most_parts:
         with suppress(DecodeError):  # text that is not UTF-8 is located part by part below
@@ -253,7 +253,7 @@ def _merge_steps(
     shape, (start_of_part, end) = _shape(message.DESCRIPTOR), span
     for number, kind, start, stop in _fields(data, start_of_part, end):
         nested = shape.nested.get(number) if kind == _LENGTH_DELIMITED else None
-        if nested is not None and stop - start >= SHORT:
+        if nested is not None and stop - start >= MAX_STEP_BYTES:
             tally = _Tally()
             weight = yield from _weighing(data, start, stop, nested, tally)
             most = most_parts / _SHARE
@@ -270,7 +270,7 @@ def _merge_steps(
             yield
         if remaining < 0:
             raise _TooHeavyError
-        if stop - start_of_part >= SHORT:
+        if stop - start_of_part >= MAX_STEP_BYTES:
             message.MergeFrom(_read(type(message), data[start_of_part:stop]))
             start_of_part = stop
             yield
@@ -342,7 +342,9 @@ def _weighing(
         if kind != _LENGTH_DELIMITED:
             continue
         nested = shape.nested.get(number)
-        if nested is not None and (stop - start >= SHORT or nested.full_name in _weighed()):
+        if nested is not None and (
+            stop - start >= MAX_STEP_BYTES or nested.full_name in _weighed()
+        ):
             part = yield from _weighing(data, start, stop, nested, tally)
         else:
             part = _UNLIMITED - _after_field(data, start, stop, number, shape, _UNLIMITED)

@@ -9,7 +9,7 @@ import grpc
 from allocator.contract import admin_pb2 as admin
 from allocator.service.accounting import TooMuch
 from allocator.service.accounting.accountant import Accountant
-from allocator.service.loop.cooperative import Work, spread
+from allocator.service.loop.cooperative import Work, run_in_slices
 from allocator.service.operators.grpc_errors import abort
 
 if TYPE_CHECKING:
@@ -57,8 +57,8 @@ async def usage(
         accountant_required, lambda connection: usages(connection, since, until, by, users), context
     )
     reply = admin.UsageReply()
-    await spread(_adding(map(_usage, rows), reply.rows))
-    await spread(_totalling(reply, nested=nested))
+    await run_in_slices(_adding(map(_usage, rows), reply.rows))
+    await run_in_slices(_totalling(reply, nested=nested))
     return reply
 
 
@@ -90,7 +90,7 @@ async def audit(
     messages = (
         admin.Ordered(**{name: getattr(order, name) for name in fields}) for order in all_orders
     )
-    await spread(_adding(messages, reply.orders))
+    await run_in_slices(_adding(messages, reply.orders))
     return reply
 
 

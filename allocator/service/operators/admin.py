@@ -9,16 +9,20 @@ from allocator.contract import admin_pb2 as admin
 from allocator.contract import operator_pb2 as operator
 from allocator.contract.admin_pb2_grpc import AdminServicer
 from allocator.service.accounting.accountant import Accountant
-from allocator.service.loop.cooperative import Once, Work, spread
+from allocator.service.loop.cooperative import SharedComputation, Work, run_in_slices
 from allocator.service.loop.engine_lock import EngineLock
 from allocator.service.operators import accounts
-from allocator.service.operators.forecast import InvalidQuestionError, UnknownUserError, foretell
+from allocator.service.operators.forecast import (
+    InvalidQuestionError,
+    UnknownUserError,
+    answer_forecast,
+)
 from allocator.service.operators.grpc_errors import abort
 from allocator.service.operators.messages import message
 from allocator.service.operators.orders import Orders
 from allocator.service.show.explain import explain, upcoming
-from allocator.service.show.explanations import ExplanationCache, look_into
-from allocator.service.show.shadows import Follower, Shadows
+from allocator.service.show.explanations import ExplanationFacts, find_reasons
+from allocator.service.show.shadows import Shadows, ShadowState
 from allocator.service.show.shares import reading
 from allocator.service.show.wait_reasons import Waits
 from allocator.service.store.writer import StoreWriter
@@ -58,8 +62,12 @@ class Admin(AdminServicer):
         self._statistics = waits.statistics
         self._accountant = accountant
         self._shadows = Shadows({}) if shadows is None else shadows
-        self._rows = Once(lambda: spread(reading(engine, engine.users()), self._engine_lock))
-        self._shares = Once(lambda: spread(self._make_shares(), self._engine_lock))
+        self._rows = SharedComputation(
+            lambda: run_in_slices(reading(engine, engine.users()), self._engine_lock)
+        )
+        self._shares = SharedComputation(
+            lambda: run_in_slices(self._make_shares(), self._engine_lock)
+        )
         self.orders = Orders(engine, self._rows, store_writer, accountant, self._engine_lock)
 
     async def Shares(  # noqa: N802 - the contract defines the name
@@ -78,7 +86,7 @@ class Admin(AdminServicer):
         """Return for each shadow policy how users would rank under it."""
         reply = admin.ShadowsReply()
         for follower in self._shadows.followers:
-            await spread(self._add_shadow(reply, follower), self._engine_lock)
+            await run_in_slices(self._add_shadow(reply, follower), self._engine_lock)
         return reply
 
     async def Explain(  # noqa: N802
@@ -96,15 +104,15 @@ class Admin(AdminServicer):
         if row is None:
             words = "".join(
                 f"; framework {rejected.name} is set aside: {rejected.flaw.words}"
-                for rejected in self._engine.set_aside()
+                for rejected in self._engine.rejected_inputs()
                 if request.user in {rejected.name, self._engine.framework_name(rejected.name)}
             )
             await abort(context, grpc.StatusCode.NOT_FOUND, f"no such user: {request.user}{words}")
-        reasons = await spread(look_into(self._engine, row.user), self._engine_lock)
-        passed_over = await spread(self._engine.passed_over(), self._engine_lock)
+        reasons = await run_in_slices(find_reasons(self._engine, row.user), self._engine_lock)
+        passed_over = await run_in_slices(self._engine.unservable_users(), self._engine_lock)
         async with self._engine_lock:
             waited, alone = self._waits.seconds(row.user), self._statistics.alone
-            cache = ExplanationCache(reasons, waited, alone, passed_over)
+            cache = ExplanationFacts(reasons, waited, alone, passed_over)
             explanation = explain(self._engine, row, rows, cache)
             explanation.user.CopyFrom(message(row, self._engine))
             explanation.user.passed_over = explanation.passed_over
@@ -130,7 +138,7 @@ class Admin(AdminServicer):
         Examples are users that will overtake each other, and the cost of a burst.
         """
         try:
-            reply = await foretell(self._engine, request, self._engine_lock)
+            reply = await answer_forecast(self._engine, request, self._engine_lock)
         except UnknownUserError as error:
             await abort(context, grpc.StatusCode.NOT_FOUND, str(error))
         except InvalidQuestionError as error:
@@ -153,7 +161,7 @@ class Admin(AdminServicer):
         context: grpc.aio.ServicerContext[admin.AuditRequest, admin.AuditReply],
     ) -> admin.AuditReply:
         """Return the operator commands of a time, with their origin and effect."""
-        self.orders.refusals.tell()
+        self.orders.refusals.flush()
         return await accounts.audit(self._accountant, request, context)
 
     def _make_shares(self) -> Work[admin.SharesReply]:
@@ -168,8 +176,8 @@ class Admin(AdminServicer):
         reply.meanwhile = reply.cluster.messages - before
         return reply
 
-    def _add_shadow(self, reply: admin.ShadowsReply, follower: Follower) -> Work[None]:
-        differences = yield from self._shadows.comparing(self._engine, follower)
+    def _add_shadow(self, reply: admin.ShadowsReply, follower: ShadowState) -> Work[None]:
+        differences = yield from self._shadows.compare(self._engine, follower)
         shadow = reply.shadows.add(
             name=follower.name, failure=follower.failure, seconds=follower.seconds
         )

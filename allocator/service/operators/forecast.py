@@ -17,7 +17,7 @@ from allocator.fairness.bounds import LARGEST_WEIGHT, LEAST_WEIGHT
 from allocator.fairness.forecast import Passing, below_after, cost, passings, turn_below
 from allocator.fairness.pool import Pool
 from allocator.fairness.quantities import Quantities
-from allocator.service.loop.cooperative import Work, spread
+from allocator.service.loop.cooperative import Work, run_in_slices
 from allocator.service.loop.engine_lock import EngineLock
 from allocator.service.show.explanations import PASSED_OVER, words_of_gaps
 from allocator.service.show.formatting import called, counted, duration
@@ -44,7 +44,7 @@ class UnknownUserError(InvalidQuestionError):
     """The forecast request names an unknown user."""
 
 
-async def foretell(
+async def answer_forecast(
     engine: Engine, request: admin.ForecastRequest, engine_lock: EngineLock
 ) -> admin.ForecastReply:
     """Answer a forecast request.
@@ -61,7 +61,7 @@ async def foretell(
     """
     async with engine_lock:
         demand = _demand(request, engine)
-    survey = await spread(_survey_agents(engine, request.user, demand), engine_lock)
+    survey = await run_in_slices(_survey_agents(engine, request.user, demand), engine_lock)
     async with engine_lock:
         levels = [(level.pool.twin(), level.member) for level in engine.path(request.user)]
         newcomer = not levels
@@ -100,7 +100,7 @@ def _survey_agents(engine: Engine, user: str, demand: Quantities | None) -> Work
     passed_over = yield from survey.passed_over()
     if demand is None:
         return _AgentSurvey(passed_over)
-    room, largest = yield from survey.room(engine.clients(user.removesuffix("/.")), demand)
+    room, largest = yield from survey.task_capacity(engine.clients(user.removesuffix("/.")), demand)
     waits = largest and not room and survey.others_are_smaller(demand)
     return _AgentSurvey(passed_over, room, largest, words_of_gaps(engine) if waits else "")
 

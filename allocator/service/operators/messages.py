@@ -20,7 +20,7 @@ def message(row: UserShare, engine: Engine) -> admin.UserShare:
         dominant_resource=row.dominant_resource,
         dominant_share=standing.share,
         commitments=standing.commitments,
-        dominant_commitment=row.owed,
+        dominant_commitment=row.dominant_commitment,
         priority=standing.priority,
         active=standing.active,
         shortfall=row.shortfall,

@@ -22,8 +22,8 @@ from allocator.contract import admin_pb2 as admin
 from allocator.contract import operator_pb2 as operator
 from allocator.fairness.standing import Standing
 from allocator.service.accounting.accountant import Accountant
-from allocator.service.accounting.write_batch import Ordered
-from allocator.service.loop.cooperative import Once
+from allocator.service.accounting.write_batch import OrderRecord
+from allocator.service.loop.cooperative import SharedComputation
 from allocator.service.loop.engine_lock import EngineLock
 from allocator.service.operators.grpc_errors import abort
 from allocator.service.operators.messages import message
@@ -61,7 +61,7 @@ class Orders:
     def __init__(
         self,
         engine: Engine,
-        rows: Once[list[UserShare]],
+        rows: SharedComputation[list[UserShare]],
         store_writer: StoreWriter | None,
         accountant: Accountant | None,
         engine_lock: EngineLock,
@@ -81,7 +81,7 @@ class Orders:
         """
         engine = self._engine
         before = {row.user: row for row in await self._rows.get()}
-        concerned = touched(order, before.values())
+        concerned = concerned_users(order, before.values())
         standings_before: dict[str, Standing[str] | None] = {}
         try:
             async with self._engine_lock:
@@ -91,7 +91,7 @@ class Orders:
                 standings_after = {user: engine.standing(user) for user in concerned}
         except InvalidOrder as error:
             self._keep(order, context, standings_before, {}, str(error))
-            known = {user for user, row in before.items() if row.can_be_ordered}
+            known = {user for user, row in before.items() if row.accepts_orders}
             unknown = _named(order) - known
             code = grpc.StatusCode.NOT_FOUND if unknown else grpc.StatusCode.INVALID_ARGUMENT
             await abort(context, code, str(error))
@@ -118,14 +118,14 @@ class Orders:
             certificate=certificate(context),
         )
         stored, audited = await asyncio.gather(
-            _nothing() if self._store_writer is None else self._store_writer.remember_soon(),
+            _nothing() if self._store_writer is None else self._store_writer.save_with_time_limit(),
             _nothing() if self._accountant is None else self._accountant.keep(),
         )
         return admin.OrderReply(
             changes=changes, stored=stored, volatile=self._store_writer is None, audited=audited
         )
 
-    def refused(self, context: _Context, reason: str) -> None:
+    def log_refusal(self, context: _Context, reason: str) -> None:
         """Log for the audit that a peer without the right tried to give an operator command.
 
         The command itself has not been read.
@@ -160,7 +160,7 @@ class Orders:
             for user in before
             if refusal or not _alike(before.get(user), after.get(user)) or user in named_users
         ]
-        entry = Ordered(
+        entry = OrderRecord(
             id=uuid.uuid4().hex,
             at=time.time(),
             who=operator_name,
@@ -230,7 +230,7 @@ def _named(order: operator.Order) -> set[str]:
             return set()
 
 
-def touched(order: operator.Order, rows: Iterable[UserShare]) -> list[str]:
+def concerned_users(order: operator.Order, rows: Iterable[UserShare]) -> list[str]:
     """Return the users that a command may change: named users with their sub-roles, or all users.
 
     Args:

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from allocator.service.accounting import OTHERS
 from allocator.service.accounting.accountant import Accountant
-from allocator.service.accounting.write_batch import Ordered
+from allocator.service.accounting.write_batch import OrderRecord
 
 WINDOW = 60.0
 """Length of a time window, in seconds. Each window keeps a limited number of refused commands in
@@ -34,11 +34,11 @@ class Refusals:
         self._accountant = accountant
         self._kept = Counter[str]()
         """Number of refused commands that were kept in full in this window, by peer."""
-        self._further: dict[str, tuple[int, Ordered]] = {}
+        self._further: dict[str, tuple[int, OrderRecord]] = {}
         """By peer, the number of refused commands that were only counted, and the latest of them.
         """
 
-    def note(self, order: Ordered) -> None:
+    def note(self, order: OrderRecord) -> None:
         """Log a refused command in full, or only count it if the window's limit is reached."""
         if self._accountant is None:
             return
@@ -53,7 +53,7 @@ class Refusals:
         count, _ = self._further.get(peer, (0, order))
         self._further[peer] = count + 1, order
 
-    def tell(self) -> None:
+    def flush(self) -> None:
         """Write the counts of refused commands to the audit log, one entry per peer."""
         further, self._further = self._further, {}
         for peer, (count, latest) in further.items():
@@ -63,5 +63,5 @@ class Refusals:
             self._accountant.note(entry)
 
     def _begin_window(self) -> None:
-        self.tell()
+        self.flush()
         self._kept.clear()

@@ -34,7 +34,7 @@ from allocator.fairness.metering import Meter
 from allocator.fairness.policies import Policy
 from allocator.fairness.policies.policy import Origin
 from allocator.fairness.quantities import Quantities
-from allocator.files import open_to_write
+from allocator.files import open_for_writing
 from allocator.service.store import codec
 
 MAGIC = b"longshare event log 1\n"
@@ -68,7 +68,7 @@ class EventLog:
         """True if the log has ended early because of a write error."""
         self._path = path
         set_aside(path)
-        opener = partial(open_to_write, apart=apart)
+        opener = partial(open_for_writing, apart=apart)
         self._file: IO[bytes] = open(path, "wb", opener=opener)  # noqa: SIM115 - closed by `close`
         self._try(lambda: self._file.write(MAGIC))
         self.flush()
@@ -129,7 +129,7 @@ class LoggedEngine(Engine):
         event_log.write(log.LogEntry(header=header))
 
     @override
-    def restoring(
+    def restore_in_steps(
         self,
         options: contract.Options,
         snapshot: contract.Snapshot,
@@ -138,19 +138,19 @@ class LoggedEngine(Engine):
         entry = log.LogEntry(restore=log.LogRestore(options=options, snapshot=snapshot))
         if memory is not None:
             entry.restore.memory = codec.encode(memory)
-        steps = super().restoring(options, snapshot, memory)
+        steps = super().restore_in_steps(options, snapshot, memory)
         return (yield from self._logged(entry, entry.restore.outcome, steps))
 
     @override
-    def applying(self, events: contract.Events) -> Cooperative[contract.Decisions]:
+    def apply_in_steps(self, events: contract.Events) -> Cooperative[contract.Decisions]:
         entry = log.LogEntry(apply=log.LogApply(events=events))
-        return (yield from self._logged(entry, entry.apply.outcome, super().applying(events)))
+        return (yield from self._logged(entry, entry.apply.outcome, super().apply_in_steps(events)))
 
     @override
-    def unheard(self, events: Iterable[contract.Event]) -> None:
+    def note_skipped_events(self, events: Iterable[contract.Event]) -> None:
         ignored = contract.Events(events=events)
         self._event_log.write(log.LogEntry(unheard=log.LogUnheard(events=ignored)))
-        super().unheard(ignored.events)
+        super().note_skipped_events(ignored.events)
 
     @override
     def order(self, order: operator.Order) -> None:

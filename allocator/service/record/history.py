@@ -20,7 +20,7 @@ from allocator.contract import log_pb2 as log
 from allocator.fairness.quantities import Quantities
 from allocator.service.record.agent_history import AgentIntervals, Presence
 from allocator.service.record.readiness import Readiness
-from allocator.service.record.replay import perform
+from allocator.service.record.replay import apply_entry
 
 _LIMITS = Limits()
 _NANOSECONDS = 1_000_000_000
@@ -80,7 +80,7 @@ class History:
     running_at_first: int = 0
     """Number of tasks that already ran at the first snapshot; the snapshot's time counts as their
     start."""
-    cut_off: int = 0
+    running_at_end: int = 0
     """Number of tasks that still ran at the end of the last log; that time counts as their end."""
 
 
@@ -171,7 +171,7 @@ class _Builder:
     def follow(self, entry: log.LogEntry) -> None:
         """Replay the next entry on the engine, and record what changed."""
         sequence_before, event_time = self._engine.sequence, self._engine.now
-        outcome = perform(self._engine, entry)
+        outcome = apply_entry(self._engine, entry)
         now = self._engine.now
         if entry.HasField("restore") and not outcome.refusal:
             self._restored(entry.restore, now)
@@ -191,7 +191,7 @@ class _Builder:
         self._history.presences = self._agent_intervals.until(self._history.end)
         task_count = len(self._history.tasks)
         self._end_all(list(self._held), self._history.end)
-        self._history.cut_off = len(self._history.tasks) - task_count
+        self._history.running_at_end = len(self._history.tasks) - task_count
         standings = self._engine.standings()
         self._history.weights = {s.user: s.weight for s in standings}
         self._history.commitments = {s.user: s.commitment for s in standings}

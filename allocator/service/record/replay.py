@@ -87,7 +87,7 @@ def _memory(data: bytes, source: str) -> Memory | None:
         raise EventLogError(f"{source}: {error}") from error
 
 
-def header_and_rest(
+def open_log(
     path: Path, cut_off: Callable[[int], None] = lambda _bytes: None
 ) -> tuple[log.LogHeader, Iterator[log.LogEntry]]:
     """Open an event log; return its header and an iterator over the other entries.
@@ -107,7 +107,7 @@ def header_and_rest(
     return first.header, entries
 
 
-def perform(engine: Engine, entry: log.LogEntry) -> log.Outcome:
+def apply_entry(engine: Engine, entry: log.LogEntry) -> log.Outcome:
     """Apply the input of a log entry to an engine, and return the outcome.
 
     Returns:
@@ -128,7 +128,7 @@ def perform(engine: Engine, entry: log.LogEntry) -> log.Outcome:
                 decisions = engine.apply(entry.apply.events)
                 outcome.decisions = decisions.SerializeToString(deterministic=True)
             case "unheard":
-                engine.unheard(entry.unheard.events.events)
+                engine.note_skipped_events(entry.unheard.events.events)
             case _:
                 engine.order(entry.order.order)
     except (InvalidEvent, InvalidOrder) as error:
@@ -168,7 +168,7 @@ def replay(
     def note_cut_off(count: int) -> None:
         replayed.left_out = count
 
-    header, entries = header_and_rest(path, note_cut_off)
+    header, entries = open_log(path, note_cut_off)
     engine = new_engine(header)
     recorded_origin, present_origin = recorded_code(header.settings), engine.settings.policy.origin
     if recorded_origin is not None and (
@@ -177,7 +177,7 @@ def replay(
         replayed.other_policy = recorded_origin.file
     for entry in entries:
         sequence = engine.sequence
-        outcome, recorded = perform(engine, entry), recorded_outcome(entry)
+        outcome, recorded = apply_entry(engine, entry), recorded_outcome(entry)
         replayed.entries += 1
         if outcome != recorded:
             replayed.difference = Difference(

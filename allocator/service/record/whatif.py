@@ -24,7 +24,7 @@ from allocator.service.record.history import History, RecordedTask
 
 
 @dataclass(slots=True)
-class Fate:
+class UserOutcome:
     """Result for one user, as recorded or as modelled under a policy."""
 
     tasks: int = 0
@@ -53,7 +53,7 @@ class _Queue:
     """
 
 
-def recorded(history: History) -> dict[str, Fate]:
+def recorded(history: History) -> dict[str, UserOutcome]:
     """Return each user's result in the recorded history, for comparison with `modelled`."""
     queues: dict[str, _Queue] = {}
     for task in history.tasks:
@@ -61,7 +61,7 @@ def recorded(history: History) -> dict[str, Fate]:
     return _fates(history, queues, history.commitments)
 
 
-def modelled(history: History, settings: EngineSettings, policy: Policy) -> dict[str, Fate]:
+def modelled(history: History, settings: EngineSettings, policy: Policy) -> dict[str, UserOutcome]:
     """Simulate the recorded tasks under a policy, and return each user's result.
 
     Cost: O((n log n)·m) for n tasks and m resources, times the number of users whose next task does
@@ -98,7 +98,7 @@ class _Model:
             self._pool.set_commitment(name, commitments, others=others)
             self._queues[name] = _Queue()
 
-    def run(self) -> dict[str, Fate]:
+    def run(self) -> dict[str, UserOutcome]:
         """Run the simulation from the log's beginning to its end, and return each user's result."""
         ready = deque(sorted(self._history.tasks, key=lambda task: (task.ready, task.start)))
         capacities = deque(self._history.capacities)
@@ -167,7 +167,7 @@ def _record_start(queue: _Queue, task: RecordedTask, start: float, end: float) -
 
 def _fates(
     history: History, queues: dict[str, _Queue], commitments: dict[str, float]
-) -> dict[str, Fate]:
+) -> dict[str, UserOutcome]:
     """Compute the result of each user from its sums.
 
     Args:
@@ -185,7 +185,7 @@ def _fates(
     for user, queue in sorted(queues.items()):
         tasks = queue.started + len(queue.tasks)
         total_wait = queue.waited + sum(history.end - task.ready for task in queue.tasks)
-        fates[user] = Fate(
+        fates[user] = UserOutcome(
             tasks=tasks,
             share=max(
                 (held / supplied[name] for name, held in queue.held.items() if supplied.get(name)),

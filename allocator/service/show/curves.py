@@ -29,7 +29,7 @@ MOST_POINTS = 300
 _HOUR = 3600.0
 
 
-class Chronicle(Protocol):
+class UsageHistory(Protocol):
     """Interface to hourly shares and commitments of users, also from before this service began."""
 
     async def hours(
@@ -47,7 +47,7 @@ class Chronicle(Protocol):
         """
 
 
-class Accounts(Chronicle):
+class Accounts(UsageHistory):
     """Reads the hours from the accounting database.
 
     Args:
@@ -61,10 +61,12 @@ class Accounts(Chronicle):
     async def hours(
         self, users: Collection[str], since: float, until: float
     ) -> "Sequence[Hour] | None":
-        from allocator.service.accounting.queries import hours_of  # noqa: PLC0415 - takes time
+        from allocator.service.accounting.queries import hourly_shares_of  # noqa: PLC0415 - takes time
 
         with suppress(TooMuch):  # writing usage is more important than a chart
-            return await self._accountant.read(lambda read: hours_of(read, since, until, users))
+            return await self._accountant.read(
+                lambda read: hourly_shares_of(read, since, until, users)
+            )
         return None
 
 
@@ -78,7 +80,7 @@ class Curves:
     """
 
     def __init__(
-        self, engine: Engine, history: StandingHistory, chronicle: Chronicle | None = None
+        self, engine: Engine, history: StandingHistory, chronicle: UsageHistory | None = None
     ) -> None:
         self._engine = engine
         self._history = history
@@ -158,7 +160,7 @@ def _from_hours(hours: "Sequence[Hour]", until: float) -> list[Sample]:
         middle = hour.start + hour.seconds / 2
         if middle < until:
             middles.setdefault(middle, {})[hour.user] = hour.share, hour.commitment
-    return [Sample(middle, users, whole=False) for middle, users in sorted(middles.items())]
+    return [Sample(middle, users, complete=False) for middle, users in sorted(middles.items())]
 
 
 def _thinned(samples: list[Sample]) -> list[Sample]:
@@ -172,7 +174,7 @@ def _column(instants: list[Sample], user: str, index: int) -> list[float | None]
         round(sample.users[user][index], 4)
         if user in sample.users
         else 0.0
-        if sample.whole
+        if sample.complete
         else None
         for sample in instants
     ]

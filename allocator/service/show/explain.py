@@ -10,7 +10,7 @@ from allocator.fairness.policies.sdrf import Sdrf
 from allocator.fairness.standing import Standing
 from allocator.service.show.explanations import (
     PASSED_OVER,
-    ExplanationCache,
+    ExplanationFacts,
     add_reasons,
     add_waited,
 )
@@ -19,7 +19,7 @@ from allocator.service.show.shares import UserShare, dominant
 
 
 def explain(
-    engine: Engine, row: UserShare, rows: list[UserShare], cache: ExplanationCache
+    engine: Engine, row: UserShare, rows: list[UserShare], cache: ExplanationFacts
 ) -> admin.Explanation:
     """Explain the rank of one user, and why the user gets no further offers.
 
@@ -69,15 +69,17 @@ def explain(
                 explanation.above.append(admin.Above(user=member, ahead=ahead))
     else:
         explanation.no_offers = _why_no_offers(engine, standing.user)
-    if cache.alone is not None:
-        explanation.no_offers = f"no master has been connected for {duration(cache.alone)}"
+    if cache.seconds_without_master is not None:
+        explanation.no_offers = (
+            f"no master has been connected for {duration(cache.seconds_without_master)}"
+        )
     halved = halved_after(standing, engine.pool.policy.tau)
     if halved is not None:
         explanation.halved_after = halved
     explanation.words.extend(_words(row, explanation, len(siblings), len(wanting)))
     explanation.words.extend(_words_of_demands(engine, standing.user))
-    if cache.alone is None:
-        add_reasons(explanation, engine, cache.found)
+    if cache.seconds_without_master is None:
+        add_reasons(explanation, engine, cache.reasons)
     add_waited(explanation, cache.waited)
     return explanation
 
@@ -288,7 +290,7 @@ def _words_of_decay(explanation: admin.Explanation) -> str:
 
 def _words_of_demands(engine: Engine, user: str) -> list[str]:
     words = []
-    for fit in engine.fits(user.removesuffix("/.")):
+    for fit in engine.task_fits(user.removesuffix("/.")):
         name = f"Its framework {engine.framework_name(fit.framework)} ({fit.framework})"
         if fit.misfit:
             end = "" if fit.misfit.endswith("?") else "."
@@ -311,7 +313,7 @@ def _words_of_demands(engine: Engine, user: str) -> list[str]:
             )
     words.extend(
         f"Data about the role are set aside: {rejected.flaw.words}."
-        for rejected in engine.set_aside()
+        for rejected in engine.rejected_inputs()
         if rejected.kind == "role" and rejected.name == user
     )
     return words

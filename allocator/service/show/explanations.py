@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from itertools import islice
 
 from allocator.cluster.engine import Engine
-from allocator.cluster.reasons import ORDER, Reason, Why
+from allocator.cluster.reasons import REASON_ORDER, Explanation, Reason
 from allocator.contract import admin_pb2 as admin
 from allocator.service.loop.cooperative import Work
 from allocator.service.show.formatting import called, counted, duration
@@ -84,20 +84,20 @@ BRIEFLY: dict[str, str] = {
 
 
 @dataclass(frozen=True, slots=True)
-class ExplanationCache:
+class ExplanationFacts:
     """Reasons why one user gets no further offers, collected before the explanation is written."""
 
-    found: Sequence[Why] = ()
+    reasons: Sequence[Explanation] = ()
     """Present reasons of the user's first `MOST` clients."""
     waited: Mapping[str, float] = field(default_factory=dict)
     """Seconds that the user has waited since the service began, by reason."""
-    alone: float | None = None
+    seconds_without_master: float | None = None
     """Seconds since a leading master was last connected; None while a master is connected."""
     passed_over: frozenset[str] = frozenset()
     """Users at all levels of the role tree that want offers, but that no agent could serve."""
 
 
-def look_into(engine: Engine, user: str) -> Work[list[Why]]:
+def find_reasons(engine: Engine, user: str) -> Work[list[Explanation]]:
     """Return why a user's clients get nothing more of the free resources, one result per client.
 
     Only the first `MOST` clients are examined. O(agents), and for each client O(different agents).
@@ -105,19 +105,21 @@ def look_into(engine: Engine, user: str) -> Work[list[Why]]:
     survey = yield from engine.survey()
     reasons = []
     for client in islice(engine.clients(user.removesuffix("/.")), MOST):
-        why = yield from survey.look(client, closely=True)
+        why = yield from survey.explain(client, closely=True)
         if why is not None:
             reasons.append(why)
     return reasons
 
 
-def add_reasons(explanation: admin.Explanation, engine: Engine, reasons: Sequence[Why]) -> None:
+def add_reasons(
+    explanation: admin.Explanation, engine: Engine, reasons: Sequence[Explanation]
+) -> None:
     """Add to an explanation why the user's frameworks get nothing more of the free resources.
 
     Args:
         explanation: The explanation to complete.
         engine: The engine, for names and the time.
-        reasons: The reasons, one per client, as returned by `look_into`.
+        reasons: The reasons, one per client, as returned by `find_reasons`.
     """
     for why in reasons:
         reason = explanation.reasons.add(
@@ -127,15 +129,15 @@ def add_reasons(explanation: admin.Explanation, engine: Engine, reasons: Sequenc
             reason=why.reason,
             agents=why.agents,
             reserved_for=sorted(why.reserved_for),
-            without=sorted(why.without),
+            without=sorted(why.missing_resources),
         )
         if why.until is not None:
             reason.ends_after = max(why.until - engine.now, 0.0)
         explanation.words.append(
             f"Its framework {reason.name} ({reason.framework}) gets nothing more in role "
-            f"{called(reason.role)} now: {in_words(why, engine.now)}{_ahead(explanation, why)}."
+            f"{called(reason.role)} now: {reasons_text(why, engine.now)}{_ahead(explanation, why)}."
         )
-        if why.smaller and why.reason == "nothing_free":
+        if why.others_are_smaller and why.reason == "nothing_free":
             explanation.words.append(f"Its framework {reason.name} {words_of_gaps(engine)}")
 
 
@@ -180,7 +182,7 @@ def add_waited(explanation: admin.Explanation, waited: Mapping[str, float]) -> N
         )
 
 
-def in_words(why: Why, now: float) -> str:
+def reasons_text(why: Explanation, now: float) -> str:
     """Return a sentence with all reasons why a client gets nothing more.
 
     The reason that is closest to an offer comes first.
@@ -191,18 +193,18 @@ def in_words(why: Why, now: float) -> str:
     """
     parts = [
         _SAID[reason].format(n=counted(why.agents[reason], "agent"))
-        for reason in ORDER
+        for reason in REASON_ORDER
         if reason in why.agents
     ]
     if why.reserved_for:
         parts.append(f"reserved for {', '.join(map(_role, sorted(why.reserved_for)))}")
-    if why.without:
-        parts.append(f"some agents have no {' and no '.join(sorted(why.without))}")
+    if why.missing_resources:
+        parts.append(f"some agents have no {' and no '.join(sorted(why.missing_resources))}")
     if why.task is not None and "too_large" in why.agents:
         needs = ";".join(f"{name}:{amount:g}" for name, amount in why.task.to_doubles().items())
         parts.append(f"nothing less than {needs} is offered to it")
-    if why.refusing:
-        agents = counted(why.refusing, "agent")
+    if why.declined_agents:
+        agents = counted(why.declined_agents, "agent")
         parts.append(
             f"on {agents} it has itself refused what one task needs, and is not offered that"
         )
@@ -215,7 +217,7 @@ def _role(role: str) -> str:
     return f"role '{role}'" if "*" in role else f"role {role}"
 
 
-def _ahead(explanation: admin.Explanation, why: Why) -> str:
+def _ahead(explanation: admin.Explanation, why: Explanation) -> str:
     """Return a clause that names the user served before, and until when; empty if nobody is known.
 
     Args:

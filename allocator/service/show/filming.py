@@ -8,7 +8,7 @@ from pathlib import Path
 from allocator import __version__
 from allocator.cluster.cooperative import run_to_completion
 from allocator.cluster.engine import Engine
-from allocator.cluster.reasons import ORDER
+from allocator.cluster.reasons import REASON_ORDER
 from allocator.contract import log_pb2 as log
 from allocator.contract import operator_pb2 as operator
 from allocator.film.camera import MOST_USERS, AgentNow, Camera, UserNow
@@ -122,7 +122,7 @@ class Filming:
 
 def _users(engine: Engine) -> Iterator[UserNow]:
     waits = _waits(engine)
-    passed_over = run_to_completion(engine.passed_over())
+    passed_over = run_to_completion(engine.unservable_users())
     rows = user_shares(engine)
     turns: dict[str, int] = {}
     for row in sorted(rows, key=lambda row: row.rank):
@@ -139,7 +139,7 @@ def _user(row: UserShare, turn: int, waiting: str) -> UserNow:
         row.user,
         row.parent,
         standing.share,
-        row.owed,
+        row.dominant_commitment,
         standing.entitlement,
         turn,
         waiting,
@@ -157,17 +157,17 @@ def _waits(engine: Engine) -> dict[str, str]:
     survey = run_to_completion(engine.survey())
     closest: dict[str, int] = {}
     for client in clients:
-        why = run_to_completion(survey.look(client))
+        why = run_to_completion(survey.explain(client))
         if why is None:
             continue
-        rank = ORDER.index(why.reason)
+        rank = REASON_ORDER.index(why.reason)
         for user in engine.users_of(client):
             closest[user] = min(closest.get(user, rank), rank)
-    return {user: BRIEFLY[ORDER[rank]] for user, rank in closest.items()}
+    return {user: BRIEFLY[REASON_ORDER[rank]] for user, rank in closest.items()}
 
 
 def _agents(engine: Engine) -> Iterator[AgentNow]:
-    for agent in engine.places():
+    for agent in engine.agent_summaries():
         state = _STATES.get(agent.state, agent.state)
         name = agent.hostname or agent.agent
         yield AgentNow(name, state, agent.total, agent.held)

@@ -170,7 +170,7 @@ class _EngineCollector(Collector):
         )
         counts = Counter(dict.fromkeys(product(get_args(Kind), get_args(Reason)), 0))
         counts.update(
-            (rejected.kind, rejected.flaw.reason) for rejected in self._engine.set_aside()
+            (rejected.kind, rejected.flaw.reason) for rejected in self._engine.rejected_inputs()
         )
         for labels, number in sorted(counts.items()):
             family.add_metric(list(labels), number)

@@ -8,7 +8,7 @@ from allocator.cluster.engine import Engine
 from allocator.cluster.resources import parse_allocated
 from allocator.contract import allocator_pb2 as contract
 from allocator.fairness.standing import PoolSnapshot
-from allocator.service.loop.cooperative import Backlog, Work
+from allocator.service.loop.cooperative import PendingWork, Work
 
 MOST_SAMPLES = 360
 """Maximum number of dense samples of the last hour, and of sparse samples of the whole past.
@@ -45,7 +45,7 @@ class Sample:
 
     Only the users with the largest values are contained.
     """
-    whole: bool
+    complete: bool
     """Whether all users that are not in `users` had neither a share nor a commitment."""
 
 
@@ -61,7 +61,7 @@ class StandingHistory:
         self._next = 0.0
         self._kept: list[Sample] = []
         self._recent: deque[Sample] = deque(maxlen=MOST_SAMPLES)
-        self.backlog = Backlog()
+        self.backlog = PendingWork()
         """The latest sample, while it is being computed in steps."""
 
     @property
@@ -101,7 +101,7 @@ class StandingHistory:
             standing.user: (standing.share, standing.commitment)
             for standing in standings[:MOST_USERS]
         }
-        self._keep(Sample(instant, users, whole=len(standings) <= MOST_USERS))
+        self._keep(Sample(instant, users, complete=len(standings) <= MOST_USERS))
 
     def _keep(self, sample: Sample) -> None:
         self._recent.append(sample)

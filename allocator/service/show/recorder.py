@@ -18,8 +18,8 @@ import structlog
 from allocator.cluster.engine import Engine
 from allocator.fairness.quantities import Quantities
 from allocator.fairness.standing import PoolSnapshot, Standing
-from allocator.files import csv_cell, empty, open_to_write
-from allocator.service.loop.cooperative import Backlog, Work
+from allocator.files import csv_cell, empty, open_for_writing
+from allocator.service.loop.cooperative import PendingWork, Work
 from allocator.service.show.shares import holdings
 
 COLUMNS = ("time", "user", "resource", "allocation", "share", "commitment", "priority")
@@ -73,7 +73,7 @@ class Recorder:
             raise
         self._begun = False
         """Whether the former content of the file has been replaced."""
-        self.backlog = Backlog()
+        self.backlog = PendingWork()
         """Rows that are still to be written, in steps."""
 
     @property
@@ -142,7 +142,7 @@ class Recorder:
         return max(self._remaining_rows // _rows_of(engine), 0 if self._sampled else 1)
 
     def _open(self) -> IO[str]:
-        opener = partial(open_to_write, folder=self._folder, apart=self._apart)
+        opener = partial(open_for_writing, folder=self._folder, apart=self._apart)
         return open(self._path, "a", newline="", encoding="utf-8", opener=opener)
 
     def _begin(self) -> None:

@@ -23,7 +23,7 @@ from allocator.cluster.engine import Engine
 from allocator.contract import allocator_pb2 as contract
 from allocator.fairness.plugin_sandbox import require_success
 from allocator.fairness.policies.policy import Policy
-from allocator.fairness.pool import Deed, Pool
+from allocator.fairness.pool import JournalEntry, Pool
 from allocator.fairness.shadow import Shadow
 from allocator.service.loop.cooperative import Work
 
@@ -43,16 +43,16 @@ FASTER = 3
 One event adds fewer entries than this number, so the journal shrinks.
 """
 
-_BEGIN: Deed = (0.0, Pool.advance, ())
-_END: Deed = (0.0, Pool.advance, ())
+_BEGIN: JournalEntry = (0.0, Pool.advance, ())
+_END: JournalEntry = (0.0, Pool.advance, ())
 """Journal entries that mark the start and the end of an allocation cycle; compared by identity."""
-_Replay: TypeAlias = tuple[Callable[[Shadow[str], list[Deed]], None], list[Deed]]
+_Replay: TypeAlias = tuple[Callable[[Shadow[str], list[JournalEntry]], None], list[JournalEntry]]
 _OVER = object()
 """Default for `next` that tells that a generator is exhausted."""
 
 
 @dataclass(frozen=True, slots=True)
-class Apart:
+class ShadowComparison:
     """Comparison of one user's position and usage under the live policy and a shadow policy."""
 
     user: str
@@ -77,7 +77,7 @@ class Apart:
 
 
 @dataclass(slots=True)
-class Follower:
+class ShadowState:
     """One shadow policy: its state (a shadow pool), its failure, and its processor time."""
 
     name: str
@@ -88,7 +88,7 @@ class Follower:
     seconds: float = 0.0
     """Processor time that the shadow has used so far, in seconds."""
 
-    def do(self, step: Callable[[], object]) -> None:
+    def run_step(self, step: Callable[[], object]) -> None:
         """Run a function for this shadow; an exception stops this shadow only.
 
         The function's processor time is added to `seconds`.
@@ -105,7 +105,7 @@ class Follower:
             _log.exception("shadow policy given up", shadow=self.name)
         self.seconds += time.thread_time() - started
 
-    def doing(self, work: Work[None]) -> Work[None]:
+    def run_steps(self, work: Work[None]) -> Work[None]:
         """Run work for this shadow in cooperative steps, `_AT_ONCE` inner steps at a time."""
         finished = False
 
@@ -115,7 +115,7 @@ class Follower:
                 finished = finished or next(work, _OVER) is _OVER
 
         while not (finished or self.failure):
-            self.do(step)
+            self.run_step(step)
             yield
 
 
@@ -131,10 +131,10 @@ class Shadows:
     """
 
     def __init__(self, policies: Mapping[str, Policy]) -> None:
-        self.followers = [Follower(name, policy) for name, policy in policies.items()]
+        self.followers = [ShadowState(name, policy) for name, policy in policies.items()]
         self._at_once = any(policy.counts_tasks for policy in policies.values())
         self._pool: Pool[str] | None = None
-        self._journal: deque[Deed] = deque()
+        self._journal: deque[JournalEntry] = deque()
         self._new_users = set[str]()
         """Users that have begun to want offers, but were not yet checked for agents that could
         serve them."""
@@ -181,14 +181,14 @@ class Shadows:
         if self._at_once:
             self._replay_all()
 
-    def following(self) -> Work[None]:
+    def replay(self) -> Work[None]:
         """Replay the entries that the journal has now, in cooperative steps."""
         remaining = len(self._journal)
         while remaining > 0 and (replayed := self._follow(_AT_ONCE)):
             remaining -= replayed
             yield
 
-    def comparing(self, engine: Engine, follower: Follower) -> Work[list[Apart]]:
+    def compare(self, engine: Engine, follower: ShadowState) -> Work[list[ShadowComparison]]:
         """Compare all top-level users under the live policy and under a shadow policy.
 
         Events may be applied wherever this function yields.
@@ -201,11 +201,13 @@ class Shadows:
             One comparison per user, in the shadow policy's order; empty if the shadow was stopped.
         """
         self.before_change(engine, engine.now)
-        self.pass_over(engine, (yield from engine.passed_over(declining=True)))
-        yield from self.following()
-        differences: list[Apart] = []
+        self.pass_over(engine, (yield from engine.unservable_users(declining=True)))
+        yield from self.replay()
+        differences: list[ShadowComparison] = []
         if engine.pool is self._pool:
-            yield from follower.doing(_apart(engine.pool, follower, self._passed_over, differences))
+            yield from follower.run_steps(
+                _apart(engine.pool, follower, self._passed_over, differences)
+            )
         return differences
 
     def _pass_over_unserved_users(self, engine: Engine) -> None:
@@ -219,7 +221,7 @@ class Shadows:
         if unserved:
             self.pass_over(engine, self._passed_over | unserved)
 
-    def _note_new_user(self, entry: Deed) -> None:
+    def _note_new_user(self, entry: JournalEntry) -> None:
         _, change, arguments = entry
         if change is Pool.set_active and arguments[1]:
             self._new_users.add(arguments[0])
@@ -231,7 +233,7 @@ class Shadows:
             self._pool, self._journal = pool, pool.keep_journal()
             self._new_users, self._passed_over = set(pool), frozenset()
             for follower in self.followers:
-                follower.do(partial(_attach, follower, pool))
+                follower.run_step(partial(_attach, follower, pool))
 
     def _replay_all(self) -> None:
         while self._follow(_AT_ONCE):
@@ -275,7 +277,7 @@ class Shadows:
         if journal[0] is not _BEGIN:
             self._note_new_user(journal[0])
             return Shadow.follow, [journal.popleft()]
-        run: list[Deed] = []
+        run: list[JournalEntry] = []
         for entry in islice(journal, 1, None):
             if entry is _BEGIN or entry is _END:
                 break
@@ -286,13 +288,13 @@ class Shadows:
             journal.popleft()
         if entry is _END:
             journal.popleft()
-            return Shadow.follow_run, run
+            return Shadow.follow_cycle, run
         return Shadow.follow, run  # the cycle has failed
 
     def _send_to_shadows(self, replays: list[_Replay]) -> None:
         for follower in self.followers if replays else ():
             if follower.shadow is not None:
-                follower.do(partial(_follow, follower.shadow, replays))
+                follower.run_step(partial(_follow, follower.shadow, replays))
 
 
 def _follow(shadow: Shadow[str], replays: list[_Replay]) -> None:
@@ -301,7 +303,7 @@ def _follow(shadow: Shadow[str], replays: list[_Replay]) -> None:
             replay(shadow, entries)
 
 
-def _attach(follower: Follower, pool: Pool[str]) -> None:
+def _attach(follower: ShadowState, pool: Pool[str]) -> None:
     if follower.shadow is None:
         follower.shadow = Shadow(follower.policy, pool)
     else:
@@ -309,12 +311,15 @@ def _attach(follower: Follower, pool: Pool[str]) -> None:
 
 
 def _apart(
-    pool: Pool[str], follower: Follower, passed_over: frozenset[str], differences: list[Apart]
+    pool: Pool[str],
+    follower: ShadowState,
+    passed_over: frozenset[str],
+    differences: list[ShadowComparison],
 ) -> Work[None]:
     shadow = follower.shadow
     assert shadow is not None
     shadow.pool.advance(pool.now)
-    gains = yield from shadow.gaining()
+    gains = yield from shadow.gains_in_steps()
     wanting = (user for user in pool if user not in passed_over)
     turns = {user: turn for turn, user in enumerate(wanting, start=1)}
     shadow_turns = {user: turn for turn, user in enumerate(shadow.pool, start=1)}
@@ -326,7 +331,7 @@ def _apart(
             turn, shadow_turn = turns.get(user, 0), shadow_turns.get(user, 0)
             passed = user in passed_over
             differences.append(
-                Apart(user, turn, shadow_turn, commitment, gains.get(user, 0.0), passed)
+                ShadowComparison(user, turn, shadow_turn, commitment, gains.get(user, 0.0), passed)
             )
 
 

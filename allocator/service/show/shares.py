@@ -39,7 +39,7 @@ class UserShare:
     """Resources that one task needs, for each of the user's frameworks whose demand is known."""
 
     @property
-    def owed(self) -> float:
+    def dominant_commitment(self) -> float:
         """The dominant commitment; while no agent is known, the largest commitment to any resource.
 
         Agents determine which resources count, and after an election no agent is known at first.
@@ -55,7 +55,7 @@ class UserShare:
         return self.standing.user
 
     @property
-    def can_be_ordered(self) -> bool:
+    def accepts_orders(self) -> bool:
         """Whether operator commands may name the user.
 
         A virtual leaf (`ROLE/.`) cannot be named; commands reach it through its role.
@@ -133,7 +133,7 @@ def dominant(ratios: Mapping[str, float]) -> str:
 
 
 def _described(engine: Engine, standings: list[Standing[str]]) -> Work[list[UserShare]]:
-    positions = engine.turns()
+    positions = engine.ranks()
     levels: dict[str, list[Standing[str]]] = {}
     for standing in standings:
         parent = "" if standing.user in engine.pool else standing.user.rpartition("/")[0]

@@ -7,10 +7,10 @@ from itertools import islice
 from typing import Any
 
 from allocator import __version__
-from allocator.cluster.engine import Engine, UserRank
+from allocator.cluster.engine import AgentSummary, Engine
 from allocator.service.loop.cooperative import Work
 from allocator.service.show.explain import explain, upcoming
-from allocator.service.show.explanations import BRIEFLY, ExplanationCache, look_into
+from allocator.service.show.explanations import BRIEFLY, ExplanationFacts, find_reasons
 from allocator.service.show.offer_history import OfferRecord, OfferTrail
 from allocator.service.show.shadows import Shadows
 from allocator.service.show.shares import UserShare, reading
@@ -57,7 +57,7 @@ class Status:
         """The master's clock, in seconds since the Unix epoch; 0 before the first event."""
         return self._engine.now
 
-    def now(self) -> Work[dict[str, Any]]:
+    def first_view(self) -> Work[dict[str, Any]]:
         """Return all data of the page's first view, in cooperative steps.
 
         The field `time` is the time at which reading began; each item is as of that time or later.
@@ -70,7 +70,7 @@ class Status:
             users.append(self._user(row, constraints.get(row.user, {})))
             yield
         agents = []
-        for agent in islice(engine.places(), MOST_AGENTS):
+        for agent in islice(engine.agent_summaries(), MOST_AGENTS):
             agents.append(_agent(agent))
             yield
         shadows = yield from self._of_shadows()
@@ -99,7 +99,7 @@ class Status:
         """Return the shares of all users, in cooperative steps."""
         return reading(self._engine, self._engine.users())
 
-    def words(self, user: str, rows: list[UserShare]) -> Work[list[str] | None]:
+    def explanation(self, user: str, rows: list[UserShare]) -> Work[list[str] | None]:
         """Return sentences that explain a user's rank; None if the user is unknown.
 
         Args:
@@ -109,9 +109,9 @@ class Status:
         row = next((row for row in rows if row.user == user), None)
         if row is None:
             return None
-        reasons = yield from look_into(self._engine, user)
-        passed_over = yield from self._engine.passed_over()
-        cache = ExplanationCache(
+        reasons = yield from find_reasons(self._engine, user)
+        passed_over = yield from self._engine.unservable_users()
+        cache = ExplanationFacts(
             reasons, self.waits.seconds(user), self._statistics.alone, passed_over
         )
         return list(explain(self._engine, row, rows, cache).words)
@@ -128,7 +128,7 @@ class Status:
     def _of_shadows(self) -> Work[list[dict[str, Any]]]:
         shadows = []
         for follower in self.shadows.followers:
-            differences = yield from self.shadows.comparing(self._engine, follower)
+            differences = yield from self.shadows.compare(self._engine, follower)
             users = []
             for difference in differences[:MOST_USERS]:
                 users.append(asdict(difference))
@@ -151,7 +151,7 @@ def _user(row: UserShare) -> dict[str, Any]:
         "weight": standing.weight,
         "entitlement": standing.entitlement,
         "share": standing.share,
-        "commitment": row.owed,
+        "commitment": row.dominant_commitment,
         "priority": standing.priority,
         "shortfall": row.shortfall,
         "offered": row.offered_share,
@@ -171,7 +171,7 @@ def _offer(record: OfferRecord) -> dict[str, Any]:
     }
 
 
-def _agent(agent: UserRank) -> dict[str, Any]:
+def _agent(agent: AgentSummary) -> dict[str, Any]:
     return {
         "agent": agent.agent,
         "host": agent.hostname,

@@ -77,7 +77,7 @@ _FAMILIES = (
     _of_user(
         "dominant_commitment_ratio",
         "Largest commitment of a user.",
-        lambda row: row.owed,
+        lambda row: row.dominant_commitment,
     ),
     _of_user(
         "shortfall_ratio",
@@ -220,7 +220,7 @@ def exposition(  # noqa: PLR0913 - every source of metrics
     read = yield from reading(engine, known)
     row_of = {row.user: row for row in read}
     all_rows = [row_of[user] for user in known if user in row_of]
-    all_rows.sort(key=lambda row: max(row.standing.share, row.owed), reverse=True)
+    all_rows.sort(key=lambda row: max(row.standing.share, row.dominant_commitment), reverse=True)
     users = listed.among(row.user for row in all_rows)
     rows = [row_of[user] for user in users]
     yield from _append_family(_UNLISTED, iter([((), len(all_rows) - len(rows))]), parts)
@@ -260,7 +260,7 @@ def _of_shadows(
     """
     differences = []
     for follower in shadows.followers:
-        shadow_differences = yield from shadows.comparing(engine, follower)
+        shadow_differences = yield from shadows.compare(engine, follower)
         differences += [
             (follower.name, difference)
             for difference in shadow_differences

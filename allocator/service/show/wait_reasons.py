@@ -15,11 +15,11 @@ import structlog
 
 from allocator.cluster.engine import Engine
 from allocator.cluster.frameworks.framework import Client
-from allocator.cluster.reasons import ORDER, Why
-from allocator.service.loop.cooperative import Work, spread
+from allocator.cluster.reasons import REASON_ORDER, Explanation
+from allocator.service.loop.cooperative import Work, run_in_slices
 from allocator.service.loop.engine_lock import EngineLock
 from allocator.service.masters.session import SessionStatistics
-from allocator.service.show.explanations import in_words
+from allocator.service.show.explanations import reasons_text
 from allocator.service.show.shadows import Shadows
 
 EVERY = 5.0
@@ -35,7 +35,7 @@ _FRESH = 60.0
 _AT_ONCE = 50
 _DECLINED = {"refused", "left_over"}
 NO_MASTER = "no_master"
-_RANK = {reason: rank for rank, reason in enumerate((NO_MASTER, *ORDER))}
+_RANK = {reason: rank for rank, reason in enumerate((NO_MASTER, *REASON_ORDER))}
 
 _log = structlog.get_logger(__name__)
 
@@ -99,7 +99,7 @@ class Waits:
         """Return the number of waiting clients (a framework in one role), by reason."""
         return Counter(wait.reason for wait in self._clients.values())
 
-    def tour(self) -> Work[None]:
+    def examine(self) -> Work[None]:
         """Examine all clients once, in cooperative steps, and add up the waiting times."""
         reasons: dict[Client, str]
         alone = self.statistics.alone
@@ -121,7 +121,7 @@ class Waits:
         for client in engine.clients():
             if abs(engine.now - surveyed) > _FRESH:
                 survey, surveyed = (yield from engine.survey()), engine.now
-            why = yield from survey.look(client)
+            why = yield from survey.explain(client)
             if why is not None:
                 reasons[client] = why.reason
                 lines += self._record_wait(why, quiet=lines >= MOST_LINES)
@@ -132,7 +132,7 @@ class Waits:
             self._shadows.pass_over(engine, declining)
         return reasons
 
-    def _record_wait(self, why: Why, *, quiet: bool) -> bool:
+    def _record_wait(self, why: Explanation, *, quiet: bool) -> bool:
         """Record why a client waits, and log it if it has waited for long.
 
         Args:
@@ -158,7 +158,7 @@ class Waits:
             name=engine.framework_name(client.framework),
             role=client.role,
             reason=why.reason,
-            because=in_words(why, engine.now),
+            because=reasons_text(why, engine.now),
         )
         return True
 
@@ -193,7 +193,7 @@ class Waits:
 
 
 @asynccontextmanager
-async def touring(waits: Waits, engine_lock: EngineLock) -> AsyncIterator[None]:
+async def examining(waits: Waits, engine_lock: EngineLock) -> AsyncIterator[None]:
     """Examine all clients again and again while the block runs.
 
     Args:
@@ -205,7 +205,7 @@ async def touring(waits: Waits, engine_lock: EngineLock) -> AsyncIterator[None]:
         while True:
             await asyncio.sleep(EVERY)
             try:
-                await spread(waits.tour(), engine_lock, rest=PACE)
+                await run_in_slices(waits.examine(), engine_lock, rest=PACE)
             except Exception:  # noqa: BLE001 - the examinations must go on
                 _log.exception(
                     "examining waiting clients has failed; the next examination starts over"

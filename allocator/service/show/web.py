@@ -18,7 +18,7 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST
 from allocator.cluster.engine import Engine
 from allocator.service.accounting.accountant import Accountant
 from allocator.service.config import ConfigError, MetricsSection
-from allocator.service.loop.cooperative import Once, Work, giving_way, spread
+from allocator.service.loop.cooperative import SharedComputation, Work, run_in_slices, run_in_thread
 from allocator.service.loop.engine_lock import EngineLock
 from allocator.service.show.curves import Curves
 from allocator.service.show.guard import BACKLOG, EACH_TURN, Guard
@@ -169,7 +169,7 @@ def _scrape(  # noqa: PLR0913, PLR0917 - every source of the pages
             engine, registry, waits, shadows, accountant, listed=users, listed_roles=roles
         )
 
-    cached_text = Once(lambda: spread(write(), engine_lock))
+    cached_text = SharedComputation(lambda: run_in_slices(write(), engine_lock))
 
     async def scrape(_: web.Request) -> web.Response:
         return web.Response(
@@ -205,10 +205,10 @@ def _health(status: Status) -> _Handler:
 
 def _status(status: Status, engine_lock: EngineLock) -> _Handler:
     async def make() -> str:
-        cached_text = await spread(status.now(), engine_lock)
-        return await asyncio.to_thread(giving_way, encoding(cached_text))
+        cached_text = await run_in_slices(status.first_view(), engine_lock)
+        return await asyncio.to_thread(run_in_thread, encoding(cached_text))
 
-    cached_text = Once(make)
+    cached_text = SharedComputation(make)
 
     async def look(_: web.Request) -> web.Response:
         return web.Response(text=await cached_text.get(), content_type="application/json")
@@ -217,11 +217,11 @@ def _status(status: Status, engine_lock: EngineLock) -> _Handler:
 
 
 def _explain(status: Status, engine_lock: EngineLock) -> _Handler:
-    rows = Once(lambda: spread(status.rows(), engine_lock))
+    rows = SharedComputation(lambda: run_in_slices(status.rows(), engine_lock))
 
     async def explain(request: web.Request) -> web.Response:
         user, as_of = request.query.get("user", ""), status.time
-        words = await spread(status.words(user, await rows.get()), engine_lock)
+        words = await run_in_slices(status.explanation(user, await rows.get()), engine_lock)
         if words is None:
             return web.json_response({"error": f"no such user: {user}"}, status=404)
         return web.json_response({"user": user, "time": as_of, "words": words})

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from allocator.cluster.memory import Boost, Memory, Remembered
+from allocator.cluster.memory import Boost, Memory, RememberedUser
 from allocator.complaints import complaints
 from allocator.service.store import StoreDamaged, StoreError
 
@@ -99,7 +99,7 @@ def decode(data: bytes) -> Memory:
         tau=checked.tau,
         places=checked.places,
         users={
-            name: Remembered(
+            name: RememberedUser(
                 commitments=user.commitments,
                 overuse=user.overuse,
                 others=user.others,

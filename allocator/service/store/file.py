@@ -67,7 +67,7 @@ def same(path: Path, held: BinaryIO) -> bool:
     return (current.st_dev, current.st_ino) == (opened.st_dev, opened.st_ino)
 
 
-def layout(path: Path, application_id: int, known: Sequence[int]) -> int:
+def layout_version(path: Path, application_id: int, known: Sequence[int]) -> int:
     """Return the version of a SQLite file's tables, without modifying the file.
 
     Args:
@@ -94,7 +94,7 @@ def layout(path: Path, application_id: int, known: Sequence[int]) -> int:
 
 
 @contextmanager
-def copied(path: Path) -> Iterator[sqlite3.Connection]:
+def open_copy(path: Path) -> Iterator[sqlite3.Connection]:
     """Yield a connection to a temporary copy of a SQLite file and its journal files.
 
     The file itself stays unchanged, even if SQLite recovers the copy after a crash.
@@ -110,7 +110,7 @@ def copied(path: Path) -> Iterator[sqlite3.Connection]:
 
 
 @contextmanager
-def explained(path: Path) -> Iterator[None]:
+def convert_errors(path: Path) -> Iterator[None]:
     """Convert errors of SQLite and of the operating system to StoreErrors that name the file."""
     try:
         yield

@@ -14,7 +14,7 @@ from typing import Annotated, Any, TypeVar
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from allocator.cluster.cooperative import Cooperative
-from allocator.cluster.memory import Boost, Memory, MemoryChanges, Remembered, StoredTrajectory
+from allocator.cluster.memory import Boost, Memory, MemoryChanges, RememberedUser, StoredTrajectory
 from allocator.complaints import complaints
 from allocator.service.store import StoreDamaged, StoreError
 from allocator.service.store.codec import plain
@@ -125,7 +125,7 @@ class StoreRows:
             row = self._rows.get(user)
             yield user, None if row is None else row[0]
 
-    def written(self) -> None:
+    def mark_written(self) -> None:
         """Record that the store now contains all rows."""
         self._unwritten.clear()
 
@@ -141,7 +141,7 @@ class StoreRows:
         return _canonical({**claims, "sum": _checksum(self._sum, claims)})
 
 
-def assembled(head: bytes, rows: Iterable[tuple[str, bytes]]) -> Memory:
+def decode_memory(head: bytes, rows: Iterable[tuple[str, bytes]]) -> Memory:
     """Decode a memory from its head and rows; commitments are computed as of the latest save.
 
     Args:
@@ -193,7 +193,7 @@ def _encode_trajectory(trajectory: StoredTrajectory) -> bytes:
 def _decode_trajectory(user: str, row: bytes) -> StoredTrajectory:
     checked = _validated(_Row, row, user)
     boost = None if checked.boost is None else Boost(*checked.boost)
-    remembered = Remembered(
+    remembered = RememberedUser(
         checked.commitments, checked.overuse, checked.others, checked.weight, boost
     )
     return StoredTrajectory(checked.since, checked.tau, remembered)

@@ -9,14 +9,14 @@ from typing import BinaryIO
 import structlog
 
 from allocator.cluster.memory import Memory, MemoryChanges
-from allocator.service.loop.cooperative import giving_way
+from allocator.service.loop.cooperative import run_in_thread
 from allocator.service.store import StoreDamaged, StoreError, StoreUnavailable, codec, file, rows
 
 APPLICATION_ID = 0x4C534852
 """SQLite's application_id of the file: the letters LSHR."""
 LAYOUT = 2
 """Version of the tables, SQLite's `user_version`."""
-FORMER = 1
+FORMER_LAYOUT = 1
 """Former version of the tables. It can be read, and the first save converts it."""
 BUSY = 1.0
 """Seconds to wait while another process reads the file."""
@@ -52,7 +52,7 @@ class SqliteStore:
         self._is_written = False
         """Whether the file contains all rows except those that `_rows` lists as unwritten."""
         try:
-            with file.explained(path), ExitStack() as stack:
+            with file.convert_errors(path), ExitStack() as stack:
                 path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
                 self._locked_file = self._open()
                 stack.callback(self._unlock)
@@ -80,8 +80,8 @@ class SqliteStore:
 
     def save(self, changes: MemoryChanges) -> None:
         """Write the changes durably: they are on disk when the method returns."""
-        giving_way(self._rows.take(changes))
-        with file.explained(self._path):
+        run_in_thread(self._rows.take(changes))
+        with file.convert_errors(self._path):
             self._check_same_file()
             if not self._is_written:
                 self._back_up_former()
@@ -101,7 +101,7 @@ class SqliteStore:
                 transaction.execute(
                     "INSERT OR REPLACE INTO memory (id, data) VALUES (1, ?)", (self._rows.head(),)
                 )
-            self._rows.written()
+            self._rows.mark_written()
             self._is_written = True
 
     def close(self) -> None:
@@ -140,8 +140,8 @@ class SqliteStore:
         An existing copy is left in place, because it comes from an earlier attempt.
         """
         [[layout]] = self._connection.execute("PRAGMA user_version").fetchall()
-        backup = Path(f"{self._path}.layout-{FORMER}")
-        if layout != FORMER or backup.exists():
+        backup = Path(f"{self._path}.layout-{FORMER_LAYOUT}")
+        if layout != FORMER_LAYOUT or backup.exists():
             return
         with tempfile.TemporaryDirectory(dir=self._path.parent, prefix=".new-") as folder:
             created = Path(folder, "store")
@@ -193,9 +193,9 @@ def _inspect(path: Path) -> Memory | None:
     Raises:
         StoreError: the file is damaged, foreign, or of an unknown version.
     """
-    file.layout(path, APPLICATION_ID, (FORMER, LAYOUT))
+    file.layout_version(path, APPLICATION_ID, (FORMER_LAYOUT, LAYOUT))
     try:
-        with file.copied(path) as connection:
+        with file.open_copy(path) as connection:
             [problem] = connection.execute("PRAGMA integrity_check(1)").fetchone()
             if problem == "ok":
                 return read(connection)
@@ -219,14 +219,14 @@ def read(connection: sqlite3.Connection) -> Memory | None:
     if not heads:
         return None
     [[layout]] = connection.execute("PRAGMA user_version").fetchall()
-    if layout == FORMER:
+    if layout == FORMER_LAYOUT:
         return codec.decode(_blob(heads[0][0]))
     content = connection.execute("SELECT name, data FROM users").fetchall()
     try:
         users = [(_blob(name).decode(), _blob(data)) for name, data in content]
     except UnicodeDecodeError as error:
         raise StoreDamaged(f"damaged: a user's name: {error}") from error
-    return rows.assembled(_blob(heads[0][0]), users)
+    return rows.decode_memory(_blob(heads[0][0]), users)
 
 
 def _blob(value: object) -> bytes:

@@ -95,7 +95,7 @@ class StoreWriter:
         self._saved: tuple[int, int] | None = self._state()
         """The numbers returned by `_state` at the latest successful save; None after a failure."""
 
-    async def remember_now(self) -> bool:
+    async def save_now(self) -> bool:
         """Save the engine's memory at once; return whether the save succeeded."""
         async with self._saving:
             state = self._state()
@@ -111,13 +111,13 @@ class StoreWriter:
             self._succeeded()
             return True
 
-    async def remember_soon(self) -> bool:
+    async def save_with_time_limit(self) -> bool:
         """Save the engine's memory at once, and wait for at most `ORDER_PATIENCE` seconds.
 
         Returns:
             Whether the save succeeded in this time. If not, it continues.
         """
-        saving = asyncio.create_task(self.remember_now())
+        saving = asyncio.create_task(self.save_now())
         self._order_saves.add(saving)
         saving.add_done_callback(self._order_saves.discard)
         done, _ = await asyncio.wait([saving], timeout=ORDER_PATIENCE)
@@ -204,14 +204,14 @@ class StoreWriter:
         while not self._stopping.is_set():
             started = time.monotonic()
             if self._state() != self._saved:
-                saved = await self.remember_now()
+                saved = await self.save_now()
                 pause = self._every if saved else min(2 * pause, LONGEST_PAUSE)
             elif not self.statistics.degraded:
                 pause = self._every
             await self._sleep(pause - (time.monotonic() - started))
         await asyncio.gather(*self._order_saves)
         if self._state() != self._saved:
-            await self.remember_now()
+            await self.save_now()
 
     def stop(self) -> None:
         """Make `run` save once more and end."""
@@ -261,7 +261,7 @@ class StoreWriter:
 
 
 @asynccontextmanager
-async def keeping(
+async def saving_to_store(
     engine: Engine,
     store: Store,
     every: float,

@@ -22,7 +22,7 @@ from kazoo.handlers.threading import KazooTimeoutError
 from kazoo.security import make_digest_acl
 
 from allocator.cluster.memory import Memory, MemoryChanges
-from allocator.service.loop.cooperative import giving_way
+from allocator.service.loop.cooperative import run_in_thread
 from allocator.service.store import (
     StoreDamaged,
     StoreError,
@@ -106,7 +106,7 @@ class ZookeeperStore:
                 self._client.start(timeout=patience)
                 data, self._version = self._fetch()
                 try:
-                    self._loaded = unpacked(data)
+                    self._loaded = decode_node(data)
                 except StoreDamaged as error:
                     if not set_aside:
                         raise
@@ -133,7 +133,7 @@ class ZookeeperStore:
             self._version = version
             if data.startswith(_MAGIC + self._writer):
                 return None  # this service wrote it, but the answer to the save was lost
-            return unpacked(data)
+            return decode_node(data)
 
     def take_over(self) -> None:
         """Allow the next save to replace the node's present content."""
@@ -145,8 +145,8 @@ class ZookeeperStore:
 
         Only rows that have changed are encoded again.
         """
-        giving_way(self._rows.take(changes))
-        data = packed(self._rows, self._writer)
+        run_in_thread(self._rows.take(changes))
+        data = encode_node(self._rows, self._writer)
         with self._explained_errors():
             if len(data) > LARGEST:
                 raise StoreError(
@@ -161,7 +161,7 @@ class ZookeeperStore:
                 # Perhaps this service wrote it, and the answer to that save was lost.
                 self._catch_up()
                 self._write(data)
-            self._rows.written()
+            self._rows.mark_written()
 
     def close(self) -> None:
         """End the ZooKeeper session."""
@@ -233,7 +233,7 @@ class ZookeeperStore:
             raise StoreUnavailable(f"{self._name}: {type(error).__name__} {error}") from error
 
 
-def packed(stored_rows: rows.StoreRows, writer: bytes) -> bytes:
+def encode_node(stored_rows: rows.StoreRows, writer: bytes) -> bytes:
     """Return the content of a node for some rows, compressed.
 
     Args:
@@ -245,7 +245,7 @@ def packed(stored_rows: rows.StoreRows, writer: bytes) -> bytes:
     return _MAGIC + writer + zlib.compress(b"\n".join(lines))
 
 
-def unpacked(data: bytes) -> Memory | None:
+def decode_node(data: bytes) -> Memory | None:
     """Decode the memory in a node, as written by this or the former release.
 
     Args:
@@ -267,7 +267,7 @@ def unpacked(data: bytes) -> Memory | None:
         return codec.decode(content)
     head, *lines = content.split(b"\n")
     pairs = [(_name(name), row) for name, _, row in (line.partition(b"\t") for line in lines)]
-    return rows.assembled(head, pairs)
+    return rows.decode_memory(head, pairs)
 
 
 def _decompress(data: bytes) -> bytes:

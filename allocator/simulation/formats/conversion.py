@@ -26,7 +26,7 @@ _NAMED = 3
 
 
 @dataclass
-class LeftOut:
+class SkippedRows:
     """Input rows that were skipped, or converted under an assumption, grouped by reason.
 
     A row takes 8 bytes of memory.
@@ -97,7 +97,7 @@ class TotalCheck:
     in_file: float
     in_trace: float
     tolerance: float = 1e-3
-    differing: LeftOut = field(default_factory=LeftOut)
+    differing: SkippedRows = field(default_factory=SkippedRows)
 
     @property
     def agrees(self) -> bool:
@@ -119,8 +119,8 @@ class Conversion:
     """
 
     trace: Trace
-    left_out: LeftOut
-    assumed: LeftOut = field(default_factory=LeftOut)
+    left_out: SkippedRows
+    assumed: SkippedRows = field(default_factory=SkippedRows)
     ignored: tuple[str, ...] = ()
     checks: tuple[TotalCheck, ...] = ()
 
@@ -134,7 +134,7 @@ def resource_hours(trace: Trace) -> dict[str, float]:
 class RowFilter:
     """Collects the invalid rows of a batch, with the reason for each."""
 
-    def __init__(self, left_out: LeftOut, file: str, lines: NDArray[np.int64]) -> None:
+    def __init__(self, left_out: SkippedRows, file: str, lines: NDArray[np.int64]) -> None:
         self._left_out = left_out
         self._file = file
         self._lines = lines

@@ -7,8 +7,8 @@ from numpy.typing import NDArray
 
 from allocator.simulation.formats.conversion import (
     Conversion,
-    LeftOut,
     RowFilter,
+    SkippedRows,
     TaskRows,
     TraceBuilder,
 )
@@ -55,7 +55,7 @@ def convert(path: Path, users: Path | None = None, machines: Path | None = None)
         raise TraceError(f"{path} has a column machines; say with --machines which there are")
     classes = () if machines is None else read_machines(machines, resources)
     constraints = Constraints(classes)
-    left_out, assumed = LeftOut(), LeftOut()
+    left_out, assumed = SkippedRows(), SkippedRows()
     builder = TraceBuilder(resources)
     separator = delimiter(path)
     for batch in separated(path, names, left_out, headed=True, delimiter=separator):
@@ -106,7 +106,7 @@ def convert_authors(path: Path) -> Conversion:
         OSError: The file cannot be read.
         TraceError: The file is not text in columns.
     """
-    left_out, assumed = LeftOut(), LeftOut()
+    left_out, assumed = SkippedRows(), SkippedRows()
     builder = TraceBuilder(_AUTHORS_RESOURCES)
     for batch in separated(path, _AUTHORS, left_out):
         rows = RowFilter(left_out, path.name, batch.lines)

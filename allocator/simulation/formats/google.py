@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 
 from allocator.simulation.formats.conversion import (
     Conversion,
-    LeftOut,
     RowFilter,
+    SkippedRows,
     TaskRows,
     TotalCheck,
     TraceBuilder,
@@ -131,7 +131,7 @@ def convert(source: Path, demand_at: DemandAt = DemandAt.SCHEDULE) -> Conversion
         OSError: A file cannot be read.
         TraceError: There are no files of task events.
     """
-    left_out = LeftOut()
+    left_out = SkippedRows()
     paths = files(source, "task_events") if source.is_dir() else [source]
     if not paths:
         newer = next(source.glob("instance_events*"), None)
@@ -171,7 +171,7 @@ class _Attempts:
     def __init__(
         self,
         paths: list[Path],
-        left_out: LeftOut,
+        left_out: SkippedRows,
         placement: Placement | None,
         demand_at: DemandAt,
     ) -> None:
@@ -182,7 +182,7 @@ class _Attempts:
         self._placement = placement
         self._demand_at = demand_at
         self._open: _Events | None = None
-        self.assumed = LeftOut()
+        self.assumed = SkippedRows()
 
     def add(self, file: int, rows: Rows) -> None:
         """Add the next batch of events.

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from allocator.simulation.formats.conversion import LeftOut, RowFilter
+from allocator.simulation.formats.conversion import RowFilter, SkippedRows
 from allocator.simulation.formats.text import Rows, integers, missing, numbers, separated
 from allocator.simulation.trace import UNCONSTRAINED, MachineClass, TraceError
 
@@ -92,7 +92,7 @@ class Placement:
         return constraints
 
 
-def placement(folder: Path, left_out: LeftOut) -> Placement:
+def placement(folder: Path, left_out: SkippedRows) -> Placement:
     """Read the machines and constraints of Google's trace from a folder.
 
     `machine_events` is required; `machine_attributes` and `task_constraints` are optional.
@@ -137,7 +137,7 @@ def placement(folder: Path, left_out: LeftOut) -> Placement:
     return Placement(classes, tuple(numbered), tasks, constraint_of_set[set_of_task])
 
 
-def _machines(folder: Path, left_out: LeftOut) -> dict[int, _Machine]:
+def _machines(folder: Path, left_out: SkippedRows) -> dict[int, _Machine]:
     machines: dict[int, _Machine] = {}
     for path in files(folder, "machine_events"):
         for rows in separated(path, _MACHINE_EVENTS, left_out):
@@ -158,7 +158,9 @@ def _machines(folder: Path, left_out: LeftOut) -> dict[int, _Machine]:
     return machines
 
 
-def _attributes(folder: Path, mentioned: set[str], left_out: LeftOut) -> dict[int, dict[str, str]]:
+def _attributes(
+    folder: Path, mentioned: set[str], left_out: SkippedRows
+) -> dict[int, dict[str, str]]:
     attributes: dict[int, dict[str, str]] = {}
     if not mentioned:
         return attributes
@@ -183,7 +185,7 @@ def _attributes(folder: Path, mentioned: set[str], left_out: LeftOut) -> dict[in
 
 
 def _requirements(
-    folder: Path, left_out: LeftOut
+    folder: Path, left_out: SkippedRows
 ) -> tuple[_Tasks, NDArray[np.int32], list[tuple[_Requirement, ...]]]:
     """Read the constraints of all tasks.
 

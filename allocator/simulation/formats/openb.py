@@ -7,8 +7,8 @@ import pyarrow as pa
 
 from allocator.simulation.formats.conversion import (
     Conversion,
-    LeftOut,
     RowFilter,
+    SkippedRows,
     TaskRows,
     TraceBuilder,
 )
@@ -58,7 +58,7 @@ def convert(pods: Path, nodes: Path) -> Conversion:
     for path, names in ((pods, _PODS), (nodes, _NODES)):
         if header(path) != names:
             raise TraceError(f"{path} does not begin with the columns {','.join(names)}")
-    left_out, assumed = LeftOut(), LeftOut()
+    left_out, assumed = SkippedRows(), SkippedRows()
     machines = _machines(nodes, left_out)
     builder = TraceBuilder(RESOURCES)
     constraints: dict[tuple[int, ...], int] = {}
@@ -129,7 +129,7 @@ def _allowed(spec: str, machines: tuple[MachineClass, ...]) -> tuple[int, ...] |
     return tuple(index for index, kind in enumerate(machines) if kind.attributes["model"] in models)
 
 
-def _machines(nodes: Path, left_out: LeftOut) -> tuple[MachineClass, ...]:
+def _machines(nodes: Path, left_out: SkippedRows) -> tuple[MachineClass, ...]:
     counts: dict[tuple[str, tuple[float, ...]], int] = {}
     for batch in separated(nodes, _NODES, left_out, headed=True):
         rows = RowFilter(left_out, nodes.name, batch.lines)

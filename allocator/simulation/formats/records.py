@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from allocator.simulation.formats.conversion import (
     Conversion,
-    LeftOut,
+    SkippedRows,
     TaskRows,
     TotalCheck,
     TraceBuilder,
@@ -183,8 +183,8 @@ class Records:
         return self._jobs[key]
 
 
-def _rows(lines_by_reason: Mapping[tuple[str, str], list[int]], rows_read: int = 0) -> LeftOut:
-    rows = LeftOut(rows_read)
+def _rows(lines_by_reason: Mapping[tuple[str, str], list[int]], rows_read: int = 0) -> SkippedRows:
+    rows = SkippedRows(rows_read)
     for (reason, file), lines in lines_by_reason.items():
         rows.add(reason, file, np.array(lines, np.int64))
     return rows

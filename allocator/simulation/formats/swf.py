@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 
 from allocator.simulation.formats.conversion import (
     Conversion,
-    LeftOut,
     RowFilter,
+    SkippedRows,
     TaskRows,
     Text,
     TotalCheck,
@@ -72,7 +72,7 @@ def convert(path: Path) -> Conversion:
         OSError: The file cannot be read.
         TraceError: The file cannot be unpacked.
     """
-    left_out, assumed = LeftOut(), LeftOut()
+    left_out, assumed = SkippedRows(), SkippedRows()
     builder = TraceBuilder(("cpus",))
     whole_jobs = [np.empty(0, np.int64)]
     parts: list[_Parts] = []
@@ -148,7 +148,7 @@ def _add_parts(
     builder: TraceBuilder,
     batches: list[_Parts],
     whole_jobs: NDArray[np.int64],
-    left_out: LeftOut,
+    left_out: SkippedRows,
     file: str,
 ) -> None:
     """Add a task for each job that has only lines for parts of its execution.

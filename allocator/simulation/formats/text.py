@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 import pyarrow.csv
 from numpy.typing import NDArray
 
-from allocator.simulation.formats.conversion import LeftOut, Text
+from allocator.simulation.formats.conversion import SkippedRows, Text
 from allocator.simulation.trace import MICROSECONDS, TraceError
 
 LONGEST = 2**53
@@ -140,7 +140,7 @@ def _delimiter(line: str) -> str:
 def separated(
     path: Path,
     names: Sequence[str],
-    left_out: LeftOut,
+    left_out: SkippedRows,
     *,
     headed: bool = False,
     delimiter: str = ",",
@@ -204,7 +204,9 @@ def separated(
     left_out.add(f"not {len(names)} fields", path.name, np.array(invalid[reported:], np.int64))
 
 
-def spaced(path: Path, names: Sequence[str], comment: bytes, left_out: LeftOut) -> Iterator[Rows]:
+def spaced(
+    path: Path, names: Sequence[str], comment: bytes, left_out: SkippedRows
+) -> Iterator[Rows]:
     """Read a file with white space between fields, in batches.
 
     Empty lines and comment lines do not count as rows.

@@ -51,7 +51,7 @@ _LIMITS = JobLimits(spread=0.3, shortest=1.0, longest=4 * 86_400)
 
 
 @dataclass(frozen=True)
-class Knobs:
+class MonthParameters:
     """Parameters of the month that are not published, but chosen or fitted to published values.
 
     Args:
@@ -78,9 +78,11 @@ class Knobs:
         return heaviest_tenth(_weights(self.user_sigma))
 
 
-PLAIN = Knobs(user_sigma=2.5, sessions=0.6, session_s=3600.0, user_spread=0.5, job_spread=1.6)
+PLAIN = MonthParameters(
+    user_sigma=2.5, sessions=0.6, session_s=3600.0, user_spread=0.5, job_spread=1.6
+)
 """Parameters for a month without failing attempts."""
-FITTED = Knobs(
+FITTED = MonthParameters(
     user_sigma=2.27,
     sessions=0.87,
     session_s=1050.0,
@@ -98,7 +100,7 @@ def generate(
     seed: int,
     tasks: int = TASKS,
     progress: Callable[[int], None] | None = None,
-    knobs: Knobs = FITTED,
+    knobs: MonthParameters = FITTED,
 ) -> Trace:
     """Generate the month. Equal seed, tasks and parameters give equal traces.
 
@@ -144,7 +146,7 @@ def generate(
     return as_trace(random, jobs, _LIMITS, resources=("cpus", "mem"), progress=progress)
 
 
-def _counts(tasks: int, knobs: Knobs) -> tuple[int, int]:
+def _counts(tasks: int, knobs: MonthParameters) -> tuple[int, int]:
     """Split a number of tasks: return the number of failing attempts and the number of jobs."""
     if knobs.loops is None:
         return 0, tasks // job_sizes.MEAN
@@ -156,7 +158,7 @@ def _weights(sigma: float) -> NDArray[np.float64]:
     return weights
 
 
-def moments(trace: Trace, tasks: int, knobs: Knobs = FITTED) -> list[Moment]:
+def moments(trace: Trace, tasks: int, knobs: MonthParameters = FITTED) -> list[Moment]:
     """Compare a generated month with the published properties of the real month.
 
     Args:
@@ -211,7 +213,9 @@ def _median(values: NDArray[np.float64], weights: NDArray[np.int64]) -> float:
     return float(values[order][np.searchsorted(below, below[-1] / 2)])
 
 
-def _times(random: Generator, user: NDArray[np.int64], knobs: Knobs) -> NDArray[np.float64]:
+def _times(
+    random: Generator, user: NDArray[np.int64], knobs: MonthParameters
+) -> NDArray[np.float64]:
     """Draw each job's submission time in seconds.
 
     Args:

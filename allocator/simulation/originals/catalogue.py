@@ -11,24 +11,24 @@ from allocator.complaints import complaints
 from allocator.fairness import policies
 from allocator.fairness.policies.duration import seconds
 from allocator.fairness.quantities import Quantities
-from allocator.simulation.originals.frozen import Frozen
+from allocator.simulation.originals.frozen import SampledPolicy
 from allocator.simulation.originals.htcondor import Condor
 from allocator.simulation.originals.kai import Kai, KaiCycles
-from allocator.simulation.originals.karma import OriginalKarma
+from allocator.simulation.originals.karma import EmulatedKarma
 from allocator.simulation.originals.kueue import Kueue
-from allocator.simulation.originals.original import Original
+from allocator.simulation.originals.original import EmulatedScheduler
 from allocator.simulation.originals.slurm import Slurm
-from allocator.simulation.originals.volcano import OriginalVolcano
+from allocator.simulation.originals.volcano import EmulatedVolcano
 
 AS_ORIGINAL = "original"
 """Value of the option `sampled` that selects the original system's own period."""
 
-_ORIGINALS: Mapping[str, type[Original]] = {
+_ORIGINALS: Mapping[str, type[EmulatedScheduler]] = {
     "slurm-fair-tree": Slurm,
     "htcondor": Condor,
     "kueue-afs": Kueue,
-    "volcano": OriginalVolcano,
-    "karma": OriginalKarma,
+    "volcano": EmulatedVolcano,
+    "karma": EmulatedKarma,
     "kai": KaiCycles,
 }
 
@@ -57,8 +57,8 @@ def period_of(policy: policies.Policy, sampled: float | str) -> float:
     Raises:
         ValueError: The value is invalid, or the policy cannot be sampled.
     """
-    kind = _ORIGINALS.get(policy.name, Frozen)
-    if kind is Frozen and (policy.counts_tasks or policy.per_machine or policy.queues):
+    kind = _ORIGINALS.get(policy.name, SampledPolicy)
+    if kind is SampledPolicy and (policy.counts_tasks or policy.per_machine or policy.queues):
         raise ValueError(
             f"under {policy.name} priorities do not depend on users alone; they cannot be sampled"
         )
@@ -67,7 +67,7 @@ def period_of(policy: policies.Policy, sampled: float | str) -> float:
         if not isinstance(period, float | int) or not 0.0 < period < math.inf:
             raise ValueError(f"{sampled!r} is not a sampling period, such as '5m'")
         return float(period)
-    if kind is Frozen:
+    if kind is SampledPolicy:
         raise ValueError(
             f"{policy.name} has no original; give a sampling period, such as '5m'. "
             f"Policies with an original: {', '.join(_ORIGINALS)}"
@@ -75,7 +75,9 @@ def period_of(policy: policies.Policy, sampled: float | str) -> float:
     return kind.PERIOD
 
 
-def original_of(policy: policies.Policy, capacity: Quantities, period: float) -> Original:
+def emulated_scheduler(
+    policy: policies.Policy, capacity: Quantities, period: float
+) -> EmulatedScheduler:
     """Create the emulated scheduler that corresponds to a policy.
 
     Args:
@@ -83,5 +85,7 @@ def original_of(policy: policies.Policy, capacity: Quantities, period: float) ->
         capacity: The cluster's capacity.
         period: Sampling period in seconds.
     """
-    create: Callable[[Any, Quantities, float], Original] = _ORIGINALS.get(policy.name, Frozen)
+    create: Callable[[Any, Quantities, float], EmulatedScheduler] = _ORIGINALS.get(
+        policy.name, SampledPolicy
+    )
     return create(policy, capacity, period)

@@ -10,7 +10,7 @@ from allocator.fairness.quantities import Quantities
 from allocator.simulation.originals.original import Key, Periodic
 
 
-class Frozen(Periodic):
+class SampledPolicy(Periodic):
     """Any policy of the live cluster, with priorities that stay fixed between two samples."""
 
     PERIOD: ClassVar[float] = 300.0

@@ -106,7 +106,7 @@ def _levelled(start: Sequence[int], limits: Sequence[int], total: int) -> list[i
     return [int(rise) for rise in result]
 
 
-class OriginalKarma(Periodic):
+class EmulatedKarma(Periodic):
     """Emulates Karma's credits, with slices of 1/65,536 of the cluster.
 
     Karma cannot take held resources from a user in the next quantum. A user's demand is therefore

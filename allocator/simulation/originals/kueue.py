@@ -10,7 +10,7 @@ from typing_extensions import override
 from allocator.fairness.policies.rivals.kueue_afs import KueueAfs
 from allocator.fairness.quantities import Quantities
 from allocator.simulation.originals.metered import Meter, less
-from allocator.simulation.originals.original import Key, Original
+from allocator.simulation.originals.original import EmulatedScheduler, Key
 
 _NOTHING = 1e-15
 """Consumed use below this value counts as 0: queues with less no longer differ."""
@@ -26,7 +26,7 @@ class _LocalQueue:
     """True if the queue's next sample is scheduled."""
 
 
-class Kueue(Original):
+class Kueue(EmulatedScheduler):
     """Kueue's accounting: `admission_fair_sharing.go` and the controllers of queues and workloads.
 
     The controllers are `localqueue_controller.go` and `workload_controller.go`. A sample treats the

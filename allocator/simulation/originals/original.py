@@ -12,7 +12,7 @@ Key: TypeAlias = tuple[float, ...]
 """Sort key of a user; the user with the smallest key is first."""
 
 
-class Original(ABC):
+class EmulatedScheduler(ABC):
     """An emulated scheduler: keeps users' accounts as the original does, and gives their sort keys.
 
     All times are seconds since the trace's origin and never decrease from call to call.
@@ -71,7 +71,7 @@ class Original(ABC):
         """Record whether a user has a waiting task."""
 
 
-class Periodic(Original):
+class Periodic(EmulatedScheduler):
     """An emulated scheduler that samples all users together, at each multiple of a period.
 
     Args:

@@ -18,7 +18,7 @@ class _Namespace:
     held: float = 0.0
 
 
-class OriginalVolcano(Periodic):
+class EmulatedVolcano(Periodic):
     """Volcano's accounting: `OnSessionOpen` in `plugins/fairshare/fairshare.go`.
 
     A cycle computes U ← U·2^(−Δ/h) + held·Δ for each user. U is the user's decayed use, Δ the

@@ -66,7 +66,7 @@ class PolicyGain:
         """Mask of users that wait longer, by more than `slack`."""
         return self.saved < -self.slack
 
-    def of_half(self, *, lighter: bool) -> float:
+    def reduction_of_half(self, *, lighter: bool) -> float:
         """Return the reduction of the mean wait for one half of the users by usage.
 
         Args:

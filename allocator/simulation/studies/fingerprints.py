@@ -8,7 +8,7 @@ import numpy as np
 
 from allocator.simulation import fast
 from allocator.simulation.generator import google_month
-from allocator.simulation.generator.google_month import FAILED, FINISHED, Knobs
+from allocator.simulation.generator.google_month import FAILED, FINISHED, MonthParameters
 from allocator.simulation.outcome import Outcome
 from allocator.simulation.setting import Setting, capacity_at
 from allocator.simulation.studies.comparisons import PolicyGain, reduction
@@ -71,9 +71,9 @@ class Fingerprint:
     """
 
     name: str
-    wanted: float
+    published: float
     relation: Literal["=", "≥", "≤"]
-    got: float
+    measured: float
     seeds: tuple[float, ...]
     source: str
     scale: float
@@ -90,16 +90,16 @@ class Fingerprint:
 
     def _miss(self, value: float) -> float:
         if self.ratio:
-            deviation = float(np.log(max(value, 1e-9) / self.wanted) / np.log(self.scale))
+            deviation = float(np.log(max(value, 1e-9) / self.published) / np.log(self.scale))
         else:
-            deviation = (value - self.wanted) / self.scale
+            deviation = (value - self.published) / self.scale
         if self.relation == "=":
             return abs(deviation)
         return max(-deviation if self.relation == "≥" else deviation, 0.0)
 
 
 def fingerprints(
-    knobs: Knobs,
+    knobs: MonthParameters,
     months: Months,
     loads: Sequence[float] = LOADS,
     on_simulation: Callable[[], None] = lambda: None,

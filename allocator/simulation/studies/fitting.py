@@ -7,7 +7,7 @@ import numpy as np
 from numpy.random import Generator
 
 from allocator.simulation.generator.failures import Loops
-from allocator.simulation.generator.google_month import FITTED, Knobs
+from allocator.simulation.generator.google_month import FITTED, MonthParameters
 from allocator.simulation.studies.fingerprints import (
     LOADS,
     Fingerprint,
@@ -30,13 +30,13 @@ class Fit:
         miss: Total deviation over all published numbers.
     """
 
-    knobs: Knobs
+    knobs: MonthParameters
     found: tuple[Fingerprint, ...]
     miss: float
 
 
 def tried(
-    knobs: Knobs,
+    knobs: MonthParameters,
     months: Months,
     loads: Sequence[float] = LOADS,
     on_simulation: Callable[[], None] = lambda: None,
@@ -103,7 +103,7 @@ _NEAR = 0.15
 """Standard deviation of draws near the best result, as a fraction of the parameter's range."""
 
 
-def _drawn(random: Generator, near: Knobs | None) -> Knobs:
+def _drawn(random: Generator, near: MonthParameters | None) -> MonthParameters:
     old_loops = None if near is None else near.loops
     knobs = {name: _draw_value(random, name, ends, near) for name, ends in _RANGES.items()}
     loops = {name: _draw_value(random, name, ends, old_loops) for name, ends in _LOOPS.items()}
@@ -111,7 +111,7 @@ def _drawn(random: Generator, near: Knobs | None) -> Knobs:
 
 
 def _draw_value(
-    random: Generator, name: str, ends: tuple[float, float], near: Knobs | Loops | None
+    random: Generator, name: str, ends: tuple[float, float], near: MonthParameters | Loops | None
 ) -> float:
     low, high = np.log(ends) if name in _LOGARITHMIC else ends
     if near is None:

@@ -69,8 +69,8 @@ def _overview(
                 label,
                 duration(waits[label]),
                 f"{reduction(base.mean_wait, waits[label]):+.1%}",
-                f"{gains[label].of_half(lighter=True):+.1%}",
-                f"{gains[label].of_half(lighter=False):+.1%}",
+                f"{gains[label].reduction_of_half(lighter=True):+.1%}",
+                f"{gains[label].reduction_of_half(lighter=False):+.1%}",
                 str(int(gains[label].gains.sum())),
                 str(int(gains[label].loses.sum())),
             )

@@ -13,7 +13,7 @@ from allocator.simulation.trace import MICROSECONDS, Trace
 
 
 @dataclass(frozen=True)
-class Told:
+class SubmittedTrace:
     """The trace that a scheduler sees if one user lies, with a map from real to submitted tasks.
 
     Args:
@@ -40,16 +40,16 @@ class Told:
         return waits
 
 
-def nothing(trace: Trace, user: int) -> Told:
+def nothing(trace: Trace, user: int) -> SubmittedTrace:
     """Return the trace without any lie, for comparison."""
     mine = np.flatnonzero(trace.user == user)
-    return Told(trace, mine, mine, np.zeros(len(mine), np.int64))
+    return SubmittedTrace(trace, mine, mine, np.zeros(len(mine), np.int64))
 
 
-def delayed(seconds: float) -> Callable[[Trace, int], Told]:
+def delayed(seconds: float) -> Callable[[Trace, int], SubmittedTrace]:
     """Return a lie: the user submits all its tasks some seconds late."""
 
-    def lie(trace: Trace, user: int) -> Told:
+    def lie(trace: Trace, user: int) -> SubmittedTrace:
         truth = nothing(trace, user)
         submitted = trace.submitted.copy()
         submitted[truth.mine] += round(seconds * MICROSECONDS)
@@ -62,7 +62,7 @@ def delayed(seconds: float) -> Callable[[Trace, int], Told]:
     return lie
 
 
-def split(accounts: int) -> Callable[[Trace, int], Told]:
+def split(accounts: int) -> Callable[[Trace, int], SubmittedTrace]:
     """Return a lie: the user submits its tasks in turn from several accounts of the same weight.
 
     The accounts get user numbers next to the liar's, so that ties with other users are decided as
@@ -72,7 +72,7 @@ def split(accounts: int) -> Callable[[Trace, int], Told]:
         accounts: Number of accounts, including the user's own.
     """
 
-    def lie(trace: Trace, user: int) -> Told:
+    def lie(trace: Trace, user: int) -> SubmittedTrace:
         truth = nothing(trace, user)
         names = tuple(f"{trace.users[user]}~{number}" for number in range(1, accounts))
         owners = np.where(trace.user > user, trace.user + len(names), trace.user).astype(np.int32)
@@ -94,10 +94,10 @@ def split(accounts: int) -> Callable[[Trace, int], Told]:
     return lie
 
 
-def padded(factor: float) -> Callable[[Trace, int], Told]:
+def padded(factor: float) -> Callable[[Trace, int], SubmittedTrace]:
     """Return a lie: the user demands more for each task than the task needs, by a factor."""
 
-    def lie(trace: Trace, user: int) -> Told:
+    def lie(trace: Trace, user: int) -> SubmittedTrace:
         truth = nothing(trace, user)
         demand = trace.demand.copy()
         demand[truth.mine] *= factor
@@ -106,7 +106,7 @@ def padded(factor: float) -> Callable[[Trace, int], Told]:
     return lie
 
 
-def held(maximum: int) -> Callable[[Trace, int], Told]:
+def held(maximum: int) -> Callable[[Trace, int], SubmittedTrace]:
     """Return a lie: the user keeps a finished task's resources for its next task.
 
     Real tasks of the same demand are merged into one long submitted task. A task is merged only if
@@ -116,7 +116,7 @@ def held(maximum: int) -> Callable[[Trace, int], Told]:
         maximum: Maximum number of real tasks that run one after the other on the same resources.
     """
 
-    def lie(trace: Trace, user: int) -> Told:
+    def lie(trace: Trace, user: int) -> SubmittedTrace:
         truth = nothing(trace, user)
         runtime, kept = trace.runtime.copy(), np.ones(len(trace), np.bool_)
         carrier, offset = truth.carrier.copy(), truth.offset.copy()
@@ -134,12 +134,12 @@ def held(maximum: int) -> Callable[[Trace, int], Told]:
                 merged[shape] = task, 1
         new_index = np.cumsum(kept) - 1
         shorter = _rows(replace(trace, runtime=runtime), np.flatnonzero(kept))
-        return Told(shorter, truth.mine, new_index[carrier], offset)
+        return SubmittedTrace(shorter, truth.mine, new_index[carrier], offset)
 
     return lie
 
 
-LIES: Mapping[str, Callable[[Trace, int], Told]] = {
+LIES: Mapping[str, Callable[[Trace, int], SubmittedTrace]] = {
     "a minute late": delayed(60.0),
     "an hour late": delayed(3600.0),
     "two accounts": split(2),

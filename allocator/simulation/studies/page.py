@@ -75,13 +75,13 @@ def _verdict(claim: Finding) -> str:
     if claim.agrees:
         return '<span class="agrees">the same</span>'
     if claim.agrees is None:
-        return f'<span class="open">cannot be told.</span> {escape(claim.why)}'
-    return f'<span class="differs">differs.</span> {escape(claim.why)}'
+        return f'<span class="open">cannot be told.</span> {escape(claim.explanation)}'
+    return f'<span class="differs">differs.</span> {escape(claim.explanation)}'
 
 
 def _claims(claims: Sequence[Finding]) -> str:
     rows = "".join(
-        f"<tr><td>{escape(claim.theirs)}</td><td>{escape(claim.ours)}</td><td>"
+        f"<tr><td>{escape(claim.published)}</td><td>{escape(claim.measured)}</td><td>"
         + _verdict(claim)
         + "</td></tr>"
         for claim in claims

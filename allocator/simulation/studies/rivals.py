@@ -147,8 +147,8 @@ def _row(label: str, base: list[Result], runs: list[Result]) -> SchedulerRow:
             np.mean([np.nanquantile(after.users.wait, 0.99) for _, after in pairs])
         ),
         task_wait_s_99=float(np.mean([after.raw["windows"]["wait_s_99"] for _, after in pairs])),
-        light=float(np.mean([gain.of_half(lighter=True) for gain in gains])),
-        heavy=float(np.mean([gain.of_half(lighter=False) for gain in gains])),
+        light=float(np.mean([gain.reduction_of_half(lighter=True) for gain in gains])),
+        heavy=float(np.mean([gain.reduction_of_half(lighter=False) for gain in gains])),
         completion=float(np.mean([np.nanmean(after.users.completion) for _, after in pairs])),
         jain=float(np.mean([after.raw["windows"]["jain"] for _, after in pairs])),
         never=sum(after.raw["tasks"] - after.raw["started"] for _, after in pairs),

@@ -32,10 +32,10 @@ def sections(results: Sequence[Result]) -> Iterator[Section]:
 
 
 def _figures(study: Study, suffix: str) -> Iterator[Section]:
-    if any(len(study.tried(load)) > 1 for load in study.loads):
+    if any(len(study.forgotten_values(load)) > 1 for load in study.loads):
         yield _reductions(study, suffix)
     lowest = study.loads[0]
-    forgotten_values = study.tried(lowest)
+    forgotten_values = study.forgotten_values(lowest)
     chosen = min(forgotten_values, key=lambda forgotten: abs(np.log(forgotten / _PUBLISHED_BEST)))
     pairs = study.pairs(lowest, chosen)
     description = f"{study.name} at {lowest:.0%} of its mean use, {discount(chosen)}"
@@ -67,9 +67,9 @@ def _figures(study: Study, suffix: str) -> Iterator[Section]:
 def _reductions(study: Study, suffix: str) -> Section:
     loads = study.loads
     forgotten_values = sorted(
-        {forgotten for load in loads for forgotten in study.tried(load)}, reverse=True
+        {forgotten for load in loads for forgotten in study.forgotten_values(load)}, reverse=True
     )
-    values_by_load = {load: study.tried(load)[::-1] for load in loads}
+    values_by_load = {load: study.forgotten_values(load)[::-1] for load in loads}
     curves = {
         load: (np.array(values), [study.reduction(load, forgotten) for forgotten in values])
         for load, values in values_by_load.items()
@@ -141,7 +141,11 @@ def _lowers_waits(study: Study) -> Finding:
 
 def _more_when_overloaded(study: Study) -> Finding:
     lowest, highest = study.loads[0], study.loads[-1]
-    shared = [forgotten for forgotten in study.tried(lowest) if forgotten in study.tried(highest)]
+    shared = [
+        forgotten
+        for forgotten in study.forgotten_values(lowest)
+        if forgotten in study.forgotten_values(highest)
+    ]
     chosen = max(shared, key=lambda forgotten: study.reduction(lowest, forgotten).mean)
     trend = study.trend((lowest, highest), chosen)
     return Finding(
@@ -159,7 +163,7 @@ def _optimum_is_interior(study: Study, span: float) -> Finding:
     published = {
         load: study.nearest(load, _PUBLISHED_BEST)
         for load in study.loads
-        if len(study.tried(load)) > 1
+        if len(study.forgotten_values(load)) > 1
     }
     leads = {
         load: None if forgotten is None else study.lead(load, forgotten)
@@ -184,7 +188,7 @@ def _optimum_is_interior(study: Study, span: float) -> Finding:
 
 def _ends_are_drf(study: Study) -> Finding:
     load = study.loads[0]
-    values = study.tried(load)
+    values = study.forgotten_values(load)
     best = study.reduction(load, study.best(load))
     ends = [study.reduction(load, forgotten) for forgotten in (values[-1], values[0])]
     half = 0.5 * best.mean

@@ -39,9 +39,9 @@ class Study:
     @property
     def loads(self) -> list[float]:
         """Loads for which both policies have results, lowest first."""
-        return sorted(load for load in self.sdrf if any(self.tried(load)))
+        return sorted(load for load in self.sdrf if any(self.forgotten_values(load)))
 
-    def tried(self, load: float) -> list[float]:
+    def forgotten_values(self, load: float) -> list[float]:
         """Return the values of 1 − δ with results that can be compared with DRF's, lowest first."""
         return sorted(
             forgotten for forgotten, runs in self.sdrf[load].items() if runs.keys() & self.drf[load]
@@ -92,13 +92,15 @@ class Study:
 
     def best(self, load: float) -> float:
         """Return the value of 1 − δ with the largest mean reduction of waits at a load."""
-        return max(self.tried(load), key=lambda forgotten: self.reduction(load, forgotten).mean)
+        return max(
+            self.forgotten_values(load), key=lambda forgotten: self.reduction(load, forgotten).mean
+        )
 
     def nearest(self, load: float, forgotten: float) -> float | None:
         """Return the simulated value of 1 − δ that equals a given value up to rounding, or None."""
         near = [
             candidate
-            for candidate in self.tried(load)
+            for candidate in self.forgotten_values(load)
             if abs(candidate / forgotten - 1.0) < _ROUNDING
         ]
         return near[0] if near else None
@@ -115,7 +117,7 @@ class Study:
 
     def lead(self, load: float, forgotten: float) -> Estimate:
         """Return how much larger the reduction at one 1 − δ is than at the best other value."""
-        other_values = [value for value in self.tried(load) if value != forgotten]
+        other_values = [value for value in self.forgotten_values(load) if value != forgotten]
         best_other = max(other_values, key=lambda value: self.reduction(load, value).mean)
         return _difference(self.reductions(load, forgotten), self.reductions(load, best_other))
 
@@ -198,7 +200,7 @@ def changes(study: Study, load: float, forgotten: float) -> Changes:
         heavy_s=gained(
             lambda effect: float(np.nanmean(effect.saved[~effect.users.lighter_half()]))
         ),
-        heavy=gained(lambda effect: effect.of_half(lighter=False)),
+        heavy=gained(lambda effect: effect.reduction_of_half(lighter=False)),
         more=completing(lambda difference: float(np.mean(difference > 0.0))),
         fewer=completing(lambda difference: float(np.mean(difference < 0.0))),
         loss=completing(lambda difference: float(np.max(-difference, initial=0.0))),
@@ -223,7 +225,7 @@ def table(results: Sequence[Result]) -> str:
 
 def _rows(study: Study) -> Iterator[dict[str, str]]:
     for load in study.loads:
-        for forgotten in reversed(study.tried(load)):
+        for forgotten in reversed(study.forgotten_values(load)):
             pairs = study.pairs(load, forgotten)
             row = {
                 "workload": study.name,

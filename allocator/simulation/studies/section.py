@@ -17,10 +17,10 @@ class Finding:
         why: Reason for a disagreement, or "".
     """
 
-    theirs: str
-    ours: str
+    published: str
+    measured: str
     agrees: bool | None
-    why: str = ""
+    explanation: str = ""
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from fractions import Fraction
 from typing import TypeAlias
 
 from allocator.theory.divisible.problem import Machine, Problem, ProblemUser
-from allocator.theory.divisible.progressive_filling import Number, Tank, Watch, fill
+from allocator.theory.divisible.progressive_filling import Number, ProgressCallback, Tank, fill
 
 SharePerTask: TypeAlias = Callable[[Problem, ProblemUser], Fraction]
 
@@ -130,7 +130,7 @@ def create(name: str, parameters: Mapping[str, object]) -> DivisiblePolicy:
 
 
 def optimum(
-    problem: Problem, policy: DivisiblePolicy, watch: Watch = lambda _frozen, _all: None
+    problem: Problem, policy: DivisiblePolicy, watch: ProgressCallback = lambda _frozen, _all: None
 ) -> Shared:
     """Compute the allocation that a policy would reach if tasks could be divided arbitrarily.
 
@@ -216,7 +216,7 @@ def _together(
     problem: Problem,
     places: list[_Place],
     shares: dict[str, Fraction],
-    watch: Watch,
+    watch: ProgressCallback,
     *,
     remembers: bool,
 ) -> tuple[_Placed, bool]:
@@ -252,7 +252,9 @@ def _together(
     return placed, filled.exact
 
 
-def _on_each_machine(problem: Problem, places: list[_Place], watch: Watch) -> tuple[_Placed, bool]:
+def _on_each_machine(
+    problem: Problem, places: list[_Place], watch: ProgressCallback
+) -> tuple[_Placed, bool]:
     for user in problem.users:
         if user.tasks is not None:
             raise ValueError(

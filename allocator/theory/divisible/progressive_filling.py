@@ -23,7 +23,7 @@ from scipy.sparse import csr_array
 from allocator.theory.divisible.certificate import Program, Solution, certify
 
 Number: TypeAlias = Fraction | float
-Watch: TypeAlias = Callable[[int, int], None]
+ProgressCallback: TypeAlias = Callable[[int, int], None]
 """Progress callback: receives the number of frozen users and of all users after each round."""
 
 _CERTIFIED = 2000
@@ -82,7 +82,7 @@ class Filled:
     """True if all numbers are proved fractions; False if they are floating-point numbers."""
 
 
-def fill(tanks: Sequence[Tank], watch: Watch = lambda _frozen, _all: None) -> Filled:
+def fill(tanks: Sequence[Tank], watch: ProgressCallback = lambda _frozen, _all: None) -> Filled:
     """Compute the max-min fair allocation of places to tanks.
 
     The smallest share is raised first, then the second smallest, and so on.

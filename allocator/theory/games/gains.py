@@ -9,7 +9,7 @@ from fractions import Fraction
 
 from allocator.theory.games.drawing import GameLimits
 from allocator.theory.games.policies import POLICIES
-from allocator.theory.games.search import Climbed, Effort, climb
+from allocator.theory.games.search import Effort, WorstLie, climb
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +68,7 @@ def cells(
 
 def gains(
     requested: Sequence[GainCell], effort: Effort, watch: Callable[[int, int], None]
-) -> Iterator[tuple[GainCell, Climbed]]:
+) -> Iterator[tuple[GainCell, WorstLie]]:
     """Search each cell for the game with the largest gain, and yield the cell with this game.
 
     Args:

@@ -132,7 +132,7 @@ class Game(FileModel):
         return tuple(self._plan(user.needs) for user in self.users)
 
     @cached_property
-    def told(self) -> tuple[Plan, ...]:
+    def claimed(self) -> tuple[Plan, ...]:
         """Claims of each user for each stage played; the needs where a user tells the truth."""
         return tuple(self._plan(user.claims or user.needs) for user in self.users)
 

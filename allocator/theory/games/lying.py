@@ -38,7 +38,7 @@ def best_lie(policy: GamePolicy, game: Game, number: int) -> Game | None:
             for claim in _claims(game, number, stage):
                 claims = (*best[:stage], claim, *best[stage + 1 :])
                 lie = told(game, number, claims)
-                value = worth(lie, number, play(policy, lie, lie.told))
+                value = worth(lie, number, play(policy, lie, lie.claimed))
                 if value > gained:
                     best, gained = claims, value
         if gained == before:

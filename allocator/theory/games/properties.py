@@ -43,7 +43,7 @@ def lie_pays(policy: GamePolicy, game: Game) -> Violation | None:
 
     The user's value (SDRF paper, Eq. 3) is compared with the value in the game without any lie.
     """
-    truthful, lying = play(policy, game, game.truth), play(policy, game, game.told)
+    truthful, lying = play(policy, game, game.truth), play(policy, game, game.claimed)
     for number, user in enumerate(game.users):
         if user.claims is not None:
             has, instead = worth(game, number, truthful), worth(game, number, lying)

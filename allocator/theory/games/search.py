@@ -38,7 +38,7 @@ _SILENT = 300
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class Counterexample:
     """A game that violates a property, with the violation."""
 
     game: Game
@@ -51,7 +51,7 @@ class GameSearchOutcome:
 
     tried: int
     """Number of games tried. The search stops at the first violation."""
-    found: Found | None
+    found: Counterexample | None
     """The violation found, in the simplest form reached; None if no game violates the property."""
 
 
@@ -97,11 +97,15 @@ def search(  # noqa: PLR0913 - all but two by name
         complaint = None if game is None else wanted.complaint(policy, game)
         watch(trial + 1, trials)
         if game is not None and complaint is not None:
-            return GameSearchOutcome(trial + 1, smallest(policy, wanted, Found(game, complaint)))
+            return GameSearchOutcome(
+                trial + 1, smallest(policy, wanted, Counterexample(game, complaint))
+            )
     return GameSearchOutcome(trials, None)
 
 
-def smallest(policy: GamePolicy, wanted: TimeProperty, smallest_found: Found) -> Found:
+def smallest(
+    policy: GamePolicy, wanted: TimeProperty, smallest_found: Counterexample
+) -> Counterexample:
     """Simplify a violating game, step by step, while a simpler neighbour violates the property."""
     while True:
         for candidate in simpler(smallest_found.game):
@@ -111,14 +115,14 @@ def smallest(policy: GamePolicy, wanted: TimeProperty, smallest_found: Found) ->
                 except ValueError:  # the policy is not defined for this game
                     continue
                 if complaint is not None:
-                    smallest_found = Found(candidate, complaint)
+                    smallest_found = Counterexample(candidate, complaint)
                     break
         else:
             return smallest_found
 
 
 @dataclass(frozen=True, slots=True)
-class Climbed:
+class WorstLie:
     """The game and lie with the largest gain that a climb found. The liar is the first user."""
 
     game: Game
@@ -154,7 +158,7 @@ def climb(
     effort: Effort,
     limits: GameLimits,
     watch: Watch = lambda _tried, _of: None,
-) -> Climbed:
+) -> WorstLie:
     """Search for the game and the lie of its first user with the largest gain, by random changes.
 
     A change is kept if the lie then pays at least as much as before.
@@ -174,7 +178,7 @@ def climb(
     """
     steps, restarts = effort.steps, effort.restarts
     rng = Random(f"{effort.seed} climb")  # noqa: S311 - a search, not a secret
-    best: Climbed | None = None
+    best: WorstLie | None = None
     for restart in range(restarts):
         known = _KNOWN[restart](limits) if restart < len(_KNOWN) else None
         current = _judged(policy, known or _start(policy, rng, limits))
@@ -233,10 +237,10 @@ def _with_a_lie(rng: Random, game: Game) -> Game:
     return told(game, 0, (*needs[:stage], reduced, *needs[stage + 1 :]))
 
 
-def _judged(policy: GamePolicy, game: Game) -> Climbed:
-    truth, lying = play(policy, game, game.truth), play(policy, game, game.told)
+def _judged(policy: GamePolicy, game: Game) -> WorstLie:
+    truth, lying = play(policy, game, game.truth), play(policy, game, game.claimed)
     given_up, value = _ZERO, Fraction(1)
     for needs, true, lied in zip(game.truth[0], truth, lying, strict=True):
         given_up += value * max(utility(needs, true[0]) - utility(needs, lied[0]), _ZERO)
         value *= game.patience
-    return Climbed(game, worth(game, 0, truth), worth(game, 0, lying), given_up)
+    return WorstLie(game, worth(game, 0, truth), worth(game, 0, lying), given_up)

@@ -59,7 +59,7 @@ class BatchMaster(MasterSide):
 
     def held(self) -> dict[tuple[str, str, str], str]:
         """Allocated resources: (agent, framework, role) → scalars."""
-        return {place: str(held) for place, held in self.engine.holdings().items()}
+        return {place: str(held) for place, held in self.engine.allocations().items()}
 
     def consumed(self, role: str) -> dict[str, float]:
         """Return the consumed quota of a role."""

@@ -43,7 +43,7 @@ def test_offers_begin_when_four_fifths_of_the_agents_rounded_down_are_back(
     assert come_back(master, *range(needed - 1)) == []
     assert master.tick() == []
     come_back(master, needed)
-    assert len(master.engine.holdings()) + len(master.tick()) == needed, "all agents are offered"
+    assert len(master.engine.allocations()) + len(master.tick()) == needed, "all agents are offered"
 
 
 def test_offers_begin_after_ten_minutes_however_few_agents_are_back() -> None:
@@ -69,7 +69,7 @@ def test_the_masters_flag_sets_the_fraction_of_agents_that_ends_recovery() -> No
     assert come_back(master, 1) == []
     assert master.tick() == []
     come_back(master, 2)
-    assert len(master.engine.holdings()) + len(master.tick()) == 2
+    assert len(master.engine.allocations()) + len(master.tick()) == 2
 
 
 def test_the_masters_flag_sets_the_timeout_of_recovery() -> None:

@@ -378,7 +378,7 @@ def test_recovering_more_than_the_allocation_frees_only_the_allocation(
     )
     assert master.engine.statistics.clamped == 1
     free = master.engine.available()["s1"]
-    held = sum(master.engine.holdings().values(), start=Quantities())
+    held = sum(master.engine.allocations().values(), start=Quantities())
     assert (free + held).to_doubles() == {"cpus": 4.0, "mem": 2048.0}
     assert master.held().pop(("s1", "f3", "c")) == "cpus:1;mem:256"
     assert master.held().get(("s1", "f1", "a"), "cpus:0") == left
@@ -477,4 +477,4 @@ def test_an_unreadable_schedule_stays_reported_until_a_readable_one_replaces_it(
     master, _ = asked_to_leave()
     for said, topics in ((b"\xff", ["maintenance"]), (unavailability(START_NS), [])):
         master.send(contract.UpdateUnavailability(agent_id="s1", unavailability=said))
-        assert [each.topic for each in master.engine.set_aside()] == topics
+        assert [each.topic for each in master.engine.rejected_inputs()] == topics

@@ -158,7 +158,7 @@ def test_a_framework_beyond_the_limit_gets_no_offers_until_its_constraints_are_w
     for agent in ("s1", "s2", "s3", "s4"):
         master.add_agent(agent, AGENT)
     assert master.send(framework("f1", "a", "s1", "s2", "s3", "s4")) == []
-    [rejected] = master.engine.set_aside()
+    [rejected] = master.engine.rejected_inputs()
     assert (rejected.name, rejected.topic, rejected.flaw.reason) == ("f1", "subscription", "limit")
     assert {offer.framework for offer in master.add_framework("f2", "b")} == {"f2"}
     update = contract.UpdateFramework(
@@ -167,7 +167,7 @@ def test_a_framework_beyond_the_limit_gets_no_offers_until_its_constraints_are_w
         excluded=[contract.ExcludedAgents(role="a", agent_ids=["s1"])],
     )
     master.send(update)
-    assert not [*master.engine.set_aside()]
+    assert not [*master.engine.rejected_inputs()]
     assert told(master.add_agent("s5", AGENT)) == {("f1", "s5", AGENT)}
 
 
@@ -176,7 +176,7 @@ def test_agents_that_bring_a_framework_beyond_the_limit_end_its_offers() -> None
     master.add_framework("f1", "a")
     for agent in ("s1", "s2", "s3", "s4"):
         assert master.send(excluding(agent_call(agent, AGENT, {}), ("f1", "a"))) == []
-    assert [each.name for each in master.engine.set_aside()] == ["f1"]
+    assert [each.name for each in master.engine.rejected_inputs()] == ["f1"]
     assert master.add_agent("s5", AGENT) == [], "the exclusions of new agents are no longer known"
 
 
@@ -190,13 +190,13 @@ def test_an_unlisted_framework_gets_no_offers_whichever_call_says_so(*, by_agent
         call.excluded_unlisted = True
     snapshot = contract.Snapshot(time_ns=START_NS, agents=[agent], frameworks=[call])
     assert master.restore(snapshot) == []
-    assert [each.name for each in master.engine.set_aside()] == ["f1"]
+    assert [each.name for each in master.engine.rejected_inputs()] == ["f1"]
     relaxed = contract.UpdateFramework(framework_id="f1", info=framework_info("f1", "a"))
     master.send(relaxed)
     assert told(master.tick()) == {("f1", "s1", AGENT)}
     relaxed.excluded_unlisted = True
     master.send(relaxed)
-    assert [each.name for each in master.engine.set_aside()] == ["f1"]
+    assert [each.name for each in master.engine.rejected_inputs()] == ["f1"]
 
 
 def test_what_an_unlisted_framework_holds_stays_its_own() -> None:

@@ -435,9 +435,9 @@ def test_totals_and_allocations_are_shown_by_resource() -> None:
     master = BatchMaster()
     master.add_agent("s1", "cpus:2;mem:1024")
     assert master.engine.pool.capacity.to_doubles() == {"cpus": 2.0, "mem": 1024.0}
-    assert master.engine.holdings() == {}
+    assert master.engine.allocations() == {}
     master.add_framework("f1", "a")
-    [held] = master.engine.holdings().values()
+    [held] = master.engine.allocations().values()
     assert held.to_doubles() == {"cpus": 2.0, "mem": 1024.0}
 
 

@@ -275,20 +275,22 @@ def seen(engine: Engine) -> dict[str, Any]:
     told = {user for client in clients for user in engine.users_of(client)}
     standings = [each for each in engine.standings() if each.user in told]
     return {
-        "places": list(engine.places()),
-        "holdings": engine.holdings(),
+        "places": list(engine.agent_summaries()),
+        "holdings": engine.allocations(),
         "offered": engine.offered(),
         "clients": sorted(clients),
         "users": {client: engine.users_of(client) for client in clients},
         "below": {user: sorted(engine.clients(user)) for user in told},
-        "why": {client: run_to_completion(survey.look(client, closely=True)) for client in clients},
+        "why": {
+            client: run_to_completion(survey.explain(client, closely=True)) for client in clients
+        },
         "filters": {role: n for role, n in engine.filters_by_role().items() if n},
         "quotas": engine.quotas(),
         "demands": engine.demands(),
         "constraints": engine.constraints(),
         "misfits": engine.misfits(),
-        "fits": {user: engine.fits(user) for user in told},
-        "set aside": sorted(map(str, engine.set_aside())),
+        "fits": {user: engine.task_fits(user) for user in told},
+        "set aside": sorted(map(str, engine.rejected_inputs())),
         "weights": {user: engine.weights.by(user) for user in told},
         "beside the gone": beside_the_gone(engine, told),
         "standings": {
@@ -387,7 +389,7 @@ def people_see(engine: Engine, users: Iterable[str]) -> dict[str, Any]:
                 in_order(each.free),
                 {user: in_order(held) for user, held in each.held.items()},
             )
-            for each in engine.places()
+            for each in engine.agent_summaries()
         ],
     }
 
@@ -424,7 +426,7 @@ def test_a_client_that_waits_for_its_turn_would_get_an_offer_alone(world: str) -
         assert people_see(master.engine, told["clients"]) == told
         survey = run_to_completion(master.engine.survey())
         for client in master.engine.clients():
-            why = run_to_completion(survey.look(client))
+            why = run_to_completion(survey.explain(client))
             assert why is not None
             guaranteed = client.role in master.engine.quotas()  # for tasks of any demand
             if "refused" not in why.agents and not (guaranteed and why.task):

@@ -224,7 +224,7 @@ def test_the_state_after_a_snapshot_is_the_state_after_all_calls(
 ) -> None:
     mirror = history(calls, seed)
     old, new = mirror.master.engine, successor(mirror)
-    assert new.holdings() == old.holdings()
+    assert new.allocations() == old.allocations()
     assert new.available() == old.available()
     assert new.pool.capacity == old.pool.capacity
     assert new.quotas() == old.quotas()
@@ -237,7 +237,9 @@ def test_the_state_after_a_snapshot_is_the_state_after_all_calls(
 @given(HISTORIES, SEEDS)
 def test_the_accounted_allocations_are_those_of_the_mirror(calls: list[str], seed: int) -> None:
     mirror = history(calls, seed)
-    booked = {place: str(held) for place, held in mirror.master.engine.holdings().items() if held}
+    booked = {
+        place: str(held) for place, held in mirror.master.engine.allocations().items() if held
+    }
     noted = {
         (name, *place): str(by_name(held))
         for name, agent in mirror.agents.items()

@@ -16,7 +16,7 @@ from allocator.contract import allocator_pb2 as contract
 from allocator.contract import mesos_pb2 as mesos
 from frameworks.local_mesos import scheduler_pb2 as v1
 from frameworks.local_mesos import wire
-from frameworks.local_mesos.http import LARGEST_BACKLOG, Stream
+from frameworks.local_mesos.http import MAX_BACKLOG_BYTES, Stream
 from frameworks.local_mesos.server import Embedded
 from tests.frameworks.local_mesos.shell import STREAM_ID, HttpScheduler, system, until
 
@@ -154,9 +154,9 @@ def test_a_scheduler_that_does_not_read_loses_its_stream_and_costs_no_memory(
             stream = framework.subscriber
             assert isinstance(stream, Stream)
             event = v1.Event(type=v1.Event.ERROR, error=v1.Event.Error(message="x" * 2**20))
-            for _ in range(8 * LARGEST_BACKLOG // 2**20):
+            for _ in range(8 * MAX_BACKLOG_BYTES // 2**20):
                 framework.send(event)
-                assert stream.backlog <= LARGEST_BACKLOG + 2**21
+                assert stream.backlog <= MAX_BACKLOG_BYTES + 2**21
                 await asyncio.sleep(0)
             await until(lambda: not framework.connected)
             reader = HttpScheduler(http, embedded.address)
@@ -389,8 +389,8 @@ def test_who_is_expected_is_named_with_when(
             async with http.post(url, params=asked) as response:
                 assert response.status == status
             if status == 202:
-                await until(lambda: embedded.master.owed)
-            return embedded.master.owed
+                await until(lambda: embedded.master.answer_due)
+            return embedded.master.answer_due
 
     assert asyncio.run(scenario()) == (status == 202)
 

@@ -281,7 +281,7 @@ def _cpus(offer: dict[str, Any]) -> float:
 def test_the_master_stops_at_whatever_moment_of_an_attempt_it_is_told_to(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(link_module, "FIRST_RETRY", 0.0)
+    monkeypatch.setattr(link_module, "FIRST_RETRY_S", 0.0)
     monkeypatch.setattr(link_module, "LAST_RETRY", 0.0)
 
     async def stop_often() -> None:

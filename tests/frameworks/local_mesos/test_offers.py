@@ -6,7 +6,7 @@ from allocator.contract import allocator_pb2 as contract
 from allocator.contract import mesos_pb2 as mesos
 from frameworks.local_mesos import scheduler_pb2 as v1
 from frameworks.local_mesos.clock import SECOND
-from frameworks.local_mesos.master import PROMPT
+from frameworks.local_mesos.master import ANSWER_TIMEOUT_S
 from tests.frameworks.local_mesos.peers import Cluster, amounts_of
 
 Capability = mesos.FrameworkInfo.Capability
@@ -58,7 +58,7 @@ def test_an_answer_is_awaited_until_it_comes_but_not_of_who_keeps_an_offer() -> 
     answered, kept = event.offers.offers
     cluster.call(scheduler, v1.Call.DECLINE, decline=v1.Call.Decline(offer_ids=[answered.id]))
     awaiting.append(cluster.master.awaiting)
-    cluster.clock.advance(round(PROMPT * SECOND))
+    cluster.clock.advance(round(ANSWER_TIMEOUT_S * SECOND))
     assert list(cluster.master.offers) == [kept.id.value]
     awaiting.append(cluster.master.awaiting)
     assert awaiting == [False, True, False]
@@ -71,9 +71,9 @@ def test_an_answer_of_who_was_expected_is_awaited_however_long_it_takes() -> Non
     answered = cluster.offer(expected, agent=0)
     cluster.offer(another, agent=1)
     cluster.advance(3600)
-    owed = [cluster.master.owed]
+    owed = [cluster.master.answer_due]
     cluster.call(expected, v1.Call.DECLINE, decline=v1.Call.Decline(offer_ids=[answered.id]))
-    owed.append(cluster.master.owed)
+    owed.append(cluster.master.answer_due)
     assert owed == [True, False], "one keeps its offer, which nobody waits for"
 
 

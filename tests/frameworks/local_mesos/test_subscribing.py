@@ -38,18 +38,18 @@ def test_whoever_should_be_here_is_awaited_until_it_comes_and_nobody_who_has_bee
     cluster = Cluster()
     for name, uptime in (("late", 30.0), ("early", 40.0)):
         cluster.master.expect(name, uptime)
-    owed = [cluster.master.owed]
+    owed = [cluster.master.answer_due]
     cluster.advance(29)
     early = cluster.subscribe(name="early")
-    owed.append(cluster.master.owed)
+    owed.append(cluster.master.answer_due)
     cluster.advance(1)
-    owed.append(cluster.master.owed)
+    owed.append(cluster.master.answer_due)
     cluster.subscribe(name="another")
-    owed.append(cluster.master.owed)
+    owed.append(cluster.master.answer_due)
     cluster.subscribe(name="late")
     cluster.call(early, v1.Call.TEARDOWN)
     cluster.advance(20)
-    owed.append(cluster.master.owed)
+    owed.append(cluster.master.answer_due)
     assert owed == [False, False, True, True, False]
 
 

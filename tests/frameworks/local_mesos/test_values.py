@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from allocator.contract import mesos_pb2 as mesos
 from frameworks.local_mesos import scheduler_pb2 as v1
 from frameworks.local_mesos import wire
-from frameworks.local_mesos.bag import Bag
+from frameworks.local_mesos.bag import ResourceBag
 from frameworks.local_mesos.clock import Clock
 from frameworks.local_mesos.intervals import Intervals
 from frameworks.local_mesos.notation import downgraded, parse_attributes, parse_flag, upgraded
@@ -68,11 +68,11 @@ def bags(draw: st.DrawFn) -> list[mesos.Resource]:
 def test_what_is_removed_from_a_bag_and_put_back_was_in_it(
     a: list[mesos.Resource], b: list[mesos.Resource]
 ) -> None:
-    bag = Bag(a)
-    bag.add(Bag(r for r in b if r.type == mesos.Value.SCALAR).resources())
-    before = Bag(bag.resources())
+    bag = ResourceBag(a)
+    bag.add(ResourceBag(r for r in b if r.type == mesos.Value.SCALAR).resources())
+    before = ResourceBag(bag.resources())
     assert before == bag
-    wanted = Bag(b)
+    wanted = ResourceBag(b)
     if bag.contains(wanted):
         bag.remove(b)
         assert not bag.overlaps(wanted)
@@ -84,10 +84,10 @@ def test_what_is_removed_from_a_bag_and_put_back_was_in_it(
 
 
 def test_thousandths_are_what_scalars_are_counted_in() -> None:
-    bag = Bag()
+    bag = ResourceBag()
     for _ in range(10):
         bag.add(parse_flag("cpus:0.1"))
-    assert bag == Bag(parse_flag("cpus:1"))
+    assert bag == ResourceBag(parse_flag("cpus:1"))
 
 
 @given(bags())
@@ -102,7 +102,7 @@ def test_resources_are_read_from_json_too_in_today_s_form_or_the_old_one() -> No
             {"name": "ports", "type": "RANGES", "ranges": {"range": [{"begin": 1, "end": 9}]}},
         ]
     )
-    assert Bag(parse_flag(text)) == Bag(parse_flag("cpus(eng):4;ports:[1-9]"))
+    assert ResourceBag(parse_flag(text)) == ResourceBag(parse_flag("cpus(eng):4;ports:[1-9]"))
     with pytest.raises(ValueError, match="JSON"):
         parse_flag('[{"name": "cpus", "sort": "SCALAR"}]')
 

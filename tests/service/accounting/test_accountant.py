@@ -24,9 +24,9 @@ from allocator.contract.admin_pb2_grpc import AdminStub
 from allocator.fairness import policies
 from allocator.fairness.metering import Meter
 from allocator.service.accounting import accountant as bookkeeper_module
-from allocator.service.accounting.accountant import Accountant, bookkeeping
+from allocator.service.accounting.accountant import Accountant, running_accountant
 from allocator.service.accounting.database import Database
-from allocator.service.accounting.write_batch import Ordered
+from allocator.service.accounting.write_batch import OrderRecord
 from allocator.service.config import AccountingSection, Config
 from tests.cluster.master_side import SECOND, agent_call, framework_info, resources
 from tests.service.accounting.postgres import Postgres, postgres, why_not
@@ -234,7 +234,7 @@ class SlowDatabase(Database):
         super().__init__(path)
         self.done = threading.Event()
 
-    def keep(self, ordered: Sequence[Ordered]) -> None:
+    def keep(self, ordered: Sequence[OrderRecord]) -> None:
         self.done.wait()
         super().keep(ordered)
 
@@ -250,12 +250,12 @@ def test_an_order_waits_for_a_slow_database_up_to_a_limit_and_is_stored_later(
     async def order() -> tuple[bool, bool]:
         database = SlowDatabase(file)
         keeper = Accountant(engine, meter, lambda: database, AccountingSection())
-        async with bookkeeping(keeper):
-            keeper.note(Ordered("1", 1.0, *said))
+        async with running_accountant(keeper):
+            keeper.note(OrderRecord("1", 1.0, *said))
             late = await keeper.keep()
             database.done.set()
             monkeypatch.setattr(bookkeeper_module, "ORDER_PATIENCE", PATIENCE)
-            keeper.note(Ordered("2", 2.0, *said))
+            keeper.note(OrderRecord("2", 2.0, *said))
             return late, await keeper.keep()
 
     assert asyncio.run(order()) == (False, True)
@@ -273,7 +273,7 @@ def test_a_write_waits_for_the_running_read_but_not_for_queued_reads(
     begun, go_on, happened = threading.Event(), threading.Event(), list[str]()
 
     class Noting(Database):
-        def keep(self, ordered: Sequence[Ordered]) -> None:
+        def keep(self, ordered: Sequence[OrderRecord]) -> None:
             super().keep(ordered)
             happened.append("kept")
 
@@ -290,12 +290,12 @@ def test_a_write_waits_for_the_running_read_but_not_for_queued_reads(
     async def crowd() -> None:
         database = Noting(tmp_path / "accounting.sqlite")
         keeper = Accountant(engine, meter, lambda: database, AccountingSection())
-        async with bookkeeping(keeper):
+        async with running_accountant(keeper):
             reading = [asyncio.create_task(keeper.read(first))]
             await asyncio.to_thread(begun.wait)
             reading += [asyncio.create_task(keeper.read(another)) for _ in range(3)]
             await asyncio.sleep(0)
-            order = Ordered("1", 1.0, "", "socket", "unix:", "set_weight", "{}", "{}", "{}", "")
+            order = OrderRecord("1", 1.0, "", "socket", "unix:", "set_weight", "{}", "{}", "{}", "")
             keeper.note(order)
             keeping = asyncio.create_task(keeper.keep())
             for _ in range(50):  # more turns of the loop than a non-blocking call needs

@@ -13,9 +13,17 @@ from allocator.fairness.metering import AccountCheckpoint, AccountState, Integra
 from allocator.fairness.quantities import Quantities
 from allocator.service.accounting import DAY, HOUR, OTHERS, TooMuch
 from allocator.service.accounting import database as database_module
-from allocator.service.accounting.database import Database, located
-from allocator.service.accounting.queries import By, Hour, Used, hours, hours_of, ordered, usages
-from allocator.service.accounting.write_batch import Batch, Ordered
+from allocator.service.accounting.database import Database, parse_location
+from allocator.service.accounting.queries import (
+    By,
+    Hour,
+    Used,
+    hourly_shares_of,
+    hours,
+    ordered,
+    usages,
+)
+from allocator.service.accounting.write_batch import Batch, OrderRecord
 from allocator.service.store import StoreError
 from tests.service.accounting.postgres import Postgres, postgres, why_not
 
@@ -41,14 +49,14 @@ def connect(request: pytest.FixtureRequest, tmp_path: Path) -> Open:
     if request.param == "sqlite":
         return lambda: Database(tmp_path / "accounting.sqlite")
     url: str = request.getfixturevalue("server").new_database()
-    return lambda: Database(located(url))
+    return lambda: Database(parse_location(url))
 
 
 def counted(hour: int, **held: float) -> UsageAccumulator:
     """Return the usage of users that held these cores, of 100, for a whole hour."""
     made = UsageAccumulator()
     for user, cores in held.items():
-        integrals = made.tally(hour, user).resources.setdefault("cpus", Integrals())
+        integrals = made.usage(hour, user).resources.setdefault("cpus", Integrals())
         integrals.held = cores * 1000 * HOUR
         integrals.overused = integrals.held / 2
         integrals.owed = integrals.held / 4
@@ -67,7 +75,7 @@ def batch(number: int, what: UsageAccumulator, writer: str = "one", **more: floa
     roles = UsageAccumulator()
     for hour, tallies in what.users.items():  # each user has a role that holds the same amount
         for user, tally in tallies.items():
-            roles.tally(hour, f"r{user}").add(tally)
+            roles.usage(hour, f"r{user}").add(tally)
     alone = AccountState(Quantities({"cpus": 5000}), 0.0, {}, {}, active=False)
     return Batch(
         writer,
@@ -112,7 +120,7 @@ def test_users_without_a_row_in_a_complete_hour_held_nothing(
         database.write(batch(1, counted(NOON // HOUR, A=8.0, B=1.0)), 100)
         database.write(batch(2, counted(NOON // HOUR + 1, A=8.0)), 100)
         database.write(batch(3, counted(NOON // HOUR + 24, A=8.0, C=1.0)), 1)  # C has no row
-        found = database.read(lambda c: hours_of(c, 0.0, 1e12, ["B"]))
+        found = database.read(lambda c: hourly_shares_of(c, 0.0, 1e12, ["B"]))
         told = [((hour.start - NOON) // HOUR, hour.user, hour.share) for hour in found]
         assert told == [(0, "B", 0.01), (1, "B", 0.0)]
 
@@ -261,7 +269,7 @@ def test_hostile_user_names_do_not_break_a_write(connect: Open) -> None:
 
 
 def test_orders_are_stored_together_with_usage(connect: Open) -> None:
-    order = Ordered(
+    order = OrderRecord(
         "x1",
         NOON + 0.5,
         "alice",

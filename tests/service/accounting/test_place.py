@@ -24,21 +24,21 @@ def lacking(monkeypatch: pytest.MonkeyPatch) -> set[str]:
 
 def test_accounts_are_kept_beside_the_store_by_default(lacking: set[str]) -> None:
     assert not lacking
-    assert place.kept_at(config(None)) == str(Path("/tmp/s/accounting.sqlite"))
-    assert place.why_none(config(None)) is None
+    assert place.database_location(config(None)) == str(Path("/tmp/s/accounting.sqlite"))
+    assert place.missing_reason(config(None)) is None
 
 
 def test_without_the_extra_no_accounts_are_kept_and_the_reason_is_given(lacking: set[str]) -> None:
     lacking.add("sqlalchemy")
-    assert place.kept_at(config(None)) is None
-    assert "pip install 'longshare[accounting]'" in str(place.why_none(config(None)))
+    assert place.database_location(config(None)) is None
+    assert "pip install 'longshare[accounting]'" in str(place.missing_reason(config(None)))
 
 
 @pytest.mark.parametrize("silent", [config("none"), config(None, kind="none")])
 def test_no_reason_is_given_if_accounts_are_switched_off(lacking: set[str], silent: Config) -> None:
     lacking.add("sqlalchemy")
-    assert place.kept_at(silent) is None
-    assert place.why_none(silent) is None
+    assert place.database_location(silent) is None
+    assert place.missing_reason(silent) is None
 
 
 @pytest.mark.parametrize(
@@ -54,9 +54,9 @@ def test_required_accounts_without_the_extra_are_rejected_with_its_name(
 ) -> None:
     lacking.add(missing)
     with pytest.raises(ConfigError, match=rf"database: .*{missing}.*longshare\[{extra}\]"):
-        place.kept_at(config(database))
+        place.database_location(config(database))
 
 
 def test_an_accounting_file_does_not_need_the_postgresql_driver(lacking: set[str]) -> None:
     lacking.add("psycopg")
-    assert place.kept_at(config("a.sqlite")) == "a.sqlite"
+    assert place.database_location(config("a.sqlite")) == "a.sqlite"

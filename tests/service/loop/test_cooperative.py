@@ -7,7 +7,13 @@ from itertools import pairwise
 import pytest
 
 from allocator.cluster.cooperative import run_to_completion
-from allocator.service.loop.cooperative import SLICE, Once, Work, giving_way, spread
+from allocator.service.loop.cooperative import (
+    SLICE,
+    SharedComputation,
+    Work,
+    run_in_slices,
+    run_in_thread,
+)
 from allocator.service.loop.engine_lock import EngineLock
 from tests.service.served import PATIENCE
 
@@ -23,7 +29,7 @@ def work(steps: int, seen: list[int]) -> Work[int]:
 
 
 def test_cooperative_work_has_the_result_of_uninterrupted_work() -> None:
-    assert run_to_completion(work(3, [])) == asyncio.run(spread(work(3, []))) == 3
+    assert run_to_completion(work(3, [])) == asyncio.run(run_in_slices(work(3, []))) == 3
 
 
 def test_other_tasks_run_between_time_slices() -> None:
@@ -36,7 +42,7 @@ def test_other_tasks_run_between_time_slices() -> None:
             await asyncio.sleep(0)
 
     async def main() -> None:
-        await asyncio.gather(spread(work(40, steps)), other())
+        await asyncio.gather(run_in_slices(work(40, steps)), other())
 
     asyncio.run(main())
     gaps = [after - before for before, after in pairwise(heard)]
@@ -53,7 +59,7 @@ def test_long_work_takes_at_most_a_fifth_of_the_event_loop(monkeypatch: pytest.M
         await slept(0)
 
     monkeypatch.setattr(asyncio, "sleep", sleep)
-    asyncio.run(spread(work(40, [])))
+    asyncio.run(run_in_slices(work(40, [])))
     assert len(rests) >= 8, "a pause comes after at most four steps"
     assert min(rests) >= 4 * SLICE
 
@@ -63,7 +69,7 @@ def test_work_in_another_thread_pauses_before_the_interpreter_forces_a_switch(
 ) -> None:
     breaths: list[float] = []
     monkeypatch.setattr(time, "sleep", breaths.append)
-    assert giving_way(work(40, [])) == 40
+    assert run_in_thread(work(40, [])) == 40
     assert len(breaths) >= 40, "a pause follows each step, as each step is longer than a burst"
     assert min(breaths) > 0
 
@@ -79,7 +85,7 @@ def test_callers_during_a_computation_share_the_next_answer() -> None:
         return len(made)
 
     async def main() -> None:
-        once = Once(make)
+        once = SharedComputation(make)
         first = asyncio.create_task(once.get())
         await begun.wait()
         others = [asyncio.create_task(once.get()) for _ in range(50)]
@@ -96,7 +102,7 @@ def test_a_cancelled_caller_leaves_the_answer_to_other_callers() -> None:
         return 7
 
     async def main() -> None:
-        once = Once(make)
+        once = SharedComputation(make)
         gone, stays = asyncio.create_task(once.get()), asyncio.create_task(once.get())
         await asyncio.sleep(0)
         gone.cancel()
@@ -115,7 +121,7 @@ def test_a_failed_computation_fails_its_callers_and_no_later_caller() -> None:
         return outcome
 
     async def main() -> None:
-        once = Once(make)
+        once = SharedComputation(make)
         with pytest.raises(ValueError, match="no"):
             await once.get()
         assert await once.get() == 5
@@ -157,7 +163,7 @@ def test_work_progresses_although_other_tasks_hold_the_lock_back_to_back(
         at_work = [asyncio.create_task(each()) for each in (others, listener)]
         await asyncio.sleep(0)
         try:
-            return await asyncio.wait_for(spread(steps(), turn, rest=0.0), PATIENCE)
+            return await asyncio.wait_for(run_in_slices(steps(), turn, rest=0.0), PATIENCE)
         finally:
             for each in at_work:
                 each.cancel()

@@ -9,7 +9,7 @@ import pytest
 
 from allocator.cluster.cooperative import Cooperative
 from allocator.service.loop import engine_lock
-from allocator.service.loop.cooperative import spread
+from allocator.service.loop.cooperative import run_in_slices
 from allocator.service.loop.engine_lock import BUDGET, EngineLock
 
 
@@ -20,7 +20,9 @@ class Engine:
         self.orderly = True
         self.done: list[str] = []
 
-    def applying(self, name: str, budgets: int = 4, *, fails: bool = False) -> Cooperative[str]:
+    def apply_in_steps(
+        self, name: str, budgets: int = 4, *, fails: bool = False
+    ) -> Cooperative[str]:
         self.orderly = False
         for _ in range(8 * budgets):
             begun = time.perf_counter()
@@ -76,10 +78,10 @@ def test_a_reader_of_the_engine_never_sees_half_a_message() -> None:
 
     async def main() -> None:
         await asyncio.gather(
-            turn.run(lambda: engine.applying("a")),
-            spread(looking(), turn),
-            turn.run(lambda: engine.applying("b")),
-            spread(looking(), turn),
+            turn.run(lambda: engine.apply_in_steps("a")),
+            run_in_slices(looking(), turn),
+            turn.run(lambda: engine.apply_in_steps("b")),
+            run_in_slices(looking(), turn),
         )
 
     asyncio.run(main())
@@ -92,7 +94,7 @@ def test_work_that_has_begun_is_completed_although_its_caller_is_cancelled(fails
     engine, turn = Engine(), EngineLock()
 
     async def main() -> None:
-        asking = asyncio.create_task(turn.run(lambda: engine.applying("a", fails=fails)))
+        asking = asyncio.create_task(turn.run(lambda: engine.apply_in_steps("a", fails=fails)))
         while engine.orderly:  # noqa: ASYNC110 - no event announces it
             await asyncio.sleep(0)
         asking.cancel()
@@ -114,7 +116,7 @@ def test_a_failure_releases_the_engine_lock() -> None:
             await turn.run(too_late)
         for budgets in (0, 3):
             with pytest.raises(ValueError, match="x"):
-                await turn.run(lambda n=budgets: engine.applying("x", n, fails=True))  # type: ignore[misc]
-        assert await turn.run(lambda: engine.applying("after")) == "after"
+                await turn.run(lambda n=budgets: engine.apply_in_steps("x", n, fails=True))  # type: ignore[misc]
+        assert await turn.run(lambda: engine.apply_in_steps("after")) == "after"
 
     asyncio.run(main())

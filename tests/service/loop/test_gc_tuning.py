@@ -22,7 +22,7 @@ def as_before() -> Iterator[None]:
 
 @pytest.fixture(autouse=True)
 def rested(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(garbage, "_last_collection", -garbage.REST)
+    monkeypatch.setattr(garbage, "_last_collection", -garbage.MIN_SECONDS_BETWEEN_COLLECTIONS)
 
 
 class Node:
@@ -33,7 +33,7 @@ class Node:
 
 
 def test_objects_that_survive_a_full_collection_are_not_scanned_again() -> None:
-    garbage.tame()
+    garbage.enable()
     known = [[number] for number in range(50_000)]
     gc.collect()
     assert gc.get_freeze_count() > len(known)
@@ -41,32 +41,32 @@ def test_objects_that_survive_a_full_collection_are_not_scanned_again() -> None:
 
 
 def test_garbage_of_a_replaced_snapshot_is_collected_at_the_next_snapshot() -> None:
-    garbage.tame()
+    garbage.enable()
     former = Node()
     gone = weakref.ref(former)
     gc.collect()
     del former
     gc.collect()
     assert gone() is not None, "frozen objects are not collected"
-    garbage.settle()
+    garbage.collect_after_snapshot()
     assert gone() is None
 
 
 def test_snapshots_in_quick_succession_cause_a_single_collection(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    garbage.tame()
+    garbage.enable()
     collected: list[int] = []
     monkeypatch.setattr(garbage, "time", SimpleNamespace(monotonic=lambda: 0.0))
     monkeypatch.setattr(gc, "collect", lambda: collected.append(1))
     for _ in range(5):
-        garbage.settle()
+        garbage.collect_after_snapshot()
     assert len(collected) == 1
 
 
 def test_an_untuned_process_is_not_changed() -> None:
     frozen = gc.get_freeze_count()
-    garbage.settle()
+    garbage.collect_after_snapshot()
     assert gc.get_freeze_count() == frozen
 
 

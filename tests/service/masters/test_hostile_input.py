@@ -19,7 +19,7 @@ from allocator.cluster.engine import Engine
 from allocator.cluster.input.errors import InvalidEvent
 from allocator.contract import allocator_pb2 as contract
 from allocator.contract import mesos_pb2 as mesos
-from allocator.service.masters.sessions import STRANGERS
+from allocator.service.masters.sessions import MAX_STREAMS_WITHOUT_SNAPSHOT
 from frameworks.harness.ports import free_port
 from tests.cluster.master_side import START_NS, MasterSide, agent_call, framework_info, resources
 from tests.service.hostile import METHOD, Attacker, attacks
@@ -79,7 +79,7 @@ def cluster() -> MasterSide:
 
 
 def state(engine: Engine) -> tuple[object, ...]:
-    return engine.memory(), engine.holdings(), engine.available(), engine.now, engine.quotas()
+    return engine.memory(), engine.allocations(), engine.available(), engine.now, engine.quotas()
 
 
 def test_a_message_over_the_size_limit_is_refused(tmp_path: Path) -> None:
@@ -119,7 +119,7 @@ def test_silent_streams_do_not_keep_a_master_out(tmp_path: Path, *, greets: bool
     The order of arrival does not matter. While a service is stalled, gRPC queues streams, accepts
     them in any order, and refuses streams beyond the limit of a connection.
     """
-    silent = 3 * STRANGERS
+    silent = 3 * MAX_STREAMS_WITHOUT_SNAPSHOT
     ends = {
         grpc.StatusCode.ABORTED,
         grpc.StatusCode.UNAVAILABLE,
@@ -138,7 +138,9 @@ def test_silent_streams_do_not_keep_a_master_out(tmp_path: Path, *, greets: bool
             for greeting in [hello(session_id=f"m{number}").SerializeToString()]
         ]
         ended = as_completed([listeners.submit(end_of, call) for call in calls])
-        first = Counter(listening.result() for listening in islice(ended, silent - STRANGERS))
+        first = Counter(
+            listening.result() for listening in islice(ended, silent - MAX_STREAMS_WITHOUT_SNAPSHOT)
+        )
         assert set(first) <= ends
         assert first[grpc.StatusCode.ABORTED] > 0 or not greets
         leader = Stream(running.address)

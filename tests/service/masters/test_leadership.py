@@ -44,7 +44,7 @@ class Election:
         if master not in self.alive:
             self.alive.append(master)
         master.last_heard = self.now
-        if self.leadership.obstacle(master) is not None:
+        if self.leadership.takeover_blocker(master) is not None:
             return False
         self.leadership.promote(master)
         return True
@@ -186,7 +186,7 @@ def test_a_busy_service_does_not_take_its_leader_for_silent(election: Election) 
 def test_the_same_master_on_a_new_stream_is_served_at_once(election: Election) -> None:
     former, present = Master("m1"), Master("m1")
     election.says_it_leads(former)
-    assert election.leadership.obstacle(present) is None
+    assert election.leadership.takeover_blocker(present) is None
     assert election.leadership.promote(present) is former
 
 

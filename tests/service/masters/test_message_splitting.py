@@ -13,9 +13,9 @@ from allocator.contract import allocator_pb2 as contract
 from allocator.contract import operator_pb2 as operator
 from allocator.fairness import policies
 from allocator.service.loop import engine_lock as turn
-from allocator.service.loop.cooperative import spread
+from allocator.service.loop.cooperative import run_in_slices
 from allocator.service.loop.engine_lock import EngineLock
-from allocator.service.masters.message_splitting import PART, parts_of
+from allocator.service.masters.message_splitting import MAX_EVENTS_PER_PART, split_message
 from allocator.service.masters.session import Session, SessionStatistics
 from allocator.service.masters.sessions import Sessions
 from allocator.service.masters.timestamp_guard import Timeline
@@ -103,35 +103,42 @@ def ticks(many: int) -> list[contract.Event]:
     ]
 
 
-@pytest.mark.parametrize("many", [0, 1, PART, PART + 1, 2 * PART + 500])
+@pytest.mark.parametrize(
+    "many", [0, 1, MAX_EVENTS_PER_PART, MAX_EVENTS_PER_PART + 1, 2 * MAX_EVENTS_PER_PART + 500]
+)
 def test_a_long_message_is_answered_part_by_part_and_counts_once(site: Site, many: int) -> None:
     async def main() -> list[int]:
         heard = [answer.decisions.applied_sequence async for answer in site.answers(*ticks(many))]
         return heard[1:]
 
-    assert asyncio.run(main()) == [*range(PART, many, PART), many]
+    assert asyncio.run(main()) == [*range(MAX_EVENTS_PER_PART, many, MAX_EVENTS_PER_PART), many]
     assert site.messages == 2, "the snapshot and the message"
 
 
 def test_resources_recovered_for_an_operator_are_not_offered_before_the_reservation(
     site: Site,
 ) -> None:
-    events = ticks(PART + 5)
+    events = ticks(MAX_EVENTS_PER_PART + 5)
     back = contract.RecoverResources(
         framework_id="f1", agent_id="s1", resources=resources("cpus:4;mem:4096", "a")
     )
     reserving = contract.UpdateAvailable(
         agent_id="s1", operations=[reserve(resources("cpus(b):3"))]
     )
-    events[PART - 1].recover_resources.CopyFrom(back)
-    events[PART].update_available.CopyFrom(reserving)
+    events[MAX_EVENTS_PER_PART - 1].recover_resources.CopyFrom(back)
+    events[MAX_EVENTS_PER_PART].update_available.CopyFrom(reserving)
 
     async def main() -> list[contract.Decisions]:
         return [answer.decisions async for answer in site.answers(*events)][1:]
 
     heard = asyncio.run(main())
-    assert [decisions.applied_sequence for decisions in heard] == [PART + 1, PART + 5]
-    assert [(reply.sequence, reply.error) for reply in heard[0].replies] == [(PART + 1, "")]
+    assert [decisions.applied_sequence for decisions in heard] == [
+        MAX_EVENTS_PER_PART + 1,
+        MAX_EVENTS_PER_PART + 5,
+    ]
+    assert [(reply.sequence, reply.error) for reply in heard[0].replies] == [
+        (MAX_EVENTS_PER_PART + 1, "")
+    ]
 
 
 BACK = contract.RecoverResources(
@@ -160,9 +167,13 @@ SAID: dict[str, dict[str, object]] = {
 
 def lengths(*calls: str) -> list[int]:
     """Return the numbers of events in the parts, with these calls at the first part boundary."""
-    events = [*ticks(PART - 1), *(contract.Event(**SAID[call]) for call in calls), *ticks(9)]  # type: ignore[arg-type]
+    events = [
+        *ticks(MAX_EVENTS_PER_PART - 1),
+        *(contract.Event(**SAID[call]) for call in calls),  # type: ignore[arg-type]
+        *ticks(9),
+    ]
     message = contract.FromMaster(events=contract.Events(events=events))
-    return [len(part.events.events) for part in parts_of(message)]
+    return [len(part.events.events) for part in split_message(message)]
 
 
 @pytest.mark.parametrize(
@@ -178,7 +189,7 @@ def lengths(*calls: str) -> list[int]:
 def test_calls_stay_together_if_the_last_call_completes_the_group(
     calls: tuple[str, ...],
 ) -> None:
-    assert lengths(*calls) == [PART - 1 + len(calls), 9]
+    assert lengths(*calls) == [MAX_EVENTS_PER_PART - 1 + len(calls), 9]
 
 
 @pytest.mark.parametrize(
@@ -195,22 +206,25 @@ def test_calls_stay_together_if_the_last_call_completes_the_group(
 def test_independent_calls_are_split_at_the_part_boundary(
     calls: tuple[str, ...],
 ) -> None:
-    assert lengths(*calls) == [PART, len(calls) + 8]
+    assert lengths(*calls) == [MAX_EVENTS_PER_PART, len(calls) + 8]
 
 
 def test_nothing_is_offered_between_pause_and_resume_across_a_part_boundary(
     site: Site,
 ) -> None:
-    events = ticks(PART + 5)
-    events[PART - 3].pause.SetInParent()
-    events[PART - 1].recover_resources.CopyFrom(BACK)
-    events[PART + 2].resume.SetInParent()
+    events = ticks(MAX_EVENTS_PER_PART + 5)
+    events[MAX_EVENTS_PER_PART - 3].pause.SetInParent()
+    events[MAX_EVENTS_PER_PART - 1].recover_resources.CopyFrom(BACK)
+    events[MAX_EVENTS_PER_PART + 2].resume.SetInParent()
 
     async def main() -> list[contract.Decisions]:
         return [answer.decisions async for answer in site.answers(*events)][1:]
 
     heard = asyncio.run(main())
-    assert [decisions.applied_sequence for decisions in heard] == [PART, PART + 5]
+    assert [decisions.applied_sequence for decisions in heard] == [
+        MAX_EVENTS_PER_PART,
+        MAX_EVENTS_PER_PART + 5,
+    ]
     assert [bool(decisions.offers) for decisions in heard] == [False, True]
 
 
@@ -220,11 +234,13 @@ def test_an_order_and_a_query_between_two_parts_are_handled_and_replayed(
     seen = []
 
     async def main() -> None:
-        async for answer in site.answers(*ticks(3 * PART)):
-            if answer.decisions.applied_sequence == PART:
+        async for answer in site.answers(*ticks(3 * MAX_EVENTS_PER_PART)):
+            if answer.decisions.applied_sequence == MAX_EVENTS_PER_PART:
                 async with site.turn:
                     site.engine.order(ORDER)
-                seen.extend(await spread(reading(site.engine, site.engine.users()), site.turn))
+                seen.extend(
+                    await run_in_slices(reading(site.engine, site.engine.users()), site.turn)
+                )
 
     asyncio.run(main())
     assert {row.user: row.standing.weight for row in seen} == {"a": 1.0, "b": 2.0}
@@ -242,20 +258,23 @@ def test_a_task_waits_for_the_engine_lock_for_at_most_one_part(site: Site) -> No
             found.append(site.engine.sequence)
 
     async def main() -> None:
-        looking = [asyncio.create_task(look()) async for _answer in site.answers(*ticks(4 * PART))]
+        looking = [
+            asyncio.create_task(look())
+            async for _answer in site.answers(*ticks(4 * MAX_EVENTS_PER_PART))
+        ]
         await asyncio.gather(*looking)
 
     asyncio.run(main())
-    assert found[0] <= PART
-    assert found[1] <= 2 * PART
-    assert found[2] <= 3 * PART
+    assert found[0] <= MAX_EVENTS_PER_PART
+    assert found[1] <= 2 * MAX_EVENTS_PER_PART
+    assert found[2] <= 3 * MAX_EVENTS_PER_PART
 
 
 def test_an_inconsistency_in_a_long_message_requests_a_single_snapshot(
     site: Site, tmp_path: Path
 ) -> None:
-    lost = ticks(3 * PART)
-    del lost[PART + 10]
+    lost = ticks(3 * MAX_EVENTS_PER_PART)
+    del lost[MAX_EVENTS_PER_PART + 10]
 
     async def main() -> list[str | None]:
         return [answer.WhichOneof("message") async for answer in site.answers(*lost)]
@@ -268,7 +287,7 @@ def test_an_inconsistency_in_a_long_message_requests_a_single_snapshot(
 def test_a_snapshot_takes_effect_only_when_it_is_complete() -> None:
     engine = Engine(EngineSettings(policies.create("drf", {})))
     engine.restore(contract.Options(), snapshot(3))
-    steps = engine.restoring(contract.Options(), snapshot(40))
+    steps = engine.restore_in_steps(contract.Options(), snapshot(40))
     for _part in range(41):
         next(steps)
         assert (engine.agents, engine.sequence) == (3, 0)

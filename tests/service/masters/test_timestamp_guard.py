@@ -68,7 +68,7 @@ def test_a_wrong_master_clock_is_logged_once_with_its_offset() -> None:
             message.snapshot.time_ns = NOW + 180 * SECOND
             bounded.bound(message)
     assert [(line["master"], line["ahead"]) for line in said] == [("m:1", 180.0)]
-    assert bounded.bounded == 5
+    assert bounded.corrected == 5
 
 
 @pytest.mark.parametrize(

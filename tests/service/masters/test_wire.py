@@ -12,7 +12,13 @@ from allocator.cluster.input.limits import Limits
 from allocator.cluster.input.resource_parser import ResourceParser
 from allocator.contract import allocator_pb2 as contract
 from allocator.service.masters import wire
-from allocator.service.masters.wire import SHORT, HeavyEventsError, WireError, parse, reading
+from allocator.service.masters.wire import (
+    MAX_STEP_BYTES,
+    HeavyEventsError,
+    WireError,
+    parse,
+    reading,
+)
 from bench.played.cluster import PlayedCluster
 from tests.service.hostile import calls
 
@@ -27,13 +33,13 @@ def test_well_formed_messages_are_parsed_unchanged() -> None:
     said = message(*calls())
     assert parse(said.SerializeToString(), MANY) == said
     assert parse(said.SerializeToString() * 300, MANY) == message(*calls() * 300)
-    assert len(said.SerializeToString()) * 300 > SHORT
+    assert len(said.SerializeToString()) * 300 > MAX_STEP_BYTES
 
 
 def test_long_messages_are_parsed_in_steps_with_the_same_result() -> None:
     said = snapshot_of(500)
     data = said.SerializeToString()
-    assert len(list(reading(data, MANY))) >= len(data) // SHORT, (
+    assert len(list(reading(data, MANY))) >= len(data) // MAX_STEP_BYTES, (
         "each step parses at most SHORT bytes"
     )
     assert parse(data, MANY) == said
@@ -43,7 +49,7 @@ def test_long_messages_are_parsed_in_steps_with_the_same_result() -> None:
 
 def test_a_snapshot_is_walked_through_only_if_it_is_large_or_not_utf8() -> None:
     said = snapshot_of(200)
-    data, walked = said.SerializeToString(), len(said.SerializeToString()) // SHORT
+    data, walked = said.SerializeToString(), len(said.SerializeToString()) // MAX_STEP_BYTES
     assert walked > 1
     assert not list(reading(data, 12 * len(data)))
     assert parse(data, 12 * len(data)) == said

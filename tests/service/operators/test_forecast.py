@@ -12,9 +12,9 @@ from allocator.contract import admin_pb2 as admin
 from allocator.contract import allocator_pb2 as contract
 from allocator.contract import mesos_pb2 as mesos
 from allocator.service.loop.engine_lock import EngineLock
-from allocator.service.operators.forecast import foretell
+from allocator.service.operators.forecast import answer_forecast
 from allocator.service.show.explain import explain, users_before
-from allocator.service.show.explanations import ExplanationCache
+from allocator.service.show.explanations import ExplanationFacts
 from allocator.service.show.shares import user_shares
 from tests.cluster.master_side import MasterSide, Offered, agent_call, framework_info
 
@@ -40,7 +40,7 @@ class Played:
 
     def forecast(self, user: str, tasks: int) -> admin.ForecastReply:
         request = admin.ForecastRequest(user=user, tasks=tasks, demand={"cpus": 1.0})
-        return asyncio.run(foretell(self.master.engine, request, EngineLock()))
+        return asyncio.run(answer_forecast(self.master.engine, request, EngineLock()))
 
     def free(self, slot: int) -> list[Offered]:
         """Activate a slot agent, without changing any allocation; return the offers."""
@@ -132,11 +132,11 @@ def test_some_predicted_turns_are_in_the_future() -> None:
 def test_forecast_and_explanation_agree_on_the_users_ahead(seed: int) -> None:
     state = played(seed)
     engine = state.master.engine
-    passed_over, rows = run_to_completion(engine.passed_over()), user_shares(engine)
+    passed_over, rows = run_to_completion(engine.unservable_users()), user_shares(engine)
     for row in rows:
         if not row.standing.active:
             continue
-        kept = ExplanationCache(passed_over=passed_over)
+        kept = ExplanationFacts(passed_over=passed_over)
         told = explain(engine, row, rows, kept)
         said = state.forecast(row.user, 1).wait
         if row.user in passed_over:
@@ -166,7 +166,7 @@ def test_users_ahead_of_the_parent_role_count_as_ahead() -> None:
     assert (said.wait.ahead, said.wait.at_once) == (1, 0)
     rows = user_shares(master.engine)
     [row] = [row for row in rows if row.user == "B/b"]
-    told = explain(master.engine, row, rows, ExplanationCache())
+    told = explain(master.engine, row, rows, ExplanationFacts())
     assert [(each.user, each.ahead.user) for each in told.above] == [("B", "A")]
     assert any("B, to which it belongs, is served after A" in words for words in told.words)
     [offer] = master.send(contract.ActivateAgent(agent_id="slot"), contract.Tick())
@@ -177,12 +177,12 @@ def test_a_task_too_large_for_every_agent_has_no_predicted_turn() -> None:
     master = branch()
     master.send(framework("huge", "cpus:32"))
     request = admin.ForecastRequest(user="huge", tasks=1)
-    said = asyncio.run(foretell(master.engine, request, EngineLock()))
+    said = asyncio.run(answer_forecast(master.engine, request, EngineLock()))
     assert (said.wait.at_once, said.wait.most, said.wait.HasField("first_after")) == (0, 0, False)
     assert "No agent could hold such a task for it, even if nothing else ran there." in said.words
     assert "no agent could serve it" in said.words[0]
     others = asyncio.run(
-        foretell(master.engine, admin.ForecastRequest(user="A", tasks=1), EngineLock())
+        answer_forecast(master.engine, admin.ForecastRequest(user="A", tasks=1), EngineLock())
     )
     assert (others.wait.ahead, list(others.passed_over)) == (0, ["huge"])
     assert any(words.startswith("Passed over") and "huge" in words for words in others.assumptions)
@@ -205,7 +205,7 @@ def test_a_task_kept_out_by_smaller_tasks_is_reported_with_settings_that_help() 
     master.add_agent("s1", "cpus:4;mem:64")
     master.send(framework("large", "cpus:4"))
     request = admin.ForecastRequest(user="large", tasks=1)
-    said = " ".join(asyncio.run(foretell(master.engine, request, EngineLock())).words)
+    said = " ".join(asyncio.run(answer_forecast(master.engine, request, EngineLock())).words)
     assert "smaller tasks may fill every gap" in said
     assert 'offers.hold_for = "one"' in said
     assert 'offers.allocation = "batch"' in said

@@ -11,7 +11,7 @@ import pytest
 
 from allocator.contract import operator_pb2 as operator
 from allocator.contract.admin_pb2_grpc import AdminStub
-from allocator.service.accounting.write_batch import Ordered
+from allocator.service.accounting.write_batch import OrderRecord
 from allocator.service.operators.refusals import ALL, EACH, Refusals
 from tests.service.served import PATIENCE
 from tests.service.test_rights import audited, protected
@@ -22,26 +22,26 @@ class Noted:
     """An accountant that keeps audit entries in a list."""
 
     def __init__(self) -> None:
-        self.entries: list[Ordered] = []
+        self.entries: list[OrderRecord] = []
 
-    def note(self, entry: Ordered) -> None:
+    def note(self, entry: OrderRecord) -> None:
         self.entries.append(entry)
 
 
-def refused(who: str, number: int = 0) -> Ordered:
-    return Ordered(
+def refused(who: str, number: int = 0) -> OrderRecord:
+    return OrderRecord(
         f"{who}-{number}", 1.0 + number, who, "certificate", "", "", "{}", "{}", "{}", "no"
     )
 
 
-def noted(orders: list[Ordered]) -> list[Ordered]:
+def noted(orders: list[OrderRecord]) -> list[OrderRecord]:
     bookkeeper: Any = Noted()
 
     async def note() -> None:
         refusals = Refusals(bookkeeper)
         for order in orders:
             refusals.note(order)
-        refusals.tell()
+        refusals.flush()
 
     asyncio.run(note())
     return list(bookkeeper.entries)

@@ -12,7 +12,7 @@ from allocator.contract import admin_pb2 as admin
 from allocator.contract import operator_pb2 as operator
 from allocator.contract.admin_pb2_grpc import AdminStub
 from allocator.fairness import policies
-from allocator.service.operators.orders import touched
+from allocator.service.operators.orders import concerned_users
 from allocator.service.operators.request_limits import LARGEST_REQUEST
 from allocator.service.show.shares import user_shares
 from tests.counted import counted
@@ -57,7 +57,7 @@ def test_finding_the_users_of_an_order_takes_equal_steps_for_any_number_of_names
 
     def steps(names: list[str]) -> int:
         order = operator.Order(reset_commitments=operator.ResetCommitments(users=names))
-        return counted(lambda: touched(order, rows))
+        return counted(lambda: concerned_users(order, rows))
 
     few, many = steps(["none"]), steps([f"none-{number}" for number in range(10_000)])
     assert many == few
@@ -66,7 +66,7 @@ def test_finding_the_users_of_an_order_takes_equal_steps_for_any_number_of_names
 def test_an_order_concerns_the_named_users_and_their_sub_roles() -> None:
     rows = user_shares(crowd())
     order = operator.Order(reset_commitments=operator.ResetCommitments(users=["a", "user-1"]))
-    assert sorted(touched(order, rows)) == ["a", "a/b", "a/c", "user-1"]
+    assert sorted(concerned_users(order, rows)) == ["a", "a/b", "a/c", "user-1"]
 
 
 def crowd() -> Engine:

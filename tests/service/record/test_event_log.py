@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 from allocator.cli import app
 from allocator.cluster.agents.placement_constraints import Constraint, Hosts
 from allocator.cluster.input.errors import InvalidEvent, InvalidOrder
-from allocator.cluster.memory import Memory, Remembered
+from allocator.cluster.memory import Memory, RememberedUser
 from allocator.cluster.settings import DeclaredUser, EngineSettings
 from allocator.contract import allocator_pb2 as contract
 from allocator.contract import log_pb2 as log
@@ -34,7 +34,7 @@ from allocator.service.record.event_log import (
     read,
 )
 from allocator.service.record.history import History, RecordedTask, reconstruct
-from allocator.service.record.replay import header_and_rest, new_engine, replay
+from allocator.service.record.replay import new_engine, open_log, replay
 from allocator.service.record.whatif import modelled
 from tests.cluster.master_side import (
     START_NS,
@@ -72,7 +72,7 @@ class RecordedMaster(MasterSide):
     ) -> None:
         self.event_log = EventLog(path)
         if engine_settings is SETTINGS:
-            memory = Memory(1e9, {"a": Remembered({"cpus": 0.3}, {"cpus": 0.1}, weight=3.0)})
+            memory = Memory(1e9, {"a": RememberedUser({"cpus": 0.3}, {"cpus": 0.1}, weight=3.0)})
         self._logged = LoggedEngine(engine_settings, self.event_log, memory=memory)
         super().__init__(excluded=excluded)
 
@@ -126,9 +126,9 @@ def test_a_newer_memory_of_another_engine_is_taken_over_and_logged(
 ) -> None:
     master = RecordedMaster(tmp_path / "log")
     now = START_NS / 1e9
-    owed = {"a": Remembered({"cpus": 0.5}, {}), "b": Remembered({"mem": 0.25}, {})}
+    owed = {"a": RememberedUser({"cpus": 0.5}, {}), "b": RememberedUser({"mem": 0.25}, {})}
     for left, expected in (
-        (Memory(now - 1.0, {"a": Remembered({"cpus": 0.9}, {})}), None),  # outdated
+        (Memory(now - 1.0, {"a": RememberedUser({"cpus": 0.9}, {})}), None),  # outdated
         (Memory(now + 50.0, owed), {"a": 0.5 / 2**0.5, "b": 0.25 / 2**0.5}),
     ):
         before = {s.user: s.commitment for s in master.engine.standings()}
@@ -454,7 +454,7 @@ def test_an_invalid_policy_is_refused(tmp_path: Path, arguments: list[str], comp
 
 
 def history_of(path: Path) -> History:
-    header, rest = header_and_rest(path)
+    header, rest = open_log(path)
     return reconstruct(new_engine(header), rest)
 
 
@@ -556,7 +556,7 @@ def test_the_model_starts_and_ends_with_the_recorded_commitments(
     tmp_path: Path,
 ) -> None:
     chosen = EngineSettings(policies.create("sdrf", {"half_life": 50.0}))
-    memory = Memory(START_NS / 1e9, {"a": Remembered({"cpus": 0.5, "mem": 0.5})})
+    memory = Memory(START_NS / 1e9, {"a": RememberedUser({"cpus": 0.5, "mem": 0.5})})
     master = RecordedMaster(tmp_path / "log", chosen, memory, excluded=("mem",))
     master.add_framework("f1", "a")
     master.add_agent("s1", FULL)

@@ -11,7 +11,7 @@ from allocator.contract import allocator_pb2 as contract
 from allocator.fairness import policies
 from allocator.service.config import ConfigError, load, load_listen
 from allocator.service.record.event_log import recorded_code
-from allocator.service.record.replay import header_and_rest
+from allocator.service.record.replay import open_log
 from tests.cluster.master_side import agent_call, framework_info
 from tests.plugins.written import NORM, file, key
 from tests.service.served import Stream, service
@@ -50,7 +50,7 @@ def test_a_policy_failing_at_run_time_is_logged_and_the_log_replays_only_with_it
         running.wait_for_metric("longshare_offers_total 1.0")
         stream.close()
         assert running.stop() == 0
-    header, _ = header_and_rest(log)
+    header, _ = open_log(log)
     code = recorded_code(header.settings)
     assert code is not None
     assert (code.file, code.source) == (str(path), FAILING)

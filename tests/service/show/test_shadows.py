@@ -65,10 +65,10 @@ def test_decisions_are_the_same_with_shadows_and_without() -> None:
     followed = FollowedMaster(shadows)
     assert played(followed) == played(FollowedMaster(Shadows({})))
     drf, same = shadows.followers
-    told = {each.user: each for each in run_to_completion(shadows.comparing(followed.engine, drf))}
+    told = {each.user: each for each in run_to_completion(shadows.compare(followed.engine, drf))}
     assert told["a"].commitment == 0.0, "under DRF there are no commitments"
     assert told["a"].gain == pytest.approx(-told["b"].gain)
-    for each in run_to_completion(shadows.comparing(followed.engine, same)):
+    for each in run_to_completion(shadows.compare(followed.engine, same)):
         assert each.turn == each.shadow_turn
         standing = followed.engine.pool.standing(each.user)
         assert each.commitment == pytest.approx(standing.commitment, abs=1e-9)
@@ -95,9 +95,9 @@ def test_queued_events_of_shadows_are_bounded_and_change_no_result(
             else:
                 master.tick()
             if prompt:
-                run_to_completion(shadows.following())
+                run_to_completion(shadows.replay())
             waited[prompt].append(shadows.waiting)
-        told = run_to_completion(shadows.comparing(master.engine, shadows.followers[0]))
+        told = run_to_completion(shadows.compare(master.engine, shadows.followers[0]))
         gains.append([(each.user, each.gain) for each in told])
     assert max(waited[True]) == 0
     assert 6 < max(waited[False]) < 2 * 6, "the queue is bounded below the number of events"
@@ -113,7 +113,7 @@ def test_a_comparison_runs_in_steps_while_events_arrive() -> None:
         master.add_framework(f"f{number}", f"user{number}")
         master.engine.pool.set_commitment(f"user{number}", number / 20)
     [follower] = shadows.followers
-    comparing, steps = shadows.comparing(master.engine, follower), 0
+    comparing, steps = shadows.compare(master.engine, follower), 0
     told = None
     while told is None:
         try:
@@ -143,10 +143,10 @@ def test_a_shadow_whose_policy_failed_is_dropped(
     followed.add_framework("f1", "a")
     assert followed.add_agent("first", "cpus:1;mem:1024"), "offers continue"
     followed.tick()
-    run_to_completion(shadows.following())
+    run_to_completion(shadows.replay())
     [follower] = shadows.followers
     assert "policy 'mine' failed, so there is no result: AttributeError" in follower.failure
-    assert run_to_completion(shadows.comparing(followed.engine, follower)) == []
+    assert run_to_completion(shadows.compare(followed.engine, follower)) == []
 
 
 def test_a_failing_shadow_does_not_affect_other_shadows(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -163,10 +163,10 @@ def test_a_failing_shadow_does_not_affect_other_shadows(monkeypatch: pytest.Monk
     monkeypatch.setattr(shadow.pool, "advance", fail)
     assert followed.add_agent("s", "cpus:1;mem:1024"), "offers continue"
     followed.tick()
-    run_to_completion(shadows.following())
+    run_to_completion(shadows.replay())
     assert shadows.followers[0].failure == "ZeroDivisionError: of a policy's own"
-    assert run_to_completion(shadows.comparing(followed.engine, shadows.followers[0])) == []
-    assert run_to_completion(shadows.comparing(followed.engine, shadows.followers[1])) != []
+    assert run_to_completion(shadows.compare(followed.engine, shadows.followers[0])) == []
+    assert run_to_completion(shadows.compare(followed.engine, shadows.followers[1])) != []
 
 
 @pytest.mark.parametrize(
@@ -267,11 +267,11 @@ def test_a_user_whose_tasks_fit_no_agent_has_no_gain_and_no_turn(follow: str) ->
             master.send(contract.ReviveOffers(framework_id="huge"))
             master.add_agent("s3", "cpus:8;mem:64")
         if follow == "at once":
-            run_to_completion(shadows.following())
+            run_to_completion(shadows.replay())
         master.tick()
     [follower] = shadows.followers
     apart = {
-        each.user: each for each in run_to_completion(shadows.comparing(master.engine, follower))
+        each.user: each for each in run_to_completion(shadows.compare(master.engine, follower))
     }
     huge = apart["huge"]
     assert (huge.gain, huge.turn, huge.shadow_turn, huge.passed_over) == (0.0, 0, 0, True)
@@ -279,14 +279,14 @@ def test_a_user_whose_tasks_fit_no_agent_has_no_gain_and_no_turn(follow: str) ->
         (1, 1),
         (2, 2),
     ]
-    run_to_completion(waits.tour())
+    run_to_completion(waits.examine())
     assert waits.passed_over == {"huge"}
     master.add_agent("s9", "cpus:32;mem:64")
-    run_to_completion(waits.tour())
+    run_to_completion(waits.examine())
     assert waits.passed_over == frozenset()
     [follower] = shadows.followers
     apart = {
-        each.user: each for each in run_to_completion(shadows.comparing(master.engine, follower))
+        each.user: each for each in run_to_completion(shadows.compare(master.engine, follower))
     }
     assert not apart["huge"].passed_over
     assert apart["huge"].shadow_turn > 0

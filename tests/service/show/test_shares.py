@@ -12,7 +12,7 @@ from allocator.fairness import policies
 from allocator.fairness.pool import Pool
 from allocator.fairness.quantities import Quantities
 from allocator.service.show.explain import explain, halved_after
-from allocator.service.show.explanations import ExplanationCache
+from allocator.service.show.explanations import ExplanationFacts
 from allocator.service.show.shares import UserShare, reading, user_shares
 from tests.cluster.master_side import MasterSide, resources
 
@@ -102,7 +102,7 @@ def test_only_users_that_want_offers_have_a_shortfall(side: MasterSide) -> None:
 def test_the_parts_of_every_explanation_add_up(side: MasterSide) -> None:
     rows = user_shares(side.engine)
     for row in rows:
-        told = explain(side.engine, row, rows, ExplanationCache())
+        told = explain(side.engine, row, rows, ExplanationFacts())
         parts = told.priority
         assert (parts.held + parts.owed) / parts.weight == pytest.approx(row.standing.priority)
         assert told.priority_without_debt <= row.standing.priority + 1e-12
@@ -143,8 +143,8 @@ def test_commitments_are_shown_while_the_cluster_has_no_agents() -> None:
     side.add_framework("f1", "a")
     side.add_framework("f2", "b")
     side.tick(100.0)
-    [owed] = [row.owed for row in user_shares(side.engine) if row.user == "a"]
+    [owed] = [row.dominant_commitment for row in user_shares(side.engine) if row.user == "a"]
     side.remove_agent("s1")
     rows = {row.user: row for row in user_shares(side.engine)}
-    assert rows["a"].owed == owed > 0.0
-    assert rows["b"].owed == 0.0
+    assert rows["a"].dominant_commitment == owed > 0.0
+    assert rows["b"].dominant_commitment == 0.0

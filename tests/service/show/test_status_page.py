@@ -82,7 +82,7 @@ def offered(policy: str = "sdrf", seconds: int = 0) -> tuple[Engine, Status]:
 
 def test_an_offer_is_shown_with_the_order_of_users_at_its_time() -> None:
     _, status = offered()
-    (offer,) = run_to_completion(status.now())["offers"]
+    (offer,) = run_to_completion(status.first_view())["offers"]
     assert (offer["user"], offer["framework"]) == ("a", "f-a of the tests")
     assert offer["resources"] == {"cpus": 3.0, "mem": 3584.0}
     assert offer["why"] == f"It was next in the order: a 0.0000, b {1 / 6:.4f}."
@@ -90,7 +90,7 @@ def test_an_offer_is_shown_with_the_order_of_users_at_its_time() -> None:
 
 def test_an_agent_is_shown_with_its_users_and_its_state() -> None:
     _, status = offered()
-    first, second = run_to_completion(status.now())["agents"]
+    first, second = run_to_completion(status.first_view())["agents"]
     assert first["state"] == "full"
     assert first["held"] == {
         "a": {"cpus": 3.0, "mem": 3584.0},
@@ -126,11 +126,11 @@ def test_the_status_is_never_older_than_its_time() -> None:
     tick = contract.Event(sequence=1, time_ns=START_NS + 60 * SECOND, tick=contract.Tick())
     for steps in itertools.count():
         engine, status = offered()
-        looking = status.now()
+        looking = status.first_view()
         if sum(1 for _ in itertools.islice(looking, steps)) < steps:
             break
         engine.apply(contract.Events(events=[tick]))
-        told, later = run_to_completion(looking), run_to_completion(status.now())
+        told, later = run_to_completion(looking), run_to_completion(status.first_view())
         instants.add(told["time"])
         if told["time"] == engine.now:
             assert told["users"] == later["users"]
@@ -141,10 +141,10 @@ def test_the_status_is_never_older_than_its_time() -> None:
 @pytest.mark.parametrize("policy", policies.names())
 def test_the_page_gets_json_without_infinities_under_every_policy(policy: str) -> None:
     _, status = offered(policy, seconds=3)
-    told = json.loads(json.dumps(run_to_completion(status.now()), allow_nan=False))
+    told = json.loads(json.dumps(run_to_completion(status.first_view()), allow_nan=False))
     assert {row["user"] for row in told["users"]} == {"a", "b"}
-    assert run_to_completion(status.words("a", run_to_completion(status.rows())))
-    assert run_to_completion(status.words("nobody", run_to_completion(status.rows()))) is None
+    assert run_to_completion(status.explanation("a", run_to_completion(status.rows())))
+    assert run_to_completion(status.explanation("nobody", run_to_completion(status.rows()))) is None
 
 
 def test_the_service_sends_a_strict_content_policy_and_explains_on_request(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from allocator.cli import app
 from allocator.cluster.settings import DeclaredUser, EngineSettings
 from allocator.contract import operator_pb2 as operator
 from allocator.fairness import policies
-from allocator.service.record.replay import header_and_rest, new_engine, perform
+from allocator.service.record.replay import apply_entry, new_engine, open_log
 from allocator.service.show.filming import span
 from tests.film.reading import film_of, grid_of, lines_of, times_of
 from tests.service.browser import Browser, browsing, chromedriver
@@ -66,10 +66,10 @@ def played(recorded: Path) -> Path:
 
 
 def truth(recorded: Path) -> Iterator[tuple[float, Any]]:
-    header, rest = header_and_rest(recorded)
+    header, rest = open_log(recorded)
     engine = new_engine(header)
     for entry in rest:
-        perform(engine, entry)
+        apply_entry(engine, entry)
         yield engine.now, engine
 
 

@@ -14,7 +14,7 @@ from allocator.contract import allocator_pb2 as contract
 from allocator.contract import mesos_pb2 as mesos
 from allocator.service.masters.session import SessionStatistics
 from allocator.service.show.explain import explain
-from allocator.service.show.explanations import BRIEFLY, ExplanationCache, look_into
+from allocator.service.show.explanations import BRIEFLY, ExplanationFacts, find_reasons
 from allocator.service.show.label_limiter import AN_HOUR, LabelLimiter
 from allocator.service.show.shadows import Shadows
 from allocator.service.show.shares import user_shares
@@ -40,17 +40,17 @@ def waiting(limits: Limits | None = None) -> tuple[MasterSide, Waits]:
     master.add_agent("s1", "cpus:4;mem:512")
     add(master, "f2", "b", demand="cpus:100")
     waits = Waits(master.engine, SessionStatistics(connected=True))
-    run_to_completion(waits.tour())
+    run_to_completion(waits.examine())
     return master, waits
 
 
 def test_waiting_seconds_by_reason_follow_the_masters_clock() -> None:
     master, waits = waiting()
     master.tick(10)
-    run_to_completion(waits.tour())
+    run_to_completion(waits.examine())
     master.send(contract.SuppressOffers(framework_id="f2"))
     master.tick(30)
-    run_to_completion(waits.tour())
+    run_to_completion(waits.examine())
     assert waits.seconds("a") == {"nothing_free": 40.0}
     assert waits.seconds("b") == {"too_large": 10.0, "suppressed": 30.0}
     assert waits.reason("b") == "suppressed"
@@ -65,17 +65,17 @@ def test_time_without_a_master_is_counted_once_as_no_master(
     monkeypatch.setattr("time.monotonic", lambda: clock[0])
     waits.statistics.lead(connected=False)
     for clock[0] in (1007.0, 1012.0):
-        run_to_completion(waits.tour())
+        run_to_completion(waits.examine())
     waits.statistics.lead(connected=True)
     master.tick(3600)
-    run_to_completion(waits.tour())
+    run_to_completion(waits.examine())
     assert waits.seconds("b") == {"too_large": 0.0, "no_master": 12.0}
 
 
 def test_a_users_reason_comes_from_its_framework_closest_to_an_offer() -> None:
     master, waits = waiting()
     add(master, "f3", "b/sub", demand="cpus:1")
-    run_to_completion(waits.tour())
+    run_to_completion(waits.examine())
     assert waits.reason("b") == waits.reason("b/sub") == "nothing_free"
     assert waits.reason("b/.") == "too_large"
 
@@ -83,7 +83,7 @@ def test_a_users_reason_comes_from_its_framework_closest_to_an_offer() -> None:
 def test_a_removed_framework_has_no_reason() -> None:
     master, waits = waiting()
     master.send(contract.RemoveFramework(framework_id="f2"))
-    run_to_completion(waits.tour())
+    run_to_completion(waits.examine())
     assert waits.reason("b") is None
     assert waits.clients() == {"nothing_free": 1}
 
@@ -93,7 +93,7 @@ def test_a_persistent_reason_is_logged_once_for_a_framework_without_resources() 
     with structlog.testing.capture_logs() as lines:
         for _ in range(10):
             master.tick(LASTING / 3)
-            run_to_completion(waits.tour())
+            run_to_completion(waits.examine())
     [line] = lines
     assert (line["framework"], line["reason"]) == ("f2", "too_large")
     assert "1 agent could not hold its task" in line["because"]
@@ -103,18 +103,18 @@ def test_log_lines_of_waiting_frameworks_are_limited_but_none_is_lost() -> None:
     master, waits = waiting()
     for number in range(MOST_LINES):
         add(master, f"g{number}", "c", demand="cpus:100")
-    run_to_completion(waits.tour())
+    run_to_completion(waits.examine())
     with structlog.testing.capture_logs() as lines:
         for expected in (MOST_LINES, MOST_LINES + 1):
             master.tick(LASTING)
-            run_to_completion(waits.tour())
+            run_to_completion(waits.examine())
             assert len(lines) == expected
 
 
 def test_metrics_and_explanations_give_the_same_seconds() -> None:
     master, waits = waiting()
     master.tick(10)
-    run_to_completion(waits.tour())
+    run_to_completion(waits.examine())
     samples = {
         (sample.name, *(v for _, v in sorted(sample.labels.items(), reverse=True))): sample.value
         for family in told_to_prometheus(master, waits, LabelLimiter(9))
@@ -124,7 +124,7 @@ def test_metrics_and_explanations_give_the_same_seconds() -> None:
     assert samples["longshare_waiting_frameworks", "too_large"] == 1.0
     rows = user_shares(master.engine)
     row = next(row for row in rows if row.user == "b")
-    kept = ExplanationCache(run_to_completion(look_into(master.engine, "b")), waits.seconds("b"))
+    kept = ExplanationFacts(run_to_completion(find_reasons(master.engine, "b")), waits.seconds("b"))
     told = explain(master.engine, row, rows, kept)
     assert dict(told.waited) == {"too_large": 10.0}
     assert told.reasons[0].reason == "too_large"
@@ -199,12 +199,12 @@ def test_metrics_show_users_that_take_nothing_with_the_reason() -> None:
         }
 
     master, waits = waiting()
-    run_to_completion(waits.tour())
+    run_to_completion(waits.examine())
     assert told(master, waits) == {("b", "no_agent"): 1.0}, "the task of user b needs 100 CPUs"
     master.add_framework("f3", "c")
     [offer] = master.add_agent("s9", "cpus:4;mem:512")
     [other] = master.recover(offer, refuse_seconds=300)
     assert master.recover(other, refuse_seconds=300) == []
-    run_to_completion(waits.tour())
+    run_to_completion(waits.examine())
     declines = {("a", "declines"): 1.0, ("c", "declines"): 1.0}
     assert told(master, waits) == {("b", "no_agent"): 1.0, **declines}

@@ -12,15 +12,15 @@ from hypothesis import strategies as st
 
 from allocator.cluster.cooperative import run_to_completion
 from allocator.cluster.frameworks.framework import Client
-from allocator.cluster.memory import Memory, Remembered
+from allocator.cluster.memory import Memory, RememberedUser
 from allocator.cluster.settings import DeclaredUser, EngineSettings
 from allocator.cluster.users import Users
 from allocator.fairness import policies
 from allocator.fairness.quantities import Quantities
 from allocator.service.store import StoreError, codec
-from allocator.service.store.rows import StoreRows, assembled
+from allocator.service.store.rows import StoreRows, decode_memory
 from allocator.service.store.sqlite import APPLICATION_ID, SqliteStore
-from allocator.service.store.zookeeper import packed, unpacked
+from allocator.service.store.zookeeper import decode_node, encode_node
 from tests.service.stored import MEMORIES, memory, stored, whole
 
 ROLES = ["a", "a/b", "a/c", "d", "e/f"]
@@ -70,7 +70,7 @@ class World:
             case "weigh" if role in self.users:
                 self.users.order_weight(role, float(number) if number % 2 else None)
             case "forgive" if role in self.users:
-                self.users.forgive(role)
+                self.users.reset_commitments(role)
             case "forget":
                 self.users.forget_idle()
             case _:
@@ -79,7 +79,8 @@ class World:
 
 WHAT = ["time", "join", "allocate", "release", "leave", "grow", "weigh", "forgive", "forget"]
 LEFT_BEHIND = Memory(
-    900.0, {"a/.": Remembered({"cpus": 0.5}), "x/y/.": Remembered({"cpus": 0.2}, others=0.1)}
+    900.0,
+    {"a/.": RememberedUser({"cpus": 0.5}), "x/y/.": RememberedUser({"cpus": 0.2}, others=0.1)},
 )
 STEPS = st.lists(
     st.tuples(
@@ -119,7 +120,7 @@ def test_changes_add_up_to_the_memory(policy: str, steps: list[tuple[str, str, i
             world.go_on(what, role, number)
             continue
         run_to_completion(rows.take(world.users.changes()))
-        read = assembled(rows.head(), rows.all())
+        read = decode_memory(rows.head(), rows.all())
         remembered = world.users.memory()
         assert read.time == remembered.time
         assert plainly(read) == approximately(remembered)
@@ -130,7 +131,7 @@ def test_only_users_whose_allocation_changed_are_written() -> None:
     for role in ROLES:
         world.go_on("join", role, 0)
     run_to_completion(rows.take(world.users.changes()))
-    rows.written()
+    rows.mark_written()
     world.go_on("time", "", 30)
     run_to_completion(rows.take(world.users.changes()))
     assert list(rows.unwritten()) == [], "time alone changes no trajectory"
@@ -144,7 +145,7 @@ def test_the_row_of_a_forgotten_user_is_deleted() -> None:
     world, rows = World("sdrf"), StoreRows()
     world.go_on("join", "e/f", 0)
     run_to_completion(rows.take(world.users.changes()))
-    rows.written()
+    rows.mark_written()
     for what in ("leave", "time", "time", "forget"):
         world.go_on(what, "e/f", 40)
     run_to_completion(rows.take(world.users.changes()))
@@ -155,8 +156,8 @@ def test_the_row_of_a_forgotten_user_is_deleted() -> None:
 def test_rows_are_read_back_bit_for_bit(kept: Memory) -> None:
     rows = StoreRows()
     run_to_completion(rows.take(whole(kept)))
-    assert assembled(rows.head(), rows.all()) == kept
-    assert unpacked(packed(rows, WRITER)) == kept
+    assert decode_memory(rows.head(), rows.all()) == kept
+    assert decode_node(encode_node(rows, WRITER)) == kept
 
 
 @given(MEMORIES, st.data())
@@ -171,10 +172,10 @@ def test_any_damage_to_rows_is_detected(kept: Memory, data: st.DataObject) -> No
     parts[hurt] = bytes(written)
     head = parts.pop("") if "" not in pairs else rows.head()
     with pytest.raises(StoreError):
-        assembled(head, parts.items())
+        decode_memory(head, parts.items())
     for user in pairs:
         with pytest.raises(StoreError, match="checksum"):
-            assembled(rows.head(), [pair for pair in pairs.items() if pair[0] != user])
+            decode_memory(rows.head(), [pair for pair in pairs.items() if pair[0] != user])
 
 
 def test_a_number_written_with_other_digits_is_damage() -> None:
@@ -184,7 +185,7 @@ def test_a_number_written_with_other_digits_is_damage() -> None:
     assert other != rows.head()
     assert float("1.2808609111085169e+154") == 1.2808609111085168e154
     with pytest.raises(StoreError, match="checksum"):
-        assembled(other, [])
+        decode_memory(other, [])
 
 
 def in_the_former_layout(file: Path, kept: Memory) -> None:
@@ -217,12 +218,12 @@ def test_a_file_of_the_former_layout_is_converted_and_a_copy_kept(tmp_path: Path
 def test_a_zookeeper_node_of_the_former_release_is_read() -> None:
 
     data = b"LSHR1\n" + WRITER + zlib.compress(codec.encode(memory(users=3)))
-    assert unpacked(data) == memory(users=3)
+    assert decode_node(data) == memory(users=3)
     with pytest.raises(StoreError, match="damaged"):
-        unpacked(data[:-5])
+        decode_node(data[:-5])
 
 
 @given(st.binary(min_size=1, max_size=200))
 def test_a_zookeeper_node_with_other_content_is_rejected(content: bytes) -> None:
     with pytest.raises(StoreError):
-        unpacked(content)
+        decode_node(content)

@@ -20,7 +20,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from allocator.cluster.engine import Engine
-from allocator.cluster.memory import Memory, MemoryChanges, Remembered
+from allocator.cluster.memory import Memory, MemoryChanges, RememberedUser
 from allocator.cluster.settings import DeclaredUser, EngineSettings
 from allocator.contract import allocator_pb2 as contract
 from allocator.contract import operator_pb2 as operator
@@ -29,7 +29,7 @@ from allocator.fairness import policies
 from allocator.service.store import StoreError, StoreUnavailable, codec
 from allocator.service.store import writer as keeper_module
 from allocator.service.store.sqlite import APPLICATION_ID, SqliteStore
-from allocator.service.store.writer import keeping
+from allocator.service.store.writer import saving_to_store
 from tests.cluster.master_side import SECOND, agent_call, framework_info, resources
 from tests.service.served import PATIENCE, Service, Stream, service, wait_for
 from tests.service.show.test_metrics import scrape
@@ -69,7 +69,7 @@ def test_a_memory_of_version_1_is_read_without_a_decay_constant() -> None:
     body = b'{"time":5.0,"users":{"a":{"commitments":{},"others":0.5,"overuse":{},"weight":null}}}'
     digest = hashlib.sha256(body).hexdigest()
     head = f'{{"format":"longshare-memory","sha256":"{digest}","version":1}}\n'
-    assert codec.decode(head.encode() + body) == Memory(5.0, {"a": Remembered(others=0.5)})
+    assert codec.decode(head.encode() + body) == Memory(5.0, {"a": RememberedUser(others=0.5)})
 
 
 @pytest.mark.parametrize("amount", [math.nan, math.inf])
@@ -263,9 +263,9 @@ def test_an_operators_order_is_stored_at_once(tmp_path: Path) -> None:
 
     async def order() -> Memory | None:
         with closing(SqliteStore(file)) as store:
-            async with keeping(engine, store, every=60.0) as keeper:
+            async with saving_to_store(engine, store, every=60.0) as keeper:
                 engine.order(operator.Order(set_weight=operator.SetWeight(user="a", weight=4.0)))
-                assert await keeper.remember_now()
+                assert await keeper.save_now()
                 return stored(file)
 
     kept = asyncio.run(order())
@@ -281,10 +281,10 @@ def test_an_order_that_could_not_be_stored_is_stored_later(tmp_path: Path) -> No
 
     async def order() -> None:
         with closing(SqliteStore(file)) as store:
-            async with keeping(engine, store, every=60.0) as keeper:
+            async with saving_to_store(engine, store, every=60.0) as keeper:
                 engine.order(operator.Order(set_weight=operator.SetWeight(user="a", weight=4.0)))
                 with full_disk():
-                    assert not await keeper.remember_now()
+                    assert not await keeper.save_now()
 
     asyncio.run(order())
     kept = stored(file)
@@ -314,9 +314,9 @@ def test_a_new_leader_and_an_operator_do_not_wait_for_a_slow_disk(
 
     async def order() -> tuple[bool, Memory | None]:
         with closing(SlowDisk(file)) as store:
-            async with keeping(engine, store, every=60.0) as keeper:
+            async with saving_to_store(engine, store, every=60.0) as keeper:
                 engine.order(operator.Order(set_weight=operator.SetWeight(user="a", weight=4.0)))
-                answered = await keeper.remember_soon()
+                answered = await keeper.save_with_time_limit()
                 recalled = await keeper.recall()
                 store.done.set()
         return answered, recalled
@@ -337,7 +337,7 @@ class DeafStore(SqliteStore):
         self.asked += 1
         if self.asked < 3:
             raise StoreUnavailable("no answer")
-        return Memory(3e9, {"a": Remembered({"cpus": 0.5})})
+        return Memory(3e9, {"a": RememberedUser({"cpus": 0.5})})
 
 
 def test_loading_for_a_new_leader_is_retried_until_a_server_answers(
@@ -350,16 +350,18 @@ def test_loading_for_a_new_leader_is_retried_until_a_server_answers(
 
     async def recalled() -> Memory | None:
         with closing(DeafStore(tmp_path / "commitments.sqlite")) as store:
-            async with keeping(Engine(EngineSettings(policy=policy)), store, every=60.0) as keeper:
+            async with saving_to_store(
+                Engine(EngineSettings(policy=policy)), store, every=60.0
+            ) as keeper:
                 return await keeper.recall()
 
-    assert asyncio.run(recalled()) == Memory(3e9, {"a": Remembered({"cpus": 0.5})})
+    assert asyncio.run(recalled()) == Memory(3e9, {"a": RememberedUser({"cpus": 0.5})})
 
 
 def test_a_service_never_reloads_its_own_saves(tmp_path: Path) -> None:
     file = tmp_path / "commitments.sqlite"
     with closing(SqliteStore(file)) as store:
-        store.save(whole(Memory(3e9, {"a": Remembered({"cpus": 0.5}, weight=1.0)})))
+        store.save(whole(Memory(3e9, {"a": RememberedUser({"cpus": 0.5}, weight=1.0)})))
     with service(tmp_path, settings(file, every=0.05)) as running:
         stream = Stream(running.address)
         stream.open(agents=[FREE], frameworks=[FRAMEWORK])

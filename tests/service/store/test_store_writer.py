@@ -12,20 +12,20 @@ import pytest
 from typing_extensions import override
 
 from allocator.cluster.engine import Engine
-from allocator.cluster.memory import Memory, MemoryChanges, Remembered
+from allocator.cluster.memory import Memory, MemoryChanges, RememberedUser
 from allocator.cluster.settings import EngineSettings
 from allocator.contract import allocator_pb2 as contract
 from allocator.fairness import policies
 from allocator.service.store import StoreTaken, StoreUnavailable
 from allocator.service.store import writer as keeper_module
 from allocator.service.store.sqlite import SqliteStore
-from allocator.service.store.writer import TAKEN_PATIENCE, StoreWriter, keeping
+from allocator.service.store.writer import TAKEN_PATIENCE, StoreWriter, saving_to_store
 from tests.cluster.master_side import SECOND
 from tests.service.served import PATIENCE
 
 T = TypeVar("T")
 NOW = 1_600_000_000
-NEWS = Memory(3e9, {"a": Remembered({"cpus": 0.5})})
+NEWS = Memory(3e9, {"a": RememberedUser({"cpus": 0.5})})
 
 
 class SharedStore(SqliteStore):
@@ -75,7 +75,7 @@ def with_keeper(
         engine = Engine(EngineSettings(policy=policies.create("sdrf", {"delta": 0.99})))
         engine.restore(contract.Options(), contract.Snapshot(time_ns=NOW * SECOND))
         with closing(SharedStore(folder / "commitments.sqlite")) as store:
-            async with keeping(engine, store, every) as keeper:
+            async with saving_to_store(engine, store, every) as keeper:
                 return await play(keeper, store, engine)
 
     return asyncio.run(played())
@@ -118,7 +118,7 @@ def test_a_load_that_timed_out_does_not_answer_the_next_load(
 def test_memory_stored_by_another_service_is_newer_whatever_its_clock_says(tmp_path: Path) -> None:
     async def play(keeper: StoreWriter, store: SharedStore, engine: Engine) -> float | None:
         order = contract.Snapshot(time_ns=NOW * SECOND)
-        store.others = Memory(NOW - 240.0, {"a": Remembered(weight=3.0)})
+        store.others = Memory(NOW - 240.0, {"a": RememberedUser(weight=3.0)})
         engine.restore(contract.Options(), order, await keeper.recall())
         return engine.memory().users["a"].weight
 
@@ -132,7 +132,7 @@ def test_a_service_that_takes_over_saves_although_the_other_service_still_saves(
         await keeper.recall()
         store.taken = True
         keeper.take_over()
-        return await keeper.remember_now()
+        return await keeper.save_now()
 
     assert with_keeper(tmp_path, play)
 
@@ -146,7 +146,7 @@ def test_a_service_that_could_not_load_the_store_does_not_overwrite_it(
         store.down = store.taken = True
         await keeper.recall()
         keeper.take_over()
-        return await keeper.remember_now()
+        return await keeper.save_now()
 
     assert not with_keeper(tmp_path, play)
 
@@ -161,7 +161,7 @@ def test_a_lost_store_is_taken_back_if_the_master_still_leads_later(
         keeper._leads = lambda: leads
         await keeper.recall()
         store.taken = True
-        return [await keeper.remember_now() for _ in range(3)]
+        return [await keeper.save_now() for _ in range(3)]
 
     assert with_keeper(tmp_path, play) == [False, False, leads]
 
@@ -223,7 +223,7 @@ def test_two_services_with_leaders_alternate_and_the_remaining_service_keeps_the
             now = float(second)
             for name, keeper in keepers.items():
                 if name == "a" or second < 130:  # then service b and its master end
-                    await keeper.remember_now()
+                    await keeper.save_now()
             owners.append(names[node.writer])
         for opened in filter(None, names):
             opened.close()

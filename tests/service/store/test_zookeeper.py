@@ -22,7 +22,7 @@ import pytest
 from kazoo.client import KazooClient
 
 from allocator.cluster.engine import Engine
-from allocator.cluster.memory import Memory, Remembered
+from allocator.cluster.memory import Memory, RememberedUser
 from allocator.cluster.settings import EngineSettings
 from allocator.contract import allocator_pb2 as contract
 from allocator.fairness import policies
@@ -34,8 +34,8 @@ from allocator.service.store import (
     rows,
     writer,
 )
-from allocator.service.store.writer import keeping
-from allocator.service.store.zookeeper import LARGEST_CONTENT, ZookeeperStore, unpacked
+from allocator.service.store.writer import saving_to_store
+from allocator.service.store.zookeeper import LARGEST_CONTENT, ZookeeperStore, decode_node
 from frameworks.harness.ports import free_port
 from tests.cluster.master_side import SECOND
 from tests.service.served import PATIENCE, Service, freeze, service, wait_for
@@ -125,7 +125,7 @@ def test_a_hostile_node_is_rejected_as_damaged_and_allocates_no_memory(
     node = magic + bytes(16) + zlib.compress(content)
     tracemalloc.start()
     with pytest.raises(StoreDamaged):
-        unpacked(node)
+        decode_node(node)
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert peak < 3 * LARGEST_CONTENT
@@ -134,7 +134,7 @@ def test_a_hostile_node_is_rejected_as_damaged_and_allocates_no_memory(
 def test_a_truncated_node_is_rejected_as_damaged() -> None:
     node = b"LSHR2\n" + bytes(16) + zlib.compress(rows.StoreRows().head())
     with pytest.raises(StoreDamaged, match="part of something"):
-        unpacked(node[:-3])
+        decode_node(node[:-3])
 
 
 def test_an_unreachable_server_is_named() -> None:
@@ -277,7 +277,7 @@ def test_a_deleted_node_is_created_again(server: Server) -> None:
 def test_a_memory_too_large_for_a_node_is_rejected(server: Server) -> None:
     draw = random.Random(1).random
     crowd = Memory(
-        1.0, {f"u{i}": Remembered({"cpus": draw(), "mem": draw()}) for i in range(60000)}
+        1.0, {f"u{i}": RememberedUser({"cpus": draw(), "mem": draw()}) for i in range(60000)}
     )
     with closing(ZookeeperStore(server.hosts, ZNODE)) as store:
         store.save(whole(memory(1.0)))
@@ -342,8 +342,8 @@ def test_saving_resumes_without_loss_when_a_failed_server_returns(
     engine.restore(contract.Options(), contract.Snapshot(time_ns=1_600_000_000 * SECOND))
 
     async def live(store: ZookeeperStore) -> None:
-        async with keeping(engine, store, every=0.05) as kept:
-            while not await kept.remember_now():
+        async with saving_to_store(engine, store, every=0.05) as kept:
+            while not await kept.save_now():
                 pass
             server.kill()
             tick = contract.Event(sequence=1, time_ns=1_600_000_001 * SECOND)

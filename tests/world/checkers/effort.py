@@ -50,7 +50,7 @@ class Effort:
     @contextmanager
     def counted(self) -> Iterator[None]:
         """Count in the block."""
-        applying, restoring = Engine.applying, Engine.restoring
+        applying, restoring = Engine.apply_in_steps, Engine.restore_in_steps
 
         def apply(engine: Engine, events: contract.Events) -> Any:  # noqa: ANN401 - Steps
             steps = applying(engine, events)
@@ -61,8 +61,8 @@ class Effort:
             return self._counting(engine, steps, lambda: PART * (engine.agents + engine.frameworks))
 
         with (
-            mock.patch.object(Engine, "applying", apply),
-            mock.patch.object(Engine, "restoring", restore),
+            mock.patch.object(Engine, "apply_in_steps", apply),
+            mock.patch.object(Engine, "restore_in_steps", restore),
         ):
             yield
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from allocator.cluster.engine import Engine
 from allocator.fairness.policies.sdrf import Sdrf
 from allocator.service.record.event_log import decode_settings
-from allocator.service.record.replay import header_and_rest, perform, recorded_outcome
+from allocator.service.record.replay import apply_entry, open_log, recorded_outcome
 from allocator.service.store import codec
 from tests.world.checkers.checker import Violated
 
@@ -21,7 +21,7 @@ def check(path: Path) -> int:
         Violated: something was decided otherwise.
     """
     cut: list[int] = []
-    header, entries = header_and_rest(path, cut.append)
+    header, entries = open_log(path, cut.append)
     settings = decode_settings(header.settings)
     if isinstance(settings.policy, Sdrf):
         scan = settings.policy.model_copy(update={"ranking": "scan"})
@@ -29,7 +29,7 @@ def check(path: Path) -> int:
     engine = Engine(settings, memory=codec.decode(header.memory) if header.memory else None)
     number = 0
     for number, entry in enumerate(entries, 1):
-        again, recorded = perform(engine, entry), recorded_outcome(entry)
+        again, recorded = apply_entry(engine, entry), recorded_outcome(entry)
         if again != recorded:
             raise Violated(f"entry {number} of {path.name} is decided otherwise by the scan")
     return number

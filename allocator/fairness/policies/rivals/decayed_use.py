@@ -10,7 +10,7 @@ from typing_extensions import override
 from allocator.fairness.account import Account
 from allocator.fairness.commitment import decayed, time_constant_of_half_life
 from allocator.fairness.policies.duration import Duration
-from allocator.fairness.policies.fading import FadingPolicy
+from allocator.fairness.policies.fading import DecayPolicy
 from allocator.fairness.priorities import Envelope, Level, envelope, forty_bits
 
 USE = "use"
@@ -55,7 +55,7 @@ HalfLife = Annotated[Duration, AfterValidator(_half_life)]
 """A positive, finite duration."""
 
 
-class DecayedUse(FadingPolicy):
+class DecayedUse(DecayPolicy):
     """Base class of policies whose priority is decayed use over the weight.
 
     Past use halves every half-life. With the measured allocation ρ and the decayed use U, dU/dt =
