@@ -1,8 +1,8 @@
-"""How many lines of ours typical operations run: what a clock on a shared machine cannot tell.
+"""Count the lines of our code that typical operations execute: a measure without clock noise.
 
-Without arguments it prints the numbers beside those in bench/counts.json; --json prints them as
-JSON; --renew writes them into the file, for the Python that it runs on. Lines are counted of our
-own functions only, what libraries and C code do is not.
+Without arguments the program prints the numbers beside the record in bench/counts.json; --json
+prints the numbers as JSON; --renew writes them into the record, for the running Python version.
+Only lines of our own functions count; libraries and C code do not.
 """
 
 import argparse
@@ -32,10 +32,12 @@ FILE = Path(__file__).with_name("counts.json")
 PYTHON = f"{sys.version_info.major}.{sys.version_info.minor}"
 _OURS = str(Path(allocator.__file__).parent)
 _EVENTS = 200
-"""Over which the count of one is averaged, after as many that are not counted."""
+"""Events over which a count is averaged, after the same number of uncounted events."""
 
 Operation: TypeAlias = Callable[[], tuple[Callable[[], object], int]]
-"""Prepares something; returns what is to be counted, and how many times it does the operation."""
+"""Prepares an operation; returns a function to count and how often that function does the
+operation.
+"""
 
 
 def lines_of(operation: Callable[[], object]) -> int:
@@ -62,7 +64,7 @@ def lines_of(operation: Callable[[], object]) -> int:
 def restored(
     policy: str, agents: int, frameworks: int, demand: str = ""
 ) -> tuple[Engine, PlayedCluster]:
-    """Return an engine that knows a played cluster, whose frameworks may say what a task needs."""
+    """Return an engine with a snapshot of a played cluster; frameworks may state task demands."""
     parameters = {"half_life": "1h"} if policy in ("sdrf", "stsf") else {}
     engine = Engine(EngineSettings(policies.create(policy, parameters)))
     cluster = PlayedCluster(agents, frameworks)
@@ -79,7 +81,7 @@ def _with_demand(snapshot: contract.Snapshot, demand: str) -> contract.Snapshot:
 
 
 def events(policy: str, frameworks: int, demand: str = "", batch: int = 1) -> Operation:
-    """Tasks that end, of which each gives rise to an offer that is taken, so many a message."""
+    """Prepare ends of tasks, `batch` in each message; each end leads to an accepted offer."""
 
     def prepare() -> tuple[Callable[[], object], int]:
         engine, cluster = restored(policy, 200, frameworks, demand)
@@ -95,7 +97,7 @@ def events(policy: str, frameworks: int, demand: str = "", batch: int = 1) -> Op
 
 
 def refusals() -> tuple[Callable[[], object], int]:
-    """Tasks that end, whose frameworks refuse what they had."""
+    """Prepare ends of tasks whose frameworks decline the recovered resources."""
     engine, cluster = restored("sdrf", 200, 50)
 
     def run() -> None:
@@ -141,7 +143,7 @@ def scrape() -> tuple[Callable[[], object], int]:
 
 
 def what_is_remembered() -> tuple[Callable[[], object], int]:
-    """What a successor must know, of 1,000 users."""
+    """Prepare the memory handover of 1,000 users."""
     engine, cluster = restored("sdrf", 1_000, 1_000)
     cluster.take(engine.apply(cluster.batch(_EVENTS)))
     return engine.memory, 1
@@ -178,7 +180,7 @@ def count() -> dict[str, int]:
 
 
 def recorded() -> dict[str, dict[str, int]]:
-    """Return what the file holds: Python version → operation → lines."""
+    """Return the recorded counts: Python version → operation → lines."""
     known: dict[str, dict[str, int]] = json.loads(FILE.read_text()) if FILE.exists() else {}
     return known
 

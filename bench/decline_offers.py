@@ -1,8 +1,8 @@
-"""Rounds of offers that everybody declines for good, as in Mesos's own benchmark DeclineOffers.
+"""Rounds of offers that all frameworks decline for good, as in Mesos's benchmark DeclineOffers.
 
-All frameworks are in one role; every agent has something free, and runs a task with its ports in
-16 pieces. In each round all offers of the round before are declined for a year, then one batch
-goes out. The reference sorts all frameworks for each agent and tries one after the other.
+All frameworks are in one role; every agent has free resources and runs a task with its ports in 16
+pieces. In each round all offers of the preceding round are declined for a year, then one batch goes
+out. The reference sorts all frameworks for each agent and tries them in turn.
 """
 
 import argparse
@@ -46,7 +46,7 @@ class Decider(Protocol):
     """Whatever decides."""
 
     def restore(self, snapshot: contract.Snapshot) -> contract.Decisions:
-        """Start anew."""
+        """Replace all state by a snapshot."""
 
     def apply(self, events: contract.Events) -> contract.Decisions:
         """Go on."""
@@ -69,7 +69,7 @@ def resources(
 
 
 def snapshot(agents: int, frameworks: int) -> contract.Snapshot:
-    """Return the cluster as the first round finds it."""
+    """Return the snapshot of the cluster before the first round."""
     total = resources(24, 4096, 4096, [(31000, 32000)])
     pieces = [(31000 + 50 * i, 31010 + 50 * i) for i in range(16)]
     used = resources(16, 2014, 1024, pieces, "*")
@@ -139,7 +139,7 @@ class Alone:
         self._engine = Engine(EngineSettings(policy=policy, allocation="batch"))
 
     def restore(self, snapshot: contract.Snapshot) -> contract.Decisions:
-        """Start anew."""
+        """Replace all state by a snapshot."""
         return self._engine.restore(OPTIONS, snapshot)
 
     def apply(self, events: contract.Events) -> contract.Decisions:
@@ -159,7 +159,7 @@ class Streamed:
         self._ask(contract.FromMaster(hello=hello))
 
     def restore(self, snapshot: contract.Snapshot) -> contract.Decisions:
-        """Start anew."""
+        """Replace all state by a snapshot."""
         return self._ask(contract.FromMaster(snapshot=snapshot))
 
     def apply(self, events: contract.Events) -> contract.Decisions:
@@ -181,7 +181,7 @@ class Plain:
         self._part: list[bytes] = []
 
     def restore(self, snapshot: contract.Snapshot) -> contract.Decisions:
-        """Start anew."""
+        """Replace all state by a snapshot."""
         self._part = resources(8, 2082, 3072, [(31011, 31049)], "*")
         self._free = {agent.agent_id: True for agent in snapshot.agents}
         self._held = {framework.framework_id: 0 for framework in snapshot.frameworks}
@@ -215,7 +215,7 @@ class Plain:
 
 @contextmanager
 def service() -> Iterator[grpc.Channel]:
-    """Run `longshare serve` for as long as it is needed."""
+    """Run `longshare serve` during the block."""
     with tempfile.TemporaryDirectory() as folder:
         address = f"unix://{folder}/allocator.sock"
         config = Path(folder) / "longshare.toml"

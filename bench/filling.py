@@ -1,8 +1,8 @@
-"""What it costs to fill agents task by task, beside giving them whole; and agents one by one.
+"""Measure the cost of allocating agents task by task, as whole agents, and one by one.
 
-A snapshot of agents with everything free, and frameworks that all want offers: without a demand a
-framework gets a whole agent, with one as many tasks as are its due. Runs with and without demands
-alternate; CPU time of the process, medians.
+A snapshot has agents with everything free, and frameworks that all want offers. Without a demand a
+framework is offered whole agents; with a demand, as many tasks as its entitlement allows. Runs with
+and without demands alternate. Times are medians of the process's CPU time.
 """
 
 import argparse
@@ -52,7 +52,7 @@ CASES: list[tuple[int, int, int, list[str | None]]] = [
 ]
 """Agents, frameworks, processors of an agent, demands, which frameworks have in turn."""
 DECLINING = [1, 5, 25, 50]
-"""How many frameworks decline agents that 50 others share, of 1,000."""
+"""Number of frameworks, of 1,000, that decline agents shared with 50 other frameworks."""
 FULL: tuple[int, int, int, list[str | None]] = (10_000, 1000, 16, ["cpus:1;mem:1024"])
 
 
@@ -76,7 +76,7 @@ def agent(number: int, cpus: float) -> contract.AddAgent:
 
 
 def framework(number: int, role: str, demand: str | None) -> contract.AddFramework:
-    """Return a framework that wants offers."""
+    """Return an active framework without suppressed roles."""
     info = mesos.FrameworkInfo(user="bench", name=f"f{number}", role=role)
     if demand is not None:
         info.labels.labels.add(key="longshare.demand", value=demand)
@@ -86,7 +86,7 @@ def framework(number: int, role: str, demand: str | None) -> contract.AddFramewo
 
 
 def engine(whole_from: int, allocation: Literal["event", "batch"] = "event") -> Engine:
-    """Return an engine that knows nothing yet."""
+    """Return an engine before its first snapshot."""
     policy = policies.create("sdrf", {"half_life": 3600.0})
     return Engine(EngineSettings(policy=policy, whole_from=whole_from, allocation=allocation))
 
@@ -94,7 +94,7 @@ def engine(whole_from: int, allocation: Literal["event", "batch"] = "event") -> 
 def filled(
     agents: int, frameworks: int, cpus: float, demands: Sequence[str | None], whole_from: int
 ) -> tuple[float, contract.Decisions]:
-    """Return the seconds of CPU that a snapshot took, and what was decided."""
+    """Return the CPU seconds that a snapshot took, and the decisions."""
     snapshot = contract.Snapshot(
         time_ns=SECOND,
         leading_since_ns=1,
@@ -111,19 +111,19 @@ def filled(
 
 
 def offers_in(decisions: contract.Decisions) -> int:
-    """Return how many offers there are."""
+    """Return the number of offers."""
     return sum(len(offers.offers) for offers in decisions.offers)
 
 
 def least(
     decisions: contract.Decisions, agents: int, cpus: float, demands: Sequence[str | None]
 ) -> int | None:
-    """Return a number of which there must be more offers, or as many, if all get as many tasks.
+    """Return a lower bound of the number of offers if all frameworks get equally many tasks.
 
-    An offer has as many tasks as fit on an agent at most. And an agent on which there is one offer
-    alone is full of tasks of one size, with nothing left that somebody could use; of whom has k
-    tasks on a full agent, and n in all, there are n/k of these at most. On all others are two.
-    None: somebody has no demand.
+    An offer has at most as many tasks as fit on an agent. An agent with a single offer is full of
+    tasks of one size and has no usable remainder. If k tasks of a framework fill an agent and the
+    framework has n tasks, at most n/k of its agents have a single offer. All other agents have at
+    least two offers. None if a framework has no demand.
     """
     there = Quantities.from_doubles({"cpus": cpus, "mem": 4096 * cpus})
     sizes = [Quantities.parse(demand) for demand in demands if demand is not None]
@@ -145,9 +145,9 @@ def least(
 
 
 def declined(frameworks: int, declining: int, demand: str | None) -> tuple[float, int]:
-    """Return the seconds of CPU and the offers when frameworks come to agents that others decline.
+    """Return CPU seconds and offers when frameworks join agents that other frameworks decline.
 
-    Each of these is offered agents so often that it has declined about half of them, at random.
+    Each declining framework is offered agents until it has declined about half of them, at random.
     """
     chance = Random(declining)  # noqa: S311 - to be drawn again
     new = engine(100, "batch")
@@ -194,7 +194,7 @@ def declined(frameworks: int, declining: int, demand: str | None) -> tuple[float
 
 
 def registered(agents: int, frameworks: int) -> float:
-    """Return the seconds of CPU for each of some agents that come one by one, to one role."""
+    """Return the CPU seconds per agent when agents register one by one, for a single role."""
     new = engine(0)
     frameworks_ = [framework(number, "r", None) for number in range(frameworks)]
     new.restore(

@@ -1,8 +1,8 @@
-"""What it costs honest load that others are not trusted: limits, weighing, stamps, who answers.
+"""Measure the cost of guards for honest load: limits, weighing, timestamps, unanswered offers.
 
-The same messages, from their bytes to the answer's, go to two engines in one process: past all that
-holds what is said against a limit, and past functions that let everything through in its place.
-With --service they go to two services, each a process of its own behind gRPC. Rounds alternate; CPU
+The same messages, from request bytes to response bytes, go to two engines in one process: the first
+with all guards, the second with functions that let everything pass. With --service the messages go
+to two services in processes of their own behind gRPC. Rounds alternate. The program prints the CPU
 time of the thread, or of the service with all its threads, and the ratio of each pair.
 """
 
@@ -35,20 +35,19 @@ if TYPE_CHECKING:
 EVENTS = 200
 """In a round."""
 TURNS, IN_A_TURN = 100, 20
-"""Of services, in a round: turns, and events in a turn. The median of turns counts: what a service
-does once in a second, as to save, costs both alike and at other moments."""
+"""Turns of a service in a round, and events in a turn. The result is the median over turns: work
+that a service does once a second, like saving, costs both sides the same, but at different moments.
+"""
 SETTINGS = '[policy]\nname = "sdrf"\nhalf_life = "1h"\n[log]\nlevel = "warning"\n'
 COMMANDS = {False: "allocator.cli", True: "bench.played.trusting"}
-"""Modules that stand for `longshare`, by whether they trust."""
+"""Modules to run as `longshare`, by whether the service trusts its peers."""
 MOST_PARTS = 2**23
 
 
 class Side:
-    """An engine, the master that it serves, and how long it has worked.
+    """An engine, its played master, and the CPU time it has used.
 
-    Args:
-        agents: Of the cluster.
-        frameworks: Likewise.
+    Args: agents: The number of agents. frameworks: The number of frameworks.
     """
 
     def __init__(self, agents: int, frameworks: int) -> None:
@@ -112,12 +111,10 @@ def pairs(agents: int, frameworks: int, rounds: int) -> Pairs:
 
 
 class Served:
-    """A service, and the master that it serves, whose clock is this machine's.
+    """A service and its played master, on the clock of this machine.
 
-    Args:
-        stream: To the service.
-        process: Of the service.
-        size: Agents and frameworks.
+    Args: stream: The connection to the service. process: The process of the service. size: The
+    numbers of agents and frameworks.
     """
 
     def __init__(self, stream: ServiceStream, process: Process, size: tuple[int, int]) -> None:

@@ -1,6 +1,6 @@
-"""What holding machines for big tasks brings and costs: waits, and machines that stand idle.
+"""Measure benefit and cost of backfill holds for large tasks: waits and idle machines.
 
-Everything is simulated and counted; the clock plays no part.
+All figures come from simulations and counts; no clock is involved.
 """
 
 import argparse
@@ -59,7 +59,7 @@ def waits(outcome: Outcome, chosen: np.ndarray) -> np.ndarray:
 
 
 def busy(outcome: Outcome, cores: float) -> float:
-    """Return what part of all cores works from the first submission to the last one."""
+    """Return the fraction of all cores that work between the first and the last submission."""
     trace = outcome.trace
     begin, end = int(trace.submitted[0]), int(trace.submitted[-1])
     ran = np.minimum(outcome.started + trace.runtime, end) - np.minimum(outcome.started, end)
@@ -68,12 +68,10 @@ def busy(outcome: Outcome, cores: float) -> float:
 
 
 def recorded(trace: Trace, cores: float, pace: float) -> Table:
-    """Return what holding does to a trace in one pool.
+    """Return the effect of backfill holds on a trace in one pool.
 
-    Args:
-        trace: Its first resource is cores.
-        cores: How many there are.
-        pace: How much faster tasks come than they did.
+    Args: trace: A trace whose first resource is cores. cores: The number of cores in the pool.
+    pace: The factor by which tasks arrive faster than recorded.
     """
     trace = replace(trace, submitted=(trace.submitted / pace).astype(np.int64))
     need = trace.demand[:, 0]

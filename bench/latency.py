@@ -1,11 +1,12 @@
-"""How long an offer takes when tasks end by themselves: an open-loop load, and its tail.
+"""Measure the time from a task's end to the next offer, under an open-loop load, with its tail.
 
-Tasks end at instants of a Poisson process, whether or not the service keeps up. One message is in
-flight; what gathers meanwhile goes into the next, as from the module. Each end becomes an offer,
-which is taken. The store and the recorder write, Prometheus scrapes, and the status page is open.
+Tasks end at instants of a Poisson process, whether or not the service keeps up. A single message is
+in flight; events that gather meanwhile go into the next message, as from the module. Each end
+becomes an offer, which is accepted. The store and the recorder write, Prometheus scrapes, and the
+status page is open.
 
-Two references are in the same run: a bare echo on grpc.aio, which answers messages of the same
-size at the same instants; and the time that a stock master lets pass until its next batch.
+The same run has two references: a bare echo on grpc.aio, which answers messages of the same size at
+the same instants; and the time until a stock master's next batch.
 """
 
 import argparse
@@ -94,7 +95,7 @@ def through_the_service(
 
 def _watch(url: str, every: float) -> None:
     while True:
-        # A service that is overrun may hang up.
+        # An overloaded service may close the connection.
         with suppress(OSError), urllib.request.urlopen(url) as answer:  # noqa: S310 - our own
             answer.read()
         time.sleep(every)
@@ -120,7 +121,7 @@ def watched(url: str) -> Iterator[None]:
 
 
 def settings(arguments: argparse.Namespace, folder: str, *, plain: bool) -> str:
-    """Return what a service under load is told."""
+    """Return the settings of a service under load."""
     half_life = 'half_life = "1h"\n' if arguments.policy in ("sdrf", "stsf") else ""
     recorder = "" if plain else f'[recorder]\nfile = "{folder}/recorder.csv"\n'
     return f'[policy]\nname = "{arguments.policy}"\n{half_life}{recorder}'
@@ -162,7 +163,7 @@ def under_load(arguments: argparse.Namespace, size: str, table: Table) -> list[f
 
 
 def on_and_off(arguments: argparse.Namespace, size: str) -> Table:
-    """Measure, in turn, a service that all look at and one that nobody does."""
+    """Measure in turn a service with all observers and a service without observers."""
     agents, frameworks = (int(number) for number in size.split("x"))
     extras = {"off": '[accounting]\ndatabase = "none"\n', "on": '[[shadow]]\nname = "drf"\n'}
     found: dict[str, list[tuple[float, float, float]]] = {name: [] for name in extras}
@@ -266,7 +267,7 @@ def main() -> None:
         quantile(under_load(arguments, size, table), QUANTILES[-1])
         for size in arguments.sizes.split(",")
     ]
-    interval = 1000.0  # of Mesos's --allocation_interval, in milliseconds
+    interval = 1000.0  # Mesos's --allocation_interval, in milliseconds
     stock = [f"{interval * part:.1f}" for part in QUANTILES]
     table.add_row("stock master, until its batch", *stock, f"{interval:.1f}")
     console = Console(width=130)

@@ -18,7 +18,7 @@ DELTA = 0.9999
 TASK_SECONDS = 100.0
 """With about ten tasks a user, n users make n / 10 decisions in a second."""
 PATIENCE = 2.0
-"""Seconds for one figure, and at least three operations."""
+"""Seconds per figure; each figure takes at least three operations."""
 
 
 def pool(users: int, ranking: str) -> Pool[int]:

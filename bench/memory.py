@@ -1,7 +1,7 @@
-"""What one snapshot costs in memory, however its bytes are chosen, in a process of its own.
+"""Measure the memory that one snapshot costs, for various contents, in a separate process.
 
-MiB are by how much the largest the process has been grows, from when it has the bytes until the
-engine has taken them over, or until they are refused.
+The figure is the growth of the process's peak memory in MiB, from the arrival of the bytes until
+the engine has applied or refused the snapshot.
 """
 
 import argparse
@@ -20,7 +20,7 @@ from bench.played.cluster import resources
 
 MIB = 2**20
 MOST_PARTS = 2**23
-"""As `listen.most_parts` is, if nobody says otherwise."""
+"""The default of `listen.most_parts`."""
 _PROBE = """
 import re, sys
 from pathlib import Path
@@ -47,14 +47,14 @@ else:
 
 @dataclass(frozen=True)
 class MemoryCost:
-    """What became of a snapshot."""
+    """The memory cost of a snapshot, and whether it was accepted."""
 
     said: float
     """MiB of the message."""
     kept: float
-    """MiB that it took."""
+    """MiB that the engine keeps."""
     subjects: int
-    """Agents and frameworks that are known then; −1: it was refused."""
+    """Number of agents and frameworks after the snapshot; −1 if it was refused."""
     users: int
 
 

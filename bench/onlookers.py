@@ -1,16 +1,18 @@
-"""What looking on costs the deciding loop: the same events with and without those who look.
+"""Measure the cost of observers for the deciding loop: the same events with and without them.
 
-Engines get the same events in turn, one message after the other: one that nobody looks at, one
-whose users are accounted for, one that a shadow follows, one that both and the status page look at,
-and one that has a recorder as well, which nobody has who does not configure it: it copies how all
-users stand once a second. Time is that of this process on a CPU, so that others on the machine
-matter less, and comes with a ratio to the first of each round; lines of ours that run do not depend
-on the machine at all. What is done later, in slices, between messages, is told apart. Why users
-wait is looked at between messages alone, so that no decision pays for it.
+Several engines get the same events in turn, message by message: without observers; with accounting
+of users; with a shadow policy; with both and the status page; and with a recorder as well, which
+copies the state of all users once a second. The recorder is off by default.
 
-With --only one engine gets messages and nothing is measured, for a tool that counts instructions:
-valgrind --tool=cachegrind --cache-sim=no python -m bench.onlookers --only all --messages 9100,
-less the same with 100 messages; over fewer, what is collected as garbage now and then decides.
+Times are CPU time of this process, so that load on the machine matters less, and have a ratio to
+the first engine of each round. The number of executed lines does not depend on the machine at all.
+Deferred work, done in slices between messages, is listed separately. The reasons why users wait are
+computed between messages only, so no decision pays for them.
+
+With --only a single engine gets messages and nothing is measured, for a tool that counts
+instructions: valgrind --tool=cachegrind --cache-sim=no python -m bench.onlookers --only all
+--messages 9100, less the same with 100 messages. With fewer messages, garbage collection distorts
+the figure.
 """
 
 import argparse
@@ -45,7 +47,7 @@ SHADOW = {"drf": policies.create("drf", {})}
 
 
 class _Side:
-    """An engine, its cluster, and who looks."""
+    """An engine, its cluster, and its observers."""
 
     def __init__(
         self,
@@ -77,7 +79,7 @@ class _Side:
             self._recorder.sample_until(self.engine, instant)
 
     def apply(self, number: int, measure: Callable[[Callable[[], object]], float]) -> float:
-        """Apply a message; return what that took."""
+        """Apply a message; return its measured cost."""
         events = self.cluster.batch(number)
         decided = []
         taken = measure(lambda: decided.append(self.engine.apply(events)))
@@ -158,7 +160,7 @@ def _compare(arguments: argparse.Namespace, sides: dict[str, _Side], size: tuple
     each = arguments.messages * arguments.events
     for turn in range(arguments.rounds + 1):
         spent, after = dict.fromkeys(sides, 0.0), dict.fromkeys(sides, 0.0)
-        first = turn % len(sides)  # nobody always comes before the same, or after
+        first = turn % len(sides)  # otherwise the bare engine has a fixed place in the order
         for name, side in (*list(sides.items())[first:], *list(sides.items())[:first]):
             for number in range(1, arguments.messages + 1):
                 spent[name] += side.apply(arguments.events, seconds_of)
@@ -169,8 +171,8 @@ def _compare(arguments: argparse.Namespace, sides: dict[str, _Side], size: tuple
             afterwards[name].append(after[name] / each)
     lines = dict.fromkeys(sides, 0.0)
     turns = list(sides.items())
-    for _ in range(_SECOND // arguments.events):  # of the master's clock, so that all have a turn
-        turns.append(turns.pop(0))  # what is kept for all is made by each in turn
+    for _ in range(_SECOND // arguments.events):  # a second of the master's clock: all have turns
+        turns.append(turns.pop(0))  # each in turn fills the caches that all share
         for name, side in turns:
             lines[name] += side.apply(arguments.events, lines_of) / _SECOND
             side.later()

@@ -54,7 +54,7 @@ def problem(users: int, classes: int, machines: int) -> Problem:
 
 
 def unmerged(shared: Problem) -> float:
-    """Return the seconds that it takes with each machine and user for itself."""
+    """Return the seconds of the computation with each machine and user separate."""
     boxes = [machine for machine in shared.machines for _ in range(machine.count)]
     tanks = [
         Tank(
@@ -75,7 +75,7 @@ def unmerged(shared: Problem) -> float:
 
 
 def merged(shared: Problem) -> tuple[float, int]:
-    """Return the seconds that it takes, and in how many rounds."""
+    """Return the seconds and rounds of the computation with equal machines and users merged."""
     rounds = 0
 
     def count(_done: int, _of: int) -> None:

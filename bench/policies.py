@@ -1,4 +1,4 @@
-"""What a scheduling decision costs under each policy, for 10 to 1,000 users."""
+"""Measure the cost of a scheduling decision under each policy, for 10 to 1,000 users."""
 
 import random
 import time
@@ -39,7 +39,7 @@ def pool(policy: str, users: int) -> tuple[Pool[int], Machines[int]]:
         held = rng.randrange(1, 20)
         made.allocate(user, Quantities({"cpus": 1000 * held, "mem": 2000 * held}))
         made.set_active(user, True)
-    for _ in range(5):  # so that the past is not the same for all
+    for _ in range(5):  # gives users different histories
         made.advance(made.now + 1000.0)
         for user in range(users):
             made.release(user, made.held(user))

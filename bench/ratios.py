@@ -1,7 +1,7 @@
-"""Ratios of figures taken in one run, which another machine would come near to.
+"""Ratios of figures of one run, which are similar on other machines.
 
-Without arguments it prints them beside those in bench/ratios.json; --renew writes them into the
-file. Wants a machine with nothing else to do. docs/over-commits.md shows how they have changed.
+Without arguments the program prints the ratios beside the record in bench/ratios.json; --renew
+writes them into the file. Run it on an idle machine. docs/over-commits.md shows the history.
 """
 
 import argparse
@@ -37,7 +37,7 @@ def measured() -> dict[str, float]:
 
 
 def recorded() -> dict[str, float]:
-    """Return what the file holds, nothing when there is none."""
+    """Return the recorded ratios; empty without a record."""
     if not FILE.exists():
         return {}
     held: dict[str, float] = json.loads(FILE.read_text(encoding="utf-8"))

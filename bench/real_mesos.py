@@ -1,4 +1,4 @@
-"""On a real Mesos: from a finished task to the next offer, and the master's CPU time, beside stock.
+"""Compare with stock on a real Mesos: time from a finished task to an offer, master's CPU time.
 
 Needs LONGSHARE_MESOS_HOME, see docs/module.md.
 """
@@ -40,7 +40,7 @@ path = "{folder}/commitments.sqlite"
 
 @dataclass
 class OneAfterTheOther(Scheduler):  # type: ignore[misc]  # pymesos is not typed
-    """Runs a task as soon as it is offered a core, and notes how long that took."""
+    """Runs a task as soon as a core is offered, and records the waiting times."""
 
     waits: list[float] = field(default_factory=list)
     done: threading.Event = field(default_factory=threading.Event)
@@ -85,7 +85,7 @@ class OneAfterTheOther(Scheduler):  # type: ignore[misc]  # pymesos is not typed
 
 @dataclass(frozen=True)
 class MesosResult:
-    """What one allocator gave."""
+    """The measurements of one allocator."""
 
     name: str
     waits: list[float]

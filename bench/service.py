@@ -1,7 +1,7 @@
 """Events per second through the whole service on one stream, one message after the other.
 
-Beside it in the same run the engine called directly, an engine behind grpc.aio with nothing else
-around it, and a bare echo of messages of the same size, which is the limit of the wire.
+The same run measures three references: the engine called directly; an engine behind grpc.aio
+without any other component; and a bare echo of messages of the same size, the limit of the wire.
 """
 
 import argparse
@@ -30,7 +30,7 @@ BATCHES = (1, 10, 100)
 def rate(
     cluster: PlayedCluster, apply: Callable[[contract.Events], contract.Decisions], batch: int
 ) -> float:
-    """Return events per second when so many go into one message."""
+    """Return the events per second with `batch` events in each message."""
     number = max(EVENTS if batch > 1 else EVENTS // 4, batch)
     seconds = 0.0
     for _ in range(number // batch):
@@ -55,10 +55,10 @@ def echoed(cluster: PlayedCluster, stream: ServiceStream, batch: int) -> float:
 def rounds(
     agents: int, frameworks: int, number: int
 ) -> Iterator[tuple[int, list[tuple[float, float, float, float]]]]:
-    """Go through sizes of messages: events in one, and so many rounds of events per second.
+    """Yield for each message size its number of events, and the events per second of each round.
 
-    Each round has the engine called directly, behind grpc.aio, in the service, and the bare echo,
-    one after the other.
+    Each round measures the engine called directly, behind grpc.aio, in the service, and the bare
+    echo, one after the other.
     """
     size = agents, frameworks
     engine = Engine(EngineSettings(policies.create("sdrf", {"half_life": "1h"})))

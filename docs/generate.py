@@ -81,7 +81,7 @@ def _of_policies() -> Iterator[str]:
 
 
 def _sections(annotation: object) -> Iterator[type[BaseModel]]:
-    """Find the sections that a type is made of."""
+    """Yield the sections that a type contains."""
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         yield annotation
     for argument in getattr(annotation, "__args__", ()):
@@ -89,7 +89,7 @@ def _sections(annotation: object) -> Iterator[type[BaseModel]]:
 
 
 def _values(schema: dict[str, Any]) -> str:
-    """Say what a setting may be."""
+    """Return the allowed values of a setting."""
     if "anyOf" in schema:
         kinds = [_values(kind) for kind in schema["anyOf"] if kind.get("type") != "null"]
         return " or ".join(dict.fromkeys(kinds))
@@ -114,7 +114,7 @@ def _values(schema: dict[str, Any]) -> str:
 
 
 def _default(field: FieldInfo) -> str:
-    """Say what a setting is when it is not given."""
+    """Return the default of a setting."""
     if field.is_required():
         return "must be given"
     if field.default_factory is not None:

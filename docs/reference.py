@@ -1,6 +1,6 @@
-"""The public API as its source says it: the site's page Reference, and the record in api.txt.
+"""The public API according to its source: the site's page Reference, and the record api.txt.
 
-`python docs/reference.py` renews the record, and says what CHANGELOG.md wants to be told.
+`python docs/reference.py` renews the record, and prints the lines that CHANGELOG.md needs.
 """
 
 import ast
@@ -28,7 +28,7 @@ class Entry:
 
     name: str
     signature: str
-    """As it would be declared."""
+    """The declaration."""
     text: str
     """Its docstring."""
 
@@ -130,12 +130,12 @@ def promised() -> list[str]:
 
 
 def digest(lines: list[str]) -> str:
-    """Return what stands for all of it in CHANGELOG.md."""
+    """Return the digest that represents the whole API in CHANGELOG.md."""
     return hashlib.sha256("\n".join(lines).encode()).hexdigest()[:8]
 
 
 def recorded() -> tuple[str, list[str], list[str]]:
-    """Return the recorded digest, the names that changed with it, and the lines."""
+    """Return the recorded digest, the names that changed with that digest, and the lines."""
     head, changed, *lines = RECORD.read_text(encoding="utf-8").removeprefix(_HEAD).splitlines()
     return head.removeprefix("digest "), changed.removeprefix("changed ").split(), lines
 

@@ -1,7 +1,7 @@
-"""What makes a site of these pages.
+"""Build a site from these pages.
 
-Files beyond docs/ that they link to come along, a page is made of what is public to programs, and
-what docs/over-commits.md shows is looked up in the history of the repository.
+Files outside docs/ are copied if a page links to them. The page Reference is made of the public
+API, and the figures in docs/over-commits.md come from the repository's history.
 """
 
 import json
@@ -20,14 +20,13 @@ _BEYOND = re.compile(r"\]\(\.\./([^)#]+)")
 MARK = "<!-- counts and ratios over commits -->"
 PYTHON = "3.11"
 _COLUMNS = 8
-"""Commits that fit beside each other: the newest ones, and the very first."""
+"""Number of commits in a table: the newest commits and the first commit."""
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
     """Add each file of the repository that a page links to, and the page Reference.
 
-    Raises:
-        FileNotFoundError: there is no such file.
+    Raises: FileNotFoundError: A linked file does not exist.
     """
     root = Path(config.docs_dir).parent
     for page in files.documentation_pages():
@@ -43,7 +42,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def on_page_markdown(markdown: str, *, page: Page, config: MkDocsConfig, files: Files) -> str:
-    """Point these links at the files that came along; put the table of commits into its page."""
+    """Point links at the copied files; insert the table of commits into its page."""
     if MARK in markdown:
         markdown = markdown.replace(MARK, table(Path(config.docs_dir).parent))
     return _BEYOND.sub(r"](repository/\1", markdown)
@@ -51,7 +50,7 @@ def on_page_markdown(markdown: str, *, page: Page, config: MkDocsConfig, files: 
 
 @dataclass(frozen=True)
 class Commit:
-    """A commit that changed one of the files, and what they held from then on."""
+    """A commit that changed one of the files, and the figures from then on."""
 
     name: str
     day: str
@@ -59,7 +58,7 @@ class Commit:
 
 
 def commits(root: Path) -> list[Commit]:
-    """Return the commits that changed figures, oldest first; none where there is no history."""
+    """Return the commits that changed figures, oldest first; empty without a history."""
     files = ("bench/counts.json", "bench/ratios.json")
     log = _git(root, "log", "--reverse", "--format=%h %cs", "--", *files)
     found: list[Commit] = []
@@ -73,7 +72,7 @@ def commits(root: Path) -> list[Commit]:
 
 
 def _git(root: Path, *arguments: str) -> str:
-    """Return what git says, nothing when it cannot."""
+    """Return git's output, or an empty string if git fails."""
     try:
         done = subprocess.run(  # noqa: S603
             ["git", *arguments],  # noqa: S607 - whichever git there is
@@ -88,7 +87,7 @@ def _git(root: Path, *arguments: str) -> str:
 
 
 def _held(root: Path, commit: str, file: str) -> dict[str, Any]:
-    """Return what a file held, nothing when it was not there."""
+    """Return the contents of a file at a commit; empty if the file did not exist."""
     held: dict[str, Any] = json.loads(_git(root, "show", f"{commit}:{file}") or "{}")
     return held
 

@@ -64,7 +64,7 @@ class Folders:
         self._made.setdefault(self._now, []).append(folder)
 
     def of(self, item: pytest.Item) -> list[Path]:
-        """Return the folders of a test: its own, and those that its module shares."""
+        """Return the folders of a test: its own, and the folders that its module shares."""
         mine = getattr(item, "funcargs", {}).get("tmp_path")
         shared = [
             folder

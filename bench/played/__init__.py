@@ -1,1 +1,1 @@
-"""What benchmarks through the wire share: a master that is played, and what it is connected to."""
+"""Shared parts of benchmarks through the wire: a played master and the peers it connects to."""

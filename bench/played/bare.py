@@ -1,4 +1,4 @@
-"""The least that a service can cost: an engine behind grpc.aio, and nothing else around it."""
+"""The cheapest possible service: an engine behind grpc.aio without any other component."""
 
 import asyncio
 import gc
@@ -17,7 +17,7 @@ SERVICE = "longshare.v1.Allocator"
 
 
 class Bare:
-    """One stream, trusted: Hello, a snapshot, then events."""
+    """Serves a single trusted stream: Hello, a snapshot, then events."""
 
     def __init__(self) -> None:
         self._engine = Engine(EngineSettings(policies.create("sdrf", {"half_life": "1h"})))
@@ -35,7 +35,7 @@ class Bare:
             return contract.ToMaster(decisions=self._engine.apply(message.events))
         if message.HasField("snapshot"):
             decisions = self._engine.restore(self._options, message.snapshot)
-            gc.freeze()  # as a service does with what is there to stay
+            gc.freeze()  # a service does the same with permanent objects
             return contract.ToMaster(decisions=decisions)
         self._options = message.hello.options
         return contract.ToMaster(welcome=contract.Welcome())

@@ -1,4 +1,4 @@
-"""A cluster as its master plays it: full of tasks, of which one after the other ends."""
+"""A cluster played by its master: full of tasks that end one after the other."""
 
 import random
 
@@ -7,7 +7,7 @@ from allocator.contract import mesos_pb2 as mesos
 
 SECOND = 1_000_000_000
 TASKS = 4
-"""On each agent, of one CPU and 1,024 MB."""
+"""Tasks on each agent, each of one CPU and 1,024 MB."""
 OPTIONS = contract.Options(
     allocation_interval_ns=SECOND,
     min_allocatable=[contract.Quantities(amounts={"cpus": 0.01})],
@@ -27,12 +27,11 @@ def resources(role: str | None = None, cpus: float = 1.0, mem: float = 1024.0) -
 
 
 class PlayedCluster:
-    """Plays the master: a task ends, somebody is offered its place and takes it.
+    """Plays the master: a task ends, its resources are offered to a framework, which accepts them.
 
-    Args:
-        agents: Each is full with tasks of one framework.
-        frameworks: Each has a role of its own.
-        begin_ns: The master's clock, nanoseconds since the Unix epoch.
+    Args: agents: The number of agents; each is full of tasks of a single framework. frameworks: The
+    number of frameworks; each has its own role. begin_ns: The master's clock, in nanoseconds since
+    the Unix epoch.
     """
 
     def __init__(self, agents: int, frameworks: int, begin_ns: int = SECOND) -> None:
@@ -49,7 +48,7 @@ class PlayedCluster:
         ]
 
     def snapshot(self) -> contract.Snapshot:
-        """Return the cluster as it begins."""
+        """Return the cluster's first snapshot."""
         agents = [
             contract.AddAgent(
                 agent_id=f"s{i}",
@@ -80,7 +79,7 @@ class PlayedCluster:
         )
 
     def end_task(self, events: contract.Events, now_ns: int, refuse: float = 0.0) -> None:
-        """Add the end of a task; seconds for which its framework refuses what it had."""
+        """Add the end of a task, whose framework declines its resources for `refuse` seconds."""
         if not self._running:
             self.tick(events, now_ns)
             return

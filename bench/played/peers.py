@@ -1,4 +1,4 @@
-"""What a played master talks to, in a process of its own: a service, a bare engine, an echo."""
+"""Peers of a played master, each in a process of its own: a service, a bare engine, an echo."""
 
 import queue
 import re
@@ -25,7 +25,7 @@ _CPU_OF_ALL_THREADS = 2
 
 @dataclass(frozen=True)
 class Process:
-    """A peer, and what it costs."""
+    """A peer's process, and its CPU time and memory."""
 
     process: "subprocess.Popen[bytes]"
     log: Path
@@ -35,7 +35,7 @@ class Process:
         return time.clock_gettime(~self.process.pid << 3 | _CPU_OF_ALL_THREADS)
 
     def memory(self) -> float:
-        """Return the most memory that it has taken so far, in MB."""
+        """Return the peak memory of the process so far, in MB."""
         status = Path(f"/proc/{self.process.pid}/status").read_text(encoding="ascii")
         match = re.search(r"VmHWM:\s+(\d+) kB", status)
         assert match is not None
@@ -49,7 +49,7 @@ class Process:
 
 
 class ServiceStream:
-    """One message in flight, as bytes."""
+    """A stream with a single message in flight, as bytes."""
 
     def __init__(self, channel: grpc.Channel, service: str) -> None:
         self._outbox: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
@@ -65,7 +65,7 @@ class ServiceStream:
         return answer
 
     def apply(self, events: contract.Events) -> contract.Decisions:
-        """Ask the service what it decides."""
+        """Send events; return the service's decisions."""
         message = contract.FromMaster(events=events).SerializeToString()
         return contract.ToMaster.FromString(self.ask(message)).decisions
 
@@ -78,7 +78,7 @@ class ServiceStream:
         return self.restore(contract.FromMaster(snapshot=cluster.snapshot()).SerializeToString())
 
     def restore(self, snapshot: bytes) -> contract.Decisions:
-        """Send a snapshot, the first or another one."""
+        """Send a snapshot; return the service's decisions."""
         return contract.ToMaster.FromString(self.ask(snapshot)).decisions
 
     def end(self) -> None:
@@ -90,12 +90,10 @@ class ServiceStream:
 def service(
     folder: Path, settings: str = "", module: str = "allocator.cli"
 ) -> Iterator[tuple[ServiceStream, Process]]:
-    """Run a real service, with its store and whatever else the settings say.
+    """Run a real service, with its store and the extras of the settings.
 
-    Args:
-        folder: For its files.
-        settings: Added to its configuration.
-        module: What stands for the command `longshare`.
+    Args: folder: The folder for its files. settings: Text appended to its configuration. module:
+    The module to run as `longshare`.
     """
     config = folder / "longshare.toml"
     config.write_text(
@@ -111,7 +109,7 @@ def service(
 
 @contextmanager
 def bare(folder: Path) -> Iterator[tuple[ServiceStream, Process]]:
-    """Run an engine with nothing around it."""
+    """Run an engine without any other component of a service."""
     command = (sys.executable, "-m", "bench.played.bare", f"unix://{folder}/s")
     with _peer(folder, command, ALLOCATOR) as peer:
         yield peer

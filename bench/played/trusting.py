@@ -1,4 +1,4 @@
-"""A service that believes whatever it is told: what limits cost is what it does without.
+"""A service without input checks: its cost is the reference for the cost of limits.
 
 python -m bench.played.trusting serve --config FILE
 """
@@ -21,7 +21,7 @@ from allocator.service.masters import timestamp_guard as stamps
 
 
 class _Answering:
-    """In place of `Unanswered`: everybody answers."""
+    """Replaces `Unanswered`: no framework ever reaches the outstanding-offer limit."""
 
     full = 0
     kept = False
@@ -46,7 +46,7 @@ def _kept(cache: Cache[Any, Any], key: object, result: object, _size: int) -> ob
 
 @contextmanager
 def trusting() -> Iterator[None]:
-    """Believe in the block whatever is said."""
+    """Accept all input unchecked during the block."""
     replaced: list[tuple[Any, str, Any]] = [
         *((wire, name, _read) for name in ("parse", "reading")),
         *((where, "parts_of", lambda message: (message,)) for where in (parts, session)),

@@ -26,7 +26,7 @@ _MESOS = re.compile(r"^AC_INIT\(\[mesos\], \[([^]]+)\]\)$", re.MULTILINE)
 
 
 def run(*command: str | Path, where: Path = ROOT, **environment: str) -> str:
-    """Run a command and return what it prints; end with that if it fails."""
+    """Run a command and return its output; exit with the output if the command fails."""
     done = subprocess.run(  # noqa: S603 - these commands are ours
         [str(part) for part in command],
         cwd=where,
@@ -50,7 +50,7 @@ def version(instant: int) -> str:
 
 
 def sources(name: str, recipe: Path, instant: int) -> Path:
-    """Make the folder that a package is built from; return it."""
+    """Create the folder from which a package is built; return its path."""
     folder = OUT / "sources" / name
     shutil.rmtree(folder, ignore_errors=True)
     shutil.copytree(recipe, folder / "debian")
@@ -82,7 +82,7 @@ def environment(folder: Path) -> None:
             script.unlink()
     for named in (home / "bin/longshare", home / "pyvenv.cfg"):
         named.write_text(named.read_text().replace(str(home), f"/{HOME}"))
-    # The service may not write there, so what it imports is compiled here.
+    # The service may not write in this folder, so imported modules are compiled at build time.
     run(
         *(home / "bin/python", "-m", "compileall", "-q", "-j", "0"),
         *("--invalidation-mode", "unchecked-hash", "-s", folder, "-p", "/", home / "lib"),
@@ -116,7 +116,7 @@ def module(mesos: Path, instant: int) -> tuple[Path, Path]:
 
 
 def package(folder: Path, instant: int, **variables: str) -> None:
-    """Build a package; it is left beside its folder, and moved to where packages are."""
+    """Build a package beside its source folder, then move it to the folder of packages."""
     build = ("dpkg-buildpackage", "--build=binary", "--no-sign")
     options = {"SOURCE_DATE_EPOCH": str(instant), "DEB_BUILD_OPTIONS": "noautodbgsym"}
     run(*build, where=folder, **options, **variables)
@@ -125,7 +125,7 @@ def package(folder: Path, instant: int, **variables: str) -> None:
 
 
 def main() -> None:
-    """Build what is asked for."""
+    """Build the requested packages."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--mesos", type=Path, help="the sources of a release of Mesos")
     parser.add_argument(

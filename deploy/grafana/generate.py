@@ -1,4 +1,4 @@
-"""Writes Grafana's dashboards into the folder beside it; a test fails until that is done."""
+"""Write Grafana's dashboards into this folder; a test fails if they are out of date."""
 
 import json
 from collections.abc import Iterable
@@ -17,12 +17,13 @@ USER = f'{HERE}, user=~"$user"'
 USER_RESOURCE = f'{USER}, resource=~"$resource"'
 BUCKETS = f"rate(longshare_message_duration_seconds_bucket{{{HERE}}}[$__rate_interval])"
 LEADING = f"and on (cluster, instance) longshare_session_connected{{{HERE}}} == 1"
-"""Of services that stand by only the one with a leading master has numbers that count."""
+"""Restricts a query to the service with a leading master; standby services have no valid numbers.
+"""
 
 
 @dataclass(frozen=True)
 class DashboardPanel:
-    """One panel: what it is called, what it asks, and how wide it is, of 24 columns."""
+    """A panel: its title, its queries, and its width, of 24 columns."""
 
     title: str
     says: str
@@ -38,7 +39,7 @@ class DashboardPanel:
 
 @dataclass(frozen=True)
 class DashboardRow:
-    """A heading, and what stands under it."""
+    """A heading and the panels below."""
 
     title: str
     panels: tuple[DashboardPanel, ...]

@@ -1,6 +1,6 @@
-"""Tries what a release needs and can be tried without publishing: `make release-check`.
+"""Check the requirements of a release without publishing: `make release-check`.
 
-What is to be published is left in build/release: the distributions, the list of what is in them
+The artifacts to publish are written to build/release: the distributions, the list of their contents
 (CycloneDX), and the notes.
 """
 
@@ -33,14 +33,13 @@ _RELEASED = re.compile(r"(\d+\.\d+\.\d+) \(\d{4}-\d{2}-\d{2}\)")
 
 
 class Missing(Exception):  # noqa: N818 - it names what a release misses
-    """What a release needs is not so; the text says what to do."""
+    """An unmet requirement of a release; the text says how to meet the requirement."""
 
 
 def run(*command: str | Path, where: Path = ROOT, **environment: str) -> str:
-    """Run a command and return what it prints.
+    """Run a command and return its output.
 
-    Raises:
-        Missing: it failed; the text ends with its last lines.
+    Raises: Missing: The command failed; the text ends with its last lines of output.
     """
     done = subprocess.run(  # noqa: S603 - these commands are ours
         [str(part) for part in command],
@@ -74,7 +73,7 @@ def sections(changelog: str) -> list[tuple[str, str]]:
 
 
 def version() -> str:
-    """The version is the newest of the changelog, has a date, and is the tag, if there is one."""
+    """Check that the version is the newest of the changelog, has a date, and matches any tag."""
     ours = project()["version"]
     heading, notes = sections((ROOT / "CHANGELOG.md").read_text("utf-8"))[0]
     released = _RELEASED.fullmatch(heading)
@@ -91,7 +90,7 @@ def version() -> str:
 
 
 def committed() -> str:
-    """All is committed, so that what is built is what the tag holds."""
+    """Check that everything is committed, so that the tag holds the sources of the build."""
     changed = run("git", "status", "--porcelain").strip()
     if changed:
         raise Missing(f"commit or remove:\n{changed}")
@@ -141,7 +140,7 @@ def _built(folder: Path, instant: str) -> Path:
 
 
 def _settle(archive: Path, instant: int) -> None:
-    """Pack an archive again, without what setuptools says of the machine and the time in it."""
+    """Repack an archive without the machine and time stamps that setuptools adds."""
     with tarfile.open(archive) as packed:
         found = [(each, packed.extractfile(each)) for each in packed if each.isfile()]
         contents = sorted((each.name, each.mode, data.read()) for each, data in found if data)
@@ -194,7 +193,7 @@ def workflows() -> str:
 
 
 def documentation() -> str:
-    """The documentation of this version can be put beside others', tried in a copy."""
+    """Build this version's documentation in a copy and publish it beside other versions there."""
     copy = OUT / "docs.source"
     shutil.rmtree(copy, ignore_errors=True)
     run("git", "clone", "--quiet", "--depth", "1", ROOT.as_uri(), copy)
@@ -203,7 +202,7 @@ def documentation() -> str:
             run("git", "config", key, value, where=copy)
         found = {
             "PATH": f"{tool('mike').parent}{os.pathsep}{os.environ['PATH']}",
-            # The reference is made from what is imported, which takes what the library takes.
+            # The reference imports the library, which needs the library's dependencies.
             "PYTHONPATH": f"{copy}{os.pathsep}{sysconfig.get_path('purelib')}",
         }
         for each in ("0.0", _minor()):
@@ -218,12 +217,12 @@ def documentation() -> str:
 
 
 def _minor() -> str:
-    """Documentation is kept by minor version: what is mended replaces what it mends."""
+    """Return the minor version: documentation of a patch release replaces its predecessor's."""
     return project()["version"].rpartition(".")[0]
 
 
 def every_python() -> str:
-    """What is built installs by name, and works in an empty folder, on each Python that is here."""
+    """Install the built packages by name and test them in an empty folder, on each local Python."""
     tried, absent = [], []
     for name in ("3.11", "3.12", "3.13"):
         home = ROOT / f".venv-{name}"
@@ -240,7 +239,7 @@ def every_python() -> str:
 
 
 def _python(version: str) -> Path | None:
-    """Find a Python of a version that runs: on the path, or one that pyenv has built."""
+    """Return a working Python of a version, from the path or from pyenv."""
     pyenv = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv"))
     on_path = shutil.which(f"python{version}")
     candidates = [Path(on_path)] if on_path else []

@@ -37,7 +37,7 @@ for name, done in (("drf", drf), ("sdrf", sdrf)):
 
 # %%
 def drawn() -> Figure:
-    """Draw the light user's share under both policies, and what the heavy one owes."""
+    """Draw the light user's share under both policies, and the heavy user's commitment."""
     figure = Figure(figsize=(9, 4), layout="constrained")
     share, debt = figure.subplots(2, 1, sharex=True)
     for name, done in (("drf", drf), ("sdrf", sdrf)):

@@ -15,7 +15,7 @@ random = np.random.default_rng(7)
 
 
 def workload(pause: float) -> Trace:
-    """Return two users who are always there and three who come after pauses of about so long."""
+    """Return two constant users and three users with random pauses between their bursts."""
     tasks = [
         Task(f"steady-{n}", 20.0 * t, 300.0, {"cpus": 1}) for n in range(2) for t in range(225)
     ]

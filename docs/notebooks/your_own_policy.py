@@ -25,7 +25,7 @@ from allocator.api import (
 
 @register_policy
 class Norm(KeyPolicy):
-    """Of users, the one whose shares have the least norm is next."""
+    """The user whose shares have the smallest norm is next."""
 
     name = "norm"
 

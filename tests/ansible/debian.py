@@ -18,7 +18,7 @@ PROGRAMS = ("mesos-master", "mesos-agent", "mesos-executor")
 
 
 def pristine() -> Path:
-    """Return the Debian that `make roles` has made; skip where there is none."""
+    """Return the Debian root that `make roles` has built; skip the test without a Debian."""
     folder = os.environ.get("LONGSHARE_DEBIAN")
     if not folder:
         pytest.skip("LONGSHARE_DEBIAN names no Debian, so no role is applied; try `make roles`")
@@ -28,7 +28,7 @@ def pristine() -> Path:
 
 
 def packed_mesos(archive: Path) -> Path:
-    """Pack Mesos's programs: real ones where there are some, else some that only have the names."""
+    """Pack Mesos's programs: the real programs if available, otherwise stubs with their names."""
     real = os.environ.get("LONGSHARE_MESOS_HOME")
     with tarfile.open(archive, "w:gz") as packed:
         for name in PROGRAMS:
@@ -43,10 +43,10 @@ def packed_mesos(archive: Path) -> Path:
 
 
 def built_wheels(folder: Path) -> Path:
-    """Build the two wheels, from a copy so that nothing is left in the checkout."""
+    """Build the two wheels from a copy, so that no build files remain in the checkout."""
     source = folder / "source"
     for name in ("allocator", "frameworks", "packages"):
-        # What another process compiles has one name while it is written, and then another.
+        # Another process may be compiling: files in __pycache__ are renamed once they are complete.
         unwanted = shutil.ignore_patterns("__pycache__")
         shutil.copytree(ROOT / name, source / name, ignore=unwanted)
     for name in ("pyproject.toml", "README.md", "LICENSE"):
@@ -63,7 +63,7 @@ def built_wheels(folder: Path) -> Path:
 
 
 def fetched_requirements(folder: Path) -> Path:
-    """Fetch for Debian's own Python what is pinned, so that the Debian needs no index."""
+    """Download the pinned requirements for Debian's Python, so that the Debian needs no index."""
     python = shutil.which("python3.11", path="/usr/bin")
     if python is None:
         pytest.skip("no /usr/bin/python3.11, so nothing can be fetched for Debian's Python")
@@ -97,7 +97,7 @@ class Debian:
         for name in ("allocator", "transport"):
             (module / f"liblongshare_{name}.so").write_bytes(b"not really a library")
         self._settings = {
-            # The environment, and so HOME, is this one's, and not of who would have logged in.
+            # Environment and HOME come from this process, because there is no login.
             "ansible_async_dir": "/root/.ansible_async",
             "ansible_become": "false",
             "ansible_connection": "community.general.chroot",
@@ -111,11 +111,11 @@ class Debian:
         }
 
     def play(self, playbook: str = "site.yml", **settings: str) -> Played:
-        """Run a playbook; one host is master and agent."""
+        """Run a playbook; a single host is master and agent."""
         inventory = self._home / "inventory"
         known = " ".join(f'{name}="{value}"' for name, value in self._settings.items())
         inventory.write_text(f"[mesos_master]\ndebian {known}\n[mesos_agent]\ndebian\n")
-        # What is mounted is gone with the process: it has a namespace of its own.
+        # Mounts disappear with the process, which has a mount namespace of its own.
         script = f"""
             set -e
             mount -t proc proc "$ROOT/proc"
@@ -139,7 +139,7 @@ class Debian:
         return Played(told.returncode == 0, told.stdout + told.stderr)
 
     def run(self, *command: str) -> str:
-        """Run a program within; return what it says."""
+        """Run a program in the Debian root; return its output."""
         told = subprocess.run(
             ["chroot", self.root, *command], capture_output=True, text=True, check=True
         )

@@ -44,11 +44,11 @@ KINDS = {
         "SpotInstanceRequestId",
     ),
 }
-"""What EC2 is asked for by kind: the call, the list in its answer, the name of an entry."""
+"""For each kind of resource the call of EC2, the list in its reply, and the key of a name."""
 
 
 def tools() -> Path:
-    """Find the programs that `make operations` installs; if they are not there, skip the test."""
+    """Return the programs that `make operations` installs; skip the test without them."""
     home = Path(os.environ.get("LONGSHARE_OPERATIONS", f"{sys.prefix}-operations")).absolute()
     if not (home / "bin" / "ansible-playbook").exists():
         pytest.skip(f"no Ansible in {home}, so nothing is played; `make operations` installs it")
@@ -70,7 +70,7 @@ def environment(home: Path) -> dict[str, str]:
 
 @dataclass(frozen=True)
 class Played:
-    """What a playbook's run came to."""
+    """The result of a playbook's run."""
 
     succeeded: bool
     output: str
@@ -126,7 +126,7 @@ class Account:
 
     @cached_property
     def image(self) -> str:
-        """Some image that can be started."""
+        """The id of an image that can be started."""
         image: str = self._ask(("describe_images", {}))[0]["Images"][0]["ImageId"]
         return image
 
@@ -150,7 +150,7 @@ class Account:
             text=True,
             check=True,
         )
-        # What an API has said is marked as not to be trusted as a template.
+        # Replies of an API are marked as untrusted for templates.
         known: dict[str, Any] = json.loads(
             told.stdout, object_hook=lambda read: read.get("__ansible_unsafe", read)
         )
@@ -213,7 +213,7 @@ class Account:
 
 @contextmanager
 def account(home: Path) -> Iterator[Account]:
-    """Run the emulator for one account, which has nothing but what each new account has."""
+    """Run the emulator for a single account with only the default resources."""
     port = free_port()
     url = f"http://127.0.0.1:{port}"
 

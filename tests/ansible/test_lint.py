@@ -1,4 +1,4 @@
-"""What well-kept collections do, the playbooks and roles do as well."""
+"""Playbooks and roles follow the conventions of published collections."""
 
 import subprocess
 from pathlib import Path

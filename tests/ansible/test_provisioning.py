@@ -146,7 +146,7 @@ def test_a_cluster_shrinks_and_goes_and_leaves_nothing_behind_and_another_cluste
 
 
 @pytest.mark.parametrize("cidr", ["", "0.0.0.0/0", "::/0"])
-def test_a_cluster_that_everybody_or_nobody_could_reach_is_refused(ec2: Account, cidr: str) -> None:
+def test_networks_open_to_all_or_to_no_address_are_refused(ec2: Account, cidr: str) -> None:
     before = ec2.holds()
     refused = ec2.play("provision.yml", "open", cluster_admin_cidr=cidr)
     assert not refused.succeeded

@@ -55,13 +55,13 @@ def test_the_roles_can_be_applied_and_a_second_time_change_nothing(
         ("/etc/prometheus/rules/longshare.yml", "644 root root"),
     ],
 )
-def test_files_belong_to_whom_they_should(
+def test_files_have_the_intended_owners(
     debian: Debian, applied: Played, path: str, mode: str
 ) -> None:
     assert debian.run("stat", "-c", "%a %U %G", path).strip() == mode
 
 
-def test_users_are_there_who_cannot_log_in(debian: Debian, applied: Played) -> None:
+def test_service_users_exist_and_cannot_log_in(debian: Debian, applied: Played) -> None:
     for user in ("longshare", "mesos"):
         assert debian.run("getent", "passwd", user).strip().endswith(":/usr/sbin/nologin")
         assert debian.run("id", "-Gn", user).split() == [user]
@@ -87,7 +87,7 @@ def test_the_service_and_the_settings_that_were_installed_work(
     debian.run("/opt/longshare/bin/python", "-m", "pip", "check")
 
 
-def test_prometheus_accepts_what_it_was_given_and_only_its_machine_can_ask_it(
+def test_prometheus_accepts_its_configuration_and_listens_on_localhost_only(
     debian: Debian, applied: Played
 ) -> None:
     debian.run("promtool", "check", "config", "/etc/prometheus/prometheus.yml")
@@ -96,7 +96,7 @@ def test_prometheus_accepts_what_it_was_given_and_only_its_machine_can_ask_it(
 
 
 @pytest.mark.parametrize("unit", ["longshare", "mesos-master", "mesos-agent"])
-def test_the_units_exposure_is_what_the_documentation_says(
+def test_the_exposure_of_the_units_equals_the_documented_figures(
     debian: Debian, applied: Played, unit: str
 ) -> None:
     judged = subprocess.run(
@@ -113,7 +113,7 @@ def test_the_units_exposure_is_what_the_documentation_says(
     assert f"| `{unit}` | {found[1]} |" in (ROOT / "docs" / "deploy.md").read_text()
 
 
-def test_a_master_goes_back_to_its_own_allocator_and_to_longshare_by_one_variable(
+def test_a_single_variable_switches_a_master_between_mesos_allocator_and_longshare(
     debian: Debian, applied: Played
 ) -> None:
     asked = debian.read("/etc/mesos/master.env")
@@ -130,14 +130,12 @@ def test_a_master_goes_back_to_its_own_allocator_and_to_longshare_by_one_variabl
     assert debian.read("/etc/mesos/master.env") == asked
 
 
-def test_what_the_inventory_says_of_resources_reaches_the_agent(
-    debian: Debian, applied: Played
-) -> None:
+def test_resources_of_the_inventory_reach_the_agent(debian: Debian, applied: Played) -> None:
     flags = debian.root / "etc/mesos/agent.env"
     before = flags.read_text()
     assert debian.play(mesos_agent_resources="cpus:1;mem:3072").succeeded
     assert "MESOS_RESOURCES=cpus:1;mem:3072\n" in flags.read_text()
-    flags.write_text(before)  # as others are to find it
+    flags.write_text(before)  # the state that later tests expect
 
 
 def test_settings_that_the_service_would_refuse_are_not_put_into_place(
@@ -172,13 +170,13 @@ above = 0.1
 """
 
 
-def test_an_experiment_is_run_by_name_and_what_comes_of_it_is_brought_home(
+def test_an_experiment_is_run_by_name_and_its_results_are_fetched(
     debian: Debian, applied: Played, tmp_path: Path
 ) -> None:
     (experiments,) = debian.root.glob("opt/longshare/lib/python*/site-packages/frameworks/exp*/")
     (experiments / "brief.toml").write_text(BRIEF)
     before = debian.read("/etc/longshare/longshare.toml")
-    # In a folder no service can be started, so they are started beside it.
+    # The folder has no init that could start services, so the test starts them directly.
     with service(tmp_path, '[policy]\nname = "drf"') as allocator, master(allocator) as address:
         played = debian.play(
             "experiment.yml",
@@ -194,7 +192,7 @@ def test_an_experiment_is_run_by_name_and_what_comes_of_it_is_brought_home(
     assert debian.run("find", "/tmp", "-name", "longshare-*") == ""
 
 
-def test_an_experiment_that_there_is_not_is_refused_with_those_there_are(
+def test_an_unknown_experiment_is_refused_with_a_list_of_known_experiments(
     debian: Debian, applied: Played
 ) -> None:
     refused = debian.play("experiment.yml", experiment_name="fig-99", experiment_master="x:1")

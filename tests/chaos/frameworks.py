@@ -1,4 +1,4 @@
-"""Frameworks of six habits on a real master: each works on, whatever happens to the others."""
+"""Frameworks of six habits on a real master: each continues to work, whatever the others do."""
 
 import asyncio
 import time
@@ -13,7 +13,7 @@ from typing_extensions import override
 from tests.frameworks.local_mesos.shell import HttpScheduler
 
 BEAT = 0.2
-"""Seconds between looks at what has come."""
+"""Seconds between checks for new events."""
 RECONCILE = 10.0
 """Seconds between questions after one's tasks."""
 ANSWER = 20.0
@@ -21,23 +21,21 @@ ANSWER = 20.0
 NEEDS = {"cpus": 1.0, "mem": 32.0}
 ENDED = {"TASK_FINISHED", "TASK_FAILED", "TASK_KILLED", "TASK_ERROR", "TASK_DROPPED"}
 LOST = {"TASK_LOST", "TASK_GONE", "TASK_UNKNOWN", "TASK_GONE_BY_OPERATOR"}
-"""What nothing that happens here explains of a task that has run."""
+"""Task states that no fault of this test explains once the task has run."""
 
 
 class Framework:
-    """Takes what fits of each offer, always.
+    """Accepts every offer, with as many tasks as fit.
 
-    Args:
-        address: HOST:PORT of the master, which keeps it.
-        random: For how long tasks run, and what the habit leaves to chance.
-        run_time: Seconds that a task runs, in the middle.
-        offered: Told each time that offers have come.
+    Args: address: HOST:PORT of the master, the same during the whole run. random: The source of
+    task durations and of random choices of the habit. run_time: Mean seconds that a task runs.
+    offered: Called whenever offers have arrived.
     """
 
     habit: ClassVar[str] = "greedy"
     labels: ClassVar[dict[str, str]] = {"longshare.demand": "cpus:1;mem:32"}
     refuse: ClassVar[float] = 0.1
-    """Seconds for which it does not want again what it has not used."""
+    """Seconds of the offer filter for unused resources."""
 
     def __init__(
         self, address: str, random: Random, run_time: float, offered: Callable[[str], None]
@@ -45,15 +43,15 @@ class Framework:
         self.framework_id: str | None = None
         self.counts: Counter[str] = Counter()
         self.wrong: list[str] = []
-        """What must not happen to it."""
+        """Violations found so far."""
         self.suppressed = False
         self.over = False
         """Whether to leave."""
         self.random = random
         self.running: dict[str, tuple[str, str]] = {}
-        """Task → the agent, and what was said of it last."""
+        """Task → its agent and its latest state."""
         self.offers: dict[str, dict[str, Any]] = {}
-        """What it was offered and has not answered, by id."""
+        """Unanswered offers, by id."""
         self._address = address
         self._run_time = run_time
         self._offered = offered
@@ -64,12 +62,12 @@ class Framework:
 
     @property
     def wants(self) -> bool:
-        """Whether whatever fits should be offered to it just now."""
+        """Whether the framework is waiting for an offer at present."""
         sated = time.monotonic() < self._sated_until
         return self._connected and not (self.suppressed or self.offers or sated or self.over)
 
     def may_run_on(self, host: str) -> bool:  # noqa: ARG002 - it runs anywhere
-        """Whether it wants a host."""
+        """Whether the framework may run tasks on a host."""
         return True
 
     # Habits.
@@ -79,7 +77,7 @@ class Framework:
         await self.take(offer, 100)
 
     async def go_about(self) -> None:
-        """Do what there is to do when no offer has come."""
+        """Act as the habit demands while no offer has arrived."""
 
     # Life.
 
@@ -90,7 +88,7 @@ class Framework:
                 try:
                     await self._serve(session)
                 except (aiohttp.ClientError, OSError, AssertionError):
-                    # A master that is away, or has just been elected and knows nobody.
+                    # The master is down, or has just been elected and knows no framework.
                     self.counts["streams lost"] += 1
                     await asyncio.sleep(BEAT)
                 finally:
@@ -111,7 +109,7 @@ class Framework:
         await self._answer(offer, "ACCEPT", self.refuse, operations=[launch])
 
     async def decline(self, offer: dict[str, Any], seconds: float) -> None:
-        """Refuse an offer for so long."""
+        """Decline an offer for some seconds."""
         self.counts["declined"] += 1
         await self._answer(offer, "DECLINE", seconds)
 
@@ -227,7 +225,7 @@ class Framework:
 
 
 class Counting(Framework):
-    """Wants so many tasks, and then something else."""
+    """Launches a fixed number of tasks, then changes state."""
 
     wanted: ClassVar[int]
 
@@ -297,7 +295,7 @@ class Constrained(Framework):
 
 
 class Holding(Framework):
-    """Keeps each offer for five seconds before it runs one task there."""
+    """Keeps each offer for five seconds, then launches a single task with it."""
 
     habit = "holding"
     labels: ClassVar[dict[str, str]] = {}
@@ -338,6 +336,6 @@ def _amount(offer: dict[str, Any], name: str) -> float:
 
 
 def _waiting(scheduler: HttpScheduler, kind: str) -> Iterable[dict[str, Any]]:
-    """Go through what has come."""
+    """Yield the events that have arrived."""
     while not scheduler.events[kind].empty():
         yield scheduler.events[kind].get_nowait()

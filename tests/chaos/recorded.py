@@ -17,7 +17,7 @@ from tests.world.checkers.debts import Debts
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """What the checkers know services and streams by."""
+    """The key by which the checkers identify services and streams."""
 
     master: str = "the master"
 
@@ -34,13 +34,13 @@ class Life:
     number: int
     record: Path
     shares: list[admin.SharesReply] = field(default_factory=list)
-    """What it said of users, in the order in which it was asked."""
+    """The service's replies about users, in order."""
     host: _Place = _Place()
 
 
 @dataclass
 class Followed:
-    """What came of it."""
+    """The result of a check of records."""
 
     entries: int = 0
     offers: int = 0
@@ -50,7 +50,7 @@ class Followed:
 
 
 def follow(lives: Iterable[Life]) -> Followed:
-    """Decide each record again, and hold it and what operators were told against twins."""
+    """Replay each record, and compare decisions and replies to operators with reference models."""
     followed, debts, conservation = Followed(), Debts(), Conservation()
     for life in lives:
         replayed = replay(life.record)
@@ -89,7 +89,7 @@ def _follow(life: Life, debts: Debts, conservation: Conservation) -> int:
 
 
 def _exchanged(entry: log.LogEntry) -> Iterator[tuple[contract.FromMaster, contract.ToMaster]]:
-    """Return what master and service said to each other, so that an entry came of it."""
+    """Yield the messages that master and service exchanged for a log entry."""
     match entry.WhichOneof("entry"):
         case "restore":
             said = contract.FromMaster(snapshot=entry.restore.snapshot)

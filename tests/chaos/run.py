@@ -41,21 +41,23 @@ FLAGS = (
     "--max_agent_ping_timeouts=5",
     "--agent_reregister_timeout=10mins",
 )
-"""Of the master: agents that find it again soon, and that it gives time to do so."""
+"""Flags of the master: agents reconnect quickly, and the master waits for them."""
 AGENT_FLAGS = ("--executor_reregistration_timeout=15secs", "--registration_backoff_factor=100ms")
 PATIENCE = 300.0
 """Seconds for all agents to register, on a machine of two cores."""
 DRAINING = 60.0
-"""Seconds for an agent to be drained. It may stay so, as one whose tasks ended while it was being
-killed: that is between it and its master, and nobody is offered anything of it."""
+"""Seconds to wait for an agent to be drained. The agent may stay draining if its tasks ended while
+it was being killed. Agent and master resolve that themselves, and meanwhile no framework is offered
+anything of the agent.
+"""
 ELECTED = "you lead now"
-"""Why a service asks a master for a snapshot that it knew before its election."""
+"""The reason for a snapshot request to a master that was known before its election."""
 HEALING = 30.0
 """Seconds after the last happening, in which all goes on."""
 
 
 class Chaos:
-    """A cluster, those that work on it, and what happens to it."""
+    """A cluster, its frameworks and watchers, and the faults to inject."""
 
     def __init__(self, cluster: Cluster, folder: Path, arguments: argparse.Namespace) -> None:
         self.watcher = Watcher()
@@ -111,14 +113,14 @@ class Chaos:
                     raise ended
 
     def end(self) -> None:
-        """Stop the service, so that its record is whole."""
+        """Stop the service, so that its record is complete."""
         self._cluster.service.stop()
         self._read_log()
         self.wrong += self.watcher.wrong
         for framework in self.frameworks:
             self.wrong += framework.wrong
 
-    # What happens.
+    # Faults and changes.
 
     async def _bring_about(self, happening: Happening) -> None:
         handlers = {
@@ -203,7 +205,7 @@ class Chaos:
             call = {"force": True, "quota_configs": [config]}
             done = await self._operate(happening, "UPDATE_QUOTA", update_quota=call)
         elif role not in guaranteed:
-            cores = max(cores, 1.0)  # to remove what there is not ends a master of Mesos 1.8
+            cores = max(cores, 1.0)  # a removal of absent quota crashes Mesos 1.8
             scalar = {"name": "cpus", "type": "SCALAR", "scalar": {"value": cores}}
             request = {"force": True, "role": role, "guarantee": [scalar]}
             done = await self._operate(happening, "SET_QUOTA", set_quota={"quota_request": request})
@@ -218,7 +220,7 @@ class Chaos:
         infos = [{"role": happening.role, "weight": 1.0 + happening.amount}]
         await self._operate(happening, "UPDATE_WEIGHTS", update_weights={"weight_infos": infos})
 
-    # Those who look on.
+    # Observers.
 
     def _hear(self, habit: str) -> None:
         self._offered.set()
@@ -250,7 +252,7 @@ class Chaos:
                 life.shares.append(reply)
 
     def _read_log(self) -> None:
-        """Look for what services must never say."""
+        """Check the service's log for messages that must never appear."""
         for line in self._cluster.service.log.read_text().splitlines():
             said = json.loads(line)
             disagrees = said["event"] == "asking for a snapshot" and said["reason"] != ELECTED
@@ -270,7 +272,7 @@ class Chaos:
         return self._cluster.mesos.agent(self._cluster.address, name, RESOURCES, *AGENT_FLAGS)
 
     async def _agent_id(self, number: int) -> dict[str, str]:
-        async with asyncio.timeout(PATIENCE):  # a master that has just begun may not know it yet
+        async with asyncio.timeout(PATIENCE):  # a newly elected master may not know the agent yet
             while True:
                 state = await asyncio.to_thread(self._cluster.state)
                 for agent in state["slaves"]:
@@ -286,7 +288,7 @@ class Chaos:
 
 
 def table(chaos: Chaos) -> str:
-    """Return what happened, who worked, and what was found."""
+    """Return tables of faults, frameworks and findings."""
     lines = [f"{'what happened':16} {'times':>5}  seconds to an offer after it: median, most"]
     for kind, seconds in sorted(chaos.times.items()):
         middle, most = statistics.median(seconds), max(seconds)

@@ -1,4 +1,4 @@
-"""What happens in a while of chaos, and when: drawn from a seed."""
+"""The random schedule of faults and changes in a chaos run, drawn from a seed."""
 
 from dataclasses import dataclass
 from random import Random
@@ -16,7 +16,7 @@ Kind: TypeAlias = Literal[
     "weight changed",
 ]
 EVERY = 10.0
-"""Seconds from one happening to the next."""
+"""Seconds between events."""
 POLICIES = (
     'name = "sdrf"\nhalf_life = "1m"',
     'name = "tsf"',
@@ -27,25 +27,25 @@ POLICIES = (
 
 @dataclass(frozen=True, slots=True)
 class Happening:
-    """One thing that goes wrong, or is changed."""
+    """A fault or a change of configuration."""
 
     at: float
     """Seconds from the beginning."""
     kind: Kind
     agent: int
-    """Whom it befalls, if it befalls an agent."""
+    """The affected agent, for faults of agents."""
     role: str
-    """Whose quota or weight is changed."""
+    """The role whose quota or weight changes."""
     amount: int
-    """Cores of a quota, 0: it is removed; or a weight less one."""
+    """Cores of a quota (0 removes the quota), or a weight minus one."""
     lasts: float
-    """Seconds until what was frozen or killed goes on."""
+    """Seconds until a frozen or killed process continues."""
     policy: str
-    """What a service that is restarted is to follow."""
+    """The policy of the restarted service."""
 
 
 def drawn(seed: int, seconds: float, agents: int, roles: tuple[str, ...]) -> list[Happening]:
-    """Return what happens: each kind comes as often as any other, in an order of its own."""
+    """Return the events of a run: all kinds equally often, in random order."""
     random = Random(seed)
     script: list[Happening] = []
     deck: list[Kind] = []

@@ -27,7 +27,7 @@ def test_a_seed_repeats_all_that_happens_and_each_kind_comes_as_often() -> None:
 
 
 def state(tasks: list[int], offered: int = 0) -> dict[str, Any]:
-    """Two agents of two cores; tasks of so many cores on the first, and an offer of some of it."""
+    """Return two agents with two cores each: tasks and an optional offer on the first."""
     full = {"cpus": 2.0, "mem": 256.0}
     return {
         "slaves": [
@@ -54,7 +54,7 @@ def wanting(kind: type[Framework], monkeypatch: pytest.MonkeyPatch) -> Framework
     return kind("", Random(1), 1.0, lambda _habit: None)
 
 
-def test_what_is_booked_twice_is_seen() -> None:
+def test_resources_allocated_twice_are_detected() -> None:
     watcher = Watcher()
     watcher.look(state([1], offered=1), [], 1.0)
     assert watcher.wrong == []
@@ -66,7 +66,7 @@ def test_what_is_booked_twice_is_seen() -> None:
     ("kind", "guarantees", "starves"),
     [(Framework, {}, True), (Constrained, {}, False), (Framework, {"bursty": 1.0}, False)],
 )
-def test_who_could_run_and_gets_nothing_starves(
+def test_a_framework_that_could_run_and_gets_no_offer_starves(
     kind: type[Framework],
     guarantees: dict[str, float],
     *,
@@ -115,7 +115,7 @@ def _life(tmp_path: Path) -> Life:
     return life
 
 
-def test_what_was_recorded_and_said_is_found_in_order(life: Life) -> None:
+def test_valid_records_and_replies_pass_the_checks(life: Life) -> None:
     followed = follow([life])
     assert followed.wrong == []
     assert followed.entries == 4
@@ -123,7 +123,7 @@ def test_what_was_recorded_and_said_is_found_in_order(life: Life) -> None:
     assert followed.compared == 2
 
 
-def test_a_share_that_is_not_what_the_record_says_is_found(life: Life) -> None:
+def test_a_share_that_contradicts_the_record_is_detected(life: Life) -> None:
     life.shares[1].users[0].shares["cpus"] += 0.001
     assert "share of" in follow([life]).wrong[0]
     life.shares[1].meanwhile = 1

@@ -8,7 +8,7 @@ from typing import Any
 from tests.chaos.frameworks import ENDED, LOST, NEEDS, Framework
 
 STARVING = 30.0
-"""Seconds in which a framework that could run gets no offer from an allocator that answers."""
+"""Seconds without an offer after which a runnable framework starves, if the allocator answers."""
 LOOK = 1.0
 """Seconds between two looks."""
 _SLACK = 1e-6
@@ -16,27 +16,27 @@ _SLACK = 1e-6
 
 @dataclass
 class Watcher:
-    """What all looks have shown."""
+    """The findings of all observations."""
 
     guarantees: dict[str, float] = field(default_factory=dict)
-    """Cores, by role; who has a quota is not looked after, for it may have reached its limit."""
+    """Quota guarantees in cores, by role. Roles with a quota are not checked for starvation,
+    because they may have reached their limit.
+    """
     looks: int = 0
     most_running: int = 0
     wrong: list[str] = field(default_factory=list)
     hungry: dict[str, float] = field(default_factory=dict)
-    """Seconds for which each has wanted something that was there, since its last offer."""
+    """Seconds for which each framework has wanted available resources since its last offer."""
     longest: dict[str, float] = field(default_factory=dict)
-    """The most of that, by habit."""
+    """The longest such wait, by habit."""
 
     def look(
         self, state: Mapping[str, Any], frameworks: Iterable[Framework], passed: float
     ) -> None:
-        """Look at what the master says, some seconds after the look before.
+        """Check the master's state some seconds after the last check.
 
-        Args:
-            state: Its `/state`.
-            frameworks: Those that live.
-            passed: Seconds, in which the allocator has answered.
+        Args: state: The master's `/state`. frameworks: The active frameworks. passed: Seconds since
+        the last check during which the allocator answered.
         """
         self.looks += 1
         held = _held(state)
@@ -58,7 +58,7 @@ class Watcher:
             self._feed(framework.habit, passed, wanting=could and framework.wants)
 
     def offered(self, habit: str) -> None:
-        """Somebody has been offered something."""
+        """Record an offer to a framework."""
         self.hungry[habit] = 0.0
 
     def _feed(self, habit: str, passed: float, *, wanting: bool) -> None:
@@ -69,7 +69,7 @@ class Watcher:
             self.hungry[habit] = 0.0
 
     def _missing(self, state: Mapping[str, Any]) -> float:
-        """Return the cores that may be kept free for those that are guaranteed some."""
+        """Return the cores that may be kept free for roles with a quota guarantee."""
         has = {one["name"]: one["used_resources"]["cpus"] for one in state["frameworks"]}
         size = max((agent["resources"]["cpus"] for agent in state["slaves"]), default=0.0)
         return float(
@@ -81,10 +81,10 @@ class Watcher:
 
 
 def _held(state: Mapping[str, Any]) -> dict[str, Counter[str]]:
-    """Add up what tasks and offers hold, by agent."""
+    """Add up the resources in tasks and offers, by agent."""
     held: dict[str, Counter[str]] = {}
     for framework in state["frameworks"]:
-        # What has ended is listed until its framework has acknowledged that, and holds nothing.
+        # Ended tasks are listed until acknowledged, and hold no resources.
         tasks = [one for one in framework["tasks"] if one["state"] not in ENDED | LOST]
         for holder in (*tasks, *framework["offers"]):
             sums = held.setdefault(holder["slave_id"], Counter())

@@ -1,4 +1,4 @@
-"""The suite for authors passes what is sound, and says what is wrong with what is not."""
+"""The suite for authors accepts sound policies, and names the fault of unsound policies."""
 
 import random
 from collections.abc import Callable
@@ -119,7 +119,7 @@ def test_bad_lines_are_caught() -> None:
 
 def test_a_policy_that_is_changed_after_its_order_was_kept_is_caught() -> None:
     class Drifting(KeyPolicy):
-        """Its key is of an instant, but nobody ranks it anew as time passes."""
+        """Its key depends on time, but the policy never requests a new ranking as time passes."""
 
         name = "drifting"
 

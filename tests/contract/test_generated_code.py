@@ -1,4 +1,4 @@
-"""The checked-in Python code is what the protos say, for the libraries it is installed with."""
+"""The checked-in Python code matches the protos and the installed libraries."""
 
 import re
 import subprocess
@@ -20,7 +20,7 @@ GENERATED = sorted(
 )
 
 
-def test_generated_code_is_what_make_proto_writes_today(tmp_path: Path) -> None:
+def test_generated_code_equals_the_output_of_make_proto(tmp_path: Path) -> None:
     subprocess.run([sys.executable, ROOT / "proto" / "generate.py", "--out", tmp_path], check=True)
 
     fresh = {path.relative_to(tmp_path): path.read_text() for path in tmp_path.rglob("*.py*")}

@@ -1,4 +1,4 @@
-"""What others have said can be shown without being obeyed."""
+"""Untrusted text is displayed without effect on the terminal."""
 
 import json
 import logging
@@ -15,7 +15,7 @@ from allocator.service.logs import configure
 
 
 @given(text=st.text(st.characters(codec=None)))
-def test_what_is_shown_has_nothing_that_steers_a_terminal_or_forges_a_line(text: str) -> None:
+def test_printable_text_has_no_control_characters_and_no_line_breaks(text: str) -> None:
     shown = printable(text)
     assert shown.isprintable()
     assert printable(shown) == shown
@@ -68,7 +68,7 @@ def test_names_in_any_script_are_shown_as_they_are(name: str) -> None:
 
 
 @pytest.mark.parametrize("form", ["console", "json"])
-def test_the_log_shows_what_a_peer_says_and_obeys_nothing_of_it(
+def test_the_log_shows_text_of_peers_without_control_characters(
     form: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     before, root = structlog.get_config(), logging.getLogger()
@@ -78,7 +78,7 @@ def test_the_log_shows_what_a_peer_says_and_obeys_nothing_of_it(
         structlog.get_logger().warning("stream refused", reason="\x1b[2J\nready policy=sdrf")
     finally:
         structlog.configure(**before)
-        root.handlers[:] = handlers  # or what libraries log is told in the tests that follow
+        root.handlers[:] = handlers  # otherwise later tests get the logs of libraries
         root.setLevel(level)
     [line] = capsys.readouterr().err.splitlines()
     assert "\x1b[2J" not in line

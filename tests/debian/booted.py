@@ -1,4 +1,4 @@
-"""A throw-away Debian that is booted, its systemd and all, and the packages to install there."""
+"""Boot a throw-away Debian with systemd, and provide the packages to install there."""
 
 import os
 import shutil
@@ -15,7 +15,7 @@ import pytest
 from tests.ansible.debian import pristine
 
 _PATIENCE = 60
-"""Seconds that something may take to come about."""
+"""Seconds to wait for a change of state."""
 _ENTER = """
 while [ "$1" != -- ]; do echo $$ > "$1/cgroup.procs"; shift; done
 shift
@@ -47,11 +47,10 @@ def later(built: Path, folder: Path) -> Path:
 
 
 class Booted:
-    """A machine that runs.
+    """A running machine.
 
-    Args:
-        root: Its files, seen from outside.
-        init: The process that is its systemd, seen from outside.
+    Args: root: The root folder of its files, as seen from the host. init: The process id of its
+    systemd, as seen from the host.
     """
 
     def __init__(self, root: Path, init: int) -> None:
@@ -59,13 +58,13 @@ class Booted:
         self._enter = ["nsenter", "--target", str(init), "-m", "-u", "-i", "-n", "-p"]
 
     def run(self, *command: str) -> str:
-        """Run a program there; return what it says."""
+        """Run a program in the machine; return its output."""
         told = self._run(command)
         assert told.returncode == 0, told.stdout + told.stderr
         return told.stdout.strip()
 
     def fails(self, *command: str) -> bool:
-        """Whether a program fails there."""
+        """Return whether a program fails in the machine."""
         return self._run(command).returncode != 0
 
     def _run(self, command: tuple[str, ...]) -> subprocess.CompletedProcess[str]:
@@ -79,7 +78,7 @@ class Booted:
         )
 
     def start(self, *command: str) -> subprocess.Popen[str]:
-        """Start a program there that reads from us until it is told to end."""
+        """Start a program in the machine; its standard input is a pipe from the test."""
         return subprocess.Popen(
             [*self._enter, *command],
             env={"PATH": "/usr/bin:/bin"},
@@ -89,7 +88,9 @@ class Booted:
         )
 
     def open(self, groups: list[Path]) -> None:
-        """Let systemd use the groups of version 1 that the machine is in; it was begun without."""
+        """Let systemd use the control groups (version 1) of the machine, which systemd booted
+        without.
+        """
         if not groups:
             return
         for group in groups:
@@ -98,16 +99,16 @@ class Booted:
         self.until(lambda: not self.fails("systemctl", "is-system-running"))
 
     def install(self, built: Path) -> None:
-        """Install a package; what it depends on is there already."""
+        """Install a package whose dependencies are already installed."""
         shutil.copy(built, self.root / "root")
         self.run("dpkg", "--force-unsafe-io", "--install", f"/root/{built.name}")
 
     def property(self, name: str) -> str:
-        """Return what systemd says of the service."""
+        """Return a property of the service's unit."""
         return self.run("systemctl", "show", "--value", "--property", name, "longshare")
 
     def until(self, reached: Callable[[], bool]) -> None:
-        """Wait for something that systemd brings about."""
+        """Wait for a condition that systemd will meet."""
         end = time.monotonic() + _PATIENCE
         while not reached():
             assert time.monotonic() < end, self.run("journalctl", "--lines=50", "--output=cat")
@@ -118,7 +119,7 @@ class Booted:
         return self.root / path.strip("/")
 
     def files(self) -> set[str]:
-        """Return all that is installed, configured or kept, but for what dpkg and logs keep."""
+        """Return all installed, configured or stored files, except those of dpkg and logs."""
         kept = ("/proc", "/sys", "/run", "/dev", "/tmp", "/root", "/var/lib/dpkg", "/var/cache")
         passed = [word for path in kept for word in ("-path", path, "-prune", "-o")]
         found = self.run("find", "/", *passed, "-print").splitlines()
@@ -140,7 +141,7 @@ def booted(dependencies: str) -> Iterator[Booted]:
         for command in (("apt-get", "update"), satisfy):
             subprocess.run(["chroot", root, *command], check=True, stdout=subprocess.DEVNULL)
         said = Path(folder) / "console.log"
-        # Neither a bus nor a scope of the machine that this one runs on is needed.
+        # The machine needs neither the host's bus nor a scope there.
         enter = ("sh", "-c", _ENTER, "sh", *map(str, groups), "--")
         begin = ("systemd-nspawn", "--quiet", "--keep-unit", "--register=no", "--private-network")
         with (
@@ -176,9 +177,10 @@ def _up(root: Path, container: subprocess.Popen[bytes], said: Path) -> Booted:
 
 @contextmanager
 def _groups(name: str) -> Iterator[list[Path]]:
-    """Make a group for the machine in each hierarchy that bounds what its units may have.
+    """Create a control group for the machine in each hierarchy that limits resources of units.
 
-    That is with version 1 of cgroups; with version 2 systemd-nspawn does so, where it may.
+    Only version 1 of cgroups needs this; with version 2, systemd-nspawn creates the groups if
+    permitted.
     """
     hierarchies = [Path("/sys/fs/cgroup", name) for name in ("memory", "pids")]
     made = [one / name for one in hierarchies if (one / "tasks").exists()]
@@ -194,6 +196,6 @@ def _groups(name: str) -> Iterator[list[Path]]:
 
 
 def _children(container: subprocess.Popen[bytes]) -> list[int]:
-    """Return the processes that it has started: where it has come so far, the machine's first."""
+    """Return the child processes of the container; the first is the machine's init."""
     told = Path(f"/proc/{container.pid}/task/{container.pid}/children")
     return [int(child) for child in told.read_text().split()] if told.exists() else []

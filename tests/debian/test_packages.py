@@ -1,4 +1,4 @@
-"""The packages, installed in a Debian that runs."""
+"""The packages work when installed in a running Debian."""
 
 import json
 import resource
@@ -92,7 +92,7 @@ def test_once_installed_the_service_runs_answers_and_is_started_with_the_machine
     assert installed.run("longshare", "--version").startswith("longshare 1.")
 
 
-def test_files_belong_to_whom_they_should(installed: Booted) -> None:
+def test_files_have_the_intended_owners(installed: Booted) -> None:
     modes = {
         "/etc/longshare": "750 root longshare",
         "/etc/longshare/longshare.toml": "640 root longshare",
@@ -155,7 +155,7 @@ def test_the_units_limits_are_in_force(installed: Booted) -> None:
     assert "CapEff:\t0000000000000000" in status
     assert "NoNewPrivs:\t1" in status
     assert "Seccomp:\t2" in status
-    # Nothing that belongs to others can be written, not even by the service's own user.
+    # Even the service's own user cannot write files of other users.
     assert installed.fails("nsenter", "-t", pid(installed), "-m", "touch", "/opt/longshare/new")
 
 
@@ -187,7 +187,7 @@ print("has", len(held) * 64, "MiB")
 
 @pytest.fixture
 def groups(installed: Booted) -> list[str]:
-    """What puts a process beside the service, into its unit."""
+    """Return the files by which a process joins the control groups of the service's unit."""
     if "[not set]" in {installed.property("MemoryCurrent"), installed.property("TasksCurrent")}:
         pytest.skip("systemd-nspawn gives a Debian here no cgroups that bound memory and tasks")
     unit = installed.property("ControlGroup")
@@ -204,7 +204,7 @@ def test_a_task_more_than_the_unit_may_have_is_refused_and_the_service_goes_on(
     assert pid(installed) == before
 
 
-def test_what_grows_beyond_the_units_memory_is_killed_and_the_service_is_there_again(
+def test_a_service_above_the_memory_limit_of_its_unit_is_killed_and_restarted(
     installed: Booted, groups: list[str]
 ) -> None:
     with installed.start("python3", "-c", ENTER + GREED, *groups) as greedy:
@@ -222,13 +222,13 @@ def test_settings_that_cannot_be_used_want_a_person(installed: Booted) -> None:
     assert installed.property("NRestarts") == "0"
 
 
-def test_an_upgrade_keeps_settings_and_what_users_owe_and_goes_on(
+def test_an_upgrade_keeps_settings_and_commitments_and_restarts_the_service(
     installed: Booted, service: Path, tmp_path: Path
 ) -> None:
     configure(installed, SETTINGS)
     installed.run("systemctl", "restart", "longshare")
     before, store = pid(installed), installed.path("/var/lib/longshare")
-    # What SQLite has beside it while it writes is not there for long.
+    # Temporary files of SQLite exist only during writes.
     kept = {path.name for path in store.iterdir() if not path.name.endswith(COMPANIONS)}
     assert kept
     installed.install(later(service, tmp_path))
@@ -240,7 +240,7 @@ def test_an_upgrade_keeps_settings_and_what_users_owe_and_goes_on(
     assert kept <= {path.name for path in store.iterdir()}
 
 
-def test_a_service_that_somebody_disabled_stays_so_when_it_is_upgraded(
+def test_a_disabled_service_stays_disabled_after_an_upgrade(
     installed: Booted, service: Path, tmp_path: Path
 ) -> None:
     installed.run("systemctl", "disable", "--now", "longshare")
@@ -248,7 +248,7 @@ def test_a_service_that_somebody_disabled_stays_so_when_it_is_upgraded(
     assert installed.fails("systemctl", "is-enabled", "longshare")
 
 
-def test_what_is_removed_leaves_settings_and_store_and_what_is_purged_nothing(
+def test_removal_keeps_settings_and_store_and_purge_deletes_both(
     machine: Booted, service: Path
 ) -> None:
     before = machine.files()

@@ -1,4 +1,4 @@
-"""The dashboards are what their source says, and ask for nothing that is not there."""
+"""The dashboards equal the output of their generator, and query only existing metrics."""
 
 import json
 import re
@@ -38,7 +38,7 @@ def filled_in(expression: str) -> str:
     return plain.replace("$__rate_interval", "5s")
 
 
-def test_the_files_are_those_that_the_generator_writes() -> None:
+def test_the_files_equal_the_output_of_the_generator() -> None:
     generator = runpy.run_path(str(GRAFANA / "generate.py"))
     made = {name: generator["text"](each) for name, each in generator["dashboards"]().items()}
     assert made == {path.name: path.read_text() for path in SHOWN}
@@ -81,7 +81,7 @@ def test_every_panel_of_longshare_has_data_from_a_real_prometheus(tmp_path: Path
         filled_in(expression)
         for path in SHOWN
         for expression in expressions(json.loads(path.read_text()))
-        # The others need a policy that counts tasks, or an exporter, which are not here.
+        # All other panels need a policy that counts tasks, or an exporter.
         if "mesos_master" not in expression and "task_share" not in expression
     }
     assert len(asked_for) > 30

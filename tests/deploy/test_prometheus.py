@@ -45,7 +45,7 @@ def test_promtool_accepts_configuration_and_rules_and_their_tests_pass() -> None
         assert told.returncode == 0, told.stdout + told.stderr
 
 
-def test_every_alert_has_a_rule_test_and_a_section_that_says_what_to_do() -> None:
+def test_every_alert_has_a_rule_test_and_a_section_with_instructions() -> None:
     tested = (DEPLOY / "prometheus" / "rules_test.yml").read_text()
     sections = re.findall(r"^## (\w+)$", ALERTS.read_text(), re.MULTILINE)
     alerts = re.findall(r"- alert: (\w+)$", rules(), re.MULTILINE)
@@ -67,7 +67,7 @@ def test_the_service_shows_every_metric_that_rules_name(tmp_path: Path) -> None:
                 families = text_string_to_metric_families(answer.read().decode())
                 return named - {sample.name for each in families for sample in each.samples}
 
-        wait_for(lambda: not missing())  # who takes nothing is seen when all have been looked at
+        wait_for(lambda: not missing())  # a client without a task is detected after a pass over all
 
 
 @pytest.mark.slow

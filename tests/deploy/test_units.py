@@ -45,7 +45,7 @@ def test_the_container_starts_with_a_configuration_that_is_valid() -> None:
     config.listen.require_protection()
 
 
-def test_the_container_is_built_from_what_is_there_and_does_not_run_as_root() -> None:
+def test_the_container_is_built_from_existing_files_and_does_not_run_as_root() -> None:
     recipe = (DEPLOY / "container" / "Containerfile").read_text().replace("\\\n", "")
     for line in recipe.splitlines():
         if line.startswith("COPY ") and "--from" not in line:
@@ -85,7 +85,7 @@ def test_the_unit_lets_nothing_but_its_own_folders_be_written() -> None:
     assert service["User"] != "root"
 
 
-def test_the_unit_bounds_what_the_service_may_take() -> None:
+def test_the_unit_limits_resources_of_the_service() -> None:
     unit = configparser.ConfigParser(strict=False, interpolation=None)
     unit.optionxform = str  # type: ignore[assignment,method-assign]
     unit.read(UNIT)

@@ -1,4 +1,4 @@
-"""A service that has something to show in every metric, and a Prometheus that scrapes it."""
+"""A service with a value in every metric, and a Prometheus that scrapes the service."""
 
 import json
 import shutil
@@ -86,7 +86,7 @@ def busy_service(
 
 
 class Prometheus:
-    """Asked as Grafana asks it."""
+    """A client of Prometheus that queries as Grafana does."""
 
     def __init__(self, port: int) -> None:
         self._base = f"http://127.0.0.1:{port}/api/v1"

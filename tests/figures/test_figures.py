@@ -28,7 +28,7 @@ from allocator.theory.divisible.problem import read_problem
 F = Fraction
 
 
-def test_sdrf_2_users_2_and_3_have_what_they_demand_and_with_commitments_3_and_4() -> None:
+def test_sdrf_2_users_2_and_3_get_their_demands_and_with_commitments_users_3_and_4() -> None:
     demands = tanks.DEMANDS
     plain = tanks.filled(demands, [F(0)] * 4)
     assert [has == wants for has, wants in zip(plain, demands, strict=True)] == [0, 1, 1, 0]
@@ -40,7 +40,7 @@ def test_sdrf_2_users_2_and_3_have_what_they_demand_and_with_commitments_3_and_4
     assert sum(plain) == sum(stateful) == 1
 
 
-def test_sdrf_section_4_1_who_is_entitled_to_3_cpus_and_owes_1_has_a_right_to_2() -> None:
+def test_sdrf_section_4_1_entitled_to_3_cpus_with_commitment_1_may_use_2() -> None:
     everything = F(1)
     got = tanks.filled([everything] * 4, [F(1, 12), F(0), F(0), F(0)])
     assert got[0] * 12 >= 2
@@ -64,7 +64,7 @@ def test_thesis_2_6_a_has_3_cores_and_120_gb_b_6_and_20() -> None:
 def _fits(routes: tuple[tuple[str, ...], ...]) -> bool:
     """Whether routes of flows A, B, C and D fit what the thesis says of Figure 1.1."""
     equal, fair = objectives.equal(routes), objectives.max_min(routes)
-    if not (fair[:3] == equal[:3] and fair[3] > equal[3]):  # D gains, nobody else changes
+    if not (fair[:3] == equal[:3] and fair[3] > equal[3]):  # only D gains
         return False
     best = objectives.efficient(routes)
     full = all(
@@ -158,7 +158,7 @@ def test_tsf_1_the_graph_has_the_edges_of_its_caption_and_is_connected() -> None
 def test_components_of_a_constraint_graph_that_is_not_connected_can_be_shared_apart(
     policy: str,
 ) -> None:
-    """The paper says so below Fig. 1: users of one component have the same as by themselves."""
+    """Independent components of the constraint graph share as if alone (paper, below Fig. 1)."""
     edges = {"u1": ("m1", "m2"), "u2": ("m2",), "u3": ("m3",), "u4": ("m3",)}
     demands = {"u1": (1, 2), "u2": (3, 1), "u3": (1, 1), "u4": (2, 1)}
 

@@ -20,13 +20,13 @@ def times_of(film: dict[str, Any]) -> list[float]:
 
 
 def lines_of(film: dict[str, Any], user: str) -> list[list[int]]:
-    """Columns of a user: share, commitment, entitlement, turn, what it waits for, what it holds."""
+    """Return a user's columns: share, commitment, entitlement, turn, unmet demand, allocation."""
     place = [name for name, _ in film["users"]].index(user)
     return [list(accumulate(column)) for column in film["lines"][place]]
 
 
 def grid_of(film: dict[str, Any]) -> list[list[int]]:
-    """For each frame the cell of each agent; 0: it is not there."""
+    """Return each frame's cells by agent; 0 for absent agents."""
     shown, grid = [0] * len(film["agents"]), []
     for row in film["changes"]:
         place = 0

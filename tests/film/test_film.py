@@ -1,4 +1,4 @@
-"""Films are bounded, say what they leave out, and lose nothing that they keep."""
+"""Films are bounded, name all omissions, and keep the rest without loss."""
 
 import random
 
@@ -42,7 +42,7 @@ histories = st.lists(
 
 
 @given(histories)
-def test_what_was_seen_is_what_is_played(
+def test_a_film_plays_the_recorded_states(
     history: list[tuple[dict[str, tuple[int, int]], dict[str, int]]],
 ) -> None:
     camera = Camera(1.0)
@@ -72,9 +72,7 @@ def test_what_was_seen_is_what_is_played(
         assert shown == agents
 
 
-def test_however_long_it_goes_on_the_film_is_bounded_and_goes_from_the_beginning_to_the_end() -> (
-    None
-):
+def test_a_film_of_any_duration_is_bounded_and_covers_the_whole_duration() -> None:
     camera = Camera(1.0)
     for now in range(10 * MOST_FRAMES):
         if camera.due(now):
@@ -86,14 +84,14 @@ def test_however_long_it_goes_on_the_film_is_bounded_and_goes_from_the_beginning
     assert camera.every == 16
 
 
-def test_pictures_are_a_round_time_apart_and_fewer_of_what_is_large() -> None:
+def test_frames_are_at_round_intervals_and_large_clusters_have_fewer_frames() -> None:
     spans = (0.0, 600.0, 86_400.0, 7 * 86_400.0)
     assert [interval(each, 50) for each in spans] == [0.1, 0.5, 60.0, 600.0]
     assert interval(86_400.0, 20_000) == 600.0
     assert interval(1e12, 10**9) == 1e12
 
 
-def test_what_is_left_out_is_said() -> None:
+def test_omissions_are_named() -> None:
     camera = Camera(1.0)
     users = [user(f"u{number}", number / 1000) for number in range(MOST_USERS + 10)]
     agents = [agent(f"s{number}", u0=1000) for number in range(MOST_AGENTS + 7)]
@@ -132,7 +130,7 @@ def test_users_and_agents_that_come_and_go_are_marked() -> None:
 
 
 def test_a_day_of_forty_agents_can_be_attached_to_a_bug_report() -> None:
-    """The worst: from one picture to the next everything changes, to amounts of no other agent."""
+    """The worst case: from frame to frame every amount changes, to a value of no other agent."""
     chance = random.Random(1)
     camera = Camera(600.0)  # and of each ten minutes; there may be ten times as many
     names = [f"user-{number}" for number in range(40)]

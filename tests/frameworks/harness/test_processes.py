@@ -1,4 +1,4 @@
-"""Nothing that the harness starts outlives it, and what dies says why."""
+"""All processes of the harness end with the harness, and a process that dies reports the cause."""
 
 import time
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""A real Mesos is asked nothing as long as that would crash it."""
+"""A real Mesos gets no requests during its start, when a request would crash the master."""
 
 import sys
 from pathlib import Path
@@ -28,7 +28,7 @@ if "--refused" in sys.argv:
 print("Using 'HierarchicalDRF' allocator", flush=True)
 server.serve_forever()
 """
-"""Listens like a master of Mesos, and ends like it where it is asked in its first moments."""
+"""Listens like a master of Mesos, and crashes like the real one if queried in its first moments."""
 
 
 def home(folder: Path) -> MesosHome:
@@ -40,7 +40,7 @@ def home(folder: Path) -> MesosHome:
     return MesosHome(folder)
 
 
-def test_a_master_is_asked_nothing_before_it_can_tell_who_asks(tmp_path: Path) -> None:
+def test_a_master_gets_no_requests_before_authentication_is_ready(tmp_path: Path) -> None:
     with Children(tmp_path) as children:
         mesos = RealMesos(home(tmp_path), children, tmp_path)
         address = mesos.master(None)

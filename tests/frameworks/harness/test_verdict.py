@@ -1,4 +1,4 @@
-"""Measured beside expected: the arithmetic of means, peaks, leads and claims."""
+"""Comparison of measured with expected figures: arithmetic of means, peaks, leads and claims."""
 
 import dataclasses
 import json
@@ -53,14 +53,14 @@ def test_a_run_like_the_optimum_agrees(name: str) -> None:
         ),
     ],
 )
-def test_what_is_expected_is_what_the_paper_shows(name: str, phases: list[list[float]]) -> None:
+def test_expected_figures_are_those_of_the_paper(name: str, phases: list[list[float]]) -> None:
     e = experiment.load(name)
     for phase, cpus in zip(judged(ideal(e), e).phases, phases, strict=True):
         expected = [user.expected_cpus for user in phase.users.values()]
         assert expected == pytest.approx([*cpus, 0, 0, 0][:4], abs=0.02)
 
 
-def test_a_run_where_one_user_is_short_of_its_part_does_not_agree() -> None:
+def test_a_run_with_a_user_below_its_entitlement_does_not_agree() -> None:
     e = experiment.load("drf-baseline")
     measured = ideal(e)
     measured.cpus["C"] = {when: value * 0.9 for when, value in measured.cpus["C"].items()}
@@ -77,7 +77,7 @@ def test_a_run_that_leaves_cores_idle_does_not_agree() -> None:
     assert not verdict.agrees
 
 
-def test_ramp_up_does_not_count_but_what_comes_after_does() -> None:
+def test_ramp_up_does_not_count_but_later_samples_do() -> None:
     measured = ideal(ADAPTIVE)
     measured.running["all"] |= {float(when): 10.0 for when in range(1, 11)}
     assert judged(measured).utilization == 1.0
