@@ -40,7 +40,7 @@ SETTINGS = f'[policy]\nname = "sdrf"\ndelta = {DELTA}\n' + "".join(
 
 @dataclass(frozen=True)
 class Books:
-    """What users have at an instant, as the service shows it."""
+    """Shares and commitments of users at an instant, as the service shows them."""
 
     began: float
     """The master's time before the service was asked."""
@@ -56,9 +56,9 @@ class Crash:
 
     before: Books
     alive: set[str]
-    """Tasks that had not ended."""
+    """Ids of tasks that had not ended."""
     stored_at: float
-    """The master's time of what the store held."""
+    """The master's time of the stored memory."""
 
 
 class Master:
@@ -83,7 +83,7 @@ class Master:
         wait_for(lambda: self.metrics()[launches] > so_far)
 
     def tasks(self, kind: str) -> dict[str, str]:
-        """Return states by task: `tasks` that are there, `completed_tasks`."""
+        """Return states by task; `kind` is `tasks` for present tasks, or `completed_tasks`."""
         frameworks = self._get("/state")["frameworks"]
         return {task["id"]: task["state"] for f in frameworks for task in f[kind]}
 
@@ -134,7 +134,7 @@ def wait_until_stored(running: Service) -> None:
 
 
 def assert_debts_are_kept(crash: Crash, after: Books) -> None:
-    """Compare with what would be owed without the crash, holding what was held (Eq. 12)."""
+    """Compare with the commitments without a crash, for the same allocation (Eq. 12)."""
     before = crash.before
     unknown = after.now - min(before.began, crash.stored_at) + INTERVAL
     for key, owed in before.commitments.items():
@@ -151,7 +151,7 @@ def assert_tasks_went_on(alive: set[str], master: Master) -> None:
         states = master.tasks("tasks") | master.tasks("completed_tasks")
         return {states.get(task, "forgotten") for task in alive}
 
-    # A task is seen to run once its framework has heard that it starts.
+    # A task counts as running once its framework has received the update.
     wait_for(lambda: not fates() & {"TASK_STAGING", "TASK_STARTING"})
     assert fates() <= {"TASK_RUNNING", "TASK_FINISHED"}
 

@@ -35,7 +35,7 @@ from tests.plugins.written import file, key
 from tests.service.served import PATIENCE, service
 
 SPEED = 40.0
-"""However slow the machine: time stands still until those have answered who are to."""
+"""Independent of the machine: time stops until all expected frameworks have answered."""
 SMALL = """
 title = "Two users, one after the other, on three agents"
 figure = "none"
@@ -119,7 +119,7 @@ def assert_simulated_alike(events: Path, chosen: experiment.Experiment) -> None:
         assert np.abs(held - holds).mean() < 1.0, user
 
 
-def test_an_experiment_whose_policy_failed_has_no_result(
+def test_an_experiment_with_a_failed_policy_has_no_result(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(policies, "_POLICIES", dict(policies._POLICIES))
@@ -338,7 +338,7 @@ than = "pools"
 """
 
 
-def test_variants_run_one_after_the_other_and_are_compared(tmp_path: Path) -> None:
+def test_variants_run_in_sequence_and_are_compared(tmp_path: Path) -> None:
     chosen = experiment.parse("shared", SHARED)
     seen: list[str] = []
 
@@ -393,10 +393,11 @@ def test_users_that_do_not_finish_in_time_are_named(tmp_path: Path) -> None:
 
 SINGLE = [name for name in experiment.names() if not experiment.load(name).variants]
 LONGER = {"drf-baseline": 70.0, "sdrf-initial-commitments": 70.0, "sdrf-adaptive": 40.0}
-"""Whose tasks may run for longer, and how many seconds, which the paper leaves open: all it says
-holds with half of them, or less, and nothing there moves so fast that they would come too late.
-Of the first two all have ended when a phase has a minute left, of which means are taken; in the
-last B leads by 80 cores instead of 86, of at least 50."""
+"""Figures with longer tasks, and the seconds of their tasks, which the paper leaves open. All its
+claims hold with half of these durations or less, and no phase is too fast for them. In the first
+two, all tasks have ended when a phase has a minute left, over which means are taken. In the last, B
+leads by 80 cores instead of 86; the claim is at least 50.
+"""
 
 
 @pytest.mark.slow

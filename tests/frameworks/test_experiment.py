@@ -40,7 +40,7 @@ than = "apart"
 )
 
 
-def test_those_with_41_nodes_are_as_the_paper_says() -> None:
+def test_experiments_with_41_nodes_match_the_paper() -> None:
     for name in ("drf-baseline", "sdrf-adaptive", "sdrf-initial-commitments"):
         e = experiment.load(name)
         assert e.tasks is not None
@@ -57,7 +57,7 @@ def test_those_with_41_nodes_are_as_the_paper_says() -> None:
     assert owed == [0.5, 0.4, 0.3, 0.2]
 
 
-def test_those_with_50_nodes_are_as_the_paper_says() -> None:
+def test_experiments_with_50_nodes_match_the_paper() -> None:
     for name in experiment.names():
         if not name.startswith("tsf-"):
             continue
@@ -86,7 +86,7 @@ def test_a_whitelist_of_nodes_names_hosts() -> None:
     assert e.whitelist(e.users[1]) == []
 
 
-def test_a_variant_differs_only_in_what_it_says() -> None:
+def test_a_variant_differs_only_in_its_stated_changes() -> None:
     e = experiment.parse("x", VARIED)
     one, other = (e.variant(variant) for variant in e.variants)
     assert [user.name for user in one.users] == ["A"]
@@ -145,12 +145,12 @@ phase = 3
         ),
     ],
 )
-def test_what_makes_no_sense_is_named(old: str, new: str, complaint: str) -> None:
+def test_errors_name_the_invalid_setting(old: str, new: str, complaint: str) -> None:
     assert old in VALID
     with pytest.raises(ValueError, match=complaint):
         experiment.parse("x", VALID.replace(old, new))
 
 
-def test_an_unknown_name_is_answered_with_those_there_are() -> None:
+def test_an_unknown_name_is_refused_with_a_list_of_known_names() -> None:
     with pytest.raises(KeyError, match="drf-baseline"):
         experiment.load("fig-99")

@@ -13,7 +13,7 @@ from tests.film.reading import film_of
 RECORDED = Path(__file__).parents[1] / "service" / "record" / "logs_of_0_1" / "flat-sdrf.log"
 
 
-def test_what_a_run_recorded_becomes_a_page_that_is_named(
+def test_the_recording_of_a_run_becomes_a_page_whose_path_is_printed(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     shutil.copy(RECORDED, tmp_path / film.EVENTS)
@@ -23,7 +23,7 @@ def test_what_a_run_recorded_becomes_a_page_that_is_named(
     assert film_of(page.read_bytes())["about"]["policy"] == "sdrf"
 
 
-def test_of_variants_those_with_the_first_seed_are_filmed(tmp_path: Path) -> None:
+def test_only_runs_with_the_first_seed_of_a_variant_are_filmed(tmp_path: Path) -> None:
     for variant in ("pools-7", "together-7", "pools-8"):
         (tmp_path / variant).mkdir()
         (tmp_path / variant / film.EVENTS).touch()

@@ -56,7 +56,7 @@ def test_no_more_tasks_are_launched_than_wanted_and_ids_never_repeat(
 
 
 @given(st.data())
-def test_what_ends_without_finishing_is_launched_again_until_all_have_finished(
+def test_failed_tasks_are_launched_again_until_all_tasks_have_finished(
     data: st.DataObject,
 ) -> None:
     plan = Plan(workload(tasks=5))
@@ -65,7 +65,7 @@ def test_what_ends_without_finishing_is_launched_again_until_all_have_finished(
         for task in plan.fill(offer(2, 1e6)):
             fails = len(ends) < 40 and data.draw(st.booleans())
             state = data.draw(st.sampled_from(sorted(ENDED))) if fails else "TASK_FINISHED"
-            for told in ("TASK_RUNNING", state, state):  # until it is acknowledged
+            for told in ("TASK_RUNNING", state, state):  # repeated until acknowledged
                 plan.ended(task["task_id"]["value"], told)
             ends[state] += 1
         if plan.done:
@@ -86,7 +86,7 @@ def test_run_times_vary_evenly_around_their_mean_and_repeat_with_the_seed() -> N
     assert abs(sum(times) / len(times) - 20.0) < 0.3
 
 
-def test_what_is_reserved_or_may_be_taken_away_is_left_alone() -> None:
+def test_reserved_and_revocable_resources_are_not_used() -> None:
     plan = Plan(workload())
     assert plan.fill(offer(4, 8192, reservations=[{"role": "a"}])) == []
     assert plan.fill(offer(4, 8192, role="a")) == []
@@ -95,7 +95,7 @@ def test_what_is_reserved_or_may_be_taken_away_is_left_alone() -> None:
 
 
 def test_tasks_that_a_new_master_does_not_know_are_launched_again(tmp_path: Path) -> None:
-    """It hung suppressed: nobody asked what had become of them."""
+    """A former launcher hung with suppressed offers, because no request named these tasks."""
     stop, port, again = threading.Event(), free_port(), Counter[str]()
     wanted = replace(workload(4), demand={"cpus": 1.0})
 

@@ -1,4 +1,4 @@
-"""Ports that programs are told before they start."""
+"""Ports that programs get as arguments before they start."""
 
 import itertools
 import multiprocessing
@@ -16,13 +16,13 @@ def some(number: int) -> list[int]:
     return [free_port() for _ in range(number)]
 
 
-def test_a_free_port_is_none_that_the_system_gives_to_connections() -> None:
+def test_free_ports_are_outside_the_range_for_outgoing_connections() -> None:
     with socket.create_server(("127.0.0.1", 0)) as given:
         assert max(some(50)) < given.getsockname()[1]
 
 
 @pytest.mark.slow
-def test_no_two_processes_are_told_the_same_though_nobody_listens_yet() -> None:
+def test_processes_get_different_ports_even_before_listening() -> None:
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(4, mp_context=context) as processes:
         told = [port for ports in processes.map(some, [100] * 8) for port in ports]
@@ -34,11 +34,11 @@ def test_a_port_on_which_somebody_listens_is_not_free(monkeypatch: pytest.Monkey
     with socket.create_server(("127.0.0.1", taken)):
         turns = itertools.count(taken - 10_000)
         monkeypatch.setattr("frameworks.harness.ports._next_number", lambda: next(turns))
-        assert free_port() != taken  # nor need it be above, after the last one of all
+        assert free_port() != taken  # the last port of the range wraps around
 
 
 @pytest.mark.parametrize("said", ["", "rubbish", "9" * 30, "-1"])
-def test_whatever_the_file_of_turns_says_there_is_a_port(
+def test_a_free_port_is_found_for_any_contents_of_the_turn_file(
     said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))

@@ -43,7 +43,7 @@ class MinimalScheduler(Scheduler):  # type: ignore[misc]  # pymesos is not typed
     def statusUpdate(self, driver: Any, update: Any) -> None:  # noqa: ANN401, ARG002, N802
         print(update.task_id.value, update.state, flush=True)  # noqa: T201
         if update.state == "TASK_FINISHED":
-            self.finished.add(update.task_id.value)  # it may be told so again
+            self.finished.add(update.task_id.value)  # the update may be repeated
         if len(self.finished) >= FINISHED_BEFORE_LEAVING:
             self.enough.set()
 

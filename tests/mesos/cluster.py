@@ -27,7 +27,7 @@ SDRF = '[policy]\nname = "sdrf"\nhalf_life = "1m"\n'
 PAPERS_FORM = "[users]\ncounts_for = inf\n"
 """Every known user counts whole in n, which is the form that the checkers know."""
 TAU = 60.0 / math.log(2.0)
-"""Of the half-life of a minute."""
+"""The time constant of a half-life of a minute, in seconds."""
 PATIENCE = 40.0
 
 
@@ -41,7 +41,7 @@ def mesos_home() -> MesosHome:
 
 @cache
 def mesos_version() -> tuple[int, ...]:
-    """Return the version of the Mesos that there is, such as (1, 8, 0)."""
+    """Return the version of the installed Mesos, such as (1, 8, 0)."""
     said = subprocess.run(
         [mesos_home().program("mesos-master"), "--version"],
         capture_output=True,
@@ -52,7 +52,7 @@ def mesos_version() -> tuple[int, ...]:
 
 
 def needs_mesos(*version: int) -> None:
-    """Skip the test on a Mesos that is older."""
+    """Skip the test if Mesos is older than a version."""
     if mesos_version() < version:
         pytest.skip(f"Mesos {'.'.join(map(str, mesos_version()))} has no such thing")
 
@@ -70,7 +70,7 @@ def shares_then(service: Service) -> tuple[float, dict[str, Any]]:
 
 
 class Cluster:
-    """What runs, and how to talk to it."""
+    """The running processes, and helpers to call them."""
 
     def __init__(self, folder: Path, children: Children) -> None:
         self.folder = folder
@@ -90,7 +90,7 @@ class Cluster:
         self.service.process.wait()
 
     def start_master(self, *flags: str) -> None:
-        """Start one, and wait until it leads and the service serves it."""
+        """Start a master, and wait until it leads and the service serves it."""
         port = int(self.address.rpartition(":")[2]) if self.address else None
         self._flags = flags or self._flags
         parameters = {"address": self.service.address}
@@ -102,9 +102,10 @@ class Cluster:
         self._resyncs = metrics["longshare/resyncs_total"]
 
     def resyncs(self) -> float:
-        """Return how often service and master have disagreed since the latter was elected.
+        """Return the number of resyncs since the master's election.
 
-        One that the service knew before its election is asked for a snapshot upon it.
+        A master known to the service before its election is asked for a snapshot; that request is
+        not counted.
         """
         return self.metrics()["longshare/resyncs_total"] - self._resyncs
 
@@ -128,11 +129,11 @@ class Cluster:
         return self.mesos.wait_for(self.address, "what the test waits for", reached)
 
     def shares(self) -> dict[str, Any]:
-        """Return what `longshare shares` says of each user."""
+        """Return the output of `longshare shares`, by user."""
         return self.shares_then()[1]
 
     def shares_then(self) -> tuple[float, dict[str, Any]]:
-        """Return what `longshare shares` says: when, and of each user."""
+        """Return the time and the output of `longshare shares`, by user."""
         return shares_then(self.service)
 
     @asynccontextmanager
@@ -143,7 +144,7 @@ class Cluster:
         *capabilities: str,
         constraints: dict[str, Any] | None = None,
     ) -> AsyncIterator[HttpScheduler]:
-        """Subscribe a framework of one role, with offer constraints if there are any."""
+        """Subscribe a framework with a single role, and with offer constraints if given."""
         able = [{"type": capability} for capability in ("MULTI_ROLE", *capabilities)]
         async with aiohttp.ClientSession() as session:
             scheduler = HttpScheduler(session, self.address)
@@ -201,7 +202,7 @@ def running(folder: Path, agents: int = 1, *flags: str) -> Iterator[Cluster]:
 
 
 async def next_offer(scheduler: HttpScheduler) -> dict[str, Any]:
-    """Wait for offers that have not been looked at; return the first one."""
+    """Wait for an event with new offers; return the first offer."""
     event = await asyncio.wait_for(scheduler.next("OFFERS"), PATIENCE)
     offer: dict[str, Any] = event["offers"][0]
     return offer
@@ -210,7 +211,7 @@ async def next_offer(scheduler: HttpScheduler) -> dict[str, Any]:
 async def offer_where(
     scheduler: HttpScheduler, holds: Callable[[dict[str, Any]], bool]
 ) -> dict[str, Any]:
-    """Decline offers until one is as it should be, and return that."""
+    """Decline offers until an offer meets a condition; return that offer."""
     deadline = time.monotonic() + PATIENCE
     while True:
         event = await asyncio.wait_for(scheduler.next("OFFERS"), deadline - time.monotonic())

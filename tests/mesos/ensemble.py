@@ -37,7 +37,7 @@ hosts = "{hosts}"
 
 
 class Ensemble:
-    """What there is three times, by number; a master asks the service beside it."""
+    """Three masters, services and ZooKeeper servers; masters use the service with their number."""
 
     def __init__(self, folder: Path, children: Children) -> None:
         home = mesos_home()  # before anything is started
@@ -72,7 +72,7 @@ class Ensemble:
         return number
 
     def metrics(self, number: int) -> dict[str, float]:
-        """Return what a master shows; nothing if it does not answer."""
+        """Return a master's metrics; empty if the master does not answer."""
         with suppress(OSError, ValueError):
             return Observer(self.addresses[number]).metrics()
         return {}
@@ -88,7 +88,7 @@ class Ensemble:
         return shares_then(self.services[number])
 
     def wait_until_saved(self, number: int) -> None:
-        """Wait until a service has stored all that it shows now."""
+        """Wait until a service has stored its present state."""
         saves = "longshare_store_saves_total"
         so_far = scrape(self.services[number])[saves,]
         wait_until(lambda: scrape(self.services[number])[saves,] > so_far + 1)
@@ -145,7 +145,8 @@ class Ensemble:
         work = self._folder / f"master-{number}"
         work.mkdir()
         mesos = RealMesos(mesos_home(), self._children, work)
-        # Of ZooKeeper it knows its own node only, so that stopping that cuts it off.
+        # The service knows only the node with its number, so stopping that node isolates the
+        # service.
         address = mesos.master(
             {"address": self.services[number].address},
             f"--zk=zk://127.0.0.1:{self._ports[number]}/mesos",
@@ -180,7 +181,7 @@ def ensemble(folder: Path) -> Iterator[Ensemble]:
 
 
 def wait_until(holds: Callable[[], bool]) -> None:
-    """Wait until something is so."""
+    """Wait until a condition holds."""
     deadline = time.monotonic() + PATIENCE
     while not holds():
         assert time.monotonic() < deadline, "waited in vain"

@@ -32,7 +32,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
 EXCESS = 0.25
 """Three of four cores, where half of them is one's own."""
 BOUND = EXCESS * (1.0 - math.exp(-3.0 / TAU))
-"""What runs up in the second between two saves, and in the one or two that reading takes."""
+"""Commitment accrued in the second between two saves and the one or two seconds of reading."""
 
 
 def kill(three: Ensemble, leader: int) -> None:
@@ -54,10 +54,10 @@ def kill_with_service(three: Ensemble, leader: int) -> None:
 
 
 def assert_kept(before: float, after: float, elapsed: float) -> None:
-    """Hold what is owed after a failover against what was before.
+    """Compare commitments after a failover with those before.
 
-    A twin that never failed would have been charged all the time; this one may not have been while
-    agents were late, but what was owed has only faded.
+    The upper bound is a service without a failover, which accrues all the time. The lower bound is
+    mere decay, because a service may not accrue while agents are missing.
     """
     fading = math.exp(-elapsed / TAU)
     twin, spared = EXCESS + (before - EXCESS) * fading, before * fading

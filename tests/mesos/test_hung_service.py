@@ -1,4 +1,4 @@
-"""A service that is there and says nothing: whoever asks hears that soon, and nothing is lost."""
+"""A hung service: callers soon get an error, and no state is lost."""
 
 import asyncio
 import time
@@ -12,7 +12,7 @@ from tests.mesos.test_real_mesos import RESERVED, decline
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
 
 RUNS = "allocator/mesos/allocation_runs"
-"""Of the service, as it tells with its answers to ticks."""
+"""The service's count of allocation cycles, as reported with its answers to ticks."""
 
 
 def test_an_operator_is_told_soon_that_a_stopped_service_does_not_answer(tmp_path: Path) -> None:
@@ -31,8 +31,8 @@ def test_an_operator_is_told_soon_that_a_stopped_service_does_not_answer(tmp_pat
             cluster.wait_for(lambda found: found["longshare/queue_events"] == 0)
             cluster.service.stand_still()
             first = await reserve(cluster, agent)
-            # A call that comes when answers are late already is not passed on: for the first one
-            # the service must have answered until just now.
+            # A call is not forwarded once answers are late; before the first late answer, the
+            # service must have answered recently.
             while "nothing was done" not in first[1]:
                 assert "has not answered" in first[1], first
                 cluster.service.go_on()
@@ -46,7 +46,7 @@ def test_an_operator_is_told_soon_that_a_stopped_service_does_not_answer(tmp_pat
             assert (first[0], second[0]) == (409, 409), (first, second)
             assert "has not answered" in first[1]
             assert "has not answered" in second[1]
-            # What the service did when it woke up is undone by a snapshot.
+            # A snapshot replaces the effects of calls that the service processed after waking up.
             cluster.wait_for(lambda _: cluster.resyncs() == 1)
             await scheduler.call("REVIVE")
             await offer_where(

@@ -1,4 +1,4 @@
-"""What Mesos 1.9 to 1.11 have beyond 1.8, on a real master of such a version."""
+"""Features of Mesos 1.9 to 1.11 that 1.8 lacks, on a real master of the newer version."""
 
 import asyncio
 from pathlib import Path
@@ -84,7 +84,7 @@ def test_limits_outlive_the_service(tmp_path: Path) -> None:
         asyncio.run(conduct(cluster))
 
 
-def test_what_runs_is_told_from_what_is_offered(tmp_path: Path) -> None:
+def test_used_resources_are_distinguished_from_offered_resources(tmp_path: Path) -> None:
     needs_mesos(1, 10)
 
     async def offered(cluster: Cluster, expected: float) -> None:
@@ -108,7 +108,7 @@ def test_what_runs_is_told_from_what_is_offered(tmp_path: Path) -> None:
             cluster.wait_for(lambda found: found["longshare/connected"] == 0)
             cluster.start_service()
             cluster.wait_for(lambda found: found["longshare/synchronised"] == 1)
-            await offered(cluster, 0.0)  # what runs is in the snapshot
+            await offered(cluster, 0.0)  # the snapshot contains the running tasks
             await scheduler.call("REVIVE")
             await next_offer(scheduler)
             await offered(cluster, 0.75)

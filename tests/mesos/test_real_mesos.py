@@ -1,4 +1,4 @@
-"""What a real Mesos does with Longshare as its allocator."""
+"""A real Mesos works with Longshare as its allocator."""
 
 import asyncio
 import json
@@ -85,10 +85,11 @@ async def nothing_comes(scheduler: HttpScheduler, seconds: float = 3.0) -> bool:
 async def operated(
     cluster: Cluster, scheduler: HttpScheduler, kind: str, **content: object
 ) -> None:
-    """Have an operator's call done.
+    """Make an operator's call succeed.
 
-    What the allocator has given out and the master has not offered yet, nobody can take back: the
-    master says that it is in conflict, and the call is made again when the offer is there.
+    While allocated resources are not offered yet, the master refuses the call with a conflict,
+    because these resources cannot be taken back. The call is then repeated once the offer has
+    arrived.
     """
     while True:
         status, said = await cluster.operate(kind, **content)
@@ -102,7 +103,7 @@ def has_volume(offer: dict[str, Any]) -> bool:
     return any("persistence" in resource.get("disk", {}) for resource in offer["resources"])
 
 
-def test_tasks_run_and_what_they_held_is_offered_again(cluster: Cluster) -> None:
+def test_tasks_run_and_their_resources_are_offered_again(cluster: Cluster) -> None:
     async def conduct() -> None:
         async with cluster.scheduler("a") as scheduler:
             offer = await next_offer(scheduler)
@@ -142,7 +143,7 @@ def test_the_keys_of_the_stock_allocator_are_in_the_masters_metrics(cluster: Clu
     asyncio.run(conduct())
 
 
-def test_a_framework_reserves_and_makes_a_volume_and_undoes_it(cluster: Cluster) -> None:
+def test_a_framework_creates_and_removes_a_reservation_and_a_volume(cluster: Cluster) -> None:
     async def conduct() -> None:
         async with cluster.scheduler("a", None, "RESERVATION_REFINEMENT") as scheduler:
             offer = await next_offer(scheduler)
@@ -163,7 +164,7 @@ def test_a_framework_reserves_and_makes_a_volume_and_undoes_it(cluster: Cluster)
     asyncio.run(conduct())
 
 
-def test_an_operator_reserves_and_makes_a_volume_and_undoes_it(cluster: Cluster) -> None:
+def test_an_operator_creates_and_removes_a_reservation_and_a_volume(cluster: Cluster) -> None:
     async def conduct() -> None:
         async with cluster.scheduler("a", None, "RESERVATION_REFINEMENT") as scheduler:
             offer = await next_offer(scheduler)
@@ -184,7 +185,7 @@ def test_an_operator_reserves_and_makes_a_volume_and_undoes_it(cluster: Cluster)
     asyncio.run(conduct())
 
 
-def test_an_operation_on_what_is_in_use_is_refused(cluster: Cluster) -> None:
+def test_an_operation_on_used_resources_is_refused(cluster: Cluster) -> None:
     async def conduct() -> None:
         async with cluster.scheduler("a") as scheduler:
             offer = await next_offer(scheduler)
@@ -200,7 +201,9 @@ def test_an_operation_on_what_is_in_use_is_refused(cluster: Cluster) -> None:
     asyncio.run(conduct())
 
 
-def test_what_a_quota_guarantees_is_kept_from_others_until_it_is_removed(tmp_path: Path) -> None:
+def test_quota_guarantees_are_kept_from_other_roles_until_the_quota_is_removed(
+    tmp_path: Path,
+) -> None:
     async def conduct(cluster: Cluster) -> None:
         guarantee = [{"name": "cpus", "type": "SCALAR", "scalar": {"value": 6}}]
         request = {"quota_request": {"role": "q", "guarantee": guarantee}}
@@ -375,7 +378,8 @@ def test_after_kill_9_of_the_service_offers_go_on_and_no_task_is_lost(cluster: C
             offer = await next_offer(scheduler)
             cluster.kill_service()
             cluster.wait_for(lambda found: found["longshare/connected"] == 0)
-            # An offer from before is still good, an operator hears at once that nobody decides.
+            # An earlier offer is still valid; an operator soon gets the error that no allocator
+            # decides.
             await scheduler.launch(offer, "t2", command="sleep 1")
             resources = {"agent_id": offer["agent_id"], "resources": [RESERVED]}
             status, said = await cluster.operate("RESERVE_RESOURCES", reserve_resources=resources)
@@ -396,7 +400,7 @@ def test_after_kill_9_of_the_service_offers_go_on_and_no_task_is_lost(cluster: C
 @pytest.mark.parametrize(
     "registry", [("--registry=in_memory",), ("--registry=replicated_log", "--quorum=1")]
 )
-def test_after_kill_9_of_the_master_all_come_back_and_debts_are_those_from_before(
+def test_after_kill_9_of_the_master_all_frameworks_return_and_commitments_are_kept(
     tmp_path: Path, registry: tuple[str, ...]
 ) -> None:
     async def conduct(cluster: Cluster) -> None:
@@ -420,8 +424,8 @@ def test_after_kill_9_of_the_master_all_come_back_and_debts_are_those_from_befor
             # While masters and agents were away, however long, nothing but time has made it less.
             assert owes >= owed * math.exp((when - then) / TAU) * (1.0 - 1e-6) > 0.0
 
-    # An agent that was given its master's address looks for it anew when no pings come for as long
-    # as it may be silent itself before its tasks are lost.
+    # An agent with a fixed master address searches for its master again after a time without pings,
+    # namely the time for which the agent itself may be silent without losing tasks.
     pings = ("--agent_ping_timeout=5secs", "--max_agent_ping_timeouts=2")
     with running(tmp_path, 1, *registry, *pings) as cluster:
         asyncio.run(conduct(cluster))
@@ -434,7 +438,7 @@ def test_a_parameter_that_cannot_be_ends_the_masters_start_and_says_why(tmp_path
         cluster.mesos.master(wrong)
 
 
-def test_a_master_starts_without_a_service_and_says_that_it_has_none(tmp_path: Path) -> None:
+def test_a_master_starts_without_a_service_and_reports_the_missing_service(tmp_path: Path) -> None:
     with nothing_running(tmp_path) as cluster:
         address = cluster.mesos.master({"address": f"unix://{tmp_path}/nobody.sock"})
         metrics = cluster.mesos.wait_for(

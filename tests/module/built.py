@@ -1,4 +1,4 @@
-"""Builds the part of the C++ module that needs no Mesos, or says what is missing for that."""
+"""Builds the part of the C++ module that works without Mesos, or names missing tools."""
 
 import fcntl
 import functools
@@ -14,13 +14,13 @@ ROOT = Path(__file__).parents[2]
 SOURCE = ROOT / "deploy/module"
 SANITIZERS = ("address,undefined", "thread")
 BUILDING = 1200
-"""Seconds that a test may take which builds first."""
+"""Seconds for a test that has to build first."""
 _PACKAGES = ("grpc++", "protobuf-lite")
 
 
 @dataclass(frozen=True)
 class Programs:
-    """What has been built, in one way."""
+    """The programs of a build variant."""
 
     folder: Path
     sanitizer: str
@@ -47,14 +47,14 @@ class Programs:
         return os.environ | {
             "TSAN_OPTIONS": f"suppressions={tests / 'thread-sanitizer.txt'}",
             "LSAN_OPTIONS": f"suppressions={tests / 'leak-sanitizer.txt'}",
-            # Its notes of what libraries keep for each thread are what the look for leaks crashes
-            # on now and then, while a thread of gRPC's begins or ends; so it takes none.
+            # LeakSanitizer sometimes crashes on thread-local records of libraries while a gRPC
+            # thread begins or ends, so these records are disabled.
             "ASAN_OPTIONS": "intercept_tls_get_addr=0",
         }
 
 
 def missing() -> list[str]:
-    """Return what building wants and this machine lacks."""
+    """Return the tools and headers that the build needs and this machine lacks."""
     tools = [
         tool for tool in ("cmake", "c++", "pkg-config", "protoc") if shutil.which(tool) is None
     ]

@@ -1,4 +1,4 @@
-"""A master's side that is the C++ transport, driven line by line; and peers that misbehave."""
+"""A master's side with the C++ transport, controlled line by line; and misbehaving peers."""
 
 import json
 import queue
@@ -32,7 +32,7 @@ more than any test takes."""
 
 
 class Master:
-    """The driver's process. It answers with `snapshot` when one is wanted, unless `mute`."""
+    """The driver's process. It answers snapshot requests with `snapshot`, unless `mute`."""
 
     def __init__(self, programs: Programs, address: str, **settings: object) -> None:
         self.snapshot = contract.Snapshot(time_ns=NOW, leading_since_ns=ELECTED)
@@ -60,7 +60,7 @@ class Master:
         )
         self._writing = threading.Lock()
         self.listening = threading.Event()
-        """While it is not set, what is said piles up in the pipe, and then callbacks block."""
+        """While cleared, the driver's output piles up in the pipe until its callbacks block."""
         self.listening.set()
         self._reader = threading.Thread(target=self._read)
         self._reader.start()
@@ -89,7 +89,7 @@ class Master:
         return int(self.lines("burst")[0])
 
     def send_snapshot(self) -> int:
-        """Send one, wanted or not; return its number."""
+        """Send a snapshot, requested or not; return its number."""
         before = self.count("snapshot")
         self._tell("snapshot", self.snapshot.SerializeToString().hex())
         wait_for(lambda: self.count("snapshot") > before)
@@ -103,7 +103,7 @@ class Master:
         return found
 
     def lines(self, kind: str) -> list[str]:
-        """Return what was said of a kind."""
+        """Return the driver's output lines of a kind."""
         return [line[len(kind) + 1 :] for line in self.said.copy() if line.split(" ", 1)[0] == kind]
 
     def count(self, kind: str) -> int:
@@ -138,7 +138,7 @@ class Master:
         return int(match[1]) * 1024
 
     def stop(self) -> None:
-        """Let it destroy its transport; that must succeed."""
+        """Let the driver destroy its transport, which must succeed."""
         assert self.process.stdin is not None
         assert self.process.stderr is not None
         with self._writing:
@@ -154,7 +154,7 @@ class Master:
         self._reader.join()
         for pipe in (self.process.stdin, self.process.stdout, self.process.stderr):
             assert pipe is not None
-            with suppress(BrokenPipeError):  # what it was not there to read any more
+            with suppress(BrokenPipeError):  # input that the driver no longer reads
                 pipe.close()
 
     def _tell(self, *words: str) -> None:
@@ -217,7 +217,7 @@ def peer(serve: Callable[[Iterator[bytes]], Iterator[bytes]]) -> Iterator[Peer]:
 
 
 class Scripted:
-    """A peer that says what a test tells it to, and keeps what it hears."""
+    """A peer that sends scripted messages, and keeps received messages."""
 
     def __init__(self) -> None:
         self.heard: list[contract.FromMaster] = []

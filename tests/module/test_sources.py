@@ -1,4 +1,4 @@
-"""What the adapter is built from: the sources of a release of Mesos."""
+"""The sources of the adapter's build: a release of Mesos."""
 
 import subprocess
 import tarfile
@@ -15,7 +15,7 @@ GLOG = ("logging.h.in", "raw_logging.h.in", "stl_logging.h.in", "vlog_is_on.h.in
 
 @pytest.fixture
 def mesos(tmp_path: Path) -> Path:
-    """A tree laid out as Mesos's is, with nothing in it that would be compiled."""
+    """A tree with the layout of Mesos, but without any source to compile."""
     tree = tmp_path / "mesos"
     written = {
         "configure.ac": "AC_INIT([mesos], [1.8.0])\n",
@@ -47,7 +47,7 @@ def configured(mesos: Path, build: Path) -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_what_a_release_brings_is_unpacked_and_what_it_lacks_is_named_with_the_option_that_helps(
+def test_bundled_libraries_are_unpacked_and_missing_libraries_are_named_with_their_option(
     mesos: Path, tmp_path: Path
 ) -> None:
     told = configured(mesos, tmp_path / "build")

@@ -24,11 +24,11 @@ FRAMEWORK = contract.AddFramework(framework_id="f1", info=framework_info("f1", "
 LARGE_TICK = contract.Event.FromString(
     TICK.SerializeToString() + b"\xc2\x3e" + b"\x90\x4e" + b"f" * 10_000
 )
-"""One that the service has nothing against: field 1,000 with ten kilobytes, of a module to come."""
+"""A valid tick with ten kilobytes in field 1,000, as from a future module."""
 HUGE_TICK = contract.Event.FromString(
     TICK.SerializeToString() + b"\xc2\x3e" + b"\x80\x80\x80\x04" + b"f" * (8 << 20)
 )
-"""Likewise, with more than goes out while nobody reads."""
+"""A valid tick that is larger than all buffers of a blocked connection."""
 
 in_every_build = pytest.mark.parametrize(
     "programs", ["", *SANITIZERS], ids=["plain", "asan", "tsan"], indirect=True
@@ -47,11 +47,11 @@ def _running(tmp_path: Path) -> Iterator[Service]:
 
 
 @in_every_build
-def test_what_needs_no_service_holds(programs: Programs) -> None:
+def test_the_unit_tests_without_a_service_pass(programs: Programs) -> None:
     run_unit_tests(programs.unit_tests, programs)
 
 
-def test_what_the_adapter_does_without_mesos_holds(programs: Programs) -> None:
+def test_the_unit_tests_of_the_adapter_without_mesos_pass(programs: Programs) -> None:
     run_unit_tests(programs.adapter_unit_tests, programs)
 
 
@@ -68,7 +68,7 @@ def run_unit_tests(program: Path, programs: Programs) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def test_only_one_symbol_leaves_the_library(programs: Programs) -> None:
+def test_the_library_exports_a_single_symbol(programs: Programs) -> None:
     listed = subprocess.run(
         ["nm", "--dynamic", "--defined-only", programs.library],
         capture_output=True,
@@ -104,7 +104,7 @@ def test_snapshot_and_events_are_answered_with_the_services_decisions(
         }
 
 
-def test_a_leader_that_waits_for_another_is_not_synchronised_until_it_is_served(
+def test_a_leader_waiting_for_another_leader_is_synchronised_only_once_served(
     programs: Programs, running: Service
 ) -> None:
     with master(programs, running.address) as second:
@@ -119,7 +119,7 @@ def test_a_leader_that_waits_for_another_is_not_synchronised_until_it_is_served(
         assert [line[0] for line in second.lines("log")] == ["0", "0"]
 
 
-def test_what_is_flushed_together_is_answered_once(programs: Programs, running: Service) -> None:
+def test_events_flushed_together_get_a_single_answer(programs: Programs, running: Service) -> None:
     with master(programs, running.address) as driven:
         driven.start().wait_for("decisions")
         last = driven.push(TICK, TICK, TICK)
@@ -136,7 +136,7 @@ def test_events_of_many_threads_arrive_in_the_order_of_their_numbers(
         driven.burst(4, 5_000, TICK)
         assert driven.burst_over() == 20_001
         driven.wait_until_applied(20_001)
-        # The service refuses a number that is not one more than the last.
+        # The service refuses a number that is not its last number plus one.
         assert driven.statistics()["resyncs"] == 0
         applied = [decisions.applied_sequence for decisions in driven.decisions]
         assert applied == sorted(set(applied))
@@ -156,7 +156,7 @@ def test_calls_that_contradict_each_other_in_any_other_order_are_accepted(
         assert driven.statistics()["resyncs"] == 0
 
 
-def test_a_service_that_is_absent_at_start_is_found_when_it_comes(
+def test_a_service_absent_at_start_is_connected_once_it_starts(
     programs: Programs, tmp_path: Path
 ) -> None:
     absent = f"unix://{tmp_path}/allocator.sock"
@@ -172,7 +172,7 @@ def test_a_service_that_is_absent_at_start_is_found_when_it_comes(
 
 
 @in_every_build
-def test_after_kill_9_under_load_a_new_service_gets_a_snapshot_and_what_follows(
+def test_after_kill_9_under_load_a_new_service_gets_a_snapshot_and_later_events(
     programs: Programs, tmp_path: Path
 ) -> None:
     with master(programs, f"unix://{tmp_path}/allocator.sock") as driven:
@@ -230,7 +230,7 @@ def test_a_service_that_does_not_listen_makes_the_queue_be_dropped_and_is_sent_a
         driven.wait_until_applied(driven.push(TICK))
 
 
-def test_what_is_pushed_while_a_write_is_under_way_goes_out_in_one_message(
+def test_events_pushed_during_a_write_are_sent_in_one_message(
     programs: Programs, running: Service
 ) -> None:
     with master(programs, running.address) as driven:
@@ -269,7 +269,7 @@ def test_it_can_be_destroyed_while_answers_pour_in(programs: Programs) -> None:
             script.say(decisions=contract.Decisions(applied_sequence=1))
         driven.wait_for("decisions")
         driven.listening.clear()
-        # In half a second its callback blocks, with answers behind it, and it is being destroyed.
+        # After half a second its callback blocks, with answers behind, while destruction begins.
         threading.Timer(0.5, driven.listening.set).start()
     script.end()
 
@@ -333,7 +333,7 @@ def test_decisions_from_before_the_latest_snapshot_are_withheld(programs: Progra
         assert kinds == ["hello", "snapshot", "events", "snapshot"]
 
 
-def test_events_before_a_snapshot_is_given_are_contained_in_it(programs: Programs) -> None:
+def test_events_before_a_snapshot_are_contained_in_the_snapshot(programs: Programs) -> None:
     script = Scripted()
     with peer(script) as other, master(programs, other.address) as driven:
         driven.mute = True

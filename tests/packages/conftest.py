@@ -10,7 +10,7 @@ from tests.packages.building import PACKAGES, ROOT, built_wheels
 
 @pytest.fixture(scope="session")
 def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Copy what distributions are built from, so that building leaves nothing in the checkout."""
+    """Copy the sources of distributions, so that builds leave no files in the checkout."""
     copied = tmp_path_factory.mktemp("source")
     for folder, names in PACKAGES.items():
         for name in names:

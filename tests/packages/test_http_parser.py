@@ -1,4 +1,4 @@
-"""The stand-in for http-parser reads whatever a server may send, in whatever pieces it comes."""
+"""The replacement for http-parser reads valid and invalid responses, in pieces of any size."""
 
 import socket
 from collections.abc import Iterator
@@ -74,7 +74,7 @@ def answers(parts: list[bytes]) -> tuple[object, ...]:
 
 @contextmanager
 def read_by_the_standard_library(response: bytes) -> Iterator[HTTPResponse]:
-    """Yield `response` as `http.client` understands it."""
+    """Yield `response` as parsed by `http.client`."""
     server, client = socket.socketpair()
     with server, client:
         server.sendall(response)
@@ -84,7 +84,7 @@ def read_by_the_standard_library(response: bytes) -> Iterator[HTTPResponse]:
 
 
 @given(st.data())
-def test_it_reads_what_the_standard_library_reads(data: st.DataObject) -> None:
+def test_responses_are_read_as_by_the_standard_library(data: st.DataObject) -> None:
     sent = data.draw(responses())
     parser = HttpParser()
     body = b""
@@ -110,7 +110,7 @@ def test_it_reads_what_the_standard_library_reads(data: st.DataObject) -> None:
 
 
 @given(st.data())
-def test_what_it_answers_does_not_depend_on_where_the_bytes_were_cut(data: st.DataObject) -> None:
+def test_results_do_not_depend_on_how_the_bytes_are_split(data: st.DataObject) -> None:
     sent = data.draw(responses() | damaged())
     assert answers(data.draw(pieces(sent))) == answers([sent])
 
@@ -137,7 +137,7 @@ def test_bytes_that_are_no_http_are_refused_for_good(junk: bytes, later: bytes) 
 
 
 @given(responses(), responses())
-def test_a_second_response_is_refused_and_leaves_the_first_as_it_is(
+def test_a_second_response_is_refused_and_the_first_response_is_unchanged(
     first: bytes, second: bytes
 ) -> None:
     both = first + second
@@ -168,7 +168,7 @@ def test_a_trailer_does_not_pass_for_a_header() -> None:
     assert list(parser.get_headers()) == ["Transfer-Encoding"]
 
 
-def test_blanks_around_the_value_of_a_header_are_not_part_of_it() -> None:
+def test_blanks_around_a_header_value_are_stripped() -> None:
     sent = b"HTTP/1.1 200 OK\r\nLocation: \t//10.0.0.2:5050 \t\r\n\r\n"
     parser = HttpParser()
     assert parser.execute(sent, len(sent)) == len(sent)

@@ -1,4 +1,4 @@
-"""Longshare is installed by name, from an index that holds its wheels beside the public ones."""
+"""Longshare is installed by name, from an index with its wheels in addition to the public index."""
 
 import os
 import shutil
@@ -17,7 +17,7 @@ import pytest
 from tests.packages.building import ROOT
 
 LARGEST = 55 * 10**6
-"""Bytes that a service with its commands may take, without pip, what pip brings and bytecode."""
+"""Maximum bytes of a service with its commands, without pip, pip's dependencies and bytecode."""
 
 
 class Quiet(SimpleHTTPRequestHandler):
@@ -42,7 +42,7 @@ def index(wheels: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[st
 
 @pytest.fixture(scope="module")
 def lean(index: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Make an environment with what `pip install longshare` brings."""
+    """Create an environment with the result of `pip install longshare`."""
     home = tmp_path_factory.mktemp("lean") / "environment"
     venv.create(home)
     pip = [sys.executable, "-m", "pip", "--python", str(home / "bin" / "python")]
@@ -75,8 +75,8 @@ def _in(home: Path, folder: Path, *command: str | Path) -> subprocess.CompletedP
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(600)  # pip fetches what is not in its cache
-def test_what_pip_installs_by_name_is_small_and_serves(lean: Path) -> None:
+@pytest.mark.timeout(600)  # pip downloads packages missing in its cache
+def test_the_installation_by_name_is_small_and_its_service_works(lean: Path) -> None:
     (packages,) = lean.glob("lib/python*/site-packages")
     size = sum(
         file.stat().st_size
@@ -100,7 +100,7 @@ def test_what_pip_installs_by_name_is_small_and_serves(lean: Path) -> None:
         (["framework", "--name", "a", "--master", "127.0.0.1:1"], "experiments"),
     ],
 )
-def test_a_command_whose_extra_is_missing_says_which(
+def test_a_command_without_its_extra_names_the_extra(
     lean: Path, command: list[str], extra: str
 ) -> None:
     told = _run(lean, *command)
@@ -111,7 +111,7 @@ def test_a_command_whose_extra_is_missing_says_which(
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-def test_who_asks_for_accounts_that_cannot_be_kept_is_told(lean: Path) -> None:
+def test_accounting_without_its_extra_is_refused_with_a_reason(lean: Path) -> None:
     (lean / "accounts.toml").write_text('[accounting]\ndatabase = "accounts.sqlite"\n')
     told = _run(lean, "serve", "--check", "--config", "accounts.toml")
     assert told.returncode == 2, told.stdout
@@ -128,7 +128,8 @@ def test_a_stranger_serves_a_policy_simulates_a_trace_and_runs_a_notebook(
     done = _in(lean, tmp_path, *walk, "serve")
     assert done.returncode == 0, done.stdout + done.stderr
     assert "All decisions are the same" in done.stdout
-    # What an extra brings is taken from here, without a network; Longshare itself is not.
+    # Dependencies of an extra are copied from this environment, without a network; Longshare is
+    # not.
     (packages,) = lean.glob("lib/python*/site-packages")
     brought = packages / "simulation.pth"
     brought.write_text(sysconfig.get_path("purelib"))

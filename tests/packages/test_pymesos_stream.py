@@ -57,7 +57,7 @@ def connected(process: Process) -> Iterator[tuple[Connection, socket.socket]]:
 
 
 def receive(parts: Iterable[bytes], process: Process) -> bool:
-    """Let pymesos read `parts` one by one; return whether it wants to read on."""
+    """Let pymesos read `parts` one by one; return whether the connection stays open."""
     with connected(process) as (connection, server):
         for part in parts:
             server.sendall(part)
@@ -123,7 +123,7 @@ def test_a_stream_that_is_not_chunked_is_refused() -> None:
 
 
 @pytest.mark.parametrize("junk", [b"SSH-2.0-OpenSSH\r\n", STREAM_HEAD + b"not a size\r\n"])
-def test_what_is_no_http_is_refused_and_the_reason_is_logged(
+def test_input_other_than_http_is_refused_and_the_reason_is_logged(
     junk: bytes, caplog: pytest.LogCaptureFixture
 ) -> None:
     with pytest.raises(RuntimeError, match="Failed to parse, code:1"):
@@ -132,7 +132,7 @@ def test_what_is_no_http_is_refused_and_the_reason_is_logged(
 
 
 class Subscriber(Scheduler):  # type: ignore[misc] # pymesos is untyped
-    """Remembers what the driver told it, and says so."""
+    """Records the driver's callbacks, and prints them."""
 
     def __init__(self) -> None:
         self.loop = asyncio.get_running_loop()

@@ -1,4 +1,4 @@
-"""What a release needs is in the repository, and what it must not have is not."""
+"""The repository contains everything that a release needs, and nothing forbidden."""
 
 import re
 import subprocess
@@ -12,7 +12,9 @@ WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
 
 
 @pytest.mark.parametrize("workflow", WORKFLOWS, ids=lambda path: path.stem)
-def test_workflows_pin_others_actions_by_commit_and_begin_without_any_right(workflow: Path) -> None:
+def test_workflows_pin_third_party_actions_by_commit_and_start_without_permissions(
+    workflow: Path,
+) -> None:
     text = workflow.read_text()
     uses = re.findall(r"uses: (.*)", text)
     assert uses
@@ -23,7 +25,7 @@ def test_workflows_pin_others_actions_by_commit_and_begin_without_any_right(work
     assert "secrets." not in text
 
 
-def test_what_workflows_have_make_do_it_can_do() -> None:
+def test_make_targets_of_workflows_exist() -> None:
     made = {name for each in WORKFLOWS for name in re.findall(r"make ([a-z-]+)", each.read_text())}
     assert "release-check" in made
     for target in made:

@@ -1,4 +1,4 @@
-"""What is installed is pinned by hash, fits what the packages declare, and comes from anywhere."""
+"""Installed packages are pinned by hash, satisfy the declared requirements, and fit any index."""
 
 import re
 import tomllib
@@ -14,7 +14,7 @@ from packaging.version import Version
 ROOT = Path(__file__).parents[2]
 FILES = sorted(ROOT.glob("requirements/*.txt"))
 PYMESOS = "packages/pymesos"
-OF_THEIR_OWN = ("operations", "release")  # environments beside the others
+OF_THEIR_OWN = ("operations", "release")  # separate environments
 PYTHONS = ["3.11", "3.12", "3.13"]
 
 
@@ -29,7 +29,7 @@ def _entries(file: Path) -> list[str]:
 
 
 def _pins(python: str, beside: str | None = None) -> Iterator[Requirement]:
-    """Go through the pins of the environment that all share, or of one beside it."""
+    """Yield the pins of the common environment, or of a separate environment."""
     environment = {"python_version": python, "python_full_version": f"{python}.0"}
     for file in FILES:
         if file.stem != beside if beside else file.stem in OF_THEIR_OWN:
@@ -51,7 +51,7 @@ def _declared() -> list[Requirement]:
 
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.name)
-def test_every_requirement_is_one_version_with_its_hashes_and_nothing_else(file: Path) -> None:
+def test_every_requirement_has_exactly_a_version_and_its_hashes(file: Path) -> None:
     entry = re.compile(r"[a-z0-9-]+==[a-z0-9.]+(?: ; [^@/\\-]+)?(?: +--hash=sha256:[0-9a-f]{64})+")
     entries = _entries(file)
     assert entries
@@ -66,7 +66,7 @@ def test_each_distribution_is_pinned_once_for_each_python(python: str, beside: s
 
 
 @pytest.mark.parametrize("python", PYTHONS)
-def test_the_pins_satisfy_what_the_packages_declare(python: str) -> None:
+def test_the_pins_satisfy_the_requirements_of_the_packages(python: str) -> None:
     pymesos = _project(PYMESOS)["project"]
     versions = {pin.name: str(pin.specifier).removeprefix("==") for pin in _pins(python)}
     versions[pymesos["name"]] = pymesos["version"]
@@ -82,7 +82,7 @@ def test_the_pins_satisfy_what_the_packages_declare(python: str) -> None:
 
 @pytest.mark.parametrize("python", PYTHONS)
 @pytest.mark.parametrize("beside", OF_THEIR_OWN)
-def test_the_pins_beside_the_others_satisfy_what_their_group_declares(
+def test_the_pins_of_separate_environments_satisfy_the_requirements_of_their_group(
     python: str, beside: str
 ) -> None:
     versions = {pin.name: str(pin.specifier).removeprefix("==") for pin in _pins(python, beside)}
@@ -90,14 +90,14 @@ def test_the_pins_beside_the_others_satisfy_what_their_group_declares(
     assert [each for each in declared if not each.specifier.contains(versions[each.name])] == []
 
 
-def test_no_version_is_local_because_an_index_cannot_hold_one() -> None:
+def test_no_version_is_local_because_indexes_refuse_local_versions() -> None:
     versions = [_project(folder)["project"]["version"] for folder in (".", PYMESOS)]
     assert [Version(version).local for version in versions] == [None, None]
     local = [each for each in _declared() for clause in each.specifier if "+" in clause.version]
     assert not local
 
 
-def test_the_service_needs_neither_what_the_simulator_computes_with_nor_a_database() -> None:
+def test_the_service_needs_neither_numerical_libraries_nor_a_database() -> None:
     heavy = {
         "sqlalchemy",
         "joblib",

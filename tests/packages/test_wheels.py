@@ -1,4 +1,4 @@
-"""What is built holds all that is in the checkout, and can be installed with pip alone."""
+"""Built distributions contain everything in the checkout, and install with pip alone."""
 
 import os
 import subprocess
@@ -68,7 +68,8 @@ def test_the_wheels_are_installed_by_pip_alone_and_work_elsewhere(
 ) -> None:
     home = tmp_path / "fresh"
     venv.create(home, with_pip=True)
-    # What Longshare needs is taken from here, without a network; Longshare itself is not.
+    # Longshare's dependencies are copied from this environment, without a network; Longshare is
+    # not.
     (there,) = home.glob("lib/python*/site-packages")
     (there / "needed.pth").write_text(sysconfig.get_path("purelib"))
     clean = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}

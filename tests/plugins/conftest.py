@@ -1,4 +1,4 @@
-"""Policies that a test makes known are not known to others."""
+"""Policies that a test registers are removed after the test."""
 
 import pytest
 

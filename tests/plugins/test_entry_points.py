@@ -1,4 +1,4 @@
-"""Installed packages offer policies; one is imported when it is asked for, and no other."""
+"""Installed packages offer policies; a policy's module is imported only on request."""
 
 import sys
 from collections.abc import Iterator
@@ -14,7 +14,7 @@ from tests.plugins.written import NORM
 
 @pytest.fixture
 def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """Install a distribution with one policy and three that cannot be used."""
+    """Install a distribution with a valid policy and three invalid ones."""
     (tmp_path / "normal.py").write_text(NORM)
     about = tmp_path / "normal-1.0.dist-info"
     about.mkdir()
@@ -46,12 +46,12 @@ def test_a_policy_of_an_installed_package_is_found_by_its_name(package: Path) ->
         ("lottery", r"'lottery' is unknown; there are: cdrf.*, and installed: .*norm"),
     ],
 )
-def test_one_that_cannot_be_used_is_said(package: Path, name: str, complaint: str) -> None:
+def test_an_unusable_entry_point_is_reported(package: Path, name: str, complaint: str) -> None:
     with pytest.raises(ValueError, match=complaint):
         plugins.create(name, {})
 
 
-def test_two_packages_that_offer_one_name_are_refused(package: Path) -> None:
+def test_two_packages_with_the_same_policy_name_are_refused(package: Path) -> None:
     about = package / "abnormal-1.0.dist-info"
     about.mkdir()
     (about / "METADATA").write_text("Metadata-Version: 2.1\nName: abnormal\nVersion: 1.0\n")

@@ -26,7 +26,7 @@ def test_a_policy_in_twenty_lines_is_known_with_its_parameters_validated(tmp_pat
         plugins.create("norm", {"powr": 2})
 
 
-def test_a_file_is_run_once_and_anew_when_it_has_changed(tmp_path: Path) -> None:
+def test_a_file_runs_once_and_again_after_a_change(tmp_path: Path) -> None:
     path = file(tmp_path, NORM)
     plugins.load(path)
     before = policies.find("norm")
@@ -37,7 +37,7 @@ def test_a_file_is_run_once_and_anew_when_it_has_changed(tmp_path: Path) -> None
     assert policies.find("norm") is not before
 
 
-def test_one_file_may_define_several_and_bases_without_a_name(tmp_path: Path) -> None:
+def test_a_file_may_define_several_policies_and_unnamed_base_classes(tmp_path: Path) -> None:
     base = NORM.replace('    name = "norm"\n', "") + "\nclass Two(Norm):\n    name = 'two'\n"
     source = base + "\nclass Three(Norm):\n    name = 'three'\n"
     assert plugins.load(file(tmp_path, source)) == ["two", "three"]
@@ -71,7 +71,7 @@ def test_one_file_may_define_several_and_bases_without_a_name(tmp_path: Path) ->
         (key("return 0.0") + key("return 1.0").replace("Mine", "Other"), r"two classes have the"),
     ],
 )
-def test_what_is_wrong_with_a_file_is_said_with_what_to_do(
+def test_errors_of_a_file_name_the_fault_and_the_remedy(
     tmp_path: Path, source: str, complaint: str
 ) -> None:
     known = policies.names()
@@ -109,13 +109,13 @@ def test_another_process_gets_the_same_policy_or_none(tmp_path: Path) -> None:
 
 
 class TestTrust:
-    """What a service runs could have been written by nobody else."""
+    """The policy files of a service are writable only by its own user and root."""
 
     def test_a_file_of_ones_own_in_folders_of_ones_own_will_do(self, tmp_path: Path) -> None:
         assert plugins.load_trusted(file(tmp_path.resolve(), NORM)) == ["norm"]
 
     @pytest.mark.parametrize("mode", [0o664, 0o646, 0o777, 0o1666])
-    def test_a_file_that_others_may_write_will_not(self, tmp_path: Path, mode: int) -> None:
+    def test_a_file_writable_by_other_users_is_refused(self, tmp_path: Path, mode: int) -> None:
         path = file(tmp_path.resolve(), NORM)
         path.chmod(mode)
         with pytest.raises(
@@ -124,17 +124,17 @@ class TestTrust:
             plugins.load_trusted(path)
         assert "norm" not in policies.names()
 
-    def test_nor_one_in_a_folder_that_others_may_write(self, tmp_path: Path) -> None:
+    def test_a_file_in_a_folder_writable_by_other_users_is_refused(self, tmp_path: Path) -> None:
         folder = tmp_path.resolve() / "open"
         (folder / "within").mkdir(parents=True)
         path = file(folder / "within", NORM)
         folder.chmod(0o777)
         with pytest.raises(plugins.PolicyError, match=rf"chmod go-w {folder}$"):
             plugins.load_trusted(path)
-        folder.chmod(0o1777)  # as /tmp is: others cannot rename what is ours
+        folder.chmod(0o1777)  # sticky as /tmp: other users cannot rename our files
         assert plugins.load_trusted(path) == ["norm"]
 
-    def test_nor_one_by_a_link_or_a_relative_path(self, tmp_path: Path) -> None:
+    def test_a_file_by_a_link_or_a_relative_path_is_refused(self, tmp_path: Path) -> None:
         path = file(tmp_path.resolve(), NORM)
         link = tmp_path.resolve() / "link.py"
         link.symlink_to(path)
@@ -144,7 +144,7 @@ class TestTrust:
             plugins.load_trusted(Path("mine.py"))
 
     @pytest.mark.parametrize("way", ["file", "link"])
-    def test_nor_one_that_others_put_there_while_it_is_looked_at(
+    def test_a_file_replaced_by_another_user_during_the_check_is_refused(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, way: str
     ) -> None:
         """Puts another file in the place before each call to the system, and takes it away."""
@@ -186,7 +186,7 @@ class TestTrust:
                 load(path)
 
     @pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")
-    def test_nor_one_of_somebody_else(self, tmp_path: Path) -> None:
+    def test_a_file_of_another_user_is_refused(self, tmp_path: Path) -> None:
         path = file(tmp_path.resolve(), NORM)
         os.chown(path, 12345, -1)
         with pytest.raises(plugins.PolicyError, match=r"belongs to user 12345.*\(chown\)"):

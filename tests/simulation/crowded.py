@@ -1,4 +1,4 @@
-"""Small workloads that crowd a small cluster, and what can be seen from outside of an outcome."""
+"""Small workloads that crowd a small cluster, and the observable state of an outcome."""
 
 from collections.abc import Sequence
 from itertools import count
@@ -146,7 +146,7 @@ class Seen:
         return self.kinds[machine] in self.trace.constraints[constraint]
 
     def free(self, when: int) -> np.ndarray[Any, np.dtype[np.float64]]:
-        """Return what is left of each machine after all that happens at an instant."""
+        """Return the free resources of each machine after all events at an instant."""
         free = self.machines.copy()
         started, finished = self.outcome.started, self.outcome.finished
         for task in np.flatnonzero((started != NEVER) & (started <= when) & (finished > when)):
@@ -154,7 +154,7 @@ class Seen:
         return free
 
     def heads(self, when: int) -> list[int]:
-        """Return the next task of each user who waits after all that happens at an instant."""
+        """Return the next task of each waiting user after all events at an instant."""
         heads: dict[int, int] = {}
         for task, submitted, started, user in zip(
             count(), self.trace.submitted, self.outcome.started, self.user, strict=False

@@ -1,8 +1,8 @@
 """A simulator of Algorithm 1 in exact fractions, written from the paper alone.
 
-It shares no code with the project and knows nothing but the standard library. Time goes in whole
-seconds and δ is a fraction, so what a commitment fades by, δ to the power of a whole number, is one
-as well: all priorities are exact, and so are ties. It is slow and small on purpose.
+The simulator shares no code with the project and uses only the standard library. Times are whole
+seconds and δ is a fraction. The decay factor, δ to the power of a whole number, is therefore also a
+fraction, and all priorities and ties are exact. The simulator is slow and small on purpose.
 """
 
 import heapq
@@ -15,7 +15,7 @@ from typing import Literal
 NEAR = Fraction(1, 2**40)
 """Priorities that differ by less may be equal in floating point."""
 Order = tuple[Fraction, Fraction, int]
-"""Priority, how fast it grows, and the user's number."""
+"""Priority, its growth rate, and the user's number."""
 
 
 @dataclass(frozen=True)
@@ -37,19 +37,22 @@ class Workload:
 
 @dataclass(frozen=True)
 class Rule:
-    """Who is next: DRF without δ; else SDRF in the journal's form or in the thesis's."""
+    """The rule for the next user:
+
+    DRF without δ; otherwise SDRF in the form of the journal or thesis.
+    """
 
     delta: Fraction | None = None
-    """What is left of a commitment after a second."""
+    """The factor by which a commitment decays in a second."""
     form: Literal["journal", "thesis"] = "journal"
 
 
 @dataclass
 class Found:
     starts: list[int | None]
-    """By task, seconds; None: it does not fit, ever."""
+    """Start of each task, in seconds; None if the task never fits."""
     ties: int = 0
-    """Choices between users whose priorities were exactly equal."""
+    """Number of choices between users with exactly equal priorities."""
     unclear: int = 0
     """Choices in which the other simulator was followed: priorities equal, or all but equal."""
 
@@ -65,11 +68,9 @@ class _User:
 def simulate(workload: Workload, rule: Rule, other: Sequence[int | None] | None = None) -> Found:
     """Start every task as Algorithm 1 does.
 
-    Args:
-        workload: What is submitted.
-        rule: Who is next.
-        other: Starts that another simulator found. Where priorities are closer than `NEAR`, so that
-            rounding may have decided, its choice is taken, and counted.
+    Args: workload: The submitted tasks. rule: The rule for the next user. other: The starts of
+    another simulator. If priorities differ by less than `NEAR`, rounding may have decided; the
+    other simulator's choice is then taken, and counted.
     """
     return _Simulation(workload, rule, other).run()
 
@@ -115,7 +116,7 @@ class _Simulation:
             self.free[resource] -= sign * need
 
     def move(self, when: int) -> None:
-        """Let commitments follow what is over-used, as Eq. 6 sums it up."""
+        """Let commitments move towards over-use, as Eq. 6 adds it up."""
         if self.rule.delta is not None and when > self.now:
             left = self.rule.delta ** (when - self.now)
             for user in self.users:
@@ -134,7 +135,7 @@ class _Simulation:
         return [Fraction(h, most) for h, most in zip(user.holds, self.capacity, strict=True)]
 
     def order(self, number: int) -> Order:
-        """Line 5 of Algorithm 1; of equals who grows slower, then who has the lower number."""
+        """Line 5 of Algorithm 1; ties go to slower growth, then to the lower number."""
         user = self.users[number]
         shares = self.shares(user)
         if self.rule.delta is None:
@@ -160,7 +161,7 @@ class _Simulation:
             heapq.heappush(self.running, (self.now + self.tasks[task].runs, self.serial, task))
 
     def choose(self) -> int | None:
-        """Return whose next task starts; None: nobody's, as the one who is next has to wait."""
+        """Return the user whose task starts next; None if the next user has to wait."""
         ranked = sorted(self.order(i) for i, user in enumerate(self.users) if user.waiting)
         if not ranked:
             return None

@@ -53,7 +53,7 @@ def test_an_allocation_is_a_task_from_its_start_to_its_end(tmp_path: Path) -> No
     assert left_out(converted) == {}
 
 
-def test_tasks_of_an_array_are_one_job_and_steps_are_none(tmp_path: Path) -> None:
+def test_tasks_of_an_array_are_one_job_and_steps_are_ignored(tmp_path: Path) -> None:
     converted = sacct(
         tmp_path,
         row("100", JobID="99_1"),
@@ -83,7 +83,7 @@ def test_tasks_of_an_array_are_one_job_and_steps_are_none(tmp_path: Path) -> Non
         ({"AllocTRES": "", "AllocCPUS": "0", "ReqMem": "0"}, "asks for no resource that is read"),
     ],
 )
-def test_what_is_no_task_is_left_out_by_name(
+def test_records_other_than_tasks_are_omitted_with_a_named_reason(
     tmp_path: Path, given: dict[str, str], reason: str
 ) -> None:
     converted = sacct(tmp_path, row("7", **given))
@@ -91,7 +91,7 @@ def test_what_is_no_task_is_left_out_by_name(
     assert len(converted.trace) == 0
 
 
-def test_what_ran_counts_however_it_ended_and_each_attempt_alone(tmp_path: Path) -> None:
+def test_every_attempt_that_ran_is_a_task_regardless_of_its_end(tmp_path: Path) -> None:
     states = ("FAILED", "TIMEOUT", "NODE_FAIL", "OUT_OF_MEMORY", "CANCELLED by 7", "REQUEUED")
     requeued = row("7", Submit="2026-03-01T03:00:00", Eligible="2026-03-01T03:00:00",
                    Start="2026-03-01T04:00:00", End="2026-03-01T04:30:00")  # fmt: skip
@@ -99,7 +99,7 @@ def test_what_ran_counts_however_it_ended_and_each_attempt_alone(tmp_path: Path)
     assert seconds(converted) == [(3600.0, 3600.0)] * 6 + [(10800.0, 1800.0)]
 
 
-def test_who_waits_for_its_begin_time_does_not_wait_for_the_cluster(tmp_path: Path) -> None:
+def test_the_time_until_the_begin_time_of_a_job_is_not_waiting(tmp_path: Path) -> None:
     later, early, unknown = (
         row("1", Eligible="2026-03-01T01:09:00"),
         row("2", Eligible="2026-03-01T01:15:00"),
@@ -141,7 +141,9 @@ def test_times_are_seconds_since_1970_or_of_a_zone_whose_clocks_change(tmp_path:
         sacct(tmp_path, spring, zone="Mars")
 
 
-def test_columns_may_come_in_any_order_packed_and_what_is_needed_is_named(tmp_path: Path) -> None:
+def test_columns_may_be_in_any_order_or_compressed_and_missing_columns_are_named(
+    tmp_path: Path,
+) -> None:
     names = "End|Start|AllocCPUS|User|Submit|JobID"
     path = tmp_path / "sacct.txt.gz"
     rows = f"{names}\n{MIDNIGHT + 9}|{MIDNIGHT}|2|bob|{MIDNIGHT}|5\nx|y\n"
@@ -192,7 +194,7 @@ def test_gpus_count_whether_slurm_names_their_kinds_or_not(
     assert assumed(converted) == {f"{kind} counts in gpus": [2] for kind in kinds}
 
 
-def test_other_generic_resources_have_their_own_names_and_what_is_not_read_is_named(
+def test_generic_resources_have_their_own_names_and_unread_resources_are_named(
     tmp_path: Path,
 ) -> None:
     tres = "cpu=4,mem=1G,gres/shard=3,gres/nic:cx6=2,gres/mps:a100=1K,license/matlab=2,bb/dw=4G"
@@ -297,7 +299,7 @@ def test_an_unknown_state_is_named_and_makes_no_task(tmp_path: Path) -> None:
         ("hbm:0,gpu:V100:4,gpu:1g.5gb,bandwidth:1K", {"gpus": 5, "gres/bandwidth": 1024}),
     ],
 )
-def test_generic_resources_of_former_columns_stand_for_those_that_are_not_allocated(
+def test_generic_resources_of_former_columns_are_used_without_an_allocation(
     tmp_path: Path, former: str, resources: dict[str, float]
 ) -> None:
     header = f"{HEADER}|ReqGRES"
@@ -342,7 +344,7 @@ def test_files_that_were_put_together_count_no_row_twice(tmp_path: Path) -> None
     assert len(converted.trace) == 2
 
 
-def test_numbers_of_jobs_are_of_one_cluster_and_one_user_each(tmp_path: Path) -> None:
+def test_job_numbers_are_distinct_by_cluster_and_user(tmp_path: Path) -> None:
     rows = [
         f"{row('7', User=user)}|{cluster}"
         for user, cluster in (("ann", "a"), ("ann", "b"), ("bob", "b"))
@@ -380,7 +382,7 @@ def test_amounts_that_are_not_understood_are_named(
     assert named == ({reason: [2]} if reason else {})
 
 
-def test_what_was_requested_stands_for_an_empty_allocation(tmp_path: Path) -> None:
+def test_requested_resources_replace_an_empty_allocation(tmp_path: Path) -> None:
     rows = f"{row('7', AllocTRES='', AllocCPUS='')}|cpu=8,mem=2G,node=1,gres/gpu:a100=1"
     converted = sacct(tmp_path, rows, header=f"{HEADER}|ReqTRES")
     assert demands(converted) == [{"cpus": 8.0, "mem": 2048.0, "gpus": 1.0}]
@@ -425,9 +427,7 @@ def json_job(*, plain: bool, job: int = 7, **given: object) -> dict[str, object]
 
 
 @pytest.mark.parametrize("plain", [True, False], ids=["numbers", "objects"])
-def test_the_json_of_sacct_is_read_whichever_version_printed_it(
-    tmp_path: Path, *, plain: bool
-) -> None:
+def test_the_json_of_all_versions_of_sacct_is_read(tmp_path: Path, *, plain: bool) -> None:
     of_array = {"array": {"job_id": 5, "task_id": number(2, plain=plain)}}
     jobs = [
         json_job(plain=plain),
@@ -485,7 +485,7 @@ def history(tmp_path: Path, *jobs: object) -> Conversion:
     return htcondor.convert(path)
 
 
-def test_a_job_of_the_history_is_a_task_that_runs_for_all_that_it_ran(tmp_path: Path) -> None:
+def test_a_job_of_the_history_is_a_task_with_the_total_run_time(tmp_path: Path) -> None:
     twice = JOB | {"ProcId": 1, "NumJobStarts": 2, "RemoteWallClockTime": 450.5}
     converted = history(tmp_path, JOB, twice)
     assert converted.trace.resources == ("cpus", "mem")
@@ -597,7 +597,9 @@ def test_slot_time_is_compared_and_attributes_that_are_not_read_are_named(tmp_pa
     assert converted.ignored == ("Cmd",)
 
 
-def test_what_is_no_history_is_refused_and_an_empty_one_is_empty(tmp_path: Path) -> None:
+def test_files_other_than_a_history_are_refused_and_an_empty_history_is_empty(
+    tmp_path: Path,
+) -> None:
     for content, complaint in (("[{", "is not JSON"), ("{}", "is not an array of jobs")):
         path = written(tmp_path / "history.json", content)
         with pytest.raises(TraceError, match=complaint):

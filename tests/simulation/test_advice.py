@@ -14,7 +14,7 @@ from tests.simulation.crowded import trace_of
 
 
 def bursts_beside_a_hog(tasks: int = 30) -> Trace:
-    """One user who always has more to do, and three who come now and then."""
+    """A user with a permanent backlog, and three users with occasional bursts."""
     rows = [(minute, 300, "hog", 1.0, 1.0) for minute in range(0, 6000, 20)]
     for hour, user in enumerate(["a", "b", "c"] * 4):
         rows += [(hour * 500 + 1000, 60, user, 1.0, 1.0)] * tasks
@@ -26,7 +26,7 @@ def crowded() -> tuple[Trace, Setting]:
     return trace, Setting("drf", capacity=capacity_at(trace, 0.8))
 
 
-def test_memory_helps_light_users_beside_a_hog_and_the_best_is_what_was_tried() -> None:
+def test_memory_helps_light_users_beside_a_hog_and_the_best_half_life_was_tried() -> None:
     trace, setting = crowded()
     ran: list[None] = []
     found = advice.advise(
@@ -49,24 +49,24 @@ def test_memory_helps_light_users_beside_a_hog_and_the_best_is_what_was_tried() 
         assert trial.delta**trial.half_life_s == pytest.approx(0.5)
 
 
-def test_how_sure_it_is_depends_on_how_many_users_say_so() -> None:
+def test_confidence_depends_on_the_number_of_users_that_agree() -> None:
     rng = np.random.default_rng(3)
     before = rng.exponential(100.0, 400)
     after = before * 0.8
-    after[0] = np.nan  # of whom nothing started
+    after[0] = np.nan  # no task of this user started
     alike = advice._resampled(before, after)
     assert alike["low"] == pytest.approx(0.2)
     assert alike["high"] == pytest.approx(0.2)
     assert alike["better"] == 100.0
     one = before.copy()
-    one[7] += 3000.0  # one user who loses decides
+    one[7] += 3000.0  # a single losing user decides
     wide = advice._resampled(before, np.where(np.arange(400) == 7, one, after))
     assert wide["low"] < 0.15
     assert wide["high"] > 0.19
     assert advice._resampled(before, rng.permutation(before))["better"] == pytest.approx(50, abs=49)
 
 
-def test_where_nobody_waits_there_is_nothing_to_advise() -> None:
+def test_without_waiting_users_no_change_is_advised() -> None:
     trace, _ = crowded()
     roomy = Setting("drf", capacity=(1000.0, 1000.0))
     with pytest.raises(advice.AdviceError, match="lower the load"):

@@ -33,7 +33,7 @@ def files(tmp_path: Path) -> tuple[Path, Path, Path]:
     return tmp_path / "tasks", tmp_path / "users", tmp_path / "machines"
 
 
-def test_what_is_said_of_users_and_machines_is_in_the_trace_and_comes_back_from_disk(
+def test_attributes_of_users_and_machines_are_in_the_trace_and_survive_storage(
     files: tuple[Path, Path, Path],
 ) -> None:
     tasks, users, machines = files
@@ -96,7 +96,7 @@ def test_constraints_want_machines(files: tuple[Path, Path, Path]) -> None:
         csv.convert(files[0])
 
 
-def test_weights_and_debts_decide_who_is_first(tmp_path: Path) -> None:
+def test_weights_and_commitments_decide_the_order(tmp_path: Path) -> None:
     tasks = tmp_path / "tasks"
     tasks.write_text("submitted_s,runtime_s,user,cpus\n" + "0,5,ann,1\n" * 4 + "0,5,bob,1\n" * 4)
     trace = csv.convert(tasks).trace
@@ -104,7 +104,8 @@ def test_weights_and_debts_decide_who_is_first(tmp_path: Path) -> None:
     def first_two(**more: dict[str, float]) -> list[str]:
         setting = Setting("sdrf", {"half_life": 3600.0}, (2.0,), **more)  # type: ignore[arg-type]
         started = reference.simulate(trace, setting).started
-        first = np.argsort(started, kind="stable")[2:4]  # of the first instant, ann's come first
+        # At the first instant, ann's tasks are first.
+        first = np.argsort(started, kind="stable")[2:4]
         return [trace.users[trace.user[task]] for task in first]
 
     assert sorted(first_two()) == ["ann", "bob"]

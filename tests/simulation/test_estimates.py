@@ -23,12 +23,12 @@ from tests.simulation.crowded import trace_of
 def test_an_interval_is_students() -> None:
     found = estimate([1.0, 2.0, 3.0])
     assert (found.mean, found.draws) == (2.0, 3)
-    reach = 2.919986 / math.sqrt(3.0)  # of t with two degrees of freedom, 95 %
+    reach = 2.919986 / math.sqrt(3.0)  # t distribution with two degrees of freedom, 95 %
     assert [found.low, found.high] == pytest.approx([2.0 - reach, 2.0 + reach], rel=1e-6)
     assert [found.exceeds(bound) for bound in (0.0, 2.0, 5.0)] == [True, None, False]
 
 
-def test_of_one_draw_nothing_can_be_told() -> None:
+def test_a_single_draw_has_no_confidence_interval() -> None:
     found = estimate([0.94])
     assert math.isnan(found.low)
     assert found.exceeds(0.1) is None
@@ -40,7 +40,7 @@ def test_eight_draws_tell_their_standard_deviation_by_a_factor_of_two_only() -> 
     eight = estimate([9.1, 12.9, 13.2, 9.0, 7.6, 7.8, 9.0, 14.0])
     assert eight.spread == pytest.approx(2.6, abs=0.05)
     low, high = eight.spread_ends
-    quantiles = 14.067, 2.167  # of χ² with seven degrees of freedom, 5 % beyond each
+    quantiles = 14.067, 2.167  # χ² with seven degrees of freedom, 5 % on each side
     assert [low, high] == pytest.approx(
         [eight.spread * math.sqrt(7 / quantile) for quantile in quantiles], rel=1e-3
     )
@@ -59,7 +59,7 @@ def test_an_interval_of_eight_draws_holds_the_mean_nine_times_of_ten() -> None:
     assert coverage(generator.normal(10.0, 5.0, (4000, 8)).tolist(), 10.0) == pytest.approx(
         0.9, abs=0.015
     )
-    skewed = generator.gamma(4.0, 2.5, (4000, 8)).tolist()  # of mean 10 and deviation 5
+    skewed = generator.gamma(4.0, 2.5, (4000, 8)).tolist()  # mean 10 and deviation 5
     assert coverage(skewed, 10.0) == pytest.approx(0.9, abs=0.04)
 
 
@@ -98,7 +98,7 @@ def test_all_hold_only_if_each_is_sure_to(
         max_size=25,
     )
 )
-def test_users_that_wait_are_those_with_a_task_that_was_submitted_and_has_not_started(
+def test_users_wait_if_they_have_a_submitted_task_that_has_not_started(
     rows: list[tuple[int, int, str]],
 ) -> None:
     trace = trace_of([(t, run, user, 1.0, 1.0) for t, run, user in sorted(rows)])
@@ -129,7 +129,7 @@ def fared(policy: str, trace: int, wait: list[float], completion: list[float]) -
 
 
 def verdicts(before: list[float], after: list[list[float]], more: float) -> list[bool | None]:
-    """Return what is said of Fig. 9 and 10 of traces on which four users waited so."""
+    """Return the verdicts on Fig. 9 and 10 for traces with these waits of four users."""
     all_ = [0.5] * 4
     results = [fared("drf", trace, before, all_) for trace in range(len(after))]
     results += [
@@ -139,7 +139,7 @@ def verdicts(before: list[float], after: list[list[float]], more: float) -> list
     return [claim.agrees for claim in (*nine.claims, *ten.claims)]
 
 
-def test_most_seconds_must_be_the_light_users_whatever_they_gain_in_relative_terms() -> None:
+def test_light_users_must_gain_most_seconds_regardless_of_relative_gains() -> None:
     before = [10.0, 10.0, 1000.0, 1000.0]
     heavy = verdicts(before, [[1.0, 1.0, 900.0, 900.0], [1.0, 2.0, 900.0, 901.0]], 0.0)
     assert heavy == [False, False, False, True]
@@ -191,7 +191,7 @@ def test_most_users_are_more_than_half_of_them() -> None:
     assert verdicts([2.0] * 4, same, -0.1)[3] is False, "one of four completes fewer"
 
 
-def test_tasks_at_once_are_counted_by_the_size_of_those_that_use_most() -> None:
+def test_concurrent_tasks_are_measured_by_the_size_of_the_largest_consumers() -> None:
     # One core for 300 s and three cores for 100 s: half of the use is of either size, 2 on average.
     trace = trace_of([(0, 300, "a", 1.0, 0.0), (0, 100, "b", 3.0, 0.0)])
     found = statistics(trace)
@@ -204,7 +204,7 @@ def figure(relation: str, got: float) -> Fingerprint:
     return Fingerprint("f", 10.0, relation, got, (got,), "s", 2.0, ratio)  # type: ignore[arg-type]
 
 
-def test_a_miss_counts_ratios_of_what_should_be_equal_and_what_is_beyond_a_bound() -> None:
+def test_a_miss_counts_ratios_of_equal_targets_and_excesses_over_bounds() -> None:
     assert figure("=", 10.0).miss == 0.0
     assert figure("=", 40.0).miss == pytest.approx(2.0)
     assert figure("=", 5.0).miss == pytest.approx(1.0)

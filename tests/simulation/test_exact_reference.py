@@ -1,8 +1,8 @@
-"""Both simulators start every task when an independent one in exact fractions does.
+"""Both simulators start every task when an independent simulator in exact fractions does.
 
-Workloads are such as tell implementations apart: users submit at one instant, demands are alike,
-and zero of some resource. Only where two priorities differ by less than rounding may another user
-be chosen.
+The workloads distinguish implementations: users submit at the same instant, demands are equal, and
+zero for some resource. A different user may be chosen only where two priorities differ by less than
+rounding.
 """
 
 import functools
@@ -29,7 +29,7 @@ RULES = [Rule(HALF), Rule(HALF, "thesis"), Rule(SLOWLY)]
 SEEDS = (*range(9), 153)
 """In the last, rounding decides between equals."""
 FEW = 20
-"""Of some 500 choices between users who are equal."""
+"""Required number of ties, of some 500 choices."""
 
 
 def trace_of(workload: Workload) -> Trace:

@@ -92,8 +92,10 @@ def test_in_one_pool_every_task_starts_when_the_reference_starts_it(
 
 
 @pytest.mark.parametrize("wanted", ["cpus", "mem"])
-def test_nobody_owes_of_a_resource_that_the_cluster_has_none_of(wanted: str) -> None:
-    """Neither who wants nothing nor who wants what there is, whatever is added up for tasks."""
+def test_commitments_are_zero_for_a_resource_that_the_cluster_lacks(wanted: str) -> None:
+    """Both for a user without demand and for one that demands existing resources, in each
+    summation.
+    """
     trace = Trace(
         resources=("cpus", "mem"),
         users=("a", "b"),
@@ -120,7 +122,7 @@ def test_nobody_owes_of_a_resource_that_the_cluster_has_none_of(wanted: str) -> 
 def test_weights_are_added_up_without_rounding_as_in_a_pool(
     users: Literal["known", "appearing"],
 ) -> None:
-    """Eight jobs: added one by one their weights come to another last digit, which breaks a tie."""
+    """Eight jobs: adding their weights one by one changes the last digit, which breaks a tie."""
     job = np.array([0, 10, 1, 20, 2, 11, 21, 10, 10, 12, 10, 20])
     hours = np.array([0, 0, 0, 2, 0, 1, 0, 1, 1, 0, 1, 0])
     trace = Trace(
@@ -207,7 +209,7 @@ def test_lines_are_compared_without_rounding(  # noqa: PLR0917 - hypothesis pass
     assert order(a, m, b, n, s) == (difference > 0) - (difference < 0)
 
 
-def test_what_has_no_kernel_is_said_to_have_none() -> None:
+def test_policies_without_a_kernel_are_reported_as_such() -> None:
     trace = busy_month(tasks=10, users=2)
     setting = Setting("dynamic-drf", {}, (1.0, 1.0))
     assert not fast.supports(setting)
@@ -256,7 +258,7 @@ def test_every_pod_of_openb_starts_when_and_where_the_reference_starts_it(
     trace = openb.convert(
         data / "openb_pod_list_gpuspec33.csv", data / "openb_node_list_all_node.csv"
     ).trace
-    # A tenth of the machines, so that there is something to decide.
+    # A tenth of the machines, so that tasks have to wait.
     fewer = replace(
         trace,
         machines=tuple(replace(kind, count=math.ceil(kind.count / 10)) for kind in trace.machines),

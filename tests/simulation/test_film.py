@@ -20,7 +20,7 @@ POOL = Setting("sdrf", {"half_life": 10.0}, capacity=(2.0, 8.0))
 MACHINES = (MachineClass("one", 2, (1.0, 8.0)),)
 
 
-def test_at_each_moment_it_shows_who_holds_and_owes_what_and_what_is_waited_for() -> None:
+def test_frames_show_allocations_commitments_and_waiting_tasks_of_users() -> None:
     trace = trace_of(ROWS)
     outcome, page = film(trace, POOL, "trace.parquet")
     plain = reference.simulate(trace, POOL)
@@ -44,7 +44,7 @@ def test_at_each_moment_it_shows_who_holds_and_owes_what_and_what_is_waited_for(
     assert light[0] == 5000, "when two tasks of heavy have ended, it is first"
 
 
-def test_machines_are_shown_one_by_one_and_jobs_where_they_share() -> None:
+def test_machines_are_shown_individually_and_jobs_are_distinguished_on_shared_machines() -> None:
     trace = trace_of(ROWS[:4], MACHINES)
     setting = replace(POOL, capacity=None, blocking="skip", per="job")
     _, page = film(trace, setting, "trace.parquet")

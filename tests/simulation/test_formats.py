@@ -1,4 +1,4 @@
-"""Traces in other forms: what becomes of every row."""
+"""Traces in other formats: the result of every row."""
 
 import gzip
 import os
@@ -51,7 +51,7 @@ def test_a_csv_with_a_header_in_any_order(tmp_path: Path) -> None:
     assert trace.constraint.tolist() == [-1, -1, -1]
 
 
-def test_without_jobs_every_row_is_one(tmp_path: Path) -> None:
+def test_without_a_job_column_every_row_is_a_job(tmp_path: Path) -> None:
     path = written(
         tmp_path / "t.csv", "submitted_s,runtime_s,user,cpus", "0,1,a,1", "x,1,a,1", "0,1,a,1"
     )
@@ -114,7 +114,7 @@ def test_every_bad_row_is_named_with_its_line_and_reason(tmp_path: Path) -> None
     ),
     bad=st.sets(st.integers(0, 40)),
 )
-def test_a_csv_comes_back_to_the_microsecond_whatever_lies_between(
+def test_a_csv_round_trip_is_exact_to_the_microsecond(
     tasks: list[tuple[int, int, str, int, float]], bad: set[int], tmp_path: Path
 ) -> None:
     lines = ["submitted_s,runtime_s,user,job,cpus"]
@@ -239,7 +239,7 @@ def swf_line(  # noqa: PLR0917 - a row of the log
     )
 
 
-def test_swf_counts_whole_jobs_and_not_their_parts_too(tmp_path: Path) -> None:
+def test_swf_counts_whole_jobs_and_not_their_parts(tmp_path: Path) -> None:
     conversion = swf.convert(
         written(
             tmp_path / "t.swf",
@@ -259,7 +259,7 @@ def test_swf_counts_whole_jobs_and_not_their_parts_too(tmp_path: Path) -> None:
     assert (check.figure, check.in_file, check.in_trace, check.agrees) == ("MaxRecords", 5, 5, True)
 
 
-def test_swf_parts_without_a_whole_line_are_one_task(tmp_path: Path) -> None:
+def test_swf_parts_without_a_line_for_the_whole_job_are_one_task(tmp_path: Path) -> None:
     conversion = swf.convert(
         written(
             tmp_path / "t.swf",

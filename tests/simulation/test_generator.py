@@ -1,4 +1,4 @@
-"""Synthetic workloads: what is published of the real ones holds of them."""
+"""Synthetic workloads match the published figures of real workloads."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -144,7 +144,7 @@ def some_jobs(begin_s: float = 0.0) -> Jobs:
 
 @settings(max_examples=30, deadline=None)
 @given(seed=st.integers(0, 2**32), attempts=st.integers(1, 100))
-def test_what_fails_is_tried_again_after_its_job_came_and_before_the_end(
+def test_failed_tasks_are_retried_after_the_start_of_their_job_and_before_the_end(
     seed: int, attempts: int
 ) -> None:
     jobs = some_jobs()
@@ -159,7 +159,8 @@ def test_what_fails_is_tried_again_after_its_job_came_and_before_the_end(
     assert len(set(of.tolist())) == 1, "half of the jobs fail"
     assert (both.submitted[failed] > jobs.submitted[of]).all()
     assert np.array_equal(both.user, jobs.user[both.number])
-    # Each task's attempts are a period apart, so no more come in one than the job has tasks.
+    # Attempts of a task are a period apart, so a period has no more attempts than the job has
+    # tasks.
     window = np.searchsorted(both.submitted[failed], both.submitted[failed] + 64_999_999, "left")
     assert (window - np.arange(attempts) <= jobs.size[of[0]]).all()
 

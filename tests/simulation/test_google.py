@@ -1,4 +1,4 @@
-"""Google's trace of 2011: what becomes of every event."""
+"""Google's trace of 2011: the result of every event."""
 
 import gzip
 from collections.abc import Iterator
@@ -55,7 +55,7 @@ def left_out(conversion: Conversion) -> dict[str, list[tuple[str, int]]]:
     return rows
 
 
-def test_finished_and_failed_attempts_are_tasks_and_others_are_not(tmp_path: Path) -> None:
+def test_only_finished_and_failed_attempts_are_tasks(tmp_path: Path) -> None:
     conversion = converted(
         tmp_path,
         [
@@ -171,7 +171,7 @@ def test_a_demand_that_the_submission_lacks_is_that_of_the_schedule(tmp_path: Pa
         ("submit", [[0.5, 0.1], [0.5, 0.1], [0.2, 0.0]], "demand is nothing", [7]),
     ],
 )
-def test_the_demand_is_that_of_the_schedule_as_authors_read_it_or_that_of_the_submission(
+def test_the_demand_is_read_from_the_schedule_event_or_from_the_submission(
     tmp_path: Path, at: str, demands: list[list[float]], reason: str, lines: list[int]
 ) -> None:
     rows = [
@@ -333,7 +333,9 @@ def test_machines_that_are_alike_are_a_class_and_constraints_choose_among_them(
     }
 
 
-def test_one_file_of_task_events_will_do_but_an_empty_folder_will_not(tmp_path: Path) -> None:
+def test_a_single_file_of_task_events_is_accepted_and_an_empty_folder_is_refused(
+    tmp_path: Path,
+) -> None:
     with pytest.raises(TraceError, match="has no folder task_events"):
         google.convert(tmp_path)
     rows = [event(1, 1, 0, SUBMIT), event(2, 1, 0, SCHEDULE), event(3, 1, 0, FINISH)]

@@ -1,4 +1,4 @@
-"""Machines held for big tasks: nobody waits for ever, and little is lost by it."""
+"""Backfill holds for big tasks: no user waits for ever, and the loss is small."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -33,15 +33,15 @@ def waits(trace: Trace, blocking: Blocking) -> float:
 
 
 @pytest.mark.parametrize("blocking", HOLDING)
-def test_whole_cores_are_not_starved_by_half_ones(blocking: Blocking) -> None:
+def test_tasks_of_whole_cores_are_not_starved_by_tasks_of_half_cores(blocking: Blocking) -> None:
     trace = backfilled(200)
     assert waits(trace, "skip") > 200
-    assert waits(trace, blocking) <= 16  # the longest that runs when it comes
+    assert waits(trace, blocking) <= 16  # the longest task running at its submission
 
 
 @pytest.mark.parametrize("blocking", HOLDING)
 @pytest.mark.parametrize("policy", ["drf", "tsf", "cdrf", "yarn-fair", "fifo"])
-def test_small_tasks_do_not_hold_the_only_machine_in_turns_without_the_big_one(
+def test_small_tasks_cannot_keep_a_big_task_from_the_only_machine(
     policy: str, blocking: Blocking
 ) -> None:
     """With `hold-all` the big task waited until the 320 small ones ran out."""
@@ -69,7 +69,7 @@ def test_the_bound_of_a_turn_for_each_user_is_reached(users: int, blocking: Bloc
 
 @settings(deadline=None)
 @given(workloads(), settings_of(blockings=HOLDING))
-def test_nobody_waits_longer_than_each_user_once_for_the_longest_task(
+def test_waits_are_bounded_by_the_longest_task_times_the_number_of_users(
     trace: Trace, setting: Setting
 ) -> None:
     outcome = simulate(trace, setting)
@@ -83,7 +83,7 @@ def test_nobody_waits_longer_than_each_user_once_for_the_longest_task(
 
 @settings(deadline=None)
 @given(workloads(), settings_of(blockings=["skip"]), st.sampled_from(HOLDING))
-def test_where_nobody_waits_for_room_nothing_is_held(
+def test_without_waiting_tasks_no_machine_is_held(
     trace: Trace, setting: Setting, blocking: Blocking
 ) -> None:
     """A cluster on which everything starts when it is submitted is none the worse for holding."""
@@ -107,11 +107,11 @@ def test_where_nobody_waits_for_room_nothing_is_held(
     assert np.array_equal(held.machine, skipped.machine)
 
 
-def test_others_use_what_is_held_if_they_will_be_gone_by_then() -> None:
+def test_tasks_that_end_in_time_run_on_held_machines() -> None:
     machines = (MachineClass("one", 1, (2.0, 2.0)),)
     rows = [
         (0.0, 10.0, "first", 1.0, 0.0),
-        (1.0, 5.0, "big", 2.0, 0.0),  # the machine is held for it until 10
+        (1.0, 5.0, "big", 2.0, 0.0),  # the machine is held for this task until 10
         (2.0, 8.0, "brief", 1.0, 0.0),  # gone at 10
         (2.0, 8.5, "long", 1.0, 0.0),
     ]
@@ -131,7 +131,7 @@ JOBS = {
 def lasts(
     blocking: Blocking, machines: tuple[MachineClass, ...], only: Mapping[str, tuple[int, ...]]
 ) -> dict[str, float]:
-    """Return for how long each job lasts, in seconds, if it may use only those machines."""
+    """Return each job's duration in seconds, if the job may use only the given machines."""
     rows = [
         (comes, runs, name, cores, 0.5)
         for name, (comes, tasks, runs, cores, _) in JOBS.items()
@@ -147,7 +147,7 @@ def lasts(
     }
 
 
-def test_small_tasks_first_the_big_job_ends_sooner_but_not_before_what_runs_has_ended() -> None:
+def test_with_holds_the_big_job_ends_sooner_but_waits_for_running_tasks() -> None:
     one, two = (1.0, 1.0), (2.0, 1.0)
     shares = [("job-1", 10, one), ("job-2", 15, one), ("job-3", 10, two), ("job-4", 15, two)]
     pools = lasts(
@@ -163,7 +163,7 @@ def test_small_tasks_first_the_big_job_ends_sooner_but_not_before_what_runs_has_
     assert bound <= held < skipped - 50
 
 
-def test_without_holding_the_same_users_go_past_the_big_one() -> None:
+def test_without_holds_the_same_users_overtake_the_big_job() -> None:
     machines = (MachineClass("one", 1, (2.0, 2.0)),)
     rows = [(0.0, 10.0, "a", 1.0, 0.0), (1.0, 5.0, "big", 2.0, 0.0), (2.0, 9.0, "b", 1.0, 0.0)]
     outcome = simulate(trace_of(rows, machines), Setting("drf", blocking="skip"))

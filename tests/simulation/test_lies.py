@@ -1,4 +1,4 @@
-"""Lies online: what is submitted instead, and that real tasks are what is timed."""
+"""Lies online: the substitute submissions, and the waits of the real tasks."""
 
 from dataclasses import replace
 
@@ -13,7 +13,7 @@ from allocator.simulation.trace import MICROSECONDS, UNCONSTRAINED, Trace
 
 
 def trace_of(*tasks: tuple[int, int, int]) -> Trace:
-    """Return a trace of tasks (second of submission, user, seconds it runs) that need one cpu."""
+    """Return a trace of tasks (second of submission, user, seconds to run), each of one CPU."""
     count = len(tasks)
     columns = np.array(tasks, np.int64)
     return Trace(
@@ -32,10 +32,10 @@ TRACE = trace_of((0, 0, 5), (0, 1, 5), (1, 0, 5), (4, 1, 5), (6, 0, 5), (30, 0, 
 DRF = Setting(policy="drf", capacity=(1.0,))
 
 
-def test_who_is_late_waits_from_when_it_had_the_task() -> None:
+def test_the_wait_of_a_delayed_submission_starts_when_the_task_was_ready() -> None:
     told = delayed(2.0)(TRACE, 1)
     assert (np.diff(told.trace.submitted) >= 0).all()
-    started = told.trace.submitted  # if nobody had to wait
+    started = told.trace.submitted  # a run without any waiting
     assert told.waits(TRACE, started).tolist() == [2.0, 2.0]
 
 
@@ -45,12 +45,12 @@ def test_accounts_take_turns_and_everybody_keeps_its_place_in_ties() -> None:
     assert told.trace.user.tolist() == [0, 3, 1, 3, 2, 0]
 
 
-def test_padding_asks_for_more_and_nobody_else_does() -> None:
+def test_padding_raises_the_demands_of_the_liar_only() -> None:
     told = padded(2.0)(TRACE, 0)
     assert told.trace.demand[:, 0].tolist() == [2, 1, 2, 1, 2, 2]
 
 
-def test_who_holds_on_runs_its_next_tasks_where_the_first_was() -> None:
+def test_a_user_that_holds_on_runs_its_next_tasks_in_the_place_of_the_first() -> None:
     """The third task is there when the second is over, the fourth is not; two is the most."""
     told = held(3)(TRACE, 0)
     assert told.trace.runtime.tolist() == [15e6, 5e6, 5e6, 1e6]

@@ -63,7 +63,7 @@ def starts_of_oracle(name: str, tasks: list[str]) -> list[float]:
 
 
 class Guided(ReferenceSimulation):
-    """The reference, which of users exactly equal takes the one that the oracle took."""
+    """The reference simulator, which follows the oracle's choice among exactly equal users."""
 
     def __init__(self, trace: Trace, setting: Setting, expected: list[float]) -> None:
         super().__init__(trace, setting)
@@ -90,8 +90,8 @@ class Guided(ReferenceSimulation):
 @pytest.mark.parametrize(
     ("oracle", "policy", "parameters", "against_the_rule", "wait"),
     [
-        # The authors' DRF queue relabels a removed entry where it lies in a sorted list, so the
-        # list is out of order for a while, and one of 1,034 ties falls to a higher number.
+        # The authors' DRF queue relabels a removed entry inside a sorted list, so the list is
+        # temporarily out of order, and one of 1,034 ties falls to a higher number.
         pytest.param("drf", "drf", {}, ["8-63"], 2011.179, id="drf"),
         pytest.param("sdrf-0.9999", "sdrf", {"delta": 0.9999}, [], 1901.551, id="live-tree"),
         pytest.param(

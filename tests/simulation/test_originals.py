@@ -28,7 +28,7 @@ Job = tuple[float, float, int, int]
 
 @st.composite
 def jobs(draw: st.DrawFn) -> list[Job]:
-    """Draw jobs that begin and end at no look."""
+    """Draw jobs that never begin or end at a sampling instant."""
     drawn = draw(
         st.lists(
             st.tuples(
@@ -90,7 +90,8 @@ def htcondor(script: list[Job]) -> float:
         for start, end, _user, cpus in script:
             if start < now and end > last:
                 begun = max(int(start), int(last))
-                missed = begun - int(last) if end < now else 0  # AddMatch takes it off, in vain
+                # AddMatch subtracts the charge again, without effect.
+                missed = begun - int(last) if end < now else 0
                 seconds.append((int(min(end, now)) - begun - missed) * cpus / 8)
         priority = max(priority * beta + sum(seconds) / PERIOD * (1 - beta), 0.5 / 8)
     return priority
@@ -135,7 +136,7 @@ def kueue(script: list[Job]) -> float:
 )
 @given(script=jobs())
 @settings(max_examples=40, deadline=None)
-def test_use_adds_up_as_the_system_adds_it_up_look_by_look(
+def test_usage_equals_the_sum_over_the_sampling_instants_of_the_system(
     policy: str,
     parameters: dict[str, object],
     literally: Callable[[list[Job]], float],
@@ -147,7 +148,7 @@ def test_use_adds_up_as_the_system_adds_it_up_look_by_look(
         assert original.key(user)[0] == pytest.approx(expected, rel=1e-9, abs=1e-12)
 
 
-def test_htcondor_charges_too_little_for_what_begins_and_ends_between_two_looks() -> None:
+def test_htcondor_undercharges_jobs_that_begin_and_end_between_two_samples() -> None:
     """`AddMatch` takes 4 s off, and `RemoveMatch` adds the 5 s from the start, not 9 s."""
     original = told("htcondor", {"slots": 8000.0}, [(84.0, 89.0, 0, 1)])
     aging = 0.5 ** (PERIOD / H)
@@ -157,7 +158,7 @@ def test_htcondor_charges_too_little_for_what_begins_and_ends_between_two_looks(
 
 
 @pytest.mark.parametrize("alpha", [0.0, 0.5, 1.0])
-def test_karma_gives_what_is_free_within_a_quantum_one_by_one(alpha: float) -> None:
+def test_karma_allocates_free_slices_one_by_one_within_a_quantum(alpha: float) -> None:
     """Eight slices for four equals are two each: a borrowed slice costs a credit at once."""
     rows = [(0.0, 7.0, "e", 8.0, 0.0)]
     rows += [(1.0, 600.0, user, 1.0, 0.0) for user in "abcd" for _ in range(8)]
@@ -201,7 +202,7 @@ def test_karmas_published_code_and_ours_settle_480_quanta_alike() -> None:
     assert (same, ties) == (461, 19)
 
 
-def test_karmas_own_example_is_allocated_as_it_prints_it() -> None:
+def test_karma_allocates_its_published_example_as_printed() -> None:
     balance, printed = [999999999999] * 3, [(4, 1, 1), (0, 3, 0), (1, 1, 4)]
     for demands, expected in zip([(4, 1, 1), (0, 3, 0), (2, 2, 5)], printed, strict=True):
         settled = quantum(balance, demands, 6, 3)
@@ -209,7 +210,7 @@ def test_karmas_own_example_is_allocated_as_it_prints_it() -> None:
         balance = settled.credits
 
 
-def test_kai_divides_what_is_left_by_weights_that_past_use_shrinks() -> None:
+def test_kai_divides_the_remainder_by_weights_that_past_use_reduces() -> None:
     def asked(weight: float, used: float, wanted: float) -> Request:
         return Request(weight, used, wanted)
 
@@ -247,7 +248,7 @@ def test_every_original_starts_every_task_and_never_more_than_fit(policy: str) -
 
 
 @pytest.mark.parametrize("policy", ["slurm-fair-tree", "htcondor", "kueue-afs", "volcano"])
-def test_who_looks_at_every_instant_that_matters_decides_as_the_exact_ranking(policy: str) -> None:
+def test_sampling_at_every_event_decides_as_the_exact_ranking(policy: str) -> None:
     """Every task takes whole seconds, and a second's look is a small part of the half-life."""
     rows = [(3.0 * n, 40.0 + 7.0 * (n % 5), "abc"[n % 7 % 3], 1.0 + n % 2, 0.0) for n in range(80)]
     exact = Setting(policy, {"half_life": 3000.0}, capacity=(6.0, 1.0))
@@ -255,7 +256,7 @@ def test_who_looks_at_every_instant_that_matters_decides_as_the_exact_ranking(po
     seldom = Setting(policy, {"half_life": 3000.0}, capacity=(6.0, 1.0), sampled=600.0)
     trace = trace_of(rows)
     starts = simulate(trace, exact).started
-    if policy not in ("slurm-fair-tree", "htcondor"):  # these count whole seconds only
+    if policy not in ("slurm-fair-tree", "htcondor"):  # these policies count whole seconds only
         assert (simulate(trace, often).started == starts).mean() > 0.9
     assert (simulate(trace, seldom).started != starts).any()
 
@@ -283,14 +284,14 @@ def test_a_user_between_two_looks_has_all_that_is_free_under_slurm() -> None:
         ("volcano", 0.0, "0.0 is not a sampling period"),
     ],
 )
-def test_what_cannot_be_sampled_is_refused(
+def test_policies_without_sampling_refuse_a_sampling_interval(
     policy: str, sampled: float | str | None, complaint: str
 ) -> None:
     with pytest.raises(SettingError, match=complaint):
         Setting(policy, sampled=sampled)
 
 
-def test_what_is_sampled_is_simulated_plainly_and_as_often_as_the_original_does() -> None:
+def test_sampled_policies_use_the_plain_simulator_and_the_original_interval() -> None:
     assert supports(Setting("drf"))
     assert not supports(Setting("drf", sampled="5m"))
     assert period_of(create_policy("slurm-fair-tree", {}), "original") == 300.0

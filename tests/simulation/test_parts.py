@@ -1,4 +1,4 @@
-"""Amounts are counted in whole parts, so that tasks fit, and shares are equal, exactly."""
+"""Amounts are counted in whole parts, so that fits and equal shares are exact."""
 
 import numpy as np
 from hypothesis import assume, given
@@ -38,7 +38,7 @@ def test_so_many_decimal_tasks_fit_as_a_reader_of_the_numbers_would_say(
 
 
 @given(AMOUNTS, AMOUNTS)
-def test_a_pools_capacity_is_exact_whatever_it_is(demand: float, capacity: float) -> None:
+def test_any_capacity_of_a_pool_is_exact(demand: float, capacity: float) -> None:
     parts = parts_of(demand, capacity)
     counted = whole(parts, capacity)
     assert counted < 2**53
@@ -54,7 +54,7 @@ def test_demands_order_with_the_capacity_as_they_do_themselves(
 
 
 @given(st.floats(1e-300, 1e300), st.lists(st.floats(0, 1e15), min_size=1, max_size=9))
-def test_no_demand_counts_as_none_and_all_capacity_stays_exact_as_a_double(
+def test_no_positive_demand_becomes_zero_and_all_capacities_are_exact_as_doubles(
     demand: float, capacities: list[float]
 ) -> None:
     assume(sum(capacities))

@@ -1,4 +1,4 @@
-"""What the reference simulator holds to, whatever the workload, and what it does in small cases."""
+"""Invariants of the reference simulator for every workload, and its results in small cases."""
 
 import dataclasses
 
@@ -23,7 +23,7 @@ def seconds(outcome: Outcome) -> list[float]:
 
 @settings(deadline=None)
 @given(workloads(), settings_of())
-def test_exactly_the_tasks_that_fit_somewhere_run_and_none_before_it_is_submitted(
+def test_exactly_the_tasks_that_fit_somewhere_run_and_none_before_submission(
     trace: Trace, setting: Setting
 ) -> None:
     outcome = simulate(trace, setting)
@@ -42,7 +42,7 @@ def test_exactly_the_tasks_that_fit_somewhere_run_and_none_before_it_is_submitte
 
 @settings(deadline=None)
 @given(workloads(), settings_of())
-def test_no_machine_is_ever_overfull_or_runs_what_it_must_not(
+def test_no_machine_is_overfull_or_runs_a_task_that_may_not_use_the_machine(
     trace: Trace, setting: Setting
 ) -> None:
     outcome = simulate(trace, setting)
@@ -100,7 +100,7 @@ def test_the_same_input_gives_the_same_starts(trace: Trace, setting: Setting) ->
 
 @settings(deadline=None)
 @given(workloads(), settings_of(pers=["user"]), st.data())
-def test_what_comes_later_changes_nothing_before(
+def test_later_tasks_do_not_change_earlier_starts(
     trace: Trace, setting: Setting, data: st.DataObject
 ) -> None:
     tasks = data.draw(st.integers(0, len(trace)))
@@ -131,35 +131,37 @@ def test_the_live_tree_and_a_plain_scan_start_the_same(trace: Trace, setting: Se
 
 @settings(deadline=None)
 @given(workloads(), settings_of(users=["known"]))
-def test_whom_only_one_user_crowds_no_policy_can_help(trace: Trace, setting: Setting) -> None:
+def test_no_policy_reduces_the_waits_of_a_user_alone_in_the_cluster(
+    trace: Trace, setting: Setting
+) -> None:
     alone = dataclasses.replace(trace, user=np.zeros_like(trace.user), job=np.zeros_like(trace.job))
     outcome = simulate(alone, setting)
     fifo = simulate(alone, dataclasses.replace(setting, policy="fifo", parameters={}))
     assert np.array_equal(outcome.started, fifo.started)
 
 
-def test_what_does_not_fit_holds_back_all_who_come_later_or_is_skipped() -> None:
+def test_a_task_that_does_not_fit_blocks_all_later_users_or_is_skipped() -> None:
     trace = trace_of([(0, 10, "a", 3, 0), (1, 10, "b", 2, 0), (2, 10, "c", 1, 0)])
     assert seconds(simulate(trace, Setting("drf", capacity=(4.0, 4.0)))) == [0, 10, 10]
     skipping = Setting("drf", capacity=(4.0, 4.0), blocking="skip")
     assert seconds(simulate(trace, skipping)) == [0, 10, 2]
 
 
-def test_what_finishes_at_an_instant_goes_to_those_who_waited_before_who_comes_then() -> None:
+def test_resources_freed_at_an_instant_go_to_waiting_tasks_before_new_tasks() -> None:
     rows = [(0, 5, "a", 2, 0), (0, 20, "c", 2, 0), (1, 5, "c", 2, 0), (5, 5, "b", 2, 0)]
     outcome = simulate(trace_of(rows), Setting("drf", capacity=(4.0, 4.0)))
     assert seconds(outcome) == [0, 0, 5, 10]
 
 
-def test_of_those_who_come_at_one_instant_the_first_in_the_trace_starts_at_once() -> None:
+def test_of_tasks_submitted_at_the_same_instant_the_first_in_the_trace_starts_first() -> None:
     # The second task of b comes before c's, but b holds more by then.
     trace = trace_of([(0, 9, "b", 1, 0), (0, 9, "b", 1, 0), (0, 9, "c", 1, 0)])
     assert seconds(simulate(trace, Setting("drf", capacity=(2.0, 1.0)))) == [0, 0, 9]
 
 
-def test_of_equals_the_user_who_came_first_is_next_however_often_it_was_served() -> None:
+def test_ties_go_to_the_user_that_came_first_regardless_of_its_past_tasks() -> None:
     rows = [(0, 5, "x", 1, 0)] + [(1, 1, user, 1, 0) for user in "ababab"]
-    # Nobody holds anything whenever the one CPU is free.
+    # Whenever the single CPU is free, no user has a running task.
     outcome = simulate(trace_of(rows), Setting("drf", capacity=(1.0, 1.0)))
     assert seconds(outcome) == [0, 5, 8, 6, 9, 7, 10]
 
@@ -169,13 +171,13 @@ def test_a_task_that_takes_no_time_makes_room_again_before_the_next_arrival() ->
     assert seconds(simulate(trace, Setting("drf", capacity=(4.0, 4.0)))) == [1, 1]
 
 
-def test_a_task_larger_than_everything_is_set_aside_and_holds_nobody_back() -> None:
+def test_a_task_larger_than_every_machine_is_skipped_and_blocks_no_user() -> None:
     trace = trace_of([(0, 1, "a", 5, 0), (0, 1, "a", 1, 0), (1, 1, "b", 0, 9)])
     outcome = simulate(trace, Setting("drf", capacity=(4.0, 4.0)))
     assert outcome.started.tolist() == [NEVER, 0, NEVER]
 
 
-def test_who_used_the_cluster_alone_owes_58_percent_among_four_known_users() -> None:
+def test_a_sole_user_among_four_known_users_has_a_commitment_of_58_percent() -> None:
     trace = dataclasses.replace(trace_of([(0, 150, "a", 160, 0)]), users=("a", "b", "c", "d"))
     setting = Setting("sdrf", {"delta": 0.99}, (160.0, 1.0))
     known = ReferenceSimulation(trace, setting)
@@ -188,7 +190,7 @@ def test_who_used_the_cluster_alone_owes_58_percent_among_four_known_users() -> 
     assert appearing.pool.standing(0).commitment == 0.0
 
 
-def test_who_used_much_comes_later_under_sdrf_but_not_under_drf() -> None:
+def test_heavy_past_use_lowers_the_rank_under_sdrf_but_not_under_drf() -> None:
     heavy = [(0, 100, "heavy", 1, 0)] * 4
     both = [(50, 100, user, 1, 0) for user in ("heavy", "light") * 4]
     trace = trace_of(heavy + both)
@@ -218,11 +220,11 @@ def test_cdrf_shares_the_two_machines_of_the_papers_figure_2_as_the_paper_says()
     assert held_after_filling("cdrf") == {"u1": 12, "u2": 4}
 
 
-def test_tsf_gives_the_constrained_user_there_what_it_would_have_without_constraints() -> None:
+def test_tsf_gives_a_constrained_user_the_same_as_without_constraints() -> None:
     assert held_after_filling("tsf") == {"u1": 9, "u2": 6}
 
 
-def test_a_task_takes_the_first_machine_by_number_that_it_may_use_and_that_has_room() -> None:
+def test_a_task_starts_on_the_first_eligible_machine_with_enough_free_resources() -> None:
     machines = (
         MachineClass("small", 2, (1.0, 1.0)),
         MachineClass("large", 1, (4.0, 4.0)),
@@ -234,7 +236,7 @@ def test_a_task_takes_the_first_machine_by_number_that_it_may_use_and_that_has_r
     assert seconds(outcome) == [0, 0, 0, 9, 0, 9]
 
 
-def test_per_machine_drf_looks_at_what_users_hold_on_the_machine_alone() -> None:
+def test_per_machine_drf_considers_only_allocations_on_the_machine() -> None:
     machines = (MachineClass("one", 2, (2.0, 2.0)),)
     rows = [
         (0, 20, "a", 1, 1),  # machine 0, stays
@@ -262,8 +264,9 @@ def test_per_machine_drf_fills_machines_in_order_of_their_numbers() -> None:
         *((6, 20, "u", 3, 0), (6, 20, "u", 1, 0)),
     ]
     outcome = simulate(trace_of(rows, machines), Setting("per-machine-drf", blocking="skip"))
-    # At 10 u's first goes to machine 1. Then its second fits on 0, and v's first on 1; were
-    # that one first, v's second would be next on 0, since it comes first of equals.
+    # At 10 the first task of u goes to machine 1. Then the second task of u fits on 0, and the
+    # first of v on 1. If the latter came first, the second task of v would be next on 0, since v
+    # precedes u in a tie.
     assert seconds(outcome) == [0, 0, 0, 10, 30, 10, 10]
     assert outcome.machine.tolist() == [0, 1, 2, 1, 1, 1, 0]
 
@@ -324,7 +327,7 @@ def test_a_setting_must_fit_the_trace() -> None:
         simulate(trace, Setting("drf", capacity=(1.0,)))
 
 
-def test_a_load_is_a_fraction_of_what_the_trace_uses_on_average() -> None:
+def test_a_load_is_a_fraction_of_the_average_use_of_the_trace() -> None:
     trace = trace_of([(0, 10, "a", 1, 4), (10, 30, "b", 2, 0)])
     assert capacity_at(trace, 0.5) == (70 / 40 / 2, 40 / 40 / 2)
     with pytest.raises(SettingError, match="load 0"):

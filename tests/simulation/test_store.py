@@ -48,7 +48,7 @@ def test_row_groups_do_not_show(trace: Trace, count: int, group: int, tmp_path: 
     assert np.array_equal(first.demand, trace.demand[:count])
 
 
-def test_any_program_can_read_it(tmp_path: Path) -> None:
+def test_the_file_is_readable_by_any_sqlite_client(tmp_path: Path) -> None:
     store.write(three_tasks(), tmp_path / "t.parquet")
     assert pq.read_table(tmp_path / "t.parquet").to_pydict() == {
         "submitted_us": [0, 5, 5],
@@ -102,7 +102,7 @@ def test_a_file_of_another_writer_will_do(tmp_path: Path) -> None:
         ("submitted_us", pa.array([0, 5, 4]), "task 2: submitted before the last"),
     ],
 )
-def test_what_is_wrong_with_a_column_is_said(
+def test_errors_name_the_invalid_column(
     name: str, column: pa.Array, complaint: str, tmp_path: Path
 ) -> None:
     bad = table()
@@ -141,7 +141,7 @@ def test_a_constraint_to_machines_that_are_not_there_is_refused(tmp_path: Path) 
         store.read(tmp_path / "t.parquet")
 
 
-def test_what_is_there_is_replaced_only_by_a_whole_file(tmp_path: Path) -> None:
+def test_an_existing_file_is_replaced_only_by_a_complete_file(tmp_path: Path) -> None:
     path = tmp_path / "t.parquet"
     store.write(three_tasks(), path)
     with pytest.MonkeyPatch.context() as patch:

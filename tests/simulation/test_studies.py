@@ -1,4 +1,4 @@
-"""Sweeps compute each cell once, whatever happens meanwhile, and reports show what they found."""
+"""Sweeps compute each cell once, despite interruptions, and reports show the results."""
 
 import csv
 import io
@@ -86,7 +86,7 @@ def test_another_format_makes_all_cells_new(
     assert not any(cell.is_finished(tmp_path / "cells") for cell in prepared(tmp_path))
 
 
-def test_what_was_finished_stays_when_a_later_cell_fails(tmp_path: Path) -> None:
+def test_finished_cells_are_kept_when_a_later_cell_fails(tmp_path: Path) -> None:
     cells = prepared(tmp_path)
     broken = replace(cells[3], load=-1.0)
     with pytest.raises(ValueError, match="load -1"):
@@ -113,7 +113,7 @@ def test_processes_side_by_side_find_the_same(tmp_path: Path) -> None:
         assert one == other
 
 
-def test_cells_of_one_trace_share_it_and_nothing_of_that_stays(
+def test_cells_with_the_same_trace_share_memory_that_is_freed_afterwards(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     used: list[Path] = []
@@ -137,7 +137,7 @@ def test_a_backend_that_is_not_there_is_named(tmp_path: Path) -> None:
         run(prepared(tmp_path), tmp_path / "cells", SimulatorKind("abacus"))
 
 
-def test_a_cell_is_what_the_simulator_says(tmp_path: Path) -> None:
+def test_a_cell_equals_the_result_of_the_simulator(tmp_path: Path) -> None:
     cells = prepared(tmp_path)
     run(cells, tmp_path / "cells", HERE)
     _, results = read_results(tmp_path)
@@ -152,7 +152,7 @@ def test_a_cell_is_what_the_simulator_says(tmp_path: Path) -> None:
         assert result.users.tasks.sum() == len(trace)
 
 
-def test_a_report_is_one_page_that_needs_nothing_else_and_its_figures(tmp_path: Path) -> None:
+def test_a_report_is_a_self_contained_page_with_its_figures(tmp_path: Path) -> None:
     run(prepared(tmp_path), tmp_path / "cells", HERE)
     sections = write_report(tmp_path, tmp_path, papers=True)
     assert {section.name for section in sections} == {
@@ -269,12 +269,12 @@ def test_a_sweep_that_makes_no_sense_is_named(
         prepared(tmp_path, SWEEP.replace(old, new, 1))
 
 
-def test_a_sweep_that_is_not_there_is_answered_with_those_that_come_along() -> None:
+def test_an_unknown_sweep_is_refused_with_a_list_of_known_sweeps() -> None:
     with pytest.raises(SweepError, match="sdrf-small"):
         read_sweep("nowhere.toml")
 
 
-def test_an_unknown_generator_is_answered_with_those_there_are(tmp_path: Path) -> None:
+def test_an_unknown_generator_is_refused_with_a_list_of_known_generators(tmp_path: Path) -> None:
     text = SWEEP.replace('path = "hog.parquet"', 'generate = "noise"')
     with pytest.raises(ValueError, match="google-month"):
         prepared(tmp_path, text)
@@ -288,7 +288,7 @@ def test_a_folder_without_results_is_refused(tmp_path: Path) -> None:
         read_results(tmp_path)
 
 
-def test_comparisons_are_what_they_say() -> None:
+def test_comparisons_compute_the_stated_figures() -> None:
     assert reduction(10.0, 8.0) == pytest.approx(0.2)
     assert reduction(0.0, 8.0) == 0.0
     values, parts = distribution([3.0, float("nan"), 1.0, 2.0])
@@ -305,19 +305,19 @@ def test_comparisons_are_what_they_say() -> None:
     }
 
 
-def test_users_who_get_their_fair_part_have_jains_index_1_and_a_hog_lowers_it() -> None:
+def test_equal_fair_parts_have_jains_index_1_and_a_hog_lowers_the_index() -> None:
     setting = Setting("fifo", capacity=(2.0, 1.0))
     fair = [(0.0, 100.0, user, 1.0, 0.0) for user in "ab"]
     assert windows.jain(reference.simulate(trace_of(fair), setting), setting, 50.0) == 1.0
     hog = [(0.0, 100.0, "a", 1.0, 0.0), (0.0, 100.0, "a", 1.0, 0.0), (0.0, 100.0, "b", 1.0, 0.0)]
     outcome = reference.simulate(trace_of(hog), setting)
-    # Of four windows of 50 s, b gets nothing in the first two: (1 + 0)² / (2 · 1).
+    # Windows of 50 s; in the first two of four, b gets nothing: (1 + 0)² / (2 · 1).
     assert windows.jain(outcome, setting, 50.0) == pytest.approx((0.5 + 0.5 + 1.0 + 1.0) / 4)
     little = [(0.0, 100.0, "a", 2.0, 0.0), (100.0, 1.0, "b", 0.1, 0.0)]
     assert windows.jain(reference.simulate(trace_of(little), setting), setting, 101.0) == 1.0
 
 
-def test_a_recorded_workload_is_read_where_it_is_and_left_out_where_it_is_not(
+def test_a_recorded_workload_is_read_if_present_and_omitted_otherwise(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     text = SWEEP.replace('path = "hog.parquet"', 'recorded = "two.swf"')
@@ -367,7 +367,9 @@ policies = [
 """
 
 
-def test_a_report_of_rivals_says_what_each_does_and_what_sampling_costs(tmp_path: Path) -> None:
+def test_a_report_of_other_schedulers_describes_each_policy_and_the_cost_of_sampling(
+    tmp_path: Path,
+) -> None:
     run(prepared(tmp_path, RIVALS), tmp_path / "cells", HERE)
     [rivals_only, *_] = write_report(tmp_path, tmp_path)
     assert rivals_only.title == "Other systems' ways of sharing: hog at 60%"

@@ -1,4 +1,4 @@
-"""What an outcome comes to, of a case that can be worked out by hand."""
+"""The summary of an outcome, for a case computed by hand."""
 
 import dataclasses
 

@@ -1,8 +1,8 @@
-"""A generator of workloads that are hard on ties: many users submit at one instant, repeatedly.
+"""A generator of workloads with many ties: many users submit at the same instant, repeatedly.
 
-Written from its description alone, beside the workload that the SDRF paper's authors' simulator was
-recorded on: amounts are whole and small, many of them zero, so that shares and commitments are
-often exactly equal; a burst is larger than the cluster, so that all wait for each other.
+Written from the description alone, independently of the workload on which the simulator of the SDRF
+paper's authors was recorded. Amounts are small integers, many of them zero, so that shares and
+commitments are often exactly equal. Each burst is larger than the cluster, so that all users wait.
 """
 
 import random
@@ -34,6 +34,6 @@ def draw(seed: int) -> Workload:
             needs = own[user] if dice.random() < 0.8 else dice.choice(shapes)
             tasks.append(Task(instant, dice.choice(runs), user, needs))
         instant += dice.choice([1, 2, 3, 8])
-    if dice.random() < 0.3:  # and one that never fits
+    if dice.random() < 0.3:  # a task that never fits
         tasks.append(Task(instant, 1, 0, (capacity[0] + 1, 1)))
     return Workload(tuple(tasks), capacity, tuple(weights))

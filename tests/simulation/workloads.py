@@ -63,7 +63,7 @@ def pooled_workloads(draw: st.DrawFn) -> tuple[Trace, tuple[float, ...]]:
 
 
 def _maybe(each: st.SearchStrategy[T], users: int) -> st.SearchStrategy[tuple[T, ...]]:
-    """Return one for each user, or nothing at all."""
+    """Draw a value for each user, or an empty tuple."""
     return st.one_of(st.just(()), st.lists(each, min_size=users, max_size=users).map(tuple))
 
 

@@ -10,7 +10,7 @@ Row = list[Fraction]
 
 
 def levels(tanks: Sequence[Tank]) -> list[Fraction]:
-    """Return tasks of one user of each tank."""
+    """Return the tasks of a user of each tank."""
     active, frozen = set(range(len(tanks))), dict[int, Fraction]()
     while active:
         level = highest(tanks, active, frozen)

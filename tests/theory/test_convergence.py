@@ -14,9 +14,9 @@ from allocator.theory.divisible import optimum
 from allocator.theory.divisible.problem import Problem, read_problem
 
 LAPS, SETTLED = 120, 80
-"""Rounds in all, and those before one looks."""
+"""The number of rounds, and the round after which averages are taken."""
 ENDING = 0.05
-"""Of the tasks that run, how many end in a round."""
+"""The fraction of running tasks that end in a round."""
 
 
 def problem_of(rng: random.Random, resources: tuple[str, ...]) -> Problem:
@@ -38,10 +38,10 @@ def problem_of(rng: random.Random, resources: tuple[str, ...]) -> Problem:
 
 
 def online(problem: Problem, parts: int, rng: random.Random) -> dict[str, float]:
-    """Run an online TSF for long, with every task cut in parts; return tasks on average.
+    """Run an online TSF for many rounds, with each task cut in parts; return average tasks.
 
-    In each round some tasks end, and then what is free on a machine goes, task by task, to whoever
-    is first in the order and has a task that fits and may run there.
+    In each round some tasks end. Then the free resources of each machine go, task by task, to the
+    first eligible user in the order whose task fits.
     """
     capacity = {m.name: in_milli(m.resources) for m in problem.machines}
     demands = {u.name: in_milli(u.demand, parts) for u in problem.users}
@@ -96,13 +96,15 @@ def distance(problem: Problem, parts: int) -> float:
 @pytest.mark.slow
 @settings(max_examples=20, deadline=None)
 @given(st.randoms(use_true_random=False))
-def test_tasks_of_one_resource_come_within_a_twentieth_of_the_optimum(rng: random.Random) -> None:
+def test_tasks_of_a_single_resource_are_within_a_twentieth_of_the_optimum(
+    rng: random.Random,
+) -> None:
     assert distance(problem_of(rng, ("cpus",)), parts=50) < 0.05
 
 
 @pytest.mark.slow
-def test_it_is_half_as_far_with_tasks_half_as_large() -> None:
-    """Where it was farthest of 1,500 problems."""
+def test_halving_the_task_size_halves_the_distance_to_the_optimum() -> None:
+    """The seed with the largest distance of 1,500 random problems."""
     problem = problem_of(random.Random(1370), ("cpus",))
     far, near, nearest = (distance(problem, parts) for parts in (25, 50, 100))
     assert far > 0.05 > near > 0.025 > nearest
@@ -115,8 +117,8 @@ def test_tasks_of_two_resources_mostly_do_as_well() -> None:
     assert sum(distance(problem, parts=50) < 0.025 for problem in problems) >= 18
 
 
-def test_two_resources_may_keep_a_quarter_of_a_task_share_from_it_however_small_tasks_are() -> None:
-    """Whoever is next gets what is free, wherever that is; the optimum parts users by machines."""
+def test_with_two_resources_small_tasks_may_stay_a_quarter_from_the_optimum() -> None:
+    """The order assigns free resources of any machine; the optimum assigns users to machines."""
     machines = [
         {"name": f"m{number}", "resources": {"cpus": cpus, "mem": mem}}
         for number, (cpus, mem) in enumerate([(8, 2), (12, 2), (5, 11)])
@@ -130,7 +132,7 @@ def test_two_resources_may_keep_a_quarter_of_a_task_share_from_it_however_small_
     assert all(distance(problem, parts) > 0.25 for parts in (50, 100))
 
 
-def test_tasks_that_are_not_small_stay_away_from_it() -> None:
+def test_large_tasks_do_not_converge_to_the_optimum() -> None:
     machines = [{"name": "m", "resources": {"cpus": 3}}]
     users = [{"name": name, "demand": {"cpus": 1}} for name in ("a", "b")]
     problem = read_problem({"machines": machines, "users": users})

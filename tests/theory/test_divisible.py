@@ -50,7 +50,7 @@ def test_the_optimum_is_feasible_and_solves_equation_10(
             assert o == pytest.approx(level, abs=1e-9)
 
 
-def test_who_needs_nothing_of_what_is_used_up_goes_on() -> None:
+def test_users_without_demand_for_an_exhausted_resource_continue_to_get_tasks() -> None:
     demands = [[1.0, 0.0], *[[0.0, 1.0]] * 3]
     owed = [[0.2, 0.0], *[[0.0, 0.0]] * 3]
     literal = equation_10(demands, owed)
@@ -148,7 +148,7 @@ def test_proposition_4_nothing_is_given_that_its_user_cannot_use(
 
 
 @given(games())
-def test_proposition_5_nobody_can_gain_unless_somebody_loses(
+def test_proposition_5_no_user_can_gain_unless_another_user_loses(
     game: tuple[list[list[float]], list[list[float]]],
 ) -> None:
     demands, owed = game
@@ -162,10 +162,10 @@ def test_proposition_5_nobody_can_gain_unless_somebody_loses(
 
 
 @given(games())
-def test_proposition_6_who_never_overused_gets_at_least_an_equal_part(
+def test_proposition_6_a_user_that_never_overused_gets_at_least_an_equal_share(
     game: tuple[list[list[float]], list[list[float]]],
 ) -> None:
-    """The proof's strategy: ask for 1/n, so never owe, and always get it (Appendix B)."""
+    """The proof's strategy: request 1/n, so have no commitment and get 1/n (Appendix B)."""
     demands, owed = game
     n = len(demands)
     modest = [[1 / n] * len(demands[0]), *demands[1:]]
@@ -192,7 +192,7 @@ def test_smmf_without_commitments_is_mmf(demands: list[float], data: st.DataObje
 
 
 @given(games(), st.lists(st.integers(1, 3), min_size=5, max_size=5))
-def test_a_user_of_weight_k_gets_what_k_users_get(
+def test_a_user_of_weight_k_gets_the_same_as_k_users(
     game: tuple[list[list[float]], list[list[float]]], weights: list[int]
 ) -> None:
     demands, owed = game

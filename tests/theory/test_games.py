@@ -1,4 +1,4 @@
-"""Games over time: what the papers claim of them, what is so, and the examples that decide it."""
+"""Games over time: the papers' claims, whether they hold, and the deciding examples."""
 
 from fractions import Fraction
 from random import Random
@@ -25,7 +25,7 @@ def cpu(*amounts: float | Fraction) -> list[dict[str, Any]]:
 
 
 def worths(policy: str, game: Game) -> tuple[Fraction, Fraction]:
-    """Return what the first user gets with the truth, and with what it claims."""
+    """Return the first user's useful allocation with its true needs, and with its claims."""
     chosen = POLICIES[policy]
     return (
         worth(game, 0, play(chosen, game, game.truth)),
@@ -60,7 +60,7 @@ def test_proposition_3_of_the_sdrf_paper_does_not_hold_with_two_resources(policy
 
 
 def test_the_gain_comes_from_the_commitment_of_the_other_user() -> None:
-    """What user 1 gives up lets user 2 over-use ten times as much, which stands against it then."""
+    """User 1's waiver lets user 2 over-use ten times as much, which then lowers user 2's rank."""
     game = proposition_3()
     truth, lie = play(SDRF, game, game.truth)[0], play(SDRF, game, game.claimed)[0]
     assert truth[0][0] - lie[0][0] == Fraction(10, 11) - Fraction(9, 10)
@@ -95,7 +95,7 @@ def test_with_short_memory_proposition_3_does_not_hold_with_one_resource_either(
     assert lying > truthful
 
 
-def test_who_stays_away_can_gain_a_sixth_by_what_it_hardly_needs() -> None:
+def test_an_absent_user_can_gain_a_sixth_by_claiming_a_resource_with_little_need() -> None:
     """The worst game that a climb found with three users, n = 9, three stages and δ = ½."""
     last = {"cpu": 0.95, "mem": 0.1}
     game = read_game(
@@ -128,7 +128,7 @@ def test_who_stays_away_can_gain_a_sixth_by_what_it_hardly_needs() -> None:
 
 
 def long_absence(*lengths: int, delta: float) -> Game:
-    """User 1 stays away in stage 1; the little memory that it needs there blocks user 2."""
+    """User 1 is absent in stage 1; its small allocation there would block user 2."""
     little, last = {"cpu": 0.0001, "mem": 0.0002}, {"cpu": 1, "mem": 0.0004}
     return read_game(
         {
@@ -241,10 +241,10 @@ def test_games_with_shorter_stages_are_simpler() -> None:
 
 
 @pytest.mark.parametrize("policy", ["sdrf", "stsf"])
-def test_with_short_memory_and_one_resource_it_pays_to_claim_what_one_cannot_use(
+def test_with_short_memory_and_one_resource_claiming_unusable_resources_pays(
     policy: str,
 ) -> None:
-    """User 2, held back once, owes less than 3 next; so it has more then, and owes more at last."""
+    """User 2, limited once, then has a smaller commitment than 3, and at last a larger one."""
     game = read_game(
         {
             "delta": 0,
@@ -291,7 +291,7 @@ LONG = ("1/2", "3/4", "9/10", "99/100")
 
 @settings(deadline=None)
 @given(games(resources=1, deltas=LONG))
-def test_with_one_resource_and_half_of_a_debt_left_no_lie_pays(game: Game) -> None:
+def test_with_one_resource_and_commitments_decaying_by_half_no_lie_pays(game: Game) -> None:
     truthful, lying = worths("sdrf", game)
     assert lying <= truthful
 
@@ -319,13 +319,15 @@ def rho(game: Game) -> Fraction:
 @given(
     games(resources=2, deltas=("0", "1/2", "9/10"), lies=False), st.sampled_from(["sdrf", "stsf"])
 )
-def test_over_time_nobody_would_have_got_more_on_a_part_of_its_own(game: Game, policy: str) -> None:
+def test_over_time_no_user_would_get_more_on_a_partition_of_its_own(
+    game: Game, policy: str
+) -> None:
     assert PROPERTIES["sharing-incentive"].complaint(POLICIES[policy], game) is None
 
 
 @settings(deadline=None)
 @given(games(resources=1, deltas=("1/2",), lies=False), st.sampled_from([0, 1]))
-def test_evening_out_totals_is_credit_fair_with_one_resource(game: Game, alpha: int) -> None:
+def test_equalising_totals_is_credit_fair_with_a_single_resource(game: Game, alpha: int) -> None:
     guaranteed = game.model_copy(update={"alpha": Fraction(alpha)})
     credit = PROPERTIES["credit-fairness"]
     assert credit.complaint(POLICIES["dynamic-mmf"], guaranteed) is None
@@ -364,7 +366,7 @@ def test_under_kueues_decayed_use_a_user_can_envy_another_that_used_nothing_befo
 
 @settings(deadline=None)
 @given(games(resources=2, deltas=LONG), st.sampled_from(["drf", "cmmf"]))
-def test_who_forgets_cannot_be_lied_to(game: Game, policy: str) -> None:
+def test_policies_without_memory_are_strategy_proof(game: Game, policy: str) -> None:
     truthful, lying = worths(policy, game)
     assert lying <= truthful
 
@@ -378,7 +380,7 @@ def test_a_game_gives_out_no_more_than_there_is(game: Game, policy: str) -> None
 
 
 def test_decayed_use_is_level_when_a_stage_is_over() -> None:
-    """b has had nothing before: at δ = ½ what a had counts ½, so b has ½ more than a now."""
+    """b had no allocation before: at δ = ½ a's past use counts ½, so b now gets ½ more than a."""
     needs = {"a": [{"cpu": 1}, {"cpu": 1}], "b": [{}, {"cpu": 1}]}
     users = [{"name": name, "needs": stages} for name, stages in needs.items()]
     game = read_game({"delta": 0.5, "users": users})
@@ -389,7 +391,7 @@ def test_decayed_use_is_level_when_a_stage_is_over() -> None:
 
 
 @pytest.mark.slow
-def test_the_search_finds_a_lie_that_pays_and_none_next_to_it_is_simpler() -> None:
+def test_the_search_finds_a_profitable_lie_that_has_no_simpler_neighbour() -> None:
     outcome = search(SDRF, STRATEGY_PROOFNESS, trials=300, seed=1, limits=GameLimits())
     assert outcome.found is not None
     game, complaint = outcome.found.game, outcome.found.complaint

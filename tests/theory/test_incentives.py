@@ -24,7 +24,7 @@ def epoch(capacity: Fraction | int, **demands: Fraction | int) -> dict[str, Any]
 
 
 def total(profile: Profile, name: str, *silent: int) -> Fraction:
-    """Return what a user gets if it claims nothing in some epochs, and the truth in others."""
+    """Return a user's total if it claims nothing in `silent` epochs, and the truth otherwise."""
     truth = next(profile.demands(user) for user in profile.users if user.name == name)
     claims = [Fraction(0) if t in silent else claim for t, claim in enumerate(truth)]
     return sum(play(profile, {name: claims})[name], Fraction(0))
@@ -48,7 +48,7 @@ def test_three_users_and_three_epochs_are_enough_to_gain_a_ninth() -> None:
     assert lie.ratio == Fraction(10, 9)
 
 
-def test_table_1_user_1_steals_from_user_3_and_gets_back_a_part_of_what_it_left_to_user_2() -> None:
+def test_table_1_user_1_takes_from_user_3_and_recovers_a_part_of_its_waiver_to_user_2() -> None:
     """The words of Example 1; the numbers of the table are lost in the text that we have."""
     profile = three_users_three_epochs()
     half, quarter, eighth = Fraction(1, 2), Fraction(1, 4), Fraction(1, 8)
@@ -67,11 +67,11 @@ def test_table_1_user_1_steals_from_user_3_and_gets_back_a_part_of_what_it_left_
 def under_reporting(steps: int, halvings: int) -> tuple[Profile, range]:
     """Return a game for Theorem 3.2, and the epochs in which Alice claims nothing.
 
-    Phase 1 gives users c a start. In phase 2 Alice either takes as much as each b, or leaves it
-    all to them. In phase 3 each epoch goes to a c if Alice holds a lot, and to Alice if she holds
-    nothing, until that makes no difference any more. In phase 4 Alice evens out with each b what it
-    had too much; at best her lead and what she had grow by (g, e) -> (g + e, g + 3 e), whose
-    quotient tends to √2 - 1.
+    Phase 1 gives users c a start. In phase 2 Alice either takes as much as each b, or leaves the
+    whole allocation to them. In phase 3 each epoch goes to a c if Alice has a large total, and to
+    Alice if her total is zero, until both cases are equal. In phase 4 Alice evens out her surplus
+    with each b. At best her lead and her total grow by (g, e) -> (g + e, g + 3 e), whose quotient
+    tends to √2 - 1.
     """
     had, lead, taken = [1], [0], [1]
     for _ in range(steps - 1):
@@ -114,12 +114,13 @@ def test_the_search_finds_the_lie_of_the_construction() -> None:
 
 
 def two_resources(rho: int, epsilon: Fraction, weight: int = 1) -> Profile:
-    """Return a game for Theorem 4.7: constant ratios, all positive, user 1 with this weight.
+    """Return a game for Theorem 4.7: constant positive ratios, user 1 with the given weight.
 
-    In epoch 1 only the first resource is short, of which user 1 needs the more; in epoch 2 only the
-    second, of which it needs hardly anything. Groups use up what would make the other one short.
+    In epoch 1 only the first resource is scarce, and user 1 needs more of the first. In epoch 2
+    only the second resource is scarce, and user 1 needs hardly any of the second. Groups of users
+    use up the resource that would otherwise also be scarce.
     """
-    own = Fraction(rho, weight)  # of the first resource, for 1 that user 1 needs: 1 / own
+    own = Fraction(rho, weight)  # amount of the first resource for 1 / own of the user's need
     x = Fraction(1)  # user 2's allocation in epoch 1
     crowd = 100 * rho * weight
     short_1 = (weight + 1 / own) * x
@@ -162,7 +163,7 @@ def test_under_reporting_gains_up_to_1_plus_rho_with_two_resources(rho: int, wei
 
 
 @pytest.mark.parametrize("weight", [1, 2])
-def test_table_5_allocations_of_both_epochs_are_those_that_the_proof_of_theorem_4_7_describes(
+def test_table_5_allocations_of_both_epochs_match_the_proof_of_theorem_4_7(
     weight: int,
 ) -> None:
     """Totals are proportional to weights, groups get their demand, one resource is used up."""
@@ -289,7 +290,7 @@ def useful(profile: Profile, names: list[str], claims: dict[str, list[Fraction]]
 def test_a_coalition_gains_nothing_by_claims_of_more_theorem_5_2(
     profile: Profile, data: st.DataObject
 ) -> None:
-    """Whatever it claims: with what is too much cut off, it has no less."""
+    """For any claims: cutting the excess off does not reduce the total."""
     pair = profile.users[:2]
     claims = {user.name: [data.draw(AMOUNT) for _ in profile.epochs] for user in pair}
     cut = {
@@ -305,7 +306,7 @@ def test_a_coalition_gains_nothing_by_claims_of_more_theorem_5_2(
 
 @settings(deadline=None, max_examples=100)
 @given(st.data())
-def test_what_a_lie_about_ratios_gains_can_be_had_by_claiming_less_theorem_4_4(
+def test_gains_of_false_ratios_are_also_possible_by_claiming_less_theorem_4_4(
     data: st.DataObject,
 ) -> None:
     """The proof's own construction: from the last epoch to the first, claim what was of use."""
@@ -352,7 +353,9 @@ def test_what_a_lie_about_ratios_gains_can_be_had_by_claiming_less_theorem_4_4(
 
 @settings(deadline=None, max_examples=200)
 @given(st.data())
-def test_nobody_envies_what_others_were_allocated_so_far_theorem_4_8(data: st.DataObject) -> None:
+def test_no_user_envies_the_past_allocations_of_another_user_theorem_4_8(
+    data: st.DataObject,
+) -> None:
     kind = data.draw(st.sampled_from(["a", "ab", "zeros"]))
     profile = data.draw(weighted() if kind == "a" else profiles(resources="ab"))
     shapes = [  # the largest is 1, as in the paper: else units of allocation differ

@@ -1,6 +1,6 @@
-"""The incentives paper's ends: gaining again and again (5.4), and needing none of a resource (B.1).
+"""Extensions of the incentives paper: repeated gains (5.4), and ratios of zero (B.1).
 
-The text that we have has lost their formulas; docs/optimum.md derives what is checked here.
+The available text lacks the formulas; docs/optimum.md derives the claims that are checked here.
 """
 
 import random
@@ -38,7 +38,7 @@ def drawn(seed: int) -> tuple[Profile, list[Fraction]]:
 
 
 def totals(allocated: dict[str, list[Fraction]]) -> list[dict[str, Fraction]]:
-    """Return what everybody has been allocated up to the end of each epoch."""
+    """Return the total allocation of each user at the end of each epoch."""
     sums = [dict.fromkeys(allocated, ZERO)]
     for now in zip(*allocated.values(), strict=True):
         before = sums[-1]
@@ -55,7 +55,7 @@ def both(profile: Profile, claims: list[Fraction]) -> list[dict[str, tuple[Fract
 SEEDS = range(60)
 
 
-def test_all_that_is_ahead_grows_only_by_what_the_liar_falls_behind_lemma_d_1() -> None:
+def test_the_sum_of_leads_grows_only_by_the_lag_of_the_liar_lemma_d_1() -> None:
     for seed in SEEDS:
         for before, after in pairwise(both(*drawn(seed))):
             ahead, was_ahead = (
@@ -66,12 +66,12 @@ def test_all_that_is_ahead_grows_only_by_what_the_liar_falls_behind_lemma_d_1() 
             assert ahead - was_ahead <= max(behind - was_behind, ZERO), f"seed {seed}"
 
 
-def test_one_user_is_ahead_and_another_behind_only_as_fairness_allows_lemmas_3_3_and_c_1() -> None:
+def test_leads_and_lags_of_users_are_within_the_bounds_of_lemmas_3_3_and_c_1() -> None:
     """In an epoch i gets more than with the truth and j less, and both claimed more than that."""
     seen = 0
     for seed in range(300):
         profile, claims = drawn(seed)
-        if profile.alpha:  # a guarantee is kept whatever users had before
+        if profile.alpha:  # guarantees are independent of past allocations
             continue
         weights = {user.name: user.weight for user in profile.users}
         true, lied = play(profile, {}), play(profile, {"0": claims})
@@ -106,7 +106,7 @@ def test_all_that_is_ahead_grows_by_no_more_than_the_liar_would_get_lemmas_3_4_a
 
 
 def again_and_again(profile: Profile, claims: list[Fraction]) -> list[tuple[Fraction, Fraction]]:
-    """Return, for each time that the liar is ahead, when it is furthest: truthful total, factor."""
+    """Return the truthful total and the gain factor at the peak of each lead of the liar."""
     best: list[tuple[Fraction, Fraction]] = []
     behind = True
     for now in both(profile, claims):
@@ -141,7 +141,7 @@ def cycles(scale: int, count: int) -> tuple[Profile, list[Fraction]]:
 
 
 @pytest.mark.parametrize("scale", [2, 10, 40])
-def test_who_is_ahead_again_and_again_has_a_total_that_grows_exponentially_theorem_5_4(
+def test_repeated_leads_need_exponentially_growing_totals_theorem_5_4(
     scale: int,
 ) -> None:
     times = again_and_again(*cycles(scale, 4))
@@ -155,17 +155,18 @@ def test_who_is_ahead_again_and_again_has_a_total_that_grows_exponentially_theor
         before += total
 
 
-def test_in_cycles_of_one_size_a_liar_is_ahead_once() -> None:
+def test_in_cycles_of_constant_size_a_liar_is_ahead_only_once() -> None:
     times = again_and_again(*cycles(1, 4))
     assert times == [(Fraction(9, 8), Fraction(10, 9))]
 
 
 def zeros(bobs: int) -> Profile:
-    """Return a game for Theorem B.1: the more users and resources, the more a claim of more gains.
+    """Return a game for Theorem B.1: more users and resources make a claim of more gain more.
 
-    Alice wants nothing in epoch 1. Were she to claim something, it would keep many Bobs from the
-    first resource, of which she needs none later: they leave more of the second to users who need
-    almost nothing of it, and whom she meets one by one in the epochs after, then far ahead of her.
+    Alice needs nothing in epoch 1. A false claim there would keep many Bobs from the first
+    resource, of which Alice needs nothing later. The Bobs then leave more of the second resource to
+    users who need hardly any of it. Alice competes with these users one by one in the following
+    epochs, when their totals are far above hers.
     """
     others = bobs - 2
     level = Fraction(bobs, bobs * bobs + 1)

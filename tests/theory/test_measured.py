@@ -1,4 +1,4 @@
-"""What a policy counts is read from its code, and is what is written down of ours."""
+"""The quantities that a policy counts are read from its code, and match the records of ours."""
 
 from pathlib import Path
 from random import Random

@@ -50,7 +50,7 @@ FIGURE_4 = [
 ]
 
 
-def test_constrained_cdrf_gives_what_figure_2a_of_the_tsf_paper_shows() -> None:
+def test_constrained_cdrf_gives_the_allocation_of_figure_2a_of_the_tsf_paper() -> None:
     found = shared("cdrf", TWO, user("u1", cpu(1, 2)), user("u2", cpu(1, 3), "m2"))
     assert found.exact
     assert tasks(found) == [12, 4]
@@ -63,7 +63,7 @@ def test_constrained_cdrf_rewards_the_lie_of_figure_2b() -> None:
     assert tasks(found) == [9, 6]
 
 
-def test_constrained_cdrf_gives_what_figure_3_shows() -> None:
+def test_constrained_cdrf_gives_the_allocation_of_figure_3() -> None:
     one = {"cpu": 1.0}
     found = shared(
         "cdrf",
@@ -76,13 +76,13 @@ def test_constrained_cdrf_gives_what_figure_3_shows() -> None:
     assert found.users["u2"].machines == {"m1": 2, "m2": 1}
 
 
-def test_tsf_gives_what_figure_4_shows() -> None:
+def test_tsf_gives_the_allocation_of_figure_4() -> None:
     found = shared("tsf", THREE, *FIGURE_4)
     assert tasks(found) == [6, 1, 3]
     assert shares(found) == [Fraction(3, 7), Fraction(1, 7), Fraction(3, 7)]
 
 
-def test_drf_gives_what_figure_2_6_of_the_thesis_shows() -> None:
+def test_drf_gives_the_allocation_of_figure_2_6_of_the_thesis() -> None:
     found = shared(
         "drf",
         machines(all=cpu(9, 180)),
@@ -198,7 +198,7 @@ def test_commitments_come_before_shares_under_sdrf_and_nowhere_else() -> None:
     assert tasks(shared("drf", cluster, *users)) == [5, 5]
 
 
-def test_who_owes_too_much_gets_what_nobody_else_wants() -> None:
+def test_a_user_with_an_excessive_commitment_gets_only_otherwise_unwanted_resources() -> None:
     cluster = machines(all=cpu(10, 10))
     heavy = user("heavy", cpu(1, 1), commitment=3)
     assert tasks(shared("sdrf", cluster, user("new", cpu(1, 1)), heavy)) == [10, 0]
@@ -225,7 +225,7 @@ def test_a_user_that_may_run_nowhere_gets_nothing_and_takes_nothing() -> None:
         assert tasks(found) == [0, 8], policy
 
 
-def test_cmmf_shares_the_resource_it_is_told() -> None:
+def test_cmmf_shares_the_configured_resource() -> None:
     problem = read_problem(
         {
             "machines": machines(all=cpu(12, 12)),
@@ -236,7 +236,7 @@ def test_cmmf_shares_the_resource_it_is_told() -> None:
     assert tasks(optimum(problem, create("cmmf", {"resource": "mem"}))) == [3, 6]
 
 
-def test_per_machine_drf_leaves_what_other_policies_use() -> None:
+def test_per_machine_drf_leaves_resources_idle_that_other_policies_use() -> None:
     cluster = machines(m1=cpu(2, 8), m2=cpu(8, 2))
     users = [user("a", cpu(1, 4)), user("b", cpu(4, 1))]
     assert sum(tasks(shared("per-machine-drf", cluster, *users))) < sum(
@@ -271,7 +271,7 @@ def test_a_problem_that_cannot_be_is_refused_by_the_place_of_its_fault(
         read_problem(good | change)
 
 
-def test_per_machine_drf_refuses_limits_and_cmmf_users_that_need_nothing_of_it() -> None:
+def test_per_machine_drf_refuses_limits_and_cmmf_refuses_users_without_its_resource() -> None:
     with pytest.raises(ValueError, match=r"'u'.*leave out 'tasks'"):
         shared("per-machine-drf", TWO, user("u", cpu(1, 1), tasks=1))
     with pytest.raises(ValueError, match="cmmf shares 'cpu', and 'u' does not need this"):
@@ -317,7 +317,7 @@ def test_filling_agrees_with_the_papers_algorithm_in_exact_fractions(made: list[
 
 @settings(deadline=None, max_examples=50)
 @given(tanks())
-def test_no_place_is_given_more_than_it_has(made: list[Tank]) -> None:
+def test_no_machine_is_allocated_beyond_its_capacity(made: list[Tank]) -> None:
     filled = fill(made)
     used: dict[tuple[int, str], float] = {}
     for tank, by_place in zip(made, filled.placed, strict=True):
@@ -329,8 +329,8 @@ def test_no_place_is_given_more_than_it_has(made: list[Tank]) -> None:
     assert all(part <= 1 + 1e-9 for part in used.values())
 
 
-def test_a_tie_that_is_none_by_a_billionth_freezes_nobody_too_early() -> None:
-    """One user stops a billionth below the other, who has a machine more."""
+def test_a_difference_of_a_billionth_is_not_a_tie_and_freezes_no_user_early() -> None:
+    """A user stops a billionth below another user, who may use a further machine."""
     almost = 1 - 1e-9
     found = shared(
         "tsf",
@@ -352,7 +352,7 @@ def test_a_tie_that_is_none_by_a_billionth_freezes_nobody_too_early() -> None:
     st.integers(5, 50),
     st.integers(5, 50),
 )
-def test_on_one_machine_every_drf_is_what_water_filling_finds(
+def test_on_one_machine_every_drf_equals_water_filling(
     users: list[tuple[int, int, int]], cpus: int, gb: int
 ) -> None:
     expected = water_filling.drf(
@@ -383,7 +383,7 @@ def test_on_one_machine_every_drf_is_what_water_filling_finds(
         max_size=6,
     )
 )
-def test_with_debts_the_optimum_is_what_water_filling_finds(
+def test_with_commitments_the_optimum_equals_water_filling(
     users: list[tuple[int, int, int]],
 ) -> None:
     expected = water_filling.sdrf(
@@ -401,7 +401,7 @@ def test_with_debts_the_optimum_is_what_water_filling_finds(
 
 @settings(deadline=None, max_examples=30)
 @given(st.integers(2, 5), st.sampled_from(["tsf", "cdrf", "drfh", "per-machine-drf", "cmmf"]))
-def test_a_class_of_machines_is_the_same_as_its_machines_one_by_one(
+def test_a_class_of_machines_equals_its_machines_listed_individually(
     count: int, policy: str
 ) -> None:
     users = [user("u", cpu(1, 2)), user("v", cpu(3, 1), "small"), user("w", cpu(1, 1))]

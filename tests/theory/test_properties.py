@@ -37,8 +37,9 @@ TICKS = {
 }
 """Table I."""
 MORE_THAN_THE_TABLE = [("drfh", "single-resource")]
-"""With one resource the dominant share is the share of it, so DRFH is CMMF: there is no
-counterexample to this missing tick."""
+"""With a single resource, the dominant share is the share of that resource, so DRFH is CMMF and
+this missing tick has no counterexample.
+"""
 HELD = [(policy, name) for policy, held in TICKS.items() for name in held] + MORE_THAN_THE_TABLE
 LACKED = [(p, name) for p in TICKS for name in TICKS["tsf"] if (p, name) not in HELD]
 
@@ -106,7 +107,7 @@ def test_the_lie_of_figure_2_pays_under_cdrf_and_not_under_tsf() -> None:
     assert strategy_proofness.violation(create("tsf", {}), lie) is None
 
 
-def test_the_envy_of_figure_3_is_found_under_cdrf_and_there_is_none_under_tsf() -> None:
+def test_the_envy_of_figure_3_occurs_under_cdrf_and_not_under_tsf() -> None:
     found = envy_freeness.violation(create("cdrf", {}), Case(FIGURE_3))
     assert found is not None
     assert found.certain
@@ -195,13 +196,17 @@ def test_every_policy_can_be_asked(policy: str) -> None:
 
 @pytest.mark.parametrize("policy", ["stsf", "sdrf"])
 @pytest.mark.parametrize("name", ["pareto-optimality", "single-machine"])
-def test_debts_waste_nothing_and_on_one_machine_count_as_in_sdrf(policy: str, name: str) -> None:
+def test_commitments_waste_nothing_and_on_one_machine_count_as_in_sdrf(
+    policy: str, name: str
+) -> None:
     assert find(create(policy, {}), name) is None
 
 
 @pytest.mark.parametrize("policy", ["stsf", "sdrf"])
 @pytest.mark.parametrize("name", ["sharing-incentive", "envy-freeness"])
-def test_who_owes_has_less_than_its_pool_and_envies(policy: str, name: str) -> None:
+def test_a_user_with_a_commitment_gets_less_than_its_pool_and_envies(
+    policy: str, name: str
+) -> None:
     found = find(create(policy, {}), name)
     assert found is not None
     owing = {user.name for user in found.problem.users if user.commitment}
@@ -217,7 +222,7 @@ def test_a_search_gives_the_same_again_and_another_seed_another_case() -> None:
     assert first.tried != other.tried
 
 
-def test_a_reduction_is_asked_only_about_what_it_speaks_of() -> None:
+def test_a_reduction_is_tried_only_on_cases_within_its_scope() -> None:
     assert single_machine.violation(create("cdrf", {}), Case(FIGURE_3)) is None
     assert single_resource.violation(create("cdrf", {}), Case(FIGURE_2)) is None
 
@@ -235,7 +240,7 @@ def test_figure_3_shrinks_to_a_case_that_shows_the_same() -> None:
 
 @settings(max_examples=25, deadline=None)
 @given(st.randoms(use_true_random=False), st.sampled_from(PROPERTIES), st.booleans())
-def test_what_is_simpler_is_a_case_still(rng: Any, wanted: Any, debts: bool) -> None:  # noqa: ANN401, FBT001
+def test_simplified_cases_are_still_counterexamples(rng: Any, wanted: Any, debts: bool) -> None:  # noqa: ANN401, FBT001
     case = wanted.draw(rng, 0.5, debts)
     for other in simpler(case):
         if extent(other) < extent(case):

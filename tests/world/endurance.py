@@ -24,16 +24,16 @@ from tests.world.world import World, run
 
 DAY = 86400.0
 LOOKS = 40
-"""At what there is, in a run."""
+"""Number of measurements in a run."""
 GROWTH = 1.03
-"""In the last third there may be so many times the objects that there were in the first."""
+"""Largest permitted ratio of objects in the last third to objects in the first third."""
 ROOM = 16.0
 """MiB that memory may have grown by then: an allocator of memory keeps some for later."""
 
 
 @dataclass(frozen=True)
 class Look:
-    """What there is at an instant: objects by type, and MiB of memory."""
+    """A measurement at an instant: objects by type, and memory in MiB."""
 
     day: float
     objects: Counter[str]
@@ -46,7 +46,7 @@ class Look:
 
 
 def kills(number: int) -> int:
-    """Kill services until there were so many; return the exit status."""
+    """Kill services until the given number is reached; return the exit status."""
     killed = seed = begun = orders = 0
     worst = lost = 0.0
     while killed < number:
@@ -68,7 +68,7 @@ def kills(number: int) -> int:
 
 
 def week(days: float) -> int:
-    """Let a world live for so many days, and look at what grows; return the exit status."""
+    """Run a world for some days of virtual time, and check for growth; return the exit status."""
     looks: list[Look] = []
     begun = time.process_time()
 
@@ -82,7 +82,7 @@ def week(days: float) -> int:
     def prepare(world: World) -> None:
         world.loop.create_task(looking(world))
 
-    # What polls twenty times a second would be most of the week's work.
+    # Polling twenty times a second would take most of the week's processing time.
     with mock.patch.object(server, "_LOOK_EVERY", 10.0):
         world = run(_lasting(days), prepare)
     if world.wrong is not None:
@@ -102,10 +102,10 @@ def week(days: float) -> int:
 
 
 def least(looks: Sequence[Look]) -> tuple[Look, Look]:
-    """Return the least that there was in the first third, after caches are filled, and the last.
+    """Return the minimum of the first third, after caches are filled, and of the last third.
 
-    What a service has gathered ends with it, and somebody kills it every few hours; so what there
-    is goes up and down, and only what is left when a service has just begun tells of growth.
+    A service's data ends with the service, and a fault kills a service every few hours. The figures
+    therefore go up and down, and only the minima, when a service has just begun, show growth.
     """
     third = len(looks) // 3
     parts = looks[max(third // 4, 1) : third], looks[-third:]
@@ -114,7 +114,7 @@ def least(looks: Sequence[Look]) -> tuple[Look, Look]:
 
 
 def grown(looks: Sequence[Look]) -> str:
-    """Say what has grown; nothing, if nothing has."""
+    """Return a description of the growth; empty without growth."""
     first, last = least(looks)
     if last.number > GROWTH * first.number:
         more = (last.objects - first.objects).most_common(12)
@@ -125,9 +125,10 @@ def grown(looks: Sequence[Look]) -> str:
 
 
 def _look(world: World) -> Look:
-    """Look at what there is, beside what libraries keep for a whole process.
+    """Measure objects and memory, without the global caches of libraries.
 
-    A process has one service, and here a week of them: aiohttp remembers the pages of each.
+    A process normally has a single service, and here a week of services; aiohttp caches the pages
+    of each.
     """
     web_app._cached_build_middleware.cache_clear()
     gc.collect()

@@ -68,16 +68,16 @@ class Mutant:
 
     put_back: Callable[[], AbstractContextManager[object]]
     found_as: str
-    """A pattern of what the world says when it has found it."""
+    """A pattern of the violation with which the world finds the mutant."""
     plan: Plan = field(default_factory=lambda: CALM)
-    """The world in which it shows …"""
+    """The world that finds the mutant …"""
     scenario: str = ""
     """… or the scenario …"""
     seed: int | None = None
     """… with another seed than its own."""
 
     def run(self) -> World:
-        """Put it back, and run the world in which it shows."""
+        """Restore the old fault, and run the world that finds the fault."""
         with self.put_back():
             if self.scenario:
                 played = SCENARIOS[self.scenario]
@@ -88,7 +88,7 @@ class Mutant:
 
 @contextmanager
 def _freed_twice() -> Iterator[None]:
-    """What a task gives back is free twice."""
+    """Recovered resources are free twice."""
     recover = Ledger.recover
 
     def wrong(
@@ -139,7 +139,7 @@ def _nothing_is_remembered() -> AbstractContextManager[object]:
 
 @contextmanager
 def _every_stream_recalls_the_start() -> Iterator[None]:
-    """A service beside a store stamped ahead takes back what it began with, with each snapshot."""
+    """A service with a store stamped in the future recalls its initial memory at each snapshot."""
 
     def load(store: SqliteStore) -> object:
         return store._loaded
@@ -154,7 +154,7 @@ def _stamps_are_believed() -> AbstractContextManager[object]:
 
 @contextmanager
 def _standbys_move_time() -> Iterator[None]:
-    """What a master on standby stamps is counted as if it had reached the engine."""
+    """Timestamps of a master on standby count as if they had reached the engine."""
     bound = TimestampGuard.bound
 
     def wrong(stamps: TimestampGuard, message: contract.FromMaster) -> None:
@@ -196,7 +196,7 @@ def _the_latest_stamp_leads() -> Iterator[None]:
 
 @contextmanager
 def _what_cannot_be_accepted_is_refused() -> Iterator[None]:
-    """What cannot be accepted of one framework is refused, and so is each snapshot with it."""
+    """A framework's invalid data is refused together with its message, even a snapshot."""
     read = subscriptions.read_subscription
 
     def wrong(framework: str, data: bytes, limits: Limits) -> object:
@@ -221,7 +221,7 @@ def _pauses_outlast_failures() -> AbstractContextManager[object]:
 
 @contextmanager
 def _tasks_are_given_one_by_one() -> Iterator[None]:
-    """Progressive filling takes a stride of one task, however many there are."""
+    """Progressive filling takes strides of a single task, for any number of tasks."""
     fill = progressive_filling.RoleNode.fill_in_steps
 
     def one_by_one(
@@ -251,31 +251,31 @@ def _reservations_are_for_all() -> AbstractContextManager[object]:
 
 @contextmanager
 def _operations_are_answered_and_not_done() -> Iterator[None]:
-    """An operator's RESERVE is said to be done, and what it reserves goes to all."""
+    """An operator's RESERVE is confirmed without effect: the resources stay unreserved."""
     with mock.patch.object(Ledger, "set_total"):
         yield
 
 
 @contextmanager
 def _followers_are_believed() -> Iterator[None]:
-    """Whatever a ZooKeeper says of its node is taken for what is there."""
+    """A ZooKeeper server's data is taken as current without a sync."""
     with mock.patch.object(Client, "sync_async", return_value=Result(lambda: "not asked")):
         yield
 
 
 def _others_are_not_asked() -> AbstractContextManager[object]:
-    """Who takes over goes on with what it knew itself."""
+    """A service that takes over continues with its own former memory."""
     return mock.patch.object(ZookeeperStore, "recall", return_value=None)
 
 
 def _nobody_is_fenced() -> AbstractContextManager[object]:
-    """Who takes over waits for whoever saves on not to have written last."""
+    """A service that takes over does not fence a predecessor that still saves."""
     return mock.patch.object(StoreWriter, "take_over")
 
 
 @contextmanager
 def _anybody_overwrites() -> Iterator[None]:
-    """Who is told that another one has written takes it for something of its own."""
+    """A service that finds another service's version adopts the version and overwrites the data."""
 
     def wrong(store: ZookeeperStore) -> None:
         _, store._version = store._fetch()
@@ -286,7 +286,7 @@ def _anybody_overwrites() -> Iterator[None]:
 
 @contextmanager
 def _the_later_clock_remembers() -> Iterator[None]:
-    """What others have stored counts only if it is stamped later than what is known."""
+    """Another service's memory counts only if its timestamp is later than the known one."""
 
     def wrong(_keeper: StoreWriter, memory: Memory) -> Memory:
         return memory

@@ -1,4 +1,4 @@
-"""What a world is made of, drawn from its seed."""
+"""The composition of a world, drawn from its seed."""
 
 import math
 from dataclasses import dataclass, field
@@ -18,13 +18,13 @@ POLICIES: list[dict[str, Any]] = [
 
 @dataclass
 class Plan:
-    """One world; what is not said is drawn from the seed."""
+    """The composition of a world; unspecified parts are drawn from the seed."""
 
     seed: int
     seconds: float = 300.0
-    """How long it runs with faults."""
+    """Seconds with faults."""
     healing: float = 150.0
-    """How long it runs on without."""
+    """Further seconds without faults."""
     masters: int = 3
     machines: int = 6
     interval: float = 1.0
@@ -35,26 +35,26 @@ class Plan:
     faults: dict[str, float] = field(default_factory=dict)
     """How often a minute each fault happens."""
     together: float = 0.0
-    """How likely a fault brings another one with it, at the same instant."""
+    """The probability that a fault brings another fault at the same instant."""
     operators: dict[str, float] = field(default_factory=dict)
     """How likely operators set a "quota", or "reserve", each time that they do something."""
     mesos: tuple[int, int] = (1, 8)
     store: str = "sqlite"
     """Or "zookeeper"."""
     services: int = 1
-    """How many; each beside masters of its own, and all over one ZooKeeper."""
+    """Number of services; each has its own masters, and all share a ZooKeeper."""
     settings: dict[str, Any] = field(default_factory=dict)
     """The service's configuration."""
     pace: float = 1.0
     """How many times as long people and tasks take as usual."""
     effort: bool = False
-    """Whether to count the steps that each message takes."""
+    """Whether to count the steps of each message."""
     clock_offset: float = 2.0
     """Seconds by which clocks are off at most in the beginning."""
     clock_drift: float = 1e-4
-    """Seconds that a clock gains or loses in one, at most."""
+    """The most seconds that a clock gains or loses per second."""
     latency: tuple[float, float] = (0.0005, 0.01)
-    """Seconds for a message, one way: least and most."""
+    """Seconds for a message in each direction: least and most."""
 
 
 def drawn(seed: int) -> Plan:

@@ -1,4 +1,4 @@
-"""Runs worlds, one seed after the other, and tells which of them found something.
+"""Run worlds, seed by seed, and report the seeds of worlds with violations.
 
 python -m tests.world.run [--seed N] [--from N] [--worlds N | --minutes M]
 """

@@ -1,6 +1,6 @@
-"""What went wrong once, as worlds in which it would again: one for each row of the track record.
+"""Past failures, as worlds that would reproduce them: a scenario for each row of the track record.
 
-A scenario is a plan, and a script that does what the plan cannot draw.
+A scenario is a plan, and a script for events that the plan cannot draw.
 """
 
 import asyncio
@@ -61,7 +61,7 @@ async def _nothing(_world: World) -> None:
 
 @dataclass(frozen=True)
 class Scenario:
-    """One of them."""
+    """A plan and a script that would reproduce a past failure."""
 
     script: Callable[[World], Coroutine[Any, Any, None]] = _nothing
     plan: Plan = field(default_factory=lambda: QUIET)
@@ -109,7 +109,7 @@ async def _before_the_epoch(world: World) -> None:
 
 
 async def _elected_for_ever(world: World) -> None:
-    """A peer says that it was elected at the end of time, and goes."""
+    """A peer claims an election at the end of time, and disconnects."""
     await asyncio.sleep(30.0)
     call = await _stranger(world, "m9", _snapshot(leading_since_ns=FOREVER))
     await asyncio.sleep(5.0)
@@ -176,7 +176,7 @@ async def _order_after_full_disk(world: World) -> None:
 
 
 async def _empty_operation(world: World) -> None:
-    """An operator's operation is of a kind that says nothing, or of none that is known."""
+    """An operator's operation has an empty body, or an unknown kind."""
     for kind in (11, 13, 0):
         await asyncio.sleep(10.0)
         operation = mesos.Operation(type=mesos.Operation.Type.ValueType(kind))
@@ -189,7 +189,7 @@ async def _empty_operation(world: World) -> None:
 
 
 async def _store_ahead(world: World) -> None:
-    """What is stored is ahead of the master's clock, a debt is forgiven, and streams break."""
+    """The store is ahead of the master's clock, a commitment is forgiven, and streams break."""
     world.host.clock.jump(100.0)
     await asyncio.sleep(30.0)
     world.host.kill()
@@ -218,7 +218,7 @@ async def _leaps_in_one_message(world: World) -> None:
 
 
 async def _late_agents(world: World) -> None:
-    """After an election some agents come back late, and nobody owes anything for that."""
+    """After an election some agents return late, which must not change any commitment."""
     for _ in range(2):
         await asyncio.sleep(30.0)
         _fail_over(world)
@@ -352,7 +352,7 @@ async def _clocks_of_masters(world: World) -> None:
     await asyncio.sleep(10.0)
     order = operator.Order()
     order.set_weight.user, order.set_weight.weight = "a", 9.0
-    await world.operator.order(order)  # so that the others owe much
+    await world.operator.order(order)  # so that all other users have large commitments
     await asyncio.sleep(20.0)
     first, second, third = ahead
     for name, pause in ((third, 3.0), (second, 0.5), (first, 10.0)) * 3:
@@ -364,7 +364,7 @@ async def _clocks_of_masters(world: World) -> None:
 
 
 async def _reserved_in_time(world: World) -> None:
-    """An operator reserves what is on offer, on one agent after the other."""
+    """An operator reserves offered resources, on agent after agent."""
     master = world.masters[0]
     for name in list(world.site.machines) * 4:
         await asyncio.sleep(3.0)
@@ -373,7 +373,7 @@ async def _reserved_in_time(world: World) -> None:
 
 
 async def _quotas(world: World) -> None:
-    """One role is guaranteed most of what there is, and the greedy one is limited."""
+    """A role has a guarantee of most of the cluster, and the greedy role has a limit."""
     await asyncio.sleep(5.0)
     world.masters[0].set_quota("a", amounts("cpus:6;mem:4096"), {})
     for role in ("b", "c"):
@@ -383,7 +383,7 @@ async def _quotas(world: World) -> None:
 
 
 async def _dealt_out(world: World) -> None:
-    """All say that their tasks need the same, so agents that are free at once are dealt out."""
+    """All frameworks state the same task demand, so agents free at once are allocated in bulk."""
     for scheduler in world.schedulers:
         scheduler.labels["longshare.demand"] = "cpus:0.5;mem:512"
     await asyncio.sleep(30.0)
@@ -391,7 +391,7 @@ async def _dealt_out(world: World) -> None:
 
 
 async def _all_at_once(world: World) -> None:
-    """Every fault at one instant, twice."""
+    """All faults happen at the same instant, twice."""
     for _ in range(2):
         await asyncio.sleep(35.0)
         names = (
@@ -403,7 +403,7 @@ async def _all_at_once(world: World) -> None:
 
 
 def _fail_over(world: World) -> None:
-    """The leading master dies, and another one is elected."""
+    """The leading master dies, and another master is elected."""
     former = world.host
     if world.elected is not None:
         world.restart_master(world.elected)
@@ -416,7 +416,7 @@ def _snapshot(**what: Any) -> contract.FromMaster:  # noqa: ANN401 - fields of a
 
 
 async def _stranger(world: World, session: str, *messages: contract.FromMaster) -> Call:
-    """Open a stream under somebody's name, and say something; nobody reads what comes back."""
+    """Open a stream under another session's name, and send messages without reading replies."""
     call = world.network.call(world.host.address, METHOD, Peer("ipv4:stranger"))
     hello = contract.Hello(contract_version=VERSION, session_id=session, master="stranger")
     for message in (contract.FromMaster(hello=hello), *messages):

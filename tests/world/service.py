@@ -29,7 +29,7 @@ RECORD = "events.log"
 
 
 class Incarnation:
-    """One life of a service."""
+    """A run of a service, from its start to its end."""
 
     def __init__(self, host: "Host", number: int) -> None:
         self.host = host
@@ -68,15 +68,11 @@ class Watcher:
 
 
 class Host:
-    """A machine with one service.
+    """A machine with a service.
 
-    Args:
-        name: For people.
-        address: Where the service listens.
-        clock: The machine's.
-        disk: What it keeps.
-        ensemble: The ZooKeeper that keeps it, where that is the store.
-        settings: The configuration, as TOML would say it.
+    Args: name: The display name. address: The listening address of the service. clock: The
+    machine's clock. disk: The persistent files. ensemble: The ZooKeeper of the store, if the store
+    is a ZooKeeper. settings: The configuration, as parsed TOML.
     """
 
     def __init__(
@@ -108,7 +104,7 @@ class Host:
 
     @property
     def keeps(self) -> bool:
-        """Whether what is stored is kept, and in time."""
+        """Whether the store keeps writes, in time."""
         return self.disk.well and (self.ensemble is None or self.ensemble.well)
 
     def start(self) -> None:
@@ -127,7 +123,7 @@ class Host:
         life.task.add_done_callback(lambda task: self._ended(life, task))
 
     def start_again(self) -> None:
-        """Start the service, if it does not run."""
+        """Start the service unless it runs."""
         if not self.up:
             self.start()
 
@@ -166,7 +162,7 @@ class Host:
         if life is None:
             return
         stop = life.signals.get(signal.SIGTERM)
-        if stop is None:  # it has hardly begun
+        if stop is None:  # the service has just begun to start
             self.kill()
             return
         self.life, self._stopping = None, True
@@ -176,7 +172,7 @@ class Host:
         error = life.task.exception()
         if error is None:
             self._watcher.stopped(life, self.disk.present / RECORD)
-        else:  # it had not found its store yet
+        else:  # the service was still opening its store
             self._watcher.ended(life, error)
         self.disk.crash(torn=False)
 
@@ -227,7 +223,7 @@ def _stores(watcher: Watcher) -> Iterator[None]:
     def saved(store: SqliteStore, *what: Any) -> None:  # noqa: ANN401 - whatever is saved
         life = INCARNATION.get()
         if life is None or not life.alive:
-            return  # of the dead, whose disk is another's now
+            return  # the service is dead, and its disk has a new owner
         with life.host.disk.writing():
             save(store, *what)
         watcher.saved(life)
@@ -256,7 +252,7 @@ def _stores(watcher: Watcher) -> Iterator[None]:
 
 @contextmanager
 def _records(watcher: Watcher) -> Iterator[None]:
-    """Have somebody watch what is written into event logs in the block."""
+    """Let a watcher see entries of event logs during the block."""
     write = EventLog.write
 
     def written(event_log: EventLog, entry: log.LogEntry) -> None:

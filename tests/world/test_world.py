@@ -1,4 +1,4 @@
-"""Worlds of some seeds hold what they must, run the same way again, and find what was put back."""
+"""Worlds of some seeds keep all invariants, are reproducible, and find restored old faults."""
 
 import os
 import re
@@ -17,11 +17,11 @@ from tests.world.world import World, run
 WORLDS = int(os.environ.get("LONGSHARE_WORLDS", "5"))
 FIRST = int(os.environ.get("LONGSHARE_SEED", "1"))
 TWICE = FIRST + WORLDS - 2
-"""The one that is run in another process as well."""
+"""The seed that also runs in another process."""
 
 
 def of_seed(seed: int) -> World:
-    """Return a world that has run to its end, and in which what must hold has held."""
+    """Return a completed world without violations."""
     world = run(drawn(seed))
     assert world.wrong is None, f"make world SEED={seed}: {world.wrong}"
     assert world.trace.count > 500
@@ -30,7 +30,7 @@ def of_seed(seed: int) -> World:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", sorted({*range(FIRST, FIRST + WORLDS)} - {TWICE}))
-def test_whatever_goes_wrong_in_a_world_what_must_hold_holds(seed: int) -> None:
+def test_invariants_hold_under_all_faults_of_a_world(seed: int) -> None:
     of_seed(seed)
 
 
@@ -67,14 +67,14 @@ def test_a_fault_that_is_put_back_is_found(name: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", SCENARIOS)
-def test_what_went_wrong_once_does_not_again(name: str) -> None:
+def test_past_failures_do_not_recur(name: str) -> None:
     scenario = SCENARIOS[name]
     world = run(scenario.plan, scenario.prepare)
     assert world.wrong is None, str(world.wrong)
     assert world.conservation.offers > 20
 
 
-def test_what_services_gather_until_they_end_is_no_growth_and_what_they_leave_is() -> None:
+def test_growth_is_measured_between_services_and_not_within_a_service() -> None:
     def week(left: int, memory: float = 0.0) -> list[Look]:
         """Services live for seven looks each, and leave something behind."""
         return [

@@ -1,4 +1,4 @@
-"""What has happened in a world, as one number: equal runs have equal ones."""
+"""A hash of all events in a world: equal runs have equal hashes."""
 
 import hashlib
 from collections import deque
@@ -17,7 +17,7 @@ class Trace:
         self.count = 0
 
     def note(self, instant: float, what: str, data: bytes = b"") -> None:
-        """Note something that happens at an instant."""
+        """Add an event at an instant."""
         line = f"{instant:.6f} {what}"
         self._hash.update(line.encode("utf-8", "backslashreplace"))
         self._hash.update(data)

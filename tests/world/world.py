@@ -1,4 +1,4 @@
-"""Puts a world together, and lets it run."""
+"""Assemble a world, and run the world."""
 
 import asyncio
 import shutil
@@ -55,12 +55,10 @@ _SIZES = [
 
 
 class World(Watcher):
-    """One world.
+    """A world of services, masters, machines, frameworks and faults.
 
-    Args:
-        plan: What it is made of.
-        folder: Where its disks are.
-        loop: Its time.
+    Args: plan: The composition of the world. folder: The folder for disks. loop: The event loop
+    with virtual time.
     """
 
     def __init__(self, plan: Plan, folder: Path, loop: VirtualLoop) -> None:
@@ -73,9 +71,9 @@ class World(Watcher):
         self.schedulers: list[Scheduler] = []
         self.elected: Master | None = None
         self.replayed = 0
-        """Entries of event logs that were decided again."""
+        """Number of replayed entries of event logs."""
         self.wrong: Violated | None = None
-        """What was found first."""
+        """The first violation."""
         self.network = Network(self._latency)
         self.conservation, self.answers = Conservation(), Answers()
         self.liveness = Liveness(self.leader, self.troubled, plan.interval)
@@ -121,32 +119,32 @@ class World(Watcher):
 
     @property
     def host(self) -> Host:
-        """The host beside the leading master, or beside the one that led last."""
+        """The host of the leading master, or of the latest leader."""
         if self.elected is not None:
             self._found = self.beside(self.elected)
         return self._found
 
     def beside(self, master: Master) -> Host:
-        """Return the host whose service a master asks."""
+        """Return the host whose service a master uses."""
         number = int(master.name.partition(":")[0].rpartition(".")[2]) - 1
         return self.hosts[number % len(self.hosts)]
 
     def troubled(self) -> bool:
-        """Whether some fault explains that nobody is served."""
+        """Whether a fault explains the lack of service."""
         return not self.host.up or self.gremlin.troubles
 
     def said(self) -> list[bytes]:
-        """Return what all frameworks say of themselves."""
+        """Return the infos of all frameworks."""
         return [scheduler.info() for scheduler in self.schedulers]
 
     def sizes(self) -> list[Amounts]:
-        """Return what machines have."""
+        """Return the resources of the machines."""
         return [machine.amounts for machine in self.site.machines.values()]
 
-    # What people do.
+    # Actions of people.
 
     async def run(self) -> None:
-        """Let everything happen that the plan says."""
+        """Run everything that the plan contains."""
         plan = self.plan
         for _ in range(plan.machines):
             self.add_machine()
@@ -191,7 +189,7 @@ class World(Watcher):
         return machine
 
     def remove_machine(self, name: str) -> None:
-        """An agent is gone for good, with all that ran there."""
+        """Remove an agent for good, with all its tasks."""
         del self.site.machines[name]
         for scheduler in self.schedulers:
             for task in [t for t, (where, _) in scheduler.running.items() if where == name]:
@@ -243,7 +241,7 @@ class World(Watcher):
             self.loop.call_later(late, self._register, master, machine)
 
     def lost(self, link: Link) -> None:
-        """A master's stream has ended; one that leads no longer learns it then at the latest."""
+        """Handle the end of a master's stream; a deposed master now learns of the election."""
         for master in list(self.masters):
             if master.link is link and master.deposed:
                 self.restart_master(master)
@@ -258,7 +256,7 @@ class World(Watcher):
         self.loop.create_task(scheduler.live())
         return scheduler
 
-    # What is watched.
+    # Observations.
 
     def check(self, look: Callable[[Checker], None]) -> None:
         """Let all checkers look; the first that complains ends the world."""
@@ -383,7 +381,7 @@ class World(Watcher):
 
 
 class _Ears:
-    """Hears what masters and services say to each other, for the trace and for the checkers."""
+    """Receives the messages of masters and services, for the trace and the checkers."""
 
     def __init__(self, world: World) -> None:
         self._world = world
@@ -425,14 +423,12 @@ def _answer(message: contract.ToMaster) -> str:
 
 
 def run(plan: Plan, prepare: Callable[[World], None] = lambda _world: None) -> World:
-    """Run a world to its end, and return it; `wrong` says what was found.
+    """Run a world to its end, and return the world; `wrong` is its first violation.
 
-    Args:
-        plan: What it is made of.
-        prepare: May change the world before it begins.
+    Args: plan: The composition of the world. prepare: May change the world before its start.
     """
     loop = VirtualLoop(Random(f"{plan.seed} threads"))
-    memory = Path("/dev/shm")  # where fsync costs nothing
+    memory = Path("/dev/shm")  # fsync costs nothing there
     folder = Path(tempfile.mkdtemp(prefix="world-", dir=memory if memory.is_dir() else None))
     try:
         with ExitStack() as stack:
@@ -479,7 +475,7 @@ def _uncaught(world: World, about: dict[str, Any]) -> None:
 
 @contextmanager
 def _logs(world: World) -> Iterator[None]:
-    """Hear what services log in the block."""
+    """Receive the logs of services during the block."""
 
     def hear(_logger: object, level: str, fields: MutableMapping[str, Any]) -> str:
         told = {name: value for name, value in fields.items() if name != "event"}

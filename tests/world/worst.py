@@ -1,20 +1,20 @@
-"""How much a framework that means harm slows others down: the worst that the world can invent.
+"""Measure how much a hostile framework slows other frameworks down, in the worst known cases.
 
 python -m tests.world.worst [--rounds N]
 
-A good framework comes with one task every now and then, and says what it needs. Its wait is virtual
-time: from asking, or from when running tasks leave room for its own if that is later, to being
-offered it; what the service works for each message is time of the processor. Both are told as
-multiples of what they are without the other framework, interleaved, medians.
+A good framework has a single task every now and then, and states the task's demand. Its wait is
+virtual time: from its request (or from when running tasks leave enough free resources, if later) to
+the offer. The work of the service for each message is processor time. Both are printed as multiples
+of their values without the hostile framework; runs are interleaved; figures are medians.
 
-What runs has its place: no allocator of Mesos takes that back. Who leaves offers unanswered is
-bounded by `limits.unanswered`, which is half of the cluster here, where masters tell what is
-only offered (since Mesos 1.10), and before if it is presumed (`limits.answered_after`). What it is
-where neither is so, and the master's offer timeout alone helps, is told, too.
+Running tasks keep their resources: no allocator of Mesos preempts tasks. The limit for unanswered
+offers is `limits.unanswered`, half of the cluster here. The limit applies where masters report used
+resources (since Mesos 1.10), and in earlier versions if use is presumed (`limits.answered_after`).
+The program also prints the figures for neither case, when only the master's offer timeout helps.
 
-Frameworks with many roles, of which each is a user, dilute what others are entitled to in the
-papers' form. How much is measured as the mean entitlement of one of two users that fill the
-cluster, with names and without, for both rules of `users.counts_for`.
+Frameworks with many roles, each of which is a user, dilute other users' entitlements in the papers'
+form. The measure is the mean entitlement of a user when two users fill the cluster, with such names
+and without, for both rules of `users.counts_for`.
 """
 
 import argparse
@@ -52,18 +52,18 @@ BEGINNING = 15.0
 NAMES = 50
 """Roles of a framework that comes for its names alone."""
 LEAVES_AFTER = 15.0
-"""Seconds after which names are gone that leave."""
+"""Seconds until users without frameworks are forgotten."""
 DILUTING = ("names", "names that refuse", "names that leave", "names with a tiny task")
 COUNTS_FOR = (4.0, math.inf)
 LEAST_LEFT = 0.9
-"""Smallest part of an entitlement that names leave, by the rule that is the default."""
+"""Smallest permitted ratio of entitlements with and without extra names, under the default rule."""
 LOOK = 0.02
 """Seconds between two looks for room."""
 _TASK = amounts("cpus:1;mem:512")
 
 
 class Good(Scheduler):
-    """Asks for one task at a time, and notes how long it waits for an offer."""
+    """Requests a task at a time, and records the wait for an offer."""
 
     def __init__(self, *what: Any) -> None:  # noqa: ANN401 - as any scheduler
         super().__init__(*what)
@@ -71,7 +71,7 @@ class Good(Scheduler):
         self.waits: list[float] = []
         self._asked: float | None = None
         self._since: float | None = None
-        """Since when there is room."""
+        """The time since when a task would fit."""
 
     @override
     def suppressed_roles(self) -> tuple[str, ...]:
@@ -101,7 +101,7 @@ class Good(Scheduler):
         return asyncio.get_running_loop().time() > BEGINNING and self.id in master.frameworks
 
     def _look(self, master: Master) -> None:
-        """Count from when what runs leaves room for good."""
+        """Record since when running tasks leave enough free resources for good."""
         if self._asked is None:
             return
         if any(fits(_TASK, machine.free) for machine in self._places.site.machines.values()):
@@ -112,11 +112,9 @@ class Good(Scheduler):
 
 
 class Names(Scheduler):
-    """Has many roles: wants nothing, refuses, leaves soon, or runs a tiny task in each.
+    """Has many roles: wants nothing, declines, leaves soon, or runs a tiny task in each role.
 
-    Args:
-        kind: Which of these.
-        what: As any scheduler's.
+    Args: kind: The behaviour. what: Arguments of any scheduler.
     """
 
     def __init__(self, kind: str, *what: Any) -> None:  # noqa: ANN401 - as any scheduler
@@ -194,7 +192,7 @@ def measure(
 
 
 def entitled(kind: str, seed: int, counts_for: float) -> float:
-    """Run one world with two users that fill it; return the mean entitlement of one."""
+    """Run a world with two users that fill the cluster; return the mean entitlement of one user."""
     seen: list[float] = []
     apply = Engine.apply
 

@@ -172,7 +172,9 @@ def test_a_figure_is_drawn(name: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("tasks", "agrees"), [(48.5, True), (47.5, False), (52.5, False)])
-def test_task_shares_are_of_tasks_and_of_the_whole_cluster(tasks: float, *, agrees: bool) -> None:
+def test_task_shares_count_tasks_relative_to_the_whole_cluster(
+    tasks: float, *, agrees: bool
+) -> None:
     e = experiment.load("tsf-micro")
     running = {"job-1": 50.0, "job-2": 0.5 * tasks, "job-3": 10.0, "job-4": 15.0}
     measured = Measurement(
@@ -193,5 +195,5 @@ def test_a_machine_that_cannot_keep_up_is_told_from_a_policy_that_does_not_hold(
     assert not verdict.agrees
     assert verdict.too_slow
     assert verdict.in_offers == pytest.approx(60 / 160, abs=0.01)
-    measured.cpus = measured.running  # all that is known of a master that is not ours
+    measured.cpus = measured.running  # the only figure known of a foreign master
     assert not judged(measured).too_slow

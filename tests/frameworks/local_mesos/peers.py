@@ -15,13 +15,13 @@ from frameworks.local_mesos.state import EmbeddedAgent, EmbeddedFramework
 
 START_NS = 1_600_000_000 * SECOND
 Atom = tuple[str, tuple[str, ...], object]
-"""Name, roles of its reservations, and which one of it if they can be told apart."""
+"""Name, roles of the reservations, and the item if the resource has distinguishable items."""
 Amounts = Counter[Atom]
-"""Thousandths of scalars, one of everything else."""
+"""Thousandths of scalars; 1 for each item of ranges and sets."""
 
 
 def amounts_of(messages: Iterable[bytes], role: str | None = None) -> Amounts:
-    """Count resources; with a role, insist that they are allocated to it."""
+    """Count resources; if a role is given, require their allocation to the role."""
     counted: Amounts = Counter()
     for data in messages:
         r = mesos.Resource.FromString(data)
@@ -65,7 +65,7 @@ def messages_of(amounts: Amounts, role: str) -> list[bytes]:
 
 
 class Book:
-    """An allocator that believes nothing: every call must fit those before it."""
+    """An allocator that checks every call against all earlier calls."""
 
     def __init__(self) -> None:
         self.sequence = 0
@@ -73,9 +73,9 @@ class Book:
         self.totals: dict[str, Amounts] = {}
         self.inactive_agents: set[str] = set()
         self.held: defaultdict[tuple[str, str], Amounts] = defaultdict(Counter)
-        """(agent, framework) → what it holds there."""
+        """(agent, framework) → allocated resources"""
         self.in_flight: defaultdict[tuple[str, str], Amounts] = defaultdict(Counter)
-        """What of it is offered, but the master has not heard of the offer."""
+        """The part of `held` in offers that have not reached the master yet."""
         self.added_at: dict[str, int] = {}
         self.frameworks: dict[str, mesos.FrameworkInfo] = {}
         self.active: set[str] = set()
@@ -83,7 +83,7 @@ class Book:
         self.paused = False
         self.ticks: list[int] = []
         self.log: list[contract.Event] = []
-        """Every call but ticks, as it came."""
+        """All calls except ticks, in order."""
 
     def tell(self, event: contract.Event) -> None:
         """Number a call of the master's as its link does, and take it."""
@@ -91,7 +91,7 @@ class Book:
         self.apply(contract.Event.FromString(event.SerializeToString()))
 
     def apply(self, event: contract.Event) -> None:
-        """Take one numbered call."""
+        """Apply a numbered call."""
         assert event.sequence == self.sequence + 1
         assert event.time_ns >= self.now_ns
         self.sequence, self.now_ns = event.sequence, event.time_ns
@@ -104,7 +104,7 @@ class Book:
             getattr(self, f"_{kind}")(getattr(event, kind))
 
     def restore(self, snapshot: contract.Snapshot) -> None:
-        """Begin anew from a snapshot."""
+        """Replace all state by a snapshot."""
         self.__init__()  # type: ignore[misc]  # a new book, in the hands of the same holders
         for agent in snapshot.agents:
             self._add_agent(agent)
@@ -116,7 +116,7 @@ class Book:
         self.sequence, self.now_ns = snapshot.sequence, snapshot.time_ns
 
     def summary(self) -> object:
-        """Return what two books that say the same have in common."""
+        """Return the state that equal books share."""
         held = {key: +amounts for key, amounts in self.held.items() if +amounts}
         return (
             self.sequence,
@@ -133,7 +133,7 @@ class Book:
         )
 
     def free(self, agent_id: str) -> Amounts:
-        """Return what nobody holds of an agent."""
+        """Return the free resources of an agent."""
         free = Counter(self.totals[agent_id])
         for (agent, _), amounts in self.held.items():
             if agent == agent_id:
@@ -141,7 +141,7 @@ class Book:
         return free
 
     def subscribed(self, framework_id: str) -> set[str]:
-        """Return the roles that a framework is subscribed to."""
+        """Return the subscribed roles of a framework."""
         info = self.frameworks[framework_id]
         multi = any(c.type == mesos.FrameworkInfo.Capability.MULTI_ROLE for c in info.capabilities)
         return set(info.roles) if multi else {info.role}
@@ -162,7 +162,7 @@ class Book:
         return contract.Decisions(applied_sequence=self.sequence, offers=[offers])
 
     def arrived(self, decisions: contract.Decisions) -> None:
-        """Hear that decisions are about to reach the master."""
+        """Note that decisions are about to reach the master."""
         for offers in decisions.offers:
             for offer in offers.offers:
                 amounts = self.in_flight.get((offer.agent_id, offers.framework_id))
@@ -171,7 +171,7 @@ class Book:
                     amounts.subtract(amounts_of(offer.resources))
 
     def offer_all(self, turn: int = 0) -> contract.Decisions:
-        """Offer everything that is free to the first framework that may have it."""
+        """Offer all free resources to the first eligible framework, beginning at `turn`."""
         order = deque(self.frameworks)
         order.rotate(turn)
         for framework_id in order:
@@ -366,7 +366,7 @@ class Cluster:
         capabilities: Iterable[mesos.FrameworkInfo.Capability.Type.ValueType] = (),
         **info: object,
     ) -> Scheduler:
-        """Open a stream; `roles` makes it a MULTI_ROLE framework."""
+        """Open a stream; with `roles`, the framework is MULTI_ROLE."""
         scheduler = Scheduler()
         described = mesos.FrameworkInfo(**{"user": "u", "name": "n", **info})  # type: ignore[arg-type]
         for capability in capabilities:

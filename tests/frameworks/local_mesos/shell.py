@@ -23,18 +23,18 @@ STREAM_ID = "Mesos-Stream-Id"
 
 
 class GreedyAllocator(AllocatorServicer):
-    """With every tick, offers all that is free to a framework, in turns; obeys no filter.
+    """Offers all free resources to a framework at every tick, in turns; ignores filters.
 
-    Keeps `Book`'s strict account of what the master says, and fails with the first contradiction.
+    Checks the master's calls with `Book`, and fails at the first contradiction.
     """
 
     def __init__(self) -> None:
         self.book = Book()
         self.received: list[contract.FromMaster] = []
-        """Of all sessions."""
+        """Messages of all sessions."""
         self.sessions = 0
         self.offering = True
-        """Whether it offers at all."""
+        """Whether the allocator makes offers."""
         self.ask_anew = False
         """Whether to answer the next events with a request for a snapshot."""
         self._ignoring = False
@@ -112,7 +112,7 @@ def settings(allocator: str, **changes: Any) -> MasterSettings:  # noqa: ANN401
         "agents": [AgentSpec(agents, resources)],
         "port": 0,
         "speed": 20.0,
-        "offer_timeout": 0.0,  # no offer is taken back while the test that has it stands still
+        "offer_timeout": 0.0,  # no offer is rescinded while its test waits
     }
     return MasterSettings(allocator=allocator, **(values | changes))
 
@@ -122,7 +122,7 @@ async def system(
     folder: Path,
     **changes: Any,  # noqa: ANN401
 ) -> AsyncIterator[tuple[GreedyAllocator, Embedded]]:
-    """Run an allocator and an embedded master that has told it where things stand."""
+    """Run an allocator and an embedded master that has sent its snapshot."""
     allocator = GreedyAllocator()
     async with (
         listening(allocator, folder) as address,
@@ -149,10 +149,10 @@ class HttpScheduler:
         self.framework_id = ""
         self.stream_id = ""
         self.events: defaultdict[str, asyncio.Queue[dict[str, Any]]] = defaultdict(asyncio.Queue)
-        """Events that have come, by type."""
+        """Received events, by type."""
         self.ended = asyncio.Event()
         self._updates: set[str] = set()
-        """Those that have come: a master repeats each until it hears that it has been."""
+        """Ids of received updates: a master repeats each update until its acknowledgement."""
         self._reader: asyncio.Task[None] | None = None
 
     async def subscribe(
@@ -189,7 +189,7 @@ class HttpScheduler:
                 event = json.loads(await response.content.readexactly(int(length)))
                 self.events[event["type"]].put_nowait(event.get(event["type"].lower(), {}))
         except aiohttp.ClientError:
-            pass  # the master was killed; that the stream has ended is all there is to know
+            pass  # the master was killed; the stream has ended without a reason
         finally:
             response.close()
             self.ended.set()
@@ -199,7 +199,7 @@ class HttpScheduler:
         return await self.events[kind].get()
 
     async def call(self, kind: str, **content: object) -> None:
-        """Make a call that must be accepted."""
+        """Make a call, which must be accepted."""
         call = {"type": kind, "framework_id": {"value": self.framework_id}, **content}
         headers = {STREAM_ID: self.stream_id}
         async with self.session.post(self.url, json=call, headers=headers) as response:
@@ -227,9 +227,9 @@ class HttpScheduler:
         await self.call("ACKNOWLEDGE", acknowledge=said)
 
     async def states_of(self, task: str, last: str) -> list[str]:
-        """Acknowledge all updates that come, until one task is in some state.
+        """Acknowledge all updates until a task reaches a state; return the task's states.
 
-        Each counts once, however long it takes until the master hears of the acknowledgement.
+        Each update counts once, even if repeated before the master receives the acknowledgement.
         """
         states: list[str] = []
         while not states or states[-1] != last:

@@ -1,4 +1,4 @@
-"""Agents come and go, and the allocator can start anew at any time."""
+"""Agents register and leave, and the allocator can restart at any time."""
 
 from allocator.contract import allocator_pb2 as contract
 from allocator.contract import mesos_pb2 as mesos
@@ -17,7 +17,7 @@ def test_an_agent_introduces_itself_with_all_that_a_recent_mesos_agent_can() -> 
     )
 
 
-def test_a_lost_agent_takes_tasks_executors_and_offers_with_it_and_all_hear_of_it() -> None:
+def test_a_lost_agent_ends_its_tasks_executors_and_offers_and_frameworks_are_notified() -> None:
     cluster = Cluster(agents=2)
     holder, other = cluster.subscribe(), cluster.subscribe()
     cluster.run(holder, cluster.task("t1"), cluster.task("t2", executor="e"))
@@ -40,7 +40,7 @@ def test_a_lost_agent_takes_tasks_executors_and_offers_with_it_and_all_hear_of_i
     assert not [u for u in holder.updates if u.task_id.value == "t1"][2:]
 
 
-def test_a_snapshot_tells_an_allocator_all_that_it_would_have_heard() -> None:
+def test_a_snapshot_contains_the_effects_of_all_earlier_calls() -> None:
     cluster = Cluster(agents=3, resources="cpus:4;mem(eng):6144;ports:[1-9]")
     busy = cluster.subscribe(roles=["eng"])
     away = cluster.subscribe(role="eng", failover_timeout=100)

@@ -98,7 +98,7 @@ def _bad_requests(framework: str, stream: str, away: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("mistake", _bad_requests("", "", ""))
-def test_a_malformed_request_gets_mesos_s_code_says_what_is_wrong_and_changes_nothing(
+def test_a_malformed_request_gets_mesos_s_code_and_a_reason_and_changes_nothing(
     mistake: str, tmp_path: Path
 ) -> None:
     async def scenario() -> None:
@@ -277,7 +277,7 @@ def test_a_refused_subscription_is_a_stream_that_says_why_and_ends(tmp_path: Pat
     asyncio.run(scenario())
 
 
-def test_the_endpoints_say_what_is_going_on(tmp_path: Path) -> None:
+def test_the_endpoints_show_the_state_of_the_cluster(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with (
             system(tmp_path, resources=_RESERVED, agents=1) as (allocator, embedded),
@@ -313,7 +313,7 @@ async def _get(http: aiohttp.ClientSession, address: str, path: str) -> Any:  # 
 async def _check_running(
     get: Callable[[str], Awaitable[Any]], embedded: Embedded, framework_id: str, agent_id: str
 ) -> None:
-    """Look at a framework of role eng that runs the task t of one CPU on the only agent."""
+    """Check a framework of role eng with the task t of one CPU on the only agent."""
     assert (await get("/version"))["version"] == "1.8.0"
     state = await get("/state")
     assert state["start_time"] == embedded.master.started
@@ -380,7 +380,7 @@ _RESERVED = [
         ({"framework": "a", "uptime": "1e999"}, 400),
     ],
 )
-def test_who_is_expected_is_named_with_when(
+def test_expected_frameworks_are_listed_with_their_times(
     asked: dict[str, str], status: int, tmp_path: Path
 ) -> None:
     async def scenario() -> bool:

@@ -59,7 +59,7 @@ def test_a_session_is_hello_then_a_snapshot_then_events(tmp_path: Path) -> None:
     asyncio.run(scenario())
 
 
-def test_what_happens_in_one_go_is_one_message_and_holds_one_tick(tmp_path: Path) -> None:
+def test_simultaneous_events_go_into_one_message_with_one_tick(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with system(tmp_path, speed=0.01) as (allocator, embedded):
             before = len(allocator.received)
@@ -98,7 +98,9 @@ def test_an_answer_is_awaited_until_the_allocator_has_heard_of_all_or_is_gone(
     asyncio.run(scenario())
 
 
-def test_the_master_runs_without_an_allocator_and_finds_it_when_it_comes(tmp_path: Path) -> None:
+def test_the_master_runs_without_an_allocator_and_connects_once_the_allocator_starts(
+    tmp_path: Path,
+) -> None:
     async def scenario() -> None:
         async with (
             serving(settings(f"unix://{tmp_path}/a")) as embedded,
@@ -146,7 +148,7 @@ def test_tasks_run_on_and_nothing_is_lost_when_the_allocator_is_killed_and_resta
 
 
 async def _check_restart(folder: Path, embedded: Embedded, agent_id: str) -> None:
-    """Start an allocator, see what it hears, and kill it."""
+    """Start an allocator, check the messages that it receives, and kill the allocator."""
     anew = GreedyAllocator()
     anew.offering = False
     async with listening(anew, folder):
@@ -161,7 +163,7 @@ async def _check_restart(folder: Path, embedded: Embedded, agent_id: str) -> Non
     await until(lambda: not embedded.link.connected)
 
 
-def test_an_allocator_that_asks_for_a_snapshot_gets_one_and_then_what_follows_it(
+def test_an_allocator_that_requests_a_snapshot_gets_the_snapshot_and_later_events(
     tmp_path: Path,
 ) -> None:
     async def scenario() -> None:
@@ -180,7 +182,9 @@ def test_an_allocator_that_asks_for_a_snapshot_gets_one_and_then_what_follows_it
     asyncio.run(scenario())
 
 
-def test_what_an_accept_leaves_arrives_with_its_brackets_in_one_message(tmp_path: Path) -> None:
+def test_the_unused_part_of_an_accept_is_in_one_message_with_pause_and_resume(
+    tmp_path: Path,
+) -> None:
     async def scenario() -> None:
         async with system(tmp_path) as (allocator, embedded), aiohttp.ClientSession() as http:
             scheduler = HttpScheduler(http, embedded.address)
@@ -239,7 +243,8 @@ def test_many_schedulers_and_the_allocator_agree_to_the_end(tmp_path: Path) -> N
             rejected = [
                 e.reject_offer.reason for e in allocator.events() if e.HasField("reject_offer")
             ]
-            # made while the news that it leaves was under way; nothing else is ever rejected
+            # The call was made while the agent's removal was under way; no other call is ever
+            # rejected.
             assert set(rejected) <= {"the framework is gone or not connected"}
             assert embedded.master.counters["tasks_finished"] >= 20
 
@@ -278,7 +283,7 @@ def _cpus(offer: dict[str, Any]) -> float:
     return float(sum(r["scalar"]["value"] for r in offer["resources"] if r["name"] == "cpus"))
 
 
-def test_the_master_stops_at_whatever_moment_of_an_attempt_it_is_told_to(
+def test_the_master_can_stop_at_any_moment_of_a_connection_attempt(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(link_module, "FIRST_RETRY_S", 0.0)

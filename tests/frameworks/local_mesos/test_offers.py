@@ -12,7 +12,7 @@ from tests.frameworks.local_mesos.peers import Cluster, amounts_of
 Capability = mesos.FrameworkInfo.Capability
 
 
-def test_a_run_s_offers_reach_a_framework_in_one_event() -> None:
+def test_the_offers_of_a_cycle_reach_a_framework_in_a_single_event() -> None:
     cluster = Cluster(agents=3)
     scheduler = cluster.subscribe()
     cluster.decide(cluster.book.offer_all())
@@ -32,7 +32,7 @@ def test_a_declined_offer_goes_back_with_the_filters_that_were_given() -> None:
     assert not cluster.master.offers
 
 
-def test_an_offer_that_nobody_answers_is_rescinded_after_its_time_and_no_other() -> None:
+def test_only_unanswered_offers_are_rescinded_after_the_offer_timeout() -> None:
     cluster = Cluster(agents=2, offer_timeout=30.0)
     scheduler = cluster.subscribe()
     cluster.decide(cluster.book.offer_all())
@@ -49,7 +49,7 @@ def test_an_offer_that_nobody_answers_is_rescinded_after_its_time_and_no_other()
     assert not call.HasField("filters")
 
 
-def test_an_answer_is_awaited_until_it_comes_but_not_of_who_keeps_an_offer() -> None:
+def test_the_clock_waits_for_answers_except_of_frameworks_that_keep_offers() -> None:
     cluster = Cluster(agents=2)
     scheduler = cluster.subscribe()
     awaiting = [cluster.master.awaiting]
@@ -64,7 +64,7 @@ def test_an_answer_is_awaited_until_it_comes_but_not_of_who_keeps_an_offer() -> 
     assert awaiting == [False, True, False]
 
 
-def test_an_answer_of_who_was_expected_is_awaited_however_long_it_takes() -> None:
+def test_the_clock_waits_without_limit_for_answers_of_expected_frameworks() -> None:
     cluster = Cluster(agents=2)
     cluster.master.expect("expected", 0.0)
     expected, another = (cluster.subscribe(name=name) for name in ("expected", "another"))
@@ -77,7 +77,7 @@ def test_an_answer_of_who_was_expected_is_awaited_however_long_it_takes() -> Non
     assert owed == [True, False], "one keeps its offer, which nobody waits for"
 
 
-def test_what_was_on_its_way_when_an_agent_went_is_nothing_to_it_when_it_is_back() -> None:
+def test_offers_from_before_the_removal_of_an_agent_are_void_after_its_return() -> None:
     cluster = Cluster()
     scheduler = cluster.subscribe()
     (agent,) = cluster.agents
@@ -103,7 +103,7 @@ def test_without_filters_mesos_s_default_is_given_which_is_five_seconds() -> Non
     assert mesos.Filters.FromString(call.filters).refuse_seconds == 5
 
 
-def test_what_an_accept_leaves_goes_back_between_pause_and_resume() -> None:
+def test_the_unused_part_of_an_accept_is_recovered_between_pause_and_resume() -> None:
     cluster = Cluster()
     scheduler = cluster.subscribe()
     offer = cluster.offer(scheduler)
@@ -118,7 +118,7 @@ def test_what_an_accept_leaves_goes_back_between_pause_and_resume() -> None:
     assert mesos.Filters.FromString(call.filters).refuse_seconds == 7
 
 
-def test_offers_of_one_agent_can_be_accepted_together() -> None:
+def test_offers_of_the_same_agent_can_be_accepted_together() -> None:
     cluster = Cluster()
     scheduler = cluster.subscribe()
     offers = [
@@ -203,7 +203,7 @@ def test_new_schedulers_see_the_allocation_and_the_stack_of_reservations() -> No
 
 
 def _rejected(cluster: Cluster, decisions: contract.Decisions) -> str:
-    """Return why an offer was sent back; nobody hears of it."""
+    """Return why an offer was rejected; frameworks are not notified."""
     before = cluster.book.sequence
     offers = dict(cluster.master.offers)
     cluster.decide(decisions)
@@ -324,7 +324,7 @@ def test_a_rescinded_offer_is_taken_back_from_the_scheduler() -> None:
     assert not cluster.book.last("recover_resources").recover_resources.HasField("filters")
 
 
-def test_revive_and_suppress_name_roles_and_one_wrong_role_spoils_the_call() -> None:
+def test_revive_and_suppress_name_roles_and_a_wrong_role_invalidates_the_call() -> None:
     cluster = Cluster()
     scheduler = cluster.subscribe(roles=["a", "b"])
     framework_id = scheduler.framework_id
@@ -340,7 +340,7 @@ def test_revive_and_suppress_name_roles_and_one_wrong_role_spoils_the_call() -> 
     assert cluster.book.suppressed[framework_id] == {"a"}
 
 
-def test_a_request_reaches_the_allocator_as_it_is() -> None:
+def test_a_resource_request_reaches_the_allocator_unchanged() -> None:
     cluster = Cluster()
     scheduler = cluster.subscribe()
     request = v1.Request(agent_id=v1.AgentID(value="S1"), resources=cluster.task().resources)

@@ -1,4 +1,4 @@
-"""The embedded master as a process: where it listens, how time goes by, how it ends."""
+"""The embedded master as a process: listening address, progress of time, shutdown."""
 
 import asyncio
 import json
@@ -41,7 +41,7 @@ def command(*options: str) -> Iterator[subprocess.Popen[str]]:
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_it_says_where_it_listens_and_stops_cleanly_when_told_to(number: int) -> None:
+def test_the_server_prints_its_address_and_stops_cleanly_on_request(number: int) -> None:
     with command("--port=0", "--agents=2") as process:
         assert process.stdout is not None
         lines = iter(process.stdout)
@@ -74,7 +74,7 @@ def test_agents_are_numbered_so_that_they_sort() -> None:
     assert (named[0], named[-1]) == ("node01", "node12")
 
 
-def test_masters_of_one_seed_give_the_same_ids_and_others_do_not() -> None:
+def test_masters_with_the_same_seed_assign_the_same_ids_and_other_masters_do_not() -> None:
     async def master_id(seed: int | None) -> str:
         async with server.serving(settings("unix:///nowhere", seed=seed)) as embedded:
             return embedded.master.id
@@ -85,7 +85,7 @@ def test_masters_of_one_seed_give_the_same_ids_and_others_do_not() -> None:
 
 
 class Watched(Clock):
-    """A clock that remembers by how much it was moved."""
+    """A clock that records its advances."""
 
     def __init__(self) -> None:
         super().__init__(0)
@@ -130,7 +130,7 @@ def test_while_an_answer_is_awaited_time_goes_no_faster_than_the_wall_s() -> Non
     assert 0 < max(asyncio.run(steps())) <= server.MAX_STEP_S * SECOND
 
 
-def test_time_stands_still_until_who_is_announced_is_here_and_has_answered(tmp_path: Path) -> None:
+def test_time_stops_until_expected_frameworks_have_subscribed_and_answered(tmp_path: Path) -> None:
     async def scenario() -> list[float]:
         stood: list[float] = []
         async with system(tmp_path, speed=1000.0) as (_, embedded), ClientSession() as session:
@@ -179,7 +179,7 @@ def test_the_allocator_is_waited_for_in_an_experiment_and_else_time_only_slows_d
     assert server._pace(40.0, master, link) == pace
 
 
-def test_time_stops_at_each_timer_so_that_it_can_be_answered() -> None:
+def test_time_stops_at_each_timer_for_the_answers_to_its_event() -> None:
     async def looks() -> list[float]:
         clock = Clock(0)
         rung: list[float] = []
@@ -223,7 +223,7 @@ def test_kinds_of_agents_must_be_complete() -> None:
 
 
 @pytest.mark.parametrize("numbers", [["3000000"], ["60000", "60000"]])
-def test_more_agents_than_it_can_have_are_refused(numbers: list[str]) -> None:
+def test_too_many_agents_are_refused(numbers: list[str]) -> None:
     options = [each for number in numbers for each in (f"--agents={number}", "--resources=cpus:1")]
     with command(*options) as process:
         _, errors = process.communicate()

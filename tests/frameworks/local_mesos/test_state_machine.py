@@ -1,8 +1,8 @@
-"""The books agree after any calls of schedulers, agents and the allocator, in any order.
+"""The states of all peers agree after calls of schedulers, agents and the allocator in any order.
 
-The allocator's book (`peers.Book`) checks each call against all before it: nothing is offered
-twice, nothing comes back that was not held, a snapshot says what the calls said. The schedulers
-check their streams: updates of a task are in order, and one at a time.
+The allocator's book (`peers.Book`) checks each call against all earlier calls: no resource is
+offered twice, only allocated resources are recovered, and a snapshot equals the effect of the
+calls. The schedulers check their streams: updates of a task arrive in order, and one at a time.
 """
 
 from collections import defaultdict
@@ -27,7 +27,7 @@ indices = st.integers(0, 10**6)
 
 
 class EmbeddedMesos(RuleBasedStateMachine):
-    """One master, up to four frameworks and agents."""
+    """A master, and up to four frameworks and agents."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -36,11 +36,11 @@ class EmbeddedMesos(RuleBasedStateMachine):
         self.schedulers: list[Scheduler] = []
         """Connected ones."""
         self.away: list[str] = []
-        """Ids of frameworks that may come back."""
+        """Ids of frameworks that may resubscribe."""
         self.late: list[contract.Decisions] = []
         """Decisions on their way to the master."""
         self.gone: list[str] = []
-        """Ids of agents that were removed."""
+        """Ids of removed agents."""
         self.serial = 0
 
     def _connect(self, framework_id: str | None, kind: int) -> None:
@@ -128,7 +128,7 @@ class EmbeddedMesos(RuleBasedStateMachine):
         scheduler = random.choice([s for s in self.schedulers if s.offers])
         first = random.choice(list(scheduler.offers.values()))
         offers = [first]
-        if random.random() < 0.5:  # all that can be accepted together
+        if random.random() < 0.5:  # all offers that can be accepted together
             offers = [
                 offer
                 for offer in scheduler.offers.values()
@@ -165,7 +165,7 @@ class EmbeddedMesos(RuleBasedStateMachine):
     @precondition(lambda self: any(s.updates for s in self.schedulers))
     @rule(seed=indices)
     def acknowledge(self, seed: int) -> None:
-        """Acknowledge, more often than not, what was told last."""
+        """Acknowledge an update, usually the latest one."""
         random = Random(seed)
         scheduler = random.choice([s for s in self.schedulers if s.updates])
         status = scheduler.updates[-1 - min(random.randint(0, 3), len(scheduler.updates) - 1)]
@@ -219,7 +219,7 @@ class EmbeddedMesos(RuleBasedStateMachine):
 
     @invariant()
     def a_snapshot_says_what_the_calls_said(self) -> None:
-        if not self.late:  # what is on its way is booked on one side only
+        if not self.late:  # offers under way are allocated on one side only
             anew = Book()
             anew.restore(self.master.snapshot())
             assert anew.summary() == self.book.summary()

@@ -34,7 +34,7 @@ def test_a_new_scheduler_hears_its_id_and_then_heartbeats() -> None:
     assert cluster.book.kinds()[:2] == ["add_agent", "add_framework"]
 
 
-def test_whoever_should_be_here_is_awaited_until_it_comes_and_nobody_who_has_been() -> None:
+def test_expected_frameworks_are_awaited_and_former_frameworks_are_not() -> None:
     cluster = Cluster()
     for name, uptime in (("late", 30.0), ("early", 40.0)):
         cluster.master.expect(name, uptime)
@@ -63,7 +63,7 @@ def test_ids_are_made_as_mesos_makes_them() -> None:
     assert offer.id.value == f"{master}-O0"
 
 
-def test_the_allocator_hears_what_the_framework_says_of_itself() -> None:
+def test_the_allocator_gets_the_framework_info() -> None:
     cluster = Cluster()
     labels = mesos.Labels(labels=[mesos.Label(key="longshare.demand", value="cpus:1")])
     scheduler = cluster.subscribe(roles=["a", "b"], suppressed=["b"], labels=labels)
@@ -83,7 +83,7 @@ def test_a_second_stream_ends_the_first_and_the_framework_stays_active() -> None
     assert first.events[-1].error.message == "Framework failed over"
     assert first.closed
     assert second.framework_id == first.framework_id
-    # Filters survive that: the allocator is not told that the framework was ever away.
+    # Filters survive the failover, because the allocator gets no notice of it.
     assert cluster.book.kinds(since=before) == ["update_framework", "recover_resources"]
     assert offer.id.value not in cluster.master.offers
     cluster.master.disconnected(first.framework_id, first)  # the old stream breaks later
@@ -92,7 +92,7 @@ def test_a_second_stream_ends_the_first_and_the_framework_stays_active() -> None
     assert len(second.of(v1.Event.HEARTBEAT)) == 7
 
 
-def test_a_framework_whose_stream_broke_is_deactivated_and_its_offers_go_back() -> None:
+def test_a_framework_with_a_broken_stream_is_deactivated_and_its_offers_are_recovered() -> None:
     cluster = Cluster()
     scheduler = cluster.subscribe(failover_timeout=10)
     cluster.offer(scheduler)
@@ -142,7 +142,7 @@ def test_a_framework_of_an_earlier_master_keeps_its_id() -> None:
     assert not cluster.book.log[1].add_framework.active
 
 
-def test_a_framework_of_an_earlier_master_of_the_same_seed_is_not_mistaken_for_a_new_one() -> None:
+def test_frameworks_of_an_earlier_master_with_the_same_seed_keep_distinct_ids() -> None:
     cluster = Cluster()
     old = cluster.subscribe(f"{cluster.master.id}-0000")
     new = cluster.subscribe()
@@ -150,7 +150,7 @@ def test_a_framework_of_an_earlier_master_of_the_same_seed_is_not_mistaken_for_a
     assert len(cluster.book.frameworks) == 2
 
 
-def test_a_role_that_a_framework_leaves_takes_its_offers_with_it() -> None:
+def test_offers_for_a_role_are_rescinded_when_the_framework_leaves_the_role() -> None:
     cluster = Cluster()
     scheduler = cluster.subscribe(roles=["a", "b"])
     cluster.offer(scheduler)
@@ -159,7 +159,7 @@ def test_a_role_that_a_framework_leaves_takes_its_offers_with_it() -> None:
     assert cluster.book.subscribed(scheduler.framework_id) == {"b"}
 
 
-def test_what_cannot_change_stays_when_a_framework_comes_back_with_it_changed() -> None:
+def test_immutable_fields_are_kept_when_a_framework_resubscribes_with_changes() -> None:
     cluster = Cluster()
     first = cluster.subscribe(failover_timeout=5, principal="p", checkpoint=True)
     cluster.subscribe(first.framework_id, failover_timeout=7, principal="q", hostname="h")

@@ -50,17 +50,17 @@ def test_resources_return_without_a_filter_when_the_master_hears_of_the_end() ->
     cluster.acknowledge(scheduler)
     assert _cpus(cluster, scheduler) == 1
     cluster.advance(5)
-    assert _cpus(cluster, scheduler) == 0  # though the scheduler has not acknowledged it yet
+    assert _cpus(cluster, scheduler) == 0  # before the scheduler's acknowledgement
     assert not cluster.book.last("recover_resources").recover_resources.HasField("filters")
 
 
-def test_a_task_s_end_reaches_the_master_with_the_next_update_that_it_forwards() -> None:
+def test_the_end_of_a_task_reaches_the_master_with_the_next_forwarded_update() -> None:
     cluster = Cluster()
     scheduler = cluster.subscribe()
     cluster.run(scheduler, cluster.task(command="sleep 3"))
     cluster.advance(9.9)
     assert _cpus(cluster, scheduler) == 1  # STARTING still waits for its acknowledgement
-    cluster.advance(0.1)  # it is sent again, and says what the latest state is
+    cluster.advance(0.1)  # the repeated update contains the latest state
     assert scheduler.states == ["STARTING", "STARTING"]
     assert _cpus(cluster, scheduler) == 0
 
@@ -162,7 +162,7 @@ def test_a_task_s_id_is_taken_until_its_end_is_acknowledged() -> None:
     assert scheduler.states[-1] == "STARTING"
 
 
-def test_two_tasks_of_one_id_in_one_accept_are_one_task_and_an_error() -> None:
+def test_two_tasks_with_the_same_id_in_an_accept_are_a_task_and_an_error() -> None:
     cluster = Cluster()
     scheduler = cluster.subscribe()
     cluster.run(scheduler, cluster.task("t"), cluster.task("t"))
@@ -181,7 +181,7 @@ def test_old_schedulers_may_name_reserved_resources_by_role() -> None:
     assert held["cpus", ("eng",), None] == 2000
 
 
-def test_a_custom_executor_is_paid_for_once_and_until_it_is_shut_down() -> None:
+def test_a_custom_executor_uses_resources_once_and_until_its_shutdown() -> None:
     cluster = Cluster()
     scheduler = cluster.subscribe()
     first = cluster.task("t1", executor="e", executor_resources="cpus:0.5;mem:32")
@@ -207,7 +207,7 @@ def test_a_custom_executor_is_paid_for_once_and_until_it_is_shut_down() -> None:
     assert failure.failure.executor_id.value == "e"
 
 
-def test_one_executor_id_cannot_stand_for_two_executors() -> None:
+def test_an_executor_id_cannot_name_two_executors() -> None:
     cluster = Cluster()
     scheduler = cluster.subscribe()
     first = cluster.task("t1", executor="e")
@@ -231,7 +231,7 @@ def test_shutting_an_executor_down_fails_its_tasks() -> None:
     assert (failed.task_id.value, failed.state) == ("t1", v1.TASK_FAILED)
     assert failed.reason == v1.TaskStatus.REASON_EXECUTOR_TERMINATED
     assert _cpus(cluster, scheduler) == 1
-    cluster.call(scheduler, v1.Call.SHUTDOWN, shutdown=shutdown)  # of nothing: passed over
+    cluster.call(scheduler, v1.Call.SHUTDOWN, shutdown=shutdown)  # ignored: the executor is unknown
 
 
 def _kill(cluster: Cluster, scheduler: Scheduler, task: str, agent: str | None = None) -> None:
@@ -241,7 +241,7 @@ def _kill(cluster: Cluster, scheduler: Scheduler, task: str, agent: str | None =
     cluster.call(scheduler, v1.Call.KILL, kill=kill)
 
 
-def test_a_killed_task_ends_and_gives_back_what_it_held() -> None:
+def test_a_killed_task_ends_and_its_resources_are_recovered() -> None:
     cluster = Cluster()
     scheduler = cluster.subscribe()
     cluster.run(scheduler, cluster.task())
@@ -251,7 +251,7 @@ def test_a_killed_task_ends_and_gives_back_what_it_held() -> None:
     assert scheduler.states[-1] == "KILLED"
     assert _cpus(cluster, scheduler) == 0
     seen = len(scheduler.updates)
-    _kill(cluster, scheduler, "t")  # again: it is as dead as it was
+    _kill(cluster, scheduler, "t")  # a repeated kill has no effect
     cluster.acknowledge(scheduler)
     cluster.advance(3600)
     assert len(scheduler.updates) == seen
@@ -270,7 +270,7 @@ def test_killing_a_task_with_the_wrong_agent_does_nothing() -> None:
     ("capabilities", "on_agent", "elsewhere"),
     [((), "LOST", "LOST"), ((Capability.PARTITION_AWARE,), "GONE", "UNKNOWN")],
 )
-def test_killing_or_asking_for_an_unknown_task_says_that_it_is_lost(
+def test_kill_and_reconcile_of_an_unknown_task_report_task_lost(
     capabilities: tuple[Capability.Type.ValueType, ...], on_agent: str, elsewhere: str
 ) -> None:
     cluster = Cluster()

@@ -1,4 +1,4 @@
-"""Status updates: in order, one at a time, until acknowledged; whatever becomes of the stream."""
+"""Status updates arrive in order, one at a time, until acknowledged, even across broken streams."""
 
 from itertools import pairwise
 
@@ -13,7 +13,7 @@ def _sent(scheduler: Scheduler) -> list[bytes]:
     return [status.uuid for status in scheduler.updates]
 
 
-def test_an_update_says_where_it_comes_from() -> None:
+def test_an_update_names_its_source() -> None:
     cluster = Cluster()
     scheduler = cluster.subscribe()
     cluster.run(scheduler, cluster.task("t"))
@@ -39,7 +39,7 @@ def test_an_update_is_sent_again_after_10_s_then_after_twice_that_up_to_10_minut
     assert len(set(_sent(scheduler))) == 1
 
 
-def test_the_next_update_follows_the_acknowledgement_of_the_one_before() -> None:
+def test_the_next_update_follows_the_acknowledgement_of_its_predecessor() -> None:
     cluster = Cluster()
     scheduler = cluster.subscribe()
     cluster.run(scheduler, cluster.task(command="sleep 1"))
@@ -55,7 +55,7 @@ def test_the_next_update_follows_the_acknowledgement_of_the_one_before() -> None
     assert len(scheduler.updates) == 3
 
 
-def test_an_acknowledgement_of_another_update_or_of_an_old_one_counts_for_nothing() -> None:
+def test_acknowledgements_of_unknown_or_old_updates_are_ignored() -> None:
     cluster = Cluster()
     scheduler = cluster.subscribe()
     cluster.run(scheduler, cluster.task())
@@ -76,7 +76,7 @@ def test_an_acknowledgement_of_another_update_or_of_an_old_one_counts_for_nothin
     assert scheduler.states == ["STARTING", "RUNNING", "RUNNING"]
 
 
-def test_updates_wait_for_a_scheduler_that_is_away_and_are_there_when_it_is_back() -> None:
+def test_updates_wait_for_a_disconnected_scheduler_and_arrive_after_its_return() -> None:
     cluster = Cluster()
     scheduler = cluster.subscribe(failover_timeout=100)
     cluster.run(scheduler, cluster.task(command="sleep 30"))

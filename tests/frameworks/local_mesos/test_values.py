@@ -65,7 +65,7 @@ def bags(draw: st.DrawFn) -> list[mesos.Resource]:
 
 
 @given(bags(), bags())
-def test_what_is_removed_from_a_bag_and_put_back_was_in_it(
+def test_resources_removed_from_a_bag_were_in_the_bag_and_can_be_added_back(
     a: list[mesos.Resource], b: list[mesos.Resource]
 ) -> None:
     bag = ResourceBag(a)
@@ -95,7 +95,7 @@ def test_the_old_form_of_a_reservation_says_the_same(resources: list[mesos.Resou
     assert [upgraded(downgraded(resource)) for resource in resources] == resources
 
 
-def test_resources_are_read_from_json_too_in_today_s_form_or_the_old_one() -> None:
+def test_resources_are_read_from_json_in_the_present_and_the_former_format() -> None:
     text = json.dumps(
         [
             {"name": "cpus", "type": "SCALAR", "scalar": {"value": 4}, "role": "eng"},
@@ -156,7 +156,7 @@ def _call() -> v1.Call:
     return call
 
 
-def test_json_is_written_as_mesos_writes_it() -> None:
+def test_json_has_the_format_of_mesos() -> None:
     offer = v1.Offer(hostname="h", resources=parse_flag("cpus:0.5;ports:[1-18446744073709551615]"))
     assert wire.to_dict(offer) == {
         "hostname": "h",
@@ -184,7 +184,7 @@ def test_maps_are_written_as_objects() -> None:
 
 
 @pytest.mark.parametrize("content_type", [wire.JSON, wire.PROTOBUF])
-def test_what_is_written_is_read_back(content_type: str) -> None:
+def test_written_values_are_read_back_unchanged(content_type: str) -> None:
     call = _call()
     assert wire.decode(wire.encode(call, content_type), content_type, v1.Call) == call
 
@@ -228,7 +228,7 @@ def test_a_record_is_its_length_a_line_break_and_itself() -> None:
     assert wire.record(b"{}") == b"2\n{}"
 
 
-def test_the_writer_agrees_with_protobuf_s_own_but_for_whole_numbers() -> None:
+def test_the_writer_agrees_with_protobuf_except_for_whole_numbers() -> None:
     event = v1.Event(type=v1.Event.SUBSCRIBED)
     event.subscribed.framework_id.value = "f"
     event.subscribed.heartbeat_interval_seconds = 15

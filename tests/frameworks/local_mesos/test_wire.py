@@ -1,4 +1,4 @@
-"""Bodies that the embedded master reads: text that is not UTF-8 is refused by the field's name."""
+"""Request bodies of the embedded master: invalid UTF-8 is refused with the field's name."""
 
 from collections.abc import Iterator
 
@@ -64,7 +64,7 @@ def test_there_are_texts_in_maps_and_keys_of_maps() -> None:
 
 
 @pytest.mark.parametrize("start", range(0, len(PATHS), 100))
-def test_a_text_that_is_not_utf8_is_malformed_wherever_it_is(start: int) -> None:
+def test_invalid_utf8_is_malformed_in_every_field(start: int) -> None:
     for path in PATHS[start : start + 100]:
         body = marked(path).SerializePartialToString().replace(MARK.encode(), b"M\xffRKED")
         with pytest.raises(wire.Malformed, match="not UTF-8"):

@@ -1,1 +1,1 @@
-"""What must hold, checked by code of its own: none of it comes from what it checks."""
+"""Invariants of the world, checked by code that shares nothing with the checked code."""

@@ -12,7 +12,7 @@ from tests.world.model.link import Link
 from tests.world.service import Incarnation
 
 PATIENCE = 60.0
-"""Seconds from a message to its answer, or to the end of the stream that it was sent on."""
+"""Seconds from a message to its answer, or to the end of its stream."""
 EXPECTED_ENDS = {
     grpc.StatusCode.ABORTED,  # superseded, or the service is stopping
     grpc.StatusCode.CANCELLED,
@@ -23,7 +23,7 @@ EXPECTED_ENDS = {
 
 
 class Answers(Checker):
-    """Waits for answers, and reads what services log."""
+    """Checks that every message is answered, and that services log no errors."""
 
     def __init__(self) -> None:
         self.patience = PATIENCE

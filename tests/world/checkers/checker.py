@@ -1,4 +1,4 @@
-"""What a checker is told, and how it complains."""
+"""The interface of checkers: the events they receive, and the exception they raise."""
 
 from dataclasses import dataclass, field
 
@@ -12,7 +12,7 @@ from tests.world.service import Incarnation
 
 
 class Violated(AssertionError):  # noqa: N818 - something has been
-    """Something that must hold does not."""
+    """An invariant does not hold."""
 
 
 @dataclass
@@ -25,7 +25,7 @@ class Line:
 
 
 class Checker:
-    """Overrides what it wants to know of; complains by raising `Violated`."""
+    """Base class: subclasses override the events of interest and raise `Violated`."""
 
     def opened(self, link: Link) -> None:
         """A master has begun a stream."""

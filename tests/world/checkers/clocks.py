@@ -1,6 +1,6 @@
-"""No master's clock moves an engine's time further than time can have passed.
+"""No master's clock moves an engine's time further than the elapsed time can explain.
 
-And only the clock of the master that is served does; one on standby moves nothing.
+Only the clock of the served master moves the time; masters on standby have no effect.
 """
 
 import asyncio
@@ -33,7 +33,7 @@ class Clocks(Checker):
         self._said: dict[str, tuple[int, float]] = {}
         """Stamps of the latest snapshots in which masters said that they lead, and when."""
         self._reached: WeakKeyDictionary[Incarnation, int] = WeakKeyDictionary()
-        """The latest stamp that has reached its engine."""
+        """The latest timestamp that has reached each engine."""
 
     @override
     def said(self, link: Link, message: contract.FromMaster) -> None:

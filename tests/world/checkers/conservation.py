@@ -1,4 +1,4 @@
-"""Nothing is offered or booked twice, nor to anybody who must not have it, nor by two at once."""
+"""No resource is offered or allocated twice, to a forbidden role, or by two services at once."""
 
 from collections import deque
 from dataclasses import dataclass, field
@@ -42,12 +42,12 @@ class _Framework:
     active: bool
     suppressed: set[str]
     rack: str
-    """The only one that it may use; empty: any."""
+    """The only rack that the framework may use; empty for any rack."""
 
 
 @dataclass
 class _Stream:
-    """Books of one stream: what the service knows when it has answered so much."""
+    """The state of a stream as the service knows it after each answer."""
 
     waiting: deque[contract.FromMaster] = field(default_factory=deque)
     agents: dict[str, _Agent] = field(default_factory=dict)
@@ -55,16 +55,16 @@ class _Stream:
     quotas: dict[str, "_Quota"] = field(default_factory=dict)
     leads: bool = False
     served: bool = False
-    """Whether it has been offered anything: who leads and is kept waiting gets empty answers."""
+    """Whether the stream has received offers; a leader that must wait gets empty answers."""
     replies: dict[int, str] = field(default_factory=dict)
-    """Of the answer at hand: number of an event → what was wrong with it."""
+    """For the current answer: number of an event → the error in its reply."""
 
 
 @dataclass
 class _Quota:
     guarantees: Amounts
     limits: Amounts
-    """Those that there are; 0 is one."""
+    """Explicit limits only; a limit may be 0."""
 
 
 class Conservation(Checker):
@@ -72,13 +72,13 @@ class Conservation(Checker):
 
     def __init__(self) -> None:
         self.offers = 0
-        """That have been checked."""
+        """Number of checked offers."""
         self.operations = 0
-        """Of operators, that have been checked."""
+        """Number of checked operations of operators."""
         self.bounded = 0
-        """Offers that a quota was held against."""
+        """Number of offers checked against a quota."""
         self.confined = 0
-        """Offers to frameworks that may use some agents alone."""
+        """Number of offers to frameworks that may use only some agents."""
         self._streams: dict[Link, _Stream] = {}
 
     @override
@@ -107,7 +107,7 @@ class Conservation(Checker):
                 raise Violated("a welcome answers what is no hello")
             return
         if kind == "snapshot_request":
-            # Whatever was on its way already is not answered.
+            # Messages already under way get no answer.
             while stream.waiting and not stream.waiting[0].HasField("snapshot"):
                 stream.waiting.popleft()
             return
@@ -163,7 +163,7 @@ class Conservation(Checker):
         self.offers += 1
 
     def _within_quotas(self, stream: _Stream, decisions: contract.Decisions) -> None:
-        """Offers keep to limits, and leave enough for what others are guaranteed."""
+        """Check that offers respect limits and leave enough for other roles' guarantees."""
         if not stream.quotas:
             return
         given: dict[str, Amounts] = {}
@@ -194,7 +194,7 @@ class Conservation(Checker):
 
     @staticmethod
     def _consumed(stream: _Stream, role: str) -> Amounts:
-        """Return what counts against a quota: what is reserved, and what else is held."""
+        """Return a role's quota consumption: its reservations and its unreserved allocations."""
         reserved = total(
             {name: milli for name, milli in agent.amounts.items() if reserved_for(name) == role}
             for agent in stream.agents.values()
@@ -333,7 +333,7 @@ def _active(kind: str, *, active: bool) -> Any:  # noqa: ANN401 - a handler
 
 
 def _operated(operations: Any, free: Amounts) -> Amounts | None:  # noqa: ANN401 - repeated bytes
-    """Return what operations make of what is free; None: they cannot be carried out."""
+    """Return the free resources after operations; None if the operations are impossible."""
     for data in operations:
         operation = mesos.Operation.FromString(data)
         kind = mesos.Operation.Type.Name(operation.type)
@@ -356,7 +356,7 @@ def _operated(operations: Any, free: Amounts) -> Amounts | None:  # noqa: ANN401
 
 
 def _converted(stream: _Stream, call: contract.UpdateAllocation) -> None:
-    """A framework's operations on what it was offered."""
+    """Apply a framework's operations on offered resources."""
     agent = stream.agents[call.agent_id]
     for step in call.conversions:
         before, [role] = read(step.consumed)

@@ -1,4 +1,4 @@
-"""What users owe is what an exact twin works out, and they are served in the order that follows."""
+"""Users' commitments equal those of an exact twin, and offers follow the resulting order."""
 
 import math
 import re
@@ -17,23 +17,24 @@ from tests.world.model.amounts import Amounts, read
 from tests.world.service import Incarnation
 
 TOLERANCE = 1e-7
-"""Of debts, which are around 1, and of priorities times weight, which are debts and shares: a clock
-that counts seconds since 1970 in doubles is exact to a quarter of a microsecond, and the shortest
-half-life in the world is half a minute."""
+"""The tolerance of commitments, which are around 1, and of priorities times weight, which are sums
+of commitments and shares. A clock that counts seconds since 1970 in doubles is exact to a quarter
+of a microsecond, and the shortest half-life in the world is half a minute.
+"""
 _SECOND = 1_000_000_000
 
 
 class Debts(Checker):
-    """Keeps a twin of each engine, fed with what was done to it."""
+    """Keeps a twin of each engine and applies the engine's inputs to the twin."""
 
     def __init__(self) -> None:
         self.compared = 0
-        """Commitments that have been compared."""
+        """Number of compared commitments."""
         self.ordered = 0
         """Offers whose place in the order has been looked at."""
         self._twins: dict[Incarnation, Twin] = {}
         self._refused: dict[Twin, dict[tuple[str, str, str], int]] = {}
-        """Of each twin: (framework, role, agent) → until when; more rather than less"""
+        """For each twin: (framework, role, agent) → end of the filter, late rather than early"""
         self._ticked: dict[Twin, int] = {}
         """When each had its latest tick; filters end with one, and a clock may jump between two."""
 
@@ -99,7 +100,7 @@ class Debts(Checker):
                 twin.event(event)
                 if event.HasField("tick"):
                     self._ticked[twin] = twin.now
-            self._note_filters(twin, event)  # those after a refused one are kept for the snapshot
+            self._note_filters(twin, event)  # a snapshot contains the filters of later events
         if refused is not None:
             return
         self._served(twin, entry.outcome)
@@ -112,7 +113,7 @@ class Debts(Checker):
         twin.decide(decisions)
 
     def _in_order(self, twin: Twin, decisions: contract.Decisions) -> None:
-        """Whoever was served nothing in a run must not have been first on an agent of it."""
+        """Check that a user without an offer in a cycle was not first on an agent of that cycle."""
         priorities = {user: twin.priority(user) for user in twin.users}
         served = {offer.role for offers in decisions.offers for offer in offers.offers}
         waiting = [user for user in twin.users if user not in served]
@@ -171,7 +172,7 @@ def _apart(twin: Twin, *users: str) -> Fraction:
 
 
 def _worth_while(many: Iterable[Amounts]) -> bool:
-    """Whether these reach the master's minimum."""
+    """Return whether the amounts reach the master's minimum."""
     return all(one.get("cpus", 0) >= 10 or one.get("mem", 0) >= 32_000 for one in many)
 
 

@@ -1,4 +1,4 @@
-"""Each message is decided in so many steps as follow from sizes, whatever anybody has said."""
+"""The number of steps for each message is bounded by sizes, regardless of its contents."""
 
 import cProfile
 import math
@@ -14,25 +14,25 @@ from tests.world.checkers.checker import Violated
 from tests.world.model.amounts import Amounts, amounts, copies
 
 EVENT = 600
-"""Calls of functions for an event, and for what a message takes in any case; what resources mean is
-remembered, so the first events that name them take more."""
+"""Function calls per event, and the constant part per message. Parsed resources are cached, so the
+first events that name them take more calls.
+"""
 PART = 300
 """For an agent or a framework of a snapshot."""
 CLIENT = 4
-"""For a client that is looked at on an agent, times the cube of the logarithm of how many tasks the
-agent can be divided into: how many tasks one gets is searched for, and for each answer how far the
-others of its role get, and for each of these how the agent is best gone through."""
+"""Function calls per client considered on an agent, times the cube of the logarithm of the number
+of tasks that fit on the agent. There are three nested searches: for the client's number of tasks;
+for the level of the other clients of its role; and for the best way to fill the agent.
+"""
 FINEST = 1000
 """Tasks that an agent is divided into at most (`limits.smallest_demand`)."""
 
 
 class Effort:
-    """Counts calls of functions while an engine decides.
+    """Counts function calls while an engine decides.
 
-    Args:
-        fail: Told when there were too many.
-        said: Returns what frameworks say of themselves.
-        largest: Returns the largest agents.
+    Args: fail: Called when there were too many calls. said: Returns the framework infos. largest:
+    Returns the largest agents.
     """
 
     def __init__(
@@ -42,7 +42,7 @@ class Effort:
         largest: Callable[[], list[Amounts]],
     ) -> None:
         self.closest = 0.0
-        """What part of the bound a message has taken at most."""
+        """The largest fraction of its bound that a message has used."""
         self._fail = fail
         self._said = said
         self._largest = largest

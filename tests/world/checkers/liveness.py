@@ -1,4 +1,4 @@
-"""Nothing that somebody wants, could use and may have stays free, and who leads is served."""
+"""No wanted, usable and permitted resource stays free, and the leader is served."""
 
 import asyncio
 import math
@@ -16,19 +16,17 @@ from tests.world.model.master import Master
 from tests.world.traffic.scheduler import Scheduler
 
 IDLE = 30.0
-"""Seconds, and ten ticks, for which what somebody could use may be free."""
+"""Seconds (plus ten ticks) for which usable and wanted resources may be free."""
 SERVED = 90.0
 """Seconds after which a leading master that nothing troubles is served."""
 DEFAULT_REFUSAL = 5.0
 
 
 class Liveness(Checker):
-    """Looks at the leading master's books each second.
+    """Checks the leading master's state each second.
 
-    Args:
-        leader: Returns the master that leads, if one does.
-        troubled: Whether some fault explains that nobody is served.
-        interval: Seconds between ticks, at which filters end.
+    Args: leader: Returns the leading master, if there is a leader. troubled: Returns whether a
+    fault explains the lack of service. interval: Seconds between ticks, at which filters end.
     """
 
     def __init__(
@@ -46,11 +44,11 @@ class Liveness(Checker):
         self._idle: dict[tuple[str, str, str], float] = {}
         """Likewise → since when"""
         self._offered: dict[str, float] = {}
-        """agent → when somebody was last offered something of it"""
+        """agent → time of its latest offer"""
         self._waiting: float | None = None
         """Since when the leading master is not served, though nothing explains it."""
         self.longest = 0.0
-        """Seconds that something which somebody could use has been free."""
+        """The longest time for which usable and wanted resources have been free, in seconds."""
 
     @override
     def said(self, link: Link, message: contract.FromMaster) -> None:
@@ -103,7 +101,7 @@ class Liveness(Checker):
     def _usable(self, master: Master) -> list[tuple[str, str, str]]:
         now = self._loop.time()
         found: list[tuple[str, str, str]] = []
-        if master.has_quotas:  # what they hold back is for conservation to say
+        if master.has_quotas:  # the conservation checker checks the effects of quotas
             return found
         for name, known in master.frameworks.items():
             scheduler = known.scheduler

@@ -1,4 +1,4 @@
-"""What users owe outlives services: a crash costs what is stated, and no order that was stored."""
+"""Commitments outlive services: a crash loses only the documented seconds, and no stored order."""
 
 import asyncio
 import math
@@ -17,7 +17,7 @@ from tests.world.service import Incarnation
 EVERY = 1.0
 """Seconds between saves, as configured by default."""
 SAVING = 2.0
-"""Seconds that a save may take, and the reading of the clock beside it, where the disk is well."""
+"""Seconds for a save and the concurrent reading of the clock, on a healthy disk."""
 
 
 ALMOST = 0.1
@@ -25,27 +25,26 @@ ALMOST = 0.1
 KEEPS_ON = 45.0
 """Seconds after which something is saved even after failures: the longest pause, and some."""
 DISPUTED = 30.0
-"""More of them if another service has saved, whose master did not know that it leads no more."""
+"""Additional seconds if another service has saved for a master that was deposed unawares."""
 
 
 class Remembrance(Checker):
-    """Holds what a service begins with against what the one before knew.
+    """Compares a service's initial memory with the knowledge of its predecessor.
 
-    Args:
-        debts: Has the twins.
-        honest: Whether the disk has kept all that it said it had, and has had room.
-        serves: Whether a service is the one that the leading master asks.
+    Args: debts: The checker with the twins. honest: Returns whether the disk has kept all
+    acknowledged writes and has had space. serves: Returns whether a service is in use by the
+    leading master.
     """
 
     def __init__(
         self, debts: Debts, honest: Callable[[], bool], serves: Callable[[Incarnation], bool]
     ) -> None:
         self.begun = 0
-        """Services that began with what another one has left."""
+        """Number of services that began with a predecessor's memory."""
         self.taken_over = 0
-        """Times that one took over while the other lived."""
+        """Number of takeovers from a living service."""
         self.lost = 0.0
-        """Seconds that a crash has cost at most."""
+        """The most seconds lost in a crash."""
         self.worst = 0.0
         """By how much a crash has changed a commitment at most."""
         self._loop = asyncio.get_running_loop()
@@ -53,31 +52,33 @@ class Remembrance(Checker):
         self._honest = honest
         self._serves = serves
         self._read: dict[Incarnation, bytes] = {}
-        """What services that have not served yet began with."""
+        """The initial memory of services that have not served yet."""
         self._hosts: set[str] = set()
-        """Where services have been started."""
+        """Names of hosts that have started services."""
         self._writer: Incarnation | None = None
-        """The one that has written last."""
+        """The service that wrote last."""
         self._disputed = False
-        """Whether a master that does not know better leads beside another service."""
+        """Whether a deposed master, unaware of the election, leads beside another service."""
         self._claims = set[Incarnation]()
-        """Services of such masters, which are yet to save over what another one has."""
+        """Services of deposed masters that are yet to overwrite the other service's memory."""
         self._left: dict[Incarnation, tuple[float, int]] = {}
-        """When services have ceased to serve that live on, and what their engines' time was."""
+        """For living services that no longer serve: when they stopped, and their engines' time
+        then.
+        """
         self._fenced = False
-        """Whether nobody may write but the one that serves."""
+        """Whether only the serving service may write."""
         self._promised: dict[str, Fraction | None] = {}
         """Weights that were ordered and, as the service said, stored."""
         self._orders = 0
-        """That have been carried out, and not been answered."""
+        """Number of orders carried out but not answered yet."""
         self._saved = self._served = self._heard = 0.0
         """When something was last saved, a service was first told all, and told anything."""
         self._unsaved = math.inf
         """When the first came of what has not been saved."""
         self._stored = 0
-        """What the time was, by the twin, when something was last saved."""
+        """The twin's time at the latest save."""
         self._before: tuple[Incarnation, Twin] | None = None
-        """The one that serves, or did last."""
+        """The present or latest serving service, and its twin."""
 
     @override
     def logged(self, life: Incarnation, entry: log.LogEntry) -> None:
@@ -93,7 +94,7 @@ class Remembrance(Checker):
             if entry.HasField("restore"):
                 self._disputed = True
                 self._claims.add(life)
-            return  # it waits, or what it does is done in vain
+            return  # a service on standby, or on a deposed master
         if entry.HasField("header"):
             self._orders, self._served = 0, math.inf
         elif entry.HasField("order") and not entry.order.outcome.refusal:
@@ -108,7 +109,7 @@ class Remembrance(Checker):
         self._before = life, self._debts.twin(life)
 
     def _restored(self, life: Incarnation, former: Incarnation, entry: log.LogRestore) -> None:
-        """A snapshot has come, perhaps to another service than the one that served before."""
+        """Handle a snapshot, which may be for another service than the previous server."""
         read = self._read.pop(life, b"")
         if life.host is former.host:
             if entry.memory and len(self._hosts) == 1:
@@ -123,10 +124,10 @@ class Remembrance(Checker):
             self._compare(self._before[1], entry.memory or read, after, self._away(life, after))
 
     def _away(self, life: Incarnation, after: Twin) -> float:
-        """Return for how many seconds a service has not served, by its masters' clocks as well.
+        """Return the seconds for which a service has not served, by the larger of two clocks.
 
-        These are believed within what is held by the checker of clocks, so that what is owed fades
-        by their difference where one master leads after the other.
+        Masters' clocks are believed within the bounds of the clocks checker. Commitments may
+        therefore decay by the difference of the clocks when leadership changes.
         """
         if life not in self._left:
             return math.inf
@@ -164,10 +165,10 @@ class Remembrance(Checker):
     def _compare(
         self, before: Twin, memory: bytes, after: Twin | None = None, away: float = 0.0
     ) -> None:
-        """Hold what is remembered, or what has become of it, against what was known before.
+        """Compare stored memory, or the new service's state, with the predecessor's state.
 
-        Whose clock is set otherwise cannot know how long it has been, but that it is no longer than
-        the service that takes over was away.
+        A service whose clock differs cannot know the length of the pause, except that the pause is
+        at most the time for which the new service was away.
         """
         if before.unsure or self._disputed or not self._honest():
             self._promised = {}
@@ -212,7 +213,7 @@ class Remembrance(Checker):
             raise Violated(f"nothing was saved for {idle:.1f} s, and {lost / 1e9:.1f} s are lost")
 
     def _keep_promises(self, users: Mapping[str, Owed]) -> None:
-        """Weights that were ordered and stored are there."""
+        """Check that weights of stored orders are present."""
         for name, weight in self._promised.items():
             found = users[name].ordered if name in users else None
             if found != weight:

@@ -1,4 +1,4 @@
-"""What was recorded is decided again, bit for bit; and the scan decides what the Live Tree did."""
+"""A recorded log replays bit for bit, and the scan ranking decides as the Live Tree."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -12,13 +12,11 @@ from tests.world.checkers.checker import Violated
 
 
 def check(path: Path) -> int:
-    """Decide a recorded log again, by the slow reference where there is one.
+    """Replay a recorded log, with the slow reference ranking where available.
 
-    Returns:
-        How many entries were compared.
+    Returns: The number of compared entries.
 
-    Raises:
-        Violated: something was decided otherwise.
+    Raises: Violated: A decision differs.
     """
     cut: list[int] = []
     header, entries = open_log(path, cut.append)

@@ -1,8 +1,8 @@
-"""An exact twin of what users hold and owe: fractions, recomputed from what was done to an engine.
+"""An exact twin of users' allocations and commitments: fractions computed from an engine's inputs.
 
-It follows the paper (Eq. 6, 7, 12) and the documents, one user after the other, without any of the
-engine's short cuts. It knows users that are roles without sub-roles and count whole in n; nothing
-is excluded.
+The twin follows the paper (Eq. 6, 7, 12) and the documentation, user by user, without the engine's
+optimisations. It supports users that are roles without sub-roles and count whole in n, and no
+exclusions.
 """
 
 import json
@@ -23,7 +23,7 @@ HOLD_OFF = 600 * 10**9
 FADED = Fraction(1, 1000)
 """A user that owes less, and has no framework, is not taken over by a snapshot."""
 _WEIGHTS = Fraction(1, 10**6), Fraction(10**6)
-"""What is beyond counts as the nearest."""
+"""The range of weights; values beyond are clamped."""
 _GRAIN = 2**160
 _DIGITS = Context(prec=50)
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
@@ -31,26 +31,26 @@ _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
 @dataclass
 class Owed:
-    """What one user owes, as of the twin's time."""
+    """The commitments of a user, at the twin's time."""
 
     commitments: dict[str, Fraction] = field(default_factory=dict)
     others: Fraction = Fraction(0)
-    """Of resources that are not named."""
+    """The commitment in resources without an entry in `commitments`."""
     overuse: dict[str, Fraction] = field(default_factory=dict)
-    """What commitments move towards."""
+    """Over-use per resource, towards which commitments move."""
     ordered: Fraction | None = None
-    """Weight that an operator has ordered."""
+    """The weight that an operator has ordered."""
 
 
 @dataclass(frozen=True)
 class Failover:
-    """Agents that are awaited after an election."""
+    """Agents that are expected to return after an election."""
 
     needed: int
     expected: int
     until: int
     before: Amounts
-    """What the cluster had, if that is known."""
+    """The capacity before the election, if known."""
 
 
 @dataclass
@@ -87,19 +87,19 @@ class Twin:
             or self.policy not in {"sdrf", "drf"}
             or settings.get("counts_for") is not None
         )
-        """Whether something has happened that it cannot follow."""
+        """Whether an unsupported event has happened."""
         self.interval = 0
         """Nanoseconds between two ticks."""
         self.now = 0
         self.agents: dict[str, Amounts] = {}
         self.frameworks: dict[str, _Framework] = {}
         self.held: dict[tuple[str, str, str], Amounts] = {}
-        """(framework, role, agent) → what is booked"""
+        """(framework, role, agent) → allocated amounts"""
         self.users: dict[str, Owed] = {}
         self.bounded = settings["limits"].get("unanswered", 1.0) < 1.0
         """Whether some are passed over because they do not answer."""
         self.quotas: set[str] = set()
-        """Roles with one; who is served first then is not a matter of priorities alone."""
+        """Roles with a quota; with quotas, the order does not depend on priorities alone."""
         self._weights: dict[str, Fraction] = {}
         self._made_with: Decimal | None = None
         """With which debts fade that another policy has left, until a master comes."""
@@ -113,7 +113,7 @@ class Twin:
                 if name in self.users:
                     self.users[name].overuse = owed.overuse
 
-    # What is done to the engine.
+    # Inputs of the engine.
 
     def restore(self, entry: log.LogRestore) -> None:
         """A snapshot replaced everything but debts."""
@@ -185,7 +185,7 @@ class Twin:
                 _fade(owed, owed.overuse, now - self.now, self.rate)
             self.now = now
 
-    # What it makes of that.
+    # Derived state.
 
     def kept(self, elapsed: int) -> Fraction:
         """Return the part of a debt that is left after some nanoseconds."""
@@ -193,7 +193,7 @@ class Twin:
 
     @property
     def capacity(self) -> Amounts:
-        """What all agents have, or had before those came back that are awaited."""
+        """The total of all agents, or of the agents before the election while some are missing."""
         known, failover = scalars(total(self.agents.values())), self._failover
         if failover is None:
             return known
@@ -210,7 +210,7 @@ class Twin:
         return self._weights.get(user, self._declared.get(user, Fraction(1)))
 
     def allocation(self, user: str) -> Amounts:
-        """Return what a user's frameworks hold."""
+        """Return the allocation of a user's frameworks."""
         return scalars(
             total(
                 amounts
@@ -237,9 +237,9 @@ class Twin:
         return value / self.weight(user)
 
     def _rate(self) -> None:
-        """Work out anew what commitments move towards (Eq. 7)."""
+        """Recompute the values towards which commitments move (Eq. 7)."""
         if not self._remembers or not self._told:
-            return  # without a snapshot, what was held before the restart is all that is known
+            return  # before the first snapshot, only allocations before the restart are known
         weights = {user: self.weight(user) for user in self.users}
         everybody, capacity = sum(weights.values(), start=Fraction(0)), self.capacity
         held: dict[str, Amounts] = {}
@@ -276,7 +276,7 @@ class Twin:
                 self.users[name] = after
 
     def _follow_failover(self) -> bool:
-        """Look who is back; return whether that changes anything."""
+        """Process returned agents; return whether the state changes."""
         failover = self._failover
         if failover is None:
             return False
@@ -396,7 +396,7 @@ class Twin:
 def readable_roles(framework: str, info: bytes) -> frozenset[str] | None:
     """Return a framework's roles; None: they, or its names, cannot be accepted."""
     said = mesos.FrameworkInfo.FromString(info)
-    texts: list[str | bytes] = [*said.roles, said.principal]  # what is not UTF-8 comes as bytes
+    texts: list[str | bytes] = [*said.roles, said.principal]  # invalid UTF-8 is read as bytes
     if any(isinstance(text, bytes) or len(text.encode()) > 1024 for text in texts):
         return None
     if len(said.roles) > 256 or len(said.name) > 1024 or said.id.value not in {"", framework}:
@@ -408,7 +408,7 @@ def readable_roles(framework: str, info: bytes) -> frozenset[str] | None:
 
 
 def acceptable(framework: str, info: bytes) -> bool:
-    """Whether nothing that a framework says of itself sets it aside."""
+    """Return whether a framework's info is accepted, not rejected by itself."""
     amounts: Iterator[float] = (
         scalar.value
         for filters in mesos.FrameworkInfo.FromString(info).offer_filters.values()
@@ -454,7 +454,7 @@ def _rate(parameters: Mapping[str, Any]) -> Decimal | None:
 
 
 def read_memory(data: bytes) -> tuple[int, dict[str, Owed], Decimal | None]:
-    """Read what a store has given: when it was saved, debts, and 1/τ with which they fade."""
+    """Read a store's memory: time of saving, commitments, and the decay rate 1/τ."""
     read = json.loads(data.partition(b"\n")[2])
     users = {}
     for name, user in read["users"].items():

@@ -1,1 +1,1 @@
-"""What goes wrong, and when."""
+"""Faults of the world, and their times."""

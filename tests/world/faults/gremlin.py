@@ -11,17 +11,15 @@ if TYPE_CHECKING:
     from tests.world.world import World
 
 STEP = 1.0
-"""Seconds between two looks at what might go wrong."""
+"""Seconds between two draws of faults."""
 RECOVERY = 30.0
-"""Seconds after a fault in which nobody can expect to be served."""
+"""Seconds after a fault in which lack of service is excused."""
 
 
 class Gremlin:
-    """Draws faults.
+    """Draws faults and injects them.
 
-    Args:
-        world: What they happen to.
-        chance: Draws them.
+    Args: world: The world of the faults. chance: The random source.
     """
 
     def __init__(self, world: "World", chance: Random) -> None:
@@ -35,11 +33,11 @@ class Gremlin:
         self.kills = 0
         """Services killed."""
         self.honest_disk = True
-        """Whether the disk has kept all that it said it had, and has had room."""
+        """Whether the disk has kept all acknowledged writes, and has had space."""
 
     @property
     def troubles(self) -> bool:
-        """Whether a fault is so young that nobody can expect to be served."""
+        """Whether a recent fault excuses lack of service."""
         return self._world.loop.instant < self._until
 
     async def run(self) -> None:
@@ -81,7 +79,7 @@ class Gremlin:
         self._trouble()
 
     async def do(self, name: str) -> None:
-        """Let one fault happen."""
+        """Inject a fault."""
         self._world.note("fault:", name)
         self._trouble()
         await _FAULTS[name](self)
@@ -106,7 +104,7 @@ class Gremlin:
         self._trouble()
 
     def _host(self) -> Host:
-        """Choose a host; where there are several, rather that of the service that is used."""
+        """Choose a host; of several hosts, preferably the host of the service in use."""
         hosts = self._world.hosts
         if len(hosts) == 1 or self._chance.random() < 0.6:
             return self._world.host

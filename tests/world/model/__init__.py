@@ -1,1 +1,1 @@
-"""What is true in the world: agents and their tasks, masters and their books, elections."""
+"""The true state of the world: agents and their tasks, masters and their state, elections."""

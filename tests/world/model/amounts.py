@@ -26,7 +26,7 @@ def plus(left: Amounts, right: Amounts) -> Amounts:
 
 
 def minus(left: Amounts, right: Amounts) -> Amounts:
-    """Subtract; what is missing is passed over."""
+    """Subtract amounts; results are at least zero."""
     return _clean({name: max(milli - right.get(name, 0), 0) for name, milli in left.items()})
 
 
@@ -36,7 +36,7 @@ def times(factor: int, one: Amounts) -> Amounts:
 
 
 def fits(small: Amounts, large: Amounts) -> bool:
-    """Whether one is contained in the other."""
+    """Return whether the second amounts contain the first."""
     return all(milli <= large.get(name, 0) for name, milli in small.items())
 
 
@@ -55,18 +55,18 @@ def copies(one: Amounts, within: Amounts) -> int:
 
 
 def reserved_for(name: str) -> str | None:
-    """Return the role that an entry is reserved for."""
+    """Return the role that a resource name is reserved for; None for unreserved resources."""
     match = re.fullmatch(r"[^(]*\((.*)\)(?:#.*)?", name)
     return match[1] if match else None
 
 
 def plain(one: Amounts) -> Amounts:
-    """Return what is not reserved."""
+    """Return the unreserved amounts."""
     return {name: milli for name, milli in one.items() if "(" not in name}
 
 
 def scalars(one: Amounts) -> Amounts:
-    """Count what is reserved, and volumes, with what is not."""
+    """Add up reserved resources, volumes and unreserved resources by name."""
     counted: Amounts = {}
     for name, milli in one.items():
         base = name.partition("(")[0]
@@ -88,7 +88,7 @@ def operation(kind: str, one: Amounts) -> bytes:
 
 
 def written(one: Amounts, role: str | None = None) -> list[bytes]:
-    """Write as serialised resources, allocated to a role or to nobody."""
+    """Serialise amounts as resources, allocated to a role if a role is given."""
     return [_resource(name, milli, role) for name, milli in sorted(one.items())]
 
 

@@ -1,4 +1,4 @@
-"""What a master keeps books of: agents, frameworks, offers, and operations that are under way."""
+"""The state that a master keeps: agents, frameworks, offers, and operations under way."""
 
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class Offer:
-    """One offer that has not been answered."""
+    """An unanswered offer."""
 
     id: str
     framework: str
@@ -22,13 +22,13 @@ class Offer:
 
 
 class Subscriber(Protocol):
-    """A framework's scheduler, as a master knows it."""
+    """A framework's scheduler, as seen by a master."""
 
     id: str
     roles: tuple[str, ...]
 
     def info(self) -> bytes:
-        """Return what it says of itself."""
+        """Return the serialised framework info."""
 
     def offered(self, master: "Master", offers: list[Offer]) -> None:
         """Hear of offers."""
@@ -36,24 +36,24 @@ class Subscriber(Protocol):
 
 @dataclass
 class Booked:
-    """An agent that has registered."""
+    """A registered agent."""
 
     machine: Machine
     added_at: int
-    """Number of the call that told the allocator."""
+    """Number of the call that added the agent."""
     used: dict[tuple[str, str], Amounts] = field(default_factory=dict)
-    """(framework, role) → what tasks and offers hold"""
+    """(framework, role) → resources in tasks and offers"""
     active: bool = True
 
     @property
     def free(self) -> Amounts:
-        """What nobody holds."""
+        """Resources in no task or offer."""
         return minus(self.machine.amounts, total(self.used.values()))
 
 
 @dataclass
 class Subscription:
-    """A framework that has subscribed."""
+    """A subscribed framework."""
 
     scheduler: Subscriber
     info: bytes
@@ -64,7 +64,7 @@ class Subscription:
 
 @dataclass(frozen=True)
 class Step:
-    """One step of an operation: what it takes, and what it makes of that."""
+    """A step of an operation: consumed resources and the converted resources."""
 
     kind: str
     """RESERVE, UNRESERVE, CREATE or DESTROY."""
@@ -73,7 +73,7 @@ class Step:
 
     @property
     def said(self) -> Amounts:
-        """What the operation names: always what is reserved, or a volume."""
+        """The resources that the operation names: always a reservation or a volume."""
         return self.converted if self.kind in {"RESERVE", "CREATE"} else self.consumed
 
 

@@ -16,17 +16,17 @@ LAST_RETRY = 2.0
 
 
 class Listens(Protocol):
-    """What a link asks of its master."""
+    """The interface of a link's master."""
 
     def snapshot(self) -> contract.Snapshot:
         """Tell all."""
 
     def decide(self, decisions: contract.Decisions) -> None:
-        """Carry out what was decided."""
+        """Carry out the allocator's decisions."""
 
 
 class Ear(Protocol):
-    """Hears all that is said on the streams."""
+    """Receives all messages on the streams."""
 
     def opened(self, link: "Link") -> None:
         """A stream begins."""
@@ -42,14 +42,10 @@ class Ear(Protocol):
 
 
 class Link:
-    """Numbers the master's calls and carries them to a service.
+    """Numbers the master's calls and sends them to a service.
 
-    Args:
-        network: Where services are.
-        address: Of the service.
-        hello: How to introduce the master.
-        peer: As what it is seen.
-        ear: Hears everything.
+    Args: network: The network of the services. address: The address of the service. hello: The
+    introduction of the master. peer: The master's identity. ear: Receives all messages.
     """
 
     def __init__(
@@ -62,7 +58,7 @@ class Link:
         self.connected = False
         """Whether the service has answered on the present stream."""
         self.synchronised = False
-        """Whether it has answered the latest snapshot."""
+        """Whether the service has answered the latest snapshot."""
         self.refusal = ""
         """Why the latest stream was ended."""
         self._network = network
@@ -75,10 +71,12 @@ class Link:
         self._snapshot_sequence = 0
 
     def tell(self, event: contract.Event) -> int:
-        """Number and queue a call; without a stream it is dropped, a snapshot will contain it."""
+        """Number and queue a call; without a stream, drop it, because the next snapshot will
+        include it.
+        """
         tick = event.HasField("tick")
         if tick and any(queued.HasField("tick") for queued in self._queue):
-            return self.sequence  # as good as the one that waits
+            return self.sequence  # a queued tick is as good
         self.sequence += 1
         event.sequence = self.sequence
         if self.stream is not None:
@@ -152,7 +150,7 @@ class Link:
             while True:
                 await self._wake.wait()
                 self._wake.clear()
-                await asyncio.sleep(0)  # what one turn of the master says goes out together
+                await asyncio.sleep(0)  # all calls of a turn of the master go into the same message
                 if self._snapshot_due:
                     self._queue, self._snapshot_due = [], False
                     self._snapshot_sequence = self.sequence

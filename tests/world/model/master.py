@@ -20,16 +20,12 @@ HOLD_OFF = 600.0
 
 
 class Master:
-    """Makes the allocator's calls, and checks what it decides.
+    """Makes the allocator's calls, and checks the allocator's decisions.
 
-    Args:
-        name: HOST:PORT.
-        site: What is true.
-        clock: The host's.
-        version: Of Mesos: since 1.9 quotas have limits, since 1.10 it tells what is running.
-        interval: Seconds between ticks.
-        offer_timeout: Seconds after which an offer that is not answered is rescinded.
-        delay: Returns how long it takes until a scheduler hears of offers.
+    Args: name: HOST:PORT. site: The true state of machines. clock: The host's clock. version: The
+    version of Mesos. Quotas have limits since 1.9; used resources are reported since 1.10.
+    interval: Seconds between ticks. offer_timeout: Seconds after which an unanswered offer is
+    rescinded. delay: Returns the seconds until a scheduler receives offers.
     """
 
     def __init__(
@@ -51,11 +47,11 @@ class Master:
         self.weights: dict[str, float] = {}
         self.leading_since_ns = 0
         self.deposed = False
-        """Whether another one has been elected, and this one does not know yet."""
+        """Whether another master has been elected, unknown to this master."""
         self.hold_off: contract.RecoveryHoldOff | None = None
         """As long as agents are awaited."""
         self.rejected = 0
-        """Offers that were not let through."""
+        """Number of rejected offers."""
         self.refused: list[str] = []
         """Why operators' operations were not carried out."""
         self._under_way: dict[int, UnderWay] = {}
@@ -77,12 +73,12 @@ class Master:
 
     @property
     def tells_running(self) -> bool:
-        """Whether it tells what is running from what is only offered."""
+        """Whether the master reports used resources separately from offered resources."""
         return self._version >= (1, 10)
 
     @property
     def limits_quotas(self) -> bool:
-        """Whether quotas have limits beside guarantees."""
+        """Whether quotas have limits besides guarantees."""
         return self._version >= (1, 9)
 
     @property
@@ -92,7 +88,7 @@ class Master:
 
     @property
     def leads(self) -> bool:
-        """Whether it takes itself for the leader."""
+        """Whether the master considers itself the leader."""
         return self.leading_since_ns > 0
 
     def start(self, link: Link) -> None:
@@ -107,7 +103,7 @@ class Master:
             task.cancel()
 
     def options(self) -> contract.Options:
-        """Return what its flags say."""
+        """Return the options that its flags imply."""
         return contract.Options(
             tells_running=self.tells_running,
             allocation_interval_ns=round(self._interval * NANOSECONDS),
@@ -118,10 +114,10 @@ class Master:
         )
 
     def call(self, **call: Any) -> int:  # noqa: ANN401 - one of the contract's calls
-        """Make one of the allocator's calls; return its number."""
+        """Make a call of the allocator; return the call's number."""
         return self.link.tell(contract.Event(time_ns=self.clock.now_ns(), **call))
 
-    # What happens to it.
+    # Events.
 
     def elected(self, expected_agents: int) -> None:
         """Lead from now on."""
@@ -138,12 +134,12 @@ class Master:
         self.call(recover=recover)
 
     def depose(self) -> None:
-        """Another one is elected; go on as before, though nothing comes of it any more."""
+        """Note the election of another master; continue unawares, but without effect."""
         self.deposed = True
         self._under_way.clear()
 
     def register(self, machine: Machine) -> None:
-        """An agent registers, with all that runs on it."""
+        """Register an agent with all its running tasks."""
         if machine.name in self.agents:
             return
         used: dict[tuple[str, str], Amounts] = {}
@@ -156,7 +152,7 @@ class Master:
         booked.added_at = self.call(add_agent=self._agent(machine.name))
 
     def lose(self, name: str) -> None:
-        """An agent is gone for good, with what ran on it."""
+        """Remove an agent for good, with its tasks."""
         if self.agents.pop(name, None) is not None:
             self._forget_offers(lambda offer: offer.agent == name)
             self.call(remove_agent=contract.RemoveAgent(agent_id=name))
@@ -175,7 +171,7 @@ class Master:
         self.call(deactivate_agent=contract.DeactivateAgent(agent_id=name))
 
     def subscribe(self, scheduler: Subscriber, suppressed: Iterable[str] = ()) -> None:
-        """A framework subscribes, for the first time or anew."""
+        """Subscribe a framework, for the first time or again."""
         info, id_ = scheduler.info(), scheduler.id
         known = self.frameworks.get(id_)
         if known is None:
@@ -325,10 +321,10 @@ class Master:
         weights = [contract.Weight(role=role, weight=weight)]
         self.call(update_weights=contract.UpdateWeights(weights=weights))
 
-    # What the allocator decides.
+    # Decisions of the allocator.
 
     def decide(self, decisions: contract.Decisions) -> None:
-        """Make the offers that can be made; send the others back."""
+        """Make the valid offers; return the rest to the allocator."""
         for reply in decisions.replies:
             self._answered(reply)
         for offers in decisions.offers:
@@ -336,7 +332,7 @@ class Master:
             for part in offers.offers:
                 booked = self.agents.get(part.agent_id)
                 if booked is not None and decisions.applied_sequence < booked.added_at:
-                    continue  # of an earlier life of this agent, whose books are closed
+                    continue  # the offer is for an earlier registration of this agent
                 amounts, _ = read(part.resources)
                 reason = self._objection(offers.framework_id, part, amounts)
                 if reason:
@@ -367,7 +363,7 @@ class Master:
     def snapshot(self) -> contract.Snapshot:
         """Tell all."""
         self._end_hold_off()
-        self._under_way.clear()  # whoever waits for an answer is told that there is none
+        self._under_way.clear()  # pending requests get no answer
         return contract.Snapshot(
             quotas=self._old_quotas(),
             limited_quotas=self._new_quotas(),

@@ -1,4 +1,4 @@
-"""The machines, and the tasks that run on them: true whatever masters and services believe."""
+"""Machines and their running tasks: the truth, whatever masters and services believe."""
 
 from dataclasses import dataclass, field
 from itertools import count
@@ -9,7 +9,7 @@ from tests.world.model.amounts import Amounts, minus, total
 
 @dataclass
 class Task:
-    """Something that runs."""
+    """A running task."""
 
     id: str
     framework: str
@@ -28,15 +28,15 @@ class Machine:
     garbled: bool = False
     """Whether its host name is not UTF-8."""
     reachable: bool = True
-    """Whether it can talk to masters."""
+    """Whether the machine can reach masters."""
 
     @property
     def free(self) -> Amounts:
-        """What no task uses."""
+        """Resources in no task."""
         return minus(self.amounts, total(task.amounts for task in self.tasks.values()))
 
     def info(self) -> bytes:
-        """Return what it says of itself."""
+        """Return the serialised agent info."""
         info = mesos.SlaveInfo(hostname=f"{self.name}.example", id=mesos.SlaveID(value=self.name))
         for name, text in self.attributes.items():
             attribute = info.attributes.add(name=name, type=mesos.Value.TEXT)
@@ -51,7 +51,7 @@ class Site:
     def __init__(self) -> None:
         self.machines: dict[str, Machine] = {}
         self.quotas: dict[str, tuple[Amounts, Amounts]] = {}
-        """What masters' registry holds: role → what it is guaranteed, and limited to."""
+        """The masters' registry: role → its quota guarantee and limit."""
         self._serial = count(1)
 
     def run(self, machine: str, framework: str, role: str, amounts: Amounts) -> Task:
@@ -61,5 +61,5 @@ class Site:
         return task
 
     def end(self, machine: str, task: Task) -> bool:
-        """End a task; return whether it was there."""
+        """End a task; return whether the task existed."""
         return self.machines[machine].tasks.pop(task.id, None) is not None

@@ -1,1 +1,1 @@
-"""What stands in for the machine: time, threads, the network, the disk."""
+"""Replacements of the machine: time, threads, the network, the disk."""

@@ -15,12 +15,10 @@ EPOCH = 1_600_000_000.0
 
 
 class Clock:
-    """What a host takes for the time.
+    """The wall clock of a host.
 
-    Args:
-        loop: Knows the true one.
-        offset: Seconds by which it is ahead in the beginning.
-        rate: Seconds that it counts in a true one.
+    Args: loop: The loop with the true time. offset: Seconds by which the clock is ahead initially.
+    rate: Seconds counted per true second.
     """
 
     def __init__(self, loop: VirtualLoop, offset: float = 0.0, rate: float = 1.0) -> None:
@@ -52,7 +50,7 @@ HERE: ContextVar[Clock | None] = ContextVar("HERE", default=None)
 
 @contextmanager
 def virtual_time(loop: VirtualLoop) -> Iterator[None]:
-    """Make the functions of `time` tell virtual time; that of the host at hand, if there is one."""
+    """Make the functions of `time` return virtual time: the current host's, if there is a host."""
 
     def wall() -> float:
         clock = HERE.get()

@@ -12,23 +12,21 @@ STORE = "commitments.sqlite"
 
 
 class Disk:
-    """What a host keeps, from one service to the next.
+    """The files of a host, from one service to the next.
 
-    Each service works in a copy of its own of what the one before has left; so a killed one can
-    be wound up without touching what its successor sees.
+    Each service works in its own copy of its predecessor's files. A killed service can therefore be
+    cleaned up without effect on its successor.
 
-    Args:
-        folder: Where copies are made.
-        chance: Draws how long writes take, and what is lost.
+    Args: folder: The folder of the copies. chance: Draws the durations of writes, and losses.
     """
 
     def __init__(self, folder: Path, chance: Random) -> None:
         self.full = False
         """Whether nothing can be written."""
         self.lies = False
-        """Whether it says that something is written which a crash will lose."""
+        """Whether the disk acknowledges writes that a crash will lose."""
         self.slow = 0.0
-        """Seconds that each write takes beside some milliseconds."""
+        """Seconds that each write takes, plus some milliseconds."""
         self.saves = 0
         """Memories written."""
         self._folder = folder
@@ -45,7 +43,7 @@ class Disk:
 
     @property
     def well(self) -> bool:
-        """Whether it keeps what it is given, in time."""
+        """Whether the disk keeps writes, in time."""
         return not (self.full or self.lies or self.slow)
 
     @contextmanager
@@ -101,9 +99,9 @@ def _room() -> Iterator[None]:
 
 
 def _tear(store: Path) -> None:
-    """Leave a write half done: some pages are new, and the journal that takes it back is there."""
+    """Leave a half-finished write: some pages are new, and the rollback journal exists."""
     with closing(sqlite3.connect(store)) as connection:
-        connection.execute("PRAGMA cache_size = 1")  # so that pages are written before the end
+        connection.execute("PRAGMA cache_size = 1")  # pages are written before the commit
         connection.execute("BEGIN")
         connection.execute(
             "INSERT INTO memory (id, data) VALUES (1, randomblob(200000)) "

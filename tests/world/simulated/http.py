@@ -8,18 +8,15 @@ from typing_extensions import override
 from tests.world.simulated.loop import VirtualLoop
 
 PATIENCE = 60.0
-"""Seconds for which somebody waits for an answer."""
+"""Seconds that a client waits for an answer."""
 
 
 class Connection(asyncio.Transport):
-    """A connection to a service, as both ends see it.
+    """A connection to a service, seen from both ends.
 
-    Args:
-        loop: Knows who listens.
-        address: Where.
+    Args: loop: The loop with the listeners. address: The address of the listener.
 
-    Raises:
-        ConnectionRefusedError: nobody does.
+    Raises: ConnectionRefusedError: No service listens there.
     """
 
     def __init__(self, loop: VirtualLoop, address: tuple[str, int]) -> None:
@@ -28,7 +25,7 @@ class Connection(asyncio.Transport):
         if listener is None:
             raise ConnectionRefusedError
         self.heard = b""
-        """What the service has said."""
+        """Bytes from the service."""
         self.over = asyncio.Event()
         self._loop = loop
         self._context = listener.context.copy()
@@ -41,10 +38,9 @@ class Connection(asyncio.Transport):
             self._context.run(self._protocol.data_received, data)
 
     async def answer(self) -> tuple[int, bytes]:
-        """Return status and content of what the service answers before it ends the connection.
+        """Return status and content of the service's answer, once the connection has ended.
 
-        Raises:
-            ConnectionResetError: it ended it without an answer.
+        Raises: ConnectionResetError: The connection ended without an answer.
         """
         await asyncio.wait_for(self.over.wait(), PATIENCE)
         head, _, body = self.heard.partition(b"\r\n\r\n")
@@ -87,10 +83,9 @@ class Connection(asyncio.Transport):
 
 
 async def ask(loop: VirtualLoop, address: tuple[str, int], path: str) -> tuple[int, bytes]:
-    """Ask for a page; return status and content.
+    """Request a page; return status and content.
 
-    Raises:
-        OSError: nobody listens there, or no answer came.
+    Raises: OSError: No service listens there, or no answer came.
     """
     connection = Connection(loop, address)
     request = f"GET {path} HTTP/1.1\r\nHost: {address[0]}:{address[1]}\r\nConnection: close\r\n\r\n"

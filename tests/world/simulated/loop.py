@@ -1,4 +1,4 @@
-"""An event loop whose time is virtual: it jumps to what comes next, and runs threads inline."""
+"""An event loop on virtual time, which jumps to the next event and runs threads inline."""
 
 import asyncio
 import contextvars
@@ -19,12 +19,12 @@ class Spinning(AssertionError):  # noqa: N818 - it is what it does
 
 
 class VirtualLoop(asyncio.BaseEventLoop):
-    """Runs everything in one thread, as fast as it can, in an order that the seed decides.
+    """Runs all code in a single thread without waiting, in an order that the seed decides.
 
-    Work for other threads runs in here, whole, at an instant drawn from `thread_time`.
+    Work for other threads runs inside the loop, uninterrupted, at an instant drawn from
+    `thread_time`.
 
-    Args:
-        chance: Draws how long threads take.
+    Args: chance: Draws the durations of threads' work.
     """
 
     def __init__(self, chance: Random) -> None:
@@ -32,9 +32,9 @@ class VirtualLoop(asyncio.BaseEventLoop):
         self.instant = 0.0
         """Seconds since the world began."""
         self.servers: dict[tuple[str, int], Listener] = {}
-        """Where somebody listens for HTTP."""
+        """The HTTP listeners, by address."""
         self.on_signal: Callable[[int, Callable[[], object]], None] = lambda _number, _run: None
-        """Told which signals somebody waits for."""
+        """Called with each signal for which a handler is added."""
         self.thread_time: Callable[[], tuple[float, float]] = self._some_milliseconds
         """Returns after how many seconds a thread does its work, and is done with it."""
         self._chance = chance
@@ -111,7 +111,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
 
 
 class Listener:
-    """What asyncio calls a server; nobody can connect but through `make`."""
+    """The server object of asyncio; only `make` can connect to the listener."""
 
     def __init__(
         self,
@@ -122,12 +122,12 @@ class Listener:
         self._loop = loop
         self.make = make
         self.context = contextvars.copy_context()
-        """That of who listens."""
+        """The context of the listening code."""
         self._address = address
         self.sockets = [self]
 
     def getsockname(self) -> tuple[str, int]:
-        """Return where it listens, as a socket would."""
+        """Return the listening address, as a socket would."""
         return self._address
 
     def close(self) -> None:
@@ -136,7 +136,7 @@ class Listener:
             del self._loop.servers[self._address]
 
     async def wait_closed(self) -> None:
-        """Wait until it is closed, which it is."""
+        """Return at once: the listener is already closed."""
 
 
 def _finish(done: "asyncio.Future[T]", result: T) -> None:

@@ -15,7 +15,7 @@ from typing_extensions import override
 from allocator.contract import admin_pb2 as admin
 
 ROOM = 65536
-"""Bytes that may be under way in one direction before the sender has to wait, as in HTTP/2."""
+"""Bytes under way in each direction before the sender has to wait, as in HTTP/2."""
 CLIENT_NOTICES = 15.0
 """Seconds until a master sees that the service has vanished: keepalive time and timeout."""
 SERVER_NOTICES = 30.0
@@ -36,7 +36,7 @@ class Broken(Exception):  # noqa: N818 - it is a state of the stream
 
 
 class Pipe:
-    """One direction of a stream: whatever arrives, arrives in order."""
+    """A direction of a stream, which keeps messages in order."""
 
     def __init__(self, latency: Latency) -> None:
         self._loop = asyncio.get_running_loop()
@@ -55,17 +55,17 @@ class Pipe:
         self._bytes += len(data)
 
     def end(self, how: Status | None = None) -> None:
-        """Say that nothing more comes, and how it ended."""
+        """Announce the end of the messages, with a status."""
         self._put(how)
 
     def cut(self) -> None:
-        """Lose what is under way, and all that would come."""
+        """Lose messages under way and all later messages."""
         self._cut = True
         self._queue.clear()
         self._wake()
 
     def swallow(self) -> None:
-        """Lose what is under way and all that would come, and tell nobody."""
+        """Lose messages under way and all later messages, silently."""
         self._queue.clear()
         self._lost = True
 
@@ -127,11 +127,11 @@ class Peer:
 
     name: str
     auth: dict[str, list[bytes]] = field(default_factory=dict)
-    """What its certificate says."""
+    """The contents of the peer's certificate."""
 
 
 class Context:
-    """A call, as a handler sees it: the part of gRPC's own that handlers may use."""
+    """A call as a handler sees the call: the part of gRPC's interface that handlers may use."""
 
     def __init__(self, peer: Peer) -> None:
         self._peer = peer
@@ -146,19 +146,19 @@ class Context:
         return await anext(self.requests, grpc.aio.EOF)
 
     def peer(self) -> str:
-        """Return who calls."""
+        """Return the caller's name."""
         return self._peer.name
 
     def auth_context(self) -> dict[str, list[bytes]]:
-        """Return what is known of who calls."""
+        """Return the authentication data of the caller."""
         return self._peer.auth
 
     def peer_identities(self) -> list[bytes] | None:
-        """Return the names in the certificate of who calls."""
+        """Return the names in the caller's certificate."""
         return self._peer.auth.get("x509_subject_alternative_name")
 
     def invocation_metadata(self) -> tuple[()]:
-        """Return what comes beside the call: nothing."""
+        """Return the metadata of the call, always empty."""
         return ()
 
     def add_done_callback(self, callback: Callable[..., object]) -> None:
@@ -181,7 +181,7 @@ class Context:
 
 
 class Requests(AsyncIterator[Any]):
-    """What a client sends, as a handler reads it."""
+    """A client's messages, as a handler reads them."""
 
     def __init__(self, pipe: Pipe, parse: Callable[[bytes], Any] | None, largest: int) -> None:
         self._pipe = pipe
@@ -204,7 +204,7 @@ class TooLarge(Exception):  # noqa: N818 - as gRPC says it
 
 
 class Call:
-    """A stream, as its client sees it."""
+    """A stream, as its client sees the stream."""
 
     def __init__(self, network: "Network", peer: Peer) -> None:
         self._network = network
@@ -231,13 +231,13 @@ class Call:
         return item
 
     def reset(self) -> None:
-        """Break the stream: what is under way is lost, and both ends see it."""
+        """Break the stream: messages under way are lost, and both ends notice."""
         self.up.cut()
         self.down.cut()
         self._end()
 
     def vanish(self) -> None:
-        """Break the stream so that both ends see it only when they ask whether it is there."""
+        """Break the stream so that each end notices only at its next keepalive."""
         loop = asyncio.get_running_loop()
         self.up.swallow()
         self.down.swallow()
@@ -251,7 +251,7 @@ class Call:
 
 
 class Server:
-    """What `grpc.aio.server` returns, as far as the service asks for it."""
+    """The server of `grpc.aio`, as far as the service uses its interface."""
 
     def __init__(
         self,
@@ -268,17 +268,17 @@ class Server:
         self._addresses: list[str] = []
         self.calls: dict[Call, None] = {}
         self.context = contextvars.copy_context()
-        """That of the service."""
+        """The context of the service."""
 
     def add_generic_rpc_handlers(self, handlers: Iterable[grpc.GenericRpcHandler]) -> None:
         """Take handlers."""
         self._handlers.extend(handlers)
 
     def add_registered_method_handlers(self, _service: str, _handlers: object) -> None:
-        """Pass over what is the same once more."""
+        """Ignore a second registration of the same handlers."""
 
     def add_insecure_port(self, address: str) -> int:
-        """Listen there from the start."""
+        """Register an address, on which `start` will listen."""
         self._addresses.append(address)
         return int(address.rpartition(":")[2])
 
@@ -288,7 +288,7 @@ class Server:
             self._network.servers[address] = self
 
     async def stop(self, grace: float | None) -> None:
-        """Let nobody in, and end what is under way after a time."""
+        """Refuse new calls, and end calls under way after `grace` seconds."""
         self.unlisten()
         tasks = [call.task for call in self.calls if call.task is not None]
         if tasks and grace:
@@ -298,13 +298,13 @@ class Server:
                 call.task.cancel()
 
     def unlisten(self) -> None:
-        """Let nobody in."""
+        """Refuse new calls."""
         for address in self._addresses:
             if self._network.servers.get(address) is self:
                 del self._network.servers[address]
 
     async def handler(self, method: str) -> Any:  # noqa: ANN401 - gRPC's types have no public name
-        """Return who handles a method, past all interceptors."""
+        """Return the handler of a method, after all interceptors."""
 
         async def found(details: Any) -> Any:  # noqa: ANN401 - likewise
             handlers = (each.service(details) for each in self._handlers)
@@ -376,19 +376,18 @@ class _Details:
 
 
 class Network:
-    """Where servers listen, and how long messages take.
+    """A network with servers and message latencies.
 
-    Args:
-        latency: Seconds for a message, one way.
+    Args: latency: Seconds for a message in each direction.
     """
 
     def __init__(self, latency: Latency) -> None:
         self.latency = latency
         self.servers: dict[str, Server] = {}
         self.on_error: Callable[[str, Exception], None] = lambda _method, _error: None
-        """Told what a handler raised that it should not have."""
+        """Called with unexpected exceptions of handlers."""
         self.on_answer: Callable[[Any], None] = lambda _answer: None
-        """Told what was answered to an operator, at the instant at which it was made."""
+        """Called with each answer to an operator, at the instant of the answer."""
 
     def server(self, *_: object, **options: Any) -> Server:  # noqa: ANN401 - gRPC's own
         """Stand in for `grpc.aio.server`."""
@@ -397,8 +396,7 @@ class Network:
     def call(self, address: str, method: str, peer: Peer) -> Call:
         """Begin a call.
 
-        Raises:
-            Broken: nobody listens there.
+        Raises: Broken: No server listens at the address.
         """
         server = self.servers.get(address)
         if server is None:

@@ -1,7 +1,7 @@
-"""ZooKeeper as its clients see it: versions, followers that lag behind, and answers that are lost.
+"""ZooKeeper as its clients see the service: versions, lagging followers, and lost answers.
 
-The store's own code runs over this in place of kazoo's client. An answer that does not come costs
-no virtual time, for nothing may wait inside of a thread; what was asked for may be done even so.
+The store's own code runs on this client instead of kazoo's. A lost answer costs no virtual time,
+because code inside a thread may not wait; the request may have been carried out nevertheless.
 """
 
 from collections.abc import Callable
@@ -19,7 +19,7 @@ LAG = 8.0
 
 @dataclass(frozen=True)
 class Stat:
-    """What is known of a node."""
+    """The metadata of a node."""
 
     version: int
 
@@ -27,7 +27,7 @@ class Stat:
 @dataclass
 class _Node:
     states: list[tuple[float, bytes]] = field(default_factory=list)
-    """When it became what; the latest is its version."""
+    """The times and contents of all states; the version is the number of the latest state."""
 
 
 class Ensemble:
@@ -42,18 +42,18 @@ class Ensemble:
         self.time = time
         self.chance = chance
         self.gone = False
-        """Whether nobody reaches it."""
+        """Whether the ensemble is unreachable."""
         self.silent = False
         """Whether answers are lost: half of what is asked for is done."""
         self.lags = False
-        """Whether clients talk to a follower that is behind."""
+        """Whether clients are connected to a lagging follower."""
         self.expired = 0
-        """Number of times that all sessions were lost."""
+        """Number of losses of all sessions."""
         self.nodes: dict[str, _Node] = {}
 
     @property
     def well(self) -> bool:
-        """Whether it answers."""
+        """Whether the ensemble answers."""
         return not (self.gone or self.silent)
 
     def client(self, **_options: Any) -> "Client":  # noqa: ANN401 - kazoo's own
@@ -62,7 +62,7 @@ class Ensemble:
 
 
 class Result(Generic[T]):
-    """What an asynchronous call of kazoo returns; the answer is known when it is asked for."""
+    """The result of an asynchronous call of kazoo, computed when the result is requested."""
 
     def __init__(self, answer: Callable[[], T]) -> None:
         self._answer = answer
@@ -70,8 +70,7 @@ class Result(Generic[T]):
     def get(self, timeout: float) -> T:
         """Return the answer.
 
-        Raises:
-            KazooException: what the server says.
+        Raises: KazooException: The server's error.
         """
         assert timeout > 0
         return self._answer()
@@ -95,11 +94,11 @@ class Client:
         """End the session."""
 
     def close(self) -> None:
-        """Free what it took."""
+        """Release resources (no effect)."""
 
     @property
     def connected(self) -> bool:
-        """Whether there is a server at the other end."""
+        """Whether the server is reachable."""
         return not self._ensemble.gone
 
     def sync_async(self, _path: str) -> Result[str]:
@@ -111,7 +110,7 @@ class Client:
         return Result(lambda: self._ask(lambda: self._get(path)))
 
     def set_async(self, path: str, data: bytes, version: int) -> Result[Stat]:
-        """Write a node that is of a version."""
+        """Write a node if its version matches."""
         return Result(lambda: self._ask(lambda: self._set(path, data, version)))
 
     def create_async(self, path: str, data: bytes, sequence: bool = False) -> Result[str]:  # noqa: FBT001, FBT002 - kazoo's own
@@ -120,7 +119,7 @@ class Client:
         return Result(lambda: self._ask(lambda: self._create(path + number, data)))
 
     def ensure_path_async(self, _path: str) -> Result[bool]:
-        """Make what is above a node."""
+        """Create the parents of a node."""
         return Result(lambda: self._ask(lambda: True))
 
     def _ask(self, do: Callable[[], T]) -> T:
@@ -164,7 +163,7 @@ class Client:
         if len(node.states) - 1 != version:
             raise BadVersionError
         node.states.append((self._ensemble.time(), data))
-        self._seen = self._ensemble.time()  # a session sees what it has written
+        self._seen = self._ensemble.time()  # a session sees its own writes
         return Stat(len(node.states) - 1)
 
     def _create(self, path: str, data: bytes) -> str:

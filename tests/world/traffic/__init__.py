@@ -1,1 +1,1 @@
-"""Who uses the cluster: frameworks of all characters, and operators."""
+"""Users of the cluster: frameworks of all characters, and operators."""

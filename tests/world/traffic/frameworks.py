@@ -1,4 +1,4 @@
-"""Frameworks by character: who works, who takes, who is silent, who lies, who comes and goes."""
+"""Frameworks by character: working, greedy, silent, lying, coming and going."""
 
 import math
 from itertools import count
@@ -21,7 +21,7 @@ class Worker(Scheduler):
         super().__init__(name, roles, places, chance)
         self.task: Amounts = amounts(f"cpus:{chance.choice([0.5, 1, 2])};mem:512")
         self.queue = chance.randrange(1, 30)
-        """Tasks that wait."""
+        """Number of waiting tasks."""
         if chance.random() < 0.5:
             self.labels["longshare.demand"] = _text(self.task)
 
@@ -49,7 +49,7 @@ class Worker(Scheduler):
 
 
 class Greedy(Scheduler):
-    """Takes all it gets, and keeps it for long."""
+    """Accepts all offers, and keeps the resources for long."""
 
     @override
     def answer(self, master: Master, offer: Offer) -> None:
@@ -71,7 +71,7 @@ class Waiter(Scheduler):
 
 
 class Refuser(Scheduler):
-    """Refuses, for times that make sense and for others that do not."""
+    """Declines offers, with sensible and absurd filter durations."""
 
     @override
     def answer(self, master: Master, offer: Offer) -> None:
@@ -174,7 +174,7 @@ class Stateful(Scheduler):
 
 
 _STATE = amounts("cpus:0.5;disk:100;mem:256")
-"""What a task with a volume needs."""
+"""Resources of a task with a volume."""
 
 
 def _text(one: Amounts) -> str:

@@ -1,4 +1,4 @@
-"""Frameworks that mean harm: each says one thing that once cost others their offers."""
+"""Hostile frameworks: each sends a message that once cost other frameworks their offers."""
 
 from collections.abc import Callable
 from random import Random
@@ -49,11 +49,11 @@ STORM = "a new subscription each time"
 CHURN = "another role each time"
 ALL = (*POISONS, NOT_TEXT, REQUESTS, STORM, CHURN)
 _CHURNED = 12
-"""Roles that one goes through, over and over."""
+"""Number of roles that a churning framework cycles through."""
 
 
 class Hostile(Scheduler):
-    """Says something that means harm, over and over."""
+    """Sends a hostile message, over and over."""
 
     harmless = False
 

@@ -20,26 +20,23 @@ PATIENCE = 30.0
 
 
 class Desk(Protocol):
-    """What operators know of the world."""
+    """The part of the world that operators know."""
 
     network: Network
 
     @property
     def host(self) -> Host:
-        """The host of the service that is used."""
+        """The host of the service in use."""
 
     def leader(self) -> Master | None:
         """Return the leading master."""
 
 
 class Operator:
-    """Asks and orders.
+    """Sends queries and orders.
 
-    Args:
-        desk: Where services are.
-        chance: Draws what it does.
-        pace: How many times as long everything takes as usual.
-        ways: How likely "quota" and "reserve" are, each time that it does something.
+    Args: desk: Access to services. chance: The random source. pace: The factor by which everything
+    takes longer than usual. ways: The probabilities of "quota" and "reserve" at each action.
     """
 
     def __init__(self, desk: Desk, chance: Random, pace: float, ways: Mapping[str, float]) -> None:
@@ -50,7 +47,7 @@ class Operator:
         self._ways = ways
 
     async def live(self) -> None:
-        """Do what operators do, until cancelled."""
+        """Query and give orders until cancelled."""
         while True:
             await asyncio.sleep(self._chance.uniform(0.5, 6.0) * self._pace)
             await self.ask("Shares", admin.SharesRequest(), admin.SharesReply)
@@ -65,7 +62,7 @@ class Operator:
                 self._reserve()
 
     async def ask(self, method: str, request: Any, reply: Any) -> Any:  # noqa: ANN401 - protobuf's
-        """Make a call; None: it was refused, or nobody answered."""
+        """Make a call; return None if the call was refused or not answered."""
         try:
             call = self._desk.network.call(
                 self._desk.host.address, f"{SERVICE}/{method}", Peer("ipv4:operator")
@@ -107,7 +104,7 @@ class Operator:
         master.set_quota(self._chance.choice(ROLES), guarantees, limits)
 
     def _reserve(self) -> None:
-        """Reserve something of an agent, or give back what is reserved and free there."""
+        """Reserve resources of an agent, or unreserve free reserved resources."""
         master = self._desk.leader()
         if master is None or not master.agents:
             return

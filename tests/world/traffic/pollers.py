@@ -1,4 +1,4 @@
-"""Who looks at the HTTP port again and again: Prometheus, supervisors, people with a page open."""
+"""Clients that poll the HTTP port: Prometheus, supervisors, people with an open page."""
 
 import asyncio
 import json
@@ -17,25 +17,23 @@ PAGES = ("/metrics", "/api/status", "/api/explain?user=a", "/healthz")
 
 
 class Polled(Protocol):
-    """What a poller knows of the world."""
+    """The part of the world that a poller knows."""
 
     loop: VirtualLoop
 
     @property
     def host(self) -> Host:
-        """The host of the service that is used."""
+        """The host of the service in use."""
 
     def fail(self, error: Violated) -> None:
         """Something is wrong."""
 
 
 class Poller:
-    """Asks for one page after the other.
+    """Requests page after page.
 
-    Args:
-        world: Where services are.
-        chance: Draws for how long it waits.
-        pace: How many times as long everything takes as usual.
+    Args: world: Access to services. chance: Draws the waiting times. pace: The factor by which
+    everything takes longer than usual.
     """
 
     def __init__(self, world: Polled, chance: Random, pace: float) -> None:
@@ -58,7 +56,7 @@ class Poller:
             status, body = await ask(self._world.loop, (host, int(port)), path)
             _make_sense(path, status, body)
         except ConnectionRefusedError:
-            return  # it has not begun yet
+            return  # the service does not listen yet
         except (OSError, TimeoutError, ValueError) as error:
             if life is not None and life.alive and self._world.host.life is life:
                 self._world.fail(Violated(f"{path} of {life}: {error!r}"))
@@ -67,10 +65,9 @@ class Poller:
 
 
 def _make_sense(path: str, status: int, body: bytes) -> None:
-    """Hold an answer against what such a page says.
+    """Check the format of an answer.
 
-    Raises:
-        ValueError: it does not.
+    Raises: ValueError: The format is wrong.
     """
     if status != 200 and not (status == 404 and path.startswith("/api/explain")):
         raise ValueError(f"status {status}: {body[:200]!r}")

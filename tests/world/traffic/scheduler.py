@@ -1,4 +1,4 @@
-"""What all frameworks have in common: they find the leading master, subscribe, and run tasks."""
+"""Base class of all frameworks: they find the leading master, subscribe, and run tasks."""
 
 import asyncio
 from collections.abc import Callable
@@ -13,7 +13,7 @@ from tests.world.model.site import Site, Task
 
 
 class Places(Protocol):
-    """What a framework knows of the world."""
+    """The part of the world that a framework knows."""
 
     site: Site
 
@@ -24,16 +24,13 @@ class Places(Protocol):
 class Scheduler:
     """A framework.
 
-    Args:
-        name: Also its id.
-        roles: Its roles.
-        places: Where masters and machines are.
-        chance: Draws what it does.
+    Args: name: The name, which is also the id. roles: The roles. places: Access to masters and
+    machines. chance: The random source.
     """
 
     capabilities: tuple[int, ...] = (mesos.FrameworkInfo.Capability.MULTI_ROLE,)
     harmless = True
-    """Whether the world promises that it gets offers when it wants, fits and is allowed."""
+    """Whether the world guarantees offers when the framework wants them, fits and is permitted."""
 
     def __init__(self, name: str, roles: tuple[str, ...], places: Places, chance: Random) -> None:
         self.id = name
@@ -49,7 +46,7 @@ class Scheduler:
         self._places = places
 
     def info(self) -> bytes:
-        """Return what it says of itself."""
+        """Return the serialised framework info."""
         info = mesos.FrameworkInfo(
             user="nobody", name=f"{self.id} of the world", id=mesos.FrameworkID(value=self.id)
         )
@@ -61,7 +58,7 @@ class Scheduler:
         return info.SerializeToString(deterministic=True)
 
     async def live(self) -> None:
-        """Do what it does, until cancelled."""
+        """Act until cancelled."""
         while True:
             await asyncio.sleep(self.chance.uniform(0.2, 3.0) * self.pace)
             self.stay_subscribed()
@@ -77,7 +74,7 @@ class Scheduler:
             master.subscribe(self, self.suppressed_roles())
 
     def suppressed_roles(self) -> tuple[str, ...]:
-        """Return for which roles it wants no offers when it subscribes."""
+        """Return the roles that are suppressed in a subscription."""
         return ()
 
     def act(self) -> None:
@@ -95,7 +92,7 @@ class Scheduler:
 
     @property
     def master(self) -> Master | None:
-        """The master that leads."""
+        """The leading master."""
         return self._places.leader()
 
     def launch(
