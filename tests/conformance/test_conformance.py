@@ -79,7 +79,7 @@ def _remembering(account: Account) -> float:
         (_cheerful, "it says numbers, whatever users hold, weigh and need"),
     ],
 )
-def test_a_bad_policy_is_caught_at_what_is_bad_about_it(
+def test_each_bad_policy_fails_the_check_of_its_fault(
     says: Callable[[Account], float], claim: str
 ) -> None:
     class Bad(KeyPolicy):

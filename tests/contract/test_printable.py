@@ -63,7 +63,7 @@ def test_characters_that_are_not_seen_are_shown_as_escapes(name: str, shown: str
         "a→b",
     ],
 )
-def test_names_in_any_script_are_shown_as_they_are(name: str) -> None:
+def test_names_in_any_script_are_shown_unchanged(name: str) -> None:
     assert printable(name) == name
 
 

@@ -226,7 +226,7 @@ def test_a_service_that_is_killed_and_comes_back_costs_no_task(tmp_path: Path) -
     assert metrics["master/tasks_lost"] == 0
 
 
-def test_experiments_run_against_a_master_that_is_there_already(tmp_path: Path) -> None:
+def test_experiments_run_against_an_existing_master(tmp_path: Path) -> None:
     without_claims = experiment.parse("small", SMALL.split("[[claims]]", maxsplit=1)[0])
     (tmp_path / "mesos").mkdir()
     with mesos(tmp_path / "mesos", speed=SPEED) as address:

@@ -29,12 +29,12 @@ def test_processes_get_different_ports_even_before_listening() -> None:
     assert len(set(told)) == 800
 
 
-def test_a_port_on_which_somebody_listens_is_not_free(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_port_with_a_listener_is_not_free(monkeypatch: pytest.MonkeyPatch) -> None:
     taken = free_port()
     with socket.create_server(("127.0.0.1", taken)):
         turns = itertools.count(taken - 10_000)
         monkeypatch.setattr("frameworks.harness.ports._next_number", lambda: next(turns))
-        assert free_port() != taken  # the last port of the range wraps around
+        assert free_port() != taken  # the next may be lower: numbers wrap around
 
 
 @pytest.mark.parametrize("said", ["", "rubbish", "9" * 30, "-1"])

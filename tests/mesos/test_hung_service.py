@@ -15,7 +15,7 @@ RUNS = "allocator/mesos/allocation_runs"
 """The service's count of allocation cycles, as reported with its answers to ticks."""
 
 
-def test_an_operator_is_told_soon_that_a_stopped_service_does_not_answer(tmp_path: Path) -> None:
+def test_an_operator_soon_gets_an_error_while_the_service_is_stopped(tmp_path: Path) -> None:
     async def reserve(cluster: Cluster, agent: object) -> tuple[int, str, float]:
         begun = time.monotonic()
         resources = {"agent_id": agent, "resources": [RESERVED]}

@@ -47,8 +47,8 @@ class Programs:
         return os.environ | {
             "TSAN_OPTIONS": f"suppressions={tests / 'thread-sanitizer.txt'}",
             "LSAN_OPTIONS": f"suppressions={tests / 'leak-sanitizer.txt'}",
-            # LeakSanitizer sometimes crashes on thread-local records of libraries while a gRPC
-            # thread begins or ends, so these records are disabled.
+            # AddressSanitizer's records of thread-local memory sometimes crash the leak check while
+            # a gRPC thread begins or ends, so these records are disabled.
             "ASAN_OPTIONS": "intercept_tls_get_addr=0",
         }
 

@@ -261,7 +261,7 @@ def test_a_service_that_is_silent_is_given_up(programs: Programs, running: Servi
 
 
 @in_every_build
-def test_it_can_be_destroyed_while_answers_pour_in(programs: Programs) -> None:
+def test_the_transport_can_be_destroyed_during_a_flood_of_answers(programs: Programs) -> None:
     script = Scripted()
     with peer(script) as other, master(programs, other.address) as driven:
         driven.start().wait_for("snapshot")
@@ -283,7 +283,7 @@ def test_a_port_that_never_answers_is_given_up_after_the_timeout(programs: Progr
             assert driven.lines("log")[0].endswith("no answer within 200 ms")
 
 
-def test_a_service_of_another_version_is_not_connected_and_its_reason_is_told(
+def test_a_service_of_another_version_is_not_connected_and_its_reason_is_reported(
     programs: Programs, running: Service
 ) -> None:
     with master(programs, running.address) as driven:

@@ -204,5 +204,5 @@ async def _subscribe_and_stop() -> list[str]:
     return calls
 
 
-def test_a_scheduler_is_redirected_subscribes_and_hears_the_heart_beat() -> None:
+def test_a_scheduler_is_redirected_subscribes_and_gets_heartbeats() -> None:
     assert asyncio.run(_subscribe_and_stop()) == ["SUBSCRIBE", "TEARDOWN"]

@@ -81,7 +81,7 @@ def test_errors_of_a_file_name_the_fault_and_the_remedy(
     assert policies.names() == known
 
 
-def test_a_file_that_is_not_there_or_no_text_is_said(tmp_path: Path) -> None:
+def test_a_missing_file_or_a_binary_file_is_reported(tmp_path: Path) -> None:
     with pytest.raises(plugins.PolicyError, match="No such file"):
         plugins.load(tmp_path / "none.py")
     (tmp_path / "bytes.py").write_bytes(b"\xff\xfe\x00")
@@ -111,7 +111,9 @@ def test_another_process_gets_the_same_policy_or_none(tmp_path: Path) -> None:
 class TestTrust:
     """The policy files of a service are writable only by its own user and root."""
 
-    def test_a_file_of_ones_own_in_folders_of_ones_own_will_do(self, tmp_path: Path) -> None:
+    def test_a_file_owned_by_the_user_in_folders_owned_by_the_user_is_accepted(
+        self, tmp_path: Path
+    ) -> None:
         assert plugins.load_trusted(file(tmp_path.resolve(), NORM)) == ["norm"]
 
     @pytest.mark.parametrize("mode", [0o664, 0o646, 0o777, 0o1666])

@@ -274,7 +274,7 @@ def test_durations_are_read_in_all_of_slurms_forms(
         ("R", "had not ended"),
     ],
 )
-def test_a_state_that_is_not_the_end_makes_no_task_though_an_end_is_there(
+def test_a_state_other_than_an_end_makes_no_task_even_with_an_end_time(
     tmp_path: Path, state: str, reason: str
 ) -> None:
     for end in ("2026-03-01T01:10:00", "2026-03-01T02:10:00"):
@@ -552,7 +552,7 @@ def test_a_job_without_a_wall_clock_time_runs_from_its_start_to_its_completion(
     assert lines == [1]
 
 
-def test_requests_that_are_expressions_are_named_and_so_are_unknown_ones(tmp_path: Path) -> None:
+def test_requests_that_are_expressions_or_unknown_are_named(tmp_path: Path) -> None:
     expressions = {"RequestCpus": "/Expr(1 + 1)/", "RequestMemory": "/Expr(MemoryUsage)/"}
     bare = {key: value for key, value in JOB.items() if not key.startswith("Request")}
     converted = history(
@@ -570,7 +570,7 @@ def test_requests_that_are_expressions_are_named_and_so_are_unknown_ones(tmp_pat
     }
 
 
-def test_arrays_and_jobs_of_several_schedds_are_read_one_after_another(tmp_path: Path) -> None:
+def test_arrays_and_jobs_of_several_schedds_are_read_in_sequence(tmp_path: Path) -> None:
     here, there = (JOB | {"GlobalJobId": f"{schedd}#12.0#1"} for schedd in ("here", "there"))
     arrays = written(tmp_path / "two.json", json.dumps([here, JOB]), json.dumps([there], indent=1))
     lines = written(tmp_path / "lines.jsonl", json.dumps(here), json.dumps(JOB | {"ClusterId": 13}))

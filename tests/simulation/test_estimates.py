@@ -185,7 +185,7 @@ def test_cdrf_does_worst_only_if_drf_and_cpu_are_close(
     assert worst.agrees is agrees
 
 
-def test_most_users_are_more_than_half_of_them() -> None:
+def test_most_users_means_more_than_half_of_all_users() -> None:
     same = [[1.0] * 4] * 2
     assert verdicts([2.0] * 4, same, 0.1)[2] is False, "one of four completes more, nobody fewer"
     assert verdicts([2.0] * 4, same, -0.1)[3] is False, "one of four completes fewer"

@@ -93,9 +93,7 @@ def test_in_one_pool_every_task_starts_when_the_reference_starts_it(
 
 @pytest.mark.parametrize("wanted", ["cpus", "mem"])
 def test_commitments_are_zero_for_a_resource_that_the_cluster_lacks(wanted: str) -> None:
-    """Both for a user without demand and for one that demands existing resources, in each
-    summation.
-    """
+    """Tested with a user without demand and one with demand, in each summation of demands."""
     trace = Trace(
         resources=("cpus", "mem"),
         users=("a", "b"),

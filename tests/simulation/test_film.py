@@ -56,7 +56,7 @@ def test_machines_are_shown_individually_and_jobs_are_distinguished_on_shared_ma
     assert grid_of(told)[-1][0] == grid_of(told)[-1][1], "in the end nothing is held anywhere"
 
 
-def test_an_original_that_looks_now_and_then_is_filmed_without_debts() -> None:
+def test_an_emulated_scheduler_that_samples_is_filmed_without_commitments() -> None:
     trace = trace_of(ROWS)
     setting = Setting("slurm-fair-tree", {"half_life": 10.0}, capacity=(2.0, 8.0), sampled=1.0)
     outcome, page = film(trace, setting, "trace.parquet")

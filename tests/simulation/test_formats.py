@@ -341,7 +341,7 @@ def test_packed_files_are_unpacked(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["t.swf.zip", "t.swf.gz", "t.swf"])
-def test_a_file_that_cannot_be_unpacked_or_is_not_there_is_named(name: str, tmp_path: Path) -> None:
+def test_a_missing_or_corrupt_file_is_named(name: str, tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match=name):
         swf.convert(tmp_path / name)
     (tmp_path / name).write_bytes(b"neither\n")
@@ -412,7 +412,7 @@ def test_openb_pods_run_on_the_models_that_they_name(tmp_path: Path) -> None:
     }
 
 
-def test_openb_files_are_told_apart(tmp_path: Path) -> None:
+def test_openb_files_are_recognised(tmp_path: Path) -> None:
     nodes = written(tmp_path / "nodes.csv", *NODES)
     with pytest.raises(TraceError, match=r"nodes\.csv does not begin with the columns name,"):
         openb.convert(nodes, nodes)

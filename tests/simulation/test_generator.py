@@ -109,7 +109,7 @@ def test_where_nothing_fails_all_tasks_of_a_job_come_at_once() -> None:
     burst=st.floats(0.01, 16.0),
     spread=st.floats(0.0, 0.5),
 )
-def test_a_crowds_tasks_find_room_at_half_load_and_come_in_bursts_of_one_user(
+def test_tasks_of_a_crowd_fit_at_half_load_and_arrive_in_bursts_of_a_single_user(
     seed: int, width: float, concentration: float, burst: float, spread: float
 ) -> None:
     trace = crowd.generate(seed, crowd.Crowd(50, width, concentration, burst, spread))
@@ -165,7 +165,7 @@ def test_failed_tasks_are_retried_after_the_start_of_their_job_and_before_the_en
     assert (window - np.arange(attempts) <= jobs.size[of[0]]).all()
 
 
-def test_more_failures_than_there_is_time_for_are_refused() -> None:
+def test_more_failures_than_fit_in_the_duration_are_refused() -> None:
     with pytest.raises(ValueError, match="cannot fail 100 times"):
         with_failures(np.random.default_rng(0), some_jobs(86_000.0), LOOPS, 100, 86_400.0)
 

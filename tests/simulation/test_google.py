@@ -363,7 +363,7 @@ def test_events_that_are_not_read_and_files_that_are_missing_are_named(tmp_path:
     )
 
 
-def test_the_trace_of_2019_is_told_from_that_of_2011(tmp_path: Path) -> None:
+def test_the_trace_of_2019_is_distinguished_from_the_trace_of_2011(tmp_path: Path) -> None:
     (tmp_path / "instance_events-000000000000.json.gz").touch()
     with pytest.raises(
         TraceError, match=r"instance_events.* is of the trace of 2019, which is not"

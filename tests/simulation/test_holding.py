@@ -83,7 +83,7 @@ def test_waits_are_bounded_by_the_longest_task_times_the_number_of_users(
 
 @settings(deadline=None)
 @given(workloads(), settings_of(blockings=["skip"]), st.sampled_from(HOLDING))
-def test_without_waiting_tasks_no_machine_is_held(
+def test_without_waiting_tasks_holds_change_nothing(
     trace: Trace, setting: Setting, blocking: Blocking
 ) -> None:
     """A cluster on which everything starts when it is submitted is none the worse for holding."""

@@ -39,7 +39,7 @@ def test_the_wait_of_a_delayed_submission_starts_when_the_task_was_ready() -> No
     assert told.waits(TRACE, started).tolist() == [2.0, 2.0]
 
 
-def test_accounts_take_turns_and_everybody_keeps_its_place_in_ties() -> None:
+def test_accounts_take_turns_and_users_keep_their_order_in_ties() -> None:
     told = split(3)(TRACE, 0)
     assert told.trace.users == ("a", "a~1", "a~2", "b")
     assert told.trace.user.tolist() == [0, 3, 1, 3, 2, 0]

@@ -284,7 +284,7 @@ def test_a_user_between_two_looks_has_all_that_is_free_under_slurm() -> None:
         ("volcano", 0.0, "0.0 is not a sampling period"),
     ],
 )
-def test_policies_without_sampling_refuse_a_sampling_interval(
+def test_invalid_sampling_intervals_are_refused(
     policy: str, sampled: float | str | None, complaint: str
 ) -> None:
     with pytest.raises(SettingError, match=complaint):

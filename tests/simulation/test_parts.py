@@ -30,7 +30,7 @@ def test_amounts_with_more_digits_are_counted_in_smaller_parts() -> None:
 
 
 @given(st.integers(1, 10**6), st.integers(1, 10**6), st.integers(1, 40))
-def test_so_many_decimal_tasks_fit_as_a_reader_of_the_numbers_would_say(
+def test_the_number_of_decimal_tasks_that_fit_is_free_of_rounding_errors(
     demand: int, times: int, machines: int
 ) -> None:
     parts = parts_of(demand / 1000, *[times * demand / 1000] * machines)
@@ -46,9 +46,7 @@ def test_any_capacity_of_a_pool_is_exact(demand: float, capacity: float) -> None
 
 
 @given(AMOUNTS, AMOUNTS)
-def test_demands_order_with_the_capacity_as_they_do_themselves(
-    demand: float, capacity: float
-) -> None:
+def test_demands_relative_to_the_capacity_keep_their_order(demand: float, capacity: float) -> None:
     parts = parts_of(demand, capacity)
     assert (whole(parts, demand) <= whole(parts, capacity)) == (demand <= capacity)
 

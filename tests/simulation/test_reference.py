@@ -55,7 +55,7 @@ def test_no_machine_is_overfull_or_runs_a_task_that_may_not_use_the_machine(
 
 @settings(deadline=None)
 @given(workloads(), settings_of(blockings=["skip"]))
-def test_when_users_are_skipped_no_room_is_left_that_the_next_task_of_anybody_fits_in(
+def test_with_skipping_no_next_task_of_a_waiting_user_fits_into_the_free_resources(
     trace: Trace, setting: Setting
 ) -> None:
     seen = Seen(simulate(trace, setting), setting)
@@ -69,9 +69,7 @@ def test_when_users_are_skipped_no_room_is_left_that_the_next_task_of_anybody_fi
 
 @settings(deadline=None)
 @given(workloads(), settings_of(blockings=["head-of-line"]))
-def test_at_the_head_of_line_somebody_runs_while_anybody_waits(
-    trace: Trace, setting: Setting
-) -> None:
+def test_with_blocking_some_task_runs_while_any_task_waits(trace: Trace, setting: Setting) -> None:
     seen = Seen(simulate(trace, setting), setting)
     for when in seen.instants:
         if seen.heads(when):
@@ -131,9 +129,7 @@ def test_the_live_tree_and_a_plain_scan_start_the_same(trace: Trace, setting: Se
 
 @settings(deadline=None)
 @given(workloads(), settings_of(users=["known"]))
-def test_no_policy_reduces_the_waits_of_a_user_alone_in_the_cluster(
-    trace: Trace, setting: Setting
-) -> None:
+def test_with_a_single_user_every_policy_equals_fifo(trace: Trace, setting: Setting) -> None:
     alone = dataclasses.replace(trace, user=np.zeros_like(trace.user), job=np.zeros_like(trace.job))
     outcome = simulate(alone, setting)
     fifo = simulate(alone, dataclasses.replace(setting, policy="fifo", parameters={}))

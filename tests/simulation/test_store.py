@@ -131,7 +131,7 @@ def test_metadata_are_checked(metadata: dict[str, str], complaint: str, tmp_path
         store.read(tmp_path / "t.parquet")
 
 
-def test_a_constraint_to_machines_that_are_not_there_is_refused(tmp_path: Path) -> None:
+def test_a_constraint_to_unknown_machines_is_refused(tmp_path: Path) -> None:
     about = (
         '{"format": 1, "resources": ["cpus", "mem"], "users": ["bob", "ann"], "constraints": [[0]]}'
     )

@@ -132,7 +132,7 @@ def test_cells_with_the_same_trace_share_memory_that_is_freed_afterwards(
     assert not used, "for one cell it is not laid out"
 
 
-def test_a_backend_that_is_not_there_is_named(tmp_path: Path) -> None:
+def test_an_unknown_backend_is_named(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="abacus"):
         run(prepared(tmp_path), tmp_path / "cells", SimulatorKind("abacus"))
 
@@ -386,7 +386,7 @@ def test_a_report_of_other_schedulers_describes_each_policy_and_the_cost_of_samp
     assert [row.split(",")[0:3] for row in rows] == [["hog", "0.6", "1"]] * 5
 
 
-def test_of_several_traces_the_least_and_the_most_are_told_beside_the_mean(tmp_path: Path) -> None:
+def test_figures_of_several_traces_have_minimum_maximum_and_mean(tmp_path: Path) -> None:
     for tasks in (20, 30, 40):
         (tmp_path / str(tasks)).mkdir()
         store.write(bursts_beside_a_hog(tasks), tmp_path / str(tasks) / "hog.parquet")

@@ -66,7 +66,7 @@ def test_the_summary_counts_users_alike_however_many_tasks_they_have() -> None:
     assert told["operations"] == {"minimum": {"count": 3, "seconds": 0.5}}
 
 
-def test_of_nothing_there_are_no_means() -> None:
+def test_an_empty_sample_has_no_mean() -> None:
     nothing = Outcome(trace_of([]), np.zeros(0, np.int64), np.zeros(0, np.int32), Operations())
     told = summary(nothing, users_of(nothing), SETTING)
     assert told["tasks"] == told["started"] == 0

@@ -174,7 +174,7 @@ def test_proposition_6_a_user_that_never_overused_gets_at_least_an_equal_share(
 
 
 @given(games())
-def test_without_debts_and_with_equal_demands_everybody_gets_an_equal_dominant_share(
+def test_without_commitments_and_with_equal_demands_dominant_shares_are_equal(
     game: tuple[list[list[float]], list[list[float]]],
 ) -> None:
     demands, _ = game

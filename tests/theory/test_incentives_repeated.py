@@ -191,7 +191,7 @@ def zeros(bobs: int) -> Profile:
 
 
 @pytest.mark.parametrize("bobs", [4, 6, 10])
-def test_table_4_what_alice_claims_in_epoch_1_goes_from_every_bob_to_the_other_users(
+def test_table_4_the_claim_of_alice_in_epoch_1_moves_resources_from_bobs_to_other_users(
     bobs: int,
 ) -> None:
     profile = zeros(bobs)

@@ -41,7 +41,7 @@ def test_powers_of_a_measure_are_the_same_measure(tmp_path: Path) -> None:
         assert cubed.share(problem, user) == drf.share(problem, user)
 
 
-def test_a_policy_of_ones_own_is_searched_for_violations(tmp_path: Path) -> None:
+def test_a_user_defined_policy_is_searched_for_violations(tmp_path: Path) -> None:
     plugins.load(file(tmp_path, NORM))
     found = violation("norm", "single-machine", trials=30)
     assert found is not None
@@ -68,7 +68,7 @@ def test_a_small_difference_is_no_violation_where_measures_are_rounded(tmp_path:
         (key("return 0.0", more="    per_machine = True\n"), "each machine separately"),
     ],
 )
-def test_a_policy_that_has_no_such_measure_is_told_why(
+def test_a_policy_without_the_measure_is_refused_with_a_reason(
     tmp_path: Path, source: str, complaint: str
 ) -> None:
     (name,) = plugins.load(file(tmp_path, source))

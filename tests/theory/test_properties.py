@@ -240,7 +240,7 @@ def test_figure_3_shrinks_to_a_case_that_shows_the_same() -> None:
 
 @settings(max_examples=25, deadline=None)
 @given(st.randoms(use_true_random=False), st.sampled_from(PROPERTIES), st.booleans())
-def test_simplified_cases_are_still_counterexamples(rng: Any, wanted: Any, debts: bool) -> None:  # noqa: ANN401, FBT001
+def test_simplified_cases_are_smaller_and_still_valid(rng: Any, wanted: Any, debts: bool) -> None:  # noqa: ANN401, FBT001
     case = wanted.draw(rng, 0.5, debts)
     for other in simpler(case):
         if extent(other) < extent(case):

@@ -43,7 +43,7 @@ def test_a_calm_world_offers_and_saves() -> None:
 
 
 @pytest.mark.slow
-def test_it_holds_and_the_same_seed_gives_the_same_run_in_another_process() -> None:
+def test_invariants_hold_and_the_same_seed_repeats_the_run_in_another_process() -> None:
     hash_seed = "2" if os.environ.get("PYTHONHASHSEED") == "1" else "1"
     done = subprocess.run(
         [sys.executable, "-m", "tests.world.run", "--seed", str(TWICE)],

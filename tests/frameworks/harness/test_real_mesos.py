@@ -48,7 +48,7 @@ def test_a_master_gets_no_requests_before_authentication_is_ready(tmp_path: Path
     assert metrics == {"master/elected": 1.0}
 
 
-def test_a_master_that_does_not_start_is_told_with_its_last_words(tmp_path: Path) -> None:
+def test_a_master_that_does_not_start_is_reported_with_its_last_output(tmp_path: Path) -> None:
     with Children(tmp_path) as children:
         mesos = RealMesos(home(tmp_path), children, tmp_path)
         with pytest.raises(ChildFailed, match="no such flag"):

@@ -105,7 +105,7 @@ def test_a_commitment_that_is_off_is_noticed() -> None:
     assert [finding.holds for finding in judged(measured).claims] == [False] + 4 * [True]
 
 
-def test_claims_about_commitments_wait_for_a_master_that_tells_them() -> None:
+def test_claims_about_commitments_need_a_master_that_reports_commitments() -> None:
     measured = ideal(ADAPTIVE)
     measured.commitments = {}
     verdict = judged(measured)
@@ -187,7 +187,7 @@ def test_task_shares_count_tasks_relative_to_the_whole_cluster(
     assert f"job-2: {tasks / 100:.3f}" in verdict.claims[0].claim
 
 
-def test_a_machine_that_cannot_keep_up_is_told_from_a_policy_that_does_not_hold() -> None:
+def test_an_overloaded_machine_is_distinguished_from_a_failed_policy() -> None:
     measured = ideal(ADAPTIVE)
     assert not judged(measured).too_slow
     measured.running["all"] = {float(when): 100.0 for when in range(1, 601)}

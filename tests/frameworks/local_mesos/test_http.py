@@ -447,7 +447,7 @@ def test_each_call_or_operation_that_has_no_effect_is_logged(tmp_path: Path) -> 
     ]
 
 
-def test_a_framework_that_the_allocator_refuses_hears_an_error(tmp_path: Path) -> None:
+def test_a_framework_that_the_allocator_refuses_gets_an_error(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with system(tmp_path) as (_, embedded), aiohttp.ClientSession() as session:
             scheduler = HttpScheduler(session, embedded.address)

@@ -134,7 +134,7 @@ def test_offers_of_the_same_agent_can_be_accepted_together() -> None:
     [((), v1.TASK_LOST), ((Capability.PARTITION_AWARE,), v1.TASK_DROPPED)],
 )
 @pytest.mark.parametrize("mistake", ["stale", "twice", "none", "two agents", "another's"])
-def test_an_accept_with_an_invalid_offer_launches_nothing_and_returns_the_valid_ones(
+def test_an_accept_with_an_invalid_offer_launches_nothing_and_returns_its_valid_offers(
     mistake: str, capabilities: tuple[Capability.Type.ValueType, ...], state: v1.TaskState.ValueType
 ) -> None:
     cluster = Cluster(agents=2)

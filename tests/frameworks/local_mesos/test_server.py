@@ -63,7 +63,7 @@ def test_an_address_that_is_taken_is_named() -> None:
     assert "Traceback" not in errors
 
 
-def test_agents_are_numbered_so_that_they_sort() -> None:
+def test_names_of_agents_sort_by_number() -> None:
     async def names() -> list[str]:
         changes = {"agents": 12, "hostname_prefix": "node"}
         async with server.serving(settings("unix:///nowhere", **changes)) as embedded:

@@ -17,7 +17,7 @@ def _complaint(scheduler: Scheduler) -> str:
     return event.error.message
 
 
-def test_a_new_scheduler_hears_its_id_and_then_heartbeats() -> None:
+def test_a_new_scheduler_gets_its_id_and_then_heartbeats() -> None:
     cluster = Cluster()
     cluster.master.address = ("10.1.2.3", 5055)
     scheduler = cluster.subscribe()
@@ -34,7 +34,7 @@ def test_a_new_scheduler_hears_its_id_and_then_heartbeats() -> None:
     assert cluster.book.kinds()[:2] == ["add_agent", "add_framework"]
 
 
-def test_expected_frameworks_are_awaited_and_former_frameworks_are_not() -> None:
+def test_expected_frameworks_are_awaited_until_they_first_subscribe() -> None:
     cluster = Cluster()
     for name, uptime in (("late", 30.0), ("early", 40.0)):
         cluster.master.expect(name, uptime)
@@ -142,7 +142,7 @@ def test_a_framework_of_an_earlier_master_keeps_its_id() -> None:
     assert not cluster.book.log[1].add_framework.active
 
 
-def test_frameworks_of_an_earlier_master_with_the_same_seed_keep_distinct_ids() -> None:
+def test_an_id_from_an_earlier_master_with_the_same_seed_is_not_assigned_again() -> None:
     cluster = Cluster()
     old = cluster.subscribe(f"{cluster.master.id}-0000")
     new = cluster.subscribe()

@@ -42,7 +42,7 @@ def test_any_other_command_takes_the_master_s_default_time(command: str) -> None
     assert scheduler.states[-1] == "FINISHED"
 
 
-def test_resources_return_without_a_filter_when_the_master_hears_of_the_end() -> None:
+def test_resources_are_recovered_without_a_filter_at_the_master_s_update_of_the_end() -> None:
     cluster = Cluster()
     scheduler = cluster.subscribe()
     cluster.run(scheduler, cluster.task(command="sleep 5"))
@@ -286,7 +286,7 @@ def test_kill_and_reconcile_of_an_unknown_task_report_task_lost(
     assert {u.reason for u in scheduler.updates} == {v1.TaskStatus.REASON_RECONCILIATION}
 
 
-def test_operations_other_than_launch_are_refused_and_say_so() -> None:
+def test_operations_other_than_launch_are_refused_with_a_reason() -> None:
     cluster = Cluster()
     scheduler = cluster.subscribe()
     offer = cluster.offer(scheduler)

@@ -143,7 +143,7 @@ def test_killing_is_announced_to_frameworks_that_know_that_state() -> None:
     assert scheduler.states == ["STARTING", "RUNNING", "KILLING", "KILLED"]
 
 
-def test_reconciliation_tells_the_state_that_the_scheduler_was_told_last() -> None:
+def test_reconciliation_repeats_the_latest_state_sent_to_the_scheduler() -> None:
     cluster = Cluster()
     scheduler = cluster.subscribe()
     cluster.run(scheduler, cluster.task("t1"), cluster.task("t2"))

@@ -237,7 +237,7 @@ def test_the_writer_agrees_with_protobuf_except_for_whole_numbers() -> None:
     assert wire.to_dict(event) == json_format.MessageToDict(event, preserving_proto_field_name=True)
 
 
-def test_attributes_are_read_as_an_agent_of_mesos_reads_them() -> None:
+def test_attributes_are_read_as_by_an_agent_of_mesos() -> None:
     read = parse_attributes("rack:7; zone:us-west:1;slots:[1-3,9-9];gpus:{b,a}")
     assert [(a.name, mesos.Value.Type.Name(a.type)) for a in read] == [
         ("rack", "SCALAR"),
