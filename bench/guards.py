@@ -67,7 +67,7 @@ class Side:
         return time.thread_time() - begun
 
     def events(self, number: int) -> float:
-        """Have so many events decided, each a message; return the seconds."""
+        """Let the engine decide `number` events, each a message; return the seconds."""
         took = 0.0
         for _ in range(number):
             said = contract.FromMaster(events=self._cluster.batch(1)).SerializeToString()
@@ -85,7 +85,7 @@ class Side:
 
 
 Pairs: TypeAlias = dict[str, list[tuple[float, float]]]
-"""Seconds with and without, of each round, by what was done."""
+"""Seconds with and without guards in each round, by operation."""
 
 
 def pairs(agents: int, frameworks: int, rounds: int) -> Pairs:
@@ -125,7 +125,7 @@ class Served:
         stream.begin(self._cluster, virtual_clock=False)
 
     def snapshot(self) -> float:
-        """Have the cluster taken over as it was in the beginning; return the seconds."""
+        """Restore the cluster's first snapshot; return the seconds."""
         self._cluster = self._begun()
         said = contract.FromMaster(snapshot=self._cluster.snapshot()).SerializeToString()
         before = self._process.cpu()
@@ -133,7 +133,7 @@ class Served:
         return self._process.cpu() - before
 
     def events(self, number: int) -> float:
-        """Have so many events decided, each a message; return the seconds."""
+        """Let the service decide `number` events, each a message; return the seconds."""
         before = self._process.cpu()
         for _ in range(number):
             self._cluster.take(self._stream.apply(self._cluster.batch(1)))

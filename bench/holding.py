@@ -95,7 +95,7 @@ def recorded(trace: Trace, cores: float, pace: float) -> Table:
 
 
 def main() -> None:
-    """Print the table: means over seeds, and their range; or that of a trace."""
+    """Print the table of a trace, or of means and ranges over seeds."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--tasks", type=int, help="1,500, or all of a trace")
     parser.add_argument("--seeds", type=int, default=3)

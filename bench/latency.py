@@ -44,11 +44,10 @@ def arrivals(rate: float, seconds: float) -> list[float]:
 
 
 def open_loop(instants: Sequence[float], send: Callable[[int, int], object]) -> list[float]:
-    """Send what has come by, one message at a time; return how long each had to wait, in seconds.
+    """Send due events, one message at a time; return the wait of each event in seconds.
 
-    Args:
-        instants: When things happen.
-        send: Told which of them go together, from the first to before the last.
+    Args: instants: Times of the events. send: Called with the range of events in a message: first,
+    and last plus one.
     """
     waited: list[float] = []
     begun = time.perf_counter()
@@ -137,7 +136,7 @@ def longest_pause(url: str) -> float:
 
 
 def under_load(arguments: argparse.Namespace, size: str, table: Table) -> list[float]:
-    """Measure one size; add its row and the echo's; return the waits."""
+    """Measure a cluster size; add its row and the echo's row; return the waits."""
     agents, frameworks = (int(number) for number in size.split("x"))
     instants = arrivals(arguments.rate, arguments.seconds)
     with tempfile.TemporaryDirectory() as folder:
@@ -212,7 +211,7 @@ def _nothing() -> Iterator[None]:
 
 
 def quantile(waits: Sequence[float], part: float) -> float:
-    """Return the wait that a part of all waits does not exceed."""
+    """Return the percentile of the waits for a given fraction."""
     return sorted(waits)[min(int(part * len(waits)), len(waits) - 1)]
 
 
@@ -237,7 +236,7 @@ def _add(
 
 
 def main() -> None:
-    """Print a table, and how much worse the tail of the last size is than that of the first."""
+    """Print a table, and the ratio of the last size's tail to the first size's tail."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--sizes", default="1000x50,10000x1000", help="agents x frameworks, …")
     parser.add_argument("--rate", type=float, default=1000.0, help="ends of tasks in a second")

@@ -22,7 +22,7 @@ PATIENCE = 2.0
 
 
 def pool(users: int, ranking: str) -> Pool[int]:
-    """Return users with unequal holdings and debts."""
+    """Return users with unequal allocations and commitments."""
     rng = random.Random(users)  # noqa: S311 - a workload, not a secret
     policy = policies.create("sdrf", {"delta": DELTA, "ranking": ranking})
     capacity = Quantities({"cpus": 20_000 * users, "mem": 40_000 * users})

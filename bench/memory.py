@@ -59,7 +59,7 @@ class MemoryCost:
 
 
 def cost(snapshot: contract.Snapshot, most_parts: int = MOST_PARTS) -> MemoryCost:
-    """Have a snapshot read, and taken over if it is not refused."""
+    """Parse a snapshot, and restore it unless refused."""
     data = contract.FromMaster(snapshot=snapshot).SerializeToString()
     done = subprocess.run(  # noqa: S603 - this Python
         [sys.executable, "-c", _PROBE, str(most_parts)],
@@ -73,7 +73,7 @@ def cost(snapshot: contract.Snapshot, most_parts: int = MOST_PARTS) -> MemoryCos
 
 
 def of_many_roles() -> Iterator[contract.AddFramework]:
-    """Go through frameworks that have a hundred thousand roles together."""
+    """Yield frameworks that have a hundred thousand roles together."""
     multi_role = mesos.FrameworkInfo.Capability(type=mesos.FrameworkInfo.Capability.MULTI_ROLE)
     for number in range(390):
         roles = [f"{number:x}.{each:x}" for each in range(256)]

@@ -42,7 +42,7 @@ from bench.played.cluster import OPTIONS, PlayedCluster
 _SECOND = 1000
 """Events of a played cluster in a second."""
 _LATER = 50
-"""Messages, until what was left for later is done: in the service some 50 ms."""
+"""Messages until deferred work is done; in the service, some 50 ms."""
 SHADOW = {"drf": policies.create("drf", {})}
 
 
@@ -87,7 +87,7 @@ class _Side:
         return taken
 
     def later(self) -> None:
-        """Do what the service would do in slices, between messages."""
+        """Do the work that the service does in slices between messages."""
         if self.meter is not None:
             self.meter.counted.add_up()
         if self.engine.role_meter is not None:
@@ -99,14 +99,14 @@ class _Side:
 
 
 def seconds_of(operation: Callable[[], object]) -> float:
-    """Return the seconds of processor time that an operation takes."""
+    """Return the processor seconds of an operation."""
     begun = time.process_time()
     operation()
     return time.process_time() - begun
 
 
 def main() -> None:
-    """Print the table: medians of rounds, lines, and what a write takes."""
+    """Print the table: medians of rounds, executed lines, and the cost of a write."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--agents", type=int, default=10_000)
     parser.add_argument("--frameworks", type=int, default=1000)

@@ -19,7 +19,7 @@ USERS = (50, 200, 1000)
 CLASSES = (4, 10, 40)
 MACHINES = 1000
 REFERENCE = (50, 4, 1000)
-"""Users, classes and machines of what is solved without merging too."""
+"""Users, classes and machines of the problems that are also solved without merging."""
 
 
 def problem(users: int, classes: int, machines: int) -> Problem:
@@ -88,7 +88,7 @@ def merged(shared: Problem) -> tuple[float, int]:
 
 
 def main() -> None:
-    """Print a table: rounds, seconds of processor time, and how that is to the reference."""
+    """Print a table: rounds, processor seconds, and their ratio to the reference."""
     users, classes, machines = REFERENCE
     small = problem(users, classes, machines)
     reference = unmerged(small)

@@ -50,7 +50,7 @@ def pool(policy: str, users: int) -> tuple[Pool[int], Machines[int]]:
 
 
 def per_decision(made: Pool[int]) -> float:
-    """Return the seconds of a decision: time goes on, a task begins, and another one ends."""
+    """Return the seconds of a decision: time passes, a task begins, and another task ends."""
     rng = random.Random(1)  # noqa: S311 - a workload, not a secret
     machine = Quantities({"cpus": 4000, "mem": 8000})
     begun = time.process_time()
@@ -66,7 +66,7 @@ def per_decision(made: Pool[int]) -> float:
 
 
 def per_machine(made: Pool[int], machines: Machines[int]) -> float:
-    """Return the seconds until everybody is ranked again after a machine has come."""
+    """Return the seconds to rank all users again after a machine has joined."""
     begun = time.process_time()
     done = 0
     while done < 3 or time.process_time() - begun < PATIENCE:

@@ -19,7 +19,7 @@ ROUNDS = 5
 
 
 def measured() -> dict[str, float]:
-    """Return what is measured now: name of a ratio → its median, which is better when larger."""
+    """Return the present measurements: name of a ratio → its median; larger is better."""
     ratios = {}
     for batch, rounds in service.rounds(1000, 50, ROUNDS):
         of_echo = statistics.median(through / limit for *_, through, limit in rounds)

@@ -51,7 +51,7 @@ class OneAfterTheOther(Scheduler):  # type: ignore[misc]  # pymesos is not typed
     def resourceOffers(  # noqa: N802 - pymesos's name
         self, driver: MesosSchedulerDriver, offers: Sequence[Mapping[str, Any]]
     ) -> None:
-        """Launch one task at a time, and refuse the rest for long."""
+        """Launch a task on the offer, and decline the rest for long."""
         for offer in offers:
             if self.running or self.launched >= TASKS:
                 driver.declineOffer(offer["id"], filters={"refuse_seconds": 3600.0})

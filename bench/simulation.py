@@ -1,7 +1,7 @@
-"""The simulator: the reference against the fast path, and how the fast path grows.
+"""The simulator: the reference against the fast path, and the growth of the fast path's time.
 
-Processor time of one core, of the fast path the best of three; traces are made and kernels
-compiled before.
+Figures are processor time of a core; for the fast path, the best of three runs. Traces and kernels
+are prepared before.
 """
 
 import argparse
@@ -35,7 +35,7 @@ PER_USERS = 1_000_000
 
 
 def workload(tasks: int, users: int) -> Trace:
-    """Return a workload of unequal users, all of whom have tasks from the beginning on."""
+    """Return a workload of unequal users, which all have tasks from the start."""
     rng = np.random.default_rng(users)
     user = rng.zipf(1.2, tasks) % users
     user[:users] = np.arange(users)

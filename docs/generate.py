@@ -32,11 +32,10 @@ def text(page: Path) -> str:
 
 
 def _table(name: str) -> str:
-    """Return the table that a mark of the page asks for.
+    """Return the table for a mark of the page.
 
-    Args:
-        name: `policy.name`, `policy.*`, a section with its parents (`listen.tls`), or `modules`
-            and a package of `allocator`.
+    Args: name: `policy.name`, `policy.*`, a section with its parents (`listen.tls`), or `modules`
+    and a package of `allocator`.
     """
     if name.startswith("modules "):
         return "| module | content |\n|---|---|\n" + "".join(_modules(name.split()[1]))
@@ -71,7 +70,7 @@ def _rows(section: type[BaseModel]) -> Iterator[tuple[str, str, str, str]]:
 
 
 def _of_policies() -> Iterator[str]:
-    """Go through the parameters of all policies; what several have in common comes once."""
+    """Yield the parameters of all policies; a common parameter appears once."""
     owners: dict[tuple[str, str, str, str], list[str]] = {}
     for policy in policies.ours():
         for row in _rows(policies.find(policy)):

@@ -34,7 +34,7 @@ class Entry:
 
 
 def entries() -> Iterator[Entry]:
-    """Go through all public names, and what is public in classes after the class."""
+    """Yield all public names; the public members of a class follow the class."""
     for name in sorted(api.__all__):
         found = getattr(api, name)
         node = _declared(found)

@@ -20,7 +20,7 @@ def test_that_waits_for_the_others(number):
     (here / f"{Path(__file__).stem}.begun").touch()
     ends = time.monotonic() + 60
     while len(list(here.glob("*.begun"))) < 3:
-        assert time.monotonic() < ends, "the others wait until this one is done"
+        assert time.monotonic() < ends, "other tests wait until this test has ended"
         time.sleep(0.01)
 """
 SHORT = """

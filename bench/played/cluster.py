@@ -110,7 +110,7 @@ class PlayedCluster:
         return events
 
     def take(self, decisions: contract.Decisions) -> int:
-        """Launch tasks on all offers; return how many offers there were."""
+        """Launch tasks on all offers; return the number of offers."""
         made = 0
         for offers in decisions.offers:
             for offer in offers.offers:

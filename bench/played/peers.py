@@ -20,7 +20,7 @@ from bench.played.echo import SERVICE as ECHO
 
 _WAIT = 30.0
 _CPU_OF_ALL_THREADS = 2
-"""Which of a process's clocks, in the number by which Linux knows such a clock."""
+"""The clock of a process, in Linux's numbering of such clocks."""
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class Process:
     log: Path
 
     def cpu(self) -> float:
-        """Return seconds of processor time so far, of all its threads."""
+        """Return the processor seconds used so far by all threads of the process."""
         return time.clock_gettime(~self.process.pid << 3 | _CPU_OF_ALL_THREADS)
 
     def memory(self) -> float:

@@ -1,4 +1,4 @@
-"""A stream behind grpc.aio with nothing else around it, until the process is killed."""
+"""A stream behind grpc.aio without any other component, until the process is killed."""
 
 from collections.abc import AsyncIterator, Callable
 from typing import TypeAlias

@@ -42,7 +42,7 @@ def run(*command: str | Path, where: Path = ROOT, **environment: str) -> str:
 
 
 def version(instant: int) -> str:
-    """Return the project's version; between releases, with the commit's time behind it."""
+    """Return the project's version, with the commit's time appended between releases."""
     ours: str = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]["version"]
     if f"v{ours}" in run("git", "tag", "--points-at", "HEAD").split():
         return ours
@@ -102,7 +102,7 @@ def service(instant: int) -> Path:
 
 
 def module(mesos: Path, instant: int) -> tuple[Path, Path]:
-    """Lay out the module's package; return its folder, and where it is compiled."""
+    """Lay out the module's package; return its folder, and the folder of its build."""
     named = _MESOS.search((mesos / "configure.ac").read_text("utf-8"))
     if named is None:
         raise SystemExit(f"{mesos}/configure.ac does not say which version of Mesos this is")

@@ -63,7 +63,7 @@ def project() -> dict[str, str]:
 
 
 def sections(changelog: str) -> list[tuple[str, str]]:
-    """Return the headings of a changelog, newest first, each with the text below it."""
+    """Return the headings of a changelog with their texts, newest first."""
     found = list(_HEADING.finditer(changelog))
     ends = [*(each.start() for each in found[1:]), len(changelog)]
     return [
@@ -160,7 +160,10 @@ def _hash(path: Path) -> str:
 
 
 def bill_of_materials() -> str:
-    """The list of what a service brings, accounts and all, each by hash, is valid CycloneDX."""
+    """Check that the list of a service's packages has hashes and is valid CycloneDX.
+
+    The list includes the packages of accounting.
+    """
     pinned = OUT / "service.txt"
     parts = (ROOT / "requirements" / f"{each}.txt" for each in ("runtime", "accounting"))
     pinned.write_text("\n".join(part.read_text("utf-8") for part in parts), encoding="utf-8")
@@ -182,7 +185,7 @@ def bill_of_materials() -> str:
 
 
 def workflows() -> str:
-    """The workflows have no finding of a linter that reads them as an attacker would."""
+    """Check the workflows with a security linter."""
     folder = ROOT / ".github" / "workflows"
     run(tool("zizmor"), "--offline", "--persona=auditor", "--quiet", folder)
     uses = re.findall(r"uses: (\S+)", "\n".join(each.read_text() for each in folder.iterdir()))
@@ -251,7 +254,7 @@ def _python(version: str) -> Path | None:
 
 
 def tool(name: str) -> Path:
-    """Return a program of the environment that `make release-check` has made."""
+    """Return a program of the environment that `make release-check` creates."""
     return ROOT / ".venv-release" / "bin" / name
 
 

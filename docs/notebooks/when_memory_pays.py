@@ -28,7 +28,7 @@ def workload(pause: float) -> Trace:
 
 
 def waits_of_bursts(trace: Trace, policy: str, **parameters: float | str) -> float:
-    """Return the mean wait of users who come in bursts, in seconds."""
+    """Return the mean wait of users with bursts, in seconds."""
     users = simulate(trace, policy, parameters, capacity={"cpus": 16.0}).users
     return float(
         np.nanmean([w for u, w in zip(users.names, users.mean_wait_s, strict=True) if u[0] == "b"])

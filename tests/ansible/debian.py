@@ -1,4 +1,4 @@
-"""A throw-away Debian to which the roles are applied, and what they need on the control machine."""
+"""A throw-away Debian for the roles, and the files that they need on the control machine."""
 
 import io
 import os
@@ -80,10 +80,9 @@ def fetched_requirements(folder: Path) -> Path:
 
 
 class Debian:
-    """A copy of the pristine Debian, played on through a chroot.
+    """A copy of the pristine Debian, to which playbooks are applied through a chroot.
 
-    Args:
-        folder: For the copy, and for what is brought along.
+    Args: folder: The folder for the copy, and for files to install.
     """
 
     def __init__(self, folder: Path) -> None:

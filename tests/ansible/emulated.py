@@ -1,4 +1,4 @@
-"""An EC2 of our own: moto's server in a process, and the playbooks run against it."""
+"""An emulated EC2: moto's server in a process, and the playbooks run against the server."""
 
 import json
 import os
@@ -56,7 +56,7 @@ def tools() -> Path:
 
 
 def environment(home: Path) -> dict[str, str]:
-    """Return what a playbook sees: nothing of this account's own settings and secrets."""
+    """Return a playbook's environment, without the account settings and secrets of this user."""
     return {
         "PATH": f"{tools()}{os.pathsep}{os.environ['PATH']}",
         "HOME": str(home),
@@ -157,7 +157,7 @@ class Account:
         return known
 
     def value(self, cluster: str, variable: str) -> dict[str, str]:
-        """Return what a variable of the role `mesos_agent` comes to, by agent."""
+        """Return the value of a variable of the role `mesos_agent`, by agent."""
         message = json.dumps({"msg": f"{{{{ inventory_hostname }}}} has {{{{ {variable} }}}}"})
         told = subprocess.run(
             [
@@ -177,7 +177,7 @@ class Account:
         return self._env | {"LONGSHARE_CLUSTER": cluster}
 
     def hosts(self, cluster: str) -> list[dict[str, Any]]:
-        """Return the instances of a cluster that are not terminated, tags as a dictionary."""
+        """Return the running instances of a cluster, with tags as a dictionary."""
         wanted = [
             {"Name": "tag:Cluster", "Values": [cluster]},
             {"Name": "instance-state-name", "Values": ["pending", "running"]},
@@ -197,7 +197,7 @@ class Account:
         return found
 
     def holds(self) -> dict[str, set[str]]:
-        """Return the names of all that costs money or stands in the way, by kind."""
+        """Return the names of all remaining resources, by kind."""
         alive = [{"Name": "instance-state-name", "Values": ["pending", "running", "stopped"]}]
         answers = self._ask(
             *(

@@ -86,7 +86,7 @@ def test_the_second_paper_s_51_spot_hosts_have_agents_of_two_sizes_and_go_again(
     gone = ec2.play("destroy.yml", "mixed")
     assert gone.succeeded, gone.output
     after = ec2.holds()
-    # The emulator forgets in which network a host from a template is, and so its interface.
+    # The emulator forgets the network, and so the interface, of a host from a template.
     del before["interfaces"], after["interfaces"]
     assert after == before
 

@@ -96,7 +96,7 @@ class Framework:
                     self.offers.clear()
 
     async def take(self, offer: dict[str, Any], most: int) -> None:
-        """Run as many tasks as fit, but not more than so many."""
+        """Launch as many tasks as fit, up to a maximum."""
         room = min(int(_amount(offer, name) // needed + 1e-9) for name, needed in NEEDS.items())
         tasks = [self._task(offer) for _ in range(min(room, most))]
         if not tasks:
@@ -313,7 +313,7 @@ class Holding(Framework):
 
 
 class Leaving(Counting):
-    """Runs five tasks, leaves when they have ended, and comes again as somebody else."""
+    """Runs five tasks, leaves when they have ended, and subscribes again under a new id."""
 
     habit = "leaving"
     labels: ClassVar[dict[str, str]] = {}

@@ -1,4 +1,4 @@
-"""Follows what services have recorded with the world's checkers, which know no engine."""
+"""Checks the records of services with the world's checkers, which share no code with the engine."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
@@ -45,7 +45,7 @@ class Followed:
     entries: int = 0
     offers: int = 0
     compared: int = 0
-    """Replies to operators that were held against an exact twin."""
+    """Number of replies to operators compared with an exact twin."""
     wrong: list[str] = field(default_factory=list)
 
 

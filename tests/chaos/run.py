@@ -64,9 +64,9 @@ class Chaos:
         self.lives: list[Life] = []
         self.wrong: list[str] = []
         self.times: defaultdict[str, list[float]] = defaultdict(list)
-        """Seconds from the beginning of each happening to the next offer after it, by kind."""
+        """Seconds from each event to the next offer, by kind of event."""
         self.refused: Counter[str] = Counter()
-        """Calls of operators that were answered with an error, by kind of happening."""
+        """Calls of operators that failed, by kind of event."""
         self._cluster = cluster
         self._folder = folder
         self._arguments = arguments
@@ -74,7 +74,7 @@ class Chaos:
         self._weights: dict[str, float] = {}
         self._offered = asyncio.Event()
         self._served = False
-        """Whether the service answered when it was looked at last."""
+        """Whether the service answered the latest query."""
         self.script = drawn(arguments.seed, 60.0 * arguments.minutes, arguments.agents, HABITS)
         self.frameworks: list[Framework] = []
 
@@ -317,7 +317,7 @@ def table(chaos: Chaos) -> str:
 
 
 def main(given: Sequence[str] | None = None) -> int:
-    """Run it; the exit status is 1 if something was found."""
+    """Run the program; the exit status is 1 after a violation."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--minutes", type=float, default=60.0, help="for how long")
     parser.add_argument("--seed", type=int, default=1, help="decides what happens")

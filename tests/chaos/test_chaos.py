@@ -1,4 +1,4 @@
-"""Chaos repeats itself, and its checkers find what is wrong."""
+"""The schedule of chaos is reproducible, and its checkers detect violations."""
 
 from collections import Counter
 from pathlib import Path
@@ -76,7 +76,9 @@ def test_a_framework_that_could_run_and_gets_no_offer_starves(
     watcher, framework = Watcher(guarantees=guarantees), wanting(kind, monkeypatch)
     for _ in range(2):
         watcher.look(state([2]), [framework], STARVING * 0.6)
-    assert bool(watcher.wrong) == starves, "there is room on agent-50 only, or it is kept free"
+    assert bool(watcher.wrong) == starves, (
+        "only agent-50 has free resources, or they are kept free for a quota"
+    )
 
 
 def test_an_offer_ends_hunger(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -94,7 +96,7 @@ def newcomer(name: str, role: str) -> contract.AddFramework:
 
 @pytest.fixture(name="life")
 def _life(tmp_path: Path) -> Life:
-    """One life of a service, in which users were offered something and asked after."""
+    """A run of a service with offers to users, and with queries about users."""
     record = tmp_path / "events.log"
     life = Life(0, record)
     with service(tmp_path, SDRF + PAPERS_FORM, arguments=[f"--record={record}"]) as real:
@@ -127,4 +129,4 @@ def test_a_share_that_contradicts_the_record_is_detected(life: Life) -> None:
     life.shares[1].users[0].shares["cpus"] += 0.001
     assert "share of" in follow([life]).wrong[0]
     life.shares[1].meanwhile = 1
-    assert follow([life]).wrong == [], "an answer of several instants is that of no twin"
+    assert follow([life]).wrong == [], "a reply about several instants is not compared with a twin"

@@ -1,4 +1,4 @@
-"""Looks at a master's `/state` again and again: is anything booked twice, does anybody starve?"""
+"""Checks a master's `/state` repeatedly for double allocations and starvation."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping

@@ -24,7 +24,7 @@ exec "$@"
 
 
 def package(pattern: str, otherwise: str) -> Path:
-    """Return the newest package of a name; skip where there is none."""
+    """Return the newest built package of a name; skip the test without a package."""
     folder = Path(os.environ.get("LONGSHARE_PACKAGES", ""))
     found = sorted(folder.glob(pattern), key=lambda path: path.stat().st_mtime)
     if "LONGSHARE_PACKAGES" not in os.environ or not found:
@@ -128,7 +128,7 @@ class Booted:
 
 @contextmanager
 def booted(dependencies: str) -> Iterator[Booted]:
-    """Boot a copy of the pristine Debian with dependencies; skip where that cannot be."""
+    """Boot a copy of the pristine Debian with dependencies; skip the test if that is impossible."""
     if shutil.which("systemd-nspawn") is None:
         pytest.skip("systemd-nspawn is not installed, so no Debian is booted")
     with (
@@ -158,7 +158,7 @@ def booted(dependencies: str) -> Iterator[Booted]:
                 machine.open(groups)
                 yield machine
             finally:
-                # With its first process all others of the machine end.
+                # The end of the first process ends all processes of the machine.
                 for first in _children(container):
                     os.kill(first, signal.SIGKILL)
 

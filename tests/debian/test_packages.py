@@ -145,7 +145,7 @@ def test_after_a_rotation_the_service_goes_on_in_a_new_file(installed: Booted) -
 def test_the_units_limits_are_in_force(installed: Booted) -> None:
     limits = installed.run("cat", f"/proc/{pid(installed)}/limits")
     (files,) = [line for line in limits.splitlines() if line.startswith("Max open files")]
-    # A container has no more than the machine around it.
+    # A container has at most the resources of its host.
     around = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     assert int(files.split()[4]) == min(65536, around)
     assert installed.property("LimitNOFILE") == "65536"

@@ -33,7 +33,7 @@ def expressions(dashboard: dict[str, Any]) -> Iterator[str]:
 
 
 def filled_in(expression: str) -> str:
-    """Do with the variables what Grafana does when all is chosen."""
+    """Replace the variables as Grafana does when "All" is selected."""
     plain = re.sub(r"\$(cluster|user|resource)", ".*", expression)
     return plain.replace("$__rate_interval", "5s")
 

@@ -1,4 +1,4 @@
-"""The rules ring when they should, and speak of nothing that the service does not show."""
+"""Alerts fire when they should, and query only existing metrics."""
 
 import re
 import subprocess
@@ -18,7 +18,7 @@ ALERTS = DEPLOY.parent / "docs" / "alerts.md"
 
 
 def rules() -> str:
-    """Return what the file says to Prometheus, comments left out."""
+    """Return the contents of the file without comments."""
     return re.sub(r"^\s*#.*$", "", RULES.read_text(), flags=re.MULTILINE)
 
 

@@ -1,4 +1,4 @@
-"""The unit, the container's recipe and the log's rotation say what they should."""
+"""The systemd unit, the container's recipe and the log rotation have the intended contents."""
 
 import configparser
 import re
@@ -19,7 +19,7 @@ def test_systemd_finds_the_unit_valid_and_its_exposure_low() -> None:
     analyze = shutil.which("systemd-analyze")
     if analyze is None:
         pytest.skip("systemd-analyze is not installed, so nobody judges the unit")
-    # On the build machine the program that the unit starts is not installed; nothing else is wrong.
+    # The only permitted complaint: the unit's program is not installed on the build machine.
     verified = subprocess.run(
         [analyze, "verify", "--man=no", str(UNIT)], capture_output=True, text=True, check=False
     )

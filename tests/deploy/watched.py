@@ -45,12 +45,10 @@ def prometheus() -> str | None:
 def busy_service(
     folder: Path, metrics: str = "127.0.0.1:0", *, hopeless: bool = False
 ) -> Iterator[tuple[Service, Stream]]:
-    """Run a service for a cluster with a holder, a debtor, quota, filters, an overtaking ahead.
+    """Run a service with an allocation, a commitment, a quota, filters, and a planned overtaking.
 
-    Args:
-        folder: For its files.
-        metrics: Address of its HTTP port.
-        hopeless: Whether there is a user as well that no agent could serve.
+    Args: folder: The folder for its files. metrics: The address of its HTTP port. hopeless: Whether
+    to add a user that no agent could serve.
     """
     roles = [("f1", "holding"), ("f2", "owing"), *([("f3", "huge")] if hopeless else [])]
     guarantee = mesos.QuotaInfo(role="holding")
@@ -108,7 +106,7 @@ class Prometheus:
 
 @contextmanager
 def scraping(folder: Path, target: str) -> Iterator[Prometheus]:
-    """Run Prometheus with the configuration that is shipped, but faster and on this target."""
+    """Run Prometheus with the shipped configuration, but with shorter intervals and this target."""
     program = prometheus()
     assert program is not None
     home = folder / "prometheus"

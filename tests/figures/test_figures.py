@@ -62,7 +62,7 @@ def test_thesis_2_6_a_has_3_cores_and_120_gb_b_6_and_20() -> None:
 
 
 def _fits(routes: tuple[tuple[str, ...], ...]) -> bool:
-    """Whether routes of flows A, B, C and D fit what the thesis says of Figure 1.1."""
+    """Return whether routes of flows A, B, C and D match the thesis's description of Figure 1.1."""
     equal, fair = objectives.equal(routes), objectives.max_min(routes)
     if not (fair[:3] == equal[:3] and fair[3] > equal[3]):  # only D gains
         return False

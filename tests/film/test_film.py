@@ -106,7 +106,7 @@ def test_omissions_are_named() -> None:
         "7 more agents are not shown.",
         "At least 10 more users are not shown: the smallest ones.",
     ]
-    assert film["cells"] == [[0, [4000], [[-1, 1000]]]], "of users that are not shown, together"
+    assert film["cells"] == [[0, [4000], [[-1, 1000]]]], "the sum of hidden users"
 
 
 def test_a_clock_that_was_set_back_is_filmed_on() -> None:

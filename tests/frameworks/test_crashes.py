@@ -1,6 +1,6 @@
-"""The service may be killed at any moment: nothing is lost, nothing offered twice, debts remain.
+"""Kill the service at any moment: no task is lost or offered twice, and commitments are kept.
 
-LONGSHARE_CRASHES says how often it is killed, LONGSHARE_SEED at which moments.
+LONGSHARE_CRASHES is the number of kills, LONGSHARE_SEED decides their moments.
 """
 
 import json
@@ -32,7 +32,7 @@ TAU = time_constant(DELTA)
 OWED = {"A": 0.5, "B": 0.25, "C": 0.0}
 ENTITLED = 1 / len(OWED)
 INTERVAL = 1.0
-"""Seconds between ticks; between two, what the service shows stands still."""
+"""Seconds between ticks; the service's figures change only at ticks."""
 SETTINGS = f'[policy]\nname = "sdrf"\ndelta = {DELTA}\n' + "".join(
     f'[[users.declared]]\nname = "{user}"\ncommitment = {owed}\n' for user, owed in OWED.items()
 )
@@ -142,7 +142,7 @@ def assert_debts_are_kept(crash: Crash, after: Books) -> None:
         elapsed = after.now - before.began
         expected = decayed(owed, overuse(share, ENTITLED), elapsed, TAU)
         bound = decayed(0.0, max(1.0, share), unknown, TAU)
-        assert bound < 0.1, "else this would say nothing"
+        assert bound < 0.1, "the bound is too loose for a meaningful comparison"
         assert after.commitments[key] == pytest.approx(expected, abs=bound), key
 
 
@@ -157,7 +157,7 @@ def assert_tasks_went_on(alive: set[str], master: Master) -> None:
 
 
 def assert_nothing_was_lost_or_offered_twice(metrics: dict[str, float]) -> None:
-    assert metrics["longshare/offers_rejected_total"] == 0, "all that was offered was free"
+    assert metrics["longshare/offers_rejected_total"] == 0, "an offer contained allocated resources"
     assert metrics["longshare/resyncs_total"] == 0, "the books never disagreed"
     assert metrics["master/tasks_finished"] > 0
     for fate in ("lost", "failed", "killed", "error", "dropped", "gone"):

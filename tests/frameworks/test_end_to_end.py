@@ -237,7 +237,7 @@ def test_experiments_run_against_an_existing_master(tmp_path: Path) -> None:
         name: max(phase.users[name].peak_cpus for phase in verdict.phases) for name in ("A", "B")
     }
     assert all(0.0 < peak <= 12.0 for peak in peaks.values()), "seen at moments of wall time"
-    assert finished >= 12, "as that master counts"
+    assert finished >= 12, "too few tasks finished, by the count of the other master"
 
 
 def until_seen(address: str, users: set[str]) -> Callable[[Progress], None]:
@@ -351,7 +351,7 @@ def test_variants_run_in_sequence_and_are_compared(tmp_path: Path) -> None:
     assert seen == ["shared: pools", "shared: TSF"]
     assert comparison.agrees, comparison.claims
     [in_pool], [together] = (comparison.completions[v]["other"] for v in ("pools", "TSF"))
-    assert in_pool > 24 / 4 * 4 * 0.8, "four at a time, at least so long each"
+    assert in_pool > 24 / 4 * 4 * 0.8, "24 tasks, four at a time, take at least this long"
     assert together < in_pool
     written = json.loads((tmp_path / "summary.json").read_text())
     assert written == json.loads(json.dumps(comparison.summary()))

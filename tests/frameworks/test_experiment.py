@@ -1,4 +1,4 @@
-"""Experiments are data, and say so when they make no sense."""
+"""Experiments are data, and invalid data is refused with an error."""
 
 import pytest
 

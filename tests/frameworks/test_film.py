@@ -1,4 +1,4 @@
-"""A run ends with its time machine, and says where it is."""
+"""A run ends with its time machine page, and prints the path of the page."""
 
 import shutil
 from pathlib import Path

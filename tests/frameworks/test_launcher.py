@@ -1,4 +1,4 @@
-"""Which tasks go on which offers, and that none is forgotten."""
+"""Assignment of tasks to offers, without losing any task."""
 
 import asyncio
 import threading
@@ -42,7 +42,7 @@ def test_an_offer_is_filled_and_never_overfilled(cpus: float, mem: float) -> Non
     n = len(tasks)
     assert n <= cpus + 1e-5
     assert n * 1024 <= mem + 1e-5
-    assert n + 1 > cpus - 1e-5 or (n + 1) * 1024 > mem - 1e-5, "one more would not fit"
+    assert n + 1 > cpus - 1e-5 or (n + 1) * 1024 > mem - 1e-5, "a further task would fit"
 
 
 @given(st.integers(1, 30), st.lists(st.integers(0, 8), max_size=20))

@@ -1,4 +1,4 @@
-"""A scheduler of the shape that pymesos's documentation teaches; knows nothing of Longshare."""
+"""A scheduler in the style of pymesos's documentation, independent of Longshare."""
 
 import sys
 import threading
@@ -24,7 +24,7 @@ class MinimalScheduler(Scheduler):  # type: ignore[misc]  # pymesos is not typed
             cpus = self.amount(offer.resources, "cpus")
             mem = self.amount(offer.resources, "mem")
             if cpus < TASK_CPU + 0.1 or mem < TASK_MEM + 32:
-                continue  # such offers are kept, as in many a simple scheduler
+                continue  # many simple schedulers keep such offers, too
             task = Dict()
             task.task_id.value = str(uuid.uuid4())
             task.agent_id.value = offer.agent_id.value

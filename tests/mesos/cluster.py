@@ -1,4 +1,4 @@
-"""A real Mesos master with our module, real agents and a real service, where there is a Mesos."""
+"""A real Mesos master with our module, real agents and a real service, if Mesos is installed."""
 
 import asyncio
 import json
@@ -25,7 +25,7 @@ from tests.service.served import Service
 AGENT = "cpus:4;mem:1024;disk:1024;ports:[31000-31005]"
 SDRF = '[policy]\nname = "sdrf"\nhalf_life = "1m"\n'
 PAPERS_FORM = "[users]\ncounts_for = inf\n"
-"""Every known user counts whole in n, which is the form that the checkers know."""
+"""Every known user counts whole in n, the only form that the checkers support."""
 TAU = 60.0 / math.log(2.0)
 """The time constant of a half-life of a minute, in seconds."""
 PATIENCE = 40.0
@@ -58,7 +58,7 @@ def needs_mesos(*version: int) -> None:
 
 
 def shares_then(service: Service) -> tuple[float, dict[str, Any]]:
-    """Return what `longshare shares` says at a service: when, and of each user."""
+    """Return the time and the output of `longshare shares` for a service, by user."""
     said = subprocess.run(
         [sys.executable, "-m", "allocator.cli", "shares", "--json", "--address", service.address],
         capture_output=True,
@@ -96,7 +96,7 @@ class Cluster:
         parameters = {"address": self.service.address}
         self.address = self.mesos.master(parameters, *self._flags, port=port)
         self.wait_for(lambda metrics: metrics.get("master/elected") == 1)
-        # Or it is elected, and has yet to recover; or synchronised, and on standby.
+        # Otherwise the master is elected but still recovers, or is synchronised but on standby.
         self.service.wait_for_metric("longshare_session_connected 1.0")
         metrics = self.wait_for(lambda metrics: metrics.get("longshare/synchronised") == 1)
         self._resyncs = metrics["longshare/resyncs_total"]
@@ -177,7 +177,7 @@ class Cluster:
 
 @contextmanager
 def nothing_running(folder: Path) -> Iterator[Cluster]:
-    """Provide the means to start a cluster, and end it all afterwards."""
+    """Provide a function that starts a cluster; end the cluster afterwards."""
     logs = folder / "logs"
     logs.mkdir()
     with Children(logs) as children:
@@ -227,7 +227,7 @@ async def offer_where(
 
 
 def amount(offer: dict[str, Any], name: str, *, reserved: bool | None = None) -> float:
-    """Sum a resource of an offer; only what is reserved, or is not, if asked for."""
+    """Sum up a resource of an offer; if asked for, only reserved or only unreserved amounts."""
     return float(
         sum(
             resource["scalar"]["value"]

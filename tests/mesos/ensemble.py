@@ -1,4 +1,4 @@
-"""Three ZooKeepers, three masters and three services on one machine, each of which can fail."""
+"""Three ZooKeeper servers, three masters and three services on one machine; each can fail."""
 
 import json
 import os
@@ -25,7 +25,7 @@ from tests.service.show.test_metrics import scrape
 
 PATIENCE = 90.0
 SESSION = "3secs"
-"""How long a master may be silent before ZooKeeper takes it for gone."""
+"""Seconds until ZooKeeper ends the session of a silent master."""
 SETTINGS = """
 [policy]
 name = "sdrf"
@@ -63,7 +63,7 @@ class Ensemble:
                 if number != other_than
                 and self.metrics(number).get("master/elected") == 1
                 and self.metrics(number).get("longshare/synchronised") == 1
-                and number in self.served()  # or it is elected, and has yet to recover
+                and number in self.served()  # or the master is elected but still recovers
             ]
             return bool(found)
 
@@ -84,7 +84,7 @@ class Ensemble:
             return state
 
     def shares(self, number: int) -> tuple[float, dict[str, Any]]:
-        """Return what `longshare shares` says at a service: when, and of each user."""
+        """Return the time and the output of `longshare shares` for a service, by user."""
         return shares_then(self.services[number])
 
     def wait_until_saved(self, number: int) -> None:
@@ -199,7 +199,7 @@ def go_on(child: Child) -> None:
 
 
 def booked_twice(state: dict[str, Any], offers: list[dict[str, Any]]) -> list[str]:
-    """Return the agents of which more is used and offered than there is, by a master's account."""
+    """Return the agents with more used and offered resources than capacity, in a master's view."""
     wrong = []
     for agent in state["slaves"]:
         offered = sum(

@@ -61,7 +61,7 @@ def assert_kept(before: float, after: float, elapsed: float) -> None:
     """
     fading = math.exp(-elapsed / TAU)
     twin, spared = EXCESS + (before - EXCESS) * fading, before * fading
-    assert before > 3 * BOUND, "else this says nothing"
+    assert before > 3 * BOUND, "the commitment is too small for a meaningful comparison"
     assert spared - BOUND <= after <= twin + BOUND
 
 

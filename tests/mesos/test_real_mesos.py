@@ -123,7 +123,7 @@ def test_the_keys_of_the_stock_allocator_are_in_the_masters_metrics(cluster: Clu
             cluster.wait_for(
                 lambda found: found.get("allocator/mesos/offer_filters/roles/a/active") == 1
             )
-            # Sums of what is held are added up once in a second.
+            # The master sums up allocated resources once a second.
             cluster.wait_for(
                 lambda found: found["allocator/mesos/resources/cpus/offered_or_allocated"] == 0
             )
@@ -171,7 +171,7 @@ def test_an_operator_creates_and_removes_a_reservation_and_a_volume(cluster: Clu
             of_agent = {"agent_id": offer["agent_id"]}
             resources = {**of_agent, "resources": [RESERVED]}
             volumes = {**of_agent, "volumes": [VOLUME]}
-            # Everything is offered just now: the master takes it back for the operator.
+            # All resources are in offers; the master rescinds an offer for the operator.
             await operated(cluster, scheduler, "RESERVE_RESOURCES", reserve_resources=resources)
             await operated(cluster, scheduler, "CREATE_VOLUMES", create_volumes=volumes)
             offer = await offer_where(scheduler, has_volume)
@@ -320,7 +320,7 @@ def test_suppressed_frameworks_get_nothing_until_they_revive(cluster: Cluster) -
             await scheduler.call("REVIVE")
             offer = await next_offer(scheduler)
             await decline(scheduler, offer, 3600.0)
-            assert await nothing_comes(scheduler), "it has refused that for an hour"
+            assert await nothing_comes(scheduler), "the framework declined the agent for an hour"
             await scheduler.call("REVIVE")
             await next_offer(scheduler)
 
@@ -334,7 +334,8 @@ def test_an_agent_that_is_killed_and_started_again_keeps_its_task(tmp_path: Path
             await asyncio.wait_for(scheduler.states_of("t1", "TASK_RUNNING"), PATIENCE)
             agent.kill()
             cluster.wait_for(lambda found: found["master/slaves_active"] == 0)
-            # An executor that is not back by then is killed, after two seconds if nothing is said.
+            # The master kills an executor that has not reconnected by then, after two seconds by
+            # default.
             cluster.mesos.agent(
                 cluster.address, "agent-0", AGENT, "--executor_reregistration_timeout=10secs"
             )
@@ -421,7 +422,7 @@ def test_after_kill_9_of_the_master_all_frameworks_return_and_commitments_are_ke
             wait_for(lambda: cluster.shares()["a"]["dominant_share"] == 1.0)
             then, after = cluster.shares_then()
             owed, owes = (told["a"]["dominant_commitment"] for told in (before, after))
-            # While masters and agents were away, however long, nothing but time has made it less.
+            # While masters and agents were away, only decay has reduced the commitment.
             assert owes >= owed * math.exp((when - then) / TAU) * (1.0 - 1e-6) > 0.0
 
     # An agent with a fixed master address searches for its master again after a time without pings,

@@ -27,8 +27,9 @@ def event(**call: object) -> contract.Event:
 
 TICK = event(tick=contract.Tick())
 PATIENT = 600_000
-"""Milliseconds without a word after which a master doubts, unless its patience is what is tested:
-more than any test takes."""
+"""Milliseconds without a message after which a master doubts, unless a test is about this patience:
+longer than any test.
+"""
 
 
 class Master:
@@ -71,7 +72,7 @@ class Master:
         return self
 
     def push(self, *events: contract.Event) -> int:
-        """Push events that belong together; return the last one's number."""
+        """Push events that belong together; return the number of the last event."""
         before = self.count("pushed")
         for one in events:
             self._tell("push", one.SerializeToString().hex())
@@ -118,7 +119,7 @@ class Master:
 
     @property
     def applied(self) -> int:
-        """Number of the latest call that the service is known to have applied."""
+        """Number of the latest call that the service has confirmed."""
         return int(self.lines("decisions")[-1].split()[0]) if self.lines("decisions") else 0
 
     def wait_for(self, kind: str, times: int = 1) -> None:
@@ -171,7 +172,7 @@ class Master:
                 self._answer()
 
     def _answer(self) -> None:
-        """Send the snapshot that is wanted, unless a test has ended the process meanwhile."""
+        """Send the requested snapshot, unless a test has ended the process meanwhile."""
         assert self.process.stdin is not None
         words = "snapshot", self.snapshot.SerializeToString().hex()
         with self._writing, suppress(BrokenPipeError):
@@ -228,7 +229,7 @@ class Scripted:
         self._to_say.put(contract.ToMaster(**message))  # type: ignore[arg-type]
 
     def end(self) -> None:
-        """End the stream; further ones end as soon as they begin."""
+        """End the stream; further streams end as soon as they begin."""
         self._ended = True
         self._to_say.put(None)
 

@@ -1,4 +1,4 @@
-"""The C++ transport against the real service, and against peers that misbehave."""
+"""The C++ transport against the real service, and against misbehaving peers."""
 
 import signal
 import socket
@@ -168,7 +168,7 @@ def test_a_service_absent_at_start_is_connected_once_it_starts(
             driven.wait_until_synchronised()
             complaints = driven.lines("log")
             assert f"1 no allocator at {absent}: " in complaints[0]
-            assert len(complaints) == len(set(complaints)), "one complaint was made twice"
+            assert len(complaints) == len(set(complaints)), "a complaint was repeated"
 
 
 @in_every_build
@@ -214,7 +214,7 @@ def test_a_service_that_does_not_listen_makes_the_queue_be_dropped_and_is_sent_a
     with master(programs, running.address, queue_bytes=200_000) as driven:
         driven.start().wait_until_synchronised()
         running.stand_still()
-        driven.mute = True  # else what is pushed after a snapshot might overflow, too
+        driven.mute = True  # otherwise events after the snapshot might overflow, too
         driven.burst(2, 2_000, LARGE_TICK)
         driven.burst_over()
         stuck = driven.statistics()

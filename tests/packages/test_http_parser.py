@@ -23,7 +23,7 @@ def pieces(draw: st.DrawFn, data: bytes) -> list[bytes]:
 
 
 def chunked(body: list[bytes]) -> bytes:
-    """Frame each part of `body` as a chunk, and end it."""
+    """Frame each part of `body` as a chunk, and append the end of chunks."""
     return b"".join(b"%x\r\n%b\r\n" % (len(part), part) for part in [*body, b""])
 
 
@@ -46,7 +46,7 @@ def responses(draw: st.DrawFn) -> bytes:
 
 @st.composite
 def damaged(draw: st.DrawFn) -> bytes:
-    """Make a response in which one byte has been replaced, or anything may follow."""
+    """Make a response with a replaced byte, or with arbitrary bytes appended."""
     response = bytearray(draw(responses()))
     at = draw(st.integers(0, len(response)))
     response[at : at + 1] = draw(st.binary(min_size=1, max_size=3))
@@ -54,7 +54,7 @@ def damaged(draw: st.DrawFn) -> bytes:
 
 
 def answers(parts: list[bytes]) -> tuple[object, ...]:
-    """Feed `parts`; return the answers to all that may be asked then."""
+    """Feed `parts`; return the results of all valid queries."""
     parser = HttpParser()
     accepted = [parser.execute(part, len(part)) == len(part) for part in parts]
     assert accepted == sorted(accepted, reverse=True)

@@ -25,7 +25,7 @@ STREAM_HEAD = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nMesos-Stream-Id
 
 
 class Process:
-    """The part of a pymesos driver that a connection calls back."""
+    """The part of a pymesos driver that connections call."""
 
     def __init__(self) -> None:
         self.events: list[object] = []
@@ -47,7 +47,7 @@ class Process:
 
 @contextmanager
 def connected(process: Process) -> Iterator[tuple[Connection, socket.socket]]:
-    """Yield a connection of pymesos to the loopback, and the server's end of it."""
+    """Yield a pymesos connection over the loopback, and the server's socket."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         connection = Connection(f"127.0.0.1:{listener.getsockname()[1]}", process)
         server, _ = listener.accept()
@@ -164,7 +164,7 @@ async def _serve(*routes: web.RouteDef) -> tuple[web.AppRunner, str]:
 
 
 async def _subscribe_and_stop() -> list[str]:
-    """Send a scheduler to a follower of the leader; return the calls that the leader received."""
+    """Direct a scheduler to a follower of the leader; return the calls that the leader received."""
     calls: list[str] = []
     stopped = asyncio.Event()
 

@@ -23,7 +23,7 @@ def _project(folder: str) -> dict[str, Any]:
 
 
 def _entries(file: Path) -> list[str]:
-    """Return the requirements of `file`, each with its options, on one line each."""
+    """Return the requirements of `file`, each with its options on a line of its own."""
     text = re.sub(r"^#.*\n", "", file.read_text(), flags=re.MULTILINE)
     return text.replace("\\\n", " ").splitlines()
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# A stranger's walk, in an empty folder, with what an index brought on the path: walk.sh serve|simulate NOTEBOOK
+# A new user's first steps, in an empty folder, with packages from an index on the path: walk.sh serve|simulate NOTEBOOK
 #
-# `serve` needs `longshare` alone, `simulate` the extra of that name as well.
+# `serve` needs only `longshare`; `simulate` also needs the extra `simulation`.
 set -euo pipefail
 
 cat >norm.py <<'POLICY'
@@ -43,7 +43,7 @@ SETTINGS
   longshare serve --config longshare.toml --record events >log 2>&1 &
   local service=$!
   trap 'kill "$service" 2>/dev/null || true' EXIT
-  # It says so or ends; how long that takes depends on who else uses the machine.
+  # The service prints its readiness, or ends; the time depends on the load of the machine.
   until grep -q 'ready.*policy=norm' log; do
     kill -0 "$service" || { cat log >&2; exit 1; }
     sleep 0.1

@@ -1,4 +1,4 @@
-"""A policy is brought by a file, and what is wrong with the file is said by file and line."""
+"""A file defines a policy, and errors in the file are reported with file and line."""
 
 import io
 import os
@@ -149,7 +149,7 @@ class TestTrust:
     def test_a_file_replaced_by_another_user_during_the_check_is_refused(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, way: str
     ) -> None:
-        """Puts another file in the place before each call to the system, and takes it away."""
+        """Puts another file in place before each system call, and removes the file afterwards."""
         folder = tmp_path.resolve()
         path, kept, other = (folder / name for name in ("mine.py", "kept.py", "other.py"))
         for first, last in combinations(range(30), 2):

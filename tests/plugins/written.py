@@ -48,7 +48,7 @@ def file(folder: Path, source: str, name: str = "mine.py") -> Path:
 
 
 def key(body: str, name: str = "mine", more: str = "") -> str:
-    """Return a file with a policy whose key is a line of Python."""
+    """Return a file with a policy, given the Python expression of its key."""
     return (
         "from allocator.api import Account, KeyPolicy\n"
         f"class Mine(KeyPolicy):\n    name = {name!r}\n{more}"

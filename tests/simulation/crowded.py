@@ -38,7 +38,7 @@ def trace_of(
     constraints: tuple[tuple[int, ...], ...] = (),
     constraint: dict[str, int] | None = None,
 ) -> Trace:
-    """Return a trace of (submitted, runs for, user, CPUs, memory); each user is one job.
+    """Return a trace of (submitted, runs for, user, CPUs, memory); each user is a job.
 
     Times are in seconds; `constraint` is by user.
     """
@@ -120,7 +120,7 @@ def settings_of(
 
 
 class Seen:
-    """A cluster as it was at each instant, worked out from an outcome alone."""
+    """The state of a cluster at each instant, computed from an outcome alone."""
 
     def __init__(self, outcome: Outcome, setting: Setting) -> None:
         trace = self.trace = outcome.trace

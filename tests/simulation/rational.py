@@ -13,7 +13,7 @@ from fractions import Fraction
 from typing import Literal
 
 NEAR = Fraction(1, 2**40)
-"""Priorities that differ by less may be equal in floating point."""
+"""Priorities with a smaller difference may be equal in floating point."""
 Order = tuple[Fraction, Fraction, int]
 """Priority, its growth rate, and the user's number."""
 
@@ -54,7 +54,7 @@ class Found:
     ties: int = 0
     """Number of choices between users with exactly equal priorities."""
     unclear: int = 0
-    """Choices in which the other simulator was followed: priorities equal, or all but equal."""
+    """Choices that followed the other simulator: priorities were equal or nearly equal."""
 
 
 @dataclass
@@ -185,6 +185,6 @@ class _Simulation:
         return all(need <= free for need, free in zip(needs, self.free, strict=True))
 
     def agrees(self, number: int | None) -> bool:
-        """Whether the other simulator starts this user's next task now."""
+        """Return whether the other simulator starts this user's next task now."""
         assert self.other is not None
         return number is not None and self.other[self.users[number].waiting[0]] == self.now

@@ -1,4 +1,4 @@
-"""Advice: the half-life that serves a workload best is found, and its neighbourhood told."""
+"""Advice: finds the best half-life for a workload, and reports the neighbouring half-lives."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""Weights, debts, machines and constraints beside a comma-separated trace."""
+"""Weights, commitments, machines and constraints in files next to a comma-separated trace."""
 
 from pathlib import Path
 

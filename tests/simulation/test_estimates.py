@@ -36,7 +36,7 @@ def test_a_single_draw_has_no_confidence_interval() -> None:
 
 
 def test_eight_draws_tell_their_standard_deviation_by_a_factor_of_two_only() -> None:
-    """Fig. 8 at 100 %: of eight months 2.6 points, of fourteen fresh ones 5.2."""
+    """Fig. 8 at 100 %: 2.6 points for eight months, 5.2 for fourteen fresh months."""
     eight = estimate([9.1, 12.9, 13.2, 9.0, 7.6, 7.8, 9.0, 14.0])
     assert eight.spread == pytest.approx(2.6, abs=0.05)
     low, high = eight.spread_ends
@@ -187,12 +187,14 @@ def test_cdrf_does_worst_only_if_drf_and_cpu_are_close(
 
 def test_most_users_means_more_than_half_of_all_users() -> None:
     same = [[1.0] * 4] * 2
-    assert verdicts([2.0] * 4, same, 0.1)[2] is False, "one of four completes more, nobody fewer"
-    assert verdicts([2.0] * 4, same, -0.1)[3] is False, "one of four completes fewer"
+    assert verdicts([2.0] * 4, same, 0.1)[2] is False, (
+        "one of four users completes more tasks, no user fewer"
+    )
+    assert verdicts([2.0] * 4, same, -0.1)[3] is False, "one of four users completes fewer tasks"
 
 
 def test_concurrent_tasks_are_measured_by_the_size_of_the_largest_consumers() -> None:
-    # One core for 300 s and three cores for 100 s: half of the use is of either size, 2 on average.
+    # A core for 300 s and three cores for 100 s: each size has half of the use, so 2 on average.
     trace = trace_of([(0, 300, "a", 1.0, 0.0), (0, 100, "b", 3.0, 0.0)])
     found = statistics(trace)
     assert found.mean_use["cpus"] == pytest.approx(2.0)

@@ -77,7 +77,7 @@ def assert_same(trace: Trace, setting: Setting) -> None:
     np.testing.assert_array_equal(found.started, expected.started)
     np.testing.assert_array_equal(found.machine, expected.machine)
     assert found.operations.events == expected.operations.events
-    # The pool ranks a user once for several changes, where the kernels do so for each.
+    # The pool ranks a user once after several changes, the kernels after each change.
     assert found.operations.count.keys() >= expected.operations.count.keys()
     assert all(found.operations.count[name] >= n for name, n in expected.operations.count.items())
 

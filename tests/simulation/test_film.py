@@ -1,4 +1,4 @@
-"""A simulation is filmed as it runs, and filming changes nothing."""
+"""A simulation is filmed during the run, without effect on its results."""
 
 from dataclasses import replace
 
@@ -41,7 +41,7 @@ def test_frames_show_allocations_commitments_and_waiting_tasks_of_users() -> Non
     assert told["waits"][waits] == "1 task of its waits; the next does not fit now"
     assert told["agents"] == ["the pool"]
     light = [column[times.index(10.0)] for column in lines_of(told, "light")]
-    assert light[0] == 5000, "when two tasks of heavy have ended, it is first"
+    assert light[0] == 5000, "light is first once two tasks of heavy have ended"
 
 
 def test_machines_are_shown_individually_and_jobs_are_distinguished_on_shared_machines() -> None:

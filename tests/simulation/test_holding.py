@@ -19,7 +19,7 @@ HOLDING: list[Blocking] = ["hold", "hold-all"]
 
 
 def backfilled(seconds: int) -> Trace:
-    """Half-core tasks without end on 25 one-core machines, and a user whose tasks need a core."""
+    """Endless half-core tasks on 25 one-core machines, and a user whose tasks need a core."""
     small = [(0.0, 10.0 + number % 7, "small", 0.5, 0.0) for number in range(5 * seconds)]
     big = [(1.0, 10.0, "big", 1.0, 0.0) for _ in range(20)]
     return trace_of(small + big, (MachineClass("one core", 25, (1.0, 1.0)),))
@@ -44,7 +44,7 @@ def test_tasks_of_whole_cores_are_not_starved_by_tasks_of_half_cores(blocking: B
 def test_small_tasks_cannot_keep_a_big_task_from_the_only_machine(
     policy: str, blocking: Blocking
 ) -> None:
-    """With `hold-all` the big task waited until the 320 small ones ran out."""
+    """With the former `hold-all`, the big task waited until all 320 small tasks had ended."""
     small = [
         (0.0, 1.0 + (7 * number) % 10, f"small {number % 4}", 1.0, 0.0) for number in range(320)
     ]
@@ -57,7 +57,7 @@ def test_small_tasks_cannot_keep_a_big_task_from_the_only_machine(
 @pytest.mark.parametrize("blocking", HOLDING)
 @pytest.mark.parametrize("users", [2, 3, 6])
 def test_the_bound_of_a_turn_for_each_user_is_reached(users: int, blocking: Blocking) -> None:
-    """A user's next task comes as its own turn ends, and all others wait already."""
+    """A user's next task arrives as its own turn ends, while all other users already wait."""
     run = 10.0
     rows = [(0.0, run, "1", 1.0, 0.0), *2 * [(0.0, run, "first", 1.0, 0.0)]]
     rows += [(0.0, run, f"{number}", 1.0, 0.0) for _ in range(4) for number in range(1, users)]
@@ -86,7 +86,7 @@ def test_waits_are_bounded_by_the_longest_task_times_the_number_of_users(
 def test_without_waiting_tasks_holds_change_nothing(
     trace: Trace, setting: Setting, blocking: Blocking
 ) -> None:
-    """A cluster on which everything starts when it is submitted is none the worse for holding."""
+    """If every task starts at its submission, holds change no start."""
     if setting.policy == "per-machine-drf":
         return
     skipped = simulate(trace, setting)
@@ -159,7 +159,8 @@ def test_with_holds_the_big_job_ends_sooner_but_waits_for_running_tasks() -> Non
     nodes = (MachineClass("small", 25, one), MachineClass("large", 25, two))
     some = {"job-1": (0,), "job-2": (0,)}
     skipped, held = (lasts(each, nodes, some)["job-1"] for each in ("skip", "hold-all"))
-    bound = pools["job-1"] + 21.3 - JOBS["job-1"][0]  # its share is its pool, when there is room
+    # A job's share is its pool's, if capacity is free.
+    bound = pools["job-1"] + 21.3 - JOBS["job-1"][0]
     assert bound <= held < skipped - 50
 
 

@@ -51,7 +51,7 @@ def test_padding_raises_the_demands_of_the_liar_only() -> None:
 
 
 def test_a_user_that_holds_on_runs_its_next_tasks_in_the_place_of_the_first() -> None:
-    """The third task is there when the second is over, the fourth is not; two is the most."""
+    """The third task exists when the second ends, the fourth does not; two is the maximum."""
     told = held(3)(TRACE, 0)
     assert told.trace.runtime.tolist() == [15e6, 5e6, 5e6, 1e6]
     assert told.carrier.tolist() == [0, 0, 0, 3]
@@ -75,7 +75,7 @@ def test_every_lie_runs_all_real_tasks_with_all_their_work(lie: object) -> None:
 
 
 def crowded() -> Trace:
-    """Return a workload of two users, the second of whom has far more."""
+    """Return a workload of two users; the second user has far more work."""
     tasks = [(k, k % 3 > 0, 9) for k in range(60)]
     return trace_of(*((when, int(who), runs) for when, who, runs in tasks))
 

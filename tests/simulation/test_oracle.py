@@ -1,10 +1,10 @@
 """The reference starts every task when the paper authors' own simulator does.
 
-Users are taken in the pool's order throughout. Only where several are exactly equal may the
-oracle's own choice among them be followed, and each such case is accounted for.
+Users are taken in the pool's order throughout. Only among exactly equal users may the oracle's
+choice be followed, and each such case is counted.
 
-Their decisions on a synthetic workload are no part of this repository. The environment variable
-LONGSHARE_ORACLE names the folder that holds them: `workload.csv` and `starts-*.csv`.
+The authors' results on a synthetic workload are not in this repository. The environment variable
+LONGSHARE_ORACLE names their folder: `workload.csv` and `starts-*.csv`.
 """
 
 import csv
@@ -69,7 +69,7 @@ class Guided(ReferenceSimulation):
         super().__init__(trace, setting)
         self.expected = expected
         self.against_the_rule: list[int] = []
-        """Tasks that the oracle started although an equal user of a lower number was waiting."""
+        """Tasks that the oracle started while an equal user with a lower number was waiting."""
 
     @override
     def next_user(self) -> int:

@@ -1,4 +1,4 @@
-"""Other systems' own accounting, against the same told job by job and look by look."""
+"""Other systems' own accounting, compared with literal sums over jobs and sampling instants."""
 
 import json
 import math
@@ -182,11 +182,11 @@ def test_karma_counts_a_borrowed_slice_once_within_a_quantum_and_at_the_look() -
     assert keys[1] == keys[0], "two CPUs are its guarantee"
     assert keys[2] == keys[0] + slices
     public = 2 * slices
-    assert keys[3] == keys[2] - public + slices, "the look adds public credits; one slice is new"
+    assert keys[3] == keys[2] - public + slices, "sampling adds public credits; one slice is new"
 
 
 def test_karmas_published_code_and_ours_settle_480_quanta_alike() -> None:
-    """Its answers are kept as numbers; it breaks ties by the order of a hash table."""
+    """The answers are stored, because the original breaks ties by the order of a hash table."""
     same = ties = 0
     for case in json.loads((Path(__file__).parent / "vectors" / "karma.json").read_text()):
         balance = [case["credits"]] * case["users"]
@@ -218,7 +218,9 @@ def test_kai_divides_the_remainder_by_weights_that_past_use_reduces() -> None:
     assert division(100.0, even, 1.0) == [50.0, 50.0]
     used = [asked(1.0, 0.5, 100.0), asked(1.0, 0.0, 100.0)]  # P = 0.5 and 1.0
     assert division(90.0, used, 1.0) == [30.0, 60.0]
-    assert division(100.0, used, 1.0) == [33.0, 67.0], "the rest goes to who lost most by rounding"
+    assert division(100.0, used, 1.0) == [33.0, 67.0], (
+        "the rest goes to the user that lost most by rounding"
+    )
     one_wants_little = [asked(1.0, 0.0, 10.0), asked(1.0, 0.0, 100.0), asked(2.0, 0.0, 100.0)]
     assert division(100.0, one_wants_little, 0.0) == [10.0, 30.0, 60.0]
     heavy = [asked(1.0, 1.0, 100.0), asked(1.0, 0.0, 100.0)]
@@ -262,7 +264,7 @@ def test_sampling_at_every_event_decides_as_the_exact_ranking(policy: str) -> No
 
 
 def test_a_user_between_two_looks_has_all_that_is_free_under_slurm() -> None:
-    """Priorities do not change for 300 s, so ten jobs of a go before any of b."""
+    """Priorities are constant for 300 s, so ten jobs of a start before the first job of b."""
     rows = [(0.0, 60.0, user, 1.0, 0.0) for user in "ab" for _ in range(10)]
     trace = trace_of(rows)
     sampled = simulate(trace, Setting("slurm-fair-tree", capacity=(2.0, 1.0), sampled="original"))

@@ -163,5 +163,7 @@ def test_a_copy_to_share_is_the_trace_to_the_last_bit_and_mapped(
     found = store.shared(path, copy)
     assert same(found, trace)
     for column in (found.submitted, found.demand, found.user):
-        assert isinstance(column.base, np.memmap) or not len(trace), "nobody has a copy"
+        assert isinstance(column.base, np.memmap) or not len(trace), (
+            "the column was copied into memory"
+        )
         assert not column.flags.writeable or not len(trace)

@@ -70,7 +70,7 @@ def test_a_finished_cell_is_computed_again_only_if_its_inputs_changed(tmp_path: 
     stamps = {file: file.stat().st_mtime_ns for file in results.iterdir()}
     assert run(prepared(tmp_path), results, HERE) == 0
     assert run(prepared(tmp_path, SWEEP.replace('"10m"', '"20m"')), results, HERE) == 2
-    assert run(prepared(tmp_path), results, HERE) == 0, "and what was there before still is"
+    assert run(prepared(tmp_path), results, HERE) == 0, "earlier results are kept"
     for file, stamp in stamps.items():
         assert file.stat().st_mtime_ns == stamp
     trace = bursts_beside_a_hog()
@@ -125,11 +125,11 @@ def test_cells_with_the_same_trace_share_memory_that_is_freed_afterwards(
 
     monkeypatch.setattr(store, "shared", noted)
     run(prepared(tmp_path), tmp_path / "cells", HERE)
-    assert len(used) == 1, "a process maps it once"
+    assert len(used) == 1, "a process maps the trace once"
     assert {file.suffix for file in (tmp_path / "cells").iterdir()} == {".json"}
     used.clear()
     run([replace(prepared(tmp_path)[0], load=0.7)], tmp_path / "cells", HERE)
-    assert not used, "for one cell it is not laid out"
+    assert not used, "a single cell shares no trace"
 
 
 def test_an_unknown_backend_is_named(tmp_path: Path) -> None:
@@ -184,7 +184,9 @@ def test_a_report_is_a_self_contained_page_with_its_figures(tmp_path: Path) -> N
     assert lowers.agrees is None, "one trace has no interval"
     own = write_report(tmp_path, tmp_path / "own")
     assert [section.name for section in own] == ["half-lives-1", "gains-1", "gains-2"]
-    assert not any(section.claims for section in own), "of one's own trace no paper says anything"
+    assert not any(section.claims for section in own), (
+        "papers make no claims about a user's own trace"
+    )
     [(_, table)] = own[0].tables
     assert table.rows[0][2] == f"{1 - best / waits[0.6, 'drf']:+.1%}"
     assert "paper" not in (tmp_path / "own" / PAGE).read_text().lower()
@@ -346,7 +348,7 @@ def test_a_cell_can_be_sampled_keep_windows_and_have_liars(tmp_path: Path) -> No
         assert len({told["lie"] for told in result.raw["lies"]}) == len(result.raw["lies"]) == 8
     for row in csv.DictReader(io.StringIO(rivals.table(results, "volcano"))):
         assert row["lie"] != ""
-        assert row["lie_low"] == row["lie_high"] == "", "one liar tells nothing about others"
+        assert row["lie_low"] == row["lie_high"] == "", "a single liar has no interval"
 
 
 RIVALS = """
@@ -375,7 +377,7 @@ def test_a_report_of_other_schedulers_describes_each_policy_and_the_cost_of_samp
     assert rivals_only.title == "Other systems' ways of sharing: hog at 60%"
     (_, overview), (_, sampling) = rivals_only.tables
     waits = [row[0] for row in overview.rows]
-    assert waits[-1] == "drf", "all others remember the hog"
+    assert waits[-1] == "drf", "all other policies remember the hog"
     assert len(waits) == 5
     assert [row[0] for row in sampling.rows] == [
         "volcano (half_life 10m, sampled: 5m)",
@@ -416,4 +418,4 @@ def test_an_interval_holds_the_reduction_and_is_a_point_where_all_gain_alike() -
     few = np.array([100.0, 1.0, 1.0, 1.0])
     low, high = rivals.interval([(few, np.array([50.0, 2.0, 2.0, 2.0]))])
     assert low < 1 - 56.0 / 103.0 < high
-    assert low <= -1.0 + 1e-12, "who is drawn without the one who gains sees only who lose"
+    assert low <= -1.0 + 1e-12, "a resample without the gaining user has only losing users"

@@ -1,4 +1,4 @@
-"""A simulation gives equals what the rule for ties says, at every instant."""
+"""A simulation follows the rule for ties at every instant."""
 
 import random
 from typing import Literal

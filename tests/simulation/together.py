@@ -13,7 +13,7 @@ _SHAPES = ((1, 1), (1, 0), (0, 1), (2, 1), (1, 3), (0, 2), (4, 0), (3, 3))
 
 
 def draw(seed: int) -> Workload:
-    """Return a workload of 4 to 16 users, whose tasks come in 2 to 4 bursts."""
+    """Return a workload of 4 to 16 users with tasks in 2 to 4 bursts."""
     dice = random.Random(seed)
     users = dice.choice([4, 6, 8, 16])
     shapes = dice.sample(_SHAPES, dice.randint(1, 4))

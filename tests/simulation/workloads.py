@@ -15,7 +15,7 @@ T = TypeVar("T")
 
 @st.composite
 def pooled_workloads(draw: st.DrawFn) -> tuple[Trace, tuple[float, ...]]:
-    """Return a trace without machines, and a capacity that a few of its tasks fill."""
+    """Return a trace without machines, and a capacity that a few tasks fill."""
     tasks = draw(st.integers(1, 60))
     users = draw(st.integers(1, 9))
     resources = draw(st.integers(1, 3))
@@ -69,7 +69,7 @@ def _maybe(each: st.SearchStrategy[T], users: int) -> st.SearchStrategy[tuple[T,
 
 @st.composite
 def machine_workloads(draw: st.DrawFn) -> Trace:
-    """Return a trace with a few machines, of classes that not every task may use."""
+    """Return a trace with a few machines; some classes are closed to some tasks."""
     trace, _capacity = draw(pooled_workloads())
     most = trace.demand.max(axis=0)
     sizes = st.sampled_from([0.0, 0.5, 1.0, 1.5, 2.0, 4.0])

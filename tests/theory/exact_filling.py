@@ -31,7 +31,7 @@ def tasks_at(tank: Tank, level: Fraction) -> Fraction:
 
 
 def highest(tanks: Sequence[Tank], active: set[int], frozen: dict[int, Fraction]) -> Fraction:
-    """Return the highest level of the active, while the frozen have what they have."""
+    """Return the highest level of active tanks, while frozen tanks keep their tasks."""
     columns = [(t, place) for t, tank in enumerate(tanks) for place in tank.takes]
     rows: list[Row] = []
     bounds: Row = []

@@ -1,4 +1,4 @@
-"""Online TSF comes close to the divisible optimum as tasks get small, with one resource always."""
+"""Online TSF converges to the divisible optimum as tasks shrink, always with a single resource."""
 
 import random
 

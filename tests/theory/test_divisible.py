@@ -156,7 +156,7 @@ def test_proposition_5_no_user_can_gain_unless_another_user_loses(
     total = use(optimum.allocations)
     for demand, got in zip(demands, optimum.allocations, strict=True):
         if utility(demand, got) < max(demand) - 1e-9:
-            # More of its tasks needs more of every resource, and one is used up by all.
+            # More tasks need more of every resource, and one resource is exhausted.
             assert any(total[r] == pytest.approx(1.0) for r in optimum.bottlenecks)
             assert all(demand[r] > 0 for r in optimum.bottlenecks)
 
@@ -292,7 +292,7 @@ def test_water_filling_with_whole_tasks_approaches_the_optimum_as_tasks_shrink(
             left[user] -= 1
             if not left[user]:
                 pool.set_active(user, False)
-        # A task is at most 1/tasks of the cluster, and each of n users may be one behind.
+        # A task is at most 1/tasks of the cluster, and each of n users may lack a task.
         slack = 3 * len(demands) ** 2 / tasks
         for user, got in enumerate(optimum.allocations):
             assert pool.standing(user).share == pytest.approx(max(got), abs=slack)

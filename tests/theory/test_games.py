@@ -68,7 +68,7 @@ def test_the_gain_comes_from_the_commitment_of_the_other_user() -> None:
 
 
 def test_with_short_memory_proposition_3_does_not_hold_with_one_resource_either() -> None:
-    """δ = 0: what user 1 leaves to j comes back from j at once, and once more by way of k."""
+    """δ = 0: user 1's waiver in favour of j returns from j at once, and again by way of k."""
     less = Fraction(1, 50)
     game = read_game(
         {
@@ -96,7 +96,7 @@ def test_with_short_memory_proposition_3_does_not_hold_with_one_resource_either(
 
 
 def test_an_absent_user_can_gain_a_sixth_by_claiming_a_resource_with_little_need() -> None:
-    """The worst game that a climb found with three users, n = 9, three stages and δ = ½."""
+    """The worst game found by hill climbing with three users, n = 9, three stages and δ = ½."""
     last = {"cpu": 0.95, "mem": 0.1}
     game = read_game(
         {
@@ -216,7 +216,7 @@ def test_a_climb_finds_a_gain_of_a_third_by_long_stages() -> None:
 def test_a_climb_from_a_random_game_finds_gains_by_long_stages_at_delta_0_9(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The games that are known are left out: the climb starts from a game drawn at random."""
+    """Known games are left out: the climb starts from a random game."""
     monkeypatch.setattr("allocator.theory.games.search._KNOWN", ())
     limits = GameLimits(
         resources=2,
@@ -304,7 +304,7 @@ def test_under_stsf_no_lie_gains_more_than_the_bound_of_ratios(game: Game) -> No
 
 
 def rho(game: Game) -> Fraction:
-    """Return how much of its dominant share another may gain by what the first leaves, at most."""
+    """Return the most of its dominant share that a user may gain from another's waiver."""
     best = Fraction(1)
     for stage, mine in enumerate(game.truth[0]):
         for theirs in game.truth[1:]:

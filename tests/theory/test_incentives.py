@@ -49,7 +49,7 @@ def test_three_users_and_three_epochs_are_enough_to_gain_a_ninth() -> None:
 
 
 def test_table_1_user_1_takes_from_user_3_and_recovers_a_part_of_its_waiver_to_user_2() -> None:
-    """The words of Example 1; the numbers of the table are lost in the text that we have."""
+    """The wording of Example 1; the available text lacks the numbers of the table."""
     profile = three_users_three_epochs()
     half, quarter, eighth = Fraction(1, 2), Fraction(1, 4), Fraction(1, 8)
     truth = play(profile, {})
@@ -166,7 +166,7 @@ def test_under_reporting_gains_up_to_1_plus_rho_with_two_resources(rho: int, wei
 def test_table_5_allocations_of_both_epochs_match_the_proof_of_theorem_4_7(
     weight: int,
 ) -> None:
-    """Totals are proportional to weights, groups get their demand, one resource is used up."""
+    """Totals are proportional to weights, groups get their demand, a resource is exhausted."""
     rho = 3
     profile = two_resources(rho, Fraction(1, 1000), weight)
     first, second = profile.epochs
@@ -245,7 +245,7 @@ def test_weights_of_10_to_1_leave_a_liar_less_than_twice_as_much() -> None:
 
 @st.composite
 def weighted(draw: st.DrawFn) -> Profile:
-    """One resource and two to four users with weights of their own."""
+    """A single resource, and two to four users with individual weights."""
     names = [str(i) for i in range(draw(st.integers(2, 4)))]
     return read_profile(
         {
@@ -309,7 +309,7 @@ def test_a_coalition_gains_nothing_by_claims_of_more_theorem_5_2(
 def test_gains_of_false_ratios_are_also_possible_by_claiming_less_theorem_4_4(
     data: st.DataObject,
 ) -> None:
-    """The proof's own construction: from the last epoch to the first, claim what was of use."""
+    """The construction of the proof: from the last epoch to the first, claim the useful part."""
     names = ["0", "1", "2"]
     whole = st.integers(1, 4).map(lambda k: Fraction(k, 4))
 
@@ -372,7 +372,7 @@ def test_no_user_envies_the_past_allocations_of_another_user_theorem_4_8(
 
 
 def test_envy_would_be_seen(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A mechanism that gives the second user three quarters makes the first envious."""
+    """A mechanism that favours the second user with three quarters makes the first envious."""
     profile = read_profile({"users": users("1", "2"), "epochs": [epoch(1, **{"1": 1, "2": 1})]})
     unfair = {"1": [Fraction(1, 4)], "2": [Fraction(3, 4)]}
     monkeypatch.setattr("allocator.theory.incentives.envy.play", lambda *_: unfair)

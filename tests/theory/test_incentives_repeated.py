@@ -17,7 +17,7 @@ ZERO = Fraction(0)
 
 
 def drawn(seed: int) -> tuple[Profile, list[Fraction]]:
-    """Return a game with one resource, and claims of less by its first user."""
+    """Return a game with a single resource, and reduced claims of its first user."""
     dice = random.Random(seed)
     names = [str(i) for i in range(dice.randint(3, 5))]
     profile = read_profile(
@@ -67,7 +67,7 @@ def test_the_sum_of_leads_grows_only_by_the_lag_of_the_liar_lemma_d_1() -> None:
 
 
 def test_leads_and_lags_of_users_are_within_the_bounds_of_lemmas_3_3_and_c_1() -> None:
-    """In an epoch i gets more than with the truth and j less, and both claimed more than that."""
+    """In an epoch i gets more than with the truth, j less, and both claimed more than they got."""
     seen = 0
     for seed in range(300):
         profile, claims = drawn(seed)
@@ -124,10 +124,10 @@ def again_and_again(profile: Profile, claims: list[Fraction]) -> list[tuple[Frac
 
 
 def cycles(scale: int, count: int) -> tuple[Profile, list[Fraction]]:
-    """Return a game in which user 0 gains a little with others each time, on a larger scale.
+    """Return a game in which user 0 gains repeatedly, in cycles of growing scale.
 
-    Each cycle is the smallest game in which a lie pays (three users, three epochs): who claims
-    nothing in the first epoch has more after the third.
+    Each cycle is the smallest game in which a lie pays (three users, three epochs): a user that
+    claims nothing in the first epoch has more after the third.
     """
     epochs = [
         {"capacity": scale**k, "demands": {"0": scale**k, f"{other}{k}": scale**k}}

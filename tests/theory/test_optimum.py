@@ -1,4 +1,4 @@
-"""The divisible optimum: the papers' examples, an exact reference, and what must not matter."""
+"""The divisible optimum: the papers' examples, an exact reference, and invariances."""
 
 from fractions import Fraction
 from typing import Any
@@ -133,7 +133,7 @@ def clusters(draw: st.DrawFn) -> dict[str, Any]:
 def test_lemma_1_of_tsf_a_monopoly_is_worth_as_much_as_its_tasks_are_small(
     cluster: dict[str, Any],
 ) -> None:
-    """h_i ≥ ρ_ji h_j, with ρ_ji the least d_jr / d_ir: tasks of i fit into those of j."""
+    """h_i ≥ ρ_ji h_j, with ρ_ji the least d_jr / d_ir: tasks of i fit into tasks of j."""
     problem = read_problem(cluster)
     for i in problem.users:
         for j in problem.users:

@@ -1,4 +1,4 @@
-"""Properties: Table I of the TSF paper, its counterexamples, and bugs that must be found."""
+"""Properties: Table I of the TSF paper, its counterexamples, and the detection of known bugs."""
 
 from dataclasses import replace
 from fractions import Fraction
@@ -27,7 +27,7 @@ from allocator.theory.properties.shrinking import extent, simpler
 TRIALS = 60
 """Enough to find every planted bug below; `bench/properties.py` tries thousands."""
 MORE = 250
-"""Enough to find counterexamples that are some wherever tasks are placed."""
+"""Enough attempts to find counterexamples that hold for every placement of tasks."""
 BY_NAME = {wanted.name: wanted for wanted in PROPERTIES}
 TICKS = {
     "per-machine-drf": ["strategy-proofness", "envy-freeness", "single-machine"],
@@ -78,7 +78,7 @@ def test_a_missing_tick_of_table_i_has_a_small_counterexample(policy: str, name:
 
 @pytest.mark.parametrize("policy", ["tsf", "cdrf"])
 def test_no_lie_pays_where_weights_follow_from_pools(policy: str) -> None:
-    """Theorem 3; with such weights TSF and CDRF are the same, for both share nᵢ / kᵢ."""
+    """Theorem 3: with these weights TSF equals CDRF, because both share nᵢ / kᵢ."""
     assert find(create(policy, {}), "pooled-strategy-proofness") is None
 
 

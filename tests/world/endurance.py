@@ -1,4 +1,4 @@
-"""Worlds that last: a thousand kills, a week of load.
+"""Long-running worlds: a thousand kills, a week of load.
 
 python -m tests.world.endurance kills [--number N] | week [--days N]
 """
@@ -28,7 +28,7 @@ LOOKS = 40
 GROWTH = 1.03
 """Largest permitted ratio of objects in the last third to objects in the first third."""
 ROOM = 16.0
-"""MiB that memory may have grown by then: an allocator of memory keeps some for later."""
+"""MiB by which memory may have grown, because memory allocators keep reserves."""
 
 
 @dataclass(frozen=True)
@@ -195,7 +195,7 @@ def _lasting(days: float) -> Plan:
 
 
 def main() -> int:
-    """Run what is asked for; the exit status is 1 if something was found."""
+    """Run the program; the exit status is 1 after a violation."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("what", choices=["kills", "week"])
     parser.add_argument("--number", type=int, default=1000, help="of kills")

@@ -1,6 +1,6 @@
-"""Faults that were, or might have been: each can be put back, and the world has to find it.
+"""Past and possible faults: each can be restored, and the world must detect each.
 
-A change of the world counts only once all of them are still found (`make mutants`).
+After a change of the world, all mutants must still be detected (`make mutants`).
 """
 
 import asyncio
@@ -128,7 +128,7 @@ def _commitments_do_not_move() -> AbstractContextManager[object]:
 
 @contextmanager
 def _passings_go_unnoticed() -> Iterator[None]:
-    """The Live Tree keeps the order of the instant at which it was built."""
+    """The Live Tree keeps its order from the instant of its construction."""
     with mock.patch.object(LiveTree, "update"):
         yield
 
@@ -167,7 +167,7 @@ def _standbys_move_time() -> Iterator[None]:
 
 @contextmanager
 def _late_agents_are_charged() -> Iterator[None]:
-    """Shares are counted of the part of the cluster that is back, and charged."""
+    """After a failover, shares are relative to the returned part of the cluster, and accrue."""
 
     def known(_failover: FailoverRecovery, back: Quantities, _agents: int) -> Quantities:
         return back
@@ -297,7 +297,7 @@ def _the_later_clock_remembers() -> Iterator[None]:
 
 @contextmanager
 def _connections_are_kept() -> Iterator[None]:
-    """However many connections to the HTTP port there are, all are kept."""
+    """All connections to the HTTP port are kept, in any number."""
     with mock.patch.object(guard, "MOST", 10**9):
         yield
 

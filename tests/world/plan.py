@@ -37,7 +37,7 @@ class Plan:
     together: float = 0.0
     """The probability that a fault brings another fault at the same instant."""
     operators: dict[str, float] = field(default_factory=dict)
-    """How likely operators set a "quota", or "reserve", each time that they do something."""
+    """Probabilities that an action of operators sets a "quota", or makes a "reserve"."""
     mesos: tuple[int, int] = (1, 8)
     store: str = "sqlite"
     """Or "zookeeper"."""

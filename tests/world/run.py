@@ -13,7 +13,7 @@ from tests.world.world import World, run
 
 
 def main() -> int:
-    """Run what is asked for; the exit status is 1 if something was found."""
+    """Run the program; the exit status is 1 after a violation."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seed", type=int, help="run this one world, and show how it ended")
     parser.add_argument("--from", type=int, default=1, dest="first", help="the first seed")

@@ -164,7 +164,7 @@ async def _slow_disk(world: World) -> None:
 
 
 async def _order_after_full_disk(world: World) -> None:
-    """A disk was full for long; an order is stored as soon as it is not, and a crash follows."""
+    """A disk is full for long; then an order is stored at once, and a crash follows."""
     await asyncio.sleep(10.0)
     world.host.disk.full, world.gremlin.honest_disk = True, False
     await asyncio.sleep(50.0)
@@ -204,7 +204,7 @@ async def _store_ahead(world: World) -> None:
 
 
 async def _leaps_in_one_message(world: World) -> None:
-    """Two hundred ticks, each two hours after the one before, come together."""
+    """Two hundred ticks, two hours apart in the master's time, arrive together."""
     await asyncio.sleep(30.0)
     master = world.masters[0]
     for step in range(200):
@@ -232,7 +232,7 @@ async def _late_agents(world: World) -> None:
 
 
 async def _absurd_weights(world: World) -> None:
-    """The master and operators weigh roles with what no number can be divided by."""
+    """Master and operators set weights so extreme that divisions overflow or vanish."""
     for weight in (1e308, 5e-324):
         await asyncio.sleep(15.0)
         world.masters[0].weigh("a", weight)
@@ -244,7 +244,7 @@ async def _absurd_weights(world: World) -> None:
 
 
 async def _damaged_store(world: World) -> None:
-    """A disk has changed what was stored, and the operator wants offers rather than debts."""
+    """The disk has corrupted the store, and the operator prefers offers to commitments."""
     await asyncio.sleep(30.0)
     world.host.kill()
     with closing(sqlite3.connect(world.host.disk.present / STORE)) as store:
@@ -255,7 +255,7 @@ async def _damaged_store(world: World) -> None:
 
 
 async def _pipe_for_a_store(world: World) -> None:
-    """A pipe lies where the store should be: the service says so at once, and ends."""
+    """A pipe is in the place of the store: the service reports the pipe at once, and ends."""
     await asyncio.sleep(30.0)
     world.host.kill()
     store = world.host.disk.present / STORE
@@ -270,7 +270,7 @@ async def _pipe_for_a_store(world: World) -> None:
 
 
 async def _half_sent_requests(world: World) -> None:
-    """Somebody opens connections to the HTTP port, and sends half a request on each."""
+    """A client opens connections to the HTTP port, and sends half a request on each."""
     host, _, port = world.host.config().metrics.address.rpartition(":")
     for _ in range(5):
         await asyncio.sleep(10.0)
@@ -285,20 +285,20 @@ async def _half_sent_requests(world: World) -> None:
 
 
 async def _pollers(world: World) -> None:
-    """Fifty look at the same pages at one instant, again and again."""
+    """Fifty clients request the same pages at the same instant, repeatedly."""
     for path in POLLED * 2:
         await asyncio.sleep(5.0)
         await asyncio.gather(*(world.poller.look(path) for _ in range(50)))
 
 
 async def _hosts_that_are_no_text(world: World) -> None:
-    """An agent's host has a name that is not UTF-8."""
+    """An agent has a host name of invalid UTF-8."""
     await asyncio.sleep(10.0)
     world.add_machine(garbled=True)
 
 
 async def _behind_a_follower(world: World) -> None:
-    """A service is killed; its successor talks to a ZooKeeper that is seconds behind."""
+    """A service is killed; its successor connects to a ZooKeeper follower that lags by seconds."""
     await asyncio.sleep(30.0)
     world.host.kill()
     assert world.ensemble is not None
@@ -308,7 +308,7 @@ async def _behind_a_follower(world: World) -> None:
 
 
 async def _service_beside_each(world: World) -> None:
-    """Masters fail over between machines, one with its service, and the services take over."""
+    """Leadership moves between machines with a service each, and the services take over."""
     for number in range(3):
         await asyncio.sleep(12.0)
         if number == 1:
@@ -319,7 +319,7 @@ async def _service_beside_each(world: World) -> None:
 
 
 async def _former_leader(world: World) -> None:
-    """Another master is elected; the former one talks on with its service, which saves on."""
+    """Another master is elected; the former leader continues, and its service still saves."""
     for _ in range(2):
         await asyncio.sleep(12.0)
         former = world.elected
@@ -330,7 +330,7 @@ async def _former_leader(world: World) -> None:
 
 
 async def _clocks_of_machines(world: World) -> None:
-    """The machine to which leadership goes for a while is four minutes behind the others."""
+    """Leadership goes temporarily to a machine whose clock is four minutes behind."""
     behind = world.hosts[1]
     behind.kill()
     behind.clock.jump(-240.0)
@@ -345,7 +345,7 @@ async def _clocks_of_machines(world: World) -> None:
 
 
 async def _clocks_of_masters(world: World) -> None:
-    """Leadership goes back and forth between masters whose clocks differ by seconds."""
+    """Leadership alternates between masters whose clocks differ by seconds."""
     ahead = {master.name: off for master, off in zip(world.masters, (4, -4, -4), strict=True)}
     for master in world.masters:
         master.clock.jump(ahead[master.name])

@@ -1,4 +1,4 @@
-"""A host on which the real service runs: it is started, stopped, killed, and started otherwise."""
+"""A host that runs the real service: starts, stops, kills and reconfigures the service."""
 
 import asyncio
 import contextvars
@@ -49,7 +49,7 @@ INCARNATION: ContextVar[Incarnation | None] = ContextVar("INCARNATION", default=
 
 
 class Watcher:
-    """Told what happens inside of services; does nothing by itself."""
+    """Receives events inside services; the base class ignores all events."""
 
     def began(self, life: Incarnation) -> None:
         """A service has been started."""
@@ -61,7 +61,7 @@ class Watcher:
         """A memory is on the disk."""
 
     def stopped(self, life: Incarnation, record: Path) -> None:
-        """A service has ended as it was told to, and has left a record."""
+        """A service has ended on request, and has left a record."""
 
     def ended(self, life: Incarnation, error: BaseException | None) -> None:
         """A service has ended by itself."""
@@ -157,7 +157,7 @@ class Host:
         life.task.cancel()
 
     async def stop(self) -> None:
-        """Ask the service to end, and wait until it has."""
+        """Stop the service, and wait for its end."""
         life = self.life
         if life is None:
             return

@@ -5,10 +5,9 @@ from collections import deque
 
 
 class Trace:
-    """Adds up all that happens.
+    """A hash of all events.
 
-    Args:
-        keep: How many of the latest lines are kept for people.
+    Args: keep: The number of latest lines to keep for display.
     """
 
     def __init__(self, keep: int = 4000) -> None:

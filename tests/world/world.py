@@ -110,7 +110,7 @@ class World(Watcher):
         self.network.on_answer = self._answered
 
     def chance(self, name: str) -> Random:
-        """Return a source of chance for one part of the world."""
+        """Return the random source of a part of the world."""
         return Random(f"{self.plan.seed} {name}")
 
     def leader(self) -> Master | None:
@@ -176,7 +176,7 @@ class World(Watcher):
         self.check(lambda checker: checker.second())
 
     def add_machine(self, *, garbled: bool = False) -> Machine:
-        """A new agent joins, perhaps with a host name that is not UTF-8."""
+        """Add an agent, perhaps with a host name of invalid UTF-8."""
         self._machines += 1
         size = self._delays.choice(_SIZES)
         name = f"m{self._machines}"
@@ -230,7 +230,7 @@ class World(Watcher):
         return self.add_master(master.name)
 
     def elect(self, master: Master) -> None:
-        """A master leads from now on; agents and frameworks find it by and by."""
+        """Elect a master; agents and frameworks find the new leader gradually."""
         self.note("elected", master.name)
         if self.elected is not None and self.elected is not master:
             self.elected.depose()
@@ -259,7 +259,7 @@ class World(Watcher):
     # Observations.
 
     def check(self, look: Callable[[Checker], None]) -> None:
-        """Let all checkers look; the first that complains ends the world."""
+        """Run all checkers; the first violation ends the world."""
         if self.wrong is not None:
             return
         for checker in self.checkers:

@@ -41,7 +41,7 @@ from tests.world.traffic.scheduler import Scheduler
 from tests.world.world import World, run
 
 FACTOR = 2.0
-"""By which the worst may slow the good one down."""
+"""The factor by which the worst framework may slow the good framework down."""
 HARM = (*hostile.ALL, "mute", "refuser", "liar", "flapper", "greedy")
 PRESUMED = "mute, before Mesos 1.10"
 UNBOUNDED = "mute, before Mesos 1.10, unbounded"
@@ -50,7 +50,7 @@ ANSWERED_AFTER = 25.0
 BEGINNING = 15.0
 """Seconds after which all agents have registered."""
 NAMES = 50
-"""Roles of a framework that comes for its names alone."""
+"""Roles of a framework that exists only for its many roles."""
 LEAVES_AFTER = 15.0
 """Seconds until users without frameworks are forgotten."""
 DILUTING = ("names", "names that refuse", "names that leave", "names with a tiny task")
@@ -166,7 +166,7 @@ class _Work:
 def measure(
     kind: str, seed: int, *, tells: bool = True, answered_after: float = 0.0
 ) -> tuple[float, float, float]:
-    """Run one world; return the good one's mean wait, and work for a message: mean and most."""
+    """Run a world; return the good framework's mean wait, and mean and maximum work per message."""
 
     def prepare(world: World) -> None:
         world.loop.call_soon(begin, world)
@@ -224,7 +224,7 @@ def entitled(kind: str, seed: int, counts_for: float) -> float:
 
 
 def dilution(rounds: int) -> float:
-    """Print what names leave of an entitlement; return the least by the default's rule."""
+    """Print the remaining fraction of an entitlement; return the least under the default rule."""
     print(f"{'names beside two users':36} {'counts_for':>10} {'entitled':>9} {'left':>6}")
     least = 1.0
     for counts_for in COUNTS_FOR:
@@ -256,7 +256,7 @@ def _plan(seed: int, answered_after: float, *, tells: bool) -> Plan:
 
 
 def main() -> int:
-    """Measure all; the exit status is 1 if one slows the good framework down too much."""
+    """Measure all cases; the exit status is 1 if the good framework is slowed down too much."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=5, help="seeds")
     arguments = parser.parse_args()

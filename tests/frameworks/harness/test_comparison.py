@@ -1,4 +1,4 @@
-"""When a difference between variants counts, and when it is noise."""
+"""Distinction between real differences of variants and noise."""
 
 import pytest
 

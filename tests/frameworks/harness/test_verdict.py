@@ -21,7 +21,7 @@ ADAPTIVE = experiment.load("sdrf-adaptive")
 
 
 def ideal(e: experiment.Experiment) -> Measurement:
-    """A run that follows the optimum exactly, and uses everything."""
+    """A run that follows the optimum exactly, and uses all resources."""
     measured = expected_cpus(e, expectation(e))
     measured.running["all"] = {float(when): 160.0 for when in range(1, 601)}
     return measured
@@ -145,7 +145,7 @@ def test_the_recorders_file_is_read_back_relative_to_the_start(tmp_path: Path) -
     )
     measured = read_recorder(path, 100.0, 160.0)
     assert measured.cpus == {"A": {0.0: 2.0}}
-    assert measured.commitments == {"A": {0.0: 0.3}}, "the dominant one"
+    assert measured.commitments == {"A": {0.0: 0.3}}, "the commitment in the dominant resource"
 
 
 def test_tables_have_a_column_for_each_user(tmp_path: Path) -> None:

@@ -86,7 +86,7 @@ class Book:
         """All calls except ticks, in order."""
 
     def tell(self, event: contract.Event) -> None:
-        """Number a call of the master's as its link does, and take it."""
+        """Number a call of the master as the link does, and apply the call."""
         event.sequence = self.sequence + 1
         self.apply(contract.Event.FromString(event.SerializeToString()))
 
@@ -147,7 +147,7 @@ class Book:
         return set(info.roles) if multi else {info.role}
 
     def roles(self, framework_id: str) -> list[str]:
-        """Return the roles that a framework may be offered something for."""
+        """Return the roles for which a framework may get offers."""
         return sorted(self.subscribed(framework_id) - self.suppressed[framework_id])
 
     def offer(
@@ -335,7 +335,7 @@ class Scheduler:
 
 
 class Cluster:
-    """An embedded master between a book and schedulers, on a clock that stands still."""
+    """An embedded master between a book and schedulers, on a manual clock."""
 
     def __init__(
         self,
@@ -398,7 +398,7 @@ class Cluster:
         self.master.decide(decisions)
 
     def offer(self, scheduler: Scheduler, text: str | None = None, agent: int = 0) -> v1.Offer:
-        """Have the allocator offer resources of an agent, all that are free if not said which."""
+        """Let the allocator offer resources of an agent: given amounts, or all free resources."""
         agent_id = self.agents[agent].id
         amounts = (
             self.book.free(agent_id)
@@ -428,7 +428,7 @@ class Cluster:
         self.call(scheduler, v1.Call.ACCEPT, accept=accept)
 
     def run(self, scheduler: Scheduler, *tasks: v1.TaskInfo) -> None:
-        """Have everything of the first agent offered and launch tasks on it."""
+        """Offer all resources of the first agent, and launch tasks on the offer."""
         self.accept(scheduler, [self.offer(scheduler)], *tasks)
 
     def acknowledge(self, scheduler: Scheduler, status: v1.TaskStatus | None = None) -> None:

@@ -38,7 +38,9 @@ class GreedyAllocator(AllocatorServicer):
         self.ask_anew = False
         """Whether to answer the next events with a request for a snapshot."""
         self._ignoring = False
-        """Whether a snapshot has been asked for: the contract has events ignored until it comes."""
+        """Whether the allocator awaits a requested snapshot; by contract, it ignores events
+        meanwhile.
+        """
         self.failure: BaseException | None = None
 
     async def Session(  # noqa: N802 - the name is the contract's
@@ -135,13 +137,13 @@ async def system(
 
 
 async def until(condition: Callable[[], object]) -> None:
-    """Wait for a condition; the test's own time limit bounds it."""
+    """Wait for a condition, within the time limit of the test."""
     while not condition():  # noqa: ASYNC110 - of all kinds, and none has an Event to wait for
         await asyncio.sleep(0.005)
 
 
 class HttpScheduler:
-    """A scheduler by hand, in JSON or in protobuf's own JSON names over the other type."""
+    """A scheduler that tests control call by call, over HTTP with JSON bodies."""
 
     def __init__(self, session: aiohttp.ClientSession, address: str) -> None:
         self.session = session
@@ -161,7 +163,7 @@ class HttpScheduler:
         constraints: dict[str, Any] | None = None,
         **info: object,
     ) -> dict[str, Any]:
-        """Open the stream; return the content of the event that answers."""
+        """Open the stream; return the content of the SUBSCRIBED event."""
         info = {"user": "u", "name": "n", **info}
         call: dict[str, Any] = {"type": "SUBSCRIBE", "subscribe": {"framework_info": info}}
         if constraints is not None:

@@ -252,7 +252,7 @@ def test_many_schedulers_and_the_allocator_agree_to_the_end(tmp_path: Path) -> N
 
 
 async def _work(number: int, scheduler: HttpScheduler) -> None:
-    """Run five pairs of tasks, each pair on one offer, and leave."""
+    """Run five pairs of tasks, each pair on a single offer, and leave."""
     for lap in range(5):
         await scheduler.call("REVIVE")
         offer = await _offer_of_two_cpus(scheduler)
@@ -263,7 +263,7 @@ async def _work(number: int, scheduler: HttpScheduler) -> None:
 
 
 async def _offer_of_two_cpus(scheduler: HttpScheduler) -> dict[str, Any]:
-    """Wait for an offer, ask for no more, and decline all others."""
+    """Wait for an offer, suppress further offers, and decline all remaining ones."""
     fitting: list[dict[str, Any]] = []
     others: list[dict[str, Any]] = []
     while not fitting:
@@ -299,6 +299,6 @@ def test_the_master_can_stop_at_any_moment_of_a_connection_attempt(
                     await asyncio.sleep(0)
                 attempts.cancel()
                 ended, _ = await asyncio.wait([attempts], timeout=20.0)
-                assert ended, "it goes on trying"
+                assert ended, "the link is still trying to connect"
 
     asyncio.run(stop_often())

@@ -242,4 +242,4 @@ def test_a_signal_is_heard_while_agents_are_made(tmp_path: Path) -> None:
         await running
 
     asyncio.run(scenario())
-    assert not ready, "it stopped before it listened"
+    assert not ready, "the server was ready before its stop"

@@ -98,7 +98,7 @@ class EmbeddedMesos(RuleBasedStateMachine):
     @precondition(lambda self: self.book.frameworks and self.book.totals)
     @rule(seed=indices)
     def decide(self, seed: int) -> None:
-        """Decide on something that is free; the decision is on its way."""
+        """Decide on an offer of free resources; the decision is under way."""
         random = Random(seed)
         framework_id = random.choice(list(self.book.frameworks))
         roles = self.book.roles(framework_id)

@@ -1,4 +1,4 @@
-"""Tasks: validated, launched, run, killed; and what they hold meanwhile."""
+"""Tasks are validated, launched, run and killed, with their resources at each stage."""
 
 import pytest
 
@@ -12,7 +12,7 @@ CPUS = ("cpus", (), None)
 
 
 def _cpus(cluster: Cluster, scheduler: Scheduler) -> float:
-    """CPUs that the allocator believes a framework to hold on the first agent."""
+    """CPUs of a framework on the first agent, in the allocator's view."""
     return cluster.book.held[cluster.agents[0].id, scheduler.framework_id][CPUS] / 1000
 
 

@@ -1,4 +1,4 @@
-"""Every message is answered, soon; nothing fails that should not; no service ends by itself."""
+"""Every message is answered soon, no unexpected error occurs, and no service ends by itself."""
 
 import asyncio
 from collections import deque

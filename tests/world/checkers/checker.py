@@ -34,7 +34,7 @@ class Checker:
         """A master has sent a message."""
 
     def heard(self, link: Link, message: contract.ToMaster) -> None:
-        """A master has received a message, and not acted upon it yet."""
+        """Handle a message received by a master, before the master acts on the message."""
 
     def closed(self, link: Link, how: tuple[grpc.StatusCode, str]) -> None:
         """A master's stream has ended."""
@@ -43,7 +43,7 @@ class Checker:
         """A service has been started."""
 
     def logged(self, life: Incarnation, entry: log.LogEntry) -> None:
-        """Something has been done to an engine, as the event log has it."""
+        """Handle an entry of an engine's event log."""
 
     def saved(self, life: Incarnation) -> None:
         """A service has written its memory."""
@@ -52,7 +52,7 @@ class Checker:
         """A service has logged a line."""
 
     def shown(self, life: Incarnation, reply: admin.SharesReply) -> None:
-        """An operator is told how users stand, as of this instant."""
+        """Handle a reply to an operator with users' shares, at the instant of the reply."""
 
     def second(self) -> None:
         """Another second has passed."""

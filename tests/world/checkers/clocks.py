@@ -16,22 +16,23 @@ from tests.world.model.link import Link
 from tests.world.service import Incarnation
 
 TOLERANCE = 15.0
-"""Seconds: what a master's clock may be off and is believed, and some for the way."""
+"""Seconds of clock error within which a master is believed, plus some for the way."""
 BELIEVED = 9.0
-"""Seconds: what a clock may be off and is surely believed, to the nanosecond."""
+"""Seconds of clock error within which a master is certainly believed, to the nanosecond."""
 UNDER_WAY = 15.0
 """Seconds from a snapshot's being judged to its reaching an engine, at most."""
 
 
 class Clocks(Checker):
-    """Holds the stamps that reach an engine against the time of the service's own machine."""
+    """Compares timestamps that reach an engine with the clock of the service's machine."""
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
         self._origins: WeakKeyDictionary[Incarnation, float] = WeakKeyDictionary()
         """The machine's date when a service began, less the world's time then."""
         self._said: dict[str, tuple[int, float]] = {}
-        """Stamps of the latest snapshots in which masters said that they lead, and when."""
+        """Session → timestamp and arrival of the latest snapshot of a leading master.
+        """
         self._reached: WeakKeyDictionary[Incarnation, int] = WeakKeyDictionary()
         """The latest timestamp that has reached each engine."""
 
@@ -62,7 +63,7 @@ class Clocks(Checker):
             self._reached[life] = max(self._reached[life], stamp)
 
     def _bounded(self, life: Incarnation, stamp: int) -> bool:
-        """Whether a stamp is as far off as is believed, of a snapshot that said more just now."""
+        """Return whether a timestamp is at the bound, perhaps due to a recent larger one."""
         return abs(self._ahead(life, stamp)) >= BELIEVED or any(
             abs(self._ahead(life, said, at)) >= BELIEVED
             and abs(self._ahead(life, stamp, at)) >= BELIEVED

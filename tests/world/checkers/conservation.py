@@ -367,7 +367,7 @@ def _converted(stream: _Stream, call: contract.UpdateAllocation) -> None:
 
 
 def _set_quota(stream: _Stream, call: contract.SetQuota) -> None:
-    """As in Mesos 1.8: what is guaranteed is the limit as well."""
+    """As in Mesos 1.8: a quota's guarantee is also its limit."""
     info = mesos.QuotaInfo.FromString(call.info)
     amounts, _ = read(one.SerializeToString() for one in info.guarantee)
     stream.quotas[call.role] = _Quota(amounts, amounts)

@@ -31,12 +31,13 @@ class Debts(Checker):
         self.compared = 0
         """Number of compared commitments."""
         self.ordered = 0
-        """Offers whose place in the order has been looked at."""
+        """Number of offers whose order has been checked."""
         self._twins: dict[Incarnation, Twin] = {}
         self._refused: dict[Twin, dict[tuple[str, str, str], int]] = {}
         """For each twin: (framework, role, agent) → end of the filter, late rather than early"""
         self._ticked: dict[Twin, int] = {}
-        """When each had its latest tick; filters end with one, and a clock may jump between two."""
+        """Time of each engine's latest tick; filters end at ticks, and a clock may jump in between.
+        """
 
     @override
     def logged(self, life: Incarnation, entry: log.LogEntry) -> None:
@@ -177,7 +178,7 @@ def _worth_while(many: Iterable[Amounts]) -> bool:
 
 
 def _takes_anything(name: str, info: bytes) -> bool:
-    """Whether a framework says nothing by which it would be passed over."""
+    """Return whether a framework states no restriction that would exclude it from offers."""
     if not acceptable(name, info):
         return False
     said = mesos.FrameworkInfo.FromString(info)

@@ -25,7 +25,7 @@ of tasks that fit on the agent. There are three nested searches: for the client'
 for the level of the other clients of its role; and for the best way to fill the agent.
 """
 FINEST = 1000
-"""Tasks that an agent is divided into at most (`limits.smallest_demand`)."""
+"""Maximum number of tasks that fit on an agent (`limits.smallest_demand`)."""
 
 
 class Effort:
@@ -67,7 +67,7 @@ class Effort:
             yield
 
     def _counting(self, engine: Engine, steps: Any, parts: Callable[[], int]) -> Any:  # noqa: ANN401
-        """Go through steps, and count calls in each; others have their turns in between."""
+        """Run a cooperative computation and count its calls; other work may run between steps."""
         profile, before = cProfile.Profile(builtins=False), engine.statistics.candidates
         while True:
             profile.enable()
@@ -98,7 +98,7 @@ class Effort:
             )
 
     def _divided(self) -> int:
-        """Return into how many tasks an agent can be divided, by what frameworks say."""
+        """Return the number of tasks that fit on an agent, by the frameworks' stated demands."""
         most = 1
         for data in self._said():
             for label in mesos.FrameworkInfo.FromString(data).labels.labels:

@@ -18,7 +18,7 @@ from tests.world.traffic.scheduler import Scheduler
 IDLE = 30.0
 """Seconds (plus ten ticks) for which usable and wanted resources may be free."""
 SERVED = 90.0
-"""Seconds after which a leading master that nothing troubles is served."""
+"""Seconds until a leading master without faults is served."""
 DEFAULT_REFUSAL = 5.0
 
 
@@ -46,7 +46,7 @@ class Liveness(Checker):
         self._offered: dict[str, float] = {}
         """agent → time of its latest offer"""
         self._waiting: float | None = None
-        """Since when the leading master is not served, though nothing explains it."""
+        """The time since when the leading master has not been served without a fault, or None."""
         self.longest = 0.0
         """The longest time for which usable and wanted resources have been free, in seconds."""
 

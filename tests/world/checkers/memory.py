@@ -21,7 +21,7 @@ SAVING = 2.0
 
 
 ALMOST = 0.1
-"""Seconds from the reading of a memory to its being on the disk, where that is well."""
+"""Seconds from reading a memory until the memory is on a healthy disk."""
 KEEPS_ON = 45.0
 """Seconds after which something is saved even after failures: the longest pause, and some."""
 DISPUTED = 30.0
@@ -68,13 +68,13 @@ class Remembrance(Checker):
         self._fenced = False
         """Whether only the serving service may write."""
         self._promised: dict[str, Fraction | None] = {}
-        """Weights that were ordered and, as the service said, stored."""
+        """Weights that were ordered and whose storing the service confirmed."""
         self._orders = 0
         """Number of orders carried out but not answered yet."""
         self._saved = self._served = self._heard = 0.0
-        """When something was last saved, a service was first told all, and told anything."""
+        """Times of the latest save, of the service's first snapshot, and of its latest input."""
         self._unsaved = math.inf
-        """When the first came of what has not been saved."""
+        """Time of the first unsaved change."""
         self._stored = 0
         """The twin's time at the latest save."""
         self._before: tuple[Incarnation, Twin] | None = None
@@ -205,7 +205,7 @@ class Remembrance(Checker):
         self._keep_promises(users)
 
     def _stored_in_time(self, saved_at: int, lost: int) -> None:
-        """Saves came at their pace, and the latest is what a successor finds."""
+        """Check the pace of saves, and that a successor finds the latest save."""
         if saved_at < self._stored - round(SAVING * 1e9):
             raise Violated(f"what was saved is gone: {(self._stored - saved_at) / 1e9:.1f} s of it")
         idle = self._heard - max(self._unsaved, self._served)

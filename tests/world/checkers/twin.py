@@ -21,7 +21,7 @@ from tests.world.model.amounts import Amounts, minus, plus, read, scalars, total
 HOLD_OFF = 600 * 10**9
 """Nanoseconds for which agents are awaited after an election."""
 FADED = Fraction(1, 1000)
-"""A user that owes less, and has no framework, is not taken over by a snapshot."""
+"""A snapshot forgets users with smaller commitments and without frameworks."""
 _WEIGHTS = Fraction(1, 10**6), Fraction(10**6)
 """The range of weights; values beyond are clamped."""
 _GRAIN = 2**160
@@ -62,10 +62,9 @@ class _Framework:
 
 
 class Twin:
-    """Holdings and debts of one engine.
+    """Allocations and commitments of an engine.
 
-    Args:
-        header: With which its log begins.
+    Args: header: The first entry of the engine's log.
     """
 
     def __init__(self, header: log.LogHeader) -> None:
@@ -73,7 +72,7 @@ class Twin:
         self.policy: str = settings["policy"]["name"]
         self._parameters: dict[str, Any] = settings["policy"]["parameters"]
         self.rate = _rate(self._parameters)
-        """1/τ per nanosecond, of debts; None: they do not fade."""
+        """Decay rate 1/τ of commitments per nanosecond; None without decay."""
         self._remembers = self.rate is not None
         self._failover: Failover | None = None
         self._offering = True
@@ -102,7 +101,7 @@ class Twin:
         """Roles with a quota; with quotas, the order does not depend on priorities alone."""
         self._weights: dict[str, Fraction] = {}
         self._made_with: Decimal | None = None
-        """With which debts fade that another policy has left, until a master comes."""
+        """Decay rate of commitments that another policy left, until a master connects."""
         for name in self._declared:
             self._know(name)
         if header.memory:
@@ -116,7 +115,7 @@ class Twin:
     # Inputs of the engine.
 
     def restore(self, entry: log.LogRestore) -> None:
-        """A snapshot replaced everything but debts."""
+        """Replace everything but commitments by a snapshot."""
         snapshot, self.interval = entry.snapshot, entry.options.allocation_interval_ns
         known_at, known, made_with = self.now, self.users, self._made_with or self.rate
         if entry.memory:
@@ -188,7 +187,7 @@ class Twin:
     # Derived state.
 
     def kept(self, elapsed: int) -> Fraction:
-        """Return the part of a debt that is left after some nanoseconds."""
+        """Return the fraction of a commitment that remains after some nanoseconds."""
         return kept(elapsed, self.rate)
 
     @property
@@ -225,7 +224,7 @@ class Twin:
         return {name: Fraction(held.get(name, 0), milli) for name, milli in self.capacity.items()}
 
     def priority(self, user: str) -> Fraction:
-        """Return what a user is ranked by: the lowest is first."""
+        """Return a user's priority; the lowest priority is first."""
         shares, owed = self.shares(user), self.users[user].commitments
         if self.policy == "drf":
             value = max(shares.values(), default=Fraction(0))

@@ -1,4 +1,4 @@
-"""Makes things go wrong, as often as the plan says, until it is told to rest."""
+"""Injects faults, as often as the plan demands, until stopped."""
 
 import asyncio
 from random import Random
@@ -41,7 +41,7 @@ class Gremlin:
         return self._world.loop.instant < self._until
 
     async def run(self) -> None:
-        """Do harm until told to rest."""
+        """Inject faults until stopped."""
         often = [(name, rate) for name, rate in self._world.plan.faults.items() if rate]
         while not self._resting:
             await asyncio.sleep(STEP)
@@ -60,7 +60,7 @@ class Gremlin:
         return self._resting
 
     def rest(self) -> None:
-        """Do no harm any more, and undo what does not end by itself."""
+        """Stop faults, and undo the permanent ones."""
         self._resting = True
         world = self._world
         for host in world.hosts:
@@ -147,7 +147,7 @@ class Gremlin:
         self._trouble()
 
     async def _depose_master(self) -> None:
-        """Another one is elected, and for a while the former goes on as if nothing had happened."""
+        """Another master is elected, and the former leader continues unawares for a while."""
         world, former = self._world, self._world.elected
         others = [each for each in world.masters if each is not former and not each.deposed]
         if former is None or not others:

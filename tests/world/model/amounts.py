@@ -93,7 +93,7 @@ def written(one: Amounts, role: str | None = None) -> list[bytes]:
 
 
 def read(messages: Iterable[bytes]) -> tuple[Amounts, set[str]]:
-    """Read serialised resources; return also the roles that they are allocated to."""
+    """Parse serialised resources; return also the roles of their allocation."""
     found = []
     roles = set()
     for data in messages:

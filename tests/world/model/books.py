@@ -86,7 +86,7 @@ class UnderWay:
 
 
 def applied(steps: list[Step], one: Amounts) -> Amounts | None:
-    """Return what steps make of amounts; None: they do not apply."""
+    """Return the amounts after some steps; None if the steps do not apply."""
     for step in steps:
         if not fits(step.consumed, one):
             return None

@@ -1,4 +1,4 @@
-"""A master's end of the stream, as the module's transport behaves: it queues and reconnects."""
+"""A master's end of the stream, with the queue and reconnection of the module's transport."""
 
 import asyncio
 from typing import Protocol
@@ -35,7 +35,7 @@ class Ear(Protocol):
         """A message has been sent, by the master."""
 
     def heard(self, link: "Link", message: contract.ToMaster) -> None:
-        """A message has come, from the service; the master has not acted upon it yet."""
+        """Handle a message from the service, before the master acts on the message."""
 
     def closed(self, link: "Link", how: tuple[grpc.StatusCode, str]) -> None:
         """A stream has ended."""

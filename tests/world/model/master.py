@@ -1,4 +1,4 @@
-"""A Mesos master as its allocator sees it: books of agents, frameworks and offers."""
+"""A Mesos master as its allocator sees the master: agents, frameworks and offers."""
 
 import asyncio
 from collections.abc import Callable, Iterable
@@ -218,7 +218,7 @@ class Master:
             self._recover(offer.agent, offer.framework, offer.role, offer.amounts, _filters(refuse))
 
     def accept(self, offer: Offer, tasks: list[Amounts], refuse: float | None) -> list[Task]:
-        """Tasks are launched on an offer; what is left comes back."""
+        """Launch tasks on an offer; recover the rest."""
         wanted = total(tasks)
         if offer.id not in self.offers or not fits(wanted, offer.amounts):
             return []
@@ -236,7 +236,7 @@ class Master:
         return [self._site.run(offer.agent, offer.framework, offer.role, task) for task in tasks]
 
     def convert(self, offer: Offer, steps: list[Step]) -> None:
-        """A framework's operations on an offer are carried out; what is left comes back."""
+        """Carry out a framework's operations on an offer; recover the rest."""
         booked = self.agents.get(offer.agent)
         left = applied(steps, offer.amounts)
         if booked is None or left is None or offer.id not in self.offers:
@@ -262,7 +262,7 @@ class Master:
         self._recover(offer.agent, *place, left, _filters(None))
 
     def operate(self, name: str, steps: list[Step]) -> None:
-        """An operator's operations on what is free of an agent, for which offers are rescinded."""
+        """Carry out an operator's operations on free resources of an agent; rescind its offers."""
         booked = self.agents.get(name)
         if booked is None or not booked.active or not self.link.synchronised:
             return
@@ -278,7 +278,7 @@ class Master:
         self._under_way[self.call(update_available=call)] = UnderWay(booked, steps)
 
     def set_quota(self, role: str, guarantees: Amounts, limits: Amounts) -> None:
-        """An operator guarantees a role something, or limits it; nothing: neither."""
+        """Set a role's quota guarantee and limit; empty amounts remove them."""
         known = self._site.quotas.pop(role, None)
         if guarantees or limits:
             self._site.quotas[role] = guarantees, limits

@@ -84,7 +84,7 @@ def virtual_time(loop: VirtualLoop) -> Iterator[None]:
 
 
 def _functions() -> Iterator[Any]:
-    """Go through the service's functions that have defaults, which may be a clock."""
+    """Yield the service's functions with default arguments, which may be clocks."""
     for name, module in list(sys.modules.items()):
         if name.startswith("allocator.service"):
             for value in list(vars(module).values()):

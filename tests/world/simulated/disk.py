@@ -37,7 +37,7 @@ class Disk:
         """The store's file before each of the latest saves."""
 
     def thread_time(self) -> tuple[float, float]:
-        """Return after how many seconds a thread does its work, and is done with it."""
+        """Return the seconds until a thread starts its work, and until the work is done."""
         answers = self._chance.uniform(0.001, 0.02) + self.slow
         return self._chance.uniform(0.0, answers), answers
 
@@ -48,7 +48,7 @@ class Disk:
 
     @contextmanager
     def writing(self) -> Iterator[None]:
-        """A memory is being written in the block, as far as the disk lets it."""
+        """Write a memory in the block, as far as the disk permits."""
         store = self.present / STORE
         before = store.read_bytes() if store.exists() else b""
         with _no_room() if self.full else _room():
@@ -57,10 +57,9 @@ class Disk:
         self._before = [*self._before[-2:], before]
 
     def crash(self, *, torn: bool) -> None:
-        """Leave to the next service what a crash at this instant leaves.
+        """Leave the files that a crash at this instant would leave.
 
-        Args:
-            torn: Whether a write to the store was under way.
+        Args: torn: Whether a write to the store was under way.
         """
         left = self.present
         self.present = self._next()

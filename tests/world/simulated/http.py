@@ -1,4 +1,4 @@
-"""HTTP without a network: what is said reaches the service's own protocol, and comes back."""
+"""HTTP without a network: bytes go directly to the service's own protocol and back."""
 
 import asyncio
 from collections.abc import Iterable
@@ -33,7 +33,7 @@ class Connection(asyncio.Transport):
         self._context.run(self._protocol.connection_made, self)
 
     def say(self, data: bytes) -> None:
-        """Have the service hear something."""
+        """Send bytes to the service."""
         if not self.over.is_set():
             self._context.run(self._protocol.data_received, data)
 

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 from typing_extensions import override
 
 SPINNING = 200_000
-"""Turns of the loop at one instant after which nothing but an endless loop explains them."""
+"""Turns of the loop at a single instant that indicate an endless loop."""
 T = TypeVar("T")
 
 
@@ -36,7 +36,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
         self.on_signal: Callable[[int, Callable[[], object]], None] = lambda _number, _run: None
         """Called with each signal for which a handler is added."""
         self.thread_time: Callable[[], tuple[float, float]] = self._some_milliseconds
-        """Returns after how many seconds a thread does its work, and is done with it."""
+        """Returns the seconds until a thread starts its work, and until the work is done."""
         self._chance = chance
         self._turns = 0
         self._selector = self
@@ -47,7 +47,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
         return self.instant
 
     def select(self, timeout: float | None) -> list[object]:
-        """Jump to the next instant at which something happens, in place of waiting for it."""
+        """Jump to the instant of the next event, instead of waiting."""
         if timeout is None:
             raise RuntimeError("nothing is ever going to happen again")
         scheduled: list[asyncio.TimerHandle] = self._scheduled  # type: ignore[attr-defined]

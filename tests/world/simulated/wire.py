@@ -1,4 +1,4 @@
-"""gRPC without a network: the same handlers, over pipes that are late and break."""
+"""gRPC without a network: the same handlers, over pipes with delays and failures."""
 
 import asyncio
 import contextvars
@@ -17,7 +17,7 @@ from allocator.contract import admin_pb2 as admin
 ROOM = 65536
 """Bytes under way in each direction before the sender has to wait, as in HTTP/2."""
 CLIENT_NOTICES = 15.0
-"""Seconds until a master sees that the service has vanished: keepalive time and timeout."""
+"""Seconds until a master detects that the service has vanished: keepalive time and timeout."""
 SERVER_NOTICES = 30.0
 """Likewise, of the service."""
 
@@ -72,8 +72,7 @@ class Pipe:
     async def receive(self) -> bytes | Status | None:
         """Return the next message, or the end.
 
-        Raises:
-            Broken: there is none any more.
+        Raises: Broken: The stream was broken.
         """
         while True:
             if self._queue:
@@ -138,7 +137,7 @@ class Context:
         self.status: Status | None = None
         self.callbacks: list[Callable[..., object]] = []
         self.requests: AsyncIterator[Any] | None = None
-        """The messages that the client sends, once the call is served."""
+        """The client's messages, once the call is served."""
 
     async def read(self) -> Any:  # noqa: ANN401 - gRPC's own
         """Return the next message of the client, or gRPC's mark for the end."""

@@ -14,7 +14,7 @@ from kazoo.handlers.threading import KazooTimeoutError
 
 T = TypeVar("T")
 LAG = 8.0
-"""Seconds by which a follower is behind at most: more, and its leader drops it."""
+"""Maximum lag of a follower in seconds; the leader drops a follower with a larger lag."""
 
 
 @dataclass(frozen=True)
@@ -31,11 +31,9 @@ class _Node:
 
 
 class Ensemble:
-    """Some servers, which all of the world's services share.
+    """Servers shared by all services of the world.
 
-    Args:
-        time: Returns the world's.
-        chance: Draws what is lost.
+    Args: time: Returns the world's time. chance: Draws losses.
     """
 
     def __init__(self, time: Callable[[], float], chance: Random) -> None:
@@ -44,7 +42,7 @@ class Ensemble:
         self.gone = False
         """Whether the ensemble is unreachable."""
         self.silent = False
-        """Whether answers are lost: half of what is asked for is done."""
+        """Whether answers are lost; half of the requests are carried out nevertheless."""
         self.lags = False
         """Whether clients are connected to a lagging follower."""
         self.expired = 0

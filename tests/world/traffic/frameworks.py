@@ -67,7 +67,7 @@ class Mute(Scheduler):
 
 
 class Waiter(Scheduler):
-    """Waits for what never comes, as politely as Mesos's defaults are."""
+    """Waits for an impossible offer, with the filters of Mesos's defaults."""
 
 
 class Refuser(Scheduler):
@@ -84,7 +84,7 @@ class Refuser(Scheduler):
 
 
 class Liar(Worker):
-    """Says that its tasks need something else than they do."""
+    """States a task demand that differs from the real demand."""
 
     def __init__(self, name: str, roles: tuple[str, ...], places: Places, chance: Random) -> None:
         super().__init__(name, roles, places, chance)

@@ -49,7 +49,7 @@ class Poller:
             await self.look(self._chance.choice(PAGES))
 
     async def look(self, path: str) -> None:
-        """Ask for one page, which must come and make sense while the service lives."""
+        """Request a page, which must arrive and be valid while the service lives."""
         life = self._world.host.life
         host, _, port = self._world.host.config().metrics.address.rpartition(":")
         try:
