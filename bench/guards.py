@@ -47,7 +47,9 @@ MOST_PARTS = 2**23
 class Side:
     """An engine, its played master, and the CPU time it has used.
 
-    Args: agents: The number of agents. frameworks: The number of frameworks.
+    Args:
+        agents: The number of agents.
+        frameworks: The number of frameworks.
     """
 
     def __init__(self, agents: int, frameworks: int) -> None:
@@ -113,8 +115,10 @@ def pairs(agents: int, frameworks: int, rounds: int) -> Pairs:
 class Served:
     """A service and its played master, on the clock of this machine.
 
-    Args: stream: The connection to the service. process: The process of the service. size: The
-    numbers of agents and frameworks.
+    Args:
+        stream: The connection to the service.
+        process: The process of the service.
+        size: The numbers of agents and frameworks.
     """
 
     def __init__(self, stream: ServiceStream, process: Process, size: tuple[int, int]) -> None:

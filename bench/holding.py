@@ -70,8 +70,10 @@ def busy(outcome: Outcome, cores: float) -> float:
 def recorded(trace: Trace, cores: float, pace: float) -> Table:
     """Return the effect of backfill holds on a trace in one pool.
 
-    Args: trace: A trace whose first resource is cores. cores: The number of cores in the pool.
-    pace: The factor by which tasks arrive faster than recorded.
+    Args:
+        trace: A trace whose first resource is cores.
+        cores: The number of cores in the pool.
+        pace: The factor by which tasks arrive faster than recorded.
     """
     trace = replace(trace, submitted=(trace.submitted / pace).astype(np.int64))
     need = trace.demand[:, 0]

@@ -46,8 +46,9 @@ def arrivals(rate: float, seconds: float) -> list[float]:
 def open_loop(instants: Sequence[float], send: Callable[[int, int], object]) -> list[float]:
     """Send due events, one message at a time; return the wait of each event in seconds.
 
-    Args: instants: Times of the events. send: Called with the range of events in a message: first,
-    and last plus one.
+    Args:
+        instants: Times of the events.
+        send: Called with the range of events in a message: first, and last plus one.
     """
     waited: list[float] = []
     begun = time.perf_counter()

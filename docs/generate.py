@@ -34,8 +34,9 @@ def text(page: Path) -> str:
 def _table(name: str) -> str:
     """Return the table for a mark of the page.
 
-    Args: name: `policy.name`, `policy.*`, a section with its parents (`listen.tls`), or `modules`
-    and a package of `allocator`.
+    Args:
+        name: `policy.name`, `policy.*`, a section with its parents (`listen.tls`), or `modules` and
+            a package of `allocator`.
     """
     if name.startswith("modules "):
         return "| module | content |\n|---|---|\n" + "".join(_modules(name.split()[1]))

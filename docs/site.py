@@ -26,7 +26,8 @@ _COLUMNS = 8
 def on_files(files: Files, config: MkDocsConfig) -> Files:
     """Add each file of the repository that a page links to, and the page Reference.
 
-    Raises: FileNotFoundError: A linked file does not exist.
+    Raises:
+        FileNotFoundError: A linked file does not exist.
     """
     root = Path(config.docs_dir).parent
     for page in files.documentation_pages():

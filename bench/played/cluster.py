@@ -29,9 +29,10 @@ def resources(role: str | None = None, cpus: float = 1.0, mem: float = 1024.0) -
 class PlayedCluster:
     """Plays the master: a task ends, its resources are offered to a framework, which accepts them.
 
-    Args: agents: The number of agents; each is full of tasks of a single framework. frameworks: The
-    number of frameworks; each has its own role. begin_ns: The master's clock, in nanoseconds since
-    the Unix epoch.
+    Args:
+        agents: The number of agents; each is full of tasks of a single framework.
+        frameworks: The number of frameworks; each has its own role.
+        begin_ns: The master's clock, in nanoseconds since the Unix epoch.
     """
 
     def __init__(self, agents: int, frameworks: int, begin_ns: int = SECOND) -> None:

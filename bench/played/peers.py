@@ -92,8 +92,10 @@ def service(
 ) -> Iterator[tuple[ServiceStream, Process]]:
     """Run a real service, with its store and the extras of the settings.
 
-    Args: folder: The folder for its files. settings: Text appended to its configuration. module:
-    The module to run as `longshare`.
+    Args:
+        folder: The folder for its files.
+        settings: Text appended to its configuration.
+        module: The module to run as `longshare`.
     """
     config = folder / "longshare.toml"
     config.write_text(

@@ -39,7 +39,8 @@ class Missing(Exception):  # noqa: N818 - it names what a release misses
 def run(*command: str | Path, where: Path = ROOT, **environment: str) -> str:
     """Run a command and return its output.
 
-    Raises: Missing: The command failed; the text ends with its last lines of output.
+    Raises:
+        Missing: The command failed; the text ends with its last lines of output.
     """
     done = subprocess.run(  # noqa: S603 - these commands are ours
         [str(part) for part in command],

@@ -82,7 +82,8 @@ def fetched_requirements(folder: Path) -> Path:
 class Debian:
     """A copy of the pristine Debian, to which playbooks are applied through a chroot.
 
-    Args: folder: The folder for the copy, and for files to install.
+    Args:
+        folder: The folder for the copy, and for files to install.
     """
 
     def __init__(self, folder: Path) -> None:

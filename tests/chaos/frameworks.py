@@ -27,9 +27,11 @@ LOST = {"TASK_LOST", "TASK_GONE", "TASK_UNKNOWN", "TASK_GONE_BY_OPERATOR"}
 class Framework:
     """Accepts every offer, with as many tasks as fit.
 
-    Args: address: HOST:PORT of the master, the same during the whole run. random: The source of
-    task durations and of random choices of the habit. run_time: Mean seconds that a task runs.
-    offered: Called whenever offers have arrived.
+    Args:
+        address: HOST:PORT of the master, the same during the whole run.
+        random: The source of task durations and of random choices of the habit.
+        run_time: Mean seconds that a task runs.
+        offered: Called whenever offers have arrived.
     """
 
     habit: ClassVar[str] = "greedy"

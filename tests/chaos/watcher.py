@@ -35,8 +35,10 @@ class Watcher:
     ) -> None:
         """Check the master's state some seconds after the last check.
 
-        Args: state: The master's `/state`. frameworks: The active frameworks. passed: Seconds since
-        the last check during which the allocator answered.
+        Args:
+            state: The master's `/state`.
+            frameworks: The active frameworks.
+            passed: Seconds since the last check during which the allocator answered.
         """
         self.looks += 1
         held = _held(state)

@@ -49,8 +49,9 @@ def later(built: Path, folder: Path) -> Path:
 class Booted:
     """A running machine.
 
-    Args: root: The root folder of its files, as seen from the host. init: The process id of its
-    systemd, as seen from the host.
+    Args:
+        root: The root folder of its files, as seen from the host.
+        init: The process id of its systemd, as seen from the host.
     """
 
     def __init__(self, root: Path, init: int) -> None:

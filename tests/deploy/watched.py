@@ -47,8 +47,10 @@ def busy_service(
 ) -> Iterator[tuple[Service, Stream]]:
     """Run a service with an allocation, a commitment, a quota, filters, and a planned overtaking.
 
-    Args: folder: The folder for its files. metrics: The address of its HTTP port. hopeless: Whether
-    to add a user that no agent could serve.
+    Args:
+        folder: The folder for its files.
+        metrics: The address of its HTTP port.
+        hopeless: Whether to add a user that no agent could serve.
     """
     roles = [("f1", "holding"), ("f2", "owing"), *([("f3", "huge")] if hopeless else [])]
     guarantee = mesos.QuotaInfo(role="holding")

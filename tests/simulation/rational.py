@@ -37,10 +37,7 @@ class Workload:
 
 @dataclass(frozen=True)
 class Rule:
-    """The rule for the next user:
-
-    DRF without δ; otherwise SDRF in the form of the journal or thesis.
-    """
+    """The rule for the next user: DRF without δ; with δ, SDRF as in the journal or the thesis."""
 
     delta: Fraction | None = None
     """The factor by which a commitment decays in a second."""
@@ -68,9 +65,11 @@ class _User:
 def simulate(workload: Workload, rule: Rule, other: Sequence[int | None] | None = None) -> Found:
     """Start every task as Algorithm 1 does.
 
-    Args: workload: The submitted tasks. rule: The rule for the next user. other: The starts of
-    another simulator. If priorities differ by less than `NEAR`, rounding may have decided; the
-    other simulator's choice is then taken, and counted.
+    Args:
+        workload: The submitted tasks.
+        rule: The rule for the next user.
+        other: The starts of another simulator. If priorities differ by less than `NEAR`, rounding
+            may have decided; the other simulator's choice is then taken, and counted.
     """
     return _Simulation(workload, rule, other).run()
 

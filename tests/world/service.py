@@ -70,9 +70,13 @@ class Watcher:
 class Host:
     """A machine with a service.
 
-    Args: name: The display name. address: The listening address of the service. clock: The
-    machine's clock. disk: The persistent files. ensemble: The ZooKeeper of the store, if the store
-    is a ZooKeeper. settings: The configuration, as parsed TOML.
+    Args:
+        name: The display name.
+        address: The listening address of the service.
+        clock: The machine's clock.
+        disk: The persistent files.
+        ensemble: The ZooKeeper of the store, if the store is a ZooKeeper.
+        settings: The configuration, as parsed TOML.
     """
 
     def __init__(

@@ -7,7 +7,8 @@ from collections import deque
 class Trace:
     """A hash of all events.
 
-    Args: keep: The number of latest lines to keep for display.
+    Args:
+        keep: The number of latest lines to keep for display.
     """
 
     def __init__(self, keep: int = 4000) -> None:

@@ -57,8 +57,10 @@ _SIZES = [
 class World(Watcher):
     """A world of services, masters, machines, frameworks and faults.
 
-    Args: plan: The composition of the world. folder: The folder for disks. loop: The event loop
-    with virtual time.
+    Args:
+        plan: The composition of the world.
+        folder: The folder for disks.
+        loop: The event loop with virtual time.
     """
 
     def __init__(self, plan: Plan, folder: Path, loop: VirtualLoop) -> None:
@@ -425,7 +427,9 @@ def _answer(message: contract.ToMaster) -> str:
 def run(plan: Plan, prepare: Callable[[World], None] = lambda _world: None) -> World:
     """Run a world to its end, and return the world; `wrong` is its first violation.
 
-    Args: plan: The composition of the world. prepare: May change the world before its start.
+    Args:
+        plan: The composition of the world.
+        prepare: May change the world before its start.
     """
     loop = VirtualLoop(Random(f"{plan.seed} threads"))
     memory = Path("/dev/shm")  # fsync costs nothing there

@@ -114,7 +114,9 @@ class Good(Scheduler):
 class Names(Scheduler):
     """Has many roles: wants nothing, declines, leaves soon, or runs a tiny task in each role.
 
-    Args: kind: The behaviour. what: Arguments of any scheduler.
+    Args:
+        kind: The behaviour.
+        what: Arguments of any scheduler.
     """
 
     def __init__(self, kind: str, *what: Any) -> None:  # noqa: ANN401 - as any scheduler

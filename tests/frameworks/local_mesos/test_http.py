@@ -380,7 +380,7 @@ _RESERVED = [
         ({"framework": "a", "uptime": "1e999"}, 400),
     ],
 )
-def test_expected_frameworks_are_listed_with_their_times(
+def test_expected_frameworks_are_announced_with_a_name_and_a_time(
     asked: dict[str, str], status: int, tmp_path: Path
 ) -> None:
     async def scenario() -> bool:

@@ -31,8 +31,10 @@ FINEST = 1000
 class Effort:
     """Counts function calls while an engine decides.
 
-    Args: fail: Called when there were too many calls. said: Returns the framework infos. largest:
-    Returns the largest agents.
+    Args:
+        fail: Called when there were too many calls.
+        said: Returns the framework infos.
+        largest: Returns the largest agents.
     """
 
     def __init__(

@@ -25,8 +25,10 @@ DEFAULT_REFUSAL = 5.0
 class Liveness(Checker):
     """Checks the leading master's state each second.
 
-    Args: leader: Returns the leading master, if there is a leader. troubled: Returns whether a
-    fault explains the lack of service. interval: Seconds between ticks, at which filters end.
+    Args:
+        leader: Returns the leading master, if there is a leader.
+        troubled: Returns whether a fault explains the lack of service.
+        interval: Seconds between ticks, at which filters end.
     """
 
     def __init__(

@@ -31,9 +31,10 @@ DISPUTED = 30.0
 class Remembrance(Checker):
     """Compares a service's initial memory with the knowledge of its predecessor.
 
-    Args: debts: The checker with the twins. honest: Returns whether the disk has kept all
-    acknowledged writes and has had space. serves: Returns whether a service is in use by the
-    leading master.
+    Args:
+        debts: The checker with the twins.
+        honest: Returns whether the disk has kept all acknowledged writes and has had space.
+        serves: Returns whether a service is in use by the leading master.
     """
 
     def __init__(

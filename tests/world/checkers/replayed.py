@@ -14,9 +14,11 @@ from tests.world.checkers.checker import Violated
 def check(path: Path) -> int:
     """Replay a recorded log, with the slow reference ranking where available.
 
-    Returns: The number of compared entries.
+    Returns:
+        The number of compared entries.
 
-    Raises: Violated: A decision differs.
+    Raises:
+        Violated: A decision differs.
     """
     cut: list[int] = []
     header, entries = open_log(path, cut.append)

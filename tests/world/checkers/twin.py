@@ -64,7 +64,8 @@ class _Framework:
 class Twin:
     """Allocations and commitments of an engine.
 
-    Args: header: The first entry of the engine's log.
+    Args:
+        header: The first entry of the engine's log.
     """
 
     def __init__(self, header: log.LogHeader) -> None:

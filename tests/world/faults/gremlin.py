@@ -19,7 +19,9 @@ RECOVERY = 30.0
 class Gremlin:
     """Draws faults and injects them.
 
-    Args: world: The world of the faults. chance: The random source.
+    Args:
+        world: The world of the faults.
+        chance: The random source.
     """
 
     def __init__(self, world: "World", chance: Random) -> None:

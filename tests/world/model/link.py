@@ -44,8 +44,12 @@ class Ear(Protocol):
 class Link:
     """Numbers the master's calls and sends them to a service.
 
-    Args: network: The network of the services. address: The address of the service. hello: The
-    introduction of the master. peer: The master's identity. ear: Receives all messages.
+    Args:
+        network: The network of the services.
+        address: The address of the service.
+        hello: The introduction of the master.
+        peer: The master's identity.
+        ear: Receives all messages.
     """
 
     def __init__(

@@ -22,10 +22,15 @@ HOLD_OFF = 600.0
 class Master:
     """Makes the allocator's calls, and checks the allocator's decisions.
 
-    Args: name: HOST:PORT. site: The true state of machines. clock: The host's clock. version: The
-    version of Mesos. Quotas have limits since 1.9; used resources are reported since 1.10.
-    interval: Seconds between ticks. offer_timeout: Seconds after which an unanswered offer is
-    rescinded. delay: Returns the seconds until a scheduler receives offers.
+    Args:
+        name: HOST:PORT.
+        site: The true state of machines.
+        clock: The host's clock.
+        version: The version of Mesos. Quotas have limits since 1.9; used resources are reported
+            since 1.10.
+        interval: Seconds between ticks.
+        offer_timeout: Seconds after which an unanswered offer is rescinded.
+        delay: Returns the seconds until a scheduler receives offers.
     """
 
     def __init__(

@@ -17,8 +17,10 @@ EPOCH = 1_600_000_000.0
 class Clock:
     """The wall clock of a host.
 
-    Args: loop: The loop with the true time. offset: Seconds by which the clock is ahead initially.
-    rate: Seconds counted per true second.
+    Args:
+        loop: The loop with the true time.
+        offset: Seconds by which the clock is ahead initially.
+        rate: Seconds counted per true second.
     """
 
     def __init__(self, loop: VirtualLoop, offset: float = 0.0, rate: float = 1.0) -> None:

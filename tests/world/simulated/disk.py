@@ -17,7 +17,9 @@ class Disk:
     Each service works in its own copy of its predecessor's files. A killed service can therefore be
     cleaned up without effect on its successor.
 
-    Args: folder: The folder of the copies. chance: Draws the durations of writes, and losses.
+    Args:
+        folder: The folder of the copies.
+        chance: Draws the durations of writes, and losses.
     """
 
     def __init__(self, folder: Path, chance: Random) -> None:
@@ -59,7 +61,8 @@ class Disk:
     def crash(self, *, torn: bool) -> None:
         """Leave the files that a crash at this instant would leave.
 
-        Args: torn: Whether a write to the store was under way.
+        Args:
+            torn: Whether a write to the store was under way.
         """
         left = self.present
         self.present = self._next()

@@ -14,9 +14,12 @@ PATIENCE = 60.0
 class Connection(asyncio.Transport):
     """A connection to a service, seen from both ends.
 
-    Args: loop: The loop with the listeners. address: The address of the listener.
+    Args:
+        loop: The loop with the listeners.
+        address: The address of the listener.
 
-    Raises: ConnectionRefusedError: No service listens there.
+    Raises:
+        ConnectionRefusedError: No service listens there.
     """
 
     def __init__(self, loop: VirtualLoop, address: tuple[str, int]) -> None:
@@ -40,7 +43,8 @@ class Connection(asyncio.Transport):
     async def answer(self) -> tuple[int, bytes]:
         """Return status and content of the service's answer, once the connection has ended.
 
-        Raises: ConnectionResetError: The connection ended without an answer.
+        Raises:
+            ConnectionResetError: The connection ended without an answer.
         """
         await asyncio.wait_for(self.over.wait(), PATIENCE)
         head, _, body = self.heard.partition(b"\r\n\r\n")
@@ -85,7 +89,8 @@ class Connection(asyncio.Transport):
 async def ask(loop: VirtualLoop, address: tuple[str, int], path: str) -> tuple[int, bytes]:
     """Request a page; return status and content.
 
-    Raises: OSError: No service listens there, or no answer came.
+    Raises:
+        OSError: No service listens there, or no answer came.
     """
     connection = Connection(loop, address)
     request = f"GET {path} HTTP/1.1\r\nHost: {address[0]}:{address[1]}\r\nConnection: close\r\n\r\n"

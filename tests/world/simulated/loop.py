@@ -24,7 +24,8 @@ class VirtualLoop(asyncio.BaseEventLoop):
     Work for other threads runs inside the loop, uninterrupted, at an instant drawn from
     `thread_time`.
 
-    Args: chance: Draws the durations of threads' work.
+    Args:
+        chance: Draws the durations of threads' work.
     """
 
     def __init__(self, chance: Random) -> None:

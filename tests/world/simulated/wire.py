@@ -72,7 +72,8 @@ class Pipe:
     async def receive(self) -> bytes | Status | None:
         """Return the next message, or the end.
 
-        Raises: Broken: The stream was broken.
+        Raises:
+            Broken: The stream was broken.
         """
         while True:
             if self._queue:
@@ -377,7 +378,8 @@ class _Details:
 class Network:
     """A network with servers and message latencies.
 
-    Args: latency: Seconds for a message in each direction.
+    Args:
+        latency: Seconds for a message in each direction.
     """
 
     def __init__(self, latency: Latency) -> None:
@@ -395,7 +397,8 @@ class Network:
     def call(self, address: str, method: str, peer: Peer) -> Call:
         """Begin a call.
 
-        Raises: Broken: No server listens at the address.
+        Raises:
+            Broken: No server listens at the address.
         """
         server = self.servers.get(address)
         if server is None:

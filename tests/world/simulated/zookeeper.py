@@ -33,7 +33,9 @@ class _Node:
 class Ensemble:
     """Servers shared by all services of the world.
 
-    Args: time: Returns the world's time. chance: Draws losses.
+    Args:
+        time: Returns the world's time.
+        chance: Draws losses.
     """
 
     def __init__(self, time: Callable[[], float], chance: Random) -> None:
@@ -68,7 +70,8 @@ class Result(Generic[T]):
     def get(self, timeout: float) -> T:
         """Return the answer.
 
-        Raises: KazooException: The server's error.
+        Raises:
+            KazooException: The server's error.
         """
         assert timeout > 0
         return self._answer()

@@ -35,8 +35,11 @@ class Desk(Protocol):
 class Operator:
     """Sends queries and orders.
 
-    Args: desk: Access to services. chance: The random source. pace: The factor by which everything
-    takes longer than usual. ways: The probabilities of "quota" and "reserve" at each action.
+    Args:
+        desk: Access to services.
+        chance: The random source.
+        pace: The factor by which everything takes longer than usual.
+        ways: The probabilities of "quota" and "reserve" at each action.
     """
 
     def __init__(self, desk: Desk, chance: Random, pace: float, ways: Mapping[str, float]) -> None:

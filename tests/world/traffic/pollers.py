@@ -32,8 +32,10 @@ class Polled(Protocol):
 class Poller:
     """Requests page after page.
 
-    Args: world: Access to services. chance: Draws the waiting times. pace: The factor by which
-    everything takes longer than usual.
+    Args:
+        world: Access to services.
+        chance: Draws the waiting times.
+        pace: The factor by which everything takes longer than usual.
     """
 
     def __init__(self, world: Polled, chance: Random, pace: float) -> None:
@@ -67,7 +69,8 @@ class Poller:
 def _make_sense(path: str, status: int, body: bytes) -> None:
     """Check the format of an answer.
 
-    Raises: ValueError: The format is wrong.
+    Raises:
+        ValueError: The format is wrong.
     """
     if status != 200 and not (status == 404 and path.startswith("/api/explain")):
         raise ValueError(f"status {status}: {body[:200]!r}")

@@ -24,8 +24,11 @@ class Places(Protocol):
 class Scheduler:
     """A framework.
 
-    Args: name: The name, which is also the id. roles: The roles. places: Access to masters and
-    machines. chance: The random source.
+    Args:
+        name: The name, which is also the id.
+        roles: The roles.
+        places: Access to masters and machines.
+        chance: The random source.
     """
 
     capabilities: tuple[int, ...] = (mesos.FrameworkInfo.Capability.MULTI_ROLE,)
