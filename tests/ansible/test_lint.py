@@ -10,7 +10,7 @@ from tests.ansible.emulated import ANSIBLE, environment, tools
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)  # takes a core for twenty seconds
-def test_ansible_lint_finds_nothing_at_its_production_profile(tmp_path: Path) -> None:
+def test_ansible_lint_has_no_findings_in_the_production_profile(tmp_path: Path) -> None:
     told = subprocess.run(
         [tools() / "ansible-lint", "--offline", "--nocolor", "--strict", "--profile", "production"],
         cwd=ANSIBLE,

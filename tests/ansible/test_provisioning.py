@@ -91,7 +91,7 @@ def test_the_second_paper_s_51_spot_hosts_have_agents_of_two_sizes_and_go_again(
     assert after == before
 
 
-def test_site_begins_by_looking_whether_the_inventory_makes_a_cluster(
+def test_the_site_playbook_first_checks_that_the_inventory_is_a_valid_cluster(
     ec2: Account, paper: str
 ) -> None:
     refused = ec2.play("site.yml", "nowhere")
@@ -121,7 +121,7 @@ def test_from_outside_only_the_administrator_reaches_a_host_and_only_by_ssh(
     assert within == {(5050, 5051), (9100, 9100)}
 
 
-def test_a_cluster_shrinks_and_goes_and_leaves_nothing_behind_and_another_cluster_alone(
+def test_shrinking_and_deleting_a_cluster_leaves_no_resources_and_no_change_elsewhere(
     ec2: Account, paper: str
 ) -> None:
     before = ec2.holds()

@@ -20,7 +20,7 @@ from tests.mesos.cluster import PAPERS_FORM, SDRF
 from tests.service.served import Stream, service
 
 
-def test_a_seed_repeats_all_that_happens_and_each_kind_comes_as_often() -> None:
+def test_a_seed_reproduces_its_schedule_in_which_all_kinds_are_equally_frequent() -> None:
     script = drawn(7, 195.0, 40, HABITS)
     assert script == drawn(7, 195.0, 40, HABITS) != drawn(8, 195.0, 40, HABITS)
     assert Counter(one.kind for one in script[:18]) == dict.fromkeys(get_args(Kind), 2)
@@ -81,7 +81,7 @@ def test_a_framework_that_could_run_and_gets_no_offer_starves(
     )
 
 
-def test_an_offer_ends_hunger(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_offer_resets_the_starvation_time(monkeypatch: pytest.MonkeyPatch) -> None:
     watcher, framework = Watcher(), wanting(Framework, monkeypatch)
     for _ in range(2):
         watcher.look(state([2]), [framework], STARVING * 0.6)

@@ -117,7 +117,7 @@ def test_bad_lines_are_caught() -> None:
     assert claim in {e.claim for e in complaints(Waiting())}
 
 
-def test_a_policy_that_is_changed_after_its_order_was_kept_is_caught() -> None:
+def test_a_policy_whose_keys_drift_after_its_ranking_is_detected() -> None:
     class Drifting(KeyPolicy):
         """Its key depends on time, but the policy never requests a new ranking as time passes."""
 

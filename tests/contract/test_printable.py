@@ -43,7 +43,7 @@ def test_a_letter_is_shown_with_four_combining_signs_at_the_most(text: str) -> N
         ("\u0301a", r"\u0301a"),
     ],
 )
-def test_characters_that_are_not_seen_are_shown_as_escapes(name: str, shown: str) -> None:
+def test_invisible_characters_are_shown_as_escapes(name: str, shown: str) -> None:
     assert printable(name) == shown
 
 

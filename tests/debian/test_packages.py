@@ -125,7 +125,7 @@ def test_a_service_that_hangs_is_started_again_by_the_watchdog(installed: Booted
     installed.until(lambda: "Watchdog timeout" in installed.run(*journal))
 
 
-def test_after_a_rotation_the_service_goes_on_in_a_new_file(installed: Booted) -> None:
+def test_after_a_log_rotation_the_service_continues_in_a_new_file(installed: Booted) -> None:
     configure(installed, SETTINGS)
     installed.run("systemctl", "restart", "longshare")
     before = pid(installed)
@@ -194,7 +194,7 @@ def groups(installed: Booted) -> list[str]:
     return installed.run("find", "/sys/fs/cgroup", "-path", f"*{unit}/cgroup.procs").splitlines()
 
 
-def test_a_task_more_than_the_unit_may_have_is_refused_and_the_service_goes_on(
+def test_a_thread_beyond_the_task_limit_of_the_unit_is_refused_and_the_service_continues(
     installed: Booted, groups: list[str]
 ) -> None:
     before = pid(installed)
@@ -214,7 +214,7 @@ def test_a_service_above_the_memory_limit_of_its_unit_is_killed_and_restarted(
     installed.until(lambda: installed.property("ActiveState") == "active")
 
 
-def test_settings_that_cannot_be_used_want_a_person(installed: Booted) -> None:
+def test_invalid_settings_stop_the_service_without_restarts(installed: Booted) -> None:
     configure(installed, "[policy]\nname = 3\n")
     assert installed.fails("systemctl", "restart", "longshare")
     assert installed.property("ExecMainStatus") == "2"

@@ -15,7 +15,7 @@ DEPLOY = Path(__file__).parents[2] / "deploy"
 UNIT = DEPLOY / "systemd" / "longshare.service"
 
 
-def test_systemd_finds_the_unit_valid_and_its_exposure_low() -> None:
+def test_systemd_accepts_the_unit_and_rates_its_exposure_as_low() -> None:
     analyze = shutil.which("systemd-analyze")
     if analyze is None:
         pytest.skip("systemd-analyze is not installed, so nobody judges the unit")
@@ -74,7 +74,7 @@ def test_logrotate_accepts_the_rotation() -> None:
     assert "error:" not in known.stderr
 
 
-def test_the_unit_lets_nothing_but_its_own_folders_be_written() -> None:
+def test_the_unit_permits_writes_only_in_its_own_folders() -> None:
     unit = configparser.ConfigParser(strict=False, interpolation=None)
     unit.optionxform = str  # type: ignore[assignment,method-assign]
     unit.read(UNIT)

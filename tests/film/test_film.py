@@ -109,7 +109,7 @@ def test_omissions_are_named() -> None:
     assert film["cells"] == [[0, [4000], [[-1, 1000]]]], "the sum of hidden users"
 
 
-def test_a_clock_that_was_set_back_is_filmed_on() -> None:
+def test_filming_continues_after_the_clock_was_set_back() -> None:
     camera = Camera(10.0)
     camera.take(100.0, [], [])
     assert not camera.due(101.0)

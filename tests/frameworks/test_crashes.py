@@ -183,7 +183,7 @@ def start_cluster(children: Children, folder: Path, allocator: str) -> Master:
 
 @pytest.mark.slow
 @pytest.mark.timeout(60 + 20 * CRASHES)
-def test_a_service_that_is_killed_again_and_again_costs_nothing_but_offers(tmp_path: Path) -> None:
+def test_a_repeatedly_killed_service_costs_only_offers(tmp_path: Path) -> None:
     moments = random.Random(SEED)
     state = tmp_path / "state"
     state.mkdir()

@@ -74,7 +74,7 @@ above = 0.9
 """
 
 
-def test_a_small_experiment_comes_out_as_the_equations_say(tmp_path: Path) -> None:
+def test_a_small_experiment_matches_the_equations(tmp_path: Path) -> None:
     shown: list[Progress] = []
     verdict = run(
         experiment.parse("small", SMALL),
@@ -199,7 +199,7 @@ def test_a_framework_with_a_number_of_tasks_ends_when_they_have_finished(tmp_pat
         assert Observer(address).glance().cpus == {}
 
 
-def test_a_service_that_is_killed_and_comes_back_costs_no_task(tmp_path: Path) -> None:
+def test_a_killed_and_restarted_service_costs_no_task(tmp_path: Path) -> None:
     framework = ("framework", "--name=A", "--role=a", "--tasks=150", "--run-time=10")
     with Children(tmp_path) as children, service(tmp_path) as doomed:
         children.start(
@@ -361,7 +361,7 @@ def test_variants_run_in_sequence_and_are_compared(tmp_path: Path) -> None:
     assert 'name = "tsf"' in config
 
 
-def test_tasks_start_at_the_same_instants_however_fast_time_goes(tmp_path: Path) -> None:
+def test_tasks_start_at_the_same_instants_at_any_speed(tmp_path: Path) -> None:
     chosen = experiment.parse("shared", SHARED)
     together = chosen.variant(chosen.variants[-1])
     started: list[dict[str, list[float]]] = []
@@ -404,7 +404,7 @@ leads by 80 cores instead of 86; the claim is at least 50.
 @pytest.mark.long
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("name", SINGLE)
-def test_the_papers_experiment_comes_out_as_published(name: str, tmp_path: Path) -> None:
+def test_the_papers_experiment_has_the_published_results(name: str, tmp_path: Path) -> None:
     chosen = experiment.load(name)
     if name in LONGER:
         assert chosen.tasks is not None

@@ -31,7 +31,7 @@ def test_only_runs_with_the_first_seed_of_a_variant_are_filmed(tmp_path: Path) -
     assert found == ["pools-7", "together-7"]
 
 
-def test_a_recording_that_cannot_be_played_costs_the_film_alone(
+def test_an_unplayable_recording_loses_only_the_film(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / film.EVENTS).write_text("nothing")

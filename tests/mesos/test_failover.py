@@ -66,7 +66,7 @@ def assert_kept(before: float, after: float, elapsed: float) -> None:
 
 
 @pytest.mark.parametrize("fail", [kill, freeze, cut_off, kill_with_service])
-def test_another_master_goes_on_and_nothing_is_lost_or_booked_twice(
+def test_after_a_failover_no_resource_is_lost_or_allocated_twice(
     tmp_path: Path, fail: Callable[[Ensemble, int], None]
 ) -> None:
     async def conduct(three: Ensemble) -> None:

@@ -117,7 +117,7 @@ def test_used_resources_are_distinguished_from_offered_resources(tmp_path: Path)
         asyncio.run(conduct(cluster))
 
 
-def test_offer_constraints_choose_agents_whichever_comes_first(tmp_path: Path) -> None:
+def test_offer_constraints_select_among_earlier_and_later_agents(tmp_path: Path) -> None:
     needs_mesos(1, 11)
 
     async def conduct(cluster: Cluster) -> None:

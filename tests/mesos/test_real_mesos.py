@@ -295,7 +295,7 @@ def test_maintenance_asks_frameworks_to_leave_and_shows_their_answer(cluster: Cl
     asyncio.run(conduct())
 
 
-def test_a_framework_that_comes_back_keeps_its_task_and_is_offered_the_rest(
+def test_a_resubscribed_framework_keeps_its_task_and_is_offered_the_remaining_resources(
     cluster: Cluster,
 ) -> None:
     async def conduct() -> None:
@@ -432,7 +432,9 @@ def test_after_kill_9_of_the_master_all_frameworks_return_and_commitments_are_ke
         asyncio.run(conduct(cluster))
 
 
-def test_a_parameter_that_cannot_be_ends_the_masters_start_and_says_why(tmp_path: Path) -> None:
+def test_an_invalid_module_parameter_ends_the_start_of_the_master_with_a_reason(
+    tmp_path: Path,
+) -> None:
     wrong = {"address": "nowhere", "connect_timeout": "5parsecs"}
     said = pytest.raises(ChildFailed, match="'5parsecs' is not a duration")
     with nothing_running(tmp_path) as cluster, said:
@@ -448,7 +450,7 @@ def test_a_master_starts_without_a_service_and_reports_the_missing_service(tmp_p
         assert metrics["longshare/connected"] == 0
 
 
-def test_a_master_is_seen_to_start_though_the_environment_has_masters_say_nothing(
+def test_the_start_of_a_master_is_detected_even_if_the_environment_silences_masters(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("MESOS_QUIET", "true")

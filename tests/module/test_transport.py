@@ -208,7 +208,7 @@ def test_the_services_request_for_a_snapshot_reaches_the_owner_with_its_reason(
 
 
 @in_every_build
-def test_a_service_that_does_not_listen_makes_the_queue_be_dropped_and_is_sent_a_snapshot_later(
+def test_without_a_listening_service_the_queue_is_dropped_and_a_snapshot_follows_later(
     programs: Programs, running: Service
 ) -> None:
     with master(programs, running.address, queue_bytes=200_000) as driven:
@@ -304,7 +304,7 @@ def test_a_transport_that_was_never_started_can_be_destroyed(programs: Programs)
         assert driven.send_snapshot() == 0
 
 
-def test_settings_that_cannot_be_are_refused_before_anything_starts(programs: Programs) -> None:
+def test_invalid_settings_are_refused_before_any_process_starts(programs: Programs) -> None:
     driven = Master(programs, "allocator.example:5060", connect_timeout=0)
     assert driven.process.wait() == 2
     assert driven.process.stderr is not None
@@ -359,7 +359,7 @@ def test_events_before_a_snapshot_are_contained_in_the_snapshot(programs: Progra
         ),
     ],
 )
-def test_a_peer_that_talks_nonsense_is_left_and_tried_again(
+def test_a_peer_with_invalid_messages_is_disconnected_and_retried(
     programs: Programs, answer: bytes, complaint: str
 ) -> None:
     streams = []

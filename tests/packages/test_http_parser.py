@@ -128,7 +128,7 @@ def test_a_response_cut_short_is_neither_an_error_nor_complete(data: st.DataObje
     st.binary(min_size=1).filter(lambda data: not b"HTTP/RTSP/ICE/\r\n".count(data[:1])),
     responses(),
 )
-def test_bytes_that_are_no_http_are_refused_for_good(junk: bytes, later: bytes) -> None:
+def test_bytes_other_than_http_are_refused_permanently(junk: bytes, later: bytes) -> None:
     parser = HttpParser()
     assert parser.execute(junk, len(junk)) == 0
     assert parser.execute(later, len(later)) == 0
@@ -151,7 +151,7 @@ def test_a_second_response_is_refused_and_the_first_response_is_unchanged(
     assert parser.recv_body() == alone.recv_body()
 
 
-def test_only_as_many_bytes_are_read_as_the_caller_says() -> None:
+def test_at_most_the_requested_number_of_bytes_is_read() -> None:
     parser = HttpParser()
     buffer = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nokrubbish"
     length = buffer.index(b"rubbish")

@@ -121,7 +121,7 @@ def test_accounting_without_its_extra_is_refused_with_a_reason(lean: Path) -> No
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-def test_a_stranger_serves_a_policy_simulates_a_trace_and_runs_a_notebook(
+def test_a_new_user_can_serve_a_policy_simulate_a_trace_and_run_a_notebook(
     lean: Path, tmp_path: Path
 ) -> None:
     walk: list[str | Path] = ["bash", ROOT / "tests" / "packages" / "walk.sh"]

@@ -51,7 +51,7 @@ def test_the_wheels_hold_every_file_of_their_packages_and_no_other(wheels: Path)
 
 
 @pytest.mark.slow
-def test_the_source_distribution_makes_the_same_wheel_and_carries_its_licence(
+def test_the_source_distribution_builds_the_same_wheel_and_contains_the_licence(
     sdist: Path, wheels: Path, tmp_path: Path
 ) -> None:
     with tarfile.open(sdist) as packed:

@@ -180,7 +180,7 @@ class TestTrust:
                     plugins.load_trusted(path)
             assert "evil" not in policies.names()
 
-    def test_nor_a_pipe(self, tmp_path: Path) -> None:
+    def test_a_pipe_is_refused(self, tmp_path: Path) -> None:
         path = tmp_path.resolve() / "mine.py"
         os.mkfifo(path)
         for load in (plugins.load, plugins.load_trusted):

@@ -54,7 +54,7 @@ def coverage(values: list[list[float]], mean: float) -> float:
     return sum(found.low <= mean <= found.high for found in estimates) / len(values)
 
 
-def test_an_interval_of_eight_draws_holds_the_mean_nine_times_of_ten() -> None:
+def test_an_interval_of_eight_draws_contains_the_mean_in_nine_of_ten_cases() -> None:
     generator = np.random.default_rng(1)
     assert coverage(generator.normal(10.0, 5.0, (4000, 8)).tolist(), 10.0) == pytest.approx(
         0.9, abs=0.015
@@ -64,7 +64,7 @@ def test_an_interval_of_eight_draws_holds_the_mean_nine_times_of_ten() -> None:
 
 
 @pytest.mark.parametrize("users", [6, 20])
-def test_resampling_few_users_gives_an_interval_that_holds_the_mean_nine_times_of_ten(
+def test_resampling_few_users_gives_an_interval_with_the_mean_in_nine_of_ten_cases(
     users: int,
 ) -> None:
     generator = np.random.default_rng(2)

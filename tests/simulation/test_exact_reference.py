@@ -100,7 +100,7 @@ def test_the_fast_path_decides_as_the_fractions_do(rule: Rule) -> None:
     assert check(fast.simulate, rule, SEEDS) <= FEW
 
 
-def test_a_simulator_that_breaks_ties_the_other_way_is_found() -> None:
+def test_a_simulator_with_reversed_ties_is_detected() -> None:
     def upside_down(trace: Trace, setting: Setting) -> Outcome:
         last = len(trace.users) - 1
         other = replace(trace, user=(last - trace.user).astype(np.int32))

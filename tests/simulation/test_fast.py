@@ -170,7 +170,9 @@ def busy_month(tasks: int, users: int) -> Trace:
 
 @pytest.mark.parametrize("blocking", ["head-of-line", "skip"])
 @pytest.mark.parametrize("delta", [0.9, 0.999, 0.99999])
-def test_a_backlog_of_many_users_is_worked_off_alike(delta: float, blocking: str) -> None:
+def test_backends_process_the_backlog_of_many_users_identically(
+    delta: float, blocking: str
+) -> None:
     trace = busy_month(tasks=1500, users=40)
     setting = Setting("sdrf", {"delta": delta}, capacity_at(trace, 0.6), blocking)  # type: ignore[arg-type]
     assert_same(trace, setting)
@@ -215,7 +217,7 @@ def test_policies_without_a_kernel_are_reported_as_such() -> None:
         fast.simulate(trace, setting)
 
 
-def test_nothing_comes_of_a_trace_without_tasks() -> None:
+def test_backends_agree_on_a_trace_without_tasks() -> None:
     trace = busy_month(tasks=0, users=3)
     for setting in (Setting("sdrf", {"delta": 0.9}, (1.0, 1.0)), Setting("drf", {}, (0.0, 0.0))):
         assert_same(trace, setting)

@@ -150,7 +150,7 @@ def test_a_csv_round_trip_is_exact_to_the_microsecond(
         ("", "has no column submitted_s, runtime_s, user"),
     ],
 )
-def test_a_header_that_will_not_do_is_refused(header: str, complaint: str, tmp_path: Path) -> None:
+def test_an_invalid_header_is_refused(header: str, complaint: str, tmp_path: Path) -> None:
     with pytest.raises(TraceError, match=complaint):
         csv.convert(written(tmp_path / "t.csv", header, "0,1,a,1"))
 

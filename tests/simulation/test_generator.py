@@ -73,7 +73,7 @@ def jobs_agree(trace: Trace, *, at_once: bool = True) -> bool:
 
 @settings(max_examples=15, deadline=None)
 @given(seed=st.integers(0, 2**32), tasks=st.integers(google_month.FEWEST, 200_000))
-def test_every_task_of_a_month_finds_room_at_half_load(seed: int, tasks: int) -> None:
+def test_every_task_of_a_month_fits_at_half_load(seed: int, tasks: int) -> None:
     trace = google_month.generate(seed, tasks)
     assert len(trace) == tasks
     assert len(trace.users) == google_month.USERS
@@ -180,6 +180,6 @@ def test_progress_adds_up_to_all_tasks() -> None:
     ("relation", "got", "off"),
     [("=", 12.0, 0.2), ("=", 8.0, -0.2), ("≤", 8.0, 0.0), ("≤", 12.0, 0.2), ("≥", 12.0, 0.0)],
 )
-def test_within_a_bound_nothing_is_off(relation: str, got: float, off: float) -> None:
+def test_figures_within_a_bound_are_not_misses(relation: str, got: float, off: float) -> None:
     moment = Moment("m", 10.0, relation, got, "s")  # type: ignore[arg-type]
     assert moment.off == pytest.approx(off)

@@ -185,7 +185,7 @@ def test_karma_counts_a_borrowed_slice_once_within_a_quantum_and_at_the_look() -
     assert keys[3] == keys[2] - public + slices, "sampling adds public credits; one slice is new"
 
 
-def test_karmas_published_code_and_ours_settle_480_quanta_alike() -> None:
+def test_the_published_code_of_karma_and_ours_agree_over_480_quanta() -> None:
     """The answers are stored, because the original breaks ties by the order of a hash table."""
     same = ties = 0
     for case in json.loads((Path(__file__).parent / "vectors" / "karma.json").read_text()):
@@ -263,7 +263,7 @@ def test_sampling_at_every_event_decides_as_the_exact_ranking(policy: str) -> No
     assert (simulate(trace, seldom).started != starts).any()
 
 
-def test_a_user_between_two_looks_has_all_that_is_free_under_slurm() -> None:
+def test_under_slurm_a_user_gets_all_free_resources_between_two_samples() -> None:
     """Priorities are constant for 300 s, so ten jobs of a start before the first job of b."""
     rows = [(0.0, 60.0, user, 1.0, 0.0) for user in "ab" for _ in range(10)]
     trace = trace_of(rows)

@@ -162,7 +162,7 @@ def test_ties_go_to_the_user_that_came_first_regardless_of_its_past_tasks() -> N
     assert seconds(outcome) == [0, 5, 8, 6, 9, 7, 10]
 
 
-def test_a_task_that_takes_no_time_makes_room_again_before_the_next_arrival() -> None:
+def test_a_task_of_zero_duration_frees_its_resources_before_the_next_arrival() -> None:
     trace = trace_of([(1, 0, "a", 4, 0), (1, 3, "b", 4, 0)])
     assert seconds(simulate(trace, Setting("drf", capacity=(4.0, 4.0)))) == [1, 1]
 
@@ -212,7 +212,7 @@ def held_after_filling(policy: str) -> dict[str, int]:
     }
 
 
-def test_cdrf_shares_the_two_machines_of_the_papers_figure_2_as_the_paper_says() -> None:
+def test_cdrf_shares_the_two_machines_of_figure_2_as_in_the_paper() -> None:
     assert held_after_filling("cdrf") == {"u1": 12, "u2": 4}
 
 
@@ -267,7 +267,7 @@ def test_per_machine_drf_fills_machines_in_order_of_their_numbers() -> None:
     assert outcome.machine.tolist() == [0, 1, 2, 1, 1, 1, 0]
 
 
-def test_each_job_may_be_a_user_of_its_own() -> None:
+def test_each_job_may_be_a_separate_user() -> None:
     rows = [(0, 10, "x", 1, 0)] + [(1, 10, user, 1, 0) for user in "aab"]
     trace = dataclasses.replace(trace_of(rows), job=np.array([7, 5, 3, 9]))
     setting = Setting("drf", capacity=(2.0, 1.0))
@@ -308,9 +308,7 @@ def test_progress_ends_with_all_tasks_dealt_with() -> None:
         ({"policy": "per-machine-drf"}, "set blocking to 'skip'"),
     ],
 )
-def test_a_setting_that_makes_no_sense_is_refused(
-    setting: dict[str, object], complaint: str
-) -> None:
+def test_an_invalid_setting_is_refused(setting: dict[str, object], complaint: str) -> None:
     with pytest.raises(SettingError, match=complaint):
         Setting(**setting)  # type: ignore[arg-type]
 

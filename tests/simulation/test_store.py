@@ -30,14 +30,14 @@ def three_tasks() -> Trace:
 
 @settings(max_examples=60, deadline=None, suppress_health_check=IN_ONE_FOLDER)
 @given(trace=traces())
-def test_a_trace_comes_back_to_the_last_bit(trace: Trace, tmp_path: Path) -> None:
+def test_a_stored_trace_is_read_back_bit_for_bit(trace: Trace, tmp_path: Path) -> None:
     store.write(trace, tmp_path / "t.parquet")
     assert same(store.read(tmp_path / "t.parquet"), trace)
 
 
 @settings(max_examples=30, deadline=None, suppress_health_check=IN_ONE_FOLDER)
 @given(trace=traces(), count=st.integers(0, 25), group=st.integers(1, 7))
-def test_row_groups_do_not_show(trace: Trace, count: int, group: int, tmp_path: Path) -> None:
+def test_row_groups_have_no_effect(trace: Trace, count: int, group: int, tmp_path: Path) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(store, "ROW_GROUP", group)
         store.write(trace, tmp_path / "t.parquet")
@@ -88,7 +88,7 @@ def table() -> pa.Table:
     )
 
 
-def test_a_file_of_another_writer_will_do(tmp_path: Path) -> None:
+def test_a_file_of_another_writer_is_accepted(tmp_path: Path) -> None:
     assert same(store.read(altered(tmp_path / "t.parquet", table())), three_tasks())
 
 

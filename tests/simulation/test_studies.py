@@ -78,7 +78,7 @@ def test_a_finished_cell_is_computed_again_only_if_its_inputs_changed(tmp_path: 
     assert run(prepared(tmp_path), results, HERE) == 6
 
 
-def test_another_format_makes_all_cells_new(
+def test_a_change_of_the_cell_format_recomputes_all_cells(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert run(prepared(tmp_path), tmp_path / "cells", HERE) == 6
@@ -97,7 +97,7 @@ def test_finished_cells_are_kept_when_a_later_cell_fails(tmp_path: Path) -> None
 
 
 @pytest.mark.slow  # starts processes
-def test_processes_side_by_side_find_the_same(tmp_path: Path) -> None:
+def test_parallel_processes_give_the_same_results(tmp_path: Path) -> None:
     seen: list[int] = []
     cells = prepared(tmp_path)
     run(cells, tmp_path / "one", HERE)
@@ -263,9 +263,7 @@ def test_the_studies_that_come_with_longshare_can_be_read(name: str) -> None:
         ("title", "title =", "line 2"),
     ],
 )
-def test_a_sweep_that_makes_no_sense_is_named(
-    tmp_path: Path, old: str, new: str, complaint: str
-) -> None:
+def test_an_invalid_sweep_is_named(tmp_path: Path, old: str, new: str, complaint: str) -> None:
     assert old in SWEEP
     with pytest.raises(SweepError, match=complaint):
         prepared(tmp_path, SWEEP.replace(old, new, 1))
@@ -412,7 +410,7 @@ def test_figures_of_several_traces_have_minimum_maximum_and_mean(tmp_path: Path)
     assert told["low"] < told["less"] < told["high"]
 
 
-def test_an_interval_holds_the_reduction_and_is_a_point_where_all_gain_alike() -> None:
+def test_an_interval_contains_the_reduction_and_is_a_point_for_equal_gains() -> None:
     before = np.array([10.0, 20.0, 30.0, np.nan])
     assert rivals.interval([(before, before / 2)]) == (0.5, 0.5)
     few = np.array([100.0, 1.0, 1.0, 1.0])

@@ -199,7 +199,7 @@ def test_games_with_long_stages_are_drawn() -> None:
     assert sum(set(each) == {1} for each in lengths) > 80  # and games without long stages as well
 
 
-def test_a_climb_finds_a_gain_of_a_third_by_long_stages() -> None:
+def test_hill_climbing_finds_a_gain_of_a_third_by_long_stages() -> None:
     limits = GameLimits(
         resources=2,
         users=3,
@@ -213,7 +213,7 @@ def test_a_climb_finds_a_gain_of_a_third_by_long_stages() -> None:
 
 
 @pytest.mark.slow
-def test_a_climb_from_a_random_game_finds_gains_by_long_stages_at_delta_0_9(
+def test_hill_climbing_from_a_random_game_finds_gains_by_long_stages_at_delta_0_9(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Known games are left out: the climb starts from a random game."""
@@ -401,7 +401,7 @@ def test_the_search_finds_a_profitable_lie_that_has_no_simpler_neighbour() -> No
     assert smallest(SDRF, STRATEGY_PROOFNESS, outcome.found) == outcome.found
 
 
-def test_the_search_tells_the_same_with_the_same_seed() -> None:
+def test_the_search_is_reproducible_with_the_same_seed() -> None:
     limits = GameLimits(resources=1)
     property_ = PROPERTIES["credit-fairness"]
     first = search(SDRF, property_, trials=50, seed=3, limits=limits)
@@ -410,7 +410,7 @@ def test_the_search_tells_the_same_with_the_same_seed() -> None:
 
 
 @pytest.mark.slow
-def test_a_climb_finds_lies_that_pay_more() -> None:
+def test_hill_climbing_finds_more_profitable_lies() -> None:
     limits = GameLimits(resources=2, users=3, stages=3, idle=6, delta=Fraction(1, 2))
     found = climb(SDRF, Effort(steps=1000, restarts=2), limits)
     assert found.ratio > Fraction(105, 100)
@@ -431,7 +431,7 @@ def test_simpler_games_are_games(game: Game) -> None:
 
 
 @given(games(resources=2, deltas=("1/2",)))
-def test_a_game_file_holds_the_game(game: Game) -> None:
+def test_a_game_file_contains_the_game(game: Game) -> None:
     again = read_game(file_of(game))
     for policy in POLICIES.values():
         assert play(policy, again, again.claimed) == play(policy, game, game.claimed)
@@ -455,7 +455,7 @@ def test_a_game_file_holds_the_game(game: Game) -> None:
         ({"users": [{"name": "a", "needs": [{}]}] * 2}, "2 have the name 'a'"),
     ],
 )
-def test_a_game_that_cannot_be_is_refused_with_the_place(
+def test_an_invalid_game_is_refused_with_the_path_of_the_fault(
     content: dict[str, Any], complaint: str
 ) -> None:
     with pytest.raises(ValueError, match=complaint):

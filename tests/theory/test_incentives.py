@@ -419,7 +419,7 @@ def test_every_epoch_is_pareto_optimal_and_keeps_guarantees(data: st.DataObject)
         ({"users": users("1", "1")}, r"2 have the name '1'"),
     ],
 )
-def test_a_profile_that_cannot_be_is_refused_by_the_place_of_its_fault(
+def test_an_invalid_profile_is_refused_with_the_path_of_the_fault(
     change: dict[str, Any], complaint: str
 ) -> None:
     with pytest.raises(ValueError, match=complaint):

@@ -263,7 +263,7 @@ def test_per_machine_drf_leaves_resources_idle_that_other_policies_use() -> None
         ),
     ],
 )
-def test_a_problem_that_cannot_be_is_refused_by_the_place_of_its_fault(
+def test_an_invalid_problem_is_refused_with_the_path_of_the_fault(
     change: dict[str, Any], complaint: str
 ) -> None:
     good = {"machines": machines(m1=cpu(1, 1)), "users": [user("u", cpu(1, 1))]}

@@ -213,7 +213,7 @@ def test_a_user_with_a_commitment_gets_less_than_its_pool_and_envies(
     assert found.user in owing
 
 
-def test_a_search_gives_the_same_again_and_another_seed_another_case() -> None:
+def test_a_search_is_reproducible_and_another_seed_gives_another_case() -> None:
     first, again, other = (
         search(create("drfh", {}), BY_NAME["sharing-incentive"], trials=TRIALS, seed=seed)
         for seed in (1, 1, 2)

@@ -99,7 +99,7 @@ def test_leads_are_bounded_from_below_and_from_above(user: str, factor: float, b
     assert [number for number, held in enumerate(holds) if not held] == [broken, 4]
 
 
-def test_a_commitment_that_is_off_is_noticed() -> None:
+def test_a_wrong_commitment_is_detected() -> None:
     measured = ideal(ADAPTIVE)
     measured.commitments["A"] = dict.fromkeys(measured.commitments["A"], 0.5)
     assert [finding.holds for finding in judged(measured).claims] == [False] + 4 * [True]

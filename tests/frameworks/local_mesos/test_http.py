@@ -196,7 +196,7 @@ def _message(offer: Mapping[str, Any]) -> dict[str, Any]:
     return {"agent_id": offer["agent_id"], "executor_id": {"value": "e"}}
 
 
-def test_protobuf_does_as_well_as_json(tmp_path: Path) -> None:
+def test_protobuf_is_accepted_like_json(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with system(tmp_path) as (allocator, embedded), aiohttp.ClientSession() as http:
             call = v1.Call(type=v1.Call.SUBSCRIBE)
@@ -224,7 +224,7 @@ def test_protobuf_does_as_well_as_json(tmp_path: Path) -> None:
     asyncio.run(scenario())
 
 
-def test_a_scheduler_that_goes_away_is_noticed_at_once_not_with_the_next_heartbeat(
+def test_a_disconnect_of_a_scheduler_is_noticed_before_the_next_heartbeat(
     tmp_path: Path,
 ) -> None:
     async def scenario() -> None:
@@ -266,7 +266,7 @@ def test_a_second_subscription_takes_over_and_the_first_stream_ends(tmp_path: Pa
     asyncio.run(scenario())
 
 
-def test_a_refused_subscription_is_a_stream_that_says_why_and_ends(tmp_path: Path) -> None:
+def test_a_refused_subscription_is_a_stream_with_an_error_that_ends(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with system(tmp_path) as (_, embedded), aiohttp.ClientSession() as http:
             scheduler = HttpScheduler(http, embedded.address)

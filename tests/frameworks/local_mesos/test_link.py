@@ -75,7 +75,7 @@ def test_simultaneous_events_go_into_one_message_with_one_tick(tmp_path: Path) -
     asyncio.run(scenario())
 
 
-def test_an_answer_is_awaited_until_the_allocator_has_heard_of_all_or_is_gone(
+def test_the_clock_waits_until_the_allocator_has_all_events_or_is_disconnected(
     tmp_path: Path,
 ) -> None:
     async def scenario() -> None:
@@ -199,7 +199,7 @@ def test_the_unused_part_of_an_accept_is_in_one_message_with_pause_and_resume(
     asyncio.run(scenario())
 
 
-def test_an_allocator_that_refuses_is_asked_again_and_again_and_its_reason_is_logged_once(
+def test_a_refusing_allocator_is_retried_and_its_reason_is_logged_once(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     class Stern(GreedyAllocator):

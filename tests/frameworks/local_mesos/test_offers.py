@@ -21,7 +21,7 @@ def test_the_offers_of_a_cycle_reach_a_framework_in_a_single_event() -> None:
     assert [offer.hostname for offer in event.offers.offers] == ["agent-0", "agent-1", "agent-2"]
 
 
-def test_a_declined_offer_goes_back_with_the_filters_that_were_given() -> None:
+def test_a_declined_offer_is_recovered_with_the_given_filters() -> None:
     cluster = Cluster()
     scheduler = cluster.subscribe()
     offer = cluster.offer(scheduler)
@@ -298,7 +298,7 @@ def test_an_offer_that_is_not_even_a_resource_is_rejected() -> None:
     assert [event.WhichOneof("call") for event in told] == ["reject_offer"]
 
 
-def test_an_offer_of_an_agent_s_earlier_life_is_dropped_in_silence() -> None:
+def test_an_offer_of_an_earlier_registration_of_the_agent_is_dropped_silently() -> None:
     cluster = Cluster()
     scheduler = cluster.subscribe()
     late = cluster.book.offer_all()

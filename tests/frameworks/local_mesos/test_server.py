@@ -106,7 +106,7 @@ def driven(clock: Clock, pace: Callable[[], float]) -> Iterator[None]:
         driving.cancel()
 
 
-def test_a_process_that_was_held_up_does_not_make_time_leap() -> None:
+def test_a_suspended_process_does_not_make_time_jump() -> None:
     async def steps() -> list[int]:
         clock = Watched()
         with driven(clock, lambda: 1000.0):
@@ -120,7 +120,7 @@ def test_a_process_that_was_held_up_does_not_make_time_leap() -> None:
     assert 0 < max(taken) <= server.MAX_STEP_S * 1000 * SECOND
 
 
-def test_while_an_answer_is_awaited_time_goes_no_faster_than_the_wall_s() -> None:
+def test_while_an_answer_is_awaited_the_clock_is_not_faster_than_wall_time() -> None:
     async def steps() -> list[int]:
         clock = Watched()
         with driven(clock, lambda: 1.0):
@@ -231,7 +231,7 @@ def test_too_many_agents_are_refused(numbers: list[str]) -> None:
     assert "100000" in errors
 
 
-def test_a_signal_is_heard_while_agents_are_made(tmp_path: Path) -> None:
+def test_a_signal_is_handled_while_agents_are_created(tmp_path: Path) -> None:
     ready: list[str] = []
 
     async def scenario() -> None:

@@ -53,7 +53,7 @@ def test_expected_frameworks_are_awaited_until_they_first_subscribe() -> None:
     assert owed == [False, False, True, True, False]
 
 
-def test_ids_are_made_as_mesos_makes_them() -> None:
+def test_ids_have_the_format_of_mesos() -> None:
     cluster = Cluster(agents=2)
     scheduler = cluster.subscribe()
     offer = cluster.offer(scheduler)
@@ -208,7 +208,7 @@ def test_a_framework_that_contradicts_itself_is_refused() -> None:
     assert cluster.book.kinds() == ["add_agent"]
 
 
-def test_a_framework_of_no_role_at_all_is_taken() -> None:
+def test_a_framework_without_a_role_is_accepted() -> None:
     cluster = Cluster()
     scheduler = cluster.subscribe(roles=[])
     assert cluster.book.subscribed(scheduler.framework_id) == set()

@@ -102,7 +102,7 @@ def test_resources_come_back_even_while_the_scheduler_is_away() -> None:
     assert cluster.book.free(agent) == cluster.book.totals[agent]
 
 
-def test_a_disconnected_agent_is_not_heard_of_and_does_not_hear() -> None:
+def test_a_disconnected_agent_neither_sends_nor_receives_messages() -> None:
     cluster = Cluster()
     scheduler = cluster.subscribe()
     cluster.run(scheduler, cluster.task(command="sleep 30"))

@@ -91,7 +91,7 @@ def test_thousandths_are_what_scalars_are_counted_in() -> None:
 
 
 @given(bags())
-def test_the_old_form_of_a_reservation_says_the_same(resources: list[mesos.Resource]) -> None:
+def test_the_former_format_of_a_reservation_is_equivalent(resources: list[mesos.Resource]) -> None:
     assert [upgraded(downgraded(resource)) for resource in resources] == resources
 
 
@@ -108,7 +108,7 @@ def test_resources_are_read_from_json_in_the_present_and_the_former_format() -> 
 
 
 @given(st.lists(st.integers(0, 100)), st.lists(st.integers(0, 60)), st.integers())
-def test_timers_go_off_in_order_each_at_its_own_time_however_time_passes(
+def test_timers_fire_in_order_at_their_own_times_at_any_speed(
     delays: list[int], steps: list[int], seed: int
 ) -> None:
     clock = Clock(1000)
@@ -189,7 +189,7 @@ def test_written_values_are_read_back_unchanged(content_type: str) -> None:
     assert wire.decode(wire.encode(call, content_type), content_type, v1.Call) == call
 
 
-def test_fields_that_are_not_known_are_passed_over() -> None:
+def test_unknown_fields_are_ignored() -> None:
     body = b'{"type": "REVIVE", "framework_id": {"value": "f", "colour": 3}, "later": {}}'
     assert wire.decode(body, wire.JSON, v1.Call).framework_id.value == "f"
 
@@ -213,7 +213,7 @@ def test_fields_that_are_not_known_are_passed_over() -> None:
         b'{"accept": {"operations": {}}}',
     ],
 )
-def test_a_body_that_is_no_call_is_malformed_and_nothing_worse(body: bytes) -> None:
+def test_a_body_that_is_not_a_call_is_reported_as_malformed(body: bytes) -> None:
     with pytest.raises(wire.Malformed, match=r"Failed to"):
         wire.decode(body, wire.JSON, v1.Call)
 
