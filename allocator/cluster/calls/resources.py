@@ -272,7 +272,8 @@ def add_filter(  # noqa: PLR0913, PLR0917 - all arguments describe one filter
     If the requested length is zero, a filter is added that ends before the next tick. Mesos makes
     offers in batches, so that a declining framework waits for the next batch even without a filter.
     With `Cluster.offers_freed_at_once`, freed resources are offered before the next batch, so a
-    short filter replaces that wait. Otherwise framework and allocator would exchange the same offer endlessly.
+    short filter replaces that wait. Otherwise framework and allocator would exchange the same offer
+    endlessly.
 
     A framework that has left the role gets no offers for the role, and therefore no filter.
 
