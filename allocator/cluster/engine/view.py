@@ -424,11 +424,8 @@ class View:
 
     def _misfit(self, framework: Framework, *, slips: bool = False) -> str:
         ledger = self._cluster.ledger
-        texts = (
-            [framework.subscription.unreadable]
-            if slips and framework.subscription.unreadable
-            else []
-        )
+        unreadable = framework.subscription.unreadable if slips else ""
+        texts = [unreadable] if unreadable else []
         if self._cluster.quarantine:
             texts += [flaw.words for flaw in self._cluster.quarantine.of("framework", framework.id)]
         agents = len(ledger.agents)
