@@ -53,10 +53,10 @@ def is_local(address: str) -> bool:
 
 @lru_cache(maxsize=4096)
 def host_of(peer: str) -> str:
-    """Return what counts as the host of a peer, so that one machine counts once.
+    """Return a peer's host, as a text that is the same for all addresses one machine may use.
 
-    One machine can use all addresses of 127.0.0.0/8, and usually all of an IPv6 network of 64
-    bits. An IPv4 address that is written as IPv6 counts as IPv4.
+    One machine can use all addresses of 127.0.0.0/8, and usually all of an IPv6 network of 64 bits.
+    The result then names the whole network. An IPv4 address that is written as IPv6 counts as IPv4.
 
     Args:
         peer: The peer's address and port in gRPC's notation, as in `ipv4:10.0.0.1:4000`.

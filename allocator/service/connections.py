@@ -1,9 +1,11 @@
-"""Closes useless connections on the gRPC ports; gRPC for Python has no means for it.
+"""Closes connections on the gRPC ports that make no permitted calls, so that others can connect.
 
-gRPC limits the connections of a port, and at the limit keeps out newcomers. So a regular scan of
-this process's sockets finds connections on which no call has been permitted. If one host has too
-many of them, or all hosts together, the scan closes the oldest, silent ones first. Of connections
-with refused calls only, it leaves a few open.
+gRPC limits the number of connections of a port, and rejects new connections at the limit. gRPC for
+Python cannot close a single connection. A regular scan of this process's sockets therefore finds
+the connections on which no call has been permitted. If one host, or all hosts together, have too
+many connections without any call, the scan closes the oldest. Among the newest of these
+connections, it first closes those on which the peer has sent nothing. Of the connections with
+refused calls only, a few stay open.
 """
 
 import os
@@ -40,7 +42,7 @@ _BYTES_RECEIVED = slice(128, 136)
 
 @dataclass(frozen=True)
 class _Connection:
-    """An open connection on one of the ports."""
+    """A peer's open TCP connection to one of this process's gRPC ports."""
 
     inode: int
     """The kernel's number of the socket."""
@@ -53,7 +55,7 @@ class _Connection:
 
 @dataclass
 class _Calls:
-    """The calls of one peer so far."""
+    """What a scan needs to know about the calls of one peer so far."""
 
     scan: int
     """Number of scans before the first call."""
@@ -62,7 +64,10 @@ class _Calls:
 
 
 class Connections:
-    """The connections of peers on the gRPC ports."""
+    """Counts calls by peer, and closes the connections on the gRPC ports without a permitted call.
+
+    `note` is called for each call, and `scan` regularly.
+    """
 
     def __init__(self) -> None:
         self.ports: set[int] = set()
@@ -76,11 +81,11 @@ class Connections:
         self._found = self._scans = 0
 
     def note(self, peer: str, permitted: bool) -> None:  # noqa: FBT001 - an observer
-        """Count a call of a peer in gRPC's notation.
+        """Record a permitted or refused call, so that `scan` knows which connections to close.
 
         Args:
-            peer: The peer's address and port.
-            permitted: Whether the peer has the right.
+            peer: The peer's address and port in gRPC's notation, as in `ipv4:10.0.0.1:4000`.
+            permitted: Whether the peer has the right that the call needs.
         """
         name = unquote(peer)
         calls = self._calls.get(name)
@@ -90,7 +95,7 @@ class Connections:
         calls.refused += not permitted
 
     def scan(self) -> Work[None]:
-        """Find all connections, and close useless ones, in cooperative steps."""
+        """Find all connections, and close the useless ones beyond the limits, in cooperative steps."""
         self._scans += 1
         yield from self._find()
         present = [connection for connection in self._sockets.values() if connection is not None]
@@ -104,9 +109,13 @@ class Connections:
         garbage.trim_if_grown()  # a connection with a large certificate takes up to 0.7 MB
 
     def _forget_gone(self, peers: set[str]) -> None:
-        """Forget the calls of peers that are gone.
+        """Delete the recorded calls of peers that are no longer connected.
 
-        The connection of a call during the present or the previous scan may not be found yet.
+        Calls since the previous scan are kept in any case, because the scan may have missed their
+        connection.
+
+        Args:
+            peers: The peers that `scan` has found connected.
         """
         self._calls = {
             peer: calls
@@ -115,7 +124,11 @@ class Connections:
         }
 
     def _useless(self, present: list[_Connection]) -> Work[list[_Connection]]:
-        """Return the connections to close."""
+        """Choose the connections to close: those without a permitted call that exceed the limits.
+
+        Args:
+            present: All open connections on the gRPC ports.
+        """
         refused = []
         unproved = defaultdict(list)
         for connection in present:
@@ -136,7 +149,7 @@ class Connections:
         return useless
 
     def _find(self) -> Work[None]:
-        """Bring the table of sockets up to date."""
+        """Update `_sockets` with all sockets that this process has open, in cooperative steps."""
         sockets: dict[int, _Connection | None] = {}
         for step, name in enumerate(_descriptors()):
             if not step % _STEP:
@@ -155,7 +168,12 @@ class Connections:
         self._sockets = sockets
 
     def _examine(self, inode: int, descriptor: int) -> _Connection | None:
-        """Return the connection of a descriptor, if the socket is on one of the ports."""
+        """Return the connection of a newly found socket; None if the socket is not on a gRPC port.
+
+        Args:
+            inode: The kernel's number of the socket.
+            descriptor: This process's descriptor of the socket.
+        """
         with _opened(descriptor) as opened:
             ends = _ends(opened)
         if ends is None or ends[0] not in self.ports:
@@ -164,9 +182,15 @@ class Connections:
         return _Connection(inode, self._found, descriptor, *ends)
 
     def _oldest(self, connections: list[_Connection], number: int) -> Work[list[_Connection]]:
-        """Return the oldest connections of a host; silent ones come first.
+        """Choose which connections of one host to close: mainly the oldest, and silent ones first.
 
-        Of the newest connections, twice as many as stay, the scan looks which are silent.
+        A connection is silent if the peer has sent no byte. To limit the cost, only the newest
+        connections are checked for silence, twice as many as will stay open. All older connections
+        are closed.
+
+        Args:
+            connections: All connections of the host without any call.
+            number: How many of them to close.
         """
         connections = sorted(connections, key=lambda connection: connection.number)
         kept = len(connections) - number
@@ -184,7 +208,7 @@ class Connections:
         return oldest + ordered[: number - len(oldest)]
 
     def _close(self, connection: _Connection) -> None:
-        """Close a connection; gRPC notices that the peer is gone."""
+        """Close a connection, if its descriptor is still the same; gRPC then sees the peer as gone."""
         with suppress(OSError), _opened(connection.descriptor) as opened:
             if _ends(opened) == (connection.port, connection.peer):
                 opened.shutdown(socket.SHUT_RDWR)
@@ -193,7 +217,7 @@ class Connections:
 
 
 def _descriptors() -> list[str]:
-    """Return this process's open descriptors; none where the system does not list them."""
+    """Return the numbers of this process's open descriptors; empty on systems without /proc."""
     try:
         return os.listdir(_DESCRIPTORS)  # noqa: PTH208 - a hot path
     except OSError:
@@ -202,7 +226,10 @@ def _descriptors() -> list[str]:
 
 @contextmanager
 def _opened(descriptor: int) -> Iterator[socket.socket]:
-    """Give a second descriptor of a socket, so that the number cannot become another socket's.
+    """Duplicate a socket's descriptor for the block, and yield the duplicate as a socket object.
+
+    The duplicate keeps the socket open. Otherwise gRPC could close the socket during the block, and
+    its number could be given to another socket.
 
     Raises:
         OSError: the descriptor has been closed, or is no socket.
@@ -218,7 +245,7 @@ def _opened(descriptor: int) -> Iterator[socket.socket]:
 
 
 def _ends(opened: socket.socket) -> tuple[int, str] | None:
-    """Return a TCP connection's own port, and its peer in gRPC's notation."""
+    """Return a TCP connection's own port, and its peer as gRPC writes it; None for other sockets."""
     try:
         own, peer = opened.getsockname(), opened.getpeername()
     except OSError:  # it listens, or the peer is gone

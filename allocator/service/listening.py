@@ -169,10 +169,13 @@ async def _port(
 
 
 def _credentials(section: TlsSection) -> grpc.ServerCredentials:
-    """Return TLS credentials; new connections use files that changed a second ago or earlier.
+    """Return TLS credentials that follow renewed files: later connections use the new certificates.
+
+    The files are read again at most once per `LOOK_EVERY` seconds. If they cannot be read, a
+    warning is logged, and the previous certificates stay in use.
 
     Raises:
-        ConfigError: a file cannot be read.
+        ConfigError: a file cannot be read at the start.
     """
     current, looked = _tls_files(section), time.monotonic()
 
@@ -242,7 +245,7 @@ def _certificates(
 
 @contextmanager
 def _socket_for_owner_only(name: str, address: str) -> Iterator[None]:
-    """Give a Unix socket that the block creates permissions for its owner only.
+    """Let only the service's own user open a Unix socket that is created while the block runs.
 
     A TCP address is left alone.
 

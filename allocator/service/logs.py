@@ -51,7 +51,10 @@ def configure(section: LogSection) -> None:
 
 
 def _cleaned(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
-    """Shorten values and escape unprintable characters in them, except in tracebacks."""
+    """Structlog processor that shortens values and escapes unprintable characters in them.
+
+    Tracebacks stay as they are.
+    """
     longest = None if event.get("event") in NEVER_DROPPED else LONGEST
     for key, value in event.items():
         if isinstance(value, str) and key != "exception":
@@ -62,7 +65,7 @@ def _cleaned(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDic
 
 @dataclass(slots=True)
 class _Window:
-    """Counts the lines of one kind of event within the rate limit's present window."""
+    """Counts the lines of one kind of event in the present time window of `RateLimiter`."""
 
     start: float
     """Start of the window, in seconds of the rate limiter's clock."""

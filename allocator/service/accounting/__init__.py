@@ -12,4 +12,4 @@ OTHERS = "(others)"
 
 
 class TooMuch(Exception):  # noqa: N818 - no error of the service
-    """A query would exceed the limits on size or time; the message says how to reduce it."""
+    """Raised if an accounting query is too slow or too large; the text says how to narrow it."""

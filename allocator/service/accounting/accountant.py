@@ -58,7 +58,7 @@ _log = structlog.get_logger(__name__)
 
 @dataclass(slots=True)
 class AccountingStatistics:
-    """Counters and state of writing to the accounting database, for metrics."""
+    """Counters and present state of the writes to the accounting database, exported as metrics."""
 
     degraded: bool = False
     """True if the latest attempt failed; pending usage is then in this process's memory only."""
@@ -234,7 +234,7 @@ class Accountant:
         self._wake.set()
 
     async def _wait_least_pause(self) -> None:
-        """Wait `LEAST_PAUSE` seconds, so that many commands do not cause many writes."""
+        """Wait `LEAST_PAUSE` seconds after a write, so that commands in this time share one write."""
         with suppress(TimeoutError):
             await asyncio.wait_for(self._stopping.wait(), LEAST_PAUSE)
 
@@ -325,10 +325,11 @@ class Accountant:
     async def _bridge(self, database: "Database", beginning: dict[str, AccountCheckpoint]) -> None:
         """Account for the time from another service's latest write to the start of this service.
 
-        Usage counts only as far as it is certain.
+        No messages of a master are known for this time. An allocation therefore counts only as far
+        as it existed both before and after.
 
         Args:
-            database: The database.
+            database: The database, which contains the other service's checkpoints.
             beginning: Checkpoints of users' accounts at the start of this service's measurement.
         """
         until, checkpoints, roles = await self._in_thread(
@@ -360,7 +361,12 @@ class Accountant:
             self._last_rolled_up = day
 
     def _add_totals(self, usage: UsageAccumulator, known: Container[str]) -> None:
-        """Add collected usage to `totals`, and drop the users that are no longer known."""
+        """Add newly collected usage to `totals`, the sums by user since the service began.
+
+        Args:
+            usage: Usage by hour and user since the last write.
+            known: Users that still exist; all other users are removed from `totals`.
+        """
         totals = self.totals
         for tallies in usage.users.values():
             for user, tally in tallies.items():
@@ -368,7 +374,10 @@ class Accountant:
         self.totals = {user: total for user, total in totals.items() if user in known}
 
     def _drop_excess(self) -> None:
-        """Drop the earliest hours while more than `MOST_TALLIES` hourly sums are pending."""
+        """Delete unwritten usage, earliest hours first, down to `MOST_TALLIES` hourly sums.
+
+        Usage of the latest hour is never deleted.
+        """
         users, roles = self._usage.users, self._role_usage.users
         while len(users.keys() | roles) > 1 and (
             sum(map(len, (*users.values(), *roles.values()))) > MOST_TALLIES
@@ -424,7 +433,7 @@ async def running_accountant(
     """Keep the accounting database up to date while the block runs; write once more at its end.
 
     Args:
-        bookkeeper: The accountant.
+        bookkeeper: The accountant whose `run` and `sum_up_in_steps` are executed.
         every: Seconds between two rounds of summing up measured usage.
     """
     task = asyncio.create_task(bookkeeper.run())

@@ -296,14 +296,13 @@ class Database:
     ) -> HasOwnRows:
         """Return a function that says whether a user or role has rows of its own in an hour.
 
-        The first `max_names` names of a day have rows of their own.
-
-        Names that lose their rows to names with more use are added to the sum of other names.
+        The first `most` names of a day get rows of their own. A later name displaces a name with
+        less use, whose rows are added to the sum of other names.
 
         Args:
             connection: Connection to the database.
             tables: The tables of usage and activity, of users or of roles.
-            use: Use in the batch: start of the day → name → use.
+            use: Use in the batch: start of the day → name → use (see `use_by_day`).
             most: Maximum number of names per day.
             pinned: Names that always have rows.
         """
@@ -322,7 +321,14 @@ class Database:
         return named
 
     def _sum_up(self, connection: Connection, table: Table, day: int, names: Sequence[str]) -> None:
-        """Add the rows of names to the sum of other names, and delete them."""
+        """Move one day's rows of some users or roles in a table into the rows of the name `OTHERS`.
+
+        Args:
+            connection: Connection to the database.
+            table: The table.
+            day: Start of the day, in seconds since the epoch.
+            names: Users or roles that lose their rows.
+        """
         name = _name_column(table)
         selected = _of_day(table, day) & name.in_(names)
         keys = [c for c in table.primary_key.columns if c.name != name.name]
@@ -463,18 +469,31 @@ def _read_state(connection: Connection, *, lock: bool = False) -> dict[str, str]
 
 
 def _name_column(table: Table) -> Column[Any]:
-    """Return the column of users or roles."""
+    """Return the column of a table that contains the names of users or roles."""
     return table.c.user if "user" in table.c else table.c.role
 
 
 def _of_day(table: Table, day: int) -> ColumnElement[bool]:
-    """Return the condition that a row is of a day."""
+    """Return the SQL condition that a row of a table covers a time on one day.
+
+    Args:
+        table: The table.
+        day: Start of the day, in seconds since the epoch.
+    """
     of_day = and_(table.c.start >= day, table.c.start < day + DAY)
     return and_(table.c.seconds.in_((HOUR, DAY)), of_day)  # the index begins with the seconds
 
 
 def _stored_names(connection: Connection, tables: tuple[Table, Table], day: int) -> DayNames:
-    """Return the names that have rows on a day, with their use."""
+    """Read which users or roles have rows of their own on a day, and the use of each.
+
+    The use of a name is its largest share of a resource, held and committed, summed over the hours.
+
+    Args:
+        connection: Connection to the database.
+        tables: The tables of usage and activity, of users or of roles.
+        day: Start of the day, in seconds since the epoch.
+    """
     amounts, acts = tables
     names = DayNames()
     own = select(_name_column(acts)).distinct()

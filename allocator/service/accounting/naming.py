@@ -1,9 +1,9 @@
 """Which users and roles have rows of their own in the accounting database.
 
 In a day at most `accounting.users` names have rows of their own, and the usage of further names is
-summed up. While there is room, each name that comes gets rows. Afterwards a name with more than
-twice the use of another name takes its place, and the rows of the other name are added to the sum.
-So names that only wait for offers cannot keep users that hold resources out of the accounts.
+summed up. While fewer names have rows, each new name gets rows. Afterwards a new name needs more
+than twice the use of another name. It then displaces the other name, whose rows are added to the
+sum. So names that only wait for offers cannot keep users that hold resources out of the accounts.
 """
 
 from collections.abc import Collection, Iterable, Mapping
@@ -22,17 +22,17 @@ _MOST_KNOWN = 25
 
 @dataclass(slots=True)
 class DayNames:
-    """The names that have rows of their own on one day."""
+    """The names that have rows of their own in the accounting database on one day."""
 
     named: set[str] = field(default_factory=set)
     use: dict[str, float] = field(default_factory=dict)
     """Use of the day by name, also of names without rows, as a share of the cluster times hours."""
 
     def add(self, use: Mapping[str, float], most: int, pinned: Collection[str] = ()) -> list[str]:
-        """Add the use of a batch, and choose the names anew; return the names that lose their rows.
+        """Add the use of a batch, choose which names have rows, and return the names that lose rows.
 
         Args:
-            use: Use by name. All these names need rows.
+            use: Use by name (see `use_by_day`). All these names need rows.
             most: Maximum number of names with rows.
             pinned: Names that always get rows, and keep them.
         """
@@ -48,7 +48,12 @@ class DayNames:
         return replaced
 
     def _replace(self, newcomers: Iterable[str], pinned: Collection[str]) -> list[str]:
-        """Give rows of names with little use to newcomers with more; return the former names."""
+        """Let new names displace names with less than half their use; return the displaced names.
+
+        Args:
+            newcomers: Names without rows, those with the largest use first.
+            pinned: Names that are never displaced.
+        """
         least = sorted(self.named.difference(pinned), key=self._order)
         replaced = list[str]()
         for newcomer, name in zip(newcomers, least, strict=False):
@@ -64,10 +69,10 @@ class DayNames:
 
 
 def use_by_day(batch: Batch) -> tuple[dict[int, dict[str, float]], dict[int, dict[str, float]]]:
-    """Return the use of users and of roles in a batch: start of the day → name → use.
+    """Return two mappings, of users and of roles in a batch: start of the day → name → use.
 
-    The use is the largest share of a resource that a name held or owed, times hours. Names without
-    anything to write are left out.
+    The use ranks names when rows are scarce. It is the largest share of a resource that a name held
+    or was committed to, times hours. Names with nothing to write are left out.
     """
     hours = min(max(batch.until - batch.since, 1.0), HOUR) / HOUR
     uses = dict[int, dict[str, float]](), dict[int, dict[str, float]]()
@@ -84,7 +89,12 @@ def use_by_day(batch: Batch) -> tuple[dict[int, dict[str, float]], dict[int, dic
 
 
 def _share(tally: HourlyUsage, capacity: Mapping[str, float]) -> float:
-    """Return the largest share of a resource that a user held or owed."""
+    """Return the largest share of a resource that a user or role held or was committed to.
+
+    Args:
+        tally: Usage in one hour.
+        capacity: Capacity of the cluster by resource, integrated over the same hour.
+    """
     return max(
         (
             (integrals.held + integrals.owed) / capacity[name]

@@ -47,7 +47,7 @@ class OrderRecord:
     """Why the command was refused; empty if it was executed."""
 
     def row(self) -> Row:
-        """Return the order as a row."""
+        """Return the command as a database row: column name → value."""
         return {name: storable(getattr(self, name)) for name in OrderRecord.__slots__}
 
 
@@ -134,7 +134,10 @@ def _hourly_usages(
 
 
 def total(tally: HourlyUsage) -> float:
-    """Return a number that is 0 for a user without usage, commitments, wishes and offers."""
+    """Return 0 if an hour of a user or role has nothing to write, and a positive number otherwise.
+
+    Usage, commitments, offers, declines and demand for offers have to be written.
+    """
     amounts = sum(integrals.held + integrals.owed for integrals in tally.resources.values())
     return amounts + tally.wanted + tally.offers + tally.refused
 
@@ -170,10 +173,10 @@ def _activity_row(start: int, user: str, tally: HourlyUsage) -> Row:
 
 
 def _first_resources(amounts: Mapping[str, Any]) -> list[tuple[str, Any]]:
-    """Return the first `MOST_RESOURCES` resources by name, with their amounts."""
+    """Return the alphabetically first `MOST_RESOURCES` resources, each with its amount."""
     return [(storable(name), amounts[name]) for name in sorted(amounts)[:MOST_RESOURCES]]
 
 
 def storable(value: Any) -> Any:  # noqa: ANN401 - only text is changed
-    """Replace NUL characters in text, which PostgreSQL cannot store."""
+    """Return a value for the database, with replacements for NUL, which PostgreSQL cannot store."""
     return value.replace("\0", "\N{SYMBOL FOR NULL}") if isinstance(value, str) else value

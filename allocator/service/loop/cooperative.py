@@ -68,10 +68,10 @@ async def run_in_slices(
 
 
 def run_in_thread(work: Work[T]) -> T:
-    """Run work in a worker thread with regular pauses, and return the result.
+    """Run cooperative work to its end in the calling worker thread, and return the result.
 
-    The pauses keep the event loop fast: its thread needs Python's interpreter lock after each
-    receive or send.
+    The thread sleeps regularly, and so releases Python's interpreter lock. Otherwise the event
+    loop's thread would wait for this lock after each receive or send.
     """
     while True:
         until = time.perf_counter() + _BURST

@@ -84,7 +84,11 @@ def trim_soon() -> None:
 
 
 def trim_if_grown() -> None:
-    """Schedule the return of free memory while the process is larger; call this regularly."""
+    """Return free heap memory to the system soon, if the process has grown; call this regularly.
+
+    The process's memory is compared with its smallest size in the present time window (`_GROWTH`,
+    `_WINDOW`).
+    """
     global _least_resident, _window_end, _next_return  # noqa: PLW0603 - there is one heap
     now, resident = time.monotonic(), _resident()
     if now >= _window_end:

@@ -21,7 +21,7 @@ event loop's thread."""
 
 
 class LoopLatency:
-    """Statistics of the event loop's stretches of work between two waits for events.
+    """Measures how long the event loop works between two waits for events, for metrics.
 
     Args:
         clock: Returns seconds from any origin; never goes back.
@@ -54,7 +54,7 @@ class LoopLatency:
         return max(self._longest, self._previous_longest)
 
     def _start_window(self) -> None:
-        """Start a new window, and keep the longest stretch of the previous window."""
+        """Begin to measure the next minute, and keep the longest stretch of the previous minute."""
         late = self._clock() - self._window_end
         self._previous_longest = self._longest if late < _WINDOW else 0.0
         self._longest = 0.0

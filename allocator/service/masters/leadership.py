@@ -172,7 +172,8 @@ class Leadership:
         """Return why a master has to wait; None if it may lead now.
 
         Args:
-            number: Number of the master's first claim of leadership.
+            number: Number of the master's first claim; masters are numbered in the order of first
+                claims.
         """
         now = self.clock()
         leader = self.leader

@@ -41,13 +41,13 @@ _log = structlog.get_logger(__name__)
 
 
 def _now() -> float:
-    """Return the monotonic time, in seconds."""
+    """Return the monotonic time in seconds; in simulations, the time of the simulated machine."""
     return time.monotonic()  # looked up at each call: simulated machines replace the clock
 
 
 @dataclass(slots=True)
 class SessionStatistics:
-    """Counters and times of all masters' sessions, for metrics and status."""
+    """Counters and times of all masters' sessions, exported as metrics and on the status page."""
 
     connected: bool = False
     """True while a leading master is connected."""
@@ -413,10 +413,11 @@ class Session:
         return contract.ToMaster(decisions=decisions)
 
     def _applying(self, events: contract.Events) -> Cooperative[contract.Decisions]:
-        """Start to apply events; called once the engine lock is held.
+        """Return the engine's work that applies events; called once the engine lock is held.
 
         Raises:
-            InvalidEvent: the events were not read.
+            InvalidEvent: earlier events of the master could not be read, so a snapshot is needed
+                first.
             Ended: the service has ended the stream.
         """
         self._check_not_ended()
@@ -439,7 +440,7 @@ class Session:
             raise Ended(self._end_reason)
 
     def _can_take_over(self) -> bool:
-        """Return whether this master claims leadership, does not lead yet, and need not wait."""
+        """Return whether this master claims leadership, does not lead yet, and may lead now."""
         claims = self.elected_ns > 0 and not self._leads
         return claims and self._masters.takeover_blocker(self) is None
 
@@ -456,7 +457,7 @@ class Session:
 
         Args:
             statistics: The answer's field to fill.
-            seconds: Duration of the decision.
+            seconds: Time that the engine took to compute the answer's decisions.
         """
         statistics.allocation_runs = self._engine.statistics.runs - self._cycles_before
         statistics.run_ns = round(seconds * 1e9)
