@@ -95,7 +95,7 @@ class Connections:
         calls.refused += not permitted
 
     def scan(self) -> Work[None]:
-        """Find all connections, and close the useless ones beyond the limits, in cooperative steps."""
+        """Find all connections, and close those that `_useless` returns, in cooperative steps."""
         self._scans += 1
         yield from self._find()
         present = [connection for connection in self._sockets.values() if connection is not None]
@@ -208,7 +208,7 @@ class Connections:
         return oldest + ordered[: number - len(oldest)]
 
     def _close(self, connection: _Connection) -> None:
-        """Close a connection, if its descriptor is still the same; gRPC then sees the peer as gone."""
+        """Shut down a connection, unless its descriptor now belongs to another socket."""
         with suppress(OSError), _opened(connection.descriptor) as opened:
             if _ends(opened) == (connection.port, connection.peer):
                 opened.shutdown(socket.SHUT_RDWR)
@@ -245,7 +245,7 @@ def _opened(descriptor: int) -> Iterator[socket.socket]:
 
 
 def _ends(opened: socket.socket) -> tuple[int, str] | None:
-    """Return a TCP connection's own port, and its peer as gRPC writes it; None for other sockets."""
+    """Return a TCP connection's own port and its peer in gRPC's notation; None for another socket."""
     try:
         own, peer = opened.getsockname(), opened.getpeername()
     except OSError:  # it listens, or the peer is gone

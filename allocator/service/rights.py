@@ -44,7 +44,7 @@ def names(context: _Context) -> Sequence[str] | None:
 
 
 def _names_and_number(context: _Context) -> tuple[Sequence[str] | None, int]:
-    """Return the result of `names`, and the number of all names."""
+    """Return what `names` returns, and how many names the certificate contains in all."""
     context_properties = context.auth_context()
     if b"ssl" not in context_properties.get("transport_security_type", ()):
         return None, 0
@@ -96,12 +96,12 @@ def _short_name(certificate_names: Sequence[str]) -> str:
 
 
 def _pattern(globs: Sequence[str]) -> re.Pattern[str]:
-    """Return a pattern that matches the names that match any of some globs, and no others."""
+    """Return a regular expression that matches a name if any of the globs matches it."""
     return re.compile("|".join(map(translate, globs)) or r"(?!)")
 
 
 def _ignore(_peer: str, _permitted: bool) -> None:  # noqa: FBT001 - an observer
-    """Do nothing."""
+    """Do nothing; the default observer of checked calls in `Rights.observe`."""
 
 
 class Rights:
@@ -157,9 +157,14 @@ class Rights:
         return f"{_short_name(certificate_names or ())}{suffix} is not among listen.rights.{right}"
 
     def _refused_lately(self, peer: str, right: Right) -> str | None:
-        """Return why a connection was refused within the last second; None if it was not.
+        """Return the reason of a refusal in about the last second; None if there was none.
 
-        gRPC makes objects of all names in a certificate each time: 2 ms for 3,500 names.
+        The reason is cached because gRPC copies all names of a certificate at each check: 2 ms for
+        3,500 names.
+
+        Args:
+            peer: The peer's address and port.
+            right: The right that the peer lacked.
         """
         now = time.monotonic()
         if now >= self._forget_at:

@@ -234,7 +234,7 @@ class Accountant:
         self._wake.set()
 
     async def _wait_least_pause(self) -> None:
-        """Wait `LEAST_PAUSE` seconds after a write, so that commands in this time share one write."""
+        """Wait `LEAST_PAUSE` seconds after a write, so that several commands share one write."""
         with suppress(TimeoutError):
             await asyncio.wait_for(self._stopping.wait(), LEAST_PAUSE)
 

@@ -29,7 +29,7 @@ class DayNames:
     """Use of the day by name, also of names without rows, as a share of the cluster times hours."""
 
     def add(self, use: Mapping[str, float], most: int, pinned: Collection[str] = ()) -> list[str]:
-        """Add the use of a batch, choose which names have rows, and return the names that lose rows.
+        """Add the use of a batch, choose which names have rows, and return names that lose rows.
 
         Args:
             use: Use by name (see `use_by_day`). All these names need rows.

@@ -1,12 +1,13 @@
 """Parser of masters' messages, which limits memory use and accepts text that is not UTF-8.
 
 A few bytes of a message can take a hundred bytes once parsed, and thousands in the engine. Parts of
-a message are therefore weighed before they are parsed. The weight estimates their memory: about a
-hundred bytes per unit. Long messages are read in cooperative steps.
+a message are therefore weighed before they are parsed. A part is a field or a nested message; its
+weight estimates its memory, in units of about a hundred bytes. Long messages are read in
+cooperative steps.
 
 The contract's text must be UTF-8, but Mesos's text need not be. A role or host name that is not
-UTF-8 makes the parser reject the whole message. The invalid text is then escaped, and the message
-is parsed again.
+UTF-8 makes protobuf's parser reject the whole message. The invalid text is then escaped, and the
+message is parsed again.
 """
 
 import math
@@ -71,9 +72,9 @@ class WireError(ValueError):
 
 
 class HeavyEventsError(WireError):
-    """Events have too many parts, although no framework's lists are too long.
+    """The events of a message weigh too much together, although no framework's lists are too long.
 
-    A snapshot can replace the events.
+    The service then requests a snapshot in their place.
     """
 
 
@@ -127,7 +128,10 @@ _STEP = 2**14
 
 @dataclass(frozen=True, slots=True)
 class _Shape:
-    """Weights and kinds of a message type's length-delimited fields, by field number."""
+    """What the parser needs to know about one message type: its weight, and its fields by kind.
+
+    Fields are given by number. Only length-delimited fields count: messages, text and bytes.
+    """
 
     weight: int
     """Weight of the message itself, without its fields."""
@@ -160,8 +164,9 @@ def parse(data: bytes, most_parts: int) -> contract.FromMaster:
 def reading(data: bytes, most_parts: int) -> Cooperative[contract.FromMaster]:
     """Parse a serialised message, in cooperative steps if it is long.
 
-    Lists of one framework that are too long are left out, and a mark tells the engine: offer
-    constraints, suppressed roles, requests. So a framework cannot make a message too heavy.
+    If the message is too heavy, overlong lists of single frameworks are left out, with a mark for
+    the engine. The lists are offer constraints, suppressed roles and requests. So one framework
+    cannot make the message of its master unreadable.
 
     Args:
         data: The serialised message.
@@ -193,7 +198,11 @@ def reading(data: bytes, most_parts: int) -> Cooperative[contract.FromMaster]:
 
 
 def _reading_parts(data: bytes, most_parts: int) -> Cooperative[contract.FromMaster]:
-    """Parse a message part by part, without lists of frameworks that are too long by themselves.
+    """Parse a long message part by part, in cooperative steps, up to a maximum total weight.
+
+    Args:
+        data: The serialised message.
+        most_parts: Maximum total weight of the message's parts.
 
     Raises:
         _TooHeavyError: all parts together weigh too much.
@@ -213,10 +222,10 @@ def _reading_parts(data: bytes, most_parts: int) -> Cooperative[contract.FromMas
 
 
 def _may_exceed(data: bytes, limit: int) -> Cooperative[bool]:
-    """Return whether a message may weigh more than a limit. If not, its parts need not be weighed.
+    """Return whether a message may weigh more than a limit; if not, no part needs to be weighed.
 
-    The function counts the bytes that can begin a part, in C. The count gives an upper bound of the
-    weight, about four times the weight of an ordinary snapshot.
+    The function quickly counts the bytes that can begin a part. The count gives an upper bound of
+    the weight, about four times the weight of an ordinary snapshot.
     """
     if len(data) * _DENSEST <= limit:
         return False
@@ -284,7 +293,7 @@ class _TooHeavyError(Exception):
 
 @dataclass(slots=True)
 class _Cut:
-    """The frameworks whose lists are left out of a message."""
+    """Which frameworks' lists `_without_lists` leaves out of a message, and its progress."""
 
     owners: AbstractSet[bytes]
     """IDs of the frameworks; of agents, with a prefix."""
@@ -298,7 +307,10 @@ class _Cut:
 
 @dataclass(slots=True)
 class _Tally:
-    """Weights of the lists whose length frameworks decide, and of agents' resources."""
+    """Total weights of lists in one message: by framework that decides their length, and by agent.
+
+    From these totals `_without_longest_lists` chooses the lists to leave out.
+    """
 
     shares: dict[bytes, int] = field(default_factory=dict)
     """owner → weight of its lists"""
@@ -308,27 +320,39 @@ class _Tally:
     """Weights in that list, by framework ID."""
 
     def add(self, shares: dict[bytes, int]) -> int:
-        """Add weights; return their sum."""
+        """Add weights to the totals of frameworks or agents; return the sum of the added weights.
+
+        Args:
+            shares: Weight of the lists to add, by framework ID or by prefixed agent ID.
+        """
         for framework, weight in shares.items():
             self.shares[framework] = self.shares.get(framework, 0) + weight
         return sum(shares.values())
 
     def frameworks(self) -> Iterator[tuple[bytes, int]]:
-        """Yield the shares of frameworks."""
+        """Yield each framework ID with the total weight of the framework's lists; omit agents."""
         for owner, weight in self.shares.items():
             if not owner.startswith(_AGENT_PREFIX):
                 yield owner, weight
 
 
 def _weight(data: bytes, descriptor: Descriptor) -> float:
-    """Return the weight of a message."""
+    """Return the weight of a serialised message, which estimates its memory once parsed."""
     return _UNLIMITED - _after_message(data, 0, len(data), descriptor, _UNLIMITED)
 
 
 def _weighing(
     data: bytes, begin: int, end: int, descriptor: Descriptor, tally: _Tally
 ) -> Cooperative[float]:
-    """Return the weight of a message, and add the frameworks' shares in it to a tally."""
+    """Return the weight of a message, and add the weights of frameworks' lists in it to a tally.
+
+    Args:
+        data: The serialised bytes.
+        begin: Byte offset of the message.
+        end: Byte offset of the message's end.
+        descriptor: The message's type.
+        tally: Receives the weights by framework ID or prefixed agent ID.
+    """
     if descriptor.full_name == _AGENTS:
         return float(2 + sum(data.count(tag, begin, end) for tag in _AGENT_TAGS))
     if descriptor.full_name == _EXCLUSIONS:
@@ -359,7 +383,13 @@ def _weighing(
 
 
 def _exclusion_shares(data: bytes, begin: int, end: int) -> Cooperative[dict[bytes, int]]:
-    """Return the weights of an agent's exclusions, by framework ID."""
+    """Return the weight of each framework's entries in an agent's `ExclusionList`, by framework ID.
+
+    Args:
+        data: The serialised bytes.
+        begin: Byte offset of the list.
+        end: Byte offset of the list's end.
+    """
     shares: dict[bytes, int] = {}
     last = begin
     for _number, kind, start, stop in _fields(data, begin, end):
@@ -373,7 +403,7 @@ def _exclusion_shares(data: bytes, begin: int, end: int) -> Cooperative[dict[byt
 
 
 def _framework_id(data: bytes, begin: int, end: int) -> bytes:
-    """Return the framework ID of a message that has one; else nothing."""
+    """Return the framework ID (or agent ID) in a serialised message; empty if it contains none."""
     for number, kind, start, stop in _fields(data, begin, end):
         if number == _FRAMEWORK_ID and kind == _LENGTH_DELIMITED:
             return data[start:stop]
@@ -381,17 +411,21 @@ def _framework_id(data: bytes, begin: int, end: int) -> bytes:
 
 
 def _owner(data: bytes, begin: int, end: int, descriptor: Descriptor) -> bytes:
-    """Return the owner of the lists in a message: a framework's ID, or an agent's with a prefix."""
+    """Return who decides the length of a message's lists: a framework ID or a prefixed agent ID."""
     prefix = _AGENT_PREFIX if descriptor is contract.AddAgent.DESCRIPTOR else b""
     return prefix + _framework_id(data, begin, end)
 
 
 def _without_longest_lists(data: bytes, most_parts: int) -> Cooperative[bytes]:
-    """Return a message without the lists of the frameworks whose lists weigh most.
+    """Return a message without its heaviest lists, so that it weighs at most `most_parts`.
 
     As few frameworks as possible lose their lists. An agent whose resources weigh more than these
-    lists loses its resources. If the message is too heavy without all lists, it is returned as it
-    is.
+    lists loses its resources. If the message is too heavy even without all lists, it is returned
+    unchanged.
+
+    Args:
+        data: The serialised message.
+        most_parts: Maximum total weight of the message's parts.
     """
     tally = _Tally()
     weight = yield from _weighing(data, 0, len(data), _CONTRACT, tally)
@@ -409,13 +443,13 @@ def _without_longest_lists(data: bytes, most_parts: int) -> Cooperative[bytes]:
 def _without_lists(
     data: bytes, span: tuple[int, int], descriptor: Descriptor, cut: _Cut
 ) -> Cooperative[bytes]:
-    """Return a message without the lists of some frameworks, and with a mark in their place.
+    """Return a message in which a mark replaces the lists of some frameworks.
 
     Args:
         data: Serialised bytes.
-        span: Start and end of the message in them.
+        span: Start and end of the message, as byte offsets.
         descriptor: The type of the message.
-        cut: The frameworks.
+        cut: The frameworks whose lists are left out.
     """
     name, shape, (begin, end) = descriptor.full_name, _shape(descriptor), span
     if name == _EXCLUSIONS:
@@ -439,7 +473,12 @@ def _without_lists(
 
 
 def _without_exclusions(data: bytes, cut: _Cut) -> Cooperative[bytes]:
-    """Return the exclusions of an agent without those of some frameworks."""
+    """Return a serialised `ExclusionList` in which a mark replaces the entries of some frameworks.
+
+    Args:
+        data: The serialised list of one agent.
+        cut: The frameworks whose entries are left out.
+    """
     if data == cut.exclusions:
         return cut.kept
     kept, marks, last, step = bytearray(), bytearray(), 0, 0
@@ -459,7 +498,7 @@ def _without_exclusions(data: bytes, cut: _Cut) -> Cooperative[bytes]:
 
 
 def _unlisted_mark(framework: bytes) -> bytes:
-    """Return the field of `ExclusionList` that names an unlisted framework."""
+    """Return the serialised field that says that a framework's exclusions were left out."""
     tag = contract.ExclusionList.UNLISTED_FIELD_NUMBER << 3 | _LENGTH_DELIMITED
     return bytes([tag]) + _varint(len(framework)) + framework
 
@@ -646,14 +685,14 @@ def _shape(descriptor: Descriptor) -> _Shape:
 
 @cache
 def _list_numbers(descriptor: Descriptor) -> frozenset[int]:
-    """Return the numbers of the fields whose length one framework decides."""
+    """Return the numbers of a message type's list fields whose length one framework decides."""
     names = _LISTS.get(descriptor.full_name, ())
     return frozenset(descriptor.fields_by_name[name].number for name in names)
 
 
 @cache
 def _carriers() -> frozenset[str]:
-    """Return the message types that may contain lists whose length one framework decides."""
+    """Return the names of message types that may contain lists whose length one framework decides."""
     lists = {_EXCLUSIONS, *_LISTS}
     return frozenset(
         descriptor.full_name
@@ -664,15 +703,15 @@ def _carriers() -> frozenset[str]:
 
 @cache
 def _weighed() -> frozenset[str]:
-    """Return the message types that are weighed one by one for the frameworks' shares."""
+    """Return the names of message types that `_weighing` examines even if a message is short."""
     return _carriers() | {_AGENTS}
 
 
 @cache
 def _first_bytes() -> list[tuple[int, bytes]]:
-    """Return an upper bound of the weight of a part, by the part's first byte.
+    """Return an upper bound of a part's weight for each value of the part's first byte.
 
-    A field unknown to the contract weighs 1, as a text field does.
+    `_may_exceed` uses the bounds. A field unknown to the contract weighs 1, as a text field does.
 
     Returns:
         Pairs of a weight and all first bytes with this bound.

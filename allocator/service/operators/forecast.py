@@ -1,6 +1,6 @@
-"""Forecasts for operators: what will happen to the order of users if no allocation changes.
+"""Forecasts for operators: how the ranking of users will change if no allocation changes.
 
-A *passing* is an instant at which one user overtakes another user in the order.
+A *passing* is an instant at which one user overtakes another user in the policy's ranking.
 """
 
 import asyncio
@@ -75,7 +75,7 @@ async def answer_forecast(
 
 @dataclass(frozen=True, slots=True)
 class _AgentSurvey:
-    """Facts about the agents that a forecast needs, such as the space for further tasks."""
+    """Facts about the agents that a forecast needs, such as how many more tasks would fit."""
 
     passed_over: frozenset[str]
     """Users at all levels of the role tree that want offers, but that no agent could serve."""
@@ -212,9 +212,9 @@ class _Question:
         return reply
 
     def _pass_over(self) -> list[str]:
-        """Deactivate the users that no agent could serve, and return their names.
+        """Leave users that no agent could serve out of the forecast, and return their names.
 
-        The user of the question and its parents stay active in any case.
+        The user of the question and its parents are never left out.
         """
         passed_over = []
         for pool, member in self._levels:

@@ -39,7 +39,10 @@ class Refusals:
         """
 
     def note(self, order: OrderRecord) -> None:
-        """Log a refused command in full, or only count it if the window's limit is reached."""
+        """Log a refused command in full, or only count it beyond the limits.
+
+        The limits apply to each peer, and to all peers, in a window of `WINDOW` seconds.
+        """
         if self._accountant is None:
             return
         if not self._kept:

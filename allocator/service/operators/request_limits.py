@@ -46,7 +46,7 @@ _ORDER = f"/{_SERVICE.full_name}/Order"
 
 @dataclass(eq=False)
 class _Peer:
-    """One peer's calls that need the same right: running calls and unreceived reply bytes."""
+    """Counters for one peer and one right: running calls, and reply bytes not yet received."""
 
     calls: int = 0
     unsent: int = 0
@@ -54,7 +54,7 @@ class _Peer:
 
 
 class _Calls:
-    """Counters of all peers' calls that need the same right.
+    """Counters of the calls, by all peers, that need one right ("readers" or "operators").
 
     A call counts until gRPC has sent the reply or lost the peer.
     """
@@ -177,7 +177,7 @@ class RequestLimits(grpc.aio.ServerInterceptor):
         continuation: Callable[[grpc.HandlerCallDetails], Awaitable[_Handler]],
         handler_call_details: grpc.HandlerCallDetails,
     ) -> _Handler:
-        """Return the handler of a call; an operator's call is checked before it is handled."""
+        """Return the handler of a call; an operator's call first passes a check of right and limits."""
         handler: Any = await continuation(handler_call_details)
         method = handler_call_details.method
         if handler is None or not method.startswith(f"/{_SERVICE.full_name}/"):

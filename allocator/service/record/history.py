@@ -164,7 +164,7 @@ class _Builder:
         self._engine = engine
 
     def note_weights(self) -> None:
-        """Record the weight of each user that no earlier call has recorded."""
+        """Record the weight of each user for which no weight is recorded yet."""
         for standing in self._engine.standings():
             self._history.first_weights.setdefault(standing.user, standing.weight)
 
@@ -289,7 +289,7 @@ class _Builder:
         *,
         at_first: bool = False,
     ) -> None:
-        """Record that a framework holds resources on an agent.
+        """Record that a framework holds resources on an agent from now on.
 
         Args:
             place: Framework, role and agent.
@@ -302,9 +302,12 @@ class _Builder:
         self._held.setdefault(place, []).append(_Held(ready, now, quantities, at_first))
 
     def _learn_user(self, place: _Place) -> None:
-        """Record a client's user and task demand, if the framework is known by now.
+        """Record a client's user and task demand, if the engine knows the framework by now.
 
         A snapshot may list agents with a framework's resources before the framework itself.
+
+        Args:
+            place: Framework, role and agent; framework and role are the client.
         """
         framework, role, _ = place
         user = self._engine.user(role, framework)
@@ -331,7 +334,7 @@ class _Builder:
             self._agent_intervals.look(self._engine, getattr(event, call).agent_id, now)
 
     def _sum(self, place: _Place) -> Quantities:
-        """Return all resources that a framework's role holds on an agent."""
+        """Return the total of all resources that a framework holds in one role on an agent."""
         return sum((held.remaining for held in self._held.get(place, [])), Quantities())
 
     def _refused(self, place: _Place, quantities: Quantities) -> None:
@@ -354,7 +357,7 @@ class _Builder:
         self._drop_empty(place)
 
     def _drop_empty(self, place: _Place) -> None:
-        """Remove offers of which no resources are held any more."""
+        """Remove offers that hold no resources any more; all were declined, or their tasks ended."""
         remaining = [held for held in self._held.pop(place, []) if held.remaining]
         if remaining:
             self._held[place] = remaining
@@ -402,14 +405,26 @@ class _Builder:
 def _used(
     agent: str, allocations: Iterable[contract.Allocation]
 ) -> Iterator[tuple[_Place, Quantities]]:
-    """Yield the used resources in an agent's allocations, each with framework, role and agent."""
+    """Yield the resources that an agent's allocations use, by framework, role and agent.
+
+    Args:
+        agent: The agent's identifier.
+        allocations: The agent's allocations, as in a snapshot.
+    """
     for allocation in allocations:
         for role, resources in ResourceParser(_LIMITS).used(allocation.resources).items():
             yield (allocation.framework_id, role, agent), resources.scalars
 
 
 def _matching(candidates: list[_Held], quantities: Quantities) -> list[_Held]:
-    """Return the first offer that still holds all of the quantities, or else all offers."""
+    """Return the offers from which resources are to be subtracted.
+
+    These are the first offer that still holds all of the quantities, or else all offers.
+
+    Args:
+        candidates: Offers held by one role of a framework on one agent.
+        quantities: Resources that were declined or that ended tasks have released.
+    """
     for held in candidates:
         if held.remaining.contains(quantities):
             return [held]
@@ -417,7 +432,14 @@ def _matching(candidates: list[_Held], quantities: Quantities) -> list[_Held]:
 
 
 def _whole_multiples(demand: Quantities, total: Quantities) -> int:
-    """Return how many tasks of a demand make up a total; 0 if not a whole number, or too many."""
+    """Return how many tasks of equal demand make up a total; 0 if this is no whole number.
+
+    The result is also 0 for more than `_MAX_TASKS` tasks.
+
+    Args:
+        demand: Resources of one task.
+        total: Resources of all the tasks together.
+    """
     name, amount = next(iter(demand.items()))
     count, remaining = divmod(total[name], amount)
     if remaining or not 0 < count <= _MAX_TASKS:

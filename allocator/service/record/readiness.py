@@ -62,7 +62,9 @@ class Readiness:
             self._update_framework(engine, framework, now)
 
     def offered(self, client: Client, now: float) -> float:
-        """Return since when a client has had work, assuming that it keeps part of an offer.
+        """Return since when a client has had work, for a new offer of which it keeps a part.
+
+        If the client declined its offers until now, it is assumed to have work from now on.
 
         Args:
             client: The client, which gets the offer.

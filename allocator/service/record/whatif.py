@@ -41,7 +41,7 @@ class UserOutcome:
 
 @dataclass(slots=True)
 class _Queue:
-    """One user's waiting tasks, and sums over its started tasks."""
+    """One user in `recorded` or `_Model`: its waiting tasks, and sums over its started tasks."""
 
     tasks: deque[RecordedTask] = field(default_factory=deque)
     """Tasks of the user that are ready, but have not started."""
@@ -73,7 +73,7 @@ def modelled(history: History, settings: EngineSettings, policy: Policy) -> dict
         policy: The policy to model.
 
     Raises:
-        PolicyFailedError: the policy failed, so the order of users is not the policy's.
+        PolicyFailedError: the policy's code raised an error, so the simulated ranking is invalid.
     """
     fates = _Model(history, settings, policy).run()
     require_success(policy)
@@ -129,7 +129,13 @@ class _Model:
         self._pool.set_capacity(capacity)
 
     def _start_fitting(self, now: float) -> None:
-        """Start tasks in the policy's order, and skip users whose next task does not fit."""
+        """Start waiting tasks until none fits: always the next task of the user that ranks first.
+
+        A user whose next task does not fit is skipped.
+
+        Args:
+            now: Present time of the simulation, in seconds since the epoch.
+        """
         for name, queue in self._queues.items():
             self._pool.set_active(name, bool(queue.tasks))
         while self._pool.active:
@@ -168,7 +174,7 @@ def _record_start(queue: _Queue, task: RecordedTask, start: float, end: float) -
 def _fates(
     history: History, queues: dict[str, _Queue], commitments: dict[str, float]
 ) -> dict[str, UserOutcome]:
-    """Compute the result of each user from its sums.
+    """Return each user's outcome: share, mean waiting time, CPU time and commitment.
 
     Args:
         history: The history of the log.
