@@ -245,7 +245,7 @@ def _opened(descriptor: int) -> Iterator[socket.socket]:
 
 
 def _ends(opened: socket.socket) -> tuple[int, str] | None:
-    """Return a TCP connection's own port and its peer in gRPC's notation; None for another socket."""
+    """Return a TCP connection's own port and its peer as gRPC writes it; None for other sockets."""
     try:
         own, peer = opened.getsockname(), opened.getpeername()
     except OSError:  # it listens, or the peer is gone

@@ -329,12 +329,18 @@ since the epoch of the master's clock."""
 
 
 def _recorder_observer(recorder: Recorder | None) -> tuple[_Observer, ...]:
-    """Return a tuple with the recorder's observer of the engine; empty without a recorder."""
+    """Return the recorder's method for `_engine` to call before each change, in a tuple.
+
+    The tuple is empty without a recorder.
+    """
     return () if recorder is None else (recorder.sample_until,)
 
 
 def _shadows_observer(shadows: Shadows) -> tuple[_Observer, ...]:
-    """Return a tuple with the shadow policies' observer of the engine; empty without shadows."""
+    """Return the shadows' method for `_engine` to call before each change, in a tuple.
+
+    The tuple is empty without shadow policies.
+    """
     return (shadows.before_change,) if shadows.followers else ()
 
 

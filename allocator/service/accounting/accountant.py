@@ -135,7 +135,7 @@ class Accountant:
 
     @property
     def user_key(self) -> UserKey:
-        """Setting `users.key`: the property of a framework that identifies its user."""
+        """Setting `users.key`: the property of a framework (such as its role) that is its user."""
         return self._engine.settings.user_key
 
     def note(self, order: OrderRecord) -> None:
@@ -239,7 +239,10 @@ class Accountant:
             await asyncio.wait_for(self._stopping.wait(), LEAST_PAUSE)
 
     async def _try_write(self) -> bool:
-        """Write pending usage and commands; return whether the write succeeded."""
+        """Write pending usage and commands; return whether the write succeeded.
+
+        An error is not raised, but handled by `_failed`.
+        """
         try:
             await self._write()
         except Exception as error:  # noqa: BLE001 - no failure may stop offers
@@ -249,7 +252,10 @@ class Accountant:
         return True
 
     async def _try_keep(self) -> bool:
-        """Store queued operator commands; return whether they are stored."""
+        """Store queued operator commands; return whether they are stored.
+
+        An error is not raised, but handled by `_failed`.
+        """
         pending = [*(self._batch.orders if self._batch is not None else ()), *self._orders]
         try:
             await self._in_thread(lambda: self._open().keep(pending))
@@ -394,7 +400,7 @@ class Accountant:
         return self._database
 
     def _close(self) -> None:
-        """Close the database; runs in the accounting thread."""
+        """Close the database if it is open; runs in the accounting thread."""
         database, self._database = self._database, None
         if database is not None:
             database.close()
@@ -413,7 +419,10 @@ class Accountant:
         statistics.last_write = time.time()
 
     def _failed(self, error: Exception) -> None:
-        """Record a failure, log it if it is the first of a series, and close the database."""
+        """Count a failure of the database, log the first of a series, and close the database.
+
+        The next write opens the database again.
+        """
         statistics = self.statistics
         statistics.failures += 1
         if not statistics.degraded:

@@ -264,7 +264,7 @@ class Database:
             _prune_orders(connection)
 
     def _prepare(self) -> None:
-        """Create the tables that a PostgreSQL database lacks.
+        """Create the tables that a PostgreSQL database lacks; called when the database is opened.
 
         Raises:
             StoreError: the tables have an unknown version.
@@ -281,7 +281,7 @@ class Database:
             self._upsert(connection, state, [{"key": "layout", "value": str(LAYOUTS[-1])}], ())
 
     def _upgrade(self) -> None:
-        """Create the tables that a SQLite file of an older layout lacks."""
+        """Create the tables that an older release's SQLite file lacks."""
         with self._engine.begin() as connection:
             metadata.create_all(connection)
             connection.exec_driver_sql(f"PRAGMA user_version = {LAYOUTS[-1]}")

@@ -12,7 +12,8 @@ _NEEDED = {"sqlalchemy": "accounting", "psycopg": "postgresql"}
 def database_location(config: Config) -> str | None:
     """Return the URL or path of the accounting database; None if no accounts are kept.
 
-    Without SQLAlchemy the service keeps no accounts, unless the configuration names a database.
+    No accounts are kept if they are switched off. Nor are they kept if SQLAlchemy is not installed
+    and the configuration does not ask for a database.
 
     Raises:
         ConfigError: the configuration names a database whose packages are not installed.
@@ -30,7 +31,7 @@ def database_location(config: Config) -> str | None:
 
 
 def missing_reason(config: Config) -> str | None:
-    """Return a log message if no accounts are kept only because a package is missing; else None."""
+    """Return a warning to log if only a missing package prevents accounting; None otherwise."""
     location = config.accounting_database()
     if location is None or _missing(location) is None:
         return None

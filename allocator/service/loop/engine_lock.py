@@ -75,7 +75,7 @@ class EngineLock:
 
 
 def _run_slice(work: Work[T]) -> list[T]:
-    """Run work for at most `BUDGET` seconds.
+    """Run work for at most `BUDGET` seconds; `EngineLock` calls this once per slice.
 
     Returns:
         A list with the result of the work; empty if the work is not done yet.

@@ -55,11 +55,10 @@ def enable() -> None:
 
 
 def collect_after_snapshot() -> None:
-    """Run a full garbage collection after a snapshot, unless one has run shortly before.
+    """Run a full garbage collection after a snapshot, because a snapshot replaces most objects.
 
-    `MIN_SECONDS_BETWEEN_COLLECTIONS` must lie between two collections.
-
-    Without an earlier call of `enable` the function does nothing.
+    Nothing happens if a collection has run within `MIN_SECONDS_BETWEEN_COLLECTIONS`, or if `enable`
+    has not been called.
     """
     global _last_collection  # noqa: PLW0603 - there is one collector in a process
     now = time.monotonic()

@@ -68,7 +68,9 @@ def same_master(first: Claimant, second: Claimant) -> bool:
 
 
 class Leadership:
-    """Elects the leader among the masters that claim leadership, and remembers the order of claims.
+    """Elects the leader among the masters that claim leadership; promotes and removes masters.
+
+    The election remembers the order in which masters first claimed leadership.
 
     Args:
         clock: Returns seconds from any origin; never goes back.

@@ -130,7 +130,7 @@ class Masters(Protocol):
         """Return why a master that claims leadership cannot be served yet; None if it can."""
 
     async def load_stored_memory(self) -> Memory | None:
-        """Return the memory that another service stored; None if none.
+        """Return the memory that another service stored; None if none or if it cannot be read.
 
         The memory consists of commitments and operator settings.
         """
@@ -139,10 +139,10 @@ class Masters(Protocol):
         """Promote a master to leader, after its snapshot has been restored successfully."""
 
     def demote(self, session: "Session") -> None:
-        """Record that a master reports standby, so that it neither leads nor claims leadership."""
+        """Record that a master on standby no longer leads or claims leadership."""
 
     def touch(self, session: "Session") -> None:
-        """Record that a message of a session has arrived now."""
+        """Record that a message of a session has arrived now, so that its master is not silent."""
 
 
 class Session:

@@ -194,14 +194,14 @@ class Sessions:
         return self._leadership.takeover_blocker(session)
 
     async def load_stored_memory(self) -> Memory | None:
-        """Return the memory that another service stored; None if none.
+        """Return the memory that another service stored; None if none or if it cannot be read.
 
         The memory consists of commitments and operator settings.
         """
         return await self._load_stored()
 
     def promote(self, session: Session) -> None:
-        """Make a master the leader, and close the previous leader's stream with a reason."""
+        """Make a master the leader, and end the previous leader's stream with a reason for it."""
         if self._leadership.leader is not session:
             self._took_over()
         former = self._leadership.promote(session)
@@ -217,11 +217,11 @@ class Sessions:
         self._update_statistics()
 
     def touch(self, session: Session) -> None:
-        """Record that a message of a session has arrived now."""
+        """Record that a message of a session has arrived now, so that its master is not silent."""
         session.last_heard = self._leadership.clock()
 
     def _register(self, session: Session) -> None:
-        """Add a new stream; if too many streams have sent no snapshot, end the oldest of them."""
+        """Add a new stream. If too many streams have sent no snapshot, end the oldest of them."""
         strangers = [stream for stream in self._sessions if not stream.admitted]
         if len(strangers) >= MAX_STREAMS_WITHOUT_SNAPSHOT:
             self._end(
@@ -258,7 +258,7 @@ class Sessions:
         self._remove(session)
 
     def _remove(self, session: Session) -> None:
-        """Remove a stream that has ended; its master no longer leads or waits."""
+        """Forget a stream that has ended; its master no longer leads or waits to lead."""
         session.closed = True
         self._sessions.pop(session, None)
         self.demote(session)

@@ -108,7 +108,9 @@ class TimestampGuard:
                 snapshot.time_ns = accepted
 
     def record(self, stamp_ns: int) -> None:
-        """Record that a timestamp reaches the engine; timestamps of standby masters never do.
+        """Record an event time that the engine receives, as the earliest time for later snapshots.
+
+        The caller is the leading master's session, so times of standby masters do not count.
 
         Args:
             stamp_ns: The timestamp, in nanoseconds since the Unix epoch.

@@ -692,7 +692,7 @@ def _list_numbers(descriptor: Descriptor) -> frozenset[int]:
 
 @cache
 def _carriers() -> frozenset[str]:
-    """Return the names of message types that may contain lists whose length one framework decides."""
+    """Return the names of message types that can contain lists whose length a framework decides."""
     lists = {_EXCLUSIONS, *_LISTS}
     return frozenset(
         descriptor.full_name

@@ -1,4 +1,4 @@
-"""Conversion of a user's share to a message of the operators' contract."""
+"""Conversion of a user's share to the message that operators receive."""
 
 from allocator.cluster.engine import Engine
 from allocator.contract import admin_pb2 as admin
@@ -6,7 +6,12 @@ from allocator.service.show.shares import UserShare
 
 
 def message(row: UserShare, engine: Engine) -> admin.UserShare:
-    """Return the contract's message for a user's share, with its weight's source and any boost."""
+    """Return a user's share as a message for operators.
+
+    Args:
+        row: The share of the user.
+        engine: The engine, which knows where the user's weight comes from, and its boost.
+    """
     standing, weights = row.standing, engine.weights
     share = admin.UserShare(
         user=row.user,

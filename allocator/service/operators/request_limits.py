@@ -94,7 +94,10 @@ class _Call:
         calls.number += 1
 
     def end(self, _context: object) -> None:
-        """Release the call's reserved bytes, and no longer count the call."""
+        """Release the call's reserved bytes, and no longer count the call.
+
+        gRPC calls this method once the reply is sent or the peer is lost.
+        """
         self._set_reserved(0)
         self._calls.number -= 1
         self.peer.calls -= 1
@@ -177,7 +180,7 @@ class RequestLimits(grpc.aio.ServerInterceptor):
         continuation: Callable[[grpc.HandlerCallDetails], Awaitable[_Handler]],
         handler_call_details: grpc.HandlerCallDetails,
     ) -> _Handler:
-        """Return the handler of a call; an operator's call first passes a check of right and limits."""
+        """Return a call's handler; an operator's call is first checked for right and limits."""
         handler: Any = await continuation(handler_call_details)
         method = handler_call_details.method
         if handler is None or not method.startswith(f"/{_SERVICE.full_name}/"):

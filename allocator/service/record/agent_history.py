@@ -37,7 +37,9 @@ class AgentIntervals:
         """Intervals that have ended."""
 
     def look(self, engine: Engine, agent: str, now: float) -> None:
-        """Compare an agent with its recorded state, and record if the agent changed, came or left.
+        """Compare an agent with its recorded state. If they differ, the agent's interval ends.
+
+        The agent may have changed, come or left. Unless it has left, a new interval begins.
 
         Args:
             engine: The engine, after it has applied the event.
@@ -81,6 +83,11 @@ class AgentIntervals:
         return self._closed
 
     def _close(self, presence: Presence, now: float) -> None:
-        """Add an interval to the finished intervals, unless its length is zero."""
+        """End an agent's interval now, and keep the interval unless its length is zero.
+
+        Args:
+            presence: The open interval.
+            now: The master's time, in seconds since the epoch.
+        """
         if now > presence.since:
             self._closed.append(Presence(presence.host, presence.total, presence.since, now))

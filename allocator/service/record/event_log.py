@@ -74,7 +74,7 @@ class EventLog:
         self.flush()
 
     def write(self, entry: log.LogEntry) -> None:
-        """Append an entry to the log. A write error ends the log, but never stops allocation."""
+        """Append an entry to the log; a write error is logged, not raised, and ends the log."""
         framed = io.BytesIO()
         proto.serialize_length_prefixed(entry, framed)
         self._try(lambda: self._file.write(framed.getbuffer()))
@@ -90,7 +90,7 @@ class EventLog:
             self._file.close()
 
     def _try(self, operation: Callable[[], object]) -> None:
-        """Run a write operation, unless the log has ended; an error ends the log."""
+        """Run a write operation, unless the log has ended. An error is logged and ends the log."""
         if self.failed:
             return
         try:

@@ -357,7 +357,7 @@ class _Builder:
         self._drop_empty(place)
 
     def _drop_empty(self, place: _Place) -> None:
-        """Remove offers that hold no resources any more; all were declined, or their tasks ended."""
+        """Remove offers whose resources were all declined, or whose tasks have all ended."""
         remaining = [held for held in self._held.pop(place, []) if held.remaining]
         if remaining:
             self._held[place] = remaining

@@ -48,7 +48,7 @@ class UsageHistory(Protocol):
 
 
 class Accounts(UsageHistory):
-    """Reads the hours from the accounting database.
+    """Reads users' hourly shares and commitments from the accounting database.
 
     Args:
         accountant: Reader of the database.
@@ -138,7 +138,7 @@ class Curves:
 
 
 def _beginning(samples: list[Sample]) -> float:
-    """Return the time from which samples replace hours, in seconds since the epoch.
+    """Return from which time on a chart uses samples instead of hourly means, in seconds.
 
     From then on, samples are less than half an hour apart. The result is infinite without samples.
     """
@@ -164,7 +164,7 @@ def _from_hours(hours: "Sequence[Hour]", until: float) -> list[Sample]:
 
 
 def _thinned(samples: list[Sample]) -> list[Sample]:
-    """Return at most `MOST_POINTS` of the samples, evenly spaced; the latest is always kept."""
+    """Return at most `MOST_POINTS` of the samples, evenly chosen; the latest is always kept."""
     step = -(-len(samples) // MOST_POINTS)
     return samples[::-1][:: max(step, 1)][::-1]
 

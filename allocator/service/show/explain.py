@@ -29,7 +29,7 @@ def explain(
         engine: The engine to read.
         row: The share of the user.
         rows: The shares of all users.
-        cache: Reasons why the user gets no further offers.
+        cache: Why the user gets no further offers; collected before, because this takes long.
     """
     siblings = [share for share in rows if share.parent == row.parent]
     wanting = [
@@ -120,7 +120,7 @@ def halved_after(standing: Standing[str], tau: float | None) -> float | None:
 
 
 def upcoming(engine: Engine, passed_over: frozenset[str]) -> Iterator[admin.Passing]:
-    """Yield the next changes in the order of top-level users, soonest first.
+    """Yield the next changes in the order in which top-level users get offers, soonest first.
 
     A change is a *passing*: one user overtakes another.
 
@@ -164,7 +164,7 @@ def _without_debt(policy: Policy, standing: Standing[str]) -> float:
 
 
 def _passings(engine: Engine, user: str, passed_over: frozenset[str]) -> list[admin.Passing]:
-    """Return when a user, or one of its parents, overtakes or is overtaken, soonest first.
+    """Return when a user, or one of its parents, will overtake or be overtaken, soonest first.
 
     Args:
         engine: The engine to read.

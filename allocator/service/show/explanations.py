@@ -85,7 +85,7 @@ BRIEFLY: dict[str, str] = {
 
 @dataclass(frozen=True, slots=True)
 class ExplanationFacts:
-    """Reasons why one user gets no further offers, collected before the explanation is written."""
+    """What an explanation needs besides shares: why one user's clients get no further offers."""
 
     reasons: Sequence[Explanation] = ()
     """Present reasons of the user's first `MOST` clients."""
@@ -142,9 +142,12 @@ def add_reasons(
 
 
 def words_of_gaps(engine: Engine) -> str:
-    """Return a sentence about a task that is larger than the free resources of each agent.
+    """Return a sentence for a user whose task is larger than the free resources of each agent.
 
-    The sentence names settings that would help the task, or that already do.
+    The sentence names the settings that would keep room for such a task, or that already do.
+
+    Args:
+        engine: The engine, for its settings.
     """
     settings = engine.settings
     if settings.hold_for != "off":
@@ -218,11 +221,13 @@ def _role(role: str) -> str:
 
 
 def _ahead(explanation: admin.Explanation, why: Explanation) -> str:
-    """Return a clause that names the user served before, and until when; empty if nobody is known.
+    """Return a clause that names the user that gets offers before this user, and for how long.
+
+    The clause is empty if no such user is known, or if the client does not wait for its turn.
 
     Args:
-        explanation: The explanation, with neighbours and passings.
-        why: The reasons of a client; only a client that waits for its turn gets a clause.
+        explanation: The explanation of the user, with neighbours in the order and passings.
+        why: The reasons why a client of the user gets nothing more.
     """
     if why.reason not in {"turn", "nothing_free"}:
         return ""

@@ -62,10 +62,10 @@ def span(path: Path) -> tuple[float, int]:
 
 
 class Filming:
-    """Records frames of a film (animation of a cluster) at regular intervals of a replay.
+    """Records frames of a film (animation of a cluster) at regular intervals of a log's replay.
 
-    A frame costs O(users · resources + agents · holders), and O(different agents) for each of
-    `MOST_CLIENTS` clients.
+    `look` is called after each log entry, and `page` at the end. A frame costs O(users · resources
+    + agents · holders), and O(different agents) for each of `MOST_CLIENTS` clients.
 
     Args:
         every: Seconds of the master's clock between two frames.
@@ -77,7 +77,7 @@ class Filming:
         self._begun = False
 
     def look(self, engine: Engine, entry: log.LogEntry) -> None:
-        """Record a frame if one is due, and mark snapshots and operator commands.
+        """Record a frame if one is due; note snapshots and operator commands, with captions.
 
         Args:
             engine: The engine, after it has applied the entry.

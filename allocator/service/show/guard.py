@@ -20,10 +20,13 @@ BACKLOG = 1024
 
 
 class Guard:
-    """Factory of connection protocols, which limits the number and the idle time of connections.
+    """Accepts HTTP connections, and ends those that are silent or idle, or the oldest if too many.
+
+    An instance is the protocol factory of an asyncio server. Its middleware `pace` limits how many
+    requests begin in one turn of the event loop.
 
     Args:
-        server: Returns the factory that makes the protocol of one connection.
+        server: Returns aiohttp's server, which makes the protocol of one connection.
     """
 
     def __init__(self, server: Callable[[], Callable[[], Any] | None]) -> None:
@@ -41,20 +44,21 @@ class Guard:
         """Requests begun in this turn of the event loop."""
 
     def __call__(self) -> asyncio.Protocol:
-        """Return the protocol of a new connection."""
+        """Return the protocol of a new connection; called by asyncio."""
         return _Guarded(self)
 
     def protocol(self) -> Any:  # noqa: ANN401 - aiohttp's own
-        """Return a protocol that serves a connection."""
+        """Return a new aiohttp protocol, which serves the requests of one connection."""
         make = self._server()
         assert make is not None
         return make()
 
     @web.middleware
     async def pace(self, request: web.Request, handler: Handler) -> web.StreamResponse:
-        """Begin a few requests in each turn of the event loop, so that others are heard.
+        """Middleware that begins at most `EACH_TURN` requests in each turn of the event loop.
 
-        Otherwise many connections with many requests each would fill each turn.
+        Further requests wait. Otherwise many connections with many requests each would keep the
+        event loop from other work.
         """
         if self._begun >= EACH_TURN or any(self._waiting):
             waiting = asyncio.get_running_loop().create_future()
@@ -65,7 +69,10 @@ class Guard:
         return await handler(request)
 
     async def answered(self, request: web.Request, _: web.StreamResponse) -> None:
-        """Restart the timer of a connection on which a request is answered; called by aiohttp."""
+        """Restart the time limit of a connection on which a request is answered.
+
+        aiohttp calls this method before it sends a response.
+        """
         transport = request.transport
         if isinstance(transport, asyncio.Transport) and transport in self._open:
             self._open.pop(transport).cancel()
@@ -73,18 +80,24 @@ class Guard:
             self._answered.add(transport)
 
     def admit(self, transport: asyncio.Transport) -> None:
-        """Take in a connection."""
+        """Start the time limit of a new connection, which has not sent anything yet.
+
+        If too many such connections are open, the oldest is ended.
+        """
         self._keep(transport, self._silent)
 
     def heard(self, transport: asyncio.Transport) -> None:
-        """Note that a connection has sent its first bytes."""
+        """Restart the time limit of a connection that has sent its first bytes.
+
+        If too many such connections are open, the connection answered longest ago is ended.
+        """
         timer = self._silent.pop(transport, None)
         if timer is not None:
             timer.cancel()
             self._keep(transport, self._open)
 
     def forget(self, transport: asyncio.Transport) -> None:
-        """Let go of a connection that has ended."""
+        """Cancel the time limit of a connection that has ended."""
         self._answered.discard(transport)
         for kept in (self._silent, self._open):
             timer = kept.pop(transport, None)
@@ -100,13 +113,13 @@ class Guard:
         kept[transport] = loop.call_later(PATIENCE, transport.abort)
 
     def _begin(self) -> None:
-        """Count a request that begins in this turn."""
+        """Count a request that begins in this turn of the event loop, towards `EACH_TURN`."""
         if not self._begun:
             asyncio.get_running_loop().call_soon(self._next_turn)
         self._begun += 1
 
     def _next_turn(self) -> None:
-        """Let waiting requests begin."""
+        """Let up to `EACH_TURN` waiting requests begin; called in each turn of the event loop."""
         self._begun = 0
         queues = self._waiting
         while self._begun < EACH_TURN and any(queues):
@@ -122,10 +135,10 @@ _Timers = OrderedDict[asyncio.Transport, asyncio.TimerHandle]
 
 
 class _Guarded(asyncio.Protocol):
-    """Hands everything on, and tells the guard of beginning and end.
+    """Protocol of one HTTP connection: passes data to aiohttp, and reports its events to the guard.
 
-    The protocol that serves a connection is made when the first bytes arrive: a connection that
-    sends nothing costs little.
+    aiohttp's protocol is made when the first bytes arrive, so that a silent connection costs
+    little.
     """
 
     def __init__(self, guard: Guard) -> None:

@@ -232,7 +232,7 @@ class _EngineCollector(Collector):
 
 
 class LoopCollector(Collector):
-    """Metrics of the event loop's latency."""
+    """Metrics of event-loop latency: how long the loop works without handling new events."""
 
     def __init__(self, latency: LoopLatency) -> None:
         self._latency = latency
@@ -252,7 +252,7 @@ class LoopCollector(Collector):
 
 
 class RefusalCollector(Collector):
-    """Numbers of calls refused for want of a right, and of connections closed as useless."""
+    """Metrics of calls refused for lack of a right, and of connections closed as useless."""
 
     def __init__(self, rights: Rights, connections: Connections) -> None:
         self._rights = rights
@@ -276,7 +276,7 @@ class RefusalCollector(Collector):
 
 
 class AccountingCollector(Collector):
-    """Metrics of writing to the accounting database."""
+    """Metrics of the writes to the accounting database."""
 
     def __init__(self, statistics: AccountingStatistics) -> None:
         self._statistics = statistics

@@ -50,7 +50,7 @@ class Sample:
 
 
 class StandingHistory:
-    """Samples of users' shares and commitments: dense for the last hour, ever sparser before.
+    """Samples of users' shares and commitments: dense for the last hour, sparser before.
 
     The samples always reach back to the first event. Taking a sample costs O(users · resources),
     once in ten seconds of the master's clock.
@@ -127,7 +127,7 @@ class OfferRecord:
 
 
 class OfferTrail:
-    """Records the latest offers with their reasons.
+    """Records the latest offers, each with the reason why its user got it, for the status page.
 
     To bound the cost, at most one allocation cycle with offers per second is recorded.
     """
@@ -138,7 +138,10 @@ class OfferTrail:
         self._queue: list[tuple[str, float]] | None = None
 
     def before_run(self, engine: Engine) -> None:
-        """Record which users are first in order, before an allocation cycle. O(1)."""
+        """Record the users that rank first before an allocation cycle; called by the engine. O(1).
+
+        Nothing is recorded if the last recorded cycle was too recent.
+        """
         self._queue = None
         if self._next - 2 * _EVERY < engine.now < self._next:
             return
@@ -147,7 +150,10 @@ class OfferTrail:
         ]
 
     def after_run(self, engine: Engine, decisions: contract.Decisions) -> None:
-        """Record the first offers of an allocation cycle, if the cycle is one to be recorded."""
+        """Record the first offers of an allocation cycle; called by the engine.
+
+        Nothing is recorded if `before_run` has recorded nothing.
+        """
         if self._queue is None:
             return
         self._next = engine.now + (_EVERY if decisions.offers else _EVERY_IN_VAIN)

@@ -40,9 +40,9 @@ class Recorder:
     `share` and `commitment` are fractions of the cluster, and `priority` is the user's. Names are
     written by `csv_cell`.
 
-    The former content is replaced when the first event arrives, not earlier. A service that cannot
-    start because another service runs must not touch that service's recording. The file stays open
-    from the check at the start.
+    The file is opened at once, but an earlier recording in it is only replaced when the first event
+    arrives. A service that cannot start because another service runs thus leaves that service's
+    recording unchanged.
 
     Args:
         path: Path of the file.
@@ -82,15 +82,16 @@ class Recorder:
         return self._failed
 
     def allow(self) -> None:
-        """Start a new message: `MOST_ROWS` rows may be written for it."""
+        """Allow `MOST_ROWS` further rows; called before each message of the master."""
         self._remaining_rows, self._sampled = MOST_ROWS, False
 
     def sample_until(self, engine: Engine, instant: float) -> None:
         """Take all samples that are due before a change of the engine; called just before it.
 
-        The state is captured at once. The rows are written when the backlog is processed, at the
-        latest before the next sample. One message writes at most `MOST_ROWS` rows, but always at
-        least one sample. A full disk ends the recording, not the allocation.
+        The state is copied at once. The rows are written in the background, at the latest before
+        the next sample. One message writes at most `MOST_ROWS` rows, but always at least one
+        sample. If the disk is full, the recording ends with a logged error, and allocation
+        continues.
 
         Args:
             engine: The engine, before the change.
@@ -189,5 +190,5 @@ class Recorder:
 
 
 def _rows_of(engine: Engine) -> int:
-    """Return the number of CSV rows in one sample of an engine, at least 1."""
+    """Return how many CSV rows one sample of an engine's users takes, at least 1."""
     return max(len(engine.pool) * max(len(engine.pool.capacity), 1), 1)

@@ -1,6 +1,8 @@
 """Shadow policies: policies that follow the live events without making decisions.
 
-They show operators how users would fare under another policy.
+They show operators how users would fare under another policy. Each shadow has a copy of the
+top-level pool. A journal records every change to the live pool; replaying the journal applies the
+changes to the copies.
 """
 
 import time
@@ -53,7 +55,7 @@ _OVER = object()
 
 @dataclass(frozen=True, slots=True)
 class ShadowComparison:
-    """Comparison of one user's position and usage under the live policy and a shadow policy."""
+    """One user's position, commitment and estimated usage under a shadow policy."""
 
     user: str
     turn: int
@@ -78,7 +80,7 @@ class ShadowComparison:
 
 @dataclass(slots=True)
 class ShadowState:
-    """One shadow policy: its state (a shadow pool), its failure, and its processor time."""
+    """One shadow policy: its copy of the pool, its failure, and its processor time."""
 
     name: str
     policy: Policy
@@ -89,9 +91,12 @@ class ShadowState:
     """Processor time that the shadow has used so far, in seconds."""
 
     def run_step(self, step: Callable[[], object]) -> None:
-        """Run a function for this shadow; an exception stops this shadow only.
+        """Run a function for this shadow; an exception stops this shadow only, and is logged.
 
         The function's processor time is added to `seconds`.
+
+        Args:
+            step: The function, which changes or reads this shadow.
         """
         if self.failure:
             return
@@ -122,9 +127,9 @@ class ShadowState:
 class Shadows:
     """Keeps a journal of all changes to the top-level pool, and replays it for each shadow policy.
 
-    Recording costs little compared with an event. The orders and gains of the shadows do not depend
-    on when the journal is replayed. Only policies that count tasks replay at once, because their
-    result depends on the present agents.
+    Recording costs little compared with an event. The results of the shadows do not depend on when
+    the journal is replayed. If a policy counts tasks, its result depends on the present agents, so
+    the journal is then replayed at once.
 
     Args:
         policies: Shadow policies by name.
@@ -146,7 +151,13 @@ class Shadows:
         return len(self._journal)
 
     def before_change(self, engine: Engine, _instant: float) -> None:
-        """Follow a new pool, or keep the journal short; called before each change of the engine."""
+        """Keep the journal short, or follow a new pool; called before each change of the engine.
+
+        After a snapshot the engine has a new pool, which the shadows then follow.
+
+        Args:
+            engine: The engine, before the change.
+        """
         if engine.pool is not self._pool:
             self._attach_to(engine.pool)
         elif self._at_once:
@@ -155,7 +166,7 @@ class Shadows:
             self._follow(FASTER)
 
     def pass_over(self, engine: Engine, users: frozenset[str]) -> None:
-        """Record which users the shadows skip from now on, because these users would get nothing.
+        """Record in the journal which users the shadows skip from now on.
 
         Args:
             engine: The engine that knows the users.
@@ -211,7 +222,11 @@ class Shadows:
         return differences
 
     def _pass_over_unserved_users(self, engine: Engine) -> None:
-        """Let the shadows skip users that newly want offers, but that no agent could serve."""
+        """Let the shadows skip users that have begun to want offers if no agent could serve them.
+
+        Args:
+            engine: The engine, which knows the agents.
+        """
         for entry in reversed(self._journal):
             if entry is _END:
                 break
@@ -227,7 +242,13 @@ class Shadows:
             self._new_users.add(arguments[0])
 
     def _attach_to(self, pool: Pool[str]) -> None:
-        """Follow the pool that a snapshot has created, in place of the former pool."""
+        """Let the shadows follow the engine's new pool, which a snapshot has created.
+
+        The journal of the former pool is replayed first.
+
+        Args:
+            pool: The engine's new top-level pool.
+        """
         self._replay_all()
         if pool.capacity:  # without capacity there is no cluster yet
             self._pool, self._journal = pool, pool.keep_journal()
@@ -245,15 +266,16 @@ class Shadows:
             self._journal.clear()
 
     def _follow(self, limit: int) -> int:
-        """Replay journal entries for all shadows, at most `_MANY` entries or one allocation cycle.
+        """Replay a part of the journal for all shadows, and remove it from the journal.
 
-        A cycle that has not ended is not replayed yet.
+        The part ends after `limit` replays, or once it has `_MANY` entries. A cycle that has not
+        ended is not replayed yet.
 
         Args:
-            limit: Maximum number of entries outside of cycles, and of whole cycles.
+            limit: Maximum number of replays; an entry outside of cycles or a whole cycle is one.
 
         Returns:
-            The number of replayed entries.
+            The number of removed entries; 0 if nothing can be replayed now.
         """
         waited, replays = len(self._journal), list[_Replay]()
         while len(replays) < limit and waited - len(self._journal) < _MANY:
@@ -268,8 +290,8 @@ class Shadows:
         """Remove the next entry, or all entries of the next allocation cycle, from the journal.
 
         Returns:
-            The method of `Shadow` that replays them, and the entries; None if nothing can be
-                replayed.
+            The method of `Shadow` that replays the entries, and the entries; None if the journal is
+                empty or its next cycle has not ended.
         """
         journal = self._journal
         if not journal:

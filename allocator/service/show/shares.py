@@ -127,7 +127,11 @@ def holdings(
 
 
 def dominant(ratios: Mapping[str, float]) -> str:
-    """Return the name of the resource with the largest ratio; empty if all ratios are 0."""
+    """Return the name of the resource with the largest share or commitment; empty if all are 0.
+
+    Args:
+        ratios: Share or commitment by resource, as fractions of the cluster.
+    """
     name = max(ratios, key=lambda name: ratios[name], default="")
     return name if name and ratios[name] > 0.0 else ""
 

@@ -250,13 +250,16 @@ def exposition(  # noqa: PLR0913 - every source of metrics
 def _of_shadows(
     engine: Engine, shadows: Shadows, users: Container[str], parts: list[bytes]
 ) -> Work[None]:
-    """Append metrics of users under each shadow policy: position in the order, and gain.
+    """Append two metrics of users under each shadow policy to the output, in cooperative steps.
+
+    The metrics are the position in the policy's order, and the additional usage that the user would
+    have had.
 
     Args:
         engine: The engine to read.
         shadows: The shadow policies.
         users: Users with metrics of their own.
-        parts: Output so far.
+        parts: Output so far, in Prometheus's text format.
     """
     differences = []
     for follower in shadows.followers:
@@ -277,11 +280,11 @@ def _of_shadows(
 
 
 def _accounts(totals: list[tuple[str, HourlyUsage]], parts: list[bytes]) -> Work[None]:
-    """Append metrics of the users' usage since the service began.
+    """Append metrics of the users' usage since the service began, in cooperative steps.
 
     Args:
         totals: Users with their usage.
-        parts: Output so far.
+        parts: Output so far, in Prometheus's text format.
     """
     for name, (text, of_resource) in _OF_RESOURCES.items():
         family = partial(
@@ -310,7 +313,7 @@ def _append_family(
     Args:
         family: Returns a new family without samples.
         samples: The samples of the family.
-        parts: Output so far.
+        parts: Output so far, in Prometheus's text format.
     """
     headed = False
     while (batch := list(islice(samples, _AT_ONCE))) or not headed:

@@ -1,7 +1,7 @@
 """Finds out why frameworks wait for offers, and sums up the waiting times of users by reason.
 
-A background task examines all clients (a framework in one role) again and again, at a pace that
-leaves the event loop free. Each framework that waits for long is logged once.
+A background task examines all clients (a client is a framework in one role) again and again, at a
+pace that leaves the event loop free. Each framework that waits for long is logged once.
 """
 
 import asyncio
@@ -48,10 +48,11 @@ class _Wait:
 
 
 class Waits:
-    """Keeps the reasons why clients and users get nothing more, from periodic examinations.
+    """Keeps, for each waiting client and user, the reason why it gets no further resources.
 
-    The reason of a user is the reason of its client that is closest to an offer. Each examination
-    adds the time since the previous examination to the reason that it finds.
+    A background task calls `examine` regularly. The reason of a user is the reason of its client
+    that is closest to an offer. Each call adds the time since the previous call to the user's
+    waiting time for the reason that it finds.
 
     Args:
         engine: The engine to examine.
@@ -77,30 +78,37 @@ class Waits:
         """Users that wanted offers at the latest examination, but that no agent could serve."""
 
     def reason(self, user: str) -> str | None:
-        """Return why a user got nothing more at the latest examination; None without frameworks."""
+        """Return why a user gets no further resources; None for a user without frameworks.
+
+        The reason is as of the latest call of `examine`.
+        """
         return self._users.get(user)
 
     def takes_nothing(self, user: str) -> Literal["no_agent", "declines"] | None:
-        """Return why a user that wants offers would use none, as of the latest examination.
+        """Return why offers to a user would be useless, although the user wants offers.
 
         Returns:
             "no_agent" if no agent could serve the user, "declines" if the user has declined all
-                that it could get, or None if neither applies.
+                that it could get, or None if neither applies. Each is as of the latest call of
+                `examine`.
         """
         if user in self.passed_over:
             return "no_agent"
         return "declines" if self._users.get(user) in _DECLINED else None
 
     def seconds(self, user: str) -> Mapping[str, float]:
-        """Return how many seconds a user has waited since the service began, by reason."""
+        """Return a user's waiting times since the service began: reason → seconds."""
         return self._seconds.get(user, {})
 
     def clients(self) -> Counter[str]:
-        """Return the number of waiting clients (a framework in one role), by reason."""
+        """Return how many clients wait for each reason: reason → number.
+
+        A client is a framework in one role. The numbers are as of the latest call of `examine`.
+        """
         return Counter(wait.reason for wait in self._clients.values())
 
     def examine(self) -> Work[None]:
-        """Examine all clients once, in cooperative steps, and add up the waiting times."""
+        """Find out why each client waits, and add up the waiting times, in cooperative steps."""
         reasons: dict[Client, str]
         alone = self.statistics.alone
         if alone is None:
@@ -133,11 +141,11 @@ class Waits:
         return reasons
 
     def _record_wait(self, why: Explanation, *, quiet: bool) -> bool:
-        """Record why a client waits, and log it if it has waited for long.
+        """Record why a client waits, and log it once if the client has waited for long.
 
         Args:
             why: The client and its reasons.
-            quiet: Whether to write no log line, because the limit is reached.
+            quiet: Whether to write no log line, because the limit of lines is reached.
 
         Returns:
             Whether a log line was written.
@@ -167,7 +175,7 @@ class Waits:
 
         Args:
             reasons: The reason of each client.
-            elapsed: Seconds since the previous examination.
+            elapsed: Seconds since the previous call of `examine`.
         """
         users: dict[str, str] = {}
         for number, (client, reason) in enumerate(reasons.items(), start=1):
@@ -194,7 +202,9 @@ class Waits:
 
 @asynccontextmanager
 async def examining(waits: Waits, engine_lock: EngineLock) -> AsyncIterator[None]:
-    """Examine all clients again and again while the block runs.
+    """Examine why clients wait, again and again in a background task, while the block runs.
+
+    An error is logged, and the next examination starts over.
 
     Args:
         waits: The reasons to keep up to date.

@@ -1,6 +1,7 @@
-"""Handling common to the service's SQLite files: created whole, private, and opened by one service.
+"""Handling common to the service's SQLite files: a file is private, and one service has it open.
 
-Damaged and foreign files are recognised without being changed.
+A new file appears at its path only once it is complete. Damaged and foreign files are recognised
+without being changed.
 """
 
 import fcntl

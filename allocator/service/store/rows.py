@@ -1,9 +1,9 @@
 """Encoding of a memory in rows, so that each save writes only the changed rows.
 
 Each user has a row with its commitment trajectory, in canonical JSON whose numbers are read back
-exactly. The head contains format, version, time of the latest save, and a sum of the digests of all
-rows. The sum is updated with each changed row. The reader thus detects damaged, lost or outdated
-rows.
+exactly. One further row, the head, contains format, version, time of the latest save, and a
+checksum. The checksum is a sum of the digests of all rows, updated with each changed row. The
+reader thus detects damaged, lost or outdated rows.
 """
 
 import hashlib
@@ -76,7 +76,11 @@ _Read = TypeVar("_Read", bound=BaseModel)
 
 
 class StoreRows:
-    """The encoded rows that a store should contain, and which of them still have to be written."""
+    """The encoded rows that a store should contain, and which of them still have to be written.
+
+    A store calls `take` with the changes of the memory, writes `unwritten` and `head`, and then
+    calls `mark_written`.
+    """
 
     def __init__(self) -> None:
         self._time = 0.0
@@ -126,11 +130,11 @@ class StoreRows:
             yield user, None if row is None else row[0]
 
     def mark_written(self) -> None:
-        """Record that the store now contains all rows."""
+        """Record that all rows have been written to the store; `unwritten` is then empty."""
         self._unwritten.clear()
 
     def all(self) -> Iterator[tuple[str, bytes]]:
-        """Yield each user with its encoded row."""
+        """Yield each user with its encoded row, for a store that writes all rows at once."""
         for user, (row, _) in self._rows.items():
             yield user, row
 
@@ -217,13 +221,19 @@ def _validated(model: type[_Read], data: bytes, subject: str) -> _Read:
 
 
 def _addend(user: str, row: bytes) -> int:
-    """Return the number that a user's row adds to the checksum: the digest of name and row."""
+    """Return what a row adds to the checksum: a number made from the user's name and the row."""
     digest = hashlib.sha256(user.encode() + b"\0" + row).digest()
     return int.from_bytes(digest, "big")
 
 
 def _head_fields(time: float, version: int, places: Mapping[str, int]) -> dict[str, object]:
-    """Return the fields of a head, except its checksum."""
+    """Return the fields of a head, except its checksum.
+
+    Args:
+        time: Time of the save, in seconds since the epoch.
+        version: Version of the encoding.
+        places: Number of role-tree nodes that each framework occupies, by digest.
+    """
     claims: dict[str, object] = {"format": FORMAT, "time": time, "version": version}
     return {**claims, "places": dict(places)} if places else claims
 
@@ -232,7 +242,7 @@ def _checksum(rows: int, claims: Mapping[str, object]) -> str:
     """Return the checksum over rows and head, in hexadecimal digits.
 
     Args:
-        rows: Sum of the numbers that the rows add.
+        rows: Sum of `_addend` over all rows.
         claims: Fields of the head, except its checksum.
     """
     return f"{(rows + _addend('', _canonical(claims))) % _MODULUS:064x}"

@@ -34,7 +34,7 @@ _log = structlog.get_logger(__name__)
 
 @dataclass(slots=True)
 class StoreStatistics:
-    """Counters and state of saving to the store, for metrics."""
+    """Counters and present state of the saves to the store, exported as metrics."""
 
     degraded: bool = False
     """True if the latest attempt failed; commitments are then in this process's memory only."""
@@ -142,9 +142,10 @@ class StoreWriter:
         return self._others_memory
 
     async def _read_others_memory(self) -> None:
-        """Read the store until an attempt succeeds or `RECALL_PATIENCE` seconds have passed.
+        """Read from the store the memory that another service has saved, for `recall`.
 
-        A failed attempt is repeated because ZooKeeper's client may switch to another server.
+        An attempt that fails because the store does not answer is repeated for `RECALL_PATIENCE`
+        seconds: ZooKeeper's client may switch to another server. Errors are logged, not raised.
         """
         async with self._saving:
             until = time.monotonic() + RECALL_PATIENCE
@@ -163,9 +164,9 @@ class StoreWriter:
                 await asyncio.sleep(_RECALL_RETRY)
 
     def take_over(self) -> None:
-        """Save at once, and replace any memory that another leader's service has saved meanwhile.
+        """Save soon, and replace any memory that another leader's service has saved meanwhile.
 
-        If the other services' memory could not be read, nothing is replaced; an operator has to
+        If the other service's memory could not be read, nothing is replaced; an operator has to
         decide.
         """
         self._will_replace = self._read_succeeded and self._store.shared
@@ -180,7 +181,11 @@ class StoreWriter:
         self._will_replace, self._taken_since = False, None
 
     def _take_back_if_due(self, now: float) -> None:
-        """Take the store back from another service if its master must have exited by now.
+        """Replace another service's memory in the store, if this service's master still leads.
+
+        The method is called after each save that fails because another service has written the
+        store. If a leading master stays connected for `TAKEN_PATIENCE` seconds, the other service's
+        master must have exited. Then the next save replaces the content.
 
         Args:
             now: Monotonic time, in seconds.
@@ -219,10 +224,9 @@ class StoreWriter:
         self._wake.set()
 
     def _state(self) -> tuple[int, int]:
-        """Return the engine's sequence number and its number of snapshots.
+        """Return two numbers that change with every message of a master: sequence and snapshots.
 
-        Every message of a master changes one of the two. If both are unchanged since the last save,
-        nothing needs to be saved.
+        If both are unchanged since the last save, nothing needs to be saved.
         """
         return self._engine.sequence, self._engine.statistics.snapshots
 
@@ -243,9 +247,10 @@ class StoreWriter:
         statistics.last_save = time.time()
 
     def _failed(self, error: Exception) -> None:
-        """Record a failed attempt; log it if it is the first of a series.
+        """Record a failed access to the store; log it if it is the first of a series.
 
-        A store that another service has written is taken back if due.
+        If another service has written the store, its content may later be replaced
+        (`_take_back_if_due`).
         """
         statistics = self.statistics
         statistics.failures += 1

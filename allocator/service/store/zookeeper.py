@@ -169,7 +169,11 @@ class ZookeeperStore:
         self._client.close()
 
     def _write(self, data: bytes) -> None:
-        """Create the node, or replace its content if its version is the one last seen."""
+        """Create the node, or replace its content unless another service has written it meanwhile.
+
+        Args:
+            data: The node's new content.
+        """
         if self._version is None:
             parent = self._znode.rpartition("/")[0] or "/"
             self._client.ensure_path_async(parent).get(timeout=_TIMEOUT)
@@ -189,7 +193,10 @@ class ZookeeperStore:
         )
 
     def _catch_up(self) -> None:
-        """Adopt the node's version if this service was its last writer, or if the node is gone.
+        """After a version conflict, adopt the node's version if this service wrote it.
+
+        A conflict arises if an earlier write succeeded, but its answer was lost. The node may also
+        have been deleted; the next write then creates it.
 
         Raises:
             StoreTaken: another service has written the node.
@@ -234,7 +241,7 @@ class ZookeeperStore:
 
 
 def encode_node(stored_rows: rows.StoreRows, writer: bytes) -> bytes:
-    """Return the content of a node for some rows, compressed.
+    """Return the compressed content of a node: an identifier of its writer, the head and the rows.
 
     Args:
         stored_rows: The head and the rows to write.
