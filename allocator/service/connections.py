@@ -1,11 +1,11 @@
-"""Closes connections on the gRPC ports that make no permitted calls, so that others can connect.
+"""Closes connections on the gRPC ports that make no permitted calls, to keep room for others.
 
 gRPC limits the number of connections of a port, and rejects new connections at the limit. gRPC for
 Python cannot close a single connection. A regular scan of this process's sockets therefore finds
 the connections on which no call has been permitted. If one host, or all hosts together, have too
 many connections without any call, the scan closes the oldest. Among the newest of these
-connections, it first closes those on which the peer has sent nothing. Of the connections with
-refused calls only, a few stay open.
+connections, it first closes those on which the peer has sent nothing. A few connections with
+refused calls stay open.
 """
 
 import os
@@ -27,11 +27,12 @@ SCAN_REST = 1.0
 """Time left to other tasks after a slice of a scan, as a multiple of the slice's duration. Slower
 scans would leave thousands of new connections a second open."""
 HOST_UNPROVED = 256
-"""Connections of one host without a permitted call that a scan leaves open."""
+"""Maximum number of one host's connections without any call that a scan leaves open."""
 ALL_UNPROVED = 1024
-"""Connections of all hosts without a permitted call that a scan leaves open."""
+"""Maximum number of all hosts' connections without any call that a scan leaves open."""
 ALL_REFUSED = 32
-"""Connections with refused calls only that a scan leaves open, those with the fewest such calls."""
+"""Maximum number of connections with only refused calls that a scan leaves open. Connections
+with the fewest refused calls stay."""
 _STEP = 32
 """Descriptors examined in one cooperative step."""
 _DESCRIPTORS = "/proc/self/fd"
@@ -47,7 +48,7 @@ class _Connection:
     inode: int
     """The kernel's number of the socket."""
     number: int
-    """Connections found earlier have a smaller number."""
+    """Serial number, by which older connections sort first."""
     descriptor: int
     port: int
     peer: str
@@ -55,7 +56,7 @@ class _Connection:
 
 @dataclass
 class _Calls:
-    """What a scan needs to know about the calls of one peer so far."""
+    """Summary of one peer's calls so far, which a scan needs to judge the peer's connection."""
 
     scan: int
     """Number of scans before the first call."""
@@ -71,7 +72,7 @@ class Connections:
 
     def __init__(self) -> None:
         self.ports: set[int] = set()
-        """Numbers of the TCP ports."""
+        """Numbers of the gRPC servers' TCP ports, entered once the servers listen."""
         self.closed = 0
         """Number of connections closed so far."""
         self._sockets: dict[int, _Connection | None] = {}

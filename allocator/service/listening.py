@@ -32,8 +32,8 @@ HANDSHAKE = 10.0
 IDLE = 60.0
 """Seconds after which a connection without calls is closed."""
 CONNECTIONS = 8192
-"""Maximum number of connections per port, which scans keep far from it; a silent connection takes
-about 45 kB."""
+"""Maximum number of connections per port. Scans keep the number far lower (see `connections`). A
+silent connection takes about 45 kB."""
 CALLS = 32
 """Maximum number of concurrent calls per connection on a port of operators."""
 SHARED_CALLS = 8
@@ -41,7 +41,7 @@ SHARED_CALLS = 8
 MASTER_CALLS = 4
 """Maximum number of concurrent calls per connection on a port of masters; a master needs one."""
 LOOK_EVERY = 1.0
-"""Seconds between two looks at the TLS files; gRPC asks for each connection, before any byte."""
+"""Minimum seconds between two checks whether the TLS files have changed."""
 _NO_COMPRESSION = 1
 """gRPC's bit set of accepted compressions, with only "no compression" set.
 

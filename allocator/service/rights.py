@@ -30,7 +30,7 @@ _INCLUDED: dict[Right, tuple[Right, ...]] = {
 MOST_NAMES = 100
 """Names of a certificate that count for rights; a certificate may have thousands."""
 REFUSAL_LASTS = 1.0
-"""Seconds for which further calls of a refused connection are refused without a look."""
+"""Seconds for which further calls of a refused connection are refused without a new check."""
 
 _log = structlog.get_logger(__name__)
 

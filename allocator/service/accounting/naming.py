@@ -1,4 +1,4 @@
-"""Which users and roles have rows of their own in the accounting database.
+"""Selection of the users and roles that have rows of their own in the accounting database.
 
 In a day at most `accounting.users` names have rows of their own, and the usage of further names is
 summed up. While fewer names have rows, each new name gets rows. Afterwards a new name needs more

@@ -86,8 +86,8 @@ _LISTS: dict[str, tuple[str, ...]] = {
     contract.SuppressOffers.DESCRIPTOR.full_name: ("roles",),
     contract.AddAgent.DESCRIPTOR.full_name: ("total", "used", "running"),
 }
-"""Message type → fields whose length one framework decides, the framework of `framework_id`; for an
-agent, fields whose length those decide who reserve parts of it."""
+"""Message type → fields whose length the framework in `framework_id` decides. The length of an
+agent's fields depends on the frameworks that reserve parts of the agent."""
 _SHARE = 32
 """The lists of one framework in one call may weigh this fraction, 1/32, of a message."""
 _TOO_LONG = mesos.Resource(
@@ -119,7 +119,7 @@ _EXCLUSION = 3
 _FRAMEWORK_ID = 1
 """Field number of the framework ID, or of the agent ID, in these messages."""
 _AGENT_PREFIX = b"agent "
-"""Tells owners that are agents from frameworks."""
+"""Prefix of an agent ID in a set that also contains framework IDs."""
 _UNLIMITED = 2**62
 """More than any message weighs."""
 _STEP = 2**14
@@ -128,7 +128,7 @@ _STEP = 2**14
 
 @dataclass(frozen=True, slots=True)
 class _Shape:
-    """What the parser needs to know about one message type: its weight, and its fields by kind.
+    """Facts about one message type that weighing needs: the type's weight, and its fields by kind.
 
     Fields are given by number. Only length-delimited fields count: messages, text and bytes.
     """
@@ -293,16 +293,16 @@ class _TooHeavyError(Exception):
 
 @dataclass(slots=True)
 class _Cut:
-    """Which frameworks' lists `_without_lists` leaves out of a message, and its progress."""
+    """The frameworks whose lists `_without_lists` leaves out of a message, and its progress."""
 
     owners: AbstractSet[bytes]
-    """IDs of the frameworks; of agents, with a prefix."""
+    """IDs of the frameworks, and prefixed IDs of agents, whose lists are left out."""
     marked: set[bytes] = field(default_factory=set)
     """Frameworks with a mark in some agent's exclusions. One mark is enough."""
     exclusions: bytes = b""
     """The last list of an agent's exclusions. Many agents have the same list."""
     kept: bytes = b""
-    """What remains of that list, without marks."""
+    """Content of `exclusions` without the entries of `owners`; marks are not included."""
 
 
 @dataclass(slots=True)
@@ -313,11 +313,11 @@ class _Tally:
     """
 
     shares: dict[bytes, int] = field(default_factory=dict)
-    """owner → weight of its lists"""
+    """Framework ID, or prefixed agent ID → total weight of its lists."""
     exclusions: bytes = b""
     """The last list of an agent's exclusions. Many agents have the same list."""
     exclusions_shares: dict[bytes, int] = field(default_factory=dict)
-    """Weights in that list, by framework ID."""
+    """Weights of the entries in `exclusions`, by framework ID."""
 
     def add(self, shares: dict[bytes, int]) -> int:
         """Add weights to the totals of frameworks or agents; return the sum of the added weights.

@@ -26,7 +26,7 @@ PEER_CALLS = 32
 READING_TIME = 5.0
 """Seconds within which the request of a call must arrive."""
 TURN = 1.0
-"""Seconds for which reading one call's request may delay other calls on a shared port."""
+"""Maximum seconds for which reading one call's request delays other calls on a shared port."""
 MOST_UNSENT = 128 * 2**20
 """Maximum number of bytes in replies that peers have not received yet, for each right separately.
 

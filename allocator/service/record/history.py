@@ -64,8 +64,7 @@ class History:
     excluded: tuple[str, ...] = ()
     """Resources that the master excludes from fair sharing; they do not count in shares."""
     debts: dict[str, tuple[dict[str, float], float]] = field(default_factory=dict)
-    """Commitments of users at the beginning: by resource, and for all resources without an entry.
-    """
+    """By user, commitments at the beginning: by resource, and one for all other resources."""
     commitments: dict[str, float] = field(default_factory=dict)
     """Dominant commitment of each user at the end."""
     presences: list[Presence] = field(default_factory=list)

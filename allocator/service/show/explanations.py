@@ -85,7 +85,7 @@ BRIEFLY: dict[str, str] = {
 
 @dataclass(frozen=True, slots=True)
 class ExplanationFacts:
-    """What an explanation needs besides shares: why one user's clients get no further offers."""
+    """Reasons why one user's clients get no further offers, collected for `explain`."""
 
     reasons: Sequence[Explanation] = ()
     """Present reasons of the user's first `MOST` clients."""

@@ -9,14 +9,15 @@ from aiohttp import web
 from aiohttp.typedefs import Handler
 
 MOST = 128
-"""Connections at once that have sent something, and as many that have not. A further connection
-ends the one that has waited longest for its next answer, or has been silent longest."""
+"""Maximum number of connections that have sent something, and separately of silent connections.
+A further connection ends the connection that was answered longest ago, or has been silent
+longest."""
 PATIENCE = 15.0
-"""Seconds for which a connection is kept without an answer on it."""
+"""Seconds without a sent answer after which a connection is ended."""
 EACH_TURN = 4
-"""Connections accepted in one turn of the event loop, and requests answered."""
+"""Maximum number of connections accepted, and of requests begun, in one turn of the event loop."""
 BACKLOG = 1024
-"""Connections that wait in the kernel until they are accepted."""
+"""Maximum number of connections that wait in the kernel until they are accepted."""
 
 
 class Guard:
@@ -38,8 +39,9 @@ class Guard:
         self._answered = set[asyncio.Transport]()
         """Connections on which a request has been answered."""
         self._waiting: tuple[_Waiting, _Waiting] = (deque(), deque())
-        """Requests that wait for a later turn of the event loop: first and later ones of a
-        connection, in turns. So those who send many requests do not delay others."""
+        """Requests that wait for a later turn of the event loop: first requests of connections,
+        and later requests. The two queues take turns, so connections with many requests do not
+        delay others."""
         self._begun = 0
         """Requests begun in this turn of the event loop."""
 

@@ -46,7 +46,7 @@ class Sample:
     Only the users with the largest values are contained.
     """
     complete: bool
-    """Whether all users that are not in `users` had neither a share nor a commitment."""
+    """True if each user that is not in `users` had neither a share nor a commitment."""
 
 
 class StandingHistory:

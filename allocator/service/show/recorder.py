@@ -72,7 +72,7 @@ class Recorder:
             os.close(self._folder)
             raise
         self._begun = False
-        """Whether the former content of the file has been replaced."""
+        """Whether the content of an earlier recording in the file has been replaced."""
         self.backlog = PendingWork()
         """Rows that are still to be written, in steps."""
 
