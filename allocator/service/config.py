@@ -73,7 +73,7 @@ class _Section(BaseModel):
     @field_validator("*", mode="before")
     @classmethod
     def _plausible(cls, value: object, info: ValidationInfo) -> object:
-        """Reject values that would be misread: `true` as a number, text with a NUL."""
+        """Reject values that pydantic misreads: `true` as a number, text with a NUL character."""
         field = cls.model_fields[str(info.field_name)]
         if isinstance(value, bool) and field.annotation in {int, float}:
             raise ValueError(f"{str(value).lower()} is not a number")
@@ -822,9 +822,10 @@ def _require_distinct(written: dict[str, Path], read: dict[str, Path]) -> None:
 
 
 def _identities(path: Path) -> list[object]:
-    """Return values that two paths have in common if they lead to the same file.
+    """Return values by which `_require_distinct` notices that two paths lead to the same file.
 
-    The values are the resolved path, and the device and inode numbers of an existing file.
+    Two such paths have a value in common. The values are the resolved path, and the device and
+    inode numbers of an existing file.
     """
     identities: list[object] = [Path(os.path.realpath(path))]
     try:

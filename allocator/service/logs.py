@@ -27,7 +27,11 @@ NEVER_DROPPED = frozenset({"order carried out"})
 
 
 def configure(section: LogSection) -> None:
-    """Set up structured logging for this process, also for the log records of libraries."""
+    """Set up structured logging for this process, also for the log records of libraries.
+
+    Args:
+        section: Level and format of the log, from the configuration.
+    """
     renderer: structlog.typing.Processor = (
         structlog.processors.JSONRenderer()
         if section.format == "json"

@@ -36,7 +36,7 @@ _log = structlog.get_logger(__name__)
 
 
 def names(context: _Context) -> Sequence[str] | None:
-    """Return the first names in a peer's verified certificate, at most `MOST_NAMES`.
+    """Return the names in a peer's verified certificate, at most the first `MOST_NAMES`.
 
     The common name comes first. The result is None if the connection does not use TLS.
     """
@@ -173,10 +173,14 @@ class Rights:
         return self._lately.get((peer, right))
 
     def permit(self, context: _Context, right: Right) -> str | None:
-        """Check whether a call's peer has a right; return None if so.
+        """Check whether a call's peer has a right; return None if so, otherwise the reason.
 
-        Otherwise the method sets the call's status to PERMISSION_DENIED and returns the reason. The
-        caller should then return at once, before it reads any message of the call.
+        If the peer lacks the right, the call's status is set to PERMISSION_DENIED. The caller
+        should then return at once, before it reads any message of the call.
+
+        Args:
+            context: The gRPC call.
+            right: The right that the call needs.
         """
         peer = context.peer()
         refusal = self._refused_lately(peer, right) or self.refusal(context, right)

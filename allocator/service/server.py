@@ -178,7 +178,7 @@ async def _no_memory() -> Memory | None:
 def _accounts(config: Config) -> str | None:
     """Return the accounting database's URL or path; None if no accounts are kept.
 
-    If accounts are missing although the operator has not switched them off, a warning is logged.
+    If no accounts are kept only because a package is missing, a warning is logged.
     """
     if reason := missing_reason(config):
         _log.warning(reason)
@@ -374,9 +374,9 @@ def _engine(
 
 @asynccontextmanager
 async def _watch_policy(policy: Policy) -> AsyncIterator[None]:
-    """Log the file of an external policy, and the policy's failures at most once a minute.
+    """While the block runs, log failures of an external policy, at most once a minute.
 
-    A built-in policy needs no watching.
+    The policy's file is logged at the start. A built-in policy is not watched.
     """
     if policy.origin is None:
         yield

@@ -315,7 +315,14 @@ class Accountant:
         await self._roll_up(database, until)
 
     async def _commit(self, database: "Database", batch: Batch) -> None:
-        """Write a batch, and log if its usage was omitted."""
+        """Write a batch; log a warning if another service has accounted for the same time.
+
+        In this case only the batch's commands are written, and its usage is left out.
+
+        Args:
+            database: The open database.
+            batch: The batch.
+        """
         added = await self._in_thread(
             lambda: database.write(batch, self._section.users, self._declared)
         )

@@ -219,7 +219,7 @@ class Database:
             return True
 
     def keep(self, ordered: Sequence[OrderRecord]) -> None:
-        """Add operator commands exactly once, even if called repeatedly.
+        """Add operator commands exactly once, even if called repeatedly with the same commands.
 
         Raises:
             StoreUnavailable: the database does not answer; the commands may have been added
@@ -424,7 +424,7 @@ def _limit_time(connection: Connection) -> None:
 
 
 def _took_too_long(error: OperationalError) -> bool:
-    """Return whether an error means that a query exceeded its time limit."""
+    """Return whether a database error means that a query exceeded its time limit."""
     cause: Any = error.orig
     return getattr(cause, "sqlite_errorname", None) == "SQLITE_INTERRUPT" or (
         getattr(cause, "sqlstate", None) == _CANCELLED
@@ -532,7 +532,7 @@ def _prune_orders(connection: Connection) -> None:
 
 
 def _encode_checkpoints(checkpoints: Mapping[str, AccountCheckpoint]) -> str:
-    """Encode the account checkpoints of users or roles as JSON."""
+    """Encode account checkpoints, by user or role, as JSON for the table `state`."""
     return json.dumps(
         {
             user: (checkpoint.at, dict(account.allocation.items()), *account[1:])
@@ -543,9 +543,12 @@ def _encode_checkpoints(checkpoints: Mapping[str, AccountCheckpoint]) -> str:
 
 
 def _decode_checkpoints(text: str) -> dict[str, AccountCheckpoint]:
-    """Decode account checkpoints from JSON; return an empty dictionary if the text is invalid.
+    """Decode account checkpoints from the table `state`; return an empty dictionary if invalid.
 
     Without checkpoints, usage since the last write is not accounted.
+
+    Args:
+        text: JSON, as returned by `_encode_checkpoints`.
     """
     try:
         content: dict[str, Any] = json.loads(text)

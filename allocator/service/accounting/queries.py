@@ -208,7 +208,13 @@ def ordered(
 
 
 def _in_interval(table: Table, since: float, until: float) -> ColumnElement[bool]:
-    """Return the SQL condition that a row begins at or after `since` and before `until`."""
+    """Return the SQL condition that a row's hour or day begins in an interval.
+
+    Args:
+        table: The table of the rows.
+        since: Start of the interval, in seconds since the epoch.
+        until: End of the interval; rows that begin at this time are not included.
+    """
     return and_(table.c.start >= since, table.c.start < until)
 
 

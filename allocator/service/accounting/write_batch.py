@@ -143,7 +143,13 @@ def total(tally: HourlyUsage) -> float:
 
 
 def _usage_rows(start: int, user: str, tally: HourlyUsage) -> list[Row]:
-    """Return the rows of the table `usage` for one user's usage in an hour, one per resource."""
+    """Return one user's or role's usage in an hour as rows of a usage table, one per resource.
+
+    Args:
+        start: Start of the hour, in seconds since the epoch.
+        user: The user or role.
+        tally: Usage in the hour.
+    """
     return [
         {
             "seconds": HOUR,
@@ -160,7 +166,13 @@ def _usage_rows(start: int, user: str, tally: HourlyUsage) -> list[Row]:
 
 
 def _activity_row(start: int, user: str, tally: HourlyUsage) -> Row:
-    """Return the row of the table `activity` for one user's offers and waiting time in an hour."""
+    """Return one user's or role's offers and waiting time in an hour as a row of an activity table.
+
+    Args:
+        start: Start of the hour, in seconds since the epoch.
+        user: The user or role.
+        tally: Usage in the hour.
+    """
     return {
         "seconds": HOUR,
         "start": start,

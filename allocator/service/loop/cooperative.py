@@ -120,7 +120,7 @@ class PendingWork:
         self._work: Work[None] | None = None
 
     def put(self, work: Work[None]) -> None:
-        """Complete the pending work now, and keep new work as the pending work."""
+        """Complete the pending work now, and make new work the pending work."""
         self.finish()
         self._work = work
 
@@ -167,7 +167,11 @@ class SharedComputation(Generic[T]):
         return await asyncio.shield(self._next)
 
     async def _compute(self, previous: "asyncio.Task[T] | None") -> T:
-        """Compute an answer, after the previous computation and the pause that follows it."""
+        """Compute an answer, once the previous computation and the pause after it are over.
+
+        Args:
+            previous: Task of the previous computation; None for the first.
+        """
         if previous is not None:
             await asyncio.wait([previous])
         loop = asyncio.get_running_loop()

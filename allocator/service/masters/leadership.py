@@ -149,7 +149,7 @@ class Leadership:
         return former
 
     def withdraw(self, claimant: Claimant) -> None:
-        """Remove a stream that has ended, or whose master no longer claims leadership."""
+        """Remove a stream from the election: it ended, or its master claims no leadership."""
         self._waiting.pop(claimant, None)
         self._claim_numbers.pop(claimant, None)
         if self.leader is claimant:
@@ -204,7 +204,7 @@ class Leadership:
         return now - self._suspect[1] >= _CERTAINTY
 
     def _claim_number(self, claimant: Claimant) -> int:
-        """Return the number of a master's first claim; a new claimant gets the next number.
+        """Return the number of a master's first claim; a master without a number gets the next one.
 
         All streams of one master share the number.
         """

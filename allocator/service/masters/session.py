@@ -70,7 +70,7 @@ class SessionStatistics:
     in seconds."""
 
     def lead(self, *, connected: bool) -> None:
-        """Record whether a leading master is connected, and the time of a change."""
+        """Record whether a leading master is connected; called whenever this may have changed."""
         if connected != self.connected:
             self.connected, self.since = connected, _now()
 
@@ -127,7 +127,7 @@ class Masters(Protocol):
         """
 
     def takeover_blocker(self, session: "Session") -> str | None:
-        """Return why a master that claims leadership cannot be served yet; None if it can."""
+        """Return why a master that claims leadership has to wait; None if it may lead now."""
 
     async def load_stored_memory(self) -> Memory | None:
         """Return the memory that another service stored; None if none or if it cannot be read.
@@ -416,8 +416,7 @@ class Session:
         """Return the engine's work that applies events; called once the engine lock is held.
 
         Raises:
-            InvalidEvent: earlier events of the master could not be read, so a snapshot is needed
-                first.
+            InvalidEvent: the events were too heavy to be read, so a snapshot is needed.
             Ended: the service has ended the stream.
         """
         self._check_not_ended()
@@ -520,7 +519,9 @@ class Session:
         )
 
     async def _next(self, requests: Requests) -> contract.FromMaster | None:
-        """Wait for the next message, and parse it; return None at the end of the stream.
+        """Return the next message of the master, parsed; None at the end of the stream.
+
+        Events that are too heavy to be read are replaced by an empty message, and `_unread` is set.
 
         Raises:
             ProtocolError: the message violates the contract.

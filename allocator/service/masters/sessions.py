@@ -190,7 +190,7 @@ class Sessions:
         self._update_statistics()
 
     def takeover_blocker(self, session: Session) -> str | None:
-        """Return why a master that claims leadership cannot be served yet; None if it can."""
+        """Return why a master that claims leadership has to wait; None if it may lead now."""
         return self._leadership.takeover_blocker(session)
 
     async def load_stored_memory(self) -> Memory | None:
@@ -212,7 +212,7 @@ class Sessions:
         self._update_statistics()
 
     def demote(self, session: Session) -> None:
-        """End the leadership, or the claim, of a master on standby or with an ended stream."""
+        """End a master's leadership, or its claim: it is on standby, or its stream has ended."""
         self._leadership.withdraw(session)
         self._update_statistics()
 

@@ -95,7 +95,7 @@ async def audit(
 
 
 def _adding(messages: Iterable[T], reply: "MutableSequence[T]") -> Work[None]:
-    """Append messages to a reply, one per cooperative step."""
+    """Append messages to a reply, one per cooperative step, so that the event loop can run."""
     for message in messages:
         reply.append(message)
         yield

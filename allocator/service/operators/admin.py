@@ -75,7 +75,7 @@ class Admin(AdminServicer):
         request: admin.SharesRequest,  # noqa: ARG002 - the request has no fields
         context: grpc.aio.ServicerContext[admin.SharesRequest, admin.SharesReply],  # noqa: ARG002
     ) -> admin.SharesReply:
-        """Return the shares of all users, and figures of the cluster."""
+        """Return the shares of all users, and the cluster's capacity, allocation and policy."""
         return await self._shares.get()
 
     async def Shadows(  # noqa: N802
@@ -94,7 +94,7 @@ class Admin(AdminServicer):
         request: admin.ExplainRequest,
         context: grpc.aio.ServicerContext[admin.ExplainRequest, admin.Explanation],
     ) -> admin.Explanation:
-        """Explain a user's rank, and why the user gets nothing more.
+        """Explain a user's rank, and why the user gets no further resources.
 
         An unknown user ends the call with NOT_FOUND.
         """
@@ -125,7 +125,7 @@ class Admin(AdminServicer):
         request: operator.Order,
         context: grpc.aio.ServicerContext[operator.Order, admin.OrderReply],
     ) -> admin.OrderReply:
-        """Carry out an operator command, and return the users that it changed."""
+        """Carry out an operator command (*order*), and return each changed user before and after."""
         return await self.orders.carry_out(request, context)
 
     async def Forecast(  # noqa: N802
@@ -133,7 +133,7 @@ class Admin(AdminServicer):
         request: admin.ForecastRequest,
         context: grpc.aio.ServicerContext[admin.ForecastRequest, admin.ForecastReply],
     ) -> admin.ForecastReply:
-        """Return changes that will happen if allocations do not change.
+        """Forecast changes in the order of users, for the case that allocations do not change.
 
         Examples are users that will overtake each other, and the cost of a burst.
         """
@@ -160,7 +160,7 @@ class Admin(AdminServicer):
         request: admin.AuditRequest,
         context: grpc.aio.ServicerContext[admin.AuditRequest, admin.AuditReply],
     ) -> admin.AuditReply:
-        """Return the operator commands of a time, with their origin and effect."""
+        """Return the operator commands given in a time interval, with their origin and effect."""
         self.orders.refusals.flush()
         return await accounts.audit(self._accountant, request, context)
 

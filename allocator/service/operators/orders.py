@@ -183,7 +183,7 @@ async def _nothing() -> None:
 
 
 def _json(plain: object) -> str:
-    """Return a value as JSON; a text longer than `LONGEST` is replaced by a note of its length."""
+    """Return a value as JSON for the audit; a note replaces a text longer than `LONGEST`."""
     text = json.dumps(plain, sort_keys=True)
     return text if len(text) <= LONGEST else json.dumps({"too long to be kept": len(text)})
 

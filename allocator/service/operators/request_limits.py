@@ -253,6 +253,6 @@ class RequestLimits(grpc.aio.ServerInterceptor):
 
 
 def _peer(context: _Context) -> str:
-    """Return the name in a peer's certificate; without one, its host."""
+    """Return the name under which a peer's calls are counted: its certificate name, or its host."""
     shown = certificate(context)
     return host_of(context.peer()) if shown is None else shown

@@ -315,7 +315,10 @@ def encode_settings(settings: EngineSettings) -> bytes:
 
 
 def _origin_fields(origin: Origin | None) -> dict[str, Any]:
-    """Return the field that records an external policy's origin; empty for a built-in policy."""
+    """Return the JSON field that records which file an external policy came from.
+
+    The result is empty for a built-in policy.
+    """
     return {} if origin is None else {"code": asdict(origin)}
 
 

@@ -168,7 +168,7 @@ class _Builder:
             self._history.first_weights.setdefault(standing.user, standing.weight)
 
     def follow(self, entry: log.LogEntry) -> None:
-        """Replay the next entry on the engine, and record what changed."""
+        """Apply the next log entry to the engine; record changes of tasks, agents and capacity."""
         sequence_before, event_time = self._engine.sequence, self._engine.now
         outcome = apply_entry(self._engine, entry)
         now = self._engine.now
@@ -198,10 +198,14 @@ class _Builder:
         return self._history
 
     def _restored(self, restored: log.LogRestore, now: float) -> None:
-        """Adjust the held resources to a snapshot.
+        """Adjust the resources recorded as held, after the engine has restored a snapshot.
 
         Resources that are used only according to the snapshot count as held from now on. Held
         resources that the snapshot lacks count as ended now.
+
+        Args:
+            restored: The log entry with the snapshot.
+            now: The master's time, in seconds since the epoch.
         """
         first = not self._history.begin
         if first:
@@ -233,7 +237,12 @@ class _Builder:
                 self._hold(place, now, now, added, at_first=first)
 
     def _applied(self, event: contract.Event, now: float) -> None:
-        """Record the effect of an event that the engine has applied."""
+        """Record how an event, which the engine has applied, changes tasks and agents.
+
+        Args:
+            event: The event.
+            now: Time of the event, in seconds since the epoch.
+        """
         call = event.WhichOneof("call")
         self._readiness.follow(event, self._engine, now)
         self._follow_agent(event, now)
@@ -260,7 +269,12 @@ class _Builder:
             self._end_all([place for place in self._held if place[0] == removed], now)
 
     def _recovered(self, call: contract.RecoverResources, now: float) -> None:
-        """Record recovered resources as a declined or rescinded offer, or as the end of tasks."""
+        """Record recovered resources: either an offer ended without tasks, or tasks have ended.
+
+        Args:
+            call: The call that recovers the resources.
+            now: The master's time, in seconds since the epoch.
+        """
         role, resources = ResourceParser(_LIMITS).allocated(call.resources)
         place = (call.framework_id, role, call.agent_id)
         # A master that reports running tasks also marks the resources of rescinded offers.
@@ -271,9 +285,14 @@ class _Builder:
             self._ended(place, now, resources.scalars)
 
     def _offered(self, framework: str, offer: contract.Offer, now: float) -> None:
-        """Record an offer as held resources, as if its tasks started now.
+        """Record an offer as resources held from now on, as if tasks had started on all of them.
 
         A later decline removes the resources again.
+
+        Args:
+            framework: Identifier of the framework.
+            offer: The offer.
+            now: The master's time, in seconds since the epoch.
         """
         role, resources = ResourceParser(_LIMITS).allocated(offer.resources)
         ready = self._readiness.offered(Client(role, framework), now)
@@ -317,7 +336,7 @@ class _Builder:
             self._needs[framework, role] = need
 
     def _learn_constraints(self, framework: str) -> None:
-        """Record a framework's own placement constraints and the operator's for it."""
+        """Record the placement constraints of a framework: its own, and the operator's for it."""
         framework_state = self._engine.framework(framework)
         if framework_state is not None:
             given = self._engine.settings.constraints.get(framework_state.name)
@@ -327,7 +346,7 @@ class _Builder:
             )
 
     def _follow_agent(self, event: contract.Event, now: float) -> None:
-        """Record the change of an agent if an event adds, changes or removes one."""
+        """Record an agent's new host or resources if an event adds, changes or removes it."""
         call = event.WhichOneof("call")
         if call in ("add_agent", "remove_agent", "update_agent", "add_resource_provider"):
             self._agent_intervals.look(self._engine, getattr(event, call).agent_id, now)
@@ -337,7 +356,12 @@ class _Builder:
         return sum((held.remaining for held in self._held.get(place, [])), Quantities())
 
     def _refused(self, place: _Place, quantities: Quantities) -> None:
-        """Subtract declined resources from the latest offers, which did not become tasks."""
+        """Subtract declined resources from the latest offers, because no tasks use them.
+
+        Args:
+            place: Framework, role and agent.
+            quantities: The declined resources.
+        """
         latest = self._held.get(place, [])[::-1]
         exact = [held for held in latest if held.remaining == quantities][:1]
         for held in exact or _matching(latest, quantities):
@@ -348,7 +372,13 @@ class _Builder:
         self._drop_empty(place)
 
     def _ended(self, place: _Place, now: float, quantities: Quantities) -> None:
-        """End the earliest tasks, or parts of tasks, that held the given resources."""
+        """Record that the earliest tasks, or parts of tasks, with the given resources have ended.
+
+        Args:
+            place: Framework, role and agent.
+            now: End of the tasks, in seconds.
+            quantities: Resources that the tasks have released.
+        """
         for held in _matching(self._held.get(place, []), quantities):
             ended = _common(held.remaining, quantities)
             self._record(place, held, now, ended)
@@ -362,7 +392,12 @@ class _Builder:
             self._held[place] = remaining
 
     def _end_all(self, places: list[_Place], now: float) -> None:
-        """End all tasks of the given frameworks, roles and agents."""
+        """Record that all tasks in the given places have ended.
+
+        Args:
+            places: Framework, role and agent of each place.
+            now: End of the tasks, in seconds.
+        """
         for place in places:
             for held in self._held.pop(place):
                 self._record(place, held, now, held.remaining)
@@ -447,5 +482,5 @@ def _whole_multiples(demand: Quantities, total: Quantities) -> int:
 
 
 def _common(a: Quantities, b: Quantities) -> Quantities:
-    """Return, for each resource, the smaller of two amounts."""
+    """Return the smaller of two amounts for each resource: the part that both have in common."""
     return Quantities({name: min(amount, b[name]) for name, amount in a.items()})

@@ -92,7 +92,7 @@ class Readiness:
         self._wanting |= wanting
 
     def _roles(self, revived: contract.ReviveOffers) -> list[str]:
-        """Return the roles in which the framework of a REVIVE call wants offers."""
+        """Return the roles in which a framework that has sent a REVIVE call now wants offers."""
         return [c.role for c in self._wanting if c.framework == revived.framework_id]
 
 

@@ -135,7 +135,12 @@ def upcoming(engine: Engine, passed_over: frozenset[str]) -> Iterator[admin.Pass
 
 
 def _priority(policy: Policy, standing: Standing[str]) -> admin.Priority:
-    """Split a user's priority into parts: priority = (held share + owed commitment) / weight."""
+    """Return the parts of a user's priority: priority = (share held + commitment) / weight.
+
+    Args:
+        policy: The policy, which defines the priority.
+        standing: The user's present values.
+    """
     parts = admin.Priority(weight=standing.weight)
     if not policy.goes_by_shares:
         parts.held = standing.priority * standing.weight

@@ -148,7 +148,7 @@ def _user(row: UserShare, turn: int, waiting: str) -> UserNow:
 
 
 def _waits(engine: Engine) -> dict[str, str]:
-    """Return for each user, in few words, the reason of its client that is closest to an offer."""
+    """Return by user, in few words, why its client that is closest to an offer still waits."""
     clients = engine.clients()
     if len(clients) > MOST_CLIENTS:
         first = frozenset(islice(engine.pool, MOST_USERS))

@@ -139,7 +139,7 @@ class Recorder:
         os.close(self._folder)
 
     def _remaining_samples(self, engine: Engine) -> int:
-        """Return the number of samples that may still be written for the present message."""
+        """Return how many further samples the limit `MOST_ROWS` permits for the present message."""
         return max(self._remaining_rows // _rows_of(engine), 0 if self._sampled else 1)
 
     def _open(self) -> IO[str]:

@@ -111,7 +111,10 @@ class ShadowState:
         self.seconds += time.thread_time() - started
 
     def run_steps(self, work: Work[None]) -> Work[None]:
-        """Run work for this shadow in cooperative steps, `_AT_ONCE` inner steps at a time."""
+        """Run cooperative work for this shadow, and yield after each `_AT_ONCE` of its steps.
+
+        An exception stops this shadow only, as in `run_step`.
+        """
         finished = False
 
         def step() -> None:

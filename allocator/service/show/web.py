@@ -180,7 +180,7 @@ def _scrape(  # noqa: PLR0913, PLR0917 - every source of the pages
 
 
 def encoding(data: Mapping[str, object]) -> Work[str]:
-    """Encode data as JSON in cooperative steps, one list entry per step."""
+    """Encode data as JSON in cooperative steps; each step encodes one entry of a top-level list."""
     parts = []
     for name, value in data.items():
         if isinstance(value, list):

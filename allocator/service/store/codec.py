@@ -1,4 +1,4 @@
-"""Encoding of a whole memory in one piece of text: a head line, then canonical JSON.
+"""Encoding of an engine's memory (commitments, operator settings): a head line, canonical JSON.
 
 Numbers are read back exactly. The head line contains the format, its version and the checksum of
 the rest. The reader can therefore tell a damaged file from a foreign file.
@@ -54,7 +54,7 @@ class _Memory(BaseModel):
 
 
 def encode(memory: Memory) -> bytes:
-    """Encode a memory as bytes; equal memories give equal bytes."""
+    """Encode an engine's memory as bytes; equal memories give equal bytes."""
     users = {
         name: {
             "commitments": dict(user.commitments),
@@ -74,7 +74,7 @@ def encode(memory: Memory) -> bytes:
 
 
 def decode(data: bytes) -> Memory:
-    """Decode a memory that `encode` has encoded.
+    """Decode an engine's memory from bytes that `encode` has returned.
 
     Raises:
         StoreError: the bytes are not a memory, are incomplete, or have an unknown version.
@@ -112,7 +112,7 @@ def decode(data: bytes) -> Memory:
 
 
 def plain(data: bytes) -> object:
-    """Parse JSON; return None if the data are not valid JSON, or nested too deeply."""
+    """Return parsed JSON; None if the data are not valid JSON, or nested too deeply."""
     try:
         return json.loads(data)
     except (ValueError, RecursionError):

@@ -1,9 +1,10 @@
-"""Encoding of a memory in rows, so that each save writes only the changed rows.
+"""Encoding of an engine's memory in rows, so that each save writes only the changed rows.
 
-Each user has a row with its commitment trajectory, in canonical JSON whose numbers are read back
-exactly. One further row, the head, contains format, version, time of the latest save, and a
-checksum. The checksum is a sum of the digests of all rows, updated with each changed row. The
-reader thus detects damaged, lost or outdated rows.
+The memory consists of users' commitments and operator settings. Each user has a row with its
+commitment trajectory, in canonical JSON whose numbers are read back exactly. One further row, the
+head, contains format, version, time of the latest save, and a checksum. The checksum is a sum of
+the digests of all rows, updated with each changed row. The reader thus detects damaged, lost or
+outdated rows.
 """
 
 import hashlib

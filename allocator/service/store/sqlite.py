@@ -68,7 +68,7 @@ class SqliteStore:
             raise StoreError(str(error)) from error
 
     def load(self) -> Memory | None:
-        """Return the memory that was in the file when it was opened; None for a new file."""
+        """Return the commitments and settings that the file contained when opened; None if new."""
         return self._loaded
 
     def recall(self) -> Memory | None:
@@ -118,7 +118,11 @@ class SqliteStore:
         return file.claim(self._path, lambda made: made.executescript(";".join(_TABLES)))
 
     def _replace_damaged(self, error: StoreDamaged) -> None:
-        """Rename a damaged file and its companions, and create a new file."""
+        """Rename a damaged file and its companions, log the loss, and create a new file.
+
+        Args:
+            error: The damage, for the log.
+        """
         number = 1
         while (new_path := Path(f"{self._path}.damaged-{number}")).exists():
             number += 1
@@ -186,7 +190,7 @@ class SqliteStore:
 
 
 def _inspect(path: Path) -> Memory | None:
-    """Return the memory in a file of unknown content; None if it is empty.
+    """Return the commitments and settings in a file of unknown content; None if it is empty.
 
     The file is not modified.
 
@@ -207,7 +211,7 @@ def _inspect(path: Path) -> Memory | None:
 
 
 def read(connection: sqlite3.Connection) -> Memory | None:
-    """Return the memory in an open file; None if it is empty.
+    """Return the commitments and settings in an open file; None if it is empty.
 
     The tables may have the present or the former version.
 

@@ -174,7 +174,10 @@ class StoreWriter:
         self._wake.set()
 
     def _save(self, changes: MemoryChanges) -> None:
-        """Write changes to the store; called in another thread."""
+        """Write changes to the store, over another service's memory if `take_over` was called.
+
+        The method runs in another thread.
+        """
         if self._will_replace:
             self._store.take_over()
         self._store.save(changes)
@@ -196,10 +199,13 @@ class StoreWriter:
             self.take_over()
 
     def _later(self, memory: Memory) -> Memory:
-        """Return another service's memory, with its time moved past the engine's time.
+        """Return another service's memory with a time later than the engine's.
 
-        The engine then uses that memory instead of its own. The store's order decides which memory
-        is newer, because the clock of the other service or of its master may be behind.
+        The engine compares times, and then uses that memory instead of its own. The times
+        themselves would not tell which memory is newer, because clocks differ between machines.
+
+        Args:
+            memory: The other service's commitments and operator settings.
         """
         return replace(memory, time=max(memory.time, math.nextafter(self._engine.now, math.inf)))
 
@@ -231,7 +237,7 @@ class StoreWriter:
         return self._engine.sequence, self._engine.statistics.snapshots
 
     async def _sleep(self, seconds: float) -> None:
-        """Pause for some seconds, or until `_wake` is set."""
+        """Wait for some seconds, or until `_wake` is set."""
         with suppress(TimeoutError):
             await asyncio.wait_for(self._wake.wait(), max(seconds, 0.0))
         self._wake.clear()

@@ -117,7 +117,7 @@ class ZookeeperStore:
             raise
 
     def load(self) -> Memory | None:
-        """Return the memory that was in the node when the store was opened; None if none."""
+        """Return the stored commitments and settings as of opening the store; None if none."""
         return self._loaded
 
     def recall(self) -> Memory | None:
