@@ -65,7 +65,7 @@ class _Calls:
 
 
 class Connections:
-    """Counts calls by peer, and closes the connections on the gRPC ports without a permitted call.
+    """Counts calls by peer, and closes connections on the gRPC ports without a permitted call.
 
     `note` is called for each call, and `scan` regularly.
     """

@@ -112,7 +112,7 @@ class RateLimiter:
 
 
 class _Libraries(logging.Handler):
-    """Handler that turns log records of other libraries into structured lines."""
+    """Handler of Python's `logging` that passes log records of libraries to structlog."""
 
     @override
     def emit(self, record: logging.LogRecord) -> None:

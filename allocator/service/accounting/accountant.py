@@ -146,7 +146,9 @@ class Accountant:
             del self._orders[next(refused, 0)]
 
     async def open(self) -> None:
-        """Open the database now; after a failure, the next write tries again.
+        """Open the database now.
+
+        Any error but StoreInUse is logged, and the next write tries again.
 
         Raises:
             StoreInUse: another service has the database open.
@@ -181,7 +183,7 @@ class Accountant:
     async def write(self) -> bool:
         """Write all pending usage and commands now; return whether the write succeeded.
 
-        One write serves all callers that wait at the same time.
+        Concurrent callers share one write. An error is logged, not raised.
         """
         return await self._shared_write.get()
 

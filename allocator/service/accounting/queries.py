@@ -35,7 +35,10 @@ By = Literal["user", "role", "day"]
 
 @dataclass(frozen=True, slots=True)
 class Hour:
-    """Mean share and commitment of one user over the accounted time of an hour or day."""
+    """Mean share and commitment of one user in an hour, or in a day long ago.
+
+    The mean is over the part of the time for which usage was accounted.
+    """
 
     start: int
     """Start of the hour or day, in seconds since the epoch; `seconds` is its length."""

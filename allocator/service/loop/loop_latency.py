@@ -62,7 +62,7 @@ class LoopLatency:
 
 
 class _MeasuringSelector(selectors.DefaultSelector):
-    """Selector that measures the loop's work between two waits for events."""
+    """Event-loop selector that measures how long the loop works between two waits for events."""
 
     def __init__(self, latency: LoopLatency) -> None:
         super().__init__()

@@ -36,7 +36,7 @@ _log = structlog.get_logger(__name__)
 
 
 class Claimant(Protocol):
-    """A master's stream, with the attributes that the election needs."""
+    """Interface to a master's stream: the attributes and the method that the election needs."""
 
     hello: contract.Hello
     certificate: str | None

@@ -104,7 +104,7 @@ Requests = AsyncIterator[contract.FromMaster | PendingMessage]
 
 
 class Masters(Protocol):
-    """Interface through which a session uses the set of all sessions (`Sessions`)."""
+    """Interface to `Sessions`, the set of all masters' sessions, as a single session uses it."""
 
     engine_lock: EngineLock
     """Lock that serialises access to the engine."""
@@ -146,10 +146,10 @@ class Masters(Protocol):
 
 
 class Session:
-    """Serves one master's stream.
+    """Serves one master's gRPC stream: reads its messages and yields the answers.
 
-    The service reads the messages of a standby master and answers with empty decisions; the events
-    never reach the engine. Only the leading master gets decisions of the engine.
+    The messages of a standby master are answered with empty decisions; the events never reach the
+    engine. Only the leading master gets decisions of the engine.
 
     Args:
         engine: The engine that makes the decisions.
@@ -463,7 +463,7 @@ class Session:
         statistics.active_filters.update(self._engine.filters_by_role())
 
     def _newly_refused(self) -> list[contract.Refused]:
-        """Return the rejected frameworks of which the master has not been informed yet."""
+        """Return rejected frameworks, with reasons, of which the master has not been told yet."""
         before, self._refused = (
             self._refused,
             {
@@ -479,7 +479,7 @@ class Session:
         ]
 
     def _report_misfits(self) -> None:
-        """Log why frameworks cannot get offers, and other rejected input, each reason once."""
+        """Log why frameworks cannot get offers, or why input is rejected; each reason only once."""
         misfits, slips = self._engine.misfits(), self._engine.unreadable_labels()
         for framework, reason in misfits.items():
             if self._reported_misfits.get(framework) != reason:

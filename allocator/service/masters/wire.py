@@ -288,7 +288,7 @@ def _merge_steps(
 
 
 class _TooHeavyError(Exception):
-    """The parts of a message weigh too much together."""
+    """Raised if the parts of a message weigh too much together."""
 
 
 @dataclass(slots=True)

@@ -125,7 +125,7 @@ class Admin(AdminServicer):
         request: operator.Order,
         context: grpc.aio.ServicerContext[operator.Order, admin.OrderReply],
     ) -> admin.OrderReply:
-        """Carry out an operator command (*order*), and return each changed user before and after."""
+        """Carry out an operator command (*order*); return each changed user before and after."""
         return await self.orders.carry_out(request, context)
 
     async def Forecast(  # noqa: N802

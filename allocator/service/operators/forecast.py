@@ -133,7 +133,7 @@ def _amounts(amounts: Mapping[str, float]) -> Quantities:
 
 
 class _Question:
-    """One forecast request, with private copies of the pools, which the answer changes."""
+    """Computes the answer to one forecast request, on private copies of the engine's pools."""
 
     def __init__(
         self,

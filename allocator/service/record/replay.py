@@ -24,7 +24,7 @@ from allocator.service.store import StoreError, codec
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """The first log entry whose replayed outcome differs from the recorded outcome."""
+    """The first difference in a replay: a log entry with its recorded and its replayed outcome."""
 
     entry: int
     """Number of the entry, from 1; the header is 0."""

@@ -25,7 +25,7 @@ from allocator.service.record.history import History, RecordedTask
 
 @dataclass(slots=True)
 class UserOutcome:
-    """Result for one user, as recorded or as modelled under a policy."""
+    """Result for one user: as recorded in the log, or as simulated under a policy."""
 
     tasks: int = 0
     share: float = 0.0

@@ -10,8 +10,9 @@ AN_HOUR = 3600.0
 class LabelLimiter:
     """Selects which names get metrics: at most `limit` at a time, and `limit` new names per hour.
 
-    The first hour begins with the full allowance. Clients that keep registering under new names
-    therefore stop getting metrics. A name that was selected within the last hour is not new.
+    A framework that registers under ever new names therefore cannot create metrics without limit.
+    At the start, `limit` names can be selected at once. A name that was selected within the last
+    hour is not new.
 
     Args:
         limit: Maximum number of names at a time, and of new names per hour.

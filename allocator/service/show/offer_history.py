@@ -36,7 +36,7 @@ recorded cycle."""
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """Shares and commitments of users at one instant."""
+    """Shares and commitments of the users with the largest values, at one instant."""
 
     time: float
     """Time on the master's clock, in seconds since the epoch."""

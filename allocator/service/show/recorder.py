@@ -122,7 +122,7 @@ class Recorder:
             self._file.flush()
 
     def reopen(self) -> None:
-        """Open the path again after log rotation, and continue in the new file."""
+        """Close the file that log rotation has renamed, and continue in a new file at the path."""
         self.backlog.finish()
         with self._ending_on_error():
             file = self._open()

@@ -51,7 +51,7 @@ class UserShare:
 
     @property
     def user(self) -> str:
-        """The user's name."""
+        """Name of the user."""
         return self.standing.user
 
     @property

@@ -18,7 +18,7 @@ class StoreInUse(StoreError):  # noqa: N818 - the name states a condition
 
 
 class StoreTaken(StoreError):  # noqa: N818 - the name states a condition
-    """Another service has written to a store that this service has open."""
+    """A save failed because another service has written to the store meanwhile."""
 
 
 class StoreDamaged(StoreError):  # noqa: N818 - the name states a condition
@@ -26,7 +26,7 @@ class StoreDamaged(StoreError):  # noqa: N818 - the name states a condition
 
 
 class Store(Protocol):
-    """Storage of one engine's memory: users' commitments, and what operators have set.
+    """Storage that keeps an engine's memory: users' commitments, and settings made by operators.
 
     All methods block. Callers call one method at a time, from any thread.
     """

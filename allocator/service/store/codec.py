@@ -31,7 +31,7 @@ _Amount = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
 
 class _User(BaseModel):
-    """JSON form of one user's commitments and weight, for validation."""
+    """JSON form of one user's commitments and weight; pydantic validates input against it."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
@@ -43,7 +43,7 @@ class _User(BaseModel):
 
 
 class _Memory(BaseModel):
-    """JSON form of the memory after the head line, for validation."""
+    """JSON form of an engine's memory, after the head line; pydantic validates input against it."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
 

@@ -44,7 +44,7 @@ identifier."""
 
 
 class _Row(BaseModel):
-    """JSON form of a row: one user's commitments and weight, for validation."""
+    """JSON form of one user's commitments and weight; pydantic validates stored rows against it."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
@@ -61,7 +61,7 @@ class _Row(BaseModel):
 
 
 class _Head(BaseModel):
-    """JSON form of the head, for validation."""
+    """JSON form of the head (version, time, checksum); pydantic validates stored heads with it."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
 

@@ -136,7 +136,7 @@ class ZookeeperStore:
             return decode_node(data)
 
     def take_over(self) -> None:
-        """Allow the next save to replace the node's present content."""
+        """Allow the next save to replace the node's content, even if another service wrote it."""
         with self._explained_errors():
             _, self._version = self._fetch()
 
@@ -212,8 +212,9 @@ class ZookeeperStore:
     def _fetch(self) -> tuple[bytes, int | None]:
         """Return the node's content and version; without a node, empty content and None.
 
-        The server first synchronises with its leader, because a follower may be seconds behind. A
-        service that began with outdated commitments would allocate wrongly and could never write.
+        The server that is asked first synchronises with ZooKeeper's leader, because its data may be
+        seconds old. A service that began with outdated commitments would allocate wrongly, and all
+        its writes would fail.
         """
         self._client.sync_async("/").get(timeout=_TIMEOUT)
         try:
