@@ -487,7 +487,7 @@ def _of_day(table: Table, day: int) -> ColumnElement[bool]:
 def _stored_names(connection: Connection, tables: tuple[Table, Table], day: int) -> DayNames:
     """Read which users or roles have rows of their own on a day, and the use of each.
 
-    The use of a name is its largest share of a resource, held and committed, summed over the hours.
+    The use of a name is defined as in `use_by_day`, summed over the hours of the day.
 
     Args:
         connection: Connection to the database.

@@ -71,8 +71,8 @@ class DayNames:
 def use_by_day(batch: Batch) -> tuple[dict[int, dict[str, float]], dict[int, dict[str, float]]]:
     """Return two mappings, of users and of roles in a batch: start of the day → name → use.
 
-    The use ranks names when rows are scarce. It is the largest share of a resource that a name held
-    or was committed to, times hours. Names with nothing to write are left out.
+    The use ranks names when rows are scarce. It is the share held plus the commitment, of the
+    resource for which this sum is largest, times hours. Names with nothing to write are left out.
     """
     hours = min(max(batch.until - batch.since, 1.0), HOUR) / HOUR
     uses = dict[int, dict[str, float]](), dict[int, dict[str, float]]()
@@ -89,10 +89,10 @@ def use_by_day(batch: Batch) -> tuple[dict[int, dict[str, float]], dict[int, dic
 
 
 def _share(tally: HourlyUsage, capacity: Mapping[str, float]) -> float:
-    """Return the largest share of a resource that a user or role held or was committed to.
+    """Return the share held plus the commitment, of the resource for which this sum is largest.
 
     Args:
-        tally: Usage in one hour.
+        tally: Usage of a user or role in one hour.
         capacity: Capacity of the cluster by resource, integrated over the same hour.
     """
     return max(
