@@ -747,7 +747,7 @@ class Pool(Generic[User]):
             account = self._accounts.get(user)
             if account is not None and account.active and user not in self._changed:
                 attribute: Any = self._attribute(account, phase)
-                constant = attribute.faded(-phase)
+                constant = attribute.constant_if_decayed(-phase)
                 if constant is not attribute:
                     self._ranking.replace(user, constant)
         self._near_users = []

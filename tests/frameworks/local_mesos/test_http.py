@@ -399,7 +399,7 @@ def test_a_scheduler_that_is_refused_again_has_to_wait_for_the_end_of_its_stream
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A pymesos scheduler of role "team I" wrote 421,172 error lines in 15 minutes."""
-    monkeypatch.setattr("frameworks.local_mesos.http.REFUSAL_PAUSE", 3600.0)
+    monkeypatch.setattr("frameworks.local_mesos.http.REJECTED_STREAM_PAUSE_S", 3600.0)
 
     async def scenario() -> None:
         async with system(tmp_path) as (_, embedded), aiohttp.ClientSession() as session:
