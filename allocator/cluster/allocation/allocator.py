@@ -74,7 +74,7 @@ class Allocator:
     def hold_back(self) -> None:
         """Create backfill holds for clients whose next task fits on no agent, if holds are enabled.
 
-        The caller runs this after each allocation cycle that was due for all agents.
+        `AllocationCycle` calls this method after each cycle for which all agents were due.
         """
         agents = self._ledger.agents
         if self._holds.full or not agents:
@@ -102,8 +102,8 @@ class Allocator:
         Args:
             agents: The agents to allocate, in the order to visit.
             builder: Records the allocations and collects the offers.
-            index: Candidates for offers, as client masks.
-            roles: Gives the sorter order of the clients.
+            index: The clients that want offers, as client masks.
+            roles: Iterates over the clients in sorter order.
             limit: Excludes frameworks with too many outstanding offers.
         """
         quotas, fair_shares = self._ledger.quotas, FairShareStage(builder, index, roles)
@@ -144,11 +144,20 @@ class Allocator:
     def _apply_hold(
         self, agent: Agent, eligible: ClientMask, index: ClientIndex, fair_shares: FairShareStage
     ) -> ClientMask:
-        """Allocate a held task if the task fits; return the clients that may be allocated the rest.
+        """Allocate an agent first to the client of its backfill hold, if that client's task fits.
 
-        The client of the agent's backfill hold comes first. While the held task does not fit, only
-        clients with short tasks may use the agent: tasks estimated to end before the agent is ready
-        for the held task. Without a hold, the method returns `eligible`.
+        Without a hold, the method returns `eligible`. While the held task does not fit, only
+        clients with short tasks may use the agent. A task is short if it is estimated to end before
+        the agent is ready for the held task.
+
+        Args:
+            agent: The agent to allocate.
+            eligible: Clients that could be allocated the agent if there were no hold.
+            index: The clients that want offers, as client masks.
+            fair_shares: Allocates the held task.
+
+        Returns:
+            The clients to which the agent's remaining resources may be allocated.
         """
         hold = self._holds.on(agent.id)
         if hold is None:
@@ -188,5 +197,8 @@ class Allocator:
         return self._index
 
     def _current_version(self) -> tuple[object, ...]:
-        """Return a value that changes with all state that the client index depends on."""
+        """Return a version that changes with all state that the client index depends on.
+
+        `_current_index` compares two versions to decide whether the index must be rebuilt.
+        """
         return self._ledger.clients.version, self._filters.version, self._ledger.floor.version

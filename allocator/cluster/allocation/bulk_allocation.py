@@ -72,7 +72,7 @@ class IdenticalAgents:
     """Whether a task of each client in `fitting` fits."""
 
     def max_tasks(self, wants: IndexedNeeds) -> int:
-        """Return how many tasks with these needs fit on each of the agents."""
+        """Return how many tasks with these needs fit on each agent of the row."""
         maximum, free = _UNLIMITED, self.free
         for column, amount in wants:
             number = free[column] // amount
@@ -87,7 +87,7 @@ class IdenticalAgents:
         Args:
             wants: The needs of a task.
             number: The number of tasks to place on each agent.
-            agents: Numbers of the agents in the returned row.
+            agents: Indices, within the group, of the agents in the returned row.
         """
         free = list(self.free)
         for column, amount in wants:
@@ -101,7 +101,7 @@ class PackingTable:
     Each row contains agents with equal capacity and the same eligible clients.
 
     Args:
-        free: Available thousandths of each agent, by resource.
+        free: For each agent of the group, its available thousandths by resource.
         eligible: For each agent, the clients that may be allocated tasks.
         fitting: Returns the clients whose next task fits into a given capacity.
     """
@@ -144,8 +144,8 @@ class PackingTable:
 
         Args:
             clients: Clients that may still be allocated tasks.
-            useful: Called with the clients whose next task fits on an agent. The agent is kept if
-                the result is true.
+            useful: A predicate, called for each row with the clients whose next task fits on an
+                agent of the row. Rows with a false result are dropped.
         """
 
         def key(row: IdenticalAgents) -> tuple[int, ClientMask, tuple[int, ...]]:
@@ -173,7 +173,7 @@ class PackingTable:
         agents.
 
         Args:
-            shapes: The needs of each shape, and the bit of one of its clients.
+            shapes: For each shape, the needs of a task, and the bit of one client with such tasks.
             exact: Results below this number are exact, because all agents are examined then.
         """
         agents = sum(len(row.agents) for row in self._rows)
@@ -190,10 +190,10 @@ class PackingTable:
         return capacities
 
     def probe_limit(self, shapes: int) -> int:
-        """Return how many rows that are full for one shape `pack` hands on to the next shape.
+        """Return the `probe_limit` to pass to `pack`, which bounds the cost of packing many shapes.
 
-        The other full rows are skipped until `regroup`. The limit bounds the cost of packing when
-        many shapes use different agents.
+        The limit is a number of rows. If more rows than this are too full for one shape, `pack`
+        hides the surplus rows from the next shapes until `regroup`.
 
         Args:
             shapes: The number of shapes to pack.
@@ -208,7 +208,7 @@ class PackingTable:
         multiplier: int,
         probe_limit: int,
     ) -> bool:
-        """Place tasks of one shape on agents, first fit.
+        """Place tasks of one shape on agents: each task on the first agent with capacity.
 
         Args:
             needs: Thousandths that a task needs, by resource.
@@ -274,7 +274,7 @@ def max_tasks(capacity: Mapping[str, int], needs: Needs) -> int:
 
 
 def _capacity(rows: Iterable[IdenticalAgents], wants: IndexedNeeds, bit: ClientMask) -> int:
-    """Return how many tasks of one shape fit on the agents of several rows.
+    """Return how many tasks of one shape fit in total on the agents of several rows.
 
     Args:
         rows: Rows of a packing table.
@@ -291,10 +291,10 @@ _PLACEMENTS_A_STEP = 50
 class Eligibility:
     """Determines which clients may be allocated tasks on which agents, given the offer filters.
 
-    A client that declined part of an agent is offered this agent only with strictly more tasks than
-    fit into the declined part. In bulk allocation, a client gets at least the same number of tasks
-    on every agent. The chosen number suffices on at least half of the agents that the client can
-    use. The client is not eligible on agents that need a larger number.
+    A client that declined part of an agent is offered this agent only with strictly more resources
+    than it declined. The client therefore needs a minimum number of tasks on the agent. Bulk
+    allocation uses one minimum for each client, large enough for at least half of the client's
+    agents. On agents that need a larger number, the client is not eligible.
     """
 
     def __init__(self, filters: OfferFilters, builder: OfferBuilder, index: ClientIndex) -> None:
@@ -359,9 +359,9 @@ class Eligibility:
         agent cannot hold that many tasks.
 
         Args:
-            agent: The agent.
+            agent: The agent whose offer filters are examined.
             able: Clients to consider.
-            fewest: The task of each client; the number of tasks is not used.
+            fewest: By client: its task, and a number of tasks, which is ignored here.
         """
         free, capacities = agent.available.divisible, dict[ClientTask, int]()
         able &= ~self._index.unknown_demand
@@ -399,7 +399,10 @@ def partition(eligible: Iterable[ClientMask]) -> Cooperative[list[ClientMask]]:
     """Partition clients into classes; the clients of a class are eligible on the same agents.
 
     Args:
-        eligible: The eligible clients of each agent.
+        eligible: For each agent, the clients that are eligible on the agent.
+
+    Returns:
+        One client mask for each class.
     """
     distinct = list(dict.fromkeys(eligible))
     clients = 0
@@ -443,8 +446,8 @@ class AgentGroup:
 class TaskShape:
     """Clients with equal tasks and the same eligible agents, which bulk allocation treats alike.
 
-    The clients accept an offer only with at least `number` tasks, so tasks are allocated in
-    multiples of `number`.
+    The clients accept an offer only if it has at least `number` tasks. Tasks are therefore
+    allocated in multiples of `number`.
     """
 
     task: ClientTask
@@ -467,7 +470,7 @@ class TaskShape:
 
 @dataclass
 class BulkPlan:
-    """The state of the bulk allocation of one group: remaining shapes and packed tasks."""
+    """The state of one agent group's bulk allocation: remaining shapes and packed tasks."""
 
     group: AgentGroup
     shapes: list[TaskShape]
@@ -504,7 +507,7 @@ class BulkAllocator:
         """Group agents for bulk allocation; return groups in the order of their first agents.
 
         Args:
-            agents: Agents in the order to visit.
+            agents: The agents to group, in the order in which the cycle visits them.
             allowed: Returns the clients that may use an agent and do not decline all its resources.
             threshold: A group with fewer agents is split into groups of one agent each.
         """
@@ -582,14 +585,16 @@ class BulkAllocator:
     def allocate(self, plan: BulkPlan, part: int, tries: int) -> Cooperative[bool]:
         """Allocate part of a group's remaining capacity, and add the tasks to the plan.
 
-        If the tasks cannot be packed, the method tries again with half of the part. Returns whether
-        tasks were allocated.
+        If the tasks cannot be packed on the agents, the method tries again with half of the part.
 
         Args:
-            plan: The plan to extend.
-            part: The part of the remaining capacity, as a number from 1 to `_ALL`, the whole
-                capacity.
+            plan: The plan of the group, which is extended.
+            part: The part of the remaining capacity, as a number from 1 to `_ALL`; `_ALL` means the
+                whole capacity.
             tries: The maximum number of attempts.
+
+        Returns:
+            True if tasks were allocated.
         """
         shapes = {client: shape for shape in plan.shapes for client in shape.clients}
         task = {shape: ClientTask({"": _ALL // shape.fits}, shape.scalars) for shape in plan.shapes}
@@ -626,9 +631,10 @@ class BulkAllocator:
         """Return a copy of the plan's table with tasks placed; None if some tasks do not fit.
 
         Args:
-            plan: The plan; it is not changed.
-            shapes: The shape of each client.
-            given: By client, how many multiples of its shape to place.
+            plan: The plan whose table is copied; the plan is not changed.
+            shapes: The task shape of each client.
+            given: By client, the number of units to place. A unit is the least number of tasks that
+                the client accepts (`TaskShape.number`).
         """
         by_shape: dict[TaskShape, list[tuple[Client, int]]] = {shape: [] for shape in plan.shapes}
         for client, number in given.items():
@@ -646,10 +652,10 @@ class BulkAllocator:
         """Drop useless agents from the plan's table; return the number of agents kept.
 
         Args:
-            plan: The plan.
+            plan: The plan whose table is changed.
             shapes: The shapes to look for on each agent.
-            out: If false, agents that can hold a task of one of the shapes are kept. If true,
-                exactly these agents are dropped.
+            out: If false, agents with capacity for one of the shapes are kept. If true, exactly
+                these agents are dropped.
         """
         clients = self._clients_of(shapes)
 
@@ -685,7 +691,9 @@ class BulkAllocator:
     def _shapes(
         self, fewest: Mapping[Client, tuple[ClientTask, int]], classes: Iterable[ClientMask]
     ) -> list[TaskShape]:
-        """Return the task shapes: clients with equal task, least number and class form one shape.
+        """Return the task shapes of the clients.
+
+        Clients with equal tasks, equal least numbers of tasks, and the same class form one shape.
 
         Args:
             fewest: By client: its task, and the least number of tasks to allocate at once.

@@ -24,11 +24,12 @@ of this type is a set of clients; a plain int in this package is a number or an 
 
 
 class ClientIndex:
-    """The candidates for offers as client masks, indexed by role, constraint and task size.
+    """The clients that want offers, as client masks, indexed by role, constraint and task size.
 
-    The index holds all facts about clients that do not depend on an agent. When one of these facts
-    has changed, the allocator builds a new index in O(clients · log clients). For m resources, a
-    query costs O(m + constraints) operations on masks, whatever the number of clients.
+    These clients are called *candidates*. The index holds all facts about clients that do not
+    depend on an agent. When one of these facts has changed, the allocator builds a new index in
+    O(clients · log clients). For m resources, a query costs O(m + constraints) operations on masks,
+    whatever the number of clients.
     """
 
     def __init__(self, ledger: Ledger, filters: OfferFilters) -> None:
@@ -84,7 +85,7 @@ class ClientIndex:
         """Return the candidates whose top-level roles have no quota.
 
         Args:
-            guaranteed: The roles that have a quota.
+            guaranteed: The top-level roles that have a quota.
         """
         unguaranteed = self.candidates
         if guaranteed:
@@ -124,9 +125,10 @@ class ClientIndex:
         return fitting
 
     def unreached(self, capacity: Quantities, default: Alternatives) -> ClientMask:
-        """Return the clients of which no part of these quantities reaches the minimum.
+        """Return the clients whose minimum offer (`min_allocatable`) exceeds the given quantities.
 
-        O(different minimums), whatever the number of clients.
+        No part of the quantities could be offered to these clients. Costs O(different minimums),
+        whatever the number of clients.
 
         Args:
             capacity: An upper bound of the contents of one offer.
@@ -145,9 +147,13 @@ class ClientIndex:
         return self.candidates & ~reached
 
     def incapable(self, agent: Agent, rules: OfferRules) -> ClientMask:
-        """Return the clients that cannot use an agent, by their frameworks' capabilities.
+        """Return the clients whose frameworks lack a capability that an agent requires.
 
-        O(kinds of frameworks).
+        Costs O(different combinations of capabilities).
+
+        Args:
+            agent: An agent to offer.
+            rules: The master's flags that restrict offers (Mesos semantics, §3.6).
         """
         mask = 0
         for framework, role, clients in self._alike.values():
@@ -156,14 +162,20 @@ class ClientIndex:
         return mask
 
     def alike(self, client: Client) -> ClientMask:
-        """Return the clients that can use the same agents and kinds of resources as a client."""
+        """Return the clients with the same relevant capabilities as a client.
+
+        These clients can use the same agents and kinds of resources.
+        """
         return self._alike[self._capabilities(client)][2]
 
     def reserved_for(self, roles: Collection[str]) -> ClientMask:
-        """Return the clients for which something may be reserved, given the reserving roles.
+        """Return a superset of the clients that can be offered resources reserved for these roles.
 
-        These are the clients of the roles and of all roles below them. If there are many roles,
-        they are the clients of their top-level roles.
+        With few roles, the result has the clients of the roles and of their descendants. With many
+        roles, the result has all clients of their top-level roles, to save time.
+
+        Args:
+            roles: The roles that an agent's resources are reserved for.
         """
         mask = 0
         for role in roles:
@@ -185,11 +197,16 @@ class ClientIndex:
         return mask
 
     def _capabilities(self, client: Client) -> tuple[bool, frozenset[int]]:
-        """Return a key that is equal for clients that can use the same agents and resources."""
+        """Return a key of the client's capabilities; equal keys allow the same agents."""
         return "/" in client.role, self._frameworks[client.framework].placing_capabilities
 
     def in_quota(self, top: str | None, quotas: Iterable[str]) -> ClientMask:
-        """Return the clients of a top-level role; None: of all roles without a quota."""
+        """Return the clients of one top-level role, or of all roles without a quota.
+
+        Args:
+            top: A top-level role; None: all roles without a quota.
+            quotas: The roles that have a quota; used only if `top` is None.
+        """
         if top is not None:
             return self._by_top.get(top, 0)
         mask = self.candidates
@@ -199,7 +216,10 @@ class ClientIndex:
 
     @cached_property
     def _alike(self) -> dict[tuple[bool, frozenset[int]], tuple[Framework, str, ClientMask]]:
-        """Return clients by capabilities. A framework and a role stand for all of them."""
+        """The clients grouped by capabilities, to check each group once instead of each client.
+
+        Each group has a framework and a role as a representative, and the mask of its clients.
+        """
         alike: dict[tuple[bool, frozenset[int]], tuple[Framework, str, ClientMask]] = {}
         for client, bit in self.bit.items():
             key = self._capabilities(client)
@@ -221,9 +241,10 @@ class ClientIndex:
 
     @cached_property
     def _minimums(self) -> tuple[ClientMask, ClientMask, list[tuple[Quantities, ClientMask]]]:
-        """Return the clients with the master's minimum, those without, and those of each minimum.
+        """The candidates grouped by their minimum offer (`min_allocatable`), for `unreached`.
 
-        Equal minimums are listed once.
+        The result has three parts: clients with the master's minimum, clients without a minimum,
+        and each other minimum with the mask of its clients.
         """
         with_default = without = 0
         by_tuple: dict[int, tuple[Alternatives, ClientMask]] = {}
@@ -247,8 +268,8 @@ class ClientIndex:
     def room_for_two(self, capacity: Mapping[str, int]) -> bool:
         """Return whether a capacity may suffice for two tasks, of any candidates.
 
-        False is certain. True is not certain, because the method compares only the smallest needs
-        of all tasks.
+        If the result is False, two tasks surely do not fit. If the result is True, they may still
+        not fit, because the method compares only the smallest needs of all tasks.
 
         Args:
             capacity: Thousandths of each resource, by name.
@@ -256,10 +277,10 @@ class ClientIndex:
         return all(capacity.get(name, 0) >= 2 * least for name, least in self._least)
 
     def _sorted(self) -> dict[str, tuple[list[int], list[ClientMask]]]:
-        """Return the lookup table of `fitting`: distinct task needs in ascending order, and masks.
+        """The lookup table that `fitting` searches: for each resource, sorted needs and masks.
 
-        The table has an entry for each resource. The mask with index i holds the clients that need
-        no more than the first i of these amounts.
+        The needs are the distinct amounts that tasks need of the resource, in ascending order. The
+        mask with index i holds the clients that need no more than the first i of these amounts.
         """
         needed: dict[str, dict[int, ClientMask]] = {}
         for client, task in self.tasks.items():

@@ -49,12 +49,12 @@ class _AgentAllocation:
 
     A client with an entry here or in `uncut` has reached the minimum for an offer."""
     judged: ClientMask = 0
-    """Clients that `_pass_over` has considered because a client like them got nothing."""
+    """Clients that `_pass_over` need not consider again, until the available resources change."""
     judged_at: Resources | None = None
-    """The agent's available resources when `judged` was last reset."""
+    """The agent's available resources for which `judged` is valid."""
 
     def count(self, client: Client, task: ClientTask, number: int) -> None:
-        """Add tasks to `uncut`, as allocated but not yet subtracted from the agent's resources.
+        """Add tasks to `uncut`: allocated, but not yet subtracted from available resources.
 
         Args:
             client: The client that is allocated the tasks.
@@ -84,10 +84,12 @@ class FairShareStage:
         self._tasks: dict[tuple[int, frozenset[str], str], ClientTask] = {}
 
     def serve(self, agent: Agent, allowed: ClientMask, placed: Iterable[PlacedTasks] = ()) -> None:
-        """Allocate an agent to allowed clients until no client can be allocated more; make offers.
+        """Allocate an agent to allowed clients in sorter order, and make the offers.
+
+        The allocation ends when no allowed client can use more of the agent.
 
         Args:
-            agent: The agent.
+            agent: The agent to allocate.
             allowed: Clients that may use the agent and do not decline all its resources.
             placed: Tasks that bulk allocation placed on this agent; they are included in the
                 offers.
@@ -102,7 +104,7 @@ class FairShareStage:
             self._builder.add_offer(agent, client, tasks)
 
     def _fill(self, state: _AgentAllocation) -> None:
-        """Allocate an agent's resources in sorter order until no client can be allocated more."""
+        """Allocate an agent's resources in sorter order until no client can use more of them."""
         while free := state.agent.available:
             capacity = self._capacity(state)
             eligible = self._eligible(state, free, capacity)
@@ -124,10 +126,10 @@ class FairShareStage:
             self._cut(state)
 
     def _capacity(self, state: _AgentAllocation) -> dict[str, int]:
-        """Return the agent's thousandths for tasks, by resource, under the quota headroom.
+        """Return the agent's thousandths, by resource, that may be allocated to tasks now.
 
-        Resources needed for unmet guarantees are subtracted. The result is empty if no further task
-        is permitted.
+        Resources needed for unmet quota guarantees are subtracted. The result is empty if quotas
+        permit no further task.
         """
         capacity = dict(state.capacity)
         if self._quotas:
@@ -139,11 +141,13 @@ class FairShareStage:
         return capacity
 
     def _limit(self, name: Name) -> int:
-        """Return a remaining amount that the agent's capacity does not list, for `CapacityBudget`.
+        """Return the remaining amount of a name that the agent's capacity does not list.
+
+        `CapacityBudget` calls this function for such names.
 
         Args:
-            name: A (role, resource) pair, whose remaining quota limit is returned. A plain resource
-                name means a resource that the agent lacks; the result is 0.
+            name: For a (role, resource) pair, the result is the role's remaining quota limit. For a
+                plain resource name, the agent lacks the resource, and the result is 0.
         """
         if isinstance(name, str):
             return 0
@@ -152,7 +156,7 @@ class FairShareStage:
     def _eligible(
         self, state: _AgentAllocation, free: Resources, capacity: dict[str, int]
     ) -> ClientMask:
-        """Return the clients that may be allocated resources now, by masks.
+        """Return the clients that may be allocated resources of an agent now, by a fast check.
 
         The masks exclude many clients at once. An included client may still be unable to use the
         agent.
@@ -179,18 +183,20 @@ class FairShareStage:
     def _pass_over(
         self, state: _AgentAllocation, eligible: ClientMask, client: Client | None = None
     ) -> bool:
-        """Mark clients as exhausted that can get nothing more of an agent.
+        """Mark clients as exhausted, to be skipped, if they can get nothing more of an agent.
 
-        Clients that were allocated tasks of the agent may get more, whatever their minimum.
+        Clients that were allocated tasks of the agent are not marked. Their offer already reaches
+        their minimum, so they may get more.
 
         Args:
             state: The allocation of the agent.
             eligible: The clients that are visited.
-            client: A client that got nothing: consider only clients like this one. None: consider
-                all clients.
+            client: A client that got nothing. Only clients with the same capabilities and quota are
+                considered; None: all clients are.
 
         Returns:
-            Whether so many clients were marked that the rest should be visited without them.
+            True if so many clients were marked that the caller should start the visit again without
+            them.
         """
         free = state.agent.available
         if state.judged_at is not free:
@@ -214,7 +220,7 @@ class FairShareStage:
 
         Args:
             state: The allocation of the agent.
-            client: The client.
+            client: The client that gets the node.
             deep: Whether the client's user competes below another member of the role tree.
         """
         agent = state.agent
@@ -238,7 +244,7 @@ class FairShareStage:
         """Return a client's task, which also counts against the quota limits of the client's role.
 
         Args:
-            client: The client.
+            client: The client that would run the task.
             demand: Thousandths that one task needs, by resource.
             counted: Names of the agent's resources that exist in whole units only, such as ports.
         """
@@ -283,7 +289,8 @@ class FairShareStage:
         """Allocate one share: to the first eligible client in sorter order that can use a share.
 
         A client with known demand gets one task, or its least acceptable number of tasks. A client
-        with unknown demand gets all that it can use of the agent.
+        with unknown demand gets all that it can use of the agent. If no client accepts a share, all
+        eligible clients are marked as exhausted.
         """
         if state.uncut:
             self._cut(state)
@@ -336,7 +343,7 @@ class FairShareStage:
     def _next(
         self, state: _AgentAllocation, client: Client, usable: Resources, demand: Quantities
     ) -> Resources:
-        """Return the share for a client's next task; empty if the client can be allocated no more.
+        """Return the share for a client's next task; empty if the agent cannot serve the client.
 
         A client's first share on an agent is the least number of tasks that the client accepts as
         an offer. The first share also includes all resources that only some clients may use, such
@@ -344,7 +351,7 @@ class FairShareStage:
 
         Args:
             state: The allocation of the agent.
-            client: The client.
+            client: The client to allocate to.
             usable: Available resources that the client can use.
             demand: Thousandths that one task needs, by resource.
         """
@@ -362,19 +369,19 @@ class FairShareStage:
         return share
 
     def _admits(self, role: str, share: Resources) -> bool:
-        """Return whether quotas permit a share for a role."""
+        """Return whether quotas permit the allocation of a share to a role."""
         return not self._quotas or self._builder.headroom.admits(role, share.scalars)
 
     def _least(
         self, state: _AgentAllocation, client: Client, special: Resources, demand: Quantities
     ) -> Resources:
-        """Return the share with the least number of tasks, at least two, that a client accepts.
+        """Return the smallest share of two or more tasks that a client accepts as an offer.
 
-        The share is empty if no number of tasks that fits is accepted.
+        The share is empty if the client accepts no number of tasks that fits on the agent.
 
         Args:
             state: The allocation of the agent.
-            client: The client.
+            client: The client to allocate to.
             special: Resources that the share includes in any case.
             demand: Thousandths that one task needs, by resource.
         """

@@ -128,7 +128,7 @@ class OfferBuilder:
         self._remainders: dict[tuple[int, int], tuple[Resources, Resources, Resources]] = {}
 
     def framework(self, client: Client) -> Framework:
-        """Return the framework of a client."""
+        """Return the framework whose ID the client has."""
         return self._ledger.frameworks[client.framework]
 
     def usable(self, agent: Agent, client: Client) -> Resources | None:
@@ -144,7 +144,10 @@ class OfferBuilder:
         return framework.usable_part(available, client.role) or None
 
     def wanted(self, agent: Agent, client: Client, share: Resources) -> bool:
-        """Return whether a client accepts a share: enough for its minimum, and not filtered."""
+        """Return whether a client accepts a share of an agent as an offer.
+
+        The share must reach the client's minimum offer, and must not be filtered by the client.
+        """
         return (
             bool(share)
             and self._reaches(client, share)
@@ -154,16 +157,16 @@ class OfferBuilder:
     def hopeless(
         self, agent: Agent, index: ClientIndex, client: Client | None = None
     ) -> tuple[ClientMask, ClientMask]:
-        """Return clients that can get nothing of an agent now, and all clients considered.
+        """Return the clients that can get nothing of an agent now, and all clients considered.
 
-        The former cannot use the agent, or no part of it that they may have reaches their minimum.
+        A client can get nothing if it lacks a capability for the agent. A client also gets nothing
+        if the agent's free resources, within its quota, do not reach its minimum offer.
 
         Args:
-            agent: The agent.
+            agent: The agent that would be offered.
             index: All clients that want offers.
-            client: Consider only clients like this one, and what they may have. They have the same
-                quota and capabilities, and reservations for them are as likely. None: consider all
-                clients and everything that is free.
+            client: Consider only clients for which the same checks hold as for this one, because
+                quota, capabilities and reservations are alike. None: consider all clients.
         """
         free, rules = agent.available, self._cluster.rules
         if client is None or (free.ordinary and not self.quotas):
@@ -176,7 +179,16 @@ class OfferBuilder:
     def _alike(
         self, free: Resources, index: ClientIndex, client: Client
     ) -> tuple[ClientMask, Quantities]:
-        """Return clients like a client, and an upper bound of what each of them may have."""
+        """Return the clients treated like a client, and an upper bound of an offer to each of them.
+
+        The clients have the same quota and capabilities, and the same reserved resources may be
+        offered to them. `hopeless` uses this method.
+
+        Args:
+            free: The available resources of an agent.
+            index: All clients that want offers.
+            client: The client that represents the others.
+        """
         top = top_level(client.role)
         limited = top if top in self.quotas else None
         alike = index.in_quota(limited, [role for role, _ in self.quotas.items()])
@@ -201,8 +213,8 @@ class OfferBuilder:
         The client has no filter on the agent, and one task reaches the client's minimum offer.
 
         Args:
-            agent: The agent.
-            client: The client.
+            agent: The agent that would be offered.
+            client: The client that would get the offer.
             needs: Thousandths that one task needs, by resource.
         """
         return not self._cluster.filters.has_filter(client, agent.id) and self._reaches(
@@ -213,14 +225,14 @@ class OfferBuilder:
         """Return the least number of tasks that reaches a client's minimum offer; 0 if impossible.
 
         Args:
-            client: The client.
+            client: The client that would get the offer.
             needs: Thousandths that one task needs, by resource.
         """
         numbers = [_fewest(needs, minimum) for minimum in self._alternatives(client)]
         return min(filter(None, numbers), default=0) if numbers else 1
 
     def cut(self, agent: Agent, needs: Needs, number: int) -> Resources:
-        """Return the resources, taken from an agent's available resources, for several tasks.
+        """Return resources for several tasks, as a part of an agent's available resources.
 
         The agent is not changed. Agents and tasks are often identical, so the result is cached for
         the rest of the cycle.
@@ -248,12 +260,12 @@ class OfferBuilder:
         self.add_offer(agent, client, share)
 
     def charge(self, agent: Agent, client: Client, share: Resources) -> None:
-        """Record an allocation in the ledger and the sorter view, without an offer."""
+        """Record an allocation in the ledger and in the sorter view, without making an offer."""
         counted, repeats = self.book(agent, client, share)
         self.sorter.allocate(client, counted, 1 if counted else 0, repeats)
 
     def book(self, agent: Agent, client: Client, share: Resources) -> tuple[Quantities, Repeats]:
-        """Record an allocation in the ledger only, without an offer.
+        """Record an allocation in the ledger, but neither in the sorter view nor in an offer.
 
         Returns:
             The increase of the client's scalar quantities; and by user, the quantities of shared
@@ -270,7 +282,7 @@ class OfferBuilder:
         """Record an allocation in the sorter view, for the client's user and all users above.
 
         Args:
-            client: The client.
+            client: The client that is allocated resources.
             quantities: The increase of the client's allocation. If empty, the sorter's allocation
                 count does not change.
             count: The number of allocations.
@@ -311,9 +323,10 @@ class OfferBuilder:
         return number
 
     def _remaining(self, agent: Agent, share: Resources) -> Resources | None:
-        """Return an agent's available resources after a share is taken; None if not computable.
+        """Return an agent's available resources after a share is taken, for `Ledger.allocate`.
 
-        A share with shared volumes gives None, because shared volumes stay available while used.
+        The result is None if the share has shared volumes, which stay available while they are
+        used. The ledger then computes the available resources itself.
         """
         if share.has_shared:
             return None

@@ -20,10 +20,10 @@ class QuotaStage:
         )
 
     def serve(self, agent: Agent, eligible: ClientMask) -> None:
-        """Allocate an agent's resources towards the unmet guarantees of eligible clients.
+        """Allocate an agent's resources towards the unmet guarantees of eligible clients' roles.
 
         Args:
-            agent: The agent.
+            agent: The agent to allocate.
             eligible: Clients that may be allocated the agent.
         """
         remaining = self._guaranteed & eligible
@@ -38,10 +38,11 @@ class QuotaStage:
                 return
 
     def _allocate(self, agent: Agent, client: Client) -> bool:
-        """Offer a client the share that its role lacks, and record the allocation.
+        """Allocate to a client the part of an agent that its role lacks to reach its guarantee.
 
         Returns:
-            True if the share was allocated; False if the client cannot use or does not accept it.
+            True if a share was allocated and offered; False if the client cannot use or does not
+            accept it.
         """
         usable = self._builder.usable(agent, client)
         if usable is None:
@@ -54,9 +55,9 @@ class QuotaStage:
         return True
 
     def _share(self, role: str, usable: Resources) -> tuple[Resources, Resources]:
-        """Return the resources that count towards the role's unmet guarantee, and the whole share.
+        """Return the part that counts towards a role's unmet guarantee, and the whole share.
 
-        The whole share adds resources that accompany them in the same offer.
+        The whole share also contains resources without a guarantee, which go into the same offer.
 
         Args:
             role: The client's role.
