@@ -35,7 +35,8 @@ class ClientTask:
     Args:
         needs: Thousandths that one task takes, by name. Resources that exist in whole units only
             have multiples of 1000.
-        scalars: The quantities by which one task increases the client's allocation.
+        scalars: The quantities by which one task increases the client's allocation, as the sorter
+            counts it.
     """
 
     __slots__ = ("_multiples", "needs", "scalars")
@@ -46,10 +47,12 @@ class ClientTask:
         self._multiples: dict[int, tuple[Needs, Quantities, int]] = {}
 
     def multiple(self, number: int) -> tuple[Needs, Quantities, int]:
-        """Return the needs of several tasks, the increase of the allocation, and the count.
+        """Return what several tasks need together, and how they change the client's allocation.
 
-        The count is the number of allocations that the sorter counts: 0 if the tasks have no
-        scalars.
+        Returns:
+            The total needs, the increase of the client's allocation, and the allocation count. The
+            count is the number of tasks, or 0 if the tasks have no scalars, because the sorter then
+            ignores them.
         """
         known = self._multiples.get(number)
         if known is None:
@@ -71,7 +74,7 @@ class TaskBatch:
     scalars: Quantities
     """The quantities by which the tasks increase the clients' allocations."""
     allocations: int
-    """The number of tasks with scalars. The sorter counts only these tasks."""
+    """The number of tasks that need scalar resources. The sorter counts only these tasks."""
 
 
 NONE = TaskBatch(0, {}, {}, Quantities(), 0)
@@ -95,7 +98,7 @@ class ClientNode:
         self._batches: dict[int, TaskBatch] = {0: NONE}
 
     def batch(self, number: int) -> TaskBatch:
-        """Return a batch with this number of the client's tasks.
+        """Return the batch with this number of the client's tasks.
 
         The batch is empty if the client's tasks cannot be counted ahead.
         """
@@ -110,7 +113,7 @@ class ClientNode:
         return batch
 
     def fill(self, budget: "CapacityBudget", _stride: int = 0) -> TaskBatch:
-        """Return the largest batch of the client's tasks that a capacity admits.
+        """Return the largest batch of the client's tasks that the budget admits.
 
         The budget is not spent. `_stride` is ignored; the argument exists for the same signature as
         `RoleNode.fill`.
@@ -146,8 +149,9 @@ def combined(batches: list[TaskBatch]) -> TaskBatch:
 class Budget(Protocol):
     """A limit on the tasks that a filling may still allocate, for example an agent's capacity.
 
-    A batch grows in steps: the argument `batch` of a method is the batch as a whole, and `given`
-    its part that has been spent already. Only the difference counts against the budget.
+    A member's batch grows in steps, and each step spends the difference. Methods therefore take two
+    batches: `batch`, the member's batch after the step, and `given`, its part that is spent
+    already.
     """
 
     depth: int
@@ -170,7 +174,7 @@ class Budget(Protocol):
     def repeats(self, earlier: Self) -> float:
         """Return how often the amount spent since an earlier copy could be spent again.
 
-        The number need not be whole. The filling estimates its next step with this number.
+        The filling estimates its next step with this number, which need not be whole.
         """
 
     def shares(self, batch: TaskBatch, given: TaskBatch) -> dict[Name, float]:
@@ -181,7 +185,7 @@ class Budget(Protocol):
 
 
 class _Left(dict[Name, int]):
-    """Remaining amounts by name. For a missing name, the function `unasked` is called each time."""
+    """Remaining amounts by name; the function `unasked` is called for each missing name."""
 
     __slots__ = ("unasked",)
 
@@ -281,7 +285,9 @@ class CountBudget:
 
 
 class LevelBudget:
-    """A budget that keeps a member of a role node before a level, within another budget.
+    """A budget for one member of a role node: its sort key must stay before a level.
+
+    The member's batches must also fit within another budget, such as the agent's capacity.
 
     Args:
         level: The sort key that the member must stay before, even if sort keys are rounded.
@@ -330,13 +336,16 @@ class LevelBudget:
         return budget
 
     def admits(self, batch: TaskBatch, given: TaskBatch) -> bool:
-        """Return whether a batch fits the other budget and keeps the member before the level."""
+        """Return whether a batch fits the other budget and keeps the member before the level.
+
+        The part `given` of the batch is spent already.
+        """
         return self._within.admits(batch, given) and self._key_with(batch, given).surely_before(
             self._level
         )
 
     def spend(self, batch: TaskBatch, given: TaskBatch) -> None:
-        """Spend a batch in the other budget and towards the level, except for its part `given`."""
+        """Spend a batch, except for its part `given`, and remember the member's new holdings."""
         self._within.spend(batch, given)
         self._holds, self._allocations, self._cached_key = self._holding_with(batch, given)
         self._last = None
@@ -365,7 +374,10 @@ class LevelBudget:
         return self._cached_key
 
     def _key_with(self, batch: TaskBatch, given: TaskBatch) -> SortKey:
-        """Return the member's sort key once the unspent part of a batch has been allocated."""
+        """Return the sort key that the member would have after it was allocated a batch.
+
+        The part `given` of the batch is allocated already.
+        """
         holds, allocations, key = self._holding_with(batch, given)
         if key is None:
             key = self._key_of(holds, allocations)
@@ -375,7 +387,9 @@ class LevelBudget:
     def _holding_with(
         self, batch: TaskBatch, given: TaskBatch
     ) -> tuple[Quantities, int, SortKey | None]:
-        """Return the member's holdings once the unspent part of a batch has been allocated.
+        """Return the holdings that the member would have after it was allocated a batch.
+
+        The part `given` of the batch is allocated already.
 
         Returns:
             The holdings, the number of allocations, and the sort key; None for a key not computed
@@ -394,24 +408,29 @@ _TRAJECTORIES_A_STEP = 50
 
 
 class Trajectory(NamedTuple):
-    """A member's sort key and demand, approximated as linear functions of its further tasks."""
+    """How one member's priority and budget consumption grow with each further task, linearly.
+
+    `find_water_level` uses trajectories to predict how far all members can be filled.
+    """
 
     level: float
-    """Current priority of the member."""
+    """Current priority of the member: the number by which the sorter ranks it."""
     slope: float
-    """Change of the priority by one task."""
+    """Increase of the priority by one task."""
     demand: float
-    """Fraction of the budget that one task takes."""
+    """Fraction of the remaining budget that one task takes."""
 
 
 def find_water_level(
     trajectories: Sequence[Trajectory], end: float, limit: float = 1.0
 ) -> Cooperative[float]:
-    """Return the highest level that all members can reach within the budget, by bisection.
+    """Return the highest priority to which all members can be filled within the budget.
+
+    The result is found by bisection.
 
     Args:
         trajectories: The members whose priority is below `end`, sorted by priority.
-        end: The highest level to return, as a priority.
+        end: The highest priority to return.
         limit: The fraction of the budget that all members may take together.
     """
     low, middle = trajectories[0].level, end
@@ -429,11 +448,11 @@ def find_water_level(
 
 
 def _demand(paths: Sequence[Trajectory], end: float) -> float:
-    """Return the fraction of the budget that all members need to reach a level.
+    """Return the fraction of the budget that all members need together to reach a priority.
 
     Args:
         paths: The members' trajectories, sorted by priority.
-        end: The level, as a priority.
+        end: The priority to reach; members beyond it need nothing.
     """
     return sum([share * -((level - end) // slope) for level, slope, share in paths if level < end])
 
@@ -443,7 +462,10 @@ User_contra = TypeVar("User_contra", contravariant=True)
 
 
 class Ranks(Protocol[User_contra]):
-    """Sort keys of a pool's users, now and after further allocations (`SorterSnapshot`)."""
+    """Protocol for the sort keys of a pool's users, now and after further allocations.
+
+    `SorterSnapshot` implements it.
+    """
 
     def sort_key(self, user: User_contra) -> SortKey:
         """Return the current sort key of a user."""
@@ -452,7 +474,7 @@ class Ranks(Protocol[User_contra]):
         """Return the sort key that a user would have after further allocations.
 
         Args:
-            user: The user.
+            user: The user to rank.
             more: The total quantities of these allocations.
             times: The number of these allocations.
         """
@@ -464,9 +486,9 @@ class Ranks(Protocol[User_contra]):
         """Return the sort key that a user would have if its holdings were `total`.
 
         Args:
-            user: The user.
+            user: The user to rank.
             total: The quantities that the user would hold.
-            times: The number of allocations by which these holdings are reached from now.
+            times: The number of further allocations by which the user reaches these holdings.
         """
 
 
@@ -501,7 +523,7 @@ class RoleNode(Generic[User]):
         """The filling that produced each batch, by number of tasks."""
 
     def batch(self, number: int) -> TaskBatch:
-        """Return a batch with this number of tasks, allocated to the members in sorter order.
+        """Return the batch with this number of tasks, allocated to the members in sorter order.
 
         The batch is smaller if the first member's next task cannot be counted ahead.
         """
@@ -528,11 +550,14 @@ class RoleNode(Generic[User]):
         return batch
 
     def extend(self, taken: TaskBatch, budget: Budget) -> Cooperative[TaskBatch]:
-        """Return the largest batch within a budget that begins with a known batch.
+        """Continue a batch of this node by the largest extension that a budget admits.
 
         Args:
             taken: A batch that this node has returned.
             budget: The limit on the further tasks. The method spends the budget.
+
+        Returns:
+            The extended batch, including `taken`.
         """
 
         def too_much(number: int) -> bool:
@@ -555,7 +580,7 @@ class RoleNode(Generic[User]):
     def fill(self, budget: Budget, stride: int = 0) -> TaskBatch:
         """Return the largest batch within a budget, allocated in sorter order.
 
-        Filling ends when the next member in order cannot be allocated one more task.
+        Filling ends when the first member in order cannot be allocated one more task.
 
         Args:
             budget: The limit. The method spends the budget.
@@ -569,7 +594,10 @@ class RoleNode(Generic[User]):
         return _Filling(self, budget).run(stride)
 
     def member(self, number: int) -> "tuple[User, Node] | None":
-        """Return a member and its node by index in the initial sorter order; None past the end."""
+        """Return a member and its node by index in the initial sorter order; None past the end.
+
+        The initial order is the order before the filling allocated anything.
+        """
         while number >= len(self._members):
             member = next(self._unread, None)
             if member is None:
@@ -589,7 +617,7 @@ class RoleNode(Generic[User]):
         """Return a budget that keeps a member before a level, within another budget.
 
         Args:
-            user: The member.
+            user: The member of this node.
             level: The sort key that the member must stay before.
             budget: The other budget.
             batch: The batch that the member has been allocated already.
@@ -625,13 +653,17 @@ class _Entry(Generic[User]):
 
 
 class _Step(NamedTuple, Generic[User]):
-    """A tentative extension of one member's batch up to a level, which `_give` can apply."""
+    """A possible extension of one member's batch up to a level; nothing is allocated yet.
+
+    `_Filling._give` applies the step.
+    """
 
     entry: _Entry[User]
     number: int
-    """Number of additional tasks. If the budget ends first, the first number that is too large."""
+    """Number of additional tasks. If the budget ends first, the smallest number that exceeds the
+    budget."""
     batch: TaskBatch
-    """The entry's batch in total."""
+    """The member's whole batch after the step, with tasks of earlier steps."""
     key: SortKey
     end: _End
     """The reason to stop: level reached, no further task can be counted ahead, or budget
@@ -667,7 +699,7 @@ class _Filling(Generic[User]):
         self._is_estimate = False
         """True if the predicted level is an estimate, because a member has heterogeneous tasks."""
         self._share = _SAFETY
-        """Fraction of the budget that an estimated level may use now."""
+        """Fraction of the budget that the filling up to an estimated level may use now."""
 
     def copy(self, budget: Budget) -> "_Filling[User]":
         """Return a copy of the filling that continues independently, with another budget."""
@@ -681,11 +713,14 @@ class _Filling(Generic[User]):
         return filling
 
     def run(self, stride: int) -> Cooperative[TaskBatch]:
-        """Continue the filling until a member cannot get one more task; return the batch in total.
+        """Continue the filling until the first member in order cannot get one more task.
 
         Args:
             stride: The first level is the first member's sort key after this number of tasks; 0:
                 predict the level.
+
+        Returns:
+            The whole batch that the filling has allocated.
         """
         pick: _Entry[User] | None = None
         may_predict = predict = not stride
@@ -738,9 +773,10 @@ class _Filling(Generic[User]):
         return combined([entry.taken for entry in self._served])
 
     def _entry(self, number: int) -> _Entry[User] | None:
-        """Return an entry by its index in the current order; None past the end.
+        """Return an entry by its index in the current sorter order; None past the end.
 
-        Callers must read entries with smaller indices first.
+        Members are added to the entries as needed, so entries with smaller indices must be read
+        first.
         """
         pending = self._pending
         if pending is None:
@@ -762,7 +798,7 @@ class _Filling(Generic[User]):
         """Compute and cache an entry's batch with more tasks, in steps if the node is a role node.
 
         Args:
-            entry: The entry.
+            entry: The member whose batch is computed.
             number: The number of further tasks.
         """
         if isinstance(entry.node, RoleNode):
@@ -783,10 +819,10 @@ class _Filling(Generic[User]):
         """Return a level that all members can probably reach within the budget.
 
         The prediction assumes that priorities change linearly with the number of tasks. The level
-        is at most the sort key of `pick` after `number` more tasks.
+        is at most the sort key that `pick` has after `number` more tasks.
 
         Args:
-            first: The first entry in order.
+            first: The first entry in sorter order.
             pick: The entry that limits the level.
             number: The number of further tasks of `pick` that limits the level.
         """
@@ -818,10 +854,13 @@ class _Filling(Generic[User]):
         return (yield from self._key_ahead(pick, number))
 
     def _slope(self, entry: _Entry[User]) -> Cooperative[tuple[float, dict[Name, float]]]:
-        """Return an entry's change of priority for each task, and a task's fractions of the budget.
+        """Return how much one task of an entry changes its priority and takes of the budget.
 
-        The fractions are by resource name. If an entry has heterogeneous tasks, both results are
-        averages of several tasks. The change is 0 if unknown.
+        If an entry has heterogeneous tasks, both results are averages of several tasks.
+
+        Returns:
+            The change of priority, which is 0 if unknown; and the fractions of the budget, by
+            resource name.
         """
         key, given = entry.key, entry.taken
         if not isinstance(entry.node, RoleNode):
@@ -837,7 +876,7 @@ class _Filling(Generic[User]):
         return max(distance, 0.0) / number, {name: share / number for name, share in shares.items()}
 
     def _attempt(self, level: SortKey) -> Cooperative[tuple[list[_Step[User]], _Step[User] | None]]:
-        """Compute, without applying them, the steps that bring all members up to a level.
+        """Compute the steps that bring all members up to a level, without applying them.
 
         If a member's next task cannot be counted ahead, the level is lowered to that member's sort
         key.
@@ -872,7 +911,7 @@ class _Filling(Generic[User]):
                 return trial, failed
 
     def _one_task(self, entry: _Entry[User]) -> _Step[User]:
-        """Return a step with one task for the first member, which the budget must admit.
+        """Return a step with one task for the first member; the budget must admit this task.
 
         If the sorter counts no tasks of the member, for example tasks that need only ports, the
         step has all tasks that fit.
@@ -885,10 +924,12 @@ class _Filling(Generic[User]):
         return _Step(entry, 1, batch, self._key(entry, batch), "level")
 
     def _is_unseen(self, entry: _Entry[User], number: int) -> bool:
-        """Return whether the budget admits more tasks of which the sorter counts not one.
+        """Return whether the budget admits more tasks that need no scalar resources.
+
+        The sorter does not count such tasks, so they leave the member's sort key unchanged.
 
         Args:
-            entry: The member.
+            entry: The member that gets the tasks.
             number: The number of further tasks.
         """
         total = entry.taken.number + number
@@ -899,9 +940,10 @@ class _Filling(Generic[User]):
     def _reach(
         self, entry: _Entry[User], level: SortKey, budget: Budget
     ) -> Cooperative[_Step[User]]:
-        """Return an entry's step up to the level, the end of the budget, or an uncountable task.
+        """Return the longest step of an entry before it must stop.
 
-        The step ends at the first of these three.
+        The step ends at the level, at the end of the budget, or before a task that cannot be
+        counted ahead, whichever comes first.
         """
         node, taken = entry.node, entry.taken
         if isinstance(node, RoleNode):
@@ -920,10 +962,10 @@ class _Filling(Generic[User]):
     def _step(
         self, entry: _Entry[User], number: int, level: SortKey, budget: Budget
     ) -> _Step[User] | None:
-        """Return the step with this number of tasks if the step ends there, otherwise None.
+        """Return the step with this number of tasks if the step must end there, otherwise None.
 
         A step ends at the level, at the end of the budget, or before a task that cannot be counted
-        ahead.
+        ahead. `_reach` searches for this number.
         """
         total = entry.taken.number + number
         batch = entry.node.batch(total)
@@ -941,12 +983,12 @@ class _Filling(Generic[User]):
     ) -> bool:
         """Return whether an entry can surely get even more tasks before the level is reached.
 
-        True is certain in spite of rounding errors.
+        If the result is True, it holds in spite of rounding errors.
 
         Args:
-            entry: The entry.
+            entry: The member that gets the tasks.
             number: The number of further tasks that the entry gets.
-            level: The level.
+            level: The sort key that ends the step.
             budget: The limit on these tasks.
         """
         total = entry.taken.number + number
@@ -958,7 +1000,7 @@ class _Filling(Generic[User]):
         )
 
     def _guess(self, entry: _Entry[User], level: SortKey) -> int:
-        """Return the estimated number of an entry's tasks up to a level.
+        """Return an estimate of how many tasks bring an entry up to a level.
 
         The estimate assumes that each task changes the priority by the same amount.
         """
@@ -976,7 +1018,7 @@ class _Filling(Generic[User]):
         return self._node.key(entry.user, batch)
 
     def _give(self, trial: list[_Step[User]]) -> None:
-        """Apply steps: spend their batches, record them in the entries, and re-sort the entries."""
+        """Apply the steps of `_attempt`: spend their batches, and re-sort the changed entries."""
         for step in trial:
             entry = step.entry
             self._served[entry] = None
@@ -986,7 +1028,7 @@ class _Filling(Generic[User]):
 
 
 def _first_false(condition: Callable[[int], bool], guess: int) -> int:
-    """Return a number n ≥ 1 for which a condition is false, while it is true for n − 1.
+    """Search for a number n ≥ 1 with a false condition, while the condition is true for n − 1.
 
     The condition counts as true for 0. A good guess of n makes the search faster.
     """

@@ -19,7 +19,10 @@ from allocator.fairness.sorter_snapshot import SorterSnapshot, SortKey
 
 @dataclass(frozen=True, slots=True)
 class LocalSorterSnapshot:
-    """A sorter snapshot as seen from one agent, for a policy whose order differs by agent."""
+    """A sorter snapshot as seen from one agent, for a policy whose order differs by agent.
+
+    Users are ranked by their holdings on this agent instead of in the whole cluster.
+    """
 
     snapshot: SorterSnapshot[str]
     pool: Pool[str]
@@ -53,7 +56,7 @@ class LocalSorterSnapshot:
         """Return the sort key that a user would have after further allocations on the agent.
 
         Args:
-            user: The user.
+            user: The user to rank.
             more: The total quantities of these allocations.
             times: The number of these allocations.
         """
@@ -70,9 +73,9 @@ class LocalSorterSnapshot:
         """Return the sort key that a user would have if its holdings were `total`.
 
         Args:
-            user: The user.
+            user: The user to rank.
             total: The quantities that the user would hold in the whole cluster.
-            times: The number of allocations by which these holdings are reached from now.
+            times: The number of further allocations by which the user reaches these holdings.
         """
         return self.sort_key_after(user, total - self.held(user), times)
 
@@ -109,12 +112,12 @@ class SorterView:
     ) -> SorterSnapshot[str] | LocalSorterSnapshot:
         """Return the sorter snapshot of a user's sub-users, as seen from an agent.
 
-        Only a policy that ranks users on each machine apart gives different snapshots for different
-        agents.
+        The snapshot differs between agents only under a policy that ranks users on each machine
+        separately.
 
         Args:
             user: A user with sub-users.
-            agent: The agent.
+            agent: The agent to allocate.
             held: The quantities that clients hold on the agent.
         """
         users = self._clients.users
@@ -132,7 +135,7 @@ class SorterView:
         """Count allocations to a client in all snapshots that include the client.
 
         Args:
-            client: The client.
+            client: The client that was allocated resources.
             quantities: The total quantities of these allocations.
             count: The number of allocations.
             repeats: By user, quantities of shared volumes that other clients of the user hold
@@ -203,7 +206,7 @@ class RoleTreeIterator:
 
     @property
     def per_machine(self) -> bool:
-        """Whether the sorter order differs by agent, because the holdings on the agent matter."""
+        """Whether the sorter order differs by agent, as it depends on holdings on the agent."""
         return self._users.per_machine
 
     def clients(self, agent: Agent, eligible: ClientMask) -> Iterator[Client]:
@@ -303,7 +306,7 @@ class RoleTreeIterator:
         nested: bool,
         shared: bool,
     ) -> Node | None:
-        """Return the tree node of one member of a user's pool; None if no client can be allocated.
+        """Return the tree node of a member of a user's pool; None if none of its clients fits.
 
         Args:
             user: The user that the pool belongs to.
@@ -336,7 +339,7 @@ class RoleTreeIterator:
         """Yield a user's own eligible clients in sorter order, each with its tree node.
 
         Args:
-            user: The user.
+            user: The user whose clients are visited.
             own: The sorter snapshot of the user's own clients.
             eligible: The clients to consider.
             nodes: Creates the node of a client; a client without a node is skipped.
@@ -350,7 +353,7 @@ class RoleTreeIterator:
     def _present(
         self, user: User, snapshot: SorterSnapshot[str] | LocalSorterSnapshot, eligible: ClientMask
     ) -> Iterator[tuple[str, ClientMask]]:
-        """Yield the members of a pool that have eligible clients, in order, with these clients.
+        """Yield pool members that have eligible clients, in sorter order, with these clients.
 
         Args:
             user: The user that the pool belongs to.
@@ -375,7 +378,7 @@ class RoleTreeIterator:
     def _own_clients(
         self, user: User, own: SorterSnapshot[Client], eligible: ClientMask
     ) -> Iterator[Client]:
-        """Yield a user's own clients that are eligible, in order."""
+        """Yield a user's own clients that are eligible, in the order of the snapshot `own`."""
         if self._is_small(eligible, self._index.by_user[user.leaf]):
             clients = [self._index.client[bit] for bit in ones(eligible)]
             yield from sorted(clients, key=lambda client: own.sort_key(client).position)
@@ -386,7 +389,7 @@ class RoleTreeIterator:
 
     @staticmethod
     def _is_small(few: ClientMask, total: ClientMask) -> bool:
-        """Return whether sorting the eligible clients costs less than searching all clients.
+        """Return whether sorting the eligible clients costs less than searching all sorted clients.
 
         Args:
             few: The eligible clients.

@@ -54,6 +54,11 @@ def _in_turn(holds: BackfillHolds, selector: "_AgentSelector", order: Iterator[C
 
     At most a hundred clients are examined. If there are more, examined clients that need no hold
     move to the end of the queue. The next call then examines the clients behind them.
+
+    Args:
+        holds: All holds, to which the new holds are added.
+        selector: Finds an agent for a hold.
+        order: Yields the clients in sorter order.
     """
     clients = holds.in_turn(order)
     not_held = [
@@ -66,7 +71,10 @@ def _in_turn(holds: BackfillHolds, selector: "_AgentSelector", order: Iterator[C
 
 
 def _in_rounds(holds: BackfillHolds, selector: "_AgentSelector", clients: list[Client]) -> None:
-    """Create a hold for each of these clients that needs one and had none in this round."""
+    """Create a hold for each of these clients that needs one and has had none in this round.
+
+    `choose` calls this function if clients do not get holds in turn.
+    """
     for client in clients:
         if holds.may_begin(client):
             selector.hold_for(client)
@@ -104,13 +112,13 @@ def _as_long_as_first(
 class _Ready(NamedTuple):
     """An agent, and the time at which it is expected to have capacity for a task.
 
-    Objects are ordered by this time.
+    Objects are sorted by this time, so the smallest one is the agent that is ready first.
     """
 
     when_ns: int
     in_turn: bool
-    """Whether at most one task of another client must end. In this case, the sorter order
-    decides which client gets the capacity, and no hold is needed."""
+    """True if the task fits once a single task of another client ends. Then no hold is needed,
+    because the sorter order decides which client gets the capacity."""
     agent: str
 
 
@@ -123,14 +131,14 @@ class _AgentSelector:
 
     @cached_property
     def _clients_on(self) -> dict[str, frozenset[Client]]:
-        """The clients with tasks on each agent, by agent ID."""
+        """The clients that run tasks on each agent, by agent ID."""
         clients_on = self._cluster.holds.runtime_estimates.clients
         return {agent: clients_on(agent) for agent in self._cluster.ledger.agents}
 
     def hold_for(self, client: Client) -> Quantities | None:
         """Hold the agent that is expected to be ready first for a client's next task.
 
-        Nothing is held if the task fits now, or if one ending task suffices.
+        Nothing is held if the task fits on an agent now, or will fit as soon as one task ends.
 
         Returns:
             The resources of the client's task; None if no agent is held.
@@ -144,7 +152,10 @@ class _AgentSelector:
         return task
 
     def waits(self, client: Client) -> bool:
-        """Return whether a client has to wait because all agents it could use are held."""
+        """Return whether holds for other clients are the only reason why a client gets no hold.
+
+        This is so if all agents that could be held for the client are held already.
+        """
         task = self._cluster.ledger.batch_demand(client)
         if task is None or self._first(client, task) is not None:
             return False
@@ -154,9 +165,9 @@ class _AgentSelector:
     def _first(self, client: Client, task: Quantities) -> _Ready | None:
         """Return the agent without a hold that is expected to be ready first for a client's task.
 
-        The result is None if there is no such agent. A client's own tasks do not count as ending.
-        An agent with such tasks is therefore ready later for this client than for other clients.
-        Only such agents are estimated again.
+        The result is None if there is no such agent. The client's own tasks are assumed to
+        continue. An agent that runs such tasks is therefore ready later for this client than for
+        other clients, and its time is estimated again.
         """
         holds, first = self._cluster.holds, None
         for ready in self._possible(client, task):
@@ -171,10 +182,10 @@ class _AgentSelector:
         return first
 
     def _possible(self, client: Client, task: Quantities) -> list[_Ready]:
-        """Return the agents on which a client's task would fit if empty, by time of readiness.
+        """Return the agents that could run a client's task later, sorted by expected readiness.
 
-        The result is empty if the task fits on an agent now. The times are those for clients
-        without tasks on the agents.
+        The agents are those on which the task would fit if they were empty. The result is empty if
+        the task fits on an agent now. The times assume that the client runs no tasks on the agents.
         """
         ledger = self._cluster.ledger
         framework = ledger.frameworks[client.framework]
@@ -215,12 +226,12 @@ class _AgentSelector:
         yield from possible
 
     def _ready(self, agent_id: str, task: Quantities, own: Client | None = None) -> _Ready | None:
-        """Return when an agent will probably have capacity for a task; None if not foreseeable.
+        """Estimate when an agent will have capacity for a task; None if not foreseeable.
 
         Args:
             agent_id: The agent's ID.
-            task: The task's needs.
-            own: The client of the task; its own tasks on the agent do not count as ending.
+            task: Thousandths that the task needs, by resource.
+            own: The client of the task; its own tasks on the agent are assumed to continue.
         """
         cluster = self._cluster
         free = dict(cluster.ledger.agents[agent_id].available.divisible)
@@ -237,12 +248,12 @@ class _AgentSelector:
         return None
 
     def _one_end_suffices(self, free: Mapping[str, int], run: TaskRun, task: Quantities) -> bool:
-        """Return whether a task fits once a single task of a run ends.
+        """Return whether the end of one task of a run frees enough capacity for a waiting task.
 
         Args:
             free: The agent's free thousandths, by resource.
             run: Resources that another client got at one time, for one or more tasks.
-            task: The needs of the task that waits.
+            task: Thousandths that the waiting task needs, by resource.
         """
         ledger = self._cluster.ledger
         known = run.client.framework in ledger.frameworks

@@ -39,7 +39,7 @@ class HoldStatistics:
 
 
 class BackfillHolds:
-    """All backfill holds: at most one at a time, or several, for clients that take turns.
+    """All backfill holds in force: none, one or several, depending on the setting.
 
     The client that has waited longest for a hold is first. If a hold expires, or the client
     declines the resources held for it, the client is paused. A paused client gets no hold for the
@@ -48,7 +48,7 @@ class BackfillHolds:
     Args:
         holding: How many holds are allowed at a time: none, one or several.
         longest_ns: The maximum length of a hold, in nanoseconds.
-        statistics: Receives the counts.
+        statistics: Receives the counts of holds by outcome.
         by_turns: Whether the client that has waited longest is first. Otherwise clients get holds
             in rounds. A round ends when no client of the round needs a hold; clients may starve.
     """
@@ -75,7 +75,8 @@ class BackfillHolds:
         self._turns = Turns[Client]()
         self._paused: dict[Client, int] = {}
         self._awaiting_answer: dict[Client, str] = {}
-        """Agents of ended holds whose resources were offered and not answered yet, by client."""
+        """By client, the agent of an ended hold, whose resources were offered to the client and are
+        not answered yet."""
         self.runtime_estimates = RuntimeEstimates()
 
     def __bool__(self) -> bool:
@@ -99,7 +100,10 @@ class BackfillHolds:
         return any(hold.client == client for hold in self._holds.values())
 
     def may_begin(self, client: Client) -> bool:
-        """Return whether a client may get a hold in this round: it has none and had none before."""
+        """Return whether a client may get its first hold of this round.
+
+        The client must not be paused, and a further hold must be allowed.
+        """
         return self.may_have_more(client) and client not in self._held and not self.has(client)
 
     def in_turn(self, clients: Iterable[Client]) -> list[Client]:
@@ -108,8 +112,8 @@ class BackfillHolds:
         Paused clients and clients with a hold are left out.
 
         Args:
-            clients: Clients in sorter order. This order decides between clients that have waited
-                equally long.
+            clients: Clients in sorter order. If clients have waited equally long, the first of them
+                in this order is first.
         """
         barred = self._paused.keys() | {hold.client for hold in self._holds.values()}
         return self._turns.order(client for client in clients if client not in barred)
@@ -121,12 +125,15 @@ class BackfillHolds:
     def may_have_more(self, client: Client) -> bool:
         """Return whether a client may get another hold, as far as number and pauses allow it.
 
-        Turns and rounds are not considered.
+        A further hold must be allowed, and the client must not be paused. Turns and rounds are not
+        considered.
         """
         return not self.full and client not in self._paused
 
     def next_round(self) -> bool:
-        """Begin a new round of holds, if a further hold is possible and clients had holds before.
+        """Begin a new round of holds, in which clients with earlier holds may get holds again.
+
+        Nothing changes if no further hold is allowed, or no client had a hold in this round.
 
         Returns:
             True if a new round has begun.
@@ -142,7 +149,7 @@ class BackfillHolds:
         """Hold an agent for a client. The agent must have no hold.
 
         Args:
-            client: The client.
+            client: The client that the agent is kept free for.
             agent: The agent's ID.
             task: The resources that the client's task needs.
             now_ns: The current time, in nanoseconds.
@@ -155,8 +162,9 @@ class BackfillHolds:
         """End one hold of a client, because the client was offered resources for a task.
 
         Args:
-            client: The client.
-            agent: ID of the agent that was offered; a hold of this agent ends first.
+            client: The client that received the offer.
+            agent: ID of the offered agent. The client's hold of this agent ends, or else another of
+                its holds.
 
         Returns:
             ID of the agent whose hold ended; None if the client has no hold.
@@ -177,7 +185,8 @@ class BackfillHolds:
     def declined(self, client: Client, agent: str, now_ns: int) -> None:
         """Record that a client declined resources of an agent.
 
-        If the client's hold ended with this offer, the client is paused, as after an expired hold.
+        If the declined offer had ended the client's hold, the client is paused, as after an expired
+        hold.
         """
         if self._awaiting_answer.pop(client, None) == agent:
             self._paused[client] = now_ns + self._longest_ns

@@ -76,8 +76,15 @@ class RuntimeEstimates:
     def ends(self, agent: str, now_ns: int) -> list[tuple[int, TaskRun]]:
         """Return the task runs on an agent with their expected end times, earliest first.
 
-        A run is expected to last as long as the framework's longest recent run. A run without an
-        estimate, or older than the estimate, is expected to last as long again as its age.
+        A run is expected to last as long as the longest recent run of its framework. If this is
+        unknown, or the run is older already, the run is expected to last twice its present age.
+
+        Args:
+            agent: The agent's ID.
+            now_ns: The current time in nanoseconds.
+
+        Returns:
+            Pairs of end time in nanoseconds and task run.
         """
         expected = []
         for run in self._runs.get(agent, ()):
@@ -91,13 +98,14 @@ class RuntimeEstimates:
         """Subtract returned resources from a client's runs on an agent.
 
         Args:
-            client: The client.
+            client: The client that returned the resources.
             agent: The agent's ID.
             amounts: The returned quantities.
             newest: Whether to begin with the newest run instead of the oldest.
 
         Returns:
-            The start time of the first run that was considered; None if the client has no runs.
+            The start time, in nanoseconds, of the first run considered; None if the client has no
+            runs.
         """
         runs = self._runs.get(agent, [])
         own = [run for run in runs if run.client == client]
