@@ -85,7 +85,7 @@ class Agent:
 
     @property
     def available_for_display(self) -> Resources:
-        """The available resources, for displays; unlike `available`, the cache is not filled.
+        """Return the available resources for a display, without filling the cache of `available`.
 
         The cache depends on the order in which resources were added. A display that filled the
         cache could change the order of resources in a later offer. Replay of the event log would
@@ -94,7 +94,11 @@ class Agent:
         return self._compute_available()[0] if self._available is None else self._available
 
     def _compute_available(self) -> tuple[Resources, bool]:
-        """Return the free resources, and whether free plus allocated resources equal the total."""
+        """Compute the free resources, for `available` and `available_for_display`.
+
+        Returns:
+            The free resources, and whether free plus allocated resources equal the total.
+        """
         free = self.total
         exact = not free.has_shared
         for _framework, _role, allocated in self.allocations():
@@ -118,15 +122,15 @@ class Agent:
         return NOTHING if roles is None else roles.get(role, NOTHING)
 
     def holds(self, framework: str) -> bool:
-        """Return whether the framework has resources on this agent, offered or used."""
+        """Return whether the framework has allocated (offered or used) resources on the agent."""
         return framework in self._ledger
 
     def available_after_release(self, resources: Resources) -> Resources | None:
-        """Return what the available resources will be after a release; None if not predictable.
+        """Return the available resources that the agent will have after a release, if predictable.
 
-        If the result is None, the caller lets `available` recompute the resources. On an
-        over-allocated agent, released resources need not become available. A volume may be released
-        with another mount path than the agent offers.
+        The result is None if the agent is over-allocated, because released resources then need not
+        become available. It is also None if a volume is released with another mount path than the
+        agent offers. The caller then lets `available` recompute the resources.
 
         Args:
             resources: Allocated resources that are about to be released.
@@ -136,7 +140,7 @@ class Agent:
         return self._available + resources
 
     def set_available(self, available: Resources) -> None:
-        """Set the cached available resources, if the caller has computed them more cheaply."""
+        """Set the cached available resources to a result that the caller has computed."""
         self._available = available
 
     def held_by(self, framework: str) -> dict[str, Resources]:
@@ -186,7 +190,7 @@ def parse_agent_info(
 
 
 def _excess(info: mesos.SlaveInfo, limits: Limits) -> ValidationError | None:
-    """Return why a description is too long to be read; None if it is not."""
+    """Return an error if a description is too large to be read; None if within limits."""
     if not limits.entries:
         return None
     if len(info.hostname) > limits.name:

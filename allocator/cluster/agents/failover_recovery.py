@@ -13,7 +13,7 @@ from allocator.fairness.quantities import Quantities
 
 @dataclass(frozen=True, slots=True)
 class FailoverRecovery:
-    """The conditions under which one failover recovery lets offers resume, and ends."""
+    """One failover recovery: the conditions under which offers resume, and under which it ends."""
 
     needed: int
     """Number of known agents at which offers resume."""

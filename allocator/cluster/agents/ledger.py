@@ -28,10 +28,10 @@ class Ledger:
     once the framework is added.
 
     Args:
-        clients: Clients with their allocations and their interest in offers.
-        demands: Resource demands of clients' tasks.
-        placements: Agents on which frameworks' tasks may run.
-        exclusions: Agents that offer constraints exclude.
+        clients: Receives the clients, and counts their allocations in fair shares.
+        demands: Determines the resources that one task of a client needs.
+        placements: Determines the agents on which frameworks' tasks may run.
+        exclusions: Records the agents that offer constraints exclude.
         answered_after_ns: Nanoseconds after which an unanswered offer is assumed to be used; None:
             no usage is assumed.
     """
@@ -194,9 +194,10 @@ class Ledger:
         return agent_ids
 
     def refresh(self, framework: Framework) -> None:
-        """Update clients, users and placement after a change of a framework.
+        """Update everything that depends on a framework, after the framework object has changed.
 
-        The change may concern the subscription, suppressed roles, demand or activity.
+        The change may concern the subscription, suppressed roles, demand or activity. Clients,
+        users and placement constraints are updated.
         """
         self.placements.put_framework(framework)
         self.clients.reassign(framework)
@@ -208,7 +209,9 @@ class Ledger:
             self._forget_if_unused(client)
 
     def update_task(self, client: Client) -> None:
-        """Pass a client's current task demand and eligible agents on to its user.
+        """Pass a client's current task demand and eligible agents on to the client's user.
+
+        Policies that count tasks need both.
 
         Args:
             client: A known client.
@@ -248,8 +251,9 @@ class Ledger:
             free: The agent's available resources afterwards; None: they must be recomputed.
 
         Returns:
-            The increase of the client's scalar quantities, and by user the change of quantities of
-            volumes shared by several clients. The caller must count both in fair shares.
+            What the caller must count in fair shares: the increase of the client's scalar
+            quantities, and the change of each user's repeated quantities (see
+            `SharedVolumes.change`).
         """
         held = agent.held(client.framework, client.role)
         allocated = held + resources
@@ -264,8 +268,14 @@ class Ledger:
     def recover(self, agent: Agent, framework: str, role: str, resources: Resources) -> Resources:
         """Release resources of a framework and role on an agent.
 
+        Args:
+            agent: The agent that has the resources.
+            framework: The framework's ID.
+            role: The role that the resources are allocated to.
+            resources: The resources to release.
+
         Returns:
-            The part of the resources that was not allocated; this part is ignored.
+            The part of the resources that was not allocated. This part is not released.
         """
         allocated = agent.held(framework, role)
         complete = resources in allocated
@@ -286,7 +296,7 @@ class Ledger:
         """Replace a framework's resources on an agent after operations have converted them.
 
         Args:
-            agent: The agent.
+            agent: The agent that has the resources.
             framework: The framework's ID.
             role: The role that the resources are allocated to.
             held: All resources of the framework and role on the agent after the conversion.
@@ -297,7 +307,7 @@ class Ledger:
         """Replace the resources of a framework and role on an agent, and update fair shares.
 
         Args:
-            agent: The agent.
+            agent: The agent that has the resources.
             framework: The framework's ID.
             role: The role that the resources are allocated to.
             after: All resources of the framework and role on the agent from now on.
@@ -311,14 +321,14 @@ class Ledger:
     def _record_allocation(
         self, agent: Agent, framework: str, role: str, before: Resources, after: Resources
     ) -> None:
-        """Update everything after a change of an allocation, except fair shares.
+        """Update agent, quotas, used resources and `_agents_of` after a change of an allocation.
 
-        The agent, quotas, used resources and `_agents_of` are updated.
+        Fair shares are not updated; `_count_held` does so.
 
         Args:
-            agent: The agent.
+            agent: The agent that has the resources.
             framework: The framework's ID.
-            role: The role.
+            role: The role that the resources are allocated to.
             before: Resources of the framework and role on the agent before the change.
             after: These resources after the change.
         """
@@ -348,10 +358,10 @@ class Ledger:
         """Update fair shares after a change of a client's resources on one agent.
 
         A shared volume used by several tasks counts once, so quantities are not simply added. The
-        caller passes scalar quantities and shared volumes of before and after the change.
+        caller passes scalar quantities and shared volumes from before and after the change.
 
         Args:
-            client: The client; if unknown, the client is added.
+            client: The client that holds the resources; if unknown, the client is added.
             before: Scalar quantities that the client held on the agent before the change.
             after: Scalar quantities that the client holds on the agent now.
             lost: Shared volumes that the client held on the agent before the change.
@@ -374,7 +384,7 @@ class Ledger:
             self.update_task(client)
 
     def _forget_if_unused(self, client: Client) -> None:
-        """Remove a client without resources if its framework has left the role."""
+        """Remove a client if it holds no resources and its framework no longer has the role."""
         framework = self.frameworks[client.framework]
         if client.role not in framework.roles and not self.clients.held(client):
             self.clients.remove(client)
@@ -387,7 +397,8 @@ class Ledger:
     def _set_capacity(self, capacity: Quantities) -> None:
         """Set the total resources of all known agents, and update the capacity for fair shares.
 
-        The two differ during a failover recovery.
+        During a failover recovery, the capacity for fair shares is larger, because agents that are
+        not back yet count, too (`FailoverRecovery.share_capacity`).
         """
         self._capacity = capacity
         if self._recovery is not None:

@@ -48,15 +48,16 @@ class Maintenance:
         return list(self._schedules)
 
     def take_inverse_offer(self, agent: str, framework: str, now_ns: int) -> bytes | None:
-        """Return the unavailability to send in an inverse offer, and mark the offer outstanding.
-
-        Returns None if the agent has no schedule, an inverse offer is outstanding, or the framework
-        filters it.
+        """Start an inverse offer to a framework: mark it outstanding, and return what to send.
 
         Args:
             agent: The agent's ID.
             framework: ID of the framework that is to receive the inverse offer.
             now_ns: The current time in nanoseconds.
+
+        Returns:
+            The serialised Unavailability. None if the agent has no schedule, an inverse offer is
+            outstanding, or the framework filters inverse offers of the agent.
         """
         schedule = self._schedules.get(agent)
         if schedule is None or framework in schedule.outstanding:
@@ -112,9 +113,9 @@ class Maintenance:
         return dict(schedule.declined_until)
 
     def keep_refusals(self, agent: str, predecessor: "Maintenance") -> None:
-        """Copy an agent's inverse-offer filters from before a snapshot.
+        """Copy an agent's inverse-offer filters from the state before a snapshot.
 
-        Nothing is copied if the agent's schedule differs.
+        Nothing is copied if the snapshot has changed the agent's schedule.
 
         Args:
             agent: ID of an agent with a schedule.
@@ -141,7 +142,7 @@ class Maintenance:
         ]
 
     def drop_filters(self, *, framework: str | None = None, agent: str | None = None) -> None:
-        """Drop inverse-offer filters: of a framework, of an agent, or all filters (both None)."""
+        """Remove inverse-offer filters: of a framework, of an agent, or all filters (both None)."""
         for name, schedule in self._schedules.items():
             if agent is not None and name != agent:
                 continue

@@ -76,8 +76,8 @@ class Hosts:
         most: Maximum number of globs, ranges and networks; None: without a limit.
 
     Raises:
-        ValueError: An item has an unknown form, and the message names the item; or there are too
-            many globs, ranges and networks.
+        ValueError: There are too many globs, ranges and networks, or an item has an unknown form.
+            The message names the item.
     """
 
     items: tuple[str, ...]
@@ -120,7 +120,7 @@ class Hosts:
         """Parse items separated by commas or white space.
 
         Args:
-            text: The items.
+            text: Names, globs, addresses, ranges and networks.
             most: Maximum number of globs, ranges and networks; None: without a limit.
 
         Raises:
@@ -228,7 +228,7 @@ def label_text(value: str | bytes, limits: Limits) -> str:
 
 
 def at_most(limit: int, number: int, unit: str) -> None:
-    """Check that a number does not exceed a limit.
+    """Raise an error if the number of some things in a constraint exceeds a limit.
 
     Args:
         limit: The largest valid number.
@@ -251,7 +251,7 @@ def _parse_hosts(value: str | bytes, limits: Limits) -> Hosts:
 
 
 def _glob(item: str) -> str:
-    """Return a glob as a regular expression. Brackets after the last closing one are literal.
+    """Return a glob as a regular expression.
 
     Brackets after the last closing bracket are literal characters. These are escaped first, so that
     `translate` does not search for the end of each of them.
@@ -265,7 +265,10 @@ def _has(host: Host, name: str, value: str) -> bool:
 
 
 def _equals(attribute: mesos.Attribute, value: str) -> bool:
-    """Return whether an attribute is equal to a value, or contains it as a set or as ranges."""
+    """Return whether an agent's attribute has a required value.
+
+    The value must equal a scalar or text attribute, or be contained in a set or in ranges.
+    """
     if attribute.type == mesos.Value.TEXT:
         return attribute.text.value == value
     if attribute.type == mesos.Value.SET:
@@ -289,9 +292,10 @@ def _address(text: str) -> _Address | None:
 
 
 def _range(item: str) -> tuple[_Address, _Address] | None:
-    """Return the first and last address of a range, network or single address.
+    """Parse an item of a host list as an address, a range of addresses, or a network.
 
-    The result is None if the item is not an address.
+    Returns:
+        The first and the last address; None if the item is neither of the three, such as a name.
 
     Raises:
         ValueError: The item is an invalid range of addresses or network.

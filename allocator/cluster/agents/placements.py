@@ -83,7 +83,7 @@ class Placements:
             self._by_framework[framework.id] = match
 
     def discard_framework(self, framework: str) -> None:
-        """Forget a removed framework, if it has constraints."""
+        """Forget the constraints of a removed framework, if it has any."""
         match = self._by_framework.pop(framework, None)
         if match is None:
             return
@@ -97,10 +97,11 @@ class Placements:
         return match is None or agent in match.agents
 
     def may_use(self, framework: str) -> MayUse | None:
-        """Return a predicate over agent IDs: may the framework use the agent? None: all agents.
+        """Return a predicate over agent IDs: whether constraints let the framework use an agent.
 
-        The predicate reflects agents that are added or removed later. As long as the framework's
-        constraint is unchanged, the method returns the same object.
+        The result is None if all agents are allowed. The predicate reflects agents that are added
+        or removed later. As long as the framework's constraint is unchanged, the method returns the
+        same object.
         """
         match = self._by_framework.get(framework)
         return None if match is None else match.agents.__contains__

@@ -17,8 +17,8 @@ Volume: TypeAlias = tuple[str, Kind]
 """Agent ID and resource kind of a shared volume."""
 
 Repeats: TypeAlias = Mapping[str, tuple[Quantities, Quantities]]
-"""user or virtual leaf → two sizes: of volumes that begin to be repeated, and that cease to be.
-A volume is repeated if several clients of the user hold the volume."""
+"""user or virtual leaf → the sizes of volumes that begin to be repeated, and of volumes that cease
+to be repeated. A volume is repeated if several clients of the user hold the volume."""
 
 NO_REPEATS: Repeats = {}
 _NOTHING = Quantities()
@@ -27,7 +27,8 @@ _NOTHING = Quantities()
 class SharedVolumes:
     """Tracks which clients hold which shared volumes, to count each volume once for a user.
 
-    The *repeated* quantities of a user are the surplus if the holdings of its clients are added.
+    If the holdings of a user's clients are added up, a volume held by n clients counts n times. The
+    *repeated* quantities of a user are the excess of this sum over the right total.
     """
 
     def __init__(self) -> None:
@@ -49,13 +50,14 @@ class SharedVolumes:
         """Update the set of volumes that a client holds.
 
         Args:
-            client: The holder.
+            client: The client whose holdings have changed.
             names: Users and virtual leaves whose allocation includes the client's.
             lost: Volumes that the client held before.
             gained: Volumes that the client holds now; a volume may be in `lost`, too.
 
         Returns:
-            By name, how much the repeated quantities increase and how much they decrease.
+            By user or virtual leaf, how much its repeated quantities increase, and how much they
+            decrease.
         """
         held = self._by_client.setdefault(client, set())
         after = held.difference(lost).union(gained)
@@ -69,7 +71,7 @@ class SharedVolumes:
         return {name: (self._add(name, added), self._remove(name, removed)) for name in names}
 
     def repeated(self, name: str, agent: str | None = None) -> Quantities:
-        """Return the quantities counted too often if a user's clients are added up.
+        """Return a user's repeated quantities: the excess if its clients' holdings are added up.
 
         Args:
             name: A user or virtual leaf.
@@ -83,7 +85,11 @@ class SharedVolumes:
         )
 
     def _add(self, name: str, volumes: Iterable[Volume]) -> Quantities:
-        """Add a holder to each volume; return the total size of volumes already held."""
+        """Count one more holding client for each volume of a user or virtual leaf.
+
+        Returns:
+            The total size of volumes that other clients held already.
+        """
         holders, repeated = self._holders.setdefault(name, {}), []
         for volume in volumes:
             holders[volume] = holders.get(volume, 0) + 1
@@ -92,7 +98,11 @@ class SharedVolumes:
         return sizes(repeated)
 
     def _remove(self, name: str, volumes: Iterable[Volume]) -> Quantities:
-        """Remove a holder from each volume; return the total size of volumes still held."""
+        """Count one holding client less for each volume of a user or virtual leaf.
+
+        Returns:
+            The total size of volumes that other clients still hold.
+        """
         holders, repeated = self._holders[name], []
         for volume in volumes:
             holders[volume] -= 1

@@ -15,7 +15,7 @@ class UsedResources:
 
     The master reports used resources since Mesos 1.10. With older masters, `AssumedUsage` assumes
     them. Used resources never exceed allocated resources, because a caller that changes an
-    allocation calls `follow`.
+    allocation calls `clip`.
     """
 
     def __init__(self) -> None:
@@ -91,8 +91,7 @@ class AssumedUsage:
     not an answer. Otherwise, a framework could hoard offers as long as one of its tasks ends now
     and then.
 
-    Costs: `offered`, `answered` and `forget` are O(1); `expiring` is O(expired offers), in
-    cooperative steps.
+    Costs: `offered`, `answered` and `forget` are O(1); `expire_in_steps` is O(expired offers).
 
     Args:
         running: Receives the assumed usage.
@@ -112,7 +111,10 @@ class AssumedUsage:
         self._offered_at.move_to_end((agent, client))
 
     def answered(self, agent: Agent, client: Client) -> None:
-        """Record the client's answer to an offer: what it keeps on the agent counts as used."""
+        """Record the client's answer to an offer of the agent.
+
+        Resources on the agent that the client still holds count as used from now on.
+        """
         if self._offered_at.pop((agent.id, client), None) is not None:
             self.used(agent, client)
 
@@ -125,7 +127,7 @@ class AssumedUsage:
         self._offered_at.pop((agent, client), None)
 
     def expire_in_steps(self, agents: Mapping[str, Agent], now_ns: int) -> Cooperative[None]:
-        """Assume usage of all offers that have been unanswered for at least `after_ns`.
+        """Mark offers as used that have been unanswered for at least `after_ns`.
 
         Generator for cooperative steps.
 
@@ -143,7 +145,8 @@ class AssumedUsage:
     def waiting(self) -> Iterator[tuple[str, Client, int, Resources]]:
         """Iterate over unanswered offers: agent ID, client, offer time, and used resources.
 
-        The offer time is in nanoseconds. The used resources are the client's on this agent.
+        The offer time is in nanoseconds. The used resources are the resources that the client uses
+        on this agent already.
         """
         for (agent, client), offered_at in self._offered_at.items():
             yield agent, client, offered_at, self._running.on(agent, client)

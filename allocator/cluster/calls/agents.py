@@ -204,6 +204,11 @@ def _exclude(cluster: Cluster, agent: str, excluded: contract.ExclusionList) -> 
     """Replace the offer-constraint exclusions of an agent; return whether they changed.
 
     Frameworks with too many exclusions are quarantined.
+
+    Args:
+        cluster: The cluster that has the agent.
+        agent: The agent's ID.
+        excluded: The clients that may not be offered the agent, as sent by the master.
     """
     clients = {
         Client(intern(exclusion.role), intern(exclusion.framework_id))
@@ -217,11 +222,11 @@ def _exclude(cluster: Cluster, agent: str, excluded: contract.ExclusionList) -> 
 
 
 def _begin_use(cluster: Cluster, agent: Agent, used: dict[str, dict[str, Resources]]) -> None:
-    """Mark resources on an agent as used.
+    """Mark resources on an agent as used, as reported by the master.
 
     Args:
-        cluster: The cluster.
-        agent: The agent.
+        cluster: The cluster that has the agent.
+        agent: The agent on which tasks run.
         used: Used resources: framework → role → resources.
     """
     for framework, roles in used.items():
@@ -235,7 +240,7 @@ def _read_allocations(
     """Parse the allocations on an agent; return them as framework → role → resources.
 
     Args:
-        parser: Skips and notes invalid resources.
+        parser: Skips invalid resources, and notes the first error.
         used: The allocations in the call.
     """
     allocations: dict[str, dict[str, Resources]] = {}

@@ -169,9 +169,10 @@ def suppress(cluster: Cluster, call: contract.SuppressOffers) -> Callable[[], No
 
 
 def request(cluster: Cluster, call: contract.RequestResources) -> Callable[[], None]:
-    """Prepare to take the last of a framework's requests as the demand of one of its tasks.
+    """Prepare to set the demand of a framework's tasks from its request for resources.
 
-    Stock Mesos ignores this call.
+    If the call contains several requests, the last one is the demand of one task. Stock Mesos
+    ignores this call.
     """
     framework = cluster.framework(call.framework_id)
     demand, flaw = framework.demand, None
@@ -188,7 +189,7 @@ def request(cluster: Cluster, call: contract.RequestResources) -> Callable[[], N
 
 
 def _wish(framework: str, subscription: Subscription) -> PlaceRequest:
-    """Return the framework's request for role-tree places, from its subscription."""
+    """Return a framework's request for the role-tree nodes that its roles occupy."""
     return PlaceRequest(framework, subscription.principal, count_role_nodes(subscription.roles))
 
 

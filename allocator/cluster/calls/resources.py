@@ -61,7 +61,7 @@ def recover(cluster: Cluster, call: contract.RecoverResources) -> Callable[[], N
 def transition_offered_to_allocated(
     cluster: Cluster, call: contract.TransitionOfferedToAllocated
 ) -> Callable[[], None]:
-    """Prepare to mark offered resources as used.
+    """Prepare to mark offered resources as used, because the framework accepted the offer.
 
     Only displays and the limit on unanswered offers depend on used resources.
     """
@@ -80,9 +80,9 @@ def transition_offered_to_allocated(
 
 
 def reject(cluster: Cluster, call: contract.RejectOffer) -> Callable[[], None]:
-    """Prepare to release resources of an offer that the master's side rejected.
+    """Prepare to release resources of an offer that the master's side could not deliver.
 
-    The offer has not reached the framework.
+    The offer has not reached the framework, so no offer filter is added.
     """
     parser = ResourceParser(cluster.limits)
     role, resources = parser.allocated(call.resources)
@@ -177,7 +177,7 @@ def _parse_operation(data: bytes, limits: Limits) -> list[ResourceConversion]:
 
 
 def _total_after(agent: Agent, steps: list[ResourceConversion]) -> Resources:
-    """Return the agent's total after conversions of its available resources.
+    """Return the agent's total after an operator's conversions of its available resources.
 
     Raises:
         OperationError: A conversion does not apply, or the quantity of a resource would change.
@@ -190,7 +190,7 @@ def _total_after(agent: Agent, steps: list[ResourceConversion]) -> Resources:
 
 
 def _put_flaw(cluster: Cluster, framework: str, flaw: ValidationError | None) -> None:
-    """Record the error in resources of a framework; None clears an earlier error."""
+    """Put an error in a framework's resources into quarantine; None clears an earlier error."""
     if flaw is None and not cluster.quarantine:
         return
     if framework in cluster.ledger.frameworks:
@@ -200,10 +200,10 @@ def _put_flaw(cluster: Cluster, framework: str, flaw: ValidationError | None) ->
 def _note_task_end(
     cluster: Cluster, client: Client, agent_id: str, resources: Resources, *, declined: bool
 ) -> None:
-    """Update runtime estimates and holds after resources of a client were recovered.
+    """Update runtime estimates and backfill holds after resources of a client were recovered.
 
     Args:
-        cluster: The cluster.
+        cluster: The cluster that has the client.
         client: The client that held the resources.
         agent_id: The ID of the resources' agent.
         resources: The recovered resources.
@@ -222,7 +222,13 @@ def _note_task_end(
 def _skip_operations(
     cluster: Cluster, call: contract.UpdateAllocation, flaw: ValidationError | None
 ) -> None:
-    """Skip unreadable operations, and request a snapshot, which will contain their results."""
+    """Skip a call with unreadable operations, and request a snapshot, which has their results.
+
+    Args:
+        cluster: The cluster that notes the contradiction.
+        call: The skipped call.
+        flaw: The error in the operations.
+    """
     _put_flaw(cluster, call.framework_id, flaw)
     cluster.divergence = (
         f"operations of framework {call.framework_id} on agent {call.agent_id} cannot be "
@@ -278,7 +284,7 @@ def add_filter(  # noqa: PLR0913, PLR0917 - all arguments describe one filter
     A framework that has left the role gets no offers for the role, and therefore no filter.
 
     Args:
-        cluster: The cluster.
+        cluster: The cluster that receives the filter.
         client: The client that declines.
         agent: The agent that has the resources.
         resources: The declined resources.

@@ -11,7 +11,7 @@ from allocator.contract import allocator_pb2 as contract
 
 
 class AllocationCycle:
-    """Runs allocation cycles in the current cluster, and calls callbacks before and after each.
+    """Runs allocation cycles of one engine, and calls callbacks before and after each cycle.
 
     Args:
         cluster: The first cluster.
@@ -43,9 +43,10 @@ class AllocationCycle:
         self._before, self._after = before, after
 
     def decide(self) -> Cooperative[contract.Decisions]:
-        """Run a cycle if one is due; return its decisions, and all replies that are pending.
+        """Run an allocation cycle if one is due; return its decisions and all pending replies.
 
-        An error in the allocator itself is caught. The result then has no offers of this cycle.
+        An error in the allocator itself is caught and counted. The result then has no offers of
+        this cycle.
         """
         cluster = self._cluster
         replies, cluster.replies = cluster.replies, []

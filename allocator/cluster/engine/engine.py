@@ -42,11 +42,12 @@ time, so one timestamp of a broken clock would cancel all commitments."""
 PATIENCE_NS = 60 * 1_000_000_000
 """Minimum time between two snapshots requested because of a contradiction, in nanoseconds."""
 MAX_BAD_SNAPSHOT_PARTS = 10
-"""Parts of a snapshot that may cause an error in the allocator. Each bad part costs another
-attempt."""
+"""Maximum number of bad parts to leave out of one snapshot. The cluster is built again after each
+bad part."""
 _NANOSECONDS = 1_000_000_000
 _MAX_MEMORY_TIME_S = 2**62 / _NANOSECONDS
-"""Latest time that a memory may have: seconds since the Unix epoch, about a century from now."""
+"""Latest time that is accepted for a memory: seconds since the Unix epoch, about a century from
+now."""
 
 
 class Watcher(Protocol):
@@ -67,8 +68,9 @@ class Engine(View):
         memory: State that an earlier engine handed over, mainly the users' commitments.
         before_change: Called with the time of each event, in seconds since the Unix epoch, before
             the event is applied. The callback must not change the engine.
-        meter: Meters what users hold, from the first snapshot on. If users are not roles, the roles
-            are metered, too. The meter affects no decision.
+        meter: Records users' allocations and commitments for accounting, from the first snapshot
+            on. If users are not roles, allocations of roles are recorded, too. The meter affects no
+            decision.
     """
 
     def __init__(
@@ -89,7 +91,7 @@ class Engine(View):
         self._meter = meter
         self._metered: Clients | None = None
         self.role_meter: RoleMeter | None = None
-        """Meters what roles hold, if there is a meter and users are not roles."""
+        """Records the allocations of roles; None if there is no meter, or if users are roles."""
         if meter is not None and settings.user_key != "role":
             self.role_meter = RoleMeter(settings.limits)
         self._sequence = 0
@@ -224,9 +226,9 @@ class Engine(View):
         return self._divergence
 
     def note_skipped_events(self, events: Iterable[contract.Event]) -> None:
-        """Note skipped events; a snapshot that contains their effects is on its way.
+        """Apply the filter changes of skipped events, while a snapshot is on its way.
 
-        Only the events' effects on offer filters are applied, as snapshots do not contain filters.
+        The snapshot will contain all other effects of these events, but no offer filters.
         """
         self._note_skipped(events)
 
@@ -250,8 +252,7 @@ class Engine(View):
     def close_accounts(self) -> Cooperative[dict[str, AccountCheckpoint]]:
         """Close all users' accounts in the meter for the end of a period; return their checkpoints.
 
-        This is a generator for cooperative steps. Events may be applied wherever the generator
-        yields.
+        This is a generator for cooperative steps. Events may be applied between two steps.
 
         Returns:
             The account checkpoint of each user and virtual leaf, by name.
@@ -282,8 +283,8 @@ class Engine(View):
         Args:
             options: The master's flags.
             snapshot: The master's whole state.
-            memory: Memory of another engine, from which role-tree places are kept; None: of no
-                other.
+            memory: Memory of another engine, whose counts of role-tree nodes by framework are
+                considered, too; None: only the engine's own counts are.
 
         Raises:
             InvalidEvent: The master's options are malformed, or too many parts are bad.
@@ -305,7 +306,11 @@ class Engine(View):
                 return cluster
 
     def _start_metering(self, meter: Meter, cluster: Cluster) -> Cooperative[None]:
-        """Move the meter to the users of a new cluster. An error loses metered usage only."""
+        """Connect the meter to the users of a new cluster, from which it records from now on.
+
+        If an error occurs, the error is counted, and usage since the previous cluster is not
+        recorded. No error is raised.
+        """
         clients, before = cluster.ledger.clients, self._metered
         try:
             yield from hand_over_metering(meter, self.role_meter, before, clients)
@@ -381,16 +386,21 @@ class Engine(View):
     def _rejection(self, sequence: int, call: str, error: Exception) -> InvalidEvent:
         """Return the error to raise for a rejected call.
 
-        An error other than `InvalidEvent` is a fault of the allocator itself, and counted.
+        An error of another type than `InvalidEvent` is a fault of the allocator, and is counted.
+
+        Args:
+            sequence: The event's sequence number.
+            call: The name of the event's call.
+            error: The exception that the call caused.
         """
         if not isinstance(error, InvalidEvent):
             self.statistics.faults += 1
         return InvalidEvent(f"event {sequence} ({call}): {describe_error(error)}")
 
     def _may_request_snapshot(self) -> bool:
-        """Return whether a snapshot may be requested now: at most one a minute.
+        """Return whether a snapshot may be requested now: at most one is requested each minute.
 
-        If the result is true, the method counts the call as a request.
+        If the result is True, the time of this request is recorded.
         """
         if self._cluster.now_ns < self._requested_ns + PATIENCE_NS:
             return False
@@ -398,7 +408,12 @@ class Engine(View):
         return True
 
     def _skip(self, event: contract.Event, error: InvalidEvent) -> None:
-        """Skip a contradicting call: quarantine it, and note the contradiction for `divergence`."""
+        """Skip a contradicting call: quarantine the call, and note the error for `divergence`.
+
+        Args:
+            event: The event to skip.
+            error: The contradiction between the event and the known state.
+        """
         cluster, call = self._cluster, event.WhichOneof("call")
         if call is not None:
             flaw = ValidationError("contradiction", str(error))

@@ -12,8 +12,8 @@ from allocator.cluster.users import Users
 class MemoryHandover:
     """Combines the memory of an earlier engine with the current state of the users.
 
-    Before the first snapshot, current allocations are unknown. Until then, each user's over-use is
-    taken from the inherited memory.
+    Before the first snapshot, current allocations are unknown, and so are the users' over-uses.
+    Until then, each user's over-use is taken from the inherited memory.
 
     Args:
         memory: The memory of the earlier engine; None if there is no earlier engine.
@@ -29,11 +29,14 @@ class MemoryHandover:
         self._inherited = None
 
     def places(self, cluster: Cluster) -> Mapping[str, int]:
-        """Return the number of role-tree nodes that frameworks occupy, by framework digest."""
+        """Return how many role-tree nodes each framework occupies, by digest of the framework ID.
+
+        The digest is `role_places.digest`. Before the first snapshot, the numbers are inherited.
+        """
         return cluster.roles.counted() if self._inherited is None else self._inherited.places
 
     def known(self, users: Users, statistics: ClusterStatistics) -> Cooperative[Memory]:
-        """Return the users' current memory; if computing it fails, return the previous memory.
+        """Return the users' current memory; if computing it fails, return the memory known last.
 
         Generator for cooperative steps.
 

@@ -39,10 +39,10 @@ def rules(options: contract.Options) -> OfferRules:
 
 
 def recovery(options: contract.Options) -> Recovery:
-    """Read the parameters of the failover recovery from a master's options.
+    """Read the parameters of failover recoveries from a master's options.
 
     Raises:
-        InvalidEvent: The factor is not between 0 and 1.
+        InvalidEvent: The recovery factor is not between 0 and 1.
     """
     parameters = Recovery()
     if options.HasField("recovery_factor"):

@@ -79,14 +79,15 @@ def fill_cluster(
 def _plan_roles(
     cluster: Cluster, snapshot: contract.Snapshot, before: Mapping[str, int]
 ) -> Cooperative[None]:
-    """Decide which frameworks of a snapshot get their requested role-tree nodes.
+    """Decide which frameworks of a snapshot get the role-tree nodes that their roles need.
 
-    The decision does not depend on the order of frameworks in the snapshot.
+    The total number of nodes is limited. The decision does not depend on the order of frameworks in
+    the snapshot.
 
     Args:
         cluster: The cluster to fill.
-        snapshot: The snapshot.
-        before: Numbers of nodes that frameworks occupied before, by framework digest.
+        snapshot: The master's whole state.
+        before: Numbers of nodes that frameworks occupied before, by `role_places.digest`.
     """
     wishes = []
     for framework in snapshot.frameworks:
@@ -127,7 +128,7 @@ def subject(call: str, message: Any) -> tuple[Kind, str]:  # noqa: ANN401 - any 
 
 
 def _parts(snapshot: contract.Snapshot) -> Iterator[tuple[str, Any]]:
-    """Yield the calls, by name and message, that together have the effect of a snapshot."""
+    """Yield the calls that together have the effect of a snapshot, as pairs of name and message."""
     for quota in snapshot.quotas:
         yield "set_quota", quota
     for limited in snapshot.limited_quotas:

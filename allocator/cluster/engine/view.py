@@ -159,8 +159,8 @@ class View:
     def path(self, user: str) -> list[TreeLevel]:
         """Return the levels at which a user competes, top first; empty if the user is not known.
 
-        The user is served next if, at each level, the level's member is the first that can be
-        served.
+        At each level, a member competes with its siblings in one pool. The user is served next if
+        its member is first at every level.
         """
         return [TreeLevel(pool, member) for pool, member in self._users.path(user)]
 
@@ -171,10 +171,11 @@ class View:
     def unservable_users(self, *, declining: bool = False) -> Cooperative[frozenset[str]]:
         """Return the users, at all levels, that want offers but cannot be served by any agent.
 
-        Generator for cooperative steps.
+        Tasks may have to end before an agent can serve a user. Generator for cooperative steps.
 
         Args:
-            declining: Whether to include users that decline every agent that could serve them.
+            declining: Whether the result includes users that decline every agent that could serve
+                them.
         """
         agent_survey = yield from survey(self._cluster)
         return (yield from agent_survey.passed_over(declining=declining))
@@ -182,8 +183,7 @@ class View:
     def could_be_served(self, user: str) -> bool:
         """Return whether at least one agent could serve a user, now or after tasks end.
 
-        Costs O(agents). This check is the cheapest for a user that has just begun to want offers.
-        `passed_over` checks all users.
+        Costs O(agents). For one user, this is cheaper than `unservable_users`, which checks all.
         """
         clients = self._users.clients(user)
         return not self.agents or any(could_be_served(self._cluster, client) for client in clients)
@@ -227,9 +227,10 @@ class View:
     def misfits(self) -> dict[str, str]:
         """Return problems of frameworks: requirements that no agent meets, and unreadable labels.
 
-        The result has a description by framework ID. `slips` returns the frameworks that get offers
-        in spite of a problem. During a failover recovery, missing agents may still meet a
-        constraint, so constraints are not reported. Costs O(frameworks).
+        The result has a description by framework ID. A framework with an unreadable label may get
+        offers nevertheless; `unreadable_labels` returns only such frameworks. During a failover
+        recovery, missing agents may still meet a constraint, so constraints are not reported. Costs
+        O(frameworks).
         """
         frameworks = self._cluster.ledger.frameworks.values()
         misfits = ((framework.id, self._misfit(framework, slips=True)) for framework in frameworks)
@@ -253,7 +254,7 @@ class View:
         return iter(self._cluster.quarantine)
 
     def task_fits(self, user: str) -> list[TaskFit]:
-        """Return, for each framework of a user, on how many agents its tasks may run."""
+        """Return how each framework of a user fits the cluster: suitable agents, and problems."""
         clients = self._cluster.ledger.clients
         return [
             self._fit(framework)
@@ -322,7 +323,7 @@ class View:
         return offered
 
     def allocations(self) -> dict[tuple[str, str, str], Quantities]:
-        """Return all allocations as scalar quantities, by agent ID, framework ID and role."""
+        """Return all allocated scalar quantities, by agent ID, framework ID and role."""
         return {
             (agent.id, framework, role): held.scalars
             for agent in self._cluster.ledger.agents.values()
