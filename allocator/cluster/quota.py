@@ -119,7 +119,7 @@ class Headroom:
 
     Args:
         quotas: Quotas by top-level role.
-        consumed: The consumed quota of each of these roles.
+        consumed: For each of these roles, the quantities that count against its quota.
         available: Unreserved available resources of all agents in total.
     """
 
@@ -155,7 +155,7 @@ class Headroom:
         """Return the part of unreserved scalars that limits and headroom permit for a role.
 
         Args:
-            role: The role; the limits of its top-level role apply.
+            role: The role to allocate to; the limits of its top-level role apply.
             plain: The unreserved scalars.
             besides: Resources that the role gets in addition; they use up part of the limits.
         """
@@ -173,10 +173,10 @@ class Headroom:
         return plain
 
     def most(self, role: str, plain: Quantities) -> Quantities:
-        """Return an upper bound of the unreserved scalars that a role may have.
+        """Return an upper bound of the unreserved scalars that quotas permit for a role.
 
         Args:
-            role: The role; the limits of its top-level role bind it.
+            role: The role to allocate to; the limits of its top-level role apply.
             plain: Unreserved scalars of an agent.
         """
         top, bounded = top_level(role), {}
@@ -190,7 +190,7 @@ class Headroom:
         """Return whether the role's limits and all unmet guarantees permit an allocation.
 
         Args:
-            role: The role; the limits of its top-level role apply.
+            role: The role to allocate to; the limits of its top-level role apply.
             quantities: The quantities to allocate.
         """
         top = top_level(role)
@@ -206,21 +206,24 @@ class Headroom:
         )
 
     def slack(self, names: Iterable[str]) -> dict[str, int] | None:
-        """Return how much of each resource is available beyond the need of unmet guarantees.
+        """Return how much of each resource may be allocated without touching unmet guarantees.
 
-        Resources that no unmet guarantee needs are left out. The result is None if less is
-        available than needed of any resource, because no allocation is permitted then. With the
-        role's limits (`remaining_limit`), the result decides the same as `admits`.
+        Resources that no unmet guarantee needs are left out. The result is None if of any resource
+        less is available than unmet guarantees need, because no allocation is permitted then.
+        `CapacityBudget` applies this result and `remaining_limit` instead of calling `admits`.
 
         Args:
-            names: The resources to look up.
+            names: The names of the resources to look up.
+
+        Returns:
+            Thousandths by resource, or None.
         """
         if self._scarce:
             return None
         return {name: self._slack(name) for name in names if name in self._required}
 
     def remaining_limit(self, top: str, name: str) -> int | None:
-        """Return how much of a resource a top-level role may still get; None if unlimited.
+        """Return how much more of a resource a role's limit permits; None if there is no limit.
 
         Args:
             top: A top-level role.
@@ -261,7 +264,10 @@ class Headroom:
         self._update_scarce(quantities)
 
     def _update_scarce(self, names: Iterable[str]) -> None:
-        """Update which of the named resources are scarce: less available than guarantees need."""
+        """Update which of the named resources are scarce: less available than guarantees need.
+
+        `_scarce` holds them.
+        """
         for name in names:
             if self._slack(name) < 0:
                 self._scarce.add(name)

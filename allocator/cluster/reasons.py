@@ -113,12 +113,17 @@ class Explanation:
 
 @dataclass(slots=True, eq=False)
 class _EquivalentAgents:
-    """Agents that give every client the same reason, apart from constraints and offer filters."""
+    """Agents with equal resources and state, which are examined once for all of them.
+
+    Every client gets the same reason for each of these agents, apart from placement constraints,
+    offer constraints and offer filters.
+    """
 
     agent: Agent
     """A representative agent of this equivalence class."""
     state: Reason | None
-    """The reason why the agents are not offered; None if they are."""
+    """The reason why no client is offered the agents, such as a deactivation; None if clients
+    are."""
     total: Resources
     free: Resources
     held_for: Client | None
@@ -128,7 +133,10 @@ class _EquivalentAgents:
 
 @dataclass(slots=True, eq=False)
 class _ClientNeeds:
-    """A client's needs for one offer, copied because the client may disappear meanwhile."""
+    """A client's needs for one offer: its task demand and its minimum offer.
+
+    The needs are copied, because the client may be removed while an explanation is computed.
+    """
 
     client: Client
     framework: Framework
@@ -145,7 +153,7 @@ class _ClientNeeds:
     def fits(self, resources: Resources) -> bool:
         """Return whether the client could be offered a part of these resources if it were alone.
 
-        The result equals `bool(of(resources))`, but is computed faster, without building the offer.
+        The result equals `bool(self.of(resources))`, but is computed faster, without the offer.
         """
         if self.task is None or not resources.ordinary:
             return bool(self.of(resources))
@@ -166,7 +174,7 @@ class _ClientNeeds:
         return self._number(self.framework.usable_part(available, self.client.role).plain)
 
     def _number(self, plain: Resources) -> int:
-        """Return how many of the client's tasks fit into unreserved resources."""
+        """Return how many of the client's tasks fit into unreserved, non-revocable resources."""
         assert self.task is not None
         return _max_tasks(plain, self.task)
 
@@ -189,8 +197,8 @@ class _ClientNeeds:
 class Survey:
     """The agents of a cluster at one time, grouped by equivalence, to explain missing offers.
 
-    The explanation for one client costs O(groups + agents whose free resources the client could
-    use).
+    Clients get no free resources for reasons that `explain` names. The explanation for one client
+    costs O(groups + agents whose free resources the client could use).
     """
 
     def __init__(self, cluster: Cluster) -> None:
@@ -309,8 +317,8 @@ class Survey:
         Generator for cooperative steps.
 
         Args:
-            clients: The clients that may run the tasks. Without clients, the result is for an
-                unknown client, which can use unreserved resources only.
+            clients: The clients that may run the tasks. If there are none, tasks of an unknown
+                client are counted, which can use unreserved resources only.
             task: The resources that one task needs.
         """
         ledger, fitting_now, fitting_if_empty = self._cluster.ledger, 0, 0
@@ -348,8 +356,8 @@ class Survey:
         Tasks on the agent may have to end first. Generator for cooperative steps.
 
         Args:
-            client: The client.
-            declining: Whether to ignore agents that the client declines.
+            client: The client that would be offered the agent.
+            declining: Whether to leave out agents that the client declines.
         """
         ledger, filters = self._cluster.ledger, self._cluster.filters
         framework = ledger.frameworks.get(client.framework)
@@ -379,7 +387,7 @@ class Survey:
         """Return whether the role's quota limits forbid the client's task even on an empty agent.
 
         Args:
-            needs: The client's needs.
+            needs: The client's task demand and minimum offer.
             total: The agent's total resources.
         """
         role, headroom = needs.client.role, self._headroom
@@ -411,13 +419,13 @@ class Survey:
     def _declined(
         self, client: Client, agents: set[str], offer: Resources
     ) -> Cooperative[tuple["Counter[Reason]", int | None]]:
-        """Return on how many agents a client's filters decline an offer, and until when.
+        """Count the agents on which a client's filters decline an offer, and find the first expiry.
 
         Resources that the client left unused of an accepted offer count as a separate reason.
 
         Args:
-            client: The client.
-            agents: The agents to check.
+            client: The client that has the filters.
+            agents: IDs of the agents to check.
             offer: The offer that the client would get on each agent.
 
         Returns:
@@ -461,13 +469,13 @@ class Survey:
         return allowed
 
     def _reason(self, needs: _ClientNeeds, group: _EquivalentAgents) -> tuple[Reason, Resources]:
-        """Return why a client is not offered a group of agents, and the offer it could get.
+        """Return why a client is not offered a group of agents, and the offer that it could get.
 
         The client's own filters are not considered. The offer is empty unless the reason is "turn"
         or "quota".
 
         Args:
-            needs: The client's needs.
+            needs: The client's task demand and minimum offer.
             group: Agents that the client's constraints admit.
         """
         lacking = needs.framework.missing_capability(group.agent, needs.client.role, self._rules)
@@ -507,8 +515,8 @@ class Survey:
         """Return whether quotas forbid an offer: the role's limits, or guarantees of other roles.
 
         Args:
-            headroom: The headroom of the quotas.
-            needs: The client's needs.
+            headroom: The allocations that the quotas still permit.
+            needs: The client's task demand and minimum offer.
             offer: The resources that would be offered.
         """
         role, quotas = needs.client.role, headroom.quotas

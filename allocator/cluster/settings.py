@@ -18,7 +18,8 @@ UserKey = Literal["role", "framework", "principal", "framework_name"]
 class DeclaredUser:
     """A user that the operator declares before the user's first framework registers.
 
-    A declared user is known from the start, so the entitlements of other users leave it a part.
+    A declared user is known from the start. The entitlements of other users are therefore smaller
+    from the start.
     """
 
     name: str

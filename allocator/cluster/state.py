@@ -58,9 +58,10 @@ class ClusterStatistics:
 class AllocationCandidates:
     """Tracks the agents that the next allocation cycle must examine.
 
-    An agent is *changed* until a cycle has examined the agent. Only a changed agent can have
-    resources for a client that the agent did not have before. An agent is *due* after an event on
-    which Mesos allocates. A cycle examines the agents that are both changed and due.
+    Two conditions are tracked. An agent is *changed* until a cycle has examined the agent; only a
+    changed agent can have resources for a client that the agent did not have before. An agent is
+    *due* after an event on which Mesos allocates. A cycle examines the agents that are both changed
+    and due.
     """
 
     def __init__(self) -> None:
@@ -102,8 +103,8 @@ class AllocationCandidates:
         """Return the agents to examine and the due agents, and clear the marks of both.
 
         Returns:
-            The agents that are changed and due; then all due agents, or None if every agent was
-            due.
+            The IDs of the agents that are changed and due; then the IDs of all due agents, or None
+            if every agent was due.
         """
         scheduled = None if self._due is None else list(self._due)
         self._due = {}
@@ -186,12 +187,12 @@ class Cluster:
 
     @property
     def allocates(self) -> bool:
-        """Whether the next allocation cycle may run: neither paused nor recovering."""
+        """Whether an allocation cycle may run now: not paused, and enough agents are back."""
         return not self.paused and not self.recovering
 
     @property
     def recovering(self) -> bool:
-        """Whether the cluster is recovering: too few agents are back after a failover."""
+        """Whether offers wait because too few agents have re-registered after a failover."""
         return not self.offering
 
     def begin_failover(self, failover: FailoverRecovery) -> None:
@@ -201,10 +202,10 @@ class Cluster:
         self.follow_failover()
 
     def follow_failover(self) -> None:
-        """Update the failover recovery after an event. O(1) unless the recovery's state changes.
+        """Update the failover recovery after an event: end it, if enough agents are back.
 
-        The method ends the recovery if enough agents are back, and sets whether over-use is
-        charged.
+        Over-use does not increase commitments until enough agents are back. Policies that count
+        tasks need all agents. O(1) unless the recovery's state changes.
         """
         failover = self.failover
         if failover is None:
@@ -251,7 +252,7 @@ class Cluster:
             raise InvalidEvent(f"framework {framework_id!r} is not known") from None
 
     def reject_unlisted(self) -> None:
-        """Quarantine frameworks whose offer constraints exclude too much to be listed."""
+        """Quarantine frameworks whose offer constraints exclude too many agents to be recorded."""
         for framework_id, flaw in self.ledger.exclusions.take_unlisted():
             framework = self.ledger.frameworks.get(framework_id)
             if framework is not None and framework.subscription.flaw is None:

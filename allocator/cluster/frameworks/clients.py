@@ -54,7 +54,7 @@ class Clients:
         self._by_framework.setdefault(client.framework, []).append(client)
 
     def remove(self, client: Client) -> None:
-        """Forget a client, and subtract its allocation from its user."""
+        """Forget a client, and subtract its allocation from its user and the user's ancestors."""
         self.set_wanting(client, wanting=False)
         self.release(client, self.held(client), lost=self.users.volumes.of(client))
         self.users.remove(self._users.pop(client), client)
@@ -71,7 +71,7 @@ class Clients:
         return list(self._by_framework.get(framework, ()))
 
     def reassign(self, framework: Framework) -> None:
-        """Move the framework's clients to other users if the subscription has changed the users."""
+        """Move the framework's clients to other users, if a new subscription names other users."""
         for client in self.of(framework.id):
             if user_of(self._key, client.role, framework, self._limits) != self.user(client):
                 held, volumes = self.held(client), self.users.volumes.of(client)
@@ -143,7 +143,8 @@ class Clients:
             gained: Shared volumes that the client did not hold before.
 
         Returns:
-            By user, the change of quantities counted more than once because clients share a volume.
+            The change of each user's repeated quantities (see `SharedVolumes.change`). They count
+            more than once if the holdings of the user's clients are added up.
         """
         if not self._volumes_once or not (lost or gained):
             return NO_REPEATS
@@ -163,9 +164,10 @@ class Clients:
         return self._users[client]
 
     def display_names(self, client: Client) -> tuple[str, ...]:
-        """Return the names of the users for which a client's allocation is displayed.
+        """Return the names under which a client's allocation is displayed.
 
-        The result is empty if the client is unknown.
+        These are its user, the user's virtual leaf, if any, and the user's ancestors. The result is
+        empty if the client is unknown.
         """
         user = self._users.get(client)
         return () if user is None else user.display_names
@@ -184,8 +186,8 @@ def user_of(key: UserKey, role: str, framework: Framework, limits: Limits) -> st
 
     Args:
         key: The identity that makes a user, from the setting `users.key`.
-        role: The role.
-        framework: The framework.
+        role: One of the framework's roles, or a role that resources are allocated to.
+        framework: The framework, of which name and principal are used.
         limits: Bounds on the length and depth of roles.
     """
     if key == "role":

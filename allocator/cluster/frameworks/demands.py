@@ -67,10 +67,10 @@ class Demands:
             self._offered.setdefault(client, {})[agent] = offer.plain.scalars
 
     def note_answer(self, client: Client, agent: str, returned: Resources) -> None:
-        """Learn a client's demand from its answer to an offer: the part that it did not return.
+        """Learn a client's demand from its answer to an offer: the part that the client kept.
 
         Args:
-            client: The client.
+            client: The client that answers.
             agent: The agent's ID.
             returned: The resources of the offer that the client returned unused.
         """
@@ -144,7 +144,7 @@ class DemandFloor(Largest):
         self._seen.update(quantities)
 
     def beyond(self, demand: Quantities) -> str:
-        """Return a text that names demanded quantities beyond every agent's total; "" if none."""
+        """Return a text that names demanded amounts above every agent's total; "" if none."""
         return " and ".join(
             f"{readable(name)}:{amount / 1000:g}, and no agent has more than {largest / 1000:g}"
             for name, amount in demand.items()
@@ -168,7 +168,7 @@ class DemandFloor(Largest):
         return demand.keys() <= self._names
 
     def _correction(self, name: str) -> str:
-        """Return the closest known name of a resource; empty if none is close."""
+        """Return the known name closest to an unknown resource name; "" if none is close."""
         known = self._corrections.get(name)
         if known is None:
             if len(self._corrections) >= _MOST_CORRECTIONS:
@@ -179,7 +179,11 @@ class DemandFloor(Largest):
         return known
 
     def unnamed(self, named: Iterable[str]) -> list[str]:
-        """Return the names of resources that present agents have and `named` does not contain."""
+        """Return the names of resources that present agents have and a demand does not name.
+
+        Args:
+            named: The names in the demand.
+        """
         present = {name for name, agents in self._agents_with.items() if agents > 0}
         return sorted(map(readable, present.difference(named)))
 
@@ -198,5 +202,8 @@ class DemandFloor(Largest):
 
 
 def _size(quantities: Quantities) -> tuple[int, int]:
-    """Return the key by which learned quantities are compared: CPUs, then memory."""
+    """Return a sort key of learned quantities, by which the smallest one is chosen as the demand.
+
+    CPUs are compared first, then memory.
+    """
     return quantities["cpus"], quantities["mem"]

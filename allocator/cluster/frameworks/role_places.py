@@ -41,6 +41,8 @@ class PlaceRequest(NamedTuple):
 class RolePlaces:
     """Counts the role-tree places that frameworks occupy, and decides on requests for more.
 
+    A place is one node of the role tree that a framework's roles occupy.
+
     Args:
         most: Maximum number of places of all frameworks together.
         leaves_room: Whether principals must leave places to each other, and frameworks with at most
@@ -57,10 +59,10 @@ class RolePlaces:
         """framework → why it gets no places in the current snapshot; None outside of snapshots"""
 
     def rejection(self, wish: PlaceRequest, before: int = 0) -> ValidationError | None:
-        """Return the error for a framework whose request for places is rejected; None if granted.
+        """Return the error if a framework's request for places is rejected; None if granted.
 
         Args:
-            wish: All places of the framework, including the places that it has already.
+            wish: All places that the framework requests, including the places that it has already.
             before: Number of places that the framework has already.
         """
         if self._rejected is not None:
@@ -103,7 +105,7 @@ class RolePlaces:
             del self._by_principal[wish.principal]
 
     def counted(self) -> dict[str, int]:
-        """Return the number of counted places of each framework, by `digest` of the framework ID.
+        """Return the places of each framework that count towards the limit, by `digest` of its ID.
 
         The result is empty unless `leaves_room` is set.
         """
@@ -117,7 +119,7 @@ class RolePlaces:
     ) -> None:
         """Decide on the requests of all frameworks of a snapshot, before the frameworks are added.
 
-        Until `end_plan`, `flaw` returns these decisions.
+        Until `end_plan`, `rejection` returns these decisions.
 
         Args:
             wishes: Requests of all frameworks of the snapshot.
@@ -141,7 +143,7 @@ class RolePlaces:
         self._rejected = rejected
 
     def _assign(self, wishes: Iterable[PlaceRequest]) -> dict[str, ValidationError]:
-        """Grant requests, always to the principal with the fewest places next.
+        """Grant or reject requests; each time, the principal with the fewest places is next.
 
         Args:
             wishes: Requests in ascending order of places.
@@ -172,7 +174,7 @@ class RolePlaces:
         return 0 if self.leaves_room and places <= FEW else places
 
     def end_plan(self) -> None:
-        """End the use of `plan`'s decisions, because all frameworks of the snapshot are added."""
+        """End the use of `plan`'s decisions, because the snapshot's frameworks have been added."""
         self._rejected = None
 
 

@@ -216,7 +216,9 @@ def _check_lists(info: mesos.FrameworkInfo, limits: Limits) -> None:
 
 
 def _check_length(field_name: str, value: str | bytes, limits: Limits) -> None:
-    """Check the length of a text field in bytes, with bytes that are not UTF-8 as escaped.
+    """Raise an error if a text field has too many bytes of UTF-8.
+
+    Bytes that are not UTF-8 are counted in escaped form.
 
     Raises:
         _Unacceptable: The text is too long.
@@ -305,12 +307,12 @@ def _min_allocatable(info: mesos.FrameworkInfo, limits: Limits) -> dict[str, Alt
 
 
 def _key(quantities: Quantities) -> _Key:
-    """Return a key that is equal for equal quantities."""
+    """Return a hashable key of quantities, by which equal minimums are found."""
     return frozenset(quantities.items())
 
 
 def _own_labels(labels: mesos.Labels) -> list[tuple[str | bytes, str | bytes]]:
-    """Return key and value of labels with our prefix, in upper or lower case."""
+    """Return the labels with Longshare's prefix, in any case, as pairs of key and value."""
     own: list[tuple[str | bytes, str | bytes]] = []
     for label in labels.labels:
         key: str | bytes = label.key
@@ -322,7 +324,10 @@ def _own_labels(labels: mesos.Labels) -> list[tuple[str | bytes, str | bytes]]:
 def _demand(
     labels: Iterable[tuple[str | bytes, str | bytes]], limits: Limits
 ) -> tuple[Quantities | None, str]:
-    """Return the demand, and an error message for the label; else ""."""
+    """Return the demand stated by Longshare's demand label, and an error message.
+
+    The demand is None if the label is missing or invalid. The message is "" if there is no error.
+    """
     for key, value in labels:
         if key == DEMAND:
             try:
@@ -339,7 +344,10 @@ def _demand(
 
 
 def _unknown(keys: Iterable[str | bytes]) -> Iterator[str]:
-    """Iterate over error messages for unknown labels with our prefix, with a correction, if any."""
+    """Yield an error message for each unknown label with Longshare's prefix.
+
+    A message may suggest the closest known label.
+    """
     for field_name in keys:
         key = excerpt(field_name, _LONGEST_KEY)
         if key in _LABELS:

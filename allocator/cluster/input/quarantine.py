@@ -90,7 +90,7 @@ class Quarantine:
 
 
 def describe_error(error: Exception) -> str:
-    """Return the text of an error; for an unexpected exception, with type, file and line."""
+    """Return a text for an error message; for an unexpected exception, with type, file and line."""
     if isinstance(error, InvalidEvent):
         return str(error)
     innermost = error.__traceback__

@@ -14,7 +14,10 @@ def is_text(value: str | bytes) -> TypeIs[str]:
 
 
 def shortened(message: str) -> str:
-    """Return a message, cut if too long for logs and displays, as it contains received text."""
+    """Return a message, shortened if it is too long for logs and displays.
+
+    A message may contain received text of any length.
+    """
     return message if len(message) <= _LONGEST else f"{message[:_LONGEST]}…"
 
 

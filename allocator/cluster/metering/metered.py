@@ -14,8 +14,9 @@ def hand_over_metering(
 ) -> Cooperative[None]:
     """Connect the meters to a new cluster, which a snapshot or a start has created.
 
-    Usage between the two clusters' times is counted as far as both clusters agree on it. Costs
-    O(users · resources), and O(clients) if roles are metered. Generator for cooperative steps.
+    For the time between the two clusters, an allocation is counted as far as both clusters have it.
+    Costs O(users · resources), and O(clients) if roles are metered. Generator for cooperative
+    steps.
 
     Args:
         meter: Meters users.
@@ -76,8 +77,8 @@ def note_offer(meter: Meter, clients: Clients, client: Client, now: float) -> No
 
     Args:
         meter: Meters users.
-        clients: All clients.
-        client: The client.
+        clients: All clients, with the meter of roles, if any.
+        client: The client that gets the offer.
         now: The time of the offer in seconds.
     """
     meter.offered(clients.display_names(client), now)
@@ -90,8 +91,8 @@ def note_refusal(meter: Meter, clients: Clients, client: Client, now: float) -> 
 
     Args:
         meter: Meters users.
-        clients: All clients.
-        client: The client.
+        clients: All clients, with the meter of roles, if any.
+        client: The client that declined.
         now: The time of the answer in seconds.
     """
     meter.refused(clients.display_names(client), now)

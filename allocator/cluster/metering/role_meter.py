@@ -51,7 +51,7 @@ _Offer: TypeAlias = tuple[str, float, bool]
 
 
 class RoleMeter:
-    """Meters the allocations and offers of roles over time.
+    """Meters the allocations and offers of roles over time, for accounting.
 
     The allocation of a role includes the allocations of its descendants.
     """
@@ -77,10 +77,10 @@ class RoleMeter:
     def note(
         self, role: str, now: float, added: Quantities, released: Quantities = _NOTHING
     ) -> None:
-        """Record a change of a role's allocation. O(1).
+        """Record a change of a role's allocation, to be added up later. O(1).
 
         Args:
-            role: The role.
+            role: The role that the resources are allocated to.
             now: Time of the change in seconds.
             added: Quantities that are allocated from now on.
             released: Quantities that are no longer allocated.
@@ -90,17 +90,17 @@ class RoleMeter:
             self._follow(self._notes.popleft())
 
     def note_offer(self, role: str, now: float, *, refused: bool) -> None:
-        """Record that an offer was made in a role, or that it was declined (`refused`). O(1).
+        """Record that an offer was made in a role, or that it was declined. O(1).
 
         Args:
-            role: The role.
-            now: The time in seconds.
-            refused: Whether the offer was declined.
+            role: The role of the client that gets or declines the offer.
+            now: The time of the offer or the decline, in seconds.
+            refused: True for a decline, False for an offer.
         """
         self._notes.append((role, now, refused))
 
     def add_up_in_steps(self) -> Cooperative[None]:
-        """Add up all recorded changes. Generator for cooperative steps.
+        """Add all recorded changes up to usage by role and hour. Generator for cooperative steps.
 
         Changes recorded between the steps are added up, too.
         """
@@ -169,9 +169,9 @@ class RoleMeter:
     def bridge(
         self, before: Mapping[str, AccountCheckpoint], after: Mapping[str, AccountCheckpoint]
     ) -> None:
-        """Count the time between another service's metering and this metering.
+        """Count usage in the gap between another service's metering and this metering.
 
-        As in `resuming`, an allocation counts as far as it existed both before and after the gap.
+        As in `resume_in_steps`, an allocation counts as far as it existed before and after the gap.
 
         Args:
             before: By role, account checkpoints at the end of the other service's metering.
@@ -198,7 +198,7 @@ class RoleMeter:
         return tuple("/".join(levels[:depth]) for depth in range(len(levels), 0, -1))
 
     def _line(self, role: str) -> tuple[str, ...]:
-        """Return the same as `above`, from a cache."""
+        """Return a role and its ancestors, as `with_ancestors` does, from a cache."""
         line = self._ancestors.get(role)
         if line is None:
             if len(self._ancestors) >= _REMEMBERED:
@@ -207,7 +207,7 @@ class RoleMeter:
         return line
 
     def _follow(self, note: _Change | _Offer | _Period) -> None:
-        """Process one record: a change, an offer, or the end of a period."""
+        """Add one record to the usage: a change, an offer or decline, or the end of a period."""
         if isinstance(note, _Period):
             if self._period is not None:  # an earlier closing was abandoned
                 self.counted.add(self._period.counted)
@@ -220,12 +220,10 @@ class RoleMeter:
             self._change(*note)
 
     def _change(self, role: str, now: float, added: Quantities, released: Quantities) -> None:
-        """Process a change of allocation: add the usage until then, and set the new allocation.
-
-        Role and ancestors are updated.
+        """Add usage until a change of allocation, and set the new allocation of role and ancestors.
 
         Args:
-            role: The role.
+            role: The role that the resources are allocated to.
             now: Time of the change in seconds.
             added: Quantities that are allocated from then on.
             released: Quantities that are no longer allocated from then on.
@@ -239,9 +237,10 @@ class RoleMeter:
         self._latest = max(self._latest, now)
 
     def _count(self, role: str, until: float) -> None:
-        """Add a role's usage up to a time to the closing period or to the next period.
+        """Add a role's usage, since it was last counted, up to a time.
 
-        Usage before the end of the closing period belongs to the closing period.
+        If a period is being closed, usage before its end is added to this period, and later usage
+        to the next period.
 
         Args:
             role: A role with an allocation.
@@ -259,7 +258,7 @@ class RoleMeter:
             self._held[role] = until, held
 
     def _hold(self, role: str, at: float, held: Quantities) -> None:
-        """Set the allocation that a role has from a time on, in seconds."""
+        """Set the allocation of a role from the time `at` on, in seconds; empty: no allocation."""
         if held:
             self._held[role] = at, held
         else:

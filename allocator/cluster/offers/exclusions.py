@@ -58,7 +58,11 @@ class Exclusions:
         return agent in self._agents.get(client, ())
 
     def put_agent(self, agent: str, clients: Collection[Client]) -> list[Client]:
-        """Replace the clients that exclude an agent; return the clients added or removed."""
+        """Replace the clients whose offer constraints exclude an agent.
+
+        Returns:
+            The clients for which the agent is newly excluded, or no longer excluded.
+        """
         before = self._clients.get(agent, set())
         if self._unlisted:
             clients = {client for client in clients if client.framework not in self._unlisted}
@@ -81,13 +85,18 @@ class Exclusions:
                 return
 
     def unlist(self, framework: str, flaw: ValidationError = _UNLISTED) -> None:
-        """Drop the pairs of a framework, and ignore further pairs until it is updated."""
+        """Drop the pairs of a framework, and ignore further pairs until the framework is updated.
+
+        Args:
+            framework: The framework's ID.
+            flaw: Why the framework is unlisted.
+        """
         self.discard_framework(framework)
         self._unlisted[framework] = flaw
         self._to_reject.append(framework)
 
     def take_unlisted(self) -> list[tuple[str, ValidationError]]:
-        """Return the frameworks that have to be quarantined since the last call, and why."""
+        """Return frameworks to quarantine: those unlisted since the last call, and why."""
         taken, self._to_reject = self._to_reject, []
         return [(name, self._unlisted[name]) for name in taken if name in self._unlisted]
 
@@ -97,20 +106,21 @@ class Exclusions:
         self.add_framework(framework, agents)
 
     def discard_framework(self, framework: str) -> None:
-        """Forget a framework."""
+        """Forget the pairs of a removed framework, and that it was unlisted."""
         self._unlisted.pop(framework, None)
         if framework in self._pairs:
             for client in [client for client in self._agents if client.framework == framework]:
                 self._admit(client, self._agents[client].copy())
 
     def may_use(self, client: Client, constraint: MayUse | None) -> MayUse | None:
-        """Return a predicate over agent IDs: may the client use the agent? None: all agents.
+        """Return a predicate over agent IDs: whether all constraints let the client use an agent.
 
-        The predicate reflects agents that are added or removed later. The method returns the same
-        object as long as `constraint` is unchanged and the client excludes an agent.
+        The result is None if all agents are allowed. The predicate reflects agents that are added
+        or removed later. The method returns the same object as long as `constraint` is unchanged
+        and the client excludes an agent.
 
         Args:
-            client: The client.
+            client: The client whose offer constraints must hold.
             constraint: Predicate of the placement constraint, which must hold, too; None: all
                 agents.
         """
@@ -142,7 +152,10 @@ class Exclusions:
             self._unlist_largest()
 
     def _unlist_largest(self) -> None:
-        """Unlist the framework with the most pairs, which is beyond a maximum or one of many."""
+        """Unlist the framework with the most pairs, because a maximum is exceeded.
+
+        The maximum is that of the framework itself, or of all frameworks together.
+        """
         pairs, framework = max((pairs, name) for name, pairs in self._pairs.items())
         said = f"its offer constraints exclude {pairs} pairs of a role and an agent"
         said += (

@@ -171,7 +171,7 @@ class OfferFilters:
             yield entry.mask, entry.resources
 
     def has_filter(self, client: Client, agent: str) -> bool:
-        """Return whether a client has a filter in force on an agent."""
+        """Return whether a client has a filter in force on an agent, for any resources."""
         entries = self._by_agent.get(agent)
         if entries is None:
             return False
@@ -199,10 +199,10 @@ class OfferFilters:
         return max(ends, default=None)
 
     def left_over(self, client: Client, agent: str, offer: Resources) -> bool:
-        """Return whether a declined offer consists of resources left unused of accepted offers.
+        """Return whether a declined offer is declined only by filters of accepted offers.
 
-        The result is true if all the client's filters that contain the offer come from accepted
-        offers.
+        Such a filter contains the resources that the client left unused. The client has no other
+        filter that contains the offer.
         """
         slot = self._slots[client]
         return all(

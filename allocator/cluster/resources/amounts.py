@@ -48,12 +48,15 @@ def covers(a: Amount, b: Amount) -> bool:
 
 
 def portion(amount: Amount, wanted: int) -> tuple[Amount, int]:
-    """Return a part of an amount, and the size of this part in thousandths.
+    """Take a part of an amount, up to a size.
 
     Args:
         amount: The amount to take from.
         wanted: Maximum size of the part in thousandths. An integer of a range or an item of a set
             has size 1000, and `wanted` is rounded up.
+
+    Returns:
+        The part, and its size in thousandths.
     """
     if isinstance(amount, int):
         return min(amount, wanted), min(amount, wanted)

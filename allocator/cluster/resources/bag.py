@@ -161,10 +161,13 @@ class Resources(Mapping[Kind, Amount]):
         return any(kind.whole is not None for kind in self._amounts)
 
     def limited_to(self, limit: Quantities) -> "Resources":
-        """Return scalar resources up to a limit for each name.
+        """Return the scalar resources of the bag, up to a limit for each name.
 
-        Indivisible entries are kept as a whole or left out (Mesos semantics, §2.3). Other types of
-        resources are left out.
+        Indivisible entries are kept as a whole or left out (Mesos semantics, §2.3). Ranges and sets
+        are left out.
+
+        Args:
+            limit: Thousandths by resource name; names without an entry are left out.
         """
         remaining = dict(limit.items())
         kept: dict[Kind, Amount] = {}
@@ -187,8 +190,8 @@ class Resources(Mapping[Kind, Amount]):
     def take_demand(self, demand: Quantities) -> "Resources | None":
         """Return a part with exactly the demanded quantities; None if the bag has less.
 
-        A port or an item of a set counts as one. Indivisible entries are not taken. A task's demand
-        would match the size of a whole disk only by chance.
+        A port or an item of a set counts as one. Indivisible entries are not taken, because a
+        task's demand would match the size of a whole disk only by chance.
 
         Args:
             demand: Thousandths by resource.

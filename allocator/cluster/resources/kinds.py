@@ -119,7 +119,7 @@ def _decode(data: bytes) -> tuple[Kind, Amount, str | None]:
 
 
 def entries(data: bytes) -> int:
-    """Return the number of a serialised resource's reservations and their labels."""
+    """Return the number of a serialised resource's reservations, plus that of their labels."""
     try:
         reservations = mesos.Resource.FromString(data).reservations
     except DecodeError:
@@ -128,7 +128,7 @@ def entries(data: bytes) -> int:
 
 
 def _kind(template: bytes, whole: Amount | None) -> Kind:
-    """Return the kind for a template; equal templates usually give the same object.
+    """Return the kind for a template, from a cache if possible.
 
     Args:
         template: The serialised Resource without amount and allocation.
@@ -186,8 +186,8 @@ def encoded(template: bytes, amount: Amount, role: str) -> bytes:
 
     Args:
         template: The serialised Resource without amount and allocation.
-        amount: The amount.
-        role: The role.
+        amount: The amount, of the type that the template requires.
+        role: The role that the resource is allocated to.
     """
     key = template, amount, role
     known = _ENCODED.get(key)
@@ -231,9 +231,9 @@ def _amount(message: mesos.Resource) -> Amount:
 
 
 def _require_essentials(data: bytes) -> None:
-    """Raise `InvalidResource` if a required field is missing outside of `disk` and `provider_id`.
+    """Raise `InvalidResource` if a required field is missing.
 
-    The allocator only passes these two fields on.
+    The fields `disk` and `provider_id` are not checked, because the allocator only passes them on.
     """
     message = mesos.Resource.FromString(data)
     message.ClearField("disk")

@@ -18,7 +18,7 @@ NEGLIGIBLE_COMMITMENT = 1e-3
 class AbsentUsers:
     """Remembered commitments of virtual leaves (`ROLE/.`) that do not exist, or not yet.
 
-    If such a leaf is created later, it starts with these commitments after their decay.
+    If such a leaf is created later, it starts with these commitments, decayed until then.
     """
 
     def __init__(self, pools: RolePools) -> None:
@@ -60,7 +60,11 @@ class AbsentUsers:
         return StoredTrajectory(since, self._pools.tau, remembered)
 
     def forget_faded(self) -> bool:
-        """Forget leaves whose commitments have decayed to almost zero; return whether any had."""
+        """Forget leaves whose commitments have decayed to almost zero.
+
+        Returns:
+            True if a leaf was forgotten.
+        """
         faded = [name for name in self if not is_significant(*self.commitments_of(name))]
         for name in faded:
             del self._stored[name]
@@ -80,7 +84,9 @@ def is_significant(commitments: Mapping[str, float], rest: float = 0.0) -> bool:
 def commitments_after(
     remembered: RememberedUser, overuse: Mapping[str, float], elapsed: float, tau: float | None
 ) -> tuple[dict[str, float], float]:
-    """Return a user's commitments after a time without observation, by growth and decay.
+    """Return a user's commitments after a time in which they were not updated, such as a restart.
+
+    Commitments grow with over-use, and decay.
 
     Args:
         remembered: The user's commitments and over-use at the beginning.
@@ -125,7 +131,7 @@ class MemoryExport:
         self._all_changed = True
 
     def steps(self) -> Cooperative[Memory]:
-        """Return the commitments of all users, and the weights that operators have set.
+        """Return the memory to store: all users' commitments, and weights set by operators.
 
         Generator for cooperative steps. Users must not change until the generator is exhausted.
         """
@@ -148,8 +154,9 @@ class MemoryExport:
         return Memory(time=self._pools.now, tau=self._pools.tau, users=users)
 
     def changes(self) -> MemoryChanges:
-        """Return the users whose trajectory or ordered weight changed since the last call.
+        """Return the users whose trajectory or ordered weight has changed since the last call.
 
+        A trajectory describes a user's commitments as functions of time.
         The first call returns all users, and so does a call after `mark_all_changed`.
         """
         pools = list(self._pools)
@@ -166,7 +173,7 @@ class MemoryExport:
         return MemoryChanges(self._pools.now, trajectories, complete)
 
     def _trajectory(self, pool: Pool[str], user: str) -> StoredTrajectory:
-        """Return the commitments, as functions of time, and ordered weights of a pool's member."""
+        """Return a pool member's commitments as functions of time, and its ordered weights."""
         since, commitments, overuse, inherited = pool.course(user)
         weight, boost = self._weights.ordered(user), self._weights.boost(user)
         remembered = RememberedUser(commitments, overuse, inherited, weight, boost)

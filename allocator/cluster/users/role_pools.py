@@ -21,7 +21,7 @@ its counted weights."""
 
 
 class RolePools:
-    """All pools of users, kept at the same time, capacity, machines and decay.
+    """All pools of users, with one common time, capacity and time constant of decay.
 
     Entitlements depend on n, the sum of the users' *counted weights*. The setting `counts_for`
     limits a user's counted weight by the user's use of resources. The use is then sampled once in
@@ -110,8 +110,8 @@ class RolePools:
         """Recompute the counted weights in every pool, ancestors first.
 
         Args:
-            threshold: In a pool whose total counted weight changes by a smaller fraction, all
-                counted weights stay unchanged.
+            threshold: If the total counted weight of a pool changes by a smaller fraction, the pool
+                keeps its counted weights.
         """
         self._recount_due = self._outdated = False
         for user, pool in ((None, self.top), *self._sub_pools.items()):
@@ -120,7 +120,12 @@ class RolePools:
             pool.count_users(threshold)
 
     def _set_part(self, user: User, below: Pool[str]) -> None:
-        """Set the fraction of the capacity that the sub-users of a user are entitled to."""
+        """Set the entitlement of a user as the capacity that its sub-users share.
+
+        Args:
+            user: A user with sub-users.
+            below: The pool of these sub-users.
+        """
         if self._counts_for == math.inf:
             below.set_part(user.siblings.entitlement(user.name))
         else:
@@ -151,9 +156,9 @@ class RolePools:
                 pool.set_charging(charging=charging)
 
     def set_decay(self, tau: float | None) -> None:
-        """Set the decay of commitments that were inherited from a policy with commitments.
+        """Set the time constant of commitments that were inherited from a policy with commitments.
 
-        The current policy has no commitments and thus no time constant.
+        The current policy has no commitments and thus no time constant of its own.
 
         Args:
             tau: Time constant in seconds; None: commitments do not decay.
@@ -173,7 +178,7 @@ class RolePools:
             pool.attach(meter)
 
     def count_capacity(self) -> None:
-        """Add the cluster's capacity since the last call to the meter, if there is a meter."""
+        """Add the capacity, for the time since the last call, to the meter, if there is a meter."""
         if self._meter is not None:
             self._meter.count_capacity(self._capacity, self.now)
 
@@ -231,12 +236,15 @@ class RoleDemands:
         self._machines = pools.machines
 
     def put(self, user: User, client: Client, task: UserTask) -> bool:
-        """Set the demand and eligible agents of a client's tasks; return whether they changed.
+        """Set the demand and eligible agents of a client's tasks.
 
         A user's tasks may run on every agent that is eligible for one of its clients or sub-users.
         A user's demand of a resource is the largest among its clients and sub-users. Costs
         O(resources) for each level of the tree, and O(agents) where a constraint is new at that
         level.
+
+        Returns:
+            True if the demand or the eligible agents have changed.
         """
         before = user.tasks.get(client)
         if before == task:
@@ -260,10 +268,10 @@ class RoleDemands:
             user.sub_pool.set_demand(user.leaf, _largest_demand(user.own_demand))
 
     def _replace(self, user: User, before: UserTask | None, after: UserTask | None) -> None:
-        """Update the aggregates of a user and its ancestors after a change of one client's task.
+        """Update the demands of a user and its ancestors after a change of one client's task.
 
         Args:
-            user: The client's user.
+            user: The user that the client belongs to.
             before: The task before the change; None: no task.
             after: The task after the change; None: no task.
         """
@@ -289,9 +297,9 @@ class RoleDemands:
         """Update the demand and eligible agents of one pool member after a change of a task.
 
         Args:
-            pool: The member's pool.
+            pool: The pool that the member competes in.
             name: The member: a user or virtual leaf.
-            largest: The demands of the member's tasks, with the largest of each resource.
+            largest: All task demands of the member, of which the maximum of each resource is used.
             before: The task before the change; None: no task.
             after: The task after the change; None: no task.
         """

@@ -49,8 +49,8 @@ def _shared(cluster: Cluster, client: Client, *, reported: bool) -> list[Volume]
     """Return the shared volumes that a client uses.
 
     Args:
-        cluster: The cluster.
-        client: The client.
+        cluster: The cluster that has the client.
+        client: The client that holds the volumes.
         reported: Whether used resources are known. If false, all volumes that the client holds are
             returned.
     """

@@ -81,7 +81,8 @@ class User:
     def memberships(self) -> "Iterator[tuple[Pool[str], str]]":
         """Iterate over the pools in which allocations of the user's own clients count.
 
-        Each item has the pool, and the name of its member that the allocations count for.
+        Each item has a pool, and the name of the pool's member: the virtual leaf, the user, or an
+        ancestor.
         """
         if self.sub_pool is not None:
             yield self.sub_pool, self.leaf
@@ -96,7 +97,7 @@ class User:
         return self.clients.active > 0 or (self.sub_pool is not None and self.sub_pool.active > 0)
 
     def member(self, client: Client) -> str | None:
-        """Return the member of the user's sub-pool that a client's allocation counts for.
+        """Return which member of the user's pool of sub-users includes a client.
 
         The member is a child or the virtual leaf; None if the client is not in the subtree.
         """

@@ -123,7 +123,7 @@ class Users:
         return None if pool is None else pool.count(name)
 
     def count_capacity(self) -> None:
-        """Add the cluster's capacity since the last call to the meter, if there is a meter."""
+        """Add the capacity, for the time since the last call, to the meter, if there is a meter."""
         self._pools.count_capacity()
 
     def put_agent(self, agent: str, total: Quantities) -> None:
@@ -161,7 +161,10 @@ class Users:
         self._note_idle(user)
 
     def set_wanting(self, user: User, client: Client, *, wanting: bool) -> None:
-        """Set whether a client wants offers; users without such clients get no turn."""
+        """Set whether a client wants offers.
+
+        A user without such clients is left out of the sorter order.
+        """
         user.clients.set_active(client, wanting)
         if user.sub_pool is not None and user.leaf in user.sub_pool:
             user.sub_pool.set_active(user.leaf, user.clients.active > 0)
@@ -280,10 +283,13 @@ class Users:
         return None if pool is None else pool.twin()
 
     def path(self, name: str) -> list[tuple[Pool[str], str]]:
-        """Return the pools from the top to a user, each with its member that includes the user.
+        """Return the pools from the top to a user; in each, one member is the user or its ancestor.
 
         Args:
             name: A user or virtual leaf. For an unknown name, the result is empty.
+
+        Returns:
+            Pairs of a pool and the name of this member.
         """
         self.update_entitlements()
         user = self._known.get(name)
@@ -376,7 +382,7 @@ class Users:
         """Forget a user without frameworks, its descendants, and the weights set by operators.
 
         Args:
-            name: A known user for which `kept_by` returns None.
+            name: A known user for which `reason_to_keep` returns None.
         """
         user = self._known[name]
         for child in list(user.children):
@@ -529,7 +535,7 @@ class Users:
     def _within_depth(
         self, users: Mapping[str, RememberedUser]
     ) -> Iterator[tuple[str, RememberedUser]]:
-        """Iterate over remembered users, without roles that are deeper than the current limit."""
+        """Yield the users of a memory, except roles with more levels than the current limit."""
         deepest = (
             self._settings.limits.role_depth if self._settings.user_key == "role" else math.inf
         )
@@ -623,7 +629,10 @@ class Users:
         return boost is not None and boost.until > self.now
 
     def _restore_orders(self, name: str, remembered: RememberedUser) -> None:
-        """Apply a weight and boost that an operator set before a restart, if still current."""
+        """Apply a weight and boost that an operator set before a restart.
+
+        A boost that has ended in the meantime is ignored.
+        """
         if remembered.weight is not None:
             self.order_weight(name, in_range(remembered.weight))
         boost = remembered.boost

@@ -50,7 +50,10 @@ class Weights:
         return self._declared.get(name, 1.0)
 
     def by(self, name: str) -> By:
-        """Return the source of the weight that applies to a user now; "" for the default weight."""
+        """Return the source of a user's weight: boost, operator, master or configuration.
+
+        The result is "" for the default weight.
+        """
         if name in self._boosts:
             return "boost"
         if name in self._ordered:
@@ -69,7 +72,7 @@ class Weights:
         return self._boosts.get(name)
 
     def keeps(self, name: str) -> bool:
-        """Return whether a declaration, ordered weight or boost keeps a user known."""
+        """Return whether a user must stay known, due to a declaration, ordered weight or boost."""
         return name in self._declared or name in self._ordered or name in self._boosts
 
     def ordered(self, name: str) -> float | None:
