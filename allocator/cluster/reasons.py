@@ -230,7 +230,7 @@ class Survey:
         Generator for cooperative steps.
 
         Args:
-            client: The client.
+            client: The client that gets no free resources.
             closely: Whether to compute two details that cost more: `Explanation.declined_agents`,
                 also of agents without free resources, and `Explanation.others_are_smaller`.
         """

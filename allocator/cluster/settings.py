@@ -11,7 +11,8 @@ from allocator.fairness.policies import Policy
 from allocator.fairness.quantities import Quantities
 
 UserKey = Literal["role", "framework", "principal", "framework_name"]
-"""What identifies a user: clients with the same value are one user. Fairness is between users."""
+"""The property that identifies a user: clients with the same value belong to one user, and fairness
+is between users."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,9 +66,9 @@ class EngineSettings:
     longest_hold: float = 600.0
     """Maximum length of a backfill hold, in seconds."""
     counts_for: float | None = None
-    """Maximum weight of a user in n for a resource, as a multiple of its use; named users count
-    whole. None: every known user counts whole, as in the papers. Event logs without this setting
-    mean None."""
+    """Maximum weight with which a user counts in entitlements to a resource, as a multiple of the
+    user's use of it. Users with an explicit weight always count with their full weight. None: all
+    known users do, as in the SDRF paper. Event logs without this setting mean None."""
     roles_leave_room: bool = False
     """Whether principals leave places in `limits.all_roles` to each other. If false, the first
     principals may take all places. Event logs without this setting mean false."""

@@ -317,7 +317,7 @@ class Eligibility:
         """Return, for each agent, the clients that may be allocated tasks on this agent.
 
         Args:
-            agents: The agents.
+            agents: The agents of one group.
             allowed: For each agent, the clients that may use the agent and do not decline all its
                 resources.
             fewest: By client: its task, and the least number of tasks to allocate at once. The

@@ -14,7 +14,7 @@ from allocator.cluster.quota import top_level
 from allocator.fairness.quantities import Quantities
 
 _FEW = 16
-"""Number of reserving roles up to which their sub-roles are told from other roles."""
+"""With more roles than this, `reserved_for` returns the clients of their top-level roles."""
 
 ClientMask: TypeAlias = int
 """A set of clients: an integer in which each client of `ClientIndex` has one bit.

@@ -23,7 +23,8 @@ from allocator.cluster.resources import NOTHING, Resources
 from allocator.fairness.quantities import Quantities
 
 _LARGE_PART = 8
-"""A visit of clients is begun again if more than one in this number was marked as exhausted."""
+"""If more than 1/n of the visited clients were marked as exhausted, for this n, the visit starts
+again without them."""
 
 PlacedTasks: TypeAlias = tuple[Client, ClientTask, int]
 """A client, its task, and the number of these tasks placed on one agent by bulk allocation.

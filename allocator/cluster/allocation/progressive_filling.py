@@ -85,7 +85,7 @@ class ClientNode:
     """A leaf of the tree: one client, whose tasks all have the same needs.
 
     Args:
-        client: The client.
+        client: The client of this node.
         task: The client's next task and all later ones; None if the next task cannot be counted
             ahead.
     """

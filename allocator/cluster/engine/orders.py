@@ -15,7 +15,7 @@ def carry_out(order: operator.Order, users: Users, policy: Policy) -> None:
     """Carry out an operator's command on the users, at the users' current time.
 
     Args:
-        order: The command.
+        order: The operator's command, as parsed.
         users: The users to change.
         policy: The policy, which decides whether users can have commitments.
 

@@ -43,7 +43,7 @@ def fill_cluster(
 
     Args:
         cluster: An empty cluster.
-        snapshot: The snapshot.
+        snapshot: The master's whole state.
         before: The previous cluster, whose capacity is used in a failover recovery.
         places: Numbers of role-tree nodes that frameworks occupied before, by framework digest.
         without: Errors of the parts to leave out, by index of the part.

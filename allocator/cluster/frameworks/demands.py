@@ -127,19 +127,19 @@ class DemandFloor(Largest):
         """resource → number of present agents with the resource"""
 
     def put_names(self, names: Collection[str]) -> None:
-        """Add the names of an agent's resources, including ports and items of sets."""
+        """Add the names of a new agent's resources, including those of ranges and sets."""
         if not self._names.issuperset(names):
             self._names.update(names)
             self._corrections.clear()
         self._agents_with.update(list(names))
 
     def discard_names(self, names: Collection[str]) -> None:
-        """Remove resource names that `put_names` has added for an agent."""
+        """Remove the names of a removed agent's resources from the names of present agents."""
         self._agents_with.subtract(list(names))
 
     @override
     def put(self, quantities: Quantities) -> None:
-        """Add the total scalar quantities of an agent."""
+        """Add the total scalar quantities of an agent, on which the floor depends."""
         super().put(quantities)
         self._seen.update(quantities)
 

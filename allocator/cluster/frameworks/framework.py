@@ -102,7 +102,7 @@ class Framework:
         """Return whether the framework's and the agent's capabilities allow offers of the agent.
 
         Args:
-            agent: The agent.
+            agent: The agent that would be offered.
             role: The role in which the agent would be offered.
             rules: The master's flags that restrict offers (Mesos semantics, §3.6).
         """
@@ -114,7 +114,7 @@ class Framework:
         """Return a missing capability that excludes the framework from an agent; else None.
 
         Args:
-            agent: The agent.
+            agent: The agent that would be offered.
             role: The role in which the agent would be offered.
             rules: The master's flags that restrict offers (Mesos semantics, §3.6).
         """

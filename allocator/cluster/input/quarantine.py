@@ -69,7 +69,7 @@ class Quarantine:
             kind: The kind of sender.
             name: The sender's ID or name.
             topic: The part of the input that is invalid.
-            flaw: The error.
+            flaw: The error in the input; None if the input is valid now.
         """
         subject = kind, name
         if flaw is not None:

@@ -30,7 +30,7 @@ def excerpt(value: str | bytes, most: int = _LONGEST) -> str:
     """Return the beginning of a field as text; a long field is cut before it is escaped.
 
     Args:
-        value: The field.
+        value: The field's text, or its bytes if it is not UTF-8.
         most: Maximum number of characters, or of bytes if the field is not UTF-8.
     """
     return readable(value[:most])

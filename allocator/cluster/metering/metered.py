@@ -62,7 +62,7 @@ def write_checkpoints(users: Users, checkpoints: dict[str, AccountCheckpoint]) -
     Generator for cooperative steps, one for each user.
 
     Args:
-        users: The users.
+        users: All users of one cluster.
         checkpoints: Receives the checkpoint of each user and virtual leaf, by name.
     """
     for name in users.names():

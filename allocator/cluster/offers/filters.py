@@ -71,8 +71,8 @@ class OfferFilters:
     for each slot. A client that drops its filters gets a new slot, which is cheap. The filters of
     its abandoned slot are removed later, when there are many abandoned slots or filters.
 
-    Costs: `add` is O(log n) in the number of instants. `blocked` and `refuses` are O(different
-    declined resources on the agent).
+    Costs: `add` is O(log n) in the number of instants. `declining_clients` and `refuses` are
+    O(different declined resources on the agent).
     """
 
     def __init__(self) -> None:
@@ -104,7 +104,10 @@ class OfferFilters:
         return self._counts[self._slots[client]] if client in self._slots else 0
 
     def slot(self, client: Client) -> int:
-        """Return the number of the client's bit in the masks of `blocked` and `on`."""
+        """Return the number of the client's bit in masks of `declining_clients`.
+
+        A client without filters gets a slot by the first call.
+        """
         slot = self._slots.get(client)
         if slot is None:
             slot = heapq.heappop(self._free) if self._free else next(self._next_slot)

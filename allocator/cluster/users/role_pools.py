@@ -132,7 +132,7 @@ class RolePools:
             below.set_parts(user.siblings.entitlements(user.name))
 
     def advance(self, now: float) -> None:
-        """Advance the time of all pools to `now`, in seconds since the Unix epoch."""
+        """Advance the time of all pools' commitments to `now`, in seconds since the Unix epoch."""
         self.now = max(self.now, now)
         for pool in self:
             pool.advance(now)

@@ -83,9 +83,10 @@ class Users:
         self._pools.update_entitlements()
 
     def advance(self, now: float) -> None:
-        """Advance to a time in seconds since the Unix epoch.
+        """Advance the time of all users' commitments and weights to `now`.
 
-        Boosts that expire until then end at the exact instants of their expiry.
+        The time is in seconds since the Unix epoch. Boosts that expire until then end at the exact
+        instants of their expiry.
         """
         self.update_entitlements()
         while (end := self._weights.next_end) <= now:

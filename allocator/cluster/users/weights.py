@@ -87,8 +87,8 @@ class Weights:
         """Set a user's permanent weight by an operator's command, and end the user's boost.
 
         Args:
-            name: The user.
-            weight: The weight; None: remove the weight set by an earlier command.
+            name: The user's name; the user need not be known.
+            weight: A positive number; None: remove the weight set by an earlier command.
         """
         self.end_boost(name)
         if weight is None:
