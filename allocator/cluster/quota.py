@@ -55,7 +55,7 @@ class Quotas:
         return role in self._quotas
 
     def items(self) -> Iterator[tuple[str, Quota]]:
-        """Return an iterator over roles and their quotas."""
+        """Return an iterator over pairs of a top-level role and its quota."""
         return iter(self._quotas.items())
 
     def set(self, role: str, quota: Quota, agents: "dict[str, Agent]") -> None:
@@ -276,7 +276,10 @@ class Headroom:
 
 
 class _Sums:
-    """Scalar quantities of the whole cluster: sums of totals, allocations and reservations."""
+    """Cluster-wide sums of scalar quantities, from which quotas and headroom are computed.
+
+    The sums cover agents' totals, allocations and reservations.
+    """
 
     def __init__(self) -> None:
         self._total: dict[str, int] = {}

@@ -144,7 +144,10 @@ class _ClientNeeds:
     minimum: Alternatives
 
     def enough(self, quantities: Quantities) -> bool:
-        """Return whether quantities suffice for one task and for the client's minimum offer."""
+        """Return whether quantities suffice for one task and for the client's minimum offer.
+
+        If the task's needs are unknown, only the minimum offer counts.
+        """
         return (self.task is None or quantities.contains(self.task)) and (
             not self.minimum
             or any(quantities.contains(alternative) for alternative in self.minimum)

@@ -378,7 +378,7 @@ class Ledger:
             self.clients.allocate(client, after, gained=gained)
 
     def _ensure_client(self, client: Client) -> None:
-        """Add a client with its task demand, if the client is unknown."""
+        """Add a client with its task demand to `clients`, if the client is not known yet."""
         if client not in self.clients:
             self.clients.add(client, self.frameworks[client.framework])
             self.update_task(client)

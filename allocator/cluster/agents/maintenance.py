@@ -92,7 +92,7 @@ class Maintenance:
             schedule.declined_until[framework] = refused_until_ns
 
     def restore(self, state: contract.InverseOfferState) -> None:
-        """Restore the inverse-offer state of one framework on one agent from a snapshot."""
+        """Restore from a snapshot whether an inverse offer is outstanding, and its latest answer."""
         schedule = self._schedules.get(state.agent_id)
         if schedule is None:
             return

@@ -15,7 +15,10 @@ _Key: TypeAlias = tuple[Constraint, ...]
 
 @dataclass(slots=True, eq=False)
 class _Match:
-    """Frameworks with the same constraints, and the agents that meet these constraints."""
+    """Frameworks with the same placement constraints, and the agents that meet them.
+
+    Each agent is tested only once for all these frameworks.
+    """
 
     key: _Key
     """The constraints; an agent must meet all of them."""

@@ -82,7 +82,7 @@ class ClientIndex:
         needs."""
 
     def unguaranteed(self, guaranteed: Container[str]) -> ClientMask:
-        """Return the candidates whose top-level roles have no quota.
+        """Return the clients that want offers and whose top-level roles have no quota.
 
         Args:
             guaranteed: The top-level roles that have a quota.
@@ -95,7 +95,7 @@ class ClientIndex:
         return unguaranteed
 
     def excluded_from(self, agent: str) -> ClientMask:
-        """Return the candidates that may not be offered an agent.
+        """Return the clients that must not be offered an agent, although they want offers.
 
         Either the agent does not meet the client's placement constraint, or the client's offer
         constraints exclude the agent.
@@ -112,9 +112,9 @@ class ClientIndex:
         return not_allowed
 
     def fitting(self, capacity: Mapping[str, int]) -> ClientMask:
-        """Return the candidates whose next task fits into a capacity.
+        """Return the clients that want offers and whose next task fits into a capacity.
 
-        Candidates with unknown demand are not included.
+        Clients with unknown demand are not included.
 
         Args:
             capacity: Thousandths of each resource, by name.
@@ -241,7 +241,7 @@ class ClientIndex:
 
     @cached_property
     def _minimums(self) -> tuple[ClientMask, ClientMask, list[tuple[Quantities, ClientMask]]]:
-        """The candidates grouped by their minimum offer (`min_allocatable`), for `unreached`.
+        """Clients that want offers, by their minimum offer (`min_allocatable`), for `unreached`.
 
         The result has three parts: clients with the master's minimum, clients without a minimum,
         and each other minimum with the mask of its clients.
@@ -266,7 +266,7 @@ class ClientIndex:
         return with_default, without, list(minimums.values())
 
     def room_for_two(self, capacity: Mapping[str, int]) -> bool:
-        """Return whether a capacity may suffice for two tasks, of any candidates.
+        """Return whether a capacity may suffice for two tasks, of any clients that want offers.
 
         If the result is False, two tasks surely do not fit. If the result is True, they may still
         not fit, because the method compares only the smallest needs of all tasks.

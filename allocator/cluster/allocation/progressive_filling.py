@@ -64,7 +64,10 @@ class ClientTask:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TaskBatch:
-    """The total of several tasks that a filling has allocated, or considers to allocate."""
+    """Several tasks that a progressive filling has allocated, or considers to allocate, in total.
+
+    A batch has the number of tasks of each client, and sums over all tasks.
+    """
 
     number: int
     counts: "dict[ClientNode, int]"
@@ -158,7 +161,7 @@ class Budget(Protocol):
     """The number of level budgets nested in this budget."""
 
     def copy(self) -> Self:
-        """Return a copy that can be spent independently."""
+        """Return a copy of the budget; spending the copy leaves this budget unchanged."""
 
     def admits(self, batch: TaskBatch, given: TaskBatch) -> bool:
         """Return whether the budget suffices for a batch.
@@ -172,9 +175,9 @@ class Budget(Protocol):
         """Spend the budget for a batch, except for the part `given`, which is spent already."""
 
     def repeats(self, earlier: Self) -> float:
-        """Return how often the amount spent since an earlier copy could be spent again.
+        """Return how often the amount spent since `earlier`, a copy, could be spent again.
 
-        The filling estimates its next step with this number, which need not be whole.
+        The number need not be whole. The filling estimates its next step with this number.
         """
 
     def shares(self, batch: TaskBatch, given: TaskBatch) -> dict[Name, float]:
@@ -215,7 +218,7 @@ class CapacityBudget:
         self.left = _Left(remaining, unasked)
 
     def copy(self) -> "CapacityBudget":
-        """Return a copy that can be spent independently."""
+        """Return a copy of the budget; spending the copy leaves this budget unchanged."""
         return CapacityBudget(self.left.items(), self.left.unasked)
 
     def admits(self, batch: TaskBatch, given: TaskBatch) -> bool:
@@ -234,7 +237,7 @@ class CapacityBudget:
                 self.left[name] -= amount - needs.get(name, 0)
 
     def repeats(self, earlier: "CapacityBudget") -> float:
-        """Return how often the amount spent since an earlier copy could be spent again."""
+        """Return how often the amount spent since `earlier`, a copy, could be spent again."""
         return min(
             free / (earlier.left[name] - free)
             for name, free in self.left.items()
@@ -264,7 +267,7 @@ class CountBudget:
         self.left = left
 
     def copy(self) -> "CountBudget":
-        """Return a copy that can be spent independently."""
+        """Return a copy of the budget; spending the copy leaves this budget unchanged."""
         return CountBudget(self.left)
 
     def admits(self, batch: TaskBatch, given: TaskBatch) -> bool:
@@ -272,11 +275,11 @@ class CountBudget:
         return batch.number - given.number <= self.left
 
     def spend(self, batch: TaskBatch, given: TaskBatch) -> None:
-        """Subtract a batch's tasks, except for the part `given`, which is spent already."""
+        """Subtract a batch's number of tasks, except for its part `given`, spent already."""
         self.left -= batch.number - given.number
 
     def repeats(self, earlier: "CountBudget") -> float:
-        """Return how often the tasks spent since an earlier copy could be spent again."""
+        """Return how often the tasks spent since `earlier`, a copy, could be spent again."""
         return self.left / (earlier.left - self.left)
 
     def shares(self, batch: TaskBatch, given: TaskBatch) -> dict[Name, float]:
@@ -329,7 +332,7 @@ class LevelBudget:
         self.depth = within.depth + 1
 
     def copy(self) -> "LevelBudget":
-        """Return a copy that can be spent independently."""
+        """Return a copy of the budget; spending the copy leaves this budget unchanged."""
         within = self._within.copy()
         budget = LevelBudget(self._level, self._key_of, self._holds, self._allocations, within)
         budget._cached_key = self._cached_key
@@ -351,7 +354,7 @@ class LevelBudget:
         self._last = None
 
     def repeats(self, earlier: "LevelBudget") -> float:
-        """Return how often the amount spent since an earlier copy could be spent again."""
+        """Return how often the amount spent since `earlier`, a copy, could be spent again."""
         times = self._within.repeats(earlier._within)  # noqa: SLF001 - same class
         moved, ahead = earlier._key().distance_to(self._key()), self._key().distance_to(self._level)  # noqa: SLF001
         return times if not moved or ahead is None else min(times, ahead / moved)
@@ -606,7 +609,7 @@ class RoleNode(Generic[User]):
         return self._members[number]
 
     def key(self, user: User, batch: TaskBatch) -> SortKey:
-        """Return the sort key that a member would have after a batch of its node."""
+        """Return the sort key that a member would have if it had been allocated a batch."""
         if not batch.number:
             return self._ranks.sort_key(user)
         return self._ranks.sort_key_after(user, batch.scalars, batch.allocations)
@@ -635,7 +638,7 @@ _End: TypeAlias = Literal["level", "special", "full"]
 
 
 class _Entry(Generic[User]):
-    """A member of the filling, and the batch allocated to the member so far."""
+    """A member of a role node during a filling, and the batch allocated to it so far."""
 
     __slots__ = ("key", "node", "taken", "user")
 
@@ -1014,7 +1017,7 @@ class _Filling(Generic[User]):
         return round(min(distance / step, _MAX_TASKS))
 
     def _key(self, entry: _Entry[User], batch: TaskBatch) -> SortKey:
-        """Return the sort key that an entry would have after a batch."""
+        """Return the sort key that an entry's member would have if it had been allocated a batch."""
         return self._node.key(entry.user, batch)
 
     def _give(self, trial: list[_Step[User]]) -> None:

@@ -205,7 +205,7 @@ class _AgentSelector:
     def _fitting_when_empty(self, client: Client, task: Quantities) -> Iterator[str]:
         """Yield the IDs of agents on which a task would fit if the agents were empty.
 
-        If the task fits on an agent now, nothing is yielded.
+        If the task fits on an agent now, nothing is yielded, because no hold is needed.
         """
         cluster = self._cluster
         ledger, rules = cluster.ledger, cluster.rules

@@ -51,7 +51,7 @@ class MemoryHandover:
         return self._last
 
     def memory(self, users: Users) -> Memory:
-        """Return the state that a successor needs and cannot learn from a master.
+        """Return the state, such as commitments, that a successor cannot learn from a master.
 
         Args:
             users: The current users, from which the state is taken.

@@ -96,7 +96,11 @@ class RolePlaces:
             self._by_framework[digest(wish.framework)] = counted
 
     def discard(self, wish: PlaceRequest) -> None:
-        """Release the places of a framework that is gone or has changed its roles."""
+        """Release the places of a framework that is gone or has changed its roles.
+
+        Args:
+            wish: The request that was granted to the framework and counted by `put`.
+        """
         counted = self._counted(wish.places)
         self._taken -= counted
         self._by_principal[wish.principal] -= counted

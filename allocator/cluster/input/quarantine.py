@@ -27,7 +27,10 @@ MOST = 10_000
 
 @dataclass(frozen=True, slots=True)
 class ValidationError:
-    """Why input was rejected: a reason for programs, and an explanation for people."""
+    """Why input of a framework, agent or operator was rejected.
+
+    The error has a reason for programs, and an explanation for people.
+    """
 
     reason: Reason
     """The kind of error, for programs."""

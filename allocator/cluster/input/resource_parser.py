@@ -59,7 +59,7 @@ class ResourceParser:
             return parse_allocated(usable) if usable else ("", NOTHING)
 
     def _limited(self, messages: Iterable[bytes]) -> tuple[bytes, ...]:
-        """Return the messages as a tuple, after checking their lengths.
+        """Return serialised resources as a tuple, after checking that none exceeds a limit.
 
         Raises:
             InvalidResource: A message exceeds a limit.

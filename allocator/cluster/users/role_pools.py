@@ -92,7 +92,7 @@ class RolePools:
 
     @property
     def look_is_due(self) -> bool:
-        """Whether counted weights depend on use, and no sample was taken in the current period."""
+        """Whether `look` must be called: counted weights depend on use, and a new period began."""
         return self._counts_for < math.inf and self.now // LOOK != self._sampled_period
 
     def look(self, used: Mapping[str, Quantities] | None) -> None:
@@ -178,7 +178,7 @@ class RolePools:
             pool.attach(meter)
 
     def count_capacity(self) -> None:
-        """Add the capacity, for the time since the last call, to the meter, if there is a meter."""
+        """Let the meter, if there is one, count the cluster's capacity up to now."""
         if self._meter is not None:
             self._meter.count_capacity(self._capacity, self.now)
 

@@ -124,7 +124,7 @@ class Users:
         return None if pool is None else pool.count(name)
 
     def count_capacity(self) -> None:
-        """Add the capacity, for the time since the last call, to the meter, if there is a meter."""
+        """Let the meter, if there is one, count the cluster's capacity up to now."""
         self._pools.count_capacity()
 
     def put_agent(self, agent: str, total: Quantities) -> None:
@@ -473,7 +473,7 @@ class Users:
 
     @property
     def look_is_due(self) -> bool:
-        """Whether counted weights depend on use, and no sample was taken in the current period."""
+        """Whether `look` must be called: counted weights depend on use, and a new period began."""
         return self._pools.look_is_due
 
     def look(self, used: Mapping[str, Quantities] | None) -> None:
