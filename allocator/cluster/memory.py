@@ -85,7 +85,7 @@ class StoredTrajectory:
 
 @dataclass(frozen=True, slots=True)
 class MemoryChanges:
-    """Changes of an engine's memory since the previous changes, for the store to append."""
+    """Changes of an engine's memory since the last call of `Engine.changes`, for the store."""
 
     time: float
     """The master's clock, in seconds since the Unix epoch."""

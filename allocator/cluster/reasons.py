@@ -122,8 +122,8 @@ class _EquivalentAgents:
     agent: Agent
     """A representative agent of this equivalence class."""
     state: Reason | None
-    """The reason why no client is offered the agents, such as a deactivation; None if clients
-    are."""
+    """The reason why no client is offered the agents, such as a deactivation; None if they may be
+    offered."""
     total: Resources
     free: Resources
     held_for: Client | None

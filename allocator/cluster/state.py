@@ -28,7 +28,7 @@ class ClusterStatistics:
     """Counts of events, cycles, offers and errors since the engine was created."""
 
     messages: int = 0
-    """Snapshots, messages of events, and operators' orders, including rejected ones."""
+    """Snapshots, messages of events, and operator commands, including rejected ones."""
     events: int = 0
     runs: int = 0
     """Number of allocation cycles."""

@@ -92,7 +92,7 @@ class Maintenance:
             schedule.declined_until[framework] = refused_until_ns
 
     def restore(self, state: contract.InverseOfferState) -> None:
-        """Restore from a snapshot whether an inverse offer is outstanding, and its latest answer."""
+        """Restore from a snapshot whether an inverse offer is outstanding, and its answer."""
         schedule = self._schedules.get(state.agent_id)
         if schedule is None:
             return

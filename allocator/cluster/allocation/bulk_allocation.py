@@ -424,7 +424,7 @@ _ALL = 1 << 128
 """The whole remaining capacity, in parts. Parts are so small that rounding never changes a
 number of tasks."""
 _FEW = 4
-"""A shape is scarce if fewer tasks fit: one task would then be a large part of a stage."""
+"""A shape is scarce if fewer tasks than this fit: one task would be a large part of a stage."""
 _SPARE = 8
 """Capacity that a stage keeps free for fragmentation: one agent for each shape, but at most 1/8."""
 _STAGES = 24

@@ -36,9 +36,9 @@ class ClientIndex:
         self.candidates: ClientMask = 0
         """All clients that want offers."""
         self.unknown_demand: ClientMask = 0
-        """Candidates whose resource needs per task are unknown."""
+        """Clients that want offers, and whose resource needs per task are unknown."""
         self.by_user: dict[str, ClientMask] = {}
-        """Candidates below each user and each virtual leaf, by the name of the user or leaf."""
+        """Clients that want offers, by the name of each user above them, and of virtual leaves."""
         self.by_role: dict[str, ClientMask] = {}
         self.client = dict[ClientMask, Client]()
         """The client that each bit represents."""

@@ -1017,7 +1017,7 @@ class _Filling(Generic[User]):
         return round(min(distance / step, _MAX_TASKS))
 
     def _key(self, entry: _Entry[User], batch: TaskBatch) -> SortKey:
-        """Return the sort key that an entry's member would have if it had been allocated a batch."""
+        """Return the sort key that an entry would have if it had been allocated a batch."""
         return self._node.key(entry.user, batch)
 
     def _give(self, trial: list[_Step[User]]) -> None:

@@ -96,7 +96,7 @@ class BackfillHolds:
         return self._holds.get(agent)
 
     def has(self, client: Client) -> bool:
-        """Return whether a client has a hold."""
+        """Return whether at least one agent is held for a client."""
         return any(hold.client == client for hold in self._holds.values())
 
     def may_begin(self, client: Client) -> bool:
@@ -119,7 +119,7 @@ class BackfillHolds:
         return self._turns.order(client for client in clients if client not in barred)
 
     def defer(self, clients: Iterable[Client]) -> None:
-        """Move clients that need no hold now to the end of the queue for holds."""
+        """Move clients that need no hold now to the end of the queue of waiting clients."""
         self._turns.defer(clients)
 
     def may_have_more(self, client: Client) -> bool:

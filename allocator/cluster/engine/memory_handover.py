@@ -25,7 +25,7 @@ class MemoryHandover:
         self._last = memory if memory is not None else Memory(0.0, {})
 
     def complete(self) -> None:
-        """Drop the inherited memory, because a snapshot has provided current allocations."""
+        """Stop using the inherited memory, because a snapshot has provided current allocations."""
         self._inherited = None
 
     def places(self, cluster: Cluster) -> Mapping[str, int]:

@@ -174,7 +174,7 @@ class RolePlaces:
         return rejected
 
     def _counted(self, places: int) -> int:
-        """Return how many of a framework's places count towards the limit."""
+        """Return how many of a framework's `places` count towards the limit; none if few."""
         return 0 if self.leaves_room and places <= FEW else places
 
     def end_plan(self) -> None:

@@ -75,7 +75,7 @@ class Exclusions:
         return changed
 
     def add_framework(self, framework: str, agents: Mapping[str, Iterable[str]]) -> None:
-        """Add a framework's excluded agents, by role."""
+        """Record the agents that a new framework's offer constraints exclude, by role."""
         if framework in self._unlisted:
             self._to_reject.append(framework)
             return
@@ -101,7 +101,7 @@ class Exclusions:
         return [(name, self._unlisted[name]) for name in taken if name in self._unlisted]
 
     def put_framework(self, framework: str, agents: Mapping[str, Iterable[str]]) -> None:
-        """Replace the excluded agents of a framework: role → agent IDs."""
+        """Replace the agents that a framework's offer constraints exclude: role → agent IDs."""
         self.discard_framework(framework)
         self.add_framework(framework, agents)
 

@@ -50,7 +50,7 @@ def parse_filter_duration(filters: bytes) -> tuple[int, ValidationError | None]:
 
 @dataclass(slots=True, eq=False)
 class _Declined:
-    """Resources of one agent that clients declined, and the filter end of each of these clients."""
+    """Resources of one agent that clients declined, and when each client's filter ends."""
 
     agent: str
     resources: Resources
@@ -258,7 +258,7 @@ class OfferFilters:
             self._forget(entry)
 
     def _remove(self, entry: _Declined, slot: int) -> None:
-        """Remove the filter of a slot from an entry."""
+        """Remove the filter of the client with this slot from an entry of declined resources."""
         del entry.until[slot]
         entry.mask &= ~(1 << slot)
         if entry.left_over:
@@ -288,7 +288,7 @@ class OfferFilters:
         self._due[when_ns][entry] = None
 
     def _cancel_check(self, entry: _Declined) -> None:
-        """Cancel the scheduled check of an entry, if any."""
+        """Cancel the scheduled check of an entry for expired filters, if there is one."""
         if entry.due is not None:
             entries = self._due[entry.due]
             del entries[entry]
@@ -297,7 +297,7 @@ class OfferFilters:
             entry.due = None
 
     def _forget(self, entry: _Declined) -> None:
-        """Remove an entry that has no filters left."""
+        """Remove an entry of declined resources that has no filters left."""
         self._cancel_check(entry)
         entries = self._by_agent[entry.agent]
         del entries[entry.resources.key]
