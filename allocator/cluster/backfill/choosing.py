@@ -152,10 +152,7 @@ class _AgentSelector:
         return task
 
     def waits(self, client: Client) -> bool:
-        """Return whether holds for other clients are the only reason why a client gets no hold.
-
-        This is so if all agents that could be held for the client are held already.
-        """
+        """Return whether a client needs a hold, but all agents it could use are held already."""
         task = self._cluster.ledger.batch_demand(client)
         if task is None or self._first(client, task) is not None:
             return False

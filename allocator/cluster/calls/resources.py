@@ -80,7 +80,7 @@ def transition_offered_to_allocated(
 
 
 def reject(cluster: Cluster, call: contract.RejectOffer) -> Callable[[], None]:
-    """Prepare to release resources of an offer that the master's side could not deliver.
+    """Prepare to release resources of an offer that the master's side rejected.
 
     The offer has not reached the framework, so no offer filter is added.
     """
