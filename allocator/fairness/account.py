@@ -1,4 +1,4 @@
-"""Accounts: the data of one user from which a policy computes the user's rank."""
+"""Accounts: a user's weight, allocation and commitments, from which a policy ranks the user."""
 
 import math
 from collections.abc import Mapping
@@ -16,7 +16,7 @@ _LEAST_MEAN = 1e-12
 
 @dataclass(slots=True, eq=False)
 class Account:
-    """One user's allocation and commitments, valid at the time `settled_at`."""
+    """A user's allocation now, and its commitments as they were at the time `settled_at`."""
 
     weight: float
     settled_at: float
@@ -76,17 +76,17 @@ class Account:
         return duplicate
 
     def tasks_of(self, monopoly: int) -> float | None:
-        """Return the tasks that a user holds, as a fraction of the tasks it could run alone.
+        """Return the number of tasks that the user runs, divided by `monopoly`.
 
-        The number of tasks held is the allocation divided by the demand, for the resource with the
-        largest such quotient. Integers are multiplied first and divided once, so the result is
-        rounded only once.
+        The number of tasks is the allocation divided by the demand of one task, for the resource
+        with the largest quotient. The result is rounded only once, because the integers are
+        multiplied first and divided last.
 
         Args:
-            monopoly: Whole tasks that the user could run alone.
+            monopoly: Number of whole tasks that the user could run if it had the cluster alone.
 
         Returns:
-            None if the demand is unknown or no task fits.
+            The fraction. None: the demand is unknown, or `monopoly` is 0.
         """
         if self.demand is None or monopoly == 0:
             return None
@@ -97,21 +97,22 @@ class Account:
 
     @property
     def task_share(self) -> float | None:
-        """Tasks held over h, the tasks that the user could run alone (TSF paper, §V-A).
+        """The task share: tasks that the user runs over h (TSF paper, §V-A).
 
-        None: the demand is unknown, or no task fits.
+        h is the number of tasks that the user could run if it had the cluster alone. The result is
+        None if the demand is unknown or h is 0.
         """
         return self.tasks_of(self.monopoly)
 
     @property
     def share(self) -> float:
-        """The dominant share: the largest share of any resource."""
+        """The dominant share: the user's largest fraction of the capacity of any resource."""
         return max(self.shares.values(), default=0.0)
 
     def commitments_at(self, now: float, tau: float | None) -> dict[str, float]:
-        """Return the commitments by resource at a time, for the present allocation.
+        """Return the commitments by resource at a time, if the allocation stays as it is.
 
-        The commitments decay towards the over-use (SDRF paper, Eq. 12).
+        Each commitment moves exponentially towards the over-use (SDRF paper, Eq. 12).
 
         Args:
             now: The time in seconds, not before `settled_at`.
@@ -127,7 +128,9 @@ class Account:
         }
 
     def inherited_at(self, now: float, tau: float | None) -> float:
-        """Return the commitment at a time for resources that are not part of the capacity.
+        """Return the commitment at a time that holds for resources outside the capacity.
+
+        Such resources may be added to the cluster later. The commitment only decays.
 
         Args:
             now: The time in seconds, not before `settled_at`.
@@ -166,12 +169,12 @@ class Account:
         return self.cumulative + self.rate_of_use * max(now - self.settled_at, 0.0)
 
     def use(self, in_use: Mapping[str, float], elapsed: float, tau: float | None) -> None:
-        """Record the shares in use, and update their averages.
+        """Record a sample of the resources that the user really uses, and update `mean_use`.
 
         Args:
-            in_use: Shares of used resources, without zeros.
-            elapsed: Seconds since the previous call. In this time, the user is assumed to have used
-                the smaller of both shares.
+            in_use: Used resources as fractions of the capacity, without zeros.
+            elapsed: Seconds since the previous sample. In this time, the user is assumed to have
+                used the smaller of both samples.
             tau: Time constant of the decay in seconds. None: no averages are kept.
         """
         if tau is not None:
@@ -184,12 +187,13 @@ class Account:
         self.in_use = in_use
 
     def owe(self, measured: dict[str, float], free: float, least: float = 0.0) -> None:
-        """Recompute the over-use from which commitments grow. Existing commitments do not change.
+        """Recompute the over-use from which commitments grow: `measured` minus `free`, at least 0.
 
         Args:
             measured: The values that the policy compares with the entitlement, such as shares.
             free: The amount of each value that is not over-use, such as the entitlement wᵢ / Σw.
-            least: The smallest commitment for a held resource from now on.
+            least: Lower bound of the commitment for each held resource. Smaller commitments are
+                raised to it; other commitments do not change.
         """
         self.measured = measured
         self.overuse = {  # the formula of `commitment.overuse`, for all resources
@@ -205,9 +209,10 @@ class Account:
                     commitments[name] = max(commitments[name], least)
 
     def owe_by_resource(self) -> None:
-        """Recompute over-use after `owe`, with the entitlement to each resource.
+        """Recompute over-use with a separate entitlement for each resource (`entitlements`).
 
-        Measured values that are no resources keep the over-use that `owe` has computed.
+        Call this method after `owe`, if users count by their use. Measured values that are no
+        resources keep the over-use that `owe` has computed.
         """
         entitlements, overuse = self.entitlements, self.overuse
         self.overuse = {

@@ -8,7 +8,11 @@ LARGEST_COMMITMENT = 1e9
 
 
 def in_range(user: object, weight: float) -> float:
-    """Return a user's weight unchanged if it is in the permitted range.
+    """Return a user's weight unchanged if it is in the permitted range, else raise an error.
+
+    Args:
+        user: The user's id, for the error message.
+        weight: The weight to check.
 
     Raises:
         ValueError: the weight is out of range.

@@ -38,7 +38,7 @@ def time_constant_of_half_life(seconds: float) -> float:
 
 
 def overuse(share: float, entitlement: float) -> float:
-    """Return ō, the excess of a share over its user's entitlement, or 0 (SDRF paper, Eq. 7)."""
+    """Return the over-use ō = max(share − entitlement, 0) (SDRF paper, Eq. 7)."""
     return max(share - entitlement, 0.0)
 
 
@@ -57,9 +57,9 @@ def decayed(commitment: float, towards: float, elapsed: float, tau: float) -> fl
 
 
 def approached(elapsed: float, tau: float) -> float:
-    """Return the fraction by which a commitment moves towards the over-use in some seconds.
+    """Return 1 − e^(−elapsed/τ), the part of its way to the over-use that a commitment moves.
 
-    The fraction is 1 − δ, with the discount factor δ for these seconds (SDRF paper, Eq. 12).
+    In the SDRF paper's Eq. 12, this is 1 − δ with the discount factor δ for the elapsed seconds.
 
     Args:
         elapsed: Seconds, not negative.

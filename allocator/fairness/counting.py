@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 
 class CountedUser(NamedTuple):
-    """A user as input of `counted_weight`, for one resource."""
+    """A user's weight and its use of one resource, as input of `counted_weight`."""
 
     weight: float
     use: float
@@ -25,25 +25,27 @@ class CountedUser(NamedTuple):
     counts whole, whatever it uses."""
 
     def weight_of(self, total: float, times: float) -> float:
-        """Return the weight with which the user counts, given the total weight of all users.
+        """Return the weight with which the user counts: min(weight, times · use · total).
+
+        A named user counts with its whole weight.
 
         Args:
             total: The weight with which all users together count.
-            times: The user's fraction of the total is at most this multiple of its use.
+            times: The user's fraction of `total` is at most this multiple of its use.
         """
         return self.weight if self.named else min(self.weight, times * self.use * total)
 
 
 def counted_weight(users: Iterable[CountedUser], times: float) -> float:
-    """Return the largest W with W = Σ min(w, times · use · W), named users counting w.
+    """Return W, the total weight with which all users of a pool count for one resource.
 
-    W is the total for one resource. A user's fraction of W is at most `times` its use of the
-    resource. Users that use s together take at most
-    times · s of W from all other users. The result is 0 if no user is named and all users together
-    use less than 1 / times of the pool's part. O(n log n).
+    W is the largest solution of W = Σ min(w, times · use · W), where a named user adds its whole
+    weight w. So users that together use the fraction s of the resource reduce the entitlements of
+    all other users by at most times · s. The result is 0 if no user is named and all users together
+    use less than 1 / times of the pool's part of the resource. O(n log n).
 
     Args:
-        users: All known users.
+        users: All known users, with their use of the resource.
         times: A user's fraction of W is at most this multiple of its use.
     """
     whole: list[float] = []

@@ -20,7 +20,7 @@ _LARGE, _SMALL = 2.0**900, 2.0**-900
 
 
 def value(level: float, slope: float, s: float) -> Exact:
-    """Return level + slope · s exactly, as a sum of three floats."""
+    """Return level + slope · s exactly, as three floats whose sum is the value."""
     product = slope * s
     if product == 0.0 and (slope == 0.0 or s == 0.0):
         return level, 0.0, 0.0
@@ -41,7 +41,10 @@ def value(level: float, slope: float, s: float) -> Exact:
 
 
 def _rational(level: float, slope: float, s: float) -> Exact:
-    """Return level + slope · s exactly, computed with rational numbers in rare cases."""
+    """Return level + slope · s exactly, by slow rational arithmetic.
+
+    `value` calls this function in the rare cases in which floating-point arithmetic is not exact.
+    """
     exact = Fraction(level) + Fraction(slope) * Fraction(s)
     rounded = float(exact)
     remainder = exact - Fraction(rounded)

@@ -1,4 +1,4 @@
-"""Forecasts of a pool: changes of its order, and the cost of a burst, if nothing else changes.
+"""Forecasts of a pool: when users pass each other, and what a burst costs, if nothing else changes.
 
 All forecasts follow from closed forms. Between changes a priority is a maximum of straight lines in
 the policy's time (SDRF paper, Eq. 13), and a commitment moves exponentially (Eq. 12). Hypothetical
@@ -47,7 +47,7 @@ class ForecastTurn(NamedTuple):
 
 
 class Cost(NamedTuple, Generic[User]):
-    """The cost of a burst to its user: later commitments, and users that are ranked before it.
+    """The cost of a burst to its user: higher commitments later, and users that then precede it.
 
     A burst is an allocation beyond the present one for a limited time.
     """
@@ -92,7 +92,7 @@ def passings(pool: Pool[User], user: User, until: float) -> list[Passing[User]]:
 
 
 def below_after(standing: Standing[User], tau: float | None, level: float) -> float | None:
-    """Return the seconds until a user's dominant commitment has decayed to a level; None: never.
+    """Return the seconds until a user's largest commitment has decayed to a level; None: never.
 
     Args:
         standing: The user's present standing.
@@ -124,7 +124,7 @@ def turn(
         pool: The pool as it is now. For a new user, pass a copy of the pool with this user.
         user: The user that asks for tasks.
         demand: Resources of one task.
-        tasks: Number of tasks, at least 1.
+        tasks: Number of further tasks, at least 1.
         until: End of the forecast, in the pool's time.
     """
     return turn_below([(pool, user)], demand, tasks, until)
@@ -154,7 +154,7 @@ def turn_below(
 
 
 def _at_once(pool: Pool[User], user: User, demand: Quantities, tasks: int) -> int:
-    """Return how many tasks a user is allocated before another member of its pool is first.
+    """Return how many tasks a user is allocated in sequence before another member is ranked first.
 
     Args:
         pool: The pool of the user and its siblings.
@@ -252,9 +252,11 @@ def _overtaken(
 
 
 def _first_after(levels: Sequence[tuple[Pool[User], User]], until: float) -> float | None:
-    """Return the seconds until, at each level, the member is first in its pool.
+    """Return the seconds until, at each level of the role tree, the member is first in its pool.
 
-    None: not before `until`, a time of the pools in seconds.
+    Args:
+        levels: Pairs of a pool and its member, as for `turn_below`.
+        until: End of the forecast, in the pools' time. If the time is later, the result is None.
     """
     preceding_members = set[tuple[int, User]]()
     changes = list[tuple[float, int, Passing[User]]]()
@@ -280,16 +282,18 @@ def _changes(
     span: tuple[float, float],
     ahead: bool,  # noqa: FBT001
 ) -> Iterator[tuple[float, bool]]:
-    """Yield the phases at which one of two users passes the other.
+    """Yield the phases at which one of two users passes the other, in ascending order.
+
+    A phase is the policy's own time coordinate: seconds, or −e^(−t/τ).
 
     Args:
         policy: The policy of the pool.
-        pair: The two users' priorities, as the policy's attributes.
-        span: Begin and end, as phases of the policy.
-        ahead: Whether the first user is before the second at the begin.
+        pair: The two users' priorities as functions of the phase (`Policy.attribute`).
+        span: First and last phase.
+        ahead: Whether the first user is ranked before the second at the first phase.
 
     Yields:
-        The phase, and whether the first user is before the second from then on.
+        The phase, and whether the first user is ranked before the second from then on.
     """
     begin, end = span
     for meeting, following in pairwise([*_meetings(policy, pair, begin, end), end]):
@@ -309,11 +313,14 @@ def _changes(
 
 
 def _meetings(policy: Policy, pair: tuple[Any, Any], begin: float, end: float) -> Iterator[float]:
-    """Yield the phases, in ascending order, at which the order of two users may change.
+    """Yield the phases, in ascending order, at which two users' priorities meet.
+
+    At such a phase, the order of the users may change. A phase is the policy's own time coordinate:
+    seconds, or −e^(−t/τ).
 
     Args:
         policy: The policy of the pool.
-        pair: The two users' priorities, as the policy's attributes.
+        pair: The two users' priorities as functions of the phase (`Policy.attribute`).
         begin: First phase.
         end: Last phase.
     """

@@ -19,7 +19,7 @@ _RESORT_RATIO = 1.05
 
 
 class _FrameworkState:
-    """Allocation and allocation count of one framework, and whether the framework is active."""
+    """A framework's allocation, its number of allocations, and whether it wants offers."""
 
     __slots__ = ("active", "allocation", "count")
 
@@ -30,7 +30,7 @@ class _FrameworkState:
 
 
 class _Group(Generic[User]):
-    """Active users with equal allocations, and so with equal shares whatever the capacity is."""
+    """Active users with equal allocations. Their shares stay equal when the capacity changes."""
 
     __slots__ = ("members", "share", "version")
 
@@ -45,12 +45,12 @@ class _Group(Generic[User]):
 class FrameworkSorter(Generic[User]):
     """Orders users of equal weight as DRF does: by dominant share, then by allocation count.
 
-    The users are frameworks. An allocation costs O(1). The next read costs O(log n) for each user
-    whose allocation changed. A change of the capacity costs O(1). Users with equal allocations are
-    ranked as a group. A single user is not ranked at all.
+    The users are frameworks. Users with equal allocations are ranked as a group. An allocation or a
+    change of the capacity costs O(1). The next iteration then sorts each user whose allocation
+    changed, in O(log n).
 
-    An iteration costs O(log n) a user. After changes of the capacity in some resources more than in
-    others, an iteration also examines users whose rank is uncertain.
+    Iterating costs O(log n) a user. If the capacity of some resources has changed more than that of
+    others, dominant shares may have changed their order. Then an iteration examines further users.
 
     Args:
         capacity: The resources that are shared.
@@ -79,7 +79,7 @@ class FrameworkSorter(Generic[User]):
 
     @property
     def active(self) -> int:
-        """The number of active users."""
+        """The number of active users, which want offers."""
         return self._active
 
     def set_capacity(self, capacity: Quantities) -> None:
@@ -130,7 +130,10 @@ class FrameworkSorter(Generic[User]):
         self._active += 1 if active else -1
 
     def allocate(self, user: User, quantities: Quantities, *, times: int = 1) -> None:
-        """Add resources to a user's allocation, and `times` to its allocation count."""
+        """Add resources to a user's allocation, and `times` to its number of allocations.
+
+        Among users with equal shares, the user with the fewest allocations comes first.
+        """
         state = self._states[user]
         self._hold(user, state, state.allocation + quantities, state.count + times)
 
@@ -144,7 +147,7 @@ class FrameworkSorter(Generic[User]):
         self._hold(user, state, state.allocation - quantities, state.count)
 
     def hold(self, user: User, quantities: Quantities, gifts: int) -> None:
-        """Replace a user's allocation by `quantities` and its allocation count by `gifts`."""
+        """Replace a user's allocation by `quantities`, and its number of allocations by `gifts`."""
         self._hold(user, self._states[user], quantities, gifts)
 
     def held(self, user: User | None = None) -> Quantities:
@@ -159,11 +162,14 @@ class FrameworkSorter(Generic[User]):
         return state.allocation, state.count
 
     def prospect(self, user: User) -> RankPreview:
-        """Return a user's present rank, and a function for its rank with another allocation."""
+        """Return a user's present rank, and a function for its rank with another allocation.
+
+        The function takes the allocation and changes nothing. `SorterSnapshot` calls it.
+        """
         return RankPreview(self._rank(self._states[user].allocation), (), self._rank)
 
     def __iter__(self) -> Iterator[User]:
-        """Iterate over active users in order. The sorter must not change during the iteration."""
+        """Iterate over active users, lowest share first. The sorter must not change meanwhile."""
         if self._active == len(self._unsorted) == 1:
             yield from self._unsorted
             return
@@ -191,7 +197,7 @@ class FrameworkSorter(Generic[User]):
                 heapq.heappop(heap)
 
     def _hold(self, user: User, state: _FrameworkState, allocation: Quantities, count: int) -> None:
-        """Store a user's new allocation and count, after removing the user from the order."""
+        """Store a user's new allocation and number of allocations; the next read sorts the user."""
         if state.active:
             self._remove_from_order(user, state)
         state.allocation, state.count = allocation, count
@@ -219,25 +225,28 @@ class FrameworkSorter(Generic[User]):
             del self._order[bisect_left(self._order, entry)]
 
     def _present_share(self, group: _Group[User]) -> float:
-        """Return a group's dominant share of the present capacity; the value is cached."""
+        """Return the dominant share of the users of a group, at the present capacity; cached."""
         if group.version != self._version:
             group.share = self._rank(self._states[group.members[0][1]].allocation)[0][1]
             group.version = self._version
         return group.share
 
     def _share(self, allocation: "Quantities | dict[str, int]") -> float:
-        """Return an allocation's dominant share of the capacity that the last full sort used."""
+        """Return an allocation's dominant share, at the capacity that the last full sort used."""
         return _dominant(allocation, self._sorted_by, self._excluded)
 
     def _rank(self, allocation: Quantities) -> tuple[Rank, float]:
-        """Return the rank of an allocation, and the rank's tolerance, which is 0."""
+        """Return the sort key of a user with this allocation, and the key's tolerance.
+
+        The tolerance is the largest rounding error of the key: here 0.
+        """
         return (0, _dominant(allocation, self._capacity, self._excluded), (), 0.0), 0.0
 
 
 def _dominant(
     allocation: "Quantities | dict[str, int]", capacity: Quantities, excluded: Collection[str]
 ) -> float:
-    """Return the largest fraction that an allocation is of any resource that counts."""
+    """Return an allocation's dominant share of a capacity, without the excluded resources."""
     largest = 0.0
     for name, amount in allocation.items():
         total = capacity[name]

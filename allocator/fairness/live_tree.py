@@ -47,21 +47,26 @@ class Priorities(ABC, Generic[K, T]):
         """
 
     def same_line(self, a: K, b: K) -> bool:
-        """Return whether two attributes are the same function of time, except for tie-breakers."""
+        """Return whether two attributes give the same priority at all times.
+
+        Their tie-breakers, such as allocation counts, may differ.
+        """
         return a == b
 
     def near(self, a: K, b: K, now: T) -> bool:
-        """Return whether `b`, which comes after `a`, may differ from `a` only by rounding errors.
+        """Return whether the priorities of `a` and `b` may differ only by rounding errors at `now`.
+
+        `b` comes after `a` in the order.
 
         This method is called only for policies that set `has_levels`.
         """
         raise NotImplementedError
 
     def position(self, nodes: "Sequence[Node[Id, K, T]]", node: "Node[Id, K, T]", now: T) -> int:
-        """Return the index at which a node belongs among sorted nodes. O(log n) comparisons.
+        """Return the index at which to insert a node into sorted nodes. O(log n) comparisons.
 
-        Families that can evaluate an attribute override this method, so that `node` is evaluated
-        once.
+        A family whose priorities are numbers can override this method, to compute the priority of
+        `node` only once.
         """
         low, high = 0, len(nodes)
         while low < high:
@@ -261,11 +266,11 @@ class LiveTree(Generic[Id, K, T]):
     def update(self, now: T) -> None:
         """Move the tree to a later time (the paper's UPDATE). An earlier time has no effect.
 
-        O(1) when no event is due, else O(log n) for each pair with a due event. Elements of due
-        events are removed while the tree still has the old time, because search works only in the
-        order of that time. They are inserted again at the new time. Pairs that become neighbours
-        meanwhile are asked for their crossing from the old time on. So no crossing is missed,
-        however many crossings lie between the two times.
+        O(1) if no event lies between the old and the new time, else O(log n) for each pair with
+        such an event. The pairs' elements are removed while the tree still has the old time,
+        because a search needs the order of that time. Then they are inserted at the new time.
+        Removals make other elements neighbours. Their crossings are computed from the old time on.
+        So no crossing is missed, however many crossings lie between the two times.
 
         >>> from allocator.fairness.priorities import PriorityLine, StraightLines
         >>> tree = LiveTree(StraightLines(), now=0)
@@ -325,7 +330,8 @@ class LiveTree(Generic[Id, K, T]):
     def crossings(self) -> Iterator[Crossing[T, Id]]:
         """Yield the upcoming possible swaps of neighbours, soonest first. O(log n) each.
 
-        An event may be too early, and then changes nothing.
+        At some of these times the two elements turn out not to swap, because a crossing may be
+        computed too early.
 
         >>> from allocator.fairness.priorities import PriorityLine, StraightLines
         >>> tree = LiveTree(StraightLines(), now=0)
@@ -346,11 +352,11 @@ class LiveTree(Generic[Id, K, T]):
 
         Nearly equal priorities differ only by rounding errors. The tree must not change during the
         iteration. The iteration costs O(log n) for each element, or for each group of elements with
-        the same line.
+        the same priority function (`Priorities.same_line`).
 
         Args:
-            in_order: Sorts elements with nearly equal priorities. The argument is a list of groups;
-                the elements of one group have the same line and are in order.
+            in_order: Sorts elements with nearly equal priorities. The argument is a list of groups.
+                The elements of a group have the same priority function and are already in order.
         """
         near, now, ends = self._priorities.near, self._now, self._ends
         node = ends.after
@@ -370,7 +376,8 @@ class LiveTree(Generic[Id, K, T]):
             node: The first of these elements in the order.
 
         Returns:
-            Groups of elements with the same line, and the node after the last group.
+            The elements in groups with the same priority function, and the node after the last
+            group.
         """
         near, parts, now = self._priorities.near, list[Iterable[Id]](), self._now
         while True:
@@ -381,12 +388,12 @@ class LiveTree(Generic[Id, K, T]):
             node = after
 
     def _part(self, node: "Node[Id, K, T]") -> "tuple[Iterable[Node[Id, K, T]], Node[Id, K, T]]":
-        """Collect the nodes with the same line as a node, which is the first of them.
+        """Collect the successive nodes with the same priority function as `node`, which is first.
 
-        O(log n), and O(1) for each block that consists of nodes with this line.
+        O(log n), and O(1) for each block that only contains nodes with this function.
 
         Returns:
-            These nodes, and the node after them.
+            These nodes, and the node after the last of them.
         """
         line, same_line, block = node.attribute, self._priorities.same_line, node.block
         begin = 0 if node is block[0] else block.index(node)
@@ -448,11 +455,11 @@ class LiveTree(Generic[Id, K, T]):
     def _put(self, node: "Node[Id, K, T]", guess: "Node[Id, K, T] | None" = None) -> None:
         """Insert a node at its position for the present time.
 
-        O(log n) comparisons, or O(1) if the position is soon after the guess.
+        O(log n) comparisons, or O(1) if the position is soon after `guess`.
 
         Args:
-            node: The node, which is in no block.
-            guess: A node that is probably shortly before the position. None: no guess.
+            node: A new node, or a node that `_take_out` has removed.
+            guess: A node that is probably shortly before the position. None: unknown.
         """
         before = None if guess is None else self._close_behind(guess, node)
         if before is None:
@@ -476,10 +483,10 @@ class LiveTree(Generic[Id, K, T]):
     def _close_behind(
         self, guess: "Node[Id, K, T]", node: "Node[Id, K, T]"
     ) -> "Node[Id, K, T] | None":
-        """Search the predecessor for a node among the guess and the next few nodes.
+        """Return the node after which to insert `node`, if it is `guess` or soon after `guess`.
 
         Returns:
-            The predecessor. None: the predecessor is another node.
+            The node. None: the position is elsewhere, so the caller must search the whole tree.
         """
         if not guess.block or not self._priorities.precedes(guess, node, self._now):
             return None  # the guess was removed, or comes after the node
@@ -492,7 +499,7 @@ class LiveTree(Generic[Id, K, T]):
         return None
 
     def _divide(self, block: "list[Node[Id, K, T]]") -> None:
-        """Divide a block that is too long into two blocks."""
+        """Divide a block into two blocks, because it has become too long after an insertion."""
         rest = block[_LONGEST_BLOCK // 2 :]
         del block[_LONGEST_BLOCK // 2 :]
         number = self._heads.index(block[0]) + 1
@@ -521,7 +528,7 @@ class LiveTree(Generic[Id, K, T]):
         return before
 
     def _update_events(self, *nodes: "Node[Id, K, T]") -> None:
-        """Recompute the events of nodes with their successors (the paper's UPDATEEVENT)."""
+        """Recompute when each of these nodes and its successor may swap (UPDATEEVENT)."""
         ends, crossing, now = self._ends, self._priorities.crossing, self._now
         for left in nodes:
             right, left.event = left.after, None
@@ -536,7 +543,10 @@ class LiveTree(Generic[Id, K, T]):
             heapq.heapify(self._events)
 
     def _due(self, now: T) -> "Node[Id, K, T] | None":
-        """Return the node with the earliest event if this event is not after `now`, else None."""
+        """Return the node with the earliest event, if this event is at or before `now`, else None.
+
+        The event is the possible swap of the node and its successor.
+        """
         events = self._events
         while events and not now < events[0][0]:  # type: ignore[operator]  # T is ordered
             node = events[0][2]
@@ -546,7 +556,7 @@ class LiveTree(Generic[Id, K, T]):
         return None
 
     def _check(self) -> None:
-        """Assert all invariants. After a failure, print the nodes and their events."""
+        """Assert all invariants of the tree, for tests. On failure, print the nodes and events."""
         try:
             nodes, precedes = list(chain.from_iterable(self._blocks)), self._priorities.precedes
             assert all(self._blocks) or self._blocks == [[]], "a block is empty"

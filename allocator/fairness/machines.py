@@ -23,10 +23,10 @@ _MOST_CACHED = 1000
 class Machines(Generic[User]):
     """The machines of a cluster, and the machines that each user may use.
 
-    A *class* contains machines with equal resources; a *monopoly* is the number of tasks that a
-    user could run alone. Adding or removing a machine costs one evaluation of each different
-    constraint. It costs the same again for each user that has several kinds of tasks under the
-    constraint. A monopoly costs O(1) if it is cached, else O(classes), for any number of machines.
+    A *class* contains machines with equal resources. A *monopoly* is the number of tasks that a
+    user could run if it had the machines alone. It costs O(1) if it is cached, else O(classes), for
+    any number of machines. When a machine is added or removed, each different constraint is
+    evaluated once.
     """
 
     def __init__(self) -> None:
@@ -54,7 +54,7 @@ class Machines(Generic[User]):
                 group.discard(machine)
 
     def restrict(self, user: User, may_use: MayUse | None) -> None:
-        """Set the one constraint that holds for all tasks of a user. O(machines).
+        """Set the only placement constraint of a user, in place of all former ones. O(machines).
 
         Args:
             user: Any user.
@@ -68,10 +68,11 @@ class Machines(Generic[User]):
             self.admit(user, may_use)
 
     def admit(self, user: User, may_use: MayUse | None) -> None:
-        """Add one kind of tasks to a user, with the machines that these tasks may run on.
+        """Add a placement constraint to a user, for one kind of its tasks.
 
-        The user may then use these machines, too. O(machines) if the constraint is new for the
-        user, else O(1). A user without any kinds of tasks may use all machines.
+        The user may then also use the machines that meet this constraint. A user without any
+        constraint may use all machines. O(machines) if the constraint is new for the user, else
+        O(1).
 
         Args:
             user: Any user.
@@ -89,10 +90,10 @@ class Machines(Generic[User]):
             allowed.join(group)
 
     def withdraw(self, user: User, may_use: MayUse | None) -> None:
-        """Remove one kind of tasks from a user: the opposite of one call of `admit`.
+        """Remove a placement constraint from a user: undo one call of `admit`.
 
         Raises:
-            KeyError: the user has no kind of tasks with this constraint.
+            KeyError: the user does not have this constraint.
         """
         allowed = self._allowed[user]
         _subtract_one(allowed.kinds, may_use)
@@ -138,7 +139,7 @@ class _Group:
         self._update_cache(kind, -1)
 
     def _update_cache(self, kind: _Class, change: int) -> None:
-        """Adapt the cached task counts to a change, or clear the cache if recounting is cheaper.
+        """Update the cached task counts, or clear the cache if recounting is cheaper.
 
         Args:
             kind: Class of the machines that are added or removed.
@@ -201,7 +202,7 @@ class _AllowedMachines:
 
     @property
     def group(self) -> _Group:
-        """The machines by class."""
+        """The machines that the user may use, counted by class."""
         return next(iter(self._groups)) if len(self._groups) == 1 else self._union
 
     def join(self, group: _ConstraintGroup) -> None:
@@ -237,7 +238,12 @@ class _AllowedMachines:
 
 
 def _whole_tasks(amounts: dict[str, int], needs: _Class) -> int:
-    """Return how many whole tasks fit into the given amounts of resources."""
+    """Return how many whole tasks fit on one machine.
+
+    Args:
+        amounts: Resources of the machine.
+        needs: Resources of one task.
+    """
     return min((amounts.get(name, 0) // amount for name, amount in needs), default=0)
 
 
