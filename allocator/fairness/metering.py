@@ -126,7 +126,7 @@ class UsageAccumulator:
         return max(self.until, self.spans[-1][2]) if self.spans else self.until
 
     def usage(self, hour: int, user: str) -> HourlyUsage:
-        """Return the usage record of a user in an hour; create the record if necessary.
+        """Return the usage record of a user in an hour; create an empty record if there is none.
 
         Args:
             hour: Hours since the epoch.
@@ -141,9 +141,9 @@ class UsageAccumulator:
         return tally
 
     def add_up_in_steps(self) -> Generator[None, None, None]:
-        """Generator form of `settle`: yields after each small step so that other work can run.
+        """Do the work of `add_up` as a generator, which yields after each small step.
 
-        More spans and offer events may be added between steps.
+        So the event loop can do other work between steps, which may add spans and offer events.
         """
         spans, acts = self.spans, self.offer_events
         while spans or acts:
@@ -159,14 +159,21 @@ class UsageAccumulator:
             pass
 
     def bound(self) -> None:
-        """Shorten each queue that is too long: add its earliest entry to the usage."""
+        """Add the earliest entry of each queue that is too long to the usage, to limit memory.
+
+        Call this method after adding an entry to a queue.
+        """
         if len(self.spans) > MOST_WAITING:
             self._integrate(self.spans.popleft())
         if len(self.offer_events) > MOST_WAITING:
             self.add_act(self.offer_events.popleft())
 
     def add_act(self, act: Act) -> None:
-        """Add one offer event to the usage: an offer was made or declined."""
+        """Count one offer event, an offer that was made or declined, in the usage of its hour.
+
+        Args:
+            act: The users to count the event for; its time; whether the offer was declined.
+        """
         names, now, refused = act
         hour = math.floor(now / HOUR)
         for name in names:
@@ -177,7 +184,7 @@ class UsageAccumulator:
                 usage.offers += 1
 
     def add(self, accumulator: "UsageAccumulator") -> None:
-        """Add the usage of another accumulator, including its waiting entries."""
+        """Add the usage of another accumulator, including its spans and events not yet added up."""
         accumulator.add_up()
         for hour, users in accumulator.users.items():
             for user, usage in users.items():
@@ -188,7 +195,7 @@ class UsageAccumulator:
                 sums[name] = sums.get(name, 0.0) + amount
 
     def _integrate(self, span: Span) -> None:
-        """Add the integrals of a span to the usage of its hours."""
+        """Divide a span of constant allocation at full hours, and add integrals to each hour."""
         user, begin, end, capacity, (excluded, tau), held, entitled, at, owed, over, active = span
         closed = self.closed.get(user)
         if closed is not None and self.next is not None and begin >= closed.at:
@@ -205,7 +212,7 @@ class UsageAccumulator:
 
 
 class AccountState(NamedTuple):
-    """State of a user's account at the begin of a time span without changes of the allocation.
+    """State of a user's account at the begin of a time span in which the allocation is constant.
 
     Only the commitments change during the span (SDRF paper, Eq. 12).
     """
@@ -221,13 +228,13 @@ class AccountState(NamedTuple):
     """Whether the user wants offers."""
 
     def least(self, later: "AccountState") -> "AccountState":
-        """Return a state for a gap without information: the lowest use that both ends allow.
+        """Return a lower bound of the user's state in a gap, in which its allocation is unknown.
 
-        The allocation and the over-use are the smaller of both states, and the entitlement is the
-        larger. The commitments are the earlier state's.
+        This state is from the begin of the gap. The result has the smaller allocation and over-use
+        of both states, the larger entitlement, and this state's commitments.
 
         Args:
-            later: The user's state at the end of the gap; this state is from its begin.
+            later: The user's state at the end of the gap.
         """
         held = later.allocation
         return AccountState(
@@ -289,7 +296,7 @@ class Meter:
         self.terms = excluded, tau
 
     def count_capacity(self, capacity: Quantities, now: float) -> None:
-        """Integrate a capacity from the last call up to now, before the capacity changes.
+        """Add the capacity since the last call to the usage; call this before the capacity changes.
 
         Args:
             capacity: The cluster's capacity since the last call.
@@ -300,7 +307,7 @@ class Meter:
             self._add_capacity(capacity, begin, now)
 
     def offered(self, users: tuple[str, ...], now: float) -> None:
-        """Count an offer.
+        """Count an offer in the usage of the user and its ancestors.
 
         Args:
             users: The user that was offered resources, and the user's ancestors in the role tree.
@@ -309,7 +316,7 @@ class Meter:
         self.counted.offer_events.append((users, now, False))
 
     def refused(self, users: tuple[str, ...], now: float) -> None:
-        """Count a declined offer.
+        """Count a declined offer in the usage of the user and its ancestors.
 
         Args:
             users: The user that declined the offer, and the user's ancestors in the role tree.
@@ -324,9 +331,10 @@ class Meter:
         capacity: Quantities,
         tau: float | None = None,
     ) -> None:
-        """Meter a gap without information about allocations, by a lower bound of the usage.
+        """Add a lower bound of the usage in a gap, in which allocations are unknown.
 
-        A gap is not metered if it is longer than `LONGEST_GAP` or ends before it begins.
+        A gap is, for example, the time between two runs of the allocator. It is not metered if it
+        is longer than `LONGEST_GAP` or ends before it begins.
 
         Args:
             before: Checkpoints at the begin of the gap, by user.
@@ -353,11 +361,12 @@ class Meter:
             self._add_capacity(capacity, begin, end)
 
     def close(self) -> dict[str, AccountCheckpoint]:
-        """Begin to close accounts: later usage is collected separately, for the next `take`.
+        """Begin to divide usage: the next `take` returns each user's usage up to its checkpoint.
 
-        The capacity is closed at once. A user's account is closed when the caller stores its
-        checkpoint. A reader that continues from the checkpoints counts no time twice, however long
-        closing takes.
+        The caller then stores one user's checkpoint after another in the returned dictionary. A
+        user's usage after its checkpoint is collected for the `take` after the next. The usage of
+        the capacity is divided at the time of this call. So no time is counted twice by a program
+        that continues from the checkpoints, however long the caller takes to store them.
 
         Returns:
             An empty dictionary, in which the caller stores the users' checkpoints.
@@ -372,7 +381,7 @@ class Meter:
     def take(self) -> UsageAccumulator:
         """Return the usage since the last call, and start a new accumulator.
 
-        The usage of closed accounts ends at their checkpoints.
+        After `close`, a user's usage in the result ends at the user's checkpoint.
         """
         self._since = self.since
         taken = self.counted
@@ -400,12 +409,14 @@ def by_hours(begin: float, end: float) -> Iterable[tuple[float, float]]:
 
 
 def _is_moving(state: AccountState) -> bool:
-    """Return whether any commitment is above 0, or will be because of over-use."""
+    """Return whether commitments change with time: a commitment or an over-use is above 0."""
     return any(state.commitments.values()) or any(state.overuse.values())
 
 
 def _advanced(state: AccountState, elapsed: float, tau: float | None) -> AccountState:
-    """Return the state of an account after some seconds: its commitments have changed.
+    """Return the state of an account after some seconds in which its allocation was constant.
+
+    Only the commitments differ from the given state.
 
     Args:
         state: The state at the begin.
@@ -432,7 +443,7 @@ def _add_integrals(  # noqa: PLR0913, PLR0917 - what is added to, for how long, 
     """Add the integrals over a time span within one hour to the usage of this hour.
 
     Args:
-        usage: The user's usage in the hour.
+        usage: The user's usage in the hour, which this function changes.
         elapsed: Length of the span in seconds.
         capacity: The cluster's capacity.
         excluded: Names of resources that do not count in shares.

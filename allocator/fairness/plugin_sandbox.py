@@ -92,7 +92,10 @@ def contained(kind: type[Policy], origin: Origin) -> type[Policy]:
 
 
 class _Contained(Policy):
-    """Catches errors in the methods that all kinds of external policies may override."""
+    """Base of wrappers that catch errors in an external policy's `measure` and `rate_of_use`.
+
+    After an error, the user's shares are used instead.
+    """
 
     @override
     def measure(self, account: Account) -> dict[str, float]:
@@ -145,7 +148,11 @@ _CONTAINING: tuple[tuple[type[Policy], type[Any]], ...] = (
 
 
 def _require_sound(kind: type[Policy], containing: type[Any]) -> None:
-    """Check that a class defines only the attributes that its kind may define.
+    """Check that an external policy's class defines all required methods, and nothing reserved.
+
+    Args:
+        kind: The external class.
+        containing: The wrapper for its kind of policies, which names the permitted methods.
 
     Raises:
         ValueError: a method is missing, or an attribute is reserved or has a wrong type.
@@ -222,7 +229,10 @@ def _contained(
 
 
 def _after_all(account: Account) -> float:
-    """Return a priority behind all valid priorities; such priorities are in DRF order."""
+    """Return the priority of a user for which a policy failed: after all valid priorities.
+
+    Users with such priorities are in order of their dominant shares, as under DRF.
+    """
     share = account.share / account.weight
     return _AFTER_ALL * (1.0 + share / (1.0 + share))
 
@@ -242,21 +252,26 @@ def _as_number(value: float) -> float:
 
 
 def _as_nonnegative(value: float) -> float:
-    """Validate a number that must not be negative, and return it as a float."""
+    """Validate a number that an external policy returned, and return it as a float.
+
+    Raises:
+        TypeError: the value is not a number.
+        ValueError: the value is negative, too large, infinite or NaN.
+    """
     if _as_number(value) < 0:
         raise ValueError(f"{value} is less than 0")
     return float(value)
 
 
 def _as_line(value: tuple[float, float]) -> tuple[float, float]:
-    """Validate a pair of a priority and its growth per second, and return the pair."""
+    """Validate a pair from an external policy, a priority and its growth per second; return it."""
     if not isinstance(value, tuple) or len(value) != 2:
         raise TypeError(f"{value!r} is not a pair of a priority and its growth in a second")
     return _as_number(value[0]), _as_number(value[1])
 
 
 def _as_measures(value: dict[str, float]) -> dict[str, float]:
-    """Validate a dictionary of nonnegative fractions by name, and return the dictionary."""
+    """Validate and return an external policy's measured values: nonnegative fractions by name."""
     if not isinstance(value, dict) or not all(isinstance(name, str) for name in value):
         raise TypeError(f"{value!r} is not a dictionary of fractions by name")
     return {name: _as_nonnegative(part) for name, part in value.items()}

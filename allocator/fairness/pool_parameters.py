@@ -1,4 +1,7 @@
-"""Parameters of a whole pool, and the values of accounts that are computed from them."""
+"""Parameters of a whole pool, such as its capacity and total weight, and how they rate accounts.
+
+Rating an account means to compute its shares, entitlement and over-use from its allocation.
+"""
 
 import math
 from collections.abc import Collection, Hashable, Mapping
@@ -101,9 +104,11 @@ class PoolParameters(Generic[User]):
     def count_users(
         self, accounts: Mapping[User, Account]
     ) -> tuple[dict[str, float], dict[User, dict[str, float]]]:
-        """Return the total weights that users count with by their use, and the weights by user.
+        """Compute the weight with which each user counts, from its use of each resource.
 
-        Both are by resource. Users that count nothing, before and now, are left out.
+        Returns:
+            The total of these weights by resource, and the weights by user and resource. Users
+            whose weights were 0 and stay 0 are left out.
         """
         times = self.counts_for
         claimants = [
@@ -132,11 +137,14 @@ class PoolParameters(Generic[User]):
         return {name: totals[name] for name in by_use}, counted
 
     def part_of(self, name: str) -> float:
-        """Return the fraction of a resource that the users are entitled to together."""
+        """Return the fraction of a resource to which all users of the pool together are entitled.
+
+        In a role tree, this is the entitlement of the parent.
+        """
         return self.parts.get(name, self.parts[ANY]) if self.parts else self.part
 
     def shares(self, quantities: Quantities) -> dict[str, float]:
-        """Return quantities as fractions of the capacity, by the resources that count."""
+        """Return quantities as fractions of the capacity, without the excluded resources."""
         return quantities.parts_of(self._amounts_that_count())
 
     def counted(self, demand: Quantities | None) -> Quantities | None:
@@ -158,10 +166,10 @@ class PoolParameters(Generic[User]):
         return self._entitlement_to_dominant(self.entitlements(account), shares)
 
     def entitlements(self, account: Account) -> dict[str, float]:
-        """Return the fraction of each resource that a user is entitled to, if users count by use.
+        """Return the fraction of each resource to which a user is entitled, if users count by use.
 
         The user itself counts with its whole weight, while all other users count as they do now.
-        The entry of `ANY` holds for resources that do not count.
+        The entry of `ANY` holds for resources without an entry.
         """
         weight, counted, totals = account.weight, account.counted, self.totals
         entitlements = {}
@@ -181,7 +189,7 @@ class PoolParameters(Generic[User]):
         return entitlements.get(dominant, entitlements[ANY])
 
     def rate(self, account: Account) -> None:
-        """Compute an account's entitlement, shares and over-use from its allocation. O(m).
+        """Set an account's entitlement, shares and over-use, computed from its allocation. O(m).
 
         m is the number of resources.
         """
@@ -205,7 +213,7 @@ class PoolParameters(Generic[User]):
             account.rate_of_use = self._policy.rate_of_use(account)
 
     def _amounts_that_count(self) -> list[tuple[str, int]]:
-        """Return the amounts of the capacity that count in shares."""
+        """Return the capacity as pairs of name and thousandths, without the excluded resources."""
         if self._counted_amounts is None:
             self._counted_amounts = [
                 (name, amount)
@@ -215,7 +223,10 @@ class PoolParameters(Generic[User]):
         return self._counted_amounts
 
     def count_tasks(self, user: User, account: Account) -> None:
-        """Set how many tasks a user could run alone in its account, if the policy counts tasks."""
+        """Set `monopoly` and `constrained_monopoly` of an account, if the policy counts tasks.
+
+        They are the numbers of tasks that the user could run if it had the machines alone.
+        """
         if not self._policy.counts_tasks:
             return
         demand = account.demand

@@ -64,11 +64,12 @@ _TOLERANCE = 2.0**-40
 
 @dataclass(slots=True)  # frozen takes three times as long to construct; not mutated
 class Envelope:
-    """A priority under SDRF: the maximum of straight lines in s = e^(−t/τ).
+    """A priority under SDRF: the maximum of straight lines A + M·s.
 
-    Between two changes of allocation each commitment moves exponentially towards its over-use (Eq.
-    12). So o + c = A + M·s with A = o + ō and M = c − ō, and the maximum over resources is an upper
-    envelope (SDRF paper, Eq. 13).
+    s = e^(−t/τ) is the decay factor, which falls from 1 towards 0 as time passes. Between two
+    changes of the allocation, each commitment c moves exponentially towards its over-use ō (Eq.
+    12). So the sum of a share o and its commitment is A + M·s with A = o + ō and M = c − ō. The
+    maximum over resources is an upper envelope of lines (SDRF paper, Eq. 13).
     """
 
     lines: tuple[Segment, ...]
@@ -81,17 +82,20 @@ class Envelope:
     allocation first."""
 
     def constant_if_decayed(self, s: float) -> "Envelope":
-        """Return this envelope, or a constant if the priority hardly changes from s on.
+        """Return this envelope, or a constant priority if commitments have almost decayed.
+
+        A constant is returned if each line A + M·s differs from A by less than a tiny bound now. As
+        s only falls, it differs even less later.
 
         Args:
-            s: Present value of e^(−t/τ), from 1 towards 0.
+            s: Present decay factor e^(−t/τ), which falls from 1 towards 0.
         """
         if any(abs(slope * s) > _CONSTANT_BELOW for _, slope in self.lines):
             return self
         return Envelope(((self.lines[0][0], 0.0),), self.count, self.held)
 
     def at(self, s: float) -> float:
-        """Return the rounded priority at the phase s = e^(−t/τ)."""
+        """Return the priority when the decay factor e^(−t/τ) is `s`, rounded to a float."""
         if len(self.lines) == 1:
             ((a, m),) = self.lines
             return a + m * s
@@ -99,13 +103,14 @@ class Envelope:
 
 
 def envelope(lines: list[Segment], s: float, count: int = 0) -> Envelope:
-    """Return the maximum of lines on (0, s], without lines that are never the maximum.
+    """Return a priority from now on: the maximum of lines in the decay factor s = e^(−t/τ).
 
-    A line is left out if another line is above it at s and at 0.
+    s falls from its present value towards 0. A line is left out if another line is above it at the
+    present s and at 0, because it can never be the maximum.
 
     Args:
         lines: Pairs (A, M) for the lines A + M·s.
-        s: Present value of e^(−t/τ).
+        s: Present decay factor.
         count: Allocation count of the user, which breaks ties.
     """
     if lines.count(lines[0]) == len(lines):
@@ -121,7 +126,13 @@ def envelope(lines: list[Segment], s: float, count: int = 0) -> Envelope:
 
 
 def _above(upper: Segment, lower: Segment, s: float) -> bool:
-    """Return whether a line is above another at s by more than any rounding error."""
+    """Return whether the line `upper` is above `lower` at s by more than any rounding error.
+
+    Args:
+        upper: A pair (A, M) for the line A + M·s.
+        lower: Another such pair.
+        s: The decay factor e^(−t/τ).
+    """
     (a, m), (b, n) = upper, lower
     upper_rise, lower_rise = m * s, n * s
     # The error follows the operands: their sums may be far smaller.
@@ -136,8 +147,9 @@ class Envelopes(Priorities[Envelope, float]):
     def compare(self, a: Envelope, b: Envelope, now: float) -> int:
         """Compare by value, then by growth just after `now`, then by allocation count.
 
-        As s falls, A + M·s grows by −M. If several lines meet at a maximum, the line with the least
-        M is the maximum afterwards.
+        `now` is −s, the negative decay factor. As time passes, s falls, so a line A + M·s grows if
+        M is negative. If several lines meet at the maximum, the line with the least M is the
+        maximum afterwards.
         """
         ahead = 0.0
         if a.lines != b.lines:
@@ -160,8 +172,9 @@ class Envelopes(Priorities[Envelope, float]):
         return later - value <= NEAR * (size + later_size + 1.0)
 
     def rank(self, a: Envelope, now: float) -> tuple[Rank, float]:
-        """Return a priority's sort key at the time `now` (−s), and the key's tolerance.
+        """Return the sort key of a priority at the time `now`, and the key's tolerance.
 
+        `now` is −s, the negative decay factor.
         The key orders as `compare` does, without allocation counts. The tolerance exceeds any
         difference that rounding makes between equal priorities.
         """
@@ -194,10 +207,14 @@ class Envelopes(Priorities[Envelope, float]):
 
     @override
     def crossing(self, a: Envelope, b: Envelope, now: float) -> float | None:
-        """Return the time −s at which two envelopes next meet, rounded towards `now`; None: never.
+        """Return the time after `now` at which two priorities next meet (SDRF paper, Eq. 14, 15).
 
-        Meetings of lines below either envelope are left out. A meeting where the envelopes only
-        touch may be returned (SDRF paper, Eq. 14 and 15).
+        Times are −s, the negative decay factor, which grows from −1 towards 0. The result is
+        rounded towards `now`, so it may be too early but never too late. The priorities may only
+        touch at this time without a change of the order.
+
+        Returns:
+            The time. None: the priorities do not meet any more.
         """
         if a.lines == b.lines:
             return None
@@ -216,9 +233,15 @@ class Envelopes(Priorities[Envelope, float]):
 
 
 def _meeting(a: Segment, b: Segment, now: float) -> float | None:
-    """Return the time −s after `now` at which two lines meet, rounded towards `now`.
+    """Return the time after `now` at which two lines meet, rounded towards `now`.
 
-    None: the lines do not meet after `now`.
+    Args:
+        a: A pair (A, M) for the line A + M·s.
+        b: Another such pair.
+        now: The present time as −s, the negative decay factor.
+
+    Returns:
+        The time as −s. None: the lines do not meet after `now`.
     """
     (value, slope), (second, second_slope) = a, b
     if slope == second_slope:
@@ -234,7 +257,11 @@ def _meeting(a: Segment, b: Segment, now: float) -> float | None:
 
 
 def _value(envelope: Envelope, s: float) -> tuple[float, float]:
-    """Return the envelope's rounded value at s, and its operands' size for an error bound."""
+    """Return the priority at the decay factor s, and a number that bounds its rounding error.
+
+    The second number is the largest |A| + |M·s| of the lines A + M·s. The rounding error is at most
+    a small multiple of it.
+    """
     if len(envelope.lines) == 1:
         ((level, slope),) = envelope.lines
         moved = slope * s
@@ -248,7 +275,10 @@ def _value(envelope: Envelope, s: float) -> tuple[float, float]:
 
 
 def _difference(a: Envelope, b: Envelope, s: float) -> float:
-    """Return a − b at s with the right sign: the rounded difference if safe, else the exact one."""
+    """Return a number with the sign of the difference a − b at the decay factor s.
+
+    It is the floating-point difference if this exceeds any rounding error, else the exact sign.
+    """
     if len(a.lines) == len(b.lines) == 1:
         ((value, slope),), ((second, second_slope),) = a.lines, b.lines
         moved, shifted = slope * s, second_slope * s
@@ -262,20 +292,23 @@ def _difference(a: Envelope, b: Envelope, s: float) -> float:
 
 
 def _exact_sign(a: Envelope, b: Envelope, s: float) -> int:
-    """Return the sign of a − b at s, in exact arithmetic."""
+    """Return the sign of a − b at the decay factor s, in exact arithmetic: −1, 0 or 1."""
     exact_a, exact_b = _exact(a, s), _exact(b, s)
     return (exact_a > exact_b) - (exact_a < exact_b)
 
 
 def _exact(envelope: Envelope, s: float) -> exact.Exact:
-    """Return the envelope's value at s without rounding."""
+    """Return the priority at the decay factor s without rounding."""
     if len(envelope.lines) == 1:
         return exact.value(*envelope.lines[0], s)
     return max([exact.value(level, slope, s) for level, slope in envelope.lines])
 
 
 def _slope_after(envelope: Envelope, s: float) -> float:
-    """Return M of the line that is the maximum just after the phase s, for smaller s."""
+    """Return M of the line A + M·s that is the maximum just after now.
+
+    Just after now, the decay factor is slightly below its present value s.
+    """
     if len(envelope.lines) == 1:
         return envelope.lines[0][1]
     values = [(exact.value(level, slope, s), slope) for level, slope in envelope.lines]
@@ -284,7 +317,10 @@ def _slope_after(envelope: Envelope, s: float) -> float:
 
 
 def _hidden(line: Segment, s: float, inside: Envelope) -> bool:
-    """Return whether a line is below its envelope at s by more than any rounding error."""
+    """Return whether a line of a priority is surely not its maximum at the decay factor s.
+
+    Surely: the line is below another line of `inside` by more than any rounding error.
+    """
     return any(_above(candidate, line, s) for candidate in inside.lines)
 
 
@@ -308,27 +344,30 @@ class Level(NamedTuple):
 
     @property
     def key(self) -> tuple[int, float, float]:
-        """The sort key of a level, without the differences that rounding alone makes.
+        """The sort key of this priority, rounded so that rounding errors seldom change it.
 
-        Values below 1 are in steps of 2^-40, all other numbers have 40 bits.
+        Values below 1 are rounded to multiples of 2^-40, all other numbers to 40 significant bits.
         """
         return self.rank, in_steps(self.value), forty_bits(self.growth)
 
 
 def in_steps(value: float) -> float:
-    """Round a number below 1 to steps of 2^-40, and any other number to 40 bits."""
+    """Round a number below 1 to a multiple of 2^-40, and any other to 40 significant bits."""
     return (value + _STEPS) - _STEPS if abs(value) < 1.0 else forty_bits(value)
 
 
 def forty_bits(value: float) -> float:
-    """Round a number to 40 bits, without the last bits that rounding errors change."""
+    """Round a number to 40 significant bits, so that the bits with rounding errors are dropped."""
     mantissa, exponent = math.frexp(value)
     return math.ldexp(round(math.ldexp(mantissa, 40)), exponent - 40)
 
 
 @dataclass(slots=True)
 class Drift:
-    """A priority that is a straight line in time. Users below a guarantee come first."""
+    """A priority that is a straight line in time, for policies that accumulate allocations.
+
+    Users that hold less than their guarantee come before all others.
+    """
 
     guaranteed: bool
     """Whether the user is below its guarantee. Such users come before all others."""
@@ -348,7 +387,10 @@ class Drifts(Priorities[Drift, float]):
 
     @override
     def compare(self, a: Drift, b: Drift, now: float) -> int:
-        """Compare by guarantee, then by value, then by slope, then by allocation count."""
+        """Compare two priorities: users below their guarantee come first, then the lowest value.
+
+        Equal values are compared by slope, then by allocation count; the lowest comes first.
+        """
         if a.guaranteed != b.guaranteed:
             return -1 if a.guaranteed else 1
         if a.value == b.value and a.slope == b.slope:

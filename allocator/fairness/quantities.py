@@ -42,7 +42,10 @@ class Quantities(Mapping[str, int]):
 
     @classmethod
     def _of(cls, milli: dict[str, int]) -> "Quantities":
-        """Wrap a dictionary of nonzero amounts in thousandths, without copying the dictionary."""
+        """Create quantities from nonzero amounts in thousandths, without copying the dictionary.
+
+        The caller must not change the dictionary afterwards.
+        """
         quantities = Quantities.__new__(cls)
         quantities._milli = milli  # noqa: SLF001 - of a new object
         return quantities
@@ -166,9 +169,9 @@ class Quantities(Mapping[str, int]):
         return True
 
     def shares(self, capacity: "Quantities") -> dict[str, float]:
-        """Return these amounts as fractions of a capacity, by resource of the capacity.
+        """Return these amounts as fractions of a capacity, for each resource of the capacity.
 
-        Integers are divided, so equal ratios give exactly equal floats.
+        Equal ratios give exactly equal floats, because integers are divided.
         """
         return self.parts_of(capacity.items())
 

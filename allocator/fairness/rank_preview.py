@@ -8,7 +8,10 @@ from allocator.fairness.quantities import Quantities
 
 
 class RankPreview(NamedTuple):
-    """A user's present rank, and a function for its rank with another allocation."""
+    """A user's present rank, and a function for its rank with another allocation.
+
+    An allocation cycle computes the order after hypothetical allocations with these functions.
+    """
 
     rank: tuple[Rank, float]
     """The present rank and its tolerance. Equal ranks are ordered by allocation count."""

@@ -16,10 +16,10 @@ K = TypeVar("K")
 
 
 class Ranking(ABC, Generic[Id, K]):
-    """Elements in order of their attributes, which are priorities as functions of the phase.
+    """Interface of all rankings: elements in order of their priorities, the lowest first.
 
-    Ids are unique, hashable and orderable. The phase is the policy's own time coordinate: seconds,
-    or −e^(−t/τ).
+    The phase is the policy's own time coordinate: seconds, or −e^(−t/τ). The attribute of an
+    element is its priority as a function of the phase. Ids are unique, hashable and orderable.
     """
 
     @abstractmethod
@@ -31,7 +31,7 @@ class Ranking(ABC, Generic[Id, K]):
         """Remove an element. Its id must be present."""
 
     def fill(self, elements: Iterable[tuple[Id, K]]) -> None:
-        """Add elements to an empty ranking; faster if the elements are almost in order."""
+        """Add pairs of id and attribute to an empty ranking; faster if they are almost in order."""
         for element, attribute in elements:
             self.insert(element, attribute)
 
@@ -44,7 +44,7 @@ class Ranking(ABC, Generic[Id, K]):
         """Return the number of elements."""
 
     def minimum(self) -> Id:
-        """Return the first element. The ranking must not be empty."""
+        """Return the element with the lowest priority. The ranking must not be empty."""
         return next(iter(self))
 
     def by_level(self, in_order: Callable[[list[Iterable[Id]]], Iterable[Id]]) -> Iterator[Id]:
@@ -71,12 +71,15 @@ class Ranking(ABC, Generic[Id, K]):
         return 0
 
     def crossings(self) -> Iterator[Crossing[float, Id]]:
-        """Yield upcoming possible swaps of two neighbours, soonest first, as far as known."""
+        """Yield upcoming possible swaps of two neighbours in the order, soonest first.
+
+        Rankings that keep no Live Tree yield nothing.
+        """
         return iter(())
 
 
 class KeyRanking(Ranking[Id, K]):
-    """Ranking by a key that does not change with time. Changes cost O(log n), the minimum O(1)."""
+    """Ranking by a number that does not change with time. A change costs O(log n), a read O(1)."""
 
     def __init__(self) -> None:
         self._order: SortedList[tuple[K, Id]] = SortedList()

@@ -29,7 +29,7 @@ User = TypeVar("User", bound=Hashable)
 
 @dataclass(slots=True)
 class _UserClaims(Generic[User]):
-    """Claims on one user's allocation: shares that other users would hold under another policy."""
+    """Claims on one user's allocation: parts of it that another policy would have given others."""
 
     at: float
     """Time in seconds up to which `area` is computed."""
@@ -60,11 +60,11 @@ class _UserClaims(Generic[User]):
         yield None, share * area - earlier
 
     def unname(self, user: User) -> float:
-        """Move a claimant from `named` to `unnamed`, to limit memory.
+        """Merge a claimant's claim into the sum `unnamed`, to limit memory.
 
         Returns:
-            The claimant's claim up to `at`, in share × seconds; this object no longer counts the
-            claim.
+            The claimant's claim up to the time `at`, in share × seconds. The caller must count it,
+            because this object now attributes later seconds only to the sum.
         """
         share, earlier = self.named.pop(user)
         unnamed_share, unnamed_earlier = self.unnamed
@@ -73,12 +73,14 @@ class _UserClaims(Generic[User]):
 
 
 class Claims(Generic[User]):
-    """Claims: allocations that users would have had under another policy, in share × seconds.
+    """Counts how much more or less each user would have had under another policy.
 
-    A release by a user reduces all claims on its allocation in proportion. An allocation or a
-    release costs O(1), except when claims are added to the totals. Memory is O(users ·
-    MOST_OTHERS): removed users are not named, and the number of named claimants on one user's
-    allocation is limited.
+    If a user is allocated resources that the other policy would have given to another user, this
+    other user gets a *claim* on the allocation. A claim grows while the allocation is held, in
+    share × seconds. A release reduces all claims on the allocation in proportion.
+
+    Most changes cost O(1). Memory is O(users · MOST_OTHERS), because the number of claimants on one
+    user's allocation that are stored by name is limited.
     """
 
     def __init__(self) -> None:
@@ -86,12 +88,12 @@ class Claims(Generic[User]):
         self._seconds: dict[User, float] = {}
 
     def give(self, user: User, other: User, share: float, now: float) -> None:
-        """Record that a user was allocated a share that the other policy gives another user.
+        """Record that `user` was allocated a share that the other policy would give to `other`.
 
         Args:
             user: The user with the real allocation.
-            other: The user that gets a claim.
-            share: Fraction of the cluster.
+            other: The user that gets a claim on it.
+            share: The share, as a fraction of the cluster.
             now: The time in seconds.
         """
         claims = self._claims_by_user.setdefault(user, _UserClaims(now))
@@ -109,8 +111,8 @@ class Claims(Generic[User]):
         """Reduce all claims on a user's allocation after a release of a part of it.
 
         Args:
-            user: The user whose allocation was released in part.
-            fraction: The remaining fraction of the allocation, from 0 to 1.
+            user: The user that released a part of its allocation.
+            fraction: The fraction of the allocation that remains, from 0 to 1.
             now: The time in seconds.
         """
         claims = self._claims_by_user.get(user)
@@ -123,10 +125,11 @@ class Claims(Generic[User]):
             del self._claims_by_user[user]
 
     def gaining(self, now: Callable[[], float]) -> Generator[None, None, dict[User, float]]:
-        """Generator: compute how much more each user would have had under the other policy.
+        """Compute in steps how much more each user would have had under the other policy.
 
-        The caller may call `give` or `keep` between steps. The claims on one user's allocation are
-        read in one step, up to the time of that step.
+        The generator yields between users, so that the event loop can do other work, which may call
+        `give` and `keep`. The claims on one user's allocation are read in one step, up to the time
+        of that step.
 
         Args:
             now: Returns the present time in seconds.
@@ -146,7 +149,7 @@ class Claims(Generic[User]):
         """Remove users and their claims. Claims on their allocations stop growing. O(users).
 
         Args:
-            gone: The users.
+            gone: The users to remove.
             now: The time in seconds.
         """
         for user in gone:
@@ -159,15 +162,15 @@ class Claims(Generic[User]):
 
 
 class Shadow(Generic[User]):
-    """Keeps the users of a pool in the order of another policy.
+    """Follows a pool, and shows how another policy (the shadow policy) would rank its users.
 
-    For each allocation cycle, the shadow also computes which users this policy would have served.
-    The differences from the real allocations are recorded as claims.
+    For each allocation cycle, the shadow also computes to which users its policy would have
+    allocated the resources. The differences from the real allocations are recorded as claims. The
+    shadow never changes the pool.
 
-    Following an allocation cycle costs the ranking of each allocation under the policy, at most
-    `MOST_PARTS` times. Any other change costs as much as it cost the pool. The result does not
-    depend on when changes are followed, except for policies that count tasks: these read the pool's
-    machines at that time.
+    Following a cycle ranks at most `MOST_PARTS` allocations. Any other change costs as much as it
+    cost the pool. Changes can be followed later without a different result. The exception are
+    policies that count tasks, because they read the machines when the change is followed.
 
     Args:
         policy: The shadow's own policy.
@@ -184,13 +187,14 @@ class Shadow(Generic[User]):
 
     @property
     def pool(self) -> Pool[User]:
-        """The users as this policy ranks them."""
+        """The shadow's own pool, which ranks the users by the shadow policy."""
         return self._pool
 
     def gains_in_steps(self) -> Generator[None, None, dict[User, float]]:
-        """Generator: compute how much more each user would have had under the shadow's policy.
+        """Compute in steps how much more each user would have had under the shadow policy.
 
-        The caller may follow changes between steps.
+        The generator yields between users, so that the event loop can do other work, which may call
+        `follow`.
 
         Returns:
             Share × seconds by user; negative for a user that would have had less.
@@ -208,7 +212,7 @@ class Shadow(Generic[User]):
         self._claims.forget({user for user in former.users() if user not in copied}, pool.now)
 
     def pass_over(self, users: frozenset[User]) -> None:
-        """Set the users that the shadow gives no allocations, although they want offers."""
+        """Set the users that want offers, but to which this shadow must not allocate resources."""
         pool, former = self._pool, self._passed_over
         self._passed_over = users
         for user in former ^ users:
@@ -216,7 +220,7 @@ class Shadow(Generic[User]):
                 pool.set_active(user, user in self._wanting and user not in users)
 
     def follow(self, entries: Iterable[JournalEntry]) -> None:
-        """Repeat recorded changes of the followed pool, in order.
+        """Repeat recorded changes of the followed pool in the shadow's own pool, in order.
 
         An entry with the method `Shadow.pass_over` changes the shadow instead of its pool.
 
@@ -267,13 +271,14 @@ class Shadow(Generic[User]):
         self.follow(entries)
 
     def _compute_claims(self, allocations: Mapping[User, Quantities], parts: int) -> None:
-        """Distribute a cycle's allocations by this policy, and record the differences as claims.
+        """Allocate a cycle's resources by the shadow policy, and record differences as claims.
 
-        Each part of the total is allocated to the user that this policy ranks first.
+        The sum of the real allocations is divided into equal parts. Each part is allocated to the
+        user that the shadow policy ranks first.
 
         Args:
             allocations: Real allocations of the cycle, by user.
-            parts: Number of parts into which the total is divided.
+            parts: Number of parts into which the sum is divided.
         """
         pool = self._pool
         whole = sum(allocations.values(), start=Quantities())
@@ -307,9 +312,9 @@ class Shadow(Generic[User]):
         """Reduce the claims on a user's allocation after a release.
 
         Args:
-            user: The user.
-            earlier: The allocation before the release.
-            present: The allocation after the release.
+            user: The user that released resources.
+            earlier: Its allocation before the release.
+            present: Its allocation after the release.
         """
         if present.contains(earlier):
             return
@@ -329,7 +334,8 @@ class Shadow(Generic[User]):
 
         Args:
             pool: The pool to copy.
-            former: Pool from which commitments are taken. None: from `pool`.
+            former: The shadow's previous pool, whose commitments the copy gets. None: the copy
+                keeps the commitments of `pool`.
         """
         copied: Pool[User] = Pool(
             self.policy,
@@ -365,7 +371,8 @@ def _add_claims(
     Args:
         sums: Share × seconds by user, which this function changes.
         user: The user with the allocation.
-        seconds: Claimants and their claims in share × seconds. The claimant None has no sum.
+        seconds: Pairs of claimant and claim in share × seconds. Claims of the claimant None are
+            only subtracted, because these claimants are not known by name.
     """
     total = 0.0
     for claimant, claim in seconds:

@@ -20,7 +20,7 @@ Position: TypeAlias = tuple[object, ...]
 
 
 class SortKey(NamedTuple):
-    """Sort key of a user: its position in the order, and the tolerance of comparisons."""
+    """A user's sort key, with a bound of the rounding error in its priority."""
 
     position: Position
     tolerance: float
@@ -28,11 +28,14 @@ class SortKey(NamedTuple):
 
     @property
     def priority(self) -> float:
-        """The number that is compared with the priorities of users of the same class."""
+        """The priority value. Keys are compared first by class, then by this number."""
         return cast("float", self.position[1])
 
     def distance_to(self, key: "SortKey") -> float | None:
-        """Return the other key's priority minus this key's. None: their classes differ."""
+        """Return the other key's priority minus this key's. None: the keys' classes differ.
+
+        The class is the first component of the position; it takes precedence over the priority.
+        """
         if self.position[0] != key.position[0]:
             return None
         return key.priority - self.priority
@@ -47,10 +50,10 @@ class SortKey(NamedTuple):
 
 
 class _RankedAllocation:
-    """One possible allocation of the users of a rank class, with its rank.
+    """An allocation that users of a rank class may have, with the rank that it gives them.
 
     Allocations that result from adding resources are cached by the identity of the added object.
-    Within a cycle few different objects are added.
+    This works because a cycle adds few different objects.
     """
 
     __slots__ = ("_rank_class", "_successors", "quantities", "rank", "tolerance")
@@ -64,7 +67,7 @@ class _RankedAllocation:
         self._successors: dict[int, tuple[Quantities, _RankedAllocation]] = {}
 
     def plus(self, added: Quantities) -> "_RankedAllocation":
-        """Return the allocation after adding quantities, with its rank; computed once."""
+        """Return the allocation after adding quantities, with its rank, which is cached."""
         if not added:
             return self._rank_class.held(self.quantities)
         successor = self._successors.get(id(added))
@@ -75,7 +78,7 @@ class _RankedAllocation:
 
 
 class _RankClass:
-    """Users that get equal ranks for equal allocations, so that each rank is computed once."""
+    """A class of users that get equal ranks for equal allocations; each rank is computed once."""
 
     __slots__ = ("_held", "rank_of")
 
@@ -84,7 +87,7 @@ class _RankClass:
         self._held: dict[frozenset[tuple[str, int]], _RankedAllocation] = {}
 
     def held(self, quantities: Quantities) -> _RankedAllocation:
-        """Return an allocation with its rank, which is computed at the first call."""
+        """Return the given allocation with its rank, which is computed at the first call."""
         key = frozenset(quantities.items())
         held = self._held.get(key)
         if held is None:
@@ -112,12 +115,12 @@ class _UserState(Generic[User]):
 
 
 class SorterSnapshot(Generic[User]):
-    """Active users of a pool in order, during one allocation cycle.
+    """Keeps a pool's active users in order during one allocation cycle, without changing the pool.
 
-    The pool must not change until the cycle's allocations are written to it.
+    The cycle records its allocations here. The pool must not change until the caller writes the
+    allocations (`changed`) to the pool at the end of the cycle.
 
     An allocation costs O(m + log n) in m resources and n users with allocations of this cycle.
-    Ranks are computed once for all users of the same rank class.
     """
 
     __slots__ = (
@@ -183,7 +186,8 @@ class SorterSnapshot(Generic[User]):
     def holding(self, user: User, total: Quantities, times: int) -> SortKey:
         """Return the sort key that a user would have with another allocation.
 
-        This method caches nothing, unlike `after`: it is for amounts that no other user will hold.
+        Use this method for amounts that no other user will hold: it caches nothing, unlike
+        `sort_key_after`.
 
         Args:
             user: A user of the pool.
@@ -232,7 +236,7 @@ class SorterSnapshot(Generic[User]):
         return state.held
 
     def _rank_class(self, state: _UserState[User]) -> _RankClass:
-        """Return the class of users that get the same rank as this user for equal allocations."""
+        """Return the rank class of a user: all users with the same rank for the same allocation."""
         if state.rank_class is None:
             preview = self._pool.prospect(state.user)
             state.rank_class = self._rank_classes.get(preview.likeness)
@@ -252,10 +256,10 @@ class SorterSnapshot(Generic[User]):
     def _key_after(
         self, state: _UserState[User], rank: Rank, tolerance: float, times: int
     ) -> SortKey:
-        """Return the sort key after allocations.
+        """Return the sort key that a user has with a new rank and allocation count.
 
-        If the allocations leave the priority unchanged, the tolerance is 0: no rounding occurs
-        then.
+        If the new priority equals the present one, the key's tolerance is 0, because no rounding
+        occurs.
 
         Args:
             state: The user's state.
@@ -270,10 +274,10 @@ class SorterSnapshot(Generic[User]):
         return SortKey((*rank, state.count + times, state.user), tolerance)
 
     def _unmoved_user(self, index: int) -> User | None:
-        """Return the user at an index among users without an allocation in this cycle.
+        """Return the user at an index in the pool's order, without users whose allocation changed.
 
         Returns:
-            None if there are fewer such users.
+            The user. None: there are not more than `index` such users.
         """
         if self._remaining is None:
             self._remaining = iter(self._pool)

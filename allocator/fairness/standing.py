@@ -1,4 +1,4 @@
-"""Standings: users' shares, commitments and priorities, for display and records."""
+"""Standings: each user's shares, commitments and priority at one time, for display and records."""
 
 from collections.abc import Hashable, Iterator
 from dataclasses import dataclass
@@ -45,7 +45,7 @@ class Standing(Generic[User]):
 class CommitmentTrajectory(NamedTuple):
     """A user's commitments at a time, and the over-use that they approach.
 
-    From these values, later commitments can be computed until the allocation changes (SDRF paper,
+    Commitments at any later time follow from these values until the allocation changes (SDRF paper,
     Eq. 12).
     """
 

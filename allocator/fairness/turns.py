@@ -1,4 +1,4 @@
-"""Turns: a queue in which the member that has waited longest is first."""
+"""Turns: shares a scarce resource fairly, by a queue ordered by the time since the last turn."""
 
 from collections.abc import Hashable, Iterable
 from typing import Generic, TypeVar
@@ -9,8 +9,8 @@ T = TypeVar("T", bound=Hashable)
 class Turns(Generic[T]):
     """A queue for a scarce resource: the member that has waited longest has the next turn.
 
-    A new member gets a place when it is first seen, and a place at the end after its turn. So while
-    a member waits, every other member has at most one turn before it.
+    A member joins the queue when `order` first receives it, and moves to the end after its turn. So
+    while a member waits, every other member has at most one turn before it.
     """
 
     def __init__(self) -> None:
@@ -18,10 +18,10 @@ class Turns(Generic[T]):
         self._place: dict[T, int] = {}
 
     def order(self, members: Iterable[T]) -> list[T]:
-        """Return the given members sorted by their places in the queue.
+        """Return the given members in the order of the queue, the longest-waiting first.
 
-        Members with equal places keep the given order. A new member is placed before the member
-        that had its turn last, because it may have arrived during that turn.
+        New members join the queue, just before the member that had the last turn, because they may
+        have arrived during that turn. Among themselves, new members keep the given order.
         """
         waiting = list(members)
         for member in waiting:
@@ -34,7 +34,7 @@ class Turns(Generic[T]):
         self._place[member] = self._last
 
     def defer(self, members: Iterable[T]) -> None:
-        """Move members to the end because they cannot use their turns now."""
+        """Move members to the end of the queue, because they cannot use a turn now."""
         self._last += 2
         for member in members:
             self._place[member] = self._last - 1
