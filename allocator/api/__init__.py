@@ -1,4 +1,4 @@
-"""Longshare's public API for programs: exactly the names in `__all__`.
+"""Longshare's public API for programs: the names in `__all__`, and no others.
 
 Each name is imported on first use, so programs that use only policies and pools do not load NumPy.
 Members of a public class are public, too, unless their names begin with an underscore.

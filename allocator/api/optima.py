@@ -1,4 +1,4 @@
-"""A policy's optimum with divisible tasks, and counterexamples to a policy's properties."""
+"""Exact shares under a policy if tasks are divisible, and counterexamples to its properties."""
 
 from collections.abc import Mapping
 from typing import Any

@@ -97,7 +97,7 @@ def _microseconds(seconds: Sequence[float]) -> NDArray[np.int64]:
 
 @dataclass(frozen=True)
 class Simulation:
-    """Result of simulating a policy on a trace, as NumPy arrays, key figures and Arrow tables."""
+    """Result of `simulate`: NumPy arrays, a summary of key figures, and Arrow tables."""
 
     setting: Setting
     outcome: Outcome

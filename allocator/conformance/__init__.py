@@ -31,7 +31,7 @@ _CLAIMS: Final[dict[str, Callable[[Policy, Random], str | None]]] = {
 
 @dataclass(frozen=True, slots=True)
 class Complaint:
-    """A requirement of Longshare that a policy violates, and a case in which it does."""
+    """A requirement of Longshare that a policy violates, and a cluster that shows the violation."""
 
     claim: str
     """The violated requirement, as a sentence."""

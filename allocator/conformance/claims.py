@@ -24,8 +24,8 @@ _LATER = (0.0, 1e-3, 1.0, 60.0, 3600.0, 3e5)
 def priorities_are_numbers(policy: Policy, random: Random) -> str | None:
     """Check that all priorities are numbers, now and later.
 
-    Any other value counts as a fault of the policy. The result describes a violation; None if there
-    is none.
+    Now: with the users' present commitments; later: after these have partly decayed. The result
+    describes a violation; None if there is none.
     """
     world = draw(random)
     pool = world.pool(policy)
@@ -101,7 +101,7 @@ def goes_by_holdings(policy: Policy, random: Random) -> str | None:
 
 
 def more_is_not_sooner(policy: Policy, random: Random) -> str | None:
-    """Check that a user is not served sooner if it holds more.
+    """Check that a larger allocation never ranks a user earlier.
 
     The result describes a violation; None if there is none.
     """
@@ -127,7 +127,7 @@ def more_is_not_sooner(policy: Policy, random: Random) -> str | None:
 
 
 def weight_is_not_later(policy: Policy, random: Random) -> str | None:
-    """Check that a user is not served later if its weight is doubled.
+    """Check that doubling a user's weight never ranks the user later.
 
     The result describes a violation; None if there is none.
     """
@@ -202,7 +202,7 @@ def _accounts(pool: Pool[int]) -> Iterator[Account]:
 
 
 def _questions(policy: Policy) -> Iterator[Callable[[Account], object]]:
-    """Yield the policy's methods that compute something from a user's account."""
+    """Yield the policy's methods that take only an account; the checks call each of them."""
     yield policy.measure
     yield policy.rate_of_use
     if isinstance(policy, KeyPolicy):

@@ -17,9 +17,10 @@ _SIZES = (1, 1, 10, 10, 10**6)
 
 @dataclass(frozen=True, slots=True)
 class Holder:
-    """A user of a random cluster: weight, allocation, demand of one task, initial commitment.
+    """A user of a random cluster, as it is added to a pool.
 
-    A demand of None is unknown. The commitment is a fraction of the cluster.
+    `holds` is its allocation, `demand` the resources of one task (None: unknown), and `owes` its
+    initial commitment as a fraction of the cluster.
     """
 
     weight: float

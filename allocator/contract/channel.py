@@ -31,7 +31,7 @@ class Identity:
         return cls(authority, certificate, key)
 
     def credentials(self) -> grpc.ChannelCredentials | None:
-        """Read the files and return gRPC credentials. None: no files are given.
+        """Read the files and return gRPC credentials. None: no files are given; use no encryption.
 
         Raises:
             OSError: a file cannot be read.

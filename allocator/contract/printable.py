@@ -30,7 +30,7 @@ def printable(text: str) -> str:
 
 
 def _escaped(text: str) -> list[str]:
-    """Return a list of the text's characters, in which unprintable characters are escapes."""
+    """Return the text's characters as a list, with escapes in place of unprintable characters."""
     characters = list[str]()
     marks = _MAX_MARKS  # a mark needs a letter before it
     for character in text:

@@ -34,12 +34,13 @@ class Pool(Generic[User]):
 
     Commitments are charges for past over-use, as fractions of the capacity. All known users count
     in n, the number of users of Eq. 7 (SDRF paper). With a finite `counts_for`, users count by
-    their use instead. Only active users are ranked (set A of the paper's Algorithm 1).
+    their use instead. Only active users, which want resources, are ranked (set A of the paper's
+    Algorithm 1).
 
     `allocate` and `release` cost O(m) in m resources. The next read ranks each user whose
     allocation changed, in O(m + log n) of n users. A change of n, of a weight or of the capacity
-    concerns all users. The next read ranks all users in O(n·m + n log n), once for all changes at
-    the same time. With `counts_for`, n changes by `set_counted` alone, not as users come and go.
+    concerns all users. The next read then ranks all users in O(n·m + n log n), once for all changes
+    at the same time. With `counts_for`, only `set_counted` changes n.
 
     *Rating* an account computes its shares and over-use from its allocation. *Accruing* an account
     moves its commitments forward to the present time. A *phase* is the policy's own time
@@ -127,12 +128,12 @@ class Pool(Generic[User]):
 
     @property
     def active(self) -> int:
-        """The number of active users."""
+        """The number of active users, which want resources."""
         return self._active
 
     @property
     def events(self) -> int:
-        """The number of possible position changes that were processed because time passed."""
+        """The number of possible swaps of two users that were processed because time passed."""
         return self._events + self._ranking.events
 
     def advance(self, now: float) -> None:
@@ -167,10 +168,10 @@ class Pool(Generic[User]):
             account.counted_until = max(self._now, meter.since)
 
     def count(self, user: User) -> AccountCheckpoint:
-        """Meter a user's account up to now, if a meter is attached; return its checkpoint.
+        """Pass a user's usage up to now to the meter, if one is attached; return a checkpoint.
 
         The checkpoint contains the time up to which the account is metered, and the account's
-        state.
+        state at that time.
 
         Raises:
             KeyError: the user is not known.
@@ -190,9 +191,9 @@ class Pool(Generic[User]):
         )
 
     def set_fading(self, tau: float | None) -> None:
-        """Set the decay of commitments, if the pool's own policy makes no commitments.
+        """Set how fast commitments decay under a policy without memory; else there is no effect.
 
-        Commitments from a former policy thus decay under a policy without memory.
+        Such commitments come from a former policy of the users.
 
         Args:
             tau: Time constant of the decay in seconds. None: commitments do not decay.
@@ -210,9 +211,10 @@ class Pool(Generic[User]):
             self._parameters.charging = charging
 
     def machines_changed(self) -> None:
-        """Note a change of the machines, so that the next read counts tasks again.
+        """Recount, at the next read, how many tasks each user could run alone.
 
-        After a change of one user's constraints, call `set_demand` instead.
+        Call this method after a change of `machines`. After a change of one user's constraints,
+        call `set_demand` instead.
         """
         if self.policy.counts_tasks:
             self._record(Pool.machines_changed)
@@ -231,10 +233,10 @@ class Pool(Generic[User]):
             self._parameters.part = part
 
     def set_parts(self, parts: Mapping[str, float]) -> None:
-        """Set the fraction of each resource that all users are entitled to together.
+        """Set the fraction of each resource to which all users of this pool together are entitled.
 
         Args:
-            parts: `entitlements` of the user whose resources the pool's users share.
+            parts: Fractions by resource: in a role tree, the parent's `entitlements`.
         """
         if parts != self._parameters.parts:
             self._accrue_all()
@@ -299,11 +301,14 @@ class Pool(Generic[User]):
     def set_counted(
         self, totals: Mapping[str, float], counted: Mapping[User, Mapping[str, float]]
     ) -> None:
-        """Set the weights that users count with from now on, and so their entitlements.
+        """Set the weight with which each user counts from now on, and so all entitlements.
+
+        Only pools whose users count by their use (`counts_for`) need this.
 
         Args:
-            totals: The sum of the weights of all users, by resource.
-            counted: New weights by user and resource; a user without an entry keeps its weights.
+            totals: The sum of all users' counted weights, by resource.
+            counted: New counted weights by user and resource; a user without an entry keeps its
+                present ones.
         """
         self._record(Pool.set_counted, totals, counted)
         self._accrue_all()
@@ -313,10 +318,10 @@ class Pool(Generic[User]):
                 self._accounts[user].counted = weights
 
     def set_named(self, user: User, named: bool) -> None:  # noqa: FBT001 - a setter
-        """Set whether a user is named: declared by an operator, or with a weight that was set.
+        """Set whether a user is named: an operator has declared the user or set its weight.
 
-        A named user counts with its whole weight in n, whatever it uses. Ancestors of a named user
-        in the role tree are named, too.
+        A named user counts with its whole weight in n, whatever it uses. The caller must also name
+        the ancestors of a named user in the role tree.
 
         Raises:
             KeyError: the user is not known.
@@ -334,7 +339,7 @@ class Pool(Generic[User]):
         return self._account(user).mean_use
 
     def set_mean_use(self, user: User, shares: Mapping[str, float]) -> None:
-        """Set a user's average shares in use by resource, as a former pool knew them.
+        """Set a user's average shares in use by resource, for example as saved from a former pool.
 
         Raises:
             KeyError: the user is not known.
@@ -537,7 +542,7 @@ class Pool(Generic[User]):
         return self._parameters.entitlement(self._account(user))
 
     def entitlements(self, user: User) -> Mapping[str, float]:
-        """Return the fraction of each resource that a user is entitled to, if users count by use.
+        """Return the fraction of each resource to which a user is entitled, if users count by use.
 
         Raises:
             KeyError: the user is not known.
@@ -583,7 +588,11 @@ class Pool(Generic[User]):
         return sorted(standings, key=lambda standing: (standing.priority, standing.user))
 
     def still(self) -> "PoolSnapshot[User]":
-        """Return a snapshot for computing standings later. O(n), two microseconds a user."""
+        """Return a copy of all accounts, from which standings can be computed later. O(n).
+
+        Later changes of the pool do not affect the snapshot. The call takes about two microseconds
+        a user.
+        """
         self._rate_changed()
         accounts = {user: account.copy() for user, account in self._accounts.items()}
         return PoolSnapshot(
@@ -622,7 +631,10 @@ class Pool(Generic[User]):
         return self.policy.phase(when - self._base)
 
     def instant(self, phase: float) -> float:
-        """Return the pool's time in seconds at a phase of the policy; at least the present time."""
+        """Return the time in seconds that belongs to a phase; at least the pool's present time.
+
+        Inverse of `phase_at`.
+        """
         return max(self._base + self.policy.elapsed(phase), self._now)
 
     def take_diverted(self) -> Collection[User] | None:
@@ -648,7 +660,8 @@ class Pool(Generic[User]):
     def keep_journal(self) -> deque[JournalEntry]:
         """Start a journal of all changes and return it. A second pool can then repeat the changes.
 
-        The caller may remove entries from the left. Changes of commitments alone are not recorded.
+        The pool appends an entry for each change; the caller may remove entries from the left.
+        Changes of commitments alone are not recorded.
         """
         self._journal = deque()
         return self._journal
@@ -658,9 +671,9 @@ class Pool(Generic[User]):
         return self._accounts
 
     def course(self, user: User) -> CommitmentTrajectory:
-        """Return a user's commitment trajectory: commitments now, and the over-use they approach.
+        """Return a user's present commitments, and the over-use that they approach. O(resources).
 
-        O(resources).
+        Later commitments can be computed from these values until the allocation changes.
 
         Raises:
             KeyError: the user is not known.
@@ -678,7 +691,7 @@ class Pool(Generic[User]):
         """Return a user's present commitments, as fractions of the capacity. O(resources).
 
         Returns:
-            Commitments by resource, and the commitment for all resources without an entry.
+            The commitments by resource, and the one commitment for all resources without an entry.
 
         Raises:
             KeyError: the user is not known.
@@ -707,7 +720,7 @@ class Pool(Generic[User]):
         return len(self._accounts)
 
     def __iter__(self) -> Iterator[User]:
-        """Iterate over active users in order. The pool must not change during the iteration."""
+        """Iterate over active users, first served first. The pool must not change meanwhile."""
         if self._active > 1 or self._unranked:  # a single user is first with any allocation
             self._update_order()
             if self._has_levels:
@@ -716,14 +729,15 @@ class Pool(Generic[User]):
         return iter(self._ranking)
 
     def _in_order(self, near: list[Iterable[User]]) -> Iterable[User]:
-        """Return users with nearly equal priorities in their order after removing rounding errors.
+        """Sort users whose priorities are equal except for rounding errors; for `by_level`.
 
-        A ranking orders users by lines, and the values of lines are rounded differently for each
-        user. So this method sorts users with nearly equal values by `Policy.level`. O(k log k) for
-        k users.
+        A ranking computes a user's priority from a line, with rounding errors that differ between
+        users. So this method sorts by `Policy.level`, which is rounded, and then by allocation
+        count. O(k log k) for k users.
 
         Args:
-            near: Groups of users; the users of one group have the same line and are in order.
+            near: Groups of users. The users of a group have the same priority function and are in
+                order.
         """
         accounts, now, level = self._accounts, self._now, self.policy.level
         keys = [
@@ -737,10 +751,11 @@ class Pool(Generic[User]):
         return users
 
     def _merge_near_users(self) -> None:
-        """Rank users with nearly equal priorities by constants once their commitments have decayed.
+        """Treat commitments that have almost decayed as 0, for users with nearly equal priorities.
 
-        Users with equal allocations then have the same line, so later reads need not sort them.
-        `Sdrf.level` ignores such small commitments too, so the order does not change.
+        Users with equal allocations then have the same priority function, so later reads need not
+        sort them. The order does not change, because `Sdrf.level` ignores such small commitments,
+        too.
         """
         phase = self._phase()
         for user in self._near_users:
@@ -764,8 +779,8 @@ class Pool(Generic[User]):
     def prospect(self, user: User) -> "RankPreview":
         """Return a user's present rank, and a function for its rank with another allocation.
 
-        Offer cycles compute ranks of hypothetical allocations with this function. It changes
-        nothing.
+        Allocation cycles compute ranks of hypothetical allocations with this function. It does not
+        change the pool.
 
         Raises:
             KeyError: the user is not known.
@@ -868,7 +883,7 @@ class Pool(Generic[User]):
             raise KeyError(f"user {user!r} is not known") from None
 
     def _hold(self, user: User, account: Account, allocation: Quantities, count: int) -> None:
-        """Add an account's over-use up to now, and replace its allocation and allocation count."""
+        """Accrue a user's account up to now, then replace its allocation and allocation count."""
         if not self._unrated:
             self._accrue(user, account)
         account.allocation = allocation
@@ -885,7 +900,7 @@ class Pool(Generic[User]):
             self._journal.append((self._now, method, arguments))
 
     def _accrue(self, user: User, account: Account) -> None:
-        """Add an account's over-use up to now to its commitments, before its allocation changes."""
+        """Move a user's commitments forward to now, before the user's allocation changes."""
         if account.counted_until < self._now:
             self._meter_span(user, account)
         if self._parameters.remembers and account.settled_at < self._now:
@@ -924,15 +939,15 @@ class Pool(Generic[User]):
         counted.bound()
 
     def _note_change(self, user: User, account: Account) -> None:
-        """Mark an account as changed, for the next read. With a watch, rank its user at once."""
+        """Mark an account, so that the next read ranks its user; with a watch, rank it at once."""
         self._changed[user] = account
         if self._watch is not None:
             self._update_order()
 
     def _accrue_all(self) -> None:
-        """Add over-use up to now to all accounts, before a parameter of the whole pool changes.
+        """Move all users' commitments forward to now, before a parameter of the pool changes.
 
-        Afterwards all users count as not rated and not ranked.
+        The next read then rates and ranks all users again.
         """
         if self._unrated and self._accrued_at == self._now:
             return
@@ -966,13 +981,13 @@ class Pool(Generic[User]):
         self._changed.clear()
 
     def _rate_changed(self) -> None:
-        """Rate users whose allocation has changed, but leave the ranking as it is."""
+        """Compute shares and over-use of users whose allocation has changed; do not rank them."""
         self._rate_if_needed()
         for account in self._changed.values():
             self._parameters.rate(account)
 
     def _rate_if_needed(self) -> None:
-        """Rate all users if parameters of the whole pool changed since they were last rated."""
+        """Compute all users' shares and over-use, if a parameter of the pool has changed."""
         if self._unrated:
             for user, account in self._accounts.items():
                 self._parameters.count_tasks(user, account)
@@ -980,7 +995,10 @@ class Pool(Generic[User]):
             self._unrated = False
 
     def _rank_if_needed(self) -> None:
-        """Rank all rated users if parameters of the pool changed since they were last ranked."""
+        """Fill a new ranking with all active users, if a parameter of the pool has changed.
+
+        The users must be rated.
+        """
         if not self._unranked:
             return
         for account in self._changed.values():
@@ -1017,7 +1035,10 @@ class Pool(Generic[User]):
         )
 
     def _attribute(self, account: Account, phase: float) -> object:
-        """Return a user's priority as a function of the phase. A `KeyPolicy`'s keys are rounded."""
+        """Return a user's priority as a function of the phase, as the ranking stores it.
+
+        Keys of a `KeyPolicy` are rounded, so that rounding errors do not break ties.
+        """
         attribute = self.policy.attribute(account, self._base, phase)
         if self._rounds_keys:  # users with other weights have other rounding errors
             return forty_bits(attribute[0]), attribute[1]

@@ -37,7 +37,7 @@ def is_known(name: str) -> bool:
 
 
 def provide(name: str, file: str, sha256: str) -> None:
-    """Load a policy in a worker process, in the same version as in the calling process.
+    """Load a policy's file in a worker process, if its content is the same as for the caller.
 
     Args:
         name: The policy's name.

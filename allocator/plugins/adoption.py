@@ -24,7 +24,10 @@ def origin_of(file: str, content: bytes) -> Origin:
 
 
 def known(origin: Origin) -> list[str]:
-    """Return the names of policies that the same file registered, with the same content."""
+    """Return the names of the registered policies that this origin defines.
+
+    So a policy file with unchanged content need not run again.
+    """
     return [
         name
         for name in policies.names()
@@ -34,7 +37,10 @@ def known(origin: Origin) -> list[str]:
 
 
 def defined(module: ModuleType) -> list[type[Policy]]:
-    """Return the named policy classes that a module itself defines, in the order of definition."""
+    """Return the policy classes with a `name` that a module defines, in the order of definition.
+
+    Classes that the module only imports are left out.
+    """
     return [
         kind
         for kind in vars(module).values()
@@ -46,7 +52,7 @@ def defined(module: ModuleType) -> list[type[Policy]]:
 
 
 def adopt(kinds: Iterable[type[Policy]], origin: Origin) -> list[str]:
-    """Register external policies, all or none of them, and return their names.
+    """Register external policies and return their names. If one is invalid, register none.
 
     Args:
         kinds: The policies' classes.
@@ -67,7 +73,7 @@ def adopt(kinds: Iterable[type[Policy]], origin: Origin) -> list[str]:
 
 
 def _validated_name(kind: type[Policy], taken: Collection[str]) -> str:
-    """Return a policy's name after checking it.
+    """Return the name of an external policy, after checking that it may be registered.
 
     Args:
         kind: The policy's class.

@@ -2,4 +2,4 @@
 
 
 class PolicyError(ValueError):
-    """A policy cannot be used. The message names the file, the line if known, and the remedy."""
+    """An external policy cannot be used. The message names its file, the line, and the remedy."""

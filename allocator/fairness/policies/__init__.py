@@ -32,7 +32,7 @@ def names() -> list[str]:
 
 
 def ours() -> list[str]:
-    """Return the names of the policies that come with Longshare."""
+    """Return the names of the policies that come with Longshare, without external policies."""
     return [name for name in names() if _POLICIES[name].origin is None]
 
 

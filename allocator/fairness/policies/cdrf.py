@@ -1,4 +1,4 @@
-"""Constrained CDRF: least work slowdown first, relative to the machines that a user may use."""
+"""Constrained CDRF: first is the user that runs the least of the tasks that it could run alone."""
 
 from typing import ClassVar
 

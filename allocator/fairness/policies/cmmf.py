@@ -10,7 +10,10 @@ from allocator.fairness.policies.policy import KeyPolicy
 
 
 class Cmmf(KeyPolicy):
-    """CMMF (Choosy; TSF paper, §IV): the priority is the share of one resource over the weight."""
+    """CMMF (Choosy; TSF paper, §IV): the priority is the share of one resource over the weight.
+
+    Constrained max-min fairness. The resource is the parameter `resource`.
+    """
 
     name: ClassVar[str] = "cmmf"
 

@@ -11,9 +11,10 @@ from allocator.fairness.priorities import Drift, Level
 
 
 class DynamicPolicy(LinePolicy):
-    """Base class without a policy name: the priority is the accumulated use over the weight.
+    """Base class of policies whose priority is the accumulated use over the weight.
 
-    Users that hold less than a guaranteed part of their entitlement come first.
+    Accumulated use is the integral of a share over time. Users that hold less than `alpha` times
+    their entitlement come first.
     """
 
     moves_at_once = False
@@ -44,7 +45,10 @@ class DynamicPolicy(LinePolicy):
 
     @override
     def priority(self, account: Account, commitments: dict[str, float], when: float) -> float:
-        """Return the accumulated use over the weight; below 0 for users below their guarantee."""
+        """Return the accumulated use over the weight, for display.
+
+        The number is below 0 for a user that holds less than its guarantee.
+        """
         value = super().priority(account, commitments, when)
         return -1.0 / (1.0 + value) if self._guaranteed(account) else value
 

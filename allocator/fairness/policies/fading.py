@@ -17,7 +17,10 @@ _REBASE = 300.0
 
 
 class DecayPolicy(Policy):
-    """Base class without a policy name: priorities are maxima of straight lines in s = e^(−t/τ)."""
+    """Base class of policies whose priorities are maxima of straight lines in s = e^(−t/τ).
+
+    s is the decay factor of commitments, which falls from 1 towards 0 as time passes.
+    """
 
     ranking: Literal["live-tree", "scan"] = "live-tree"
     """Data structure that keeps the order. `"scan"` is a slow reference with the same order."""
@@ -41,7 +44,10 @@ class DecayPolicy(Policy):
 
     @override
     def phase(self, elapsed: float) -> float:
-        """Return the phase −s = −e^(−elapsed/τ), in which priorities are straight lines."""
+        """Return −e^(−elapsed/τ), the policy's time coordinate: it grows from −1 towards 0.
+
+        As functions of this phase, priorities are maxima of straight lines.
+        """
         return -math.exp(-elapsed / self.tau)
 
     @override
@@ -57,10 +63,10 @@ class DecayPolicy(Policy):
         return Envelopes().crossing(a, b, phase)
 
     def stretch(self, settled_at: float, base: float) -> float:
-        """Return 1 / s = e^(t/τ) for the time t of an account's last accrual.
+        """Return e^((settled_at − base)/τ), which converts the slope of a priority's line.
 
-        Times this factor, a line's slope at the last accrual is its slope for phases from `base`
-        on.
+        A commitment c₀ at `settled_at` decays as c₀·e^(−(t − settled_at)/τ). With the decay factor
+        s = e^(−(t − base)/τ), this is c₀ times the result times s.
 
         Args:
             settled_at: Time of the account's last accrual in seconds.

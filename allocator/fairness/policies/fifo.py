@@ -9,9 +9,10 @@ from allocator.fairness.policies.policy import KeyPolicy
 
 
 class Fifo(KeyPolicy):
-    """FIFO: the priority is the place in the queue.
+    """FIFO: the priority is the user's number in a queue, the earliest first.
 
-    A user joins the queue when it becomes active without an allocation. Weights do not matter.
+    A user joins the end of the queue when it begins to want resources and holds none. Weights do
+    not matter.
     """
 
     name: ClassVar[str] = "fifo"

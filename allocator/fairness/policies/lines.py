@@ -30,9 +30,10 @@ class LinePolicy(Policy):
 
     @abstractmethod
     def line(self, account: Account) -> tuple[float, float]:
-        """Return a rated account's priority at `account.settled_at`, and its growth per second.
+        """Return a user's priority at the time `account.settled_at`, and its growth per second.
 
-        `account.cumulative` is the integral of `rate_of_use` up to that time.
+        The account's shares and over-use have been computed for its present allocation.
+        `account.cumulative` is the integral of `rate_of_use` up to `settled_at`.
         """
 
     @cached_property

@@ -86,19 +86,19 @@ class Policy(BaseModel, ABC):
 
     @cached_property
     def rebased_after(self) -> float:
-        """Seconds after which the pool restarts phases, so that their numbers stay exact."""
+        """Seconds after which the pool restarts phases from a new begin, for numerical accuracy."""
         return math.inf
 
     def phase(self, elapsed: float) -> float:
-        """Return the phase that belongs to a time. Phases grow with time.
+        """Return the phase (the policy's time coordinate) at a time. It grows with time.
 
         Args:
-            elapsed: Seconds since phases began.
+            elapsed: The time, in seconds since the begin of phases (`base` in other methods).
         """
         return elapsed
 
     def elapsed(self, phase: float) -> float:
-        """Return the seconds since phases began that belong to a phase: the inverse of `phase`."""
+        """Return the time of a phase, in seconds since the begin of phases; inverse of `phase`."""
         return phase
 
     def measure(self, account: Account) -> dict[str, float]:
@@ -106,7 +106,10 @@ class Policy(BaseModel, ABC):
         return account.shares
 
     def free_of_charge(self, account: Account) -> float:
-        """Return the part of each measured value that is no over-use, such as the entitlement."""
+        """Return the amount of each measured value that is not charged, such as the entitlement.
+
+        The over-use is the measured value minus this amount, or 0.
+        """
         return account.entitlement
 
     def welcome(self, account: Account, others: Collection[Account]) -> None:
@@ -118,12 +121,15 @@ class Policy(BaseModel, ABC):
         """
 
     def rate_of_use(self, account: Account) -> float:  # noqa: ARG002 - overridden
-        """Return the present growth per second of the account's `cumulative`, such as its share."""
+        """Return the growth per second of the account's `cumulative`, for example the share.
+
+        The growth is constant until the allocation changes.
+        """
         return 0.0
 
     @abstractmethod
     def new_ranking(self, phase: float) -> Ranking[Any, Any]:
-        """Return an empty ranking, which begins at a phase."""
+        """Return an empty ranking of the policy's kind, which begins at the phase `phase`."""
 
     @abstractmethod
     def attribute(self, account: Account, base: float, phase: float) -> Any:  # noqa: ANN401 - policy-specific
@@ -137,28 +143,32 @@ class Policy(BaseModel, ABC):
 
     @abstractmethod
     def rank(self, attribute: Any, phase: float) -> tuple[Rank, float]:  # noqa: ANN401 - policy-specific
-        """Return the sort key of an attribute at a phase, and the key's tolerance.
+        """Return a user's sort key at a phase, and the key's tolerance.
 
-        The key does not include the allocation count: of equal ranks, the lower count comes first.
-        A larger allocation never ranks a user earlier, except by rounding errors. The tolerance is
-        far above these errors; tolerance 0 means that no rounding occurs.
+        The key does not include the allocation count; among equal keys, the lower count comes
+        first. A larger allocation never ranks a user earlier, except by rounding errors. The
+        tolerance is far above these errors; tolerance 0 means that no rounding occurs.
+
+        Args:
+            attribute: The user's priority as a function of the phase.
+            phase: The phase.
         """
 
     def crossing(self, a: Any, b: Any, phase: float) -> float | None:  # noqa: ANN401, ARG002 - policy-specific
-        """Return the next phase, not before `phase`, at which two attributes may swap; None: never.
+        """Return the next phase, not before `phase`, at which two users may swap; None: never.
 
         Args:
-            a: Attribute of the user that is first now.
-            b: Attribute of the other user.
+            a: Priority of the user that is first now, as a function of the phase.
+            b: Priority of the other user.
             phase: The present phase.
         """
         return None
 
     def level(self, account: Account, now: float) -> Level:
-        """Return the priority of a rated account at a time in seconds, not before `settled_at`.
+        """Return a user's priority at the time `now` in seconds, not before `account.settled_at`.
 
-        The value does not depend on the time at which the account was accrued. This method is
-        called only for policies that set `has_levels`.
+        Called only for policies that set `has_levels`, to sort users that are equal except for
+        rounding. So the result must not depend on when the account was last accrued.
         """
         raise NotImplementedError
 
@@ -181,7 +191,7 @@ class KeyPolicy(Policy):
 
     @abstractmethod
     def key(self, account: Account) -> float:
-        """Return the priority of a rated account: the lowest is served first."""
+        """Return a user's priority: the user with the lowest is served first."""
 
     @override
     def new_ranking(self, phase: float) -> Ranking[Any, tuple[float, int]]:

@@ -51,9 +51,9 @@ class Sdrf(DecayPolicy):
 
     @override
     def attribute(self, account: Account, base: float, phase: float) -> Envelope:
-        """Return the priority as a maximum of lines in s = e^(−(t − base)/τ).
+        """Return a user's priority as a maximum of lines in the decay factor s = e^(−(t − base)/τ).
 
-        The lines follow from Eq. 13 of the paper.
+        The lines follow from the SDRF paper's Eq. 13.
         """
         weight, measured, commitments = account.weight, account.measured, account.commitments
         stretch = self.stretch(account.settled_at, base) / weight

@@ -30,6 +30,10 @@ class Tsf(KeyPolicy):
 
 
 def task_share(account: Account) -> dict[str, float]:
-    """Return the user's task share under the key `tasks`; if unknown, its shares of resources."""
+    """Return the values that TSF policies compare with the entitlement.
+
+    They are the user's task share under the key `tasks`; if it is unknown, the user's shares by
+    resource.
+    """
     share = account.task_share
     return account.shares if share is None else {"tasks": share}

@@ -36,7 +36,7 @@ class KueueAfs(DecayedUse):
 
     @cached_property
     def weighed(self) -> dict[str, float]:
-        """Weights by resource, as given. Resources without an entry have weight 1."""
+        """The parsed parameter `resource_weights`: weights by resource, 1 without an entry."""
         return {} if self.resource_weights is None else resource_weights(self.resource_weights)
 
     @override

@@ -35,7 +35,7 @@ class SlurmFairTree(DecayedUse):
 
     @cached_property
     def billed(self) -> dict[str, float]:
-        """Parsed billing weights by resource."""
+        """The parsed parameter `billing`: weights by resource."""
         return resource_weights(self.billing)
 
     @override
