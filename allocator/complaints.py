@@ -33,11 +33,11 @@ _ALIKE = 0.7
 
 
 def complaints(error: ValidationError, model: type[BaseModel]) -> list[str]:
-    """Return a line for each validation error: the setting's name, and the reason.
+    """Return a line for each mistake that validation found: the setting's name, and the reason.
 
     Args:
         error: The error of validating `model`.
-        model: Model whose names are suggested in place of an unknown name.
+        model: The validated model. Its names are suggested in place of unknown ones.
     """
     problems = error.errors()
     return [
@@ -50,9 +50,13 @@ def complaints(error: ValidationError, model: type[BaseModel]) -> list[str]:
 
 
 def _follows(problem: Mapping[str, Any], problems: Sequence[Mapping[str, Any]]) -> bool:
-    """Return whether a list seems too short only because invalid entries were dropped.
+    """Return whether an error "list too short" only follows from invalid entries of the list.
 
-    The error of a short list is then not shown, because each invalid entry has its own error.
+    Such an error is not shown, because each invalid entry has its own error.
+
+    Args:
+        problem: One entry of `ValidationError.errors`.
+        problems: All entries.
     """
     place = problem["loc"]
     return problem["type"] == "too_short" and any(
@@ -92,12 +96,12 @@ def words(problem: Mapping[str, Any]) -> str:
 
 
 def _suggest(place: Sequence[int | str], model: type[BaseModel]) -> str:
-    """Return text that suggests settings whose names resemble an unknown name; may be empty.
+    """Return a text that suggests known settings for an unknown name; empty if none is similar.
 
     Settings of the same section come first, before settings of other sections.
 
     Args:
-        place: Path of the unknown setting.
+        place: Path of the unknown setting: names of sections, then its own name.
         model: Model of all settings.
     """
     wrong = str(place[-1])
@@ -112,7 +116,12 @@ def _suggest(place: Sequence[int | str], model: type[BaseModel]) -> str:
 
 
 def _section(model: type[BaseModel], place: Sequence[int | str]) -> type[BaseModel]:
-    """Return the model of the section that contains a path of settings."""
+    """Return the model of the section in which a setting is.
+
+    Args:
+        model: Model of all settings.
+        place: Path of the setting: names of sections, then its own name.
+    """
     for part in place:
         model = _sections(model).get(str(part)) or model
     return model

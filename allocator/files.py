@@ -15,6 +15,8 @@ _NOT_PLAIN = "not a plain file; name another"
 def whole(path: Path) -> Iterator[Path]:
     """Replace a file atomically: yield a temporary path to write to, which then becomes `path`.
 
+    A context manager. If the block raises an error, the old file stays.
+
     If several processes write the same file, the result is the complete file of one of them. A path
     that is no regular file, such as a pipe or /dev/null, is written to directly. If `path` is a
     symbolic link, the link stays and its target is replaced.
@@ -35,7 +37,7 @@ def whole(path: Path) -> Iterator[Path]:
 
 
 def csv_cell(text: str) -> str:
-    """Escape text for a cell of a CSV file, so that no spreadsheet treats the text as a formula.
+    """Escape a text for a CSV file, so that no spreadsheet treats it as a formula.
 
     A text that begins with a formula character or with an apostrophe gets an apostrophe before it.
     A program that removes one apostrophe restores the text. Do not pass numbers to this function.

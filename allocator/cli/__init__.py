@@ -1,4 +1,4 @@
-"""The command `longshare`; each group of commands has its own module."""
+"""The command `longshare`; each of its commands has its own module."""
 
 from typing import Annotated, ClassVar
 
@@ -72,7 +72,7 @@ def _main(
 def main() -> None:
     """Run the `longshare` command that the arguments name.
 
-    If a module is missing, print which extra of the distribution provides the module.
+    If an optional dependency is missing, print which extra of Longshare to install.
     """
     try:
         app(prog_name="longshare")

@@ -32,7 +32,11 @@ Answer = TypeVar("Answer")
 
 
 def open_channel(address: str) -> "grpc.Channel":
-    """Return a gRPC channel to the service, encrypted if the environment names an authority."""
+    """Return a gRPC channel to the service at an address.
+
+    The channel is encrypted with TLS if environment variables name certificate files. If a file
+    cannot be used, the command ends with an error.
+    """
     import grpc
 
     from allocator.contract.channel import Identity
@@ -51,7 +55,9 @@ def open_channel(address: str) -> "grpc.Channel":
 
 
 class Connection:
-    """Client of the allocator service. An error ends the command with one line and an exit code.
+    """Client of the allocator service, for commands.
+
+    If a request fails, the command ends with a message of one line and an exit code.
 
     Args:
         address: Address of the service; None: the address in the configuration file.
@@ -79,7 +85,7 @@ class Connection:
         return self._ask(self._stub.Shadows, admin.ShadowsRequest(), ())
 
     def explain(self, user: str) -> "admin.Explanation":
-        """Request the explanation of a user's rank, and of its missing offers."""
+        """Request the explanation of a user's rank, and the reason if it gets no offers."""
         from allocator.contract import admin_pb2 as admin
 
         return self._ask(self._stub.Explain, admin.ExplainRequest(user=user), [user])
@@ -195,7 +201,7 @@ def fail_study(error: Exception, *, as_json: bool) -> NoReturn:
 
 
 def in_words(error: Exception) -> str:
-    """Return an error's message; for an operating system error, the file and the reason."""
+    """Return the text to print for an error; for an `OSError`, the file and the reason."""
     if not isinstance(error, OSError) or error.errno is None:
         return str(error)
     quoted = re.search(r"'([^']+)'", str(error))  # if a library does not set `filename`
@@ -205,7 +211,7 @@ def in_words(error: Exception) -> str:
 
 
 def _target(address: str) -> str:
-    """Return an address in gRPC's form; an invalid address ends the command."""
+    """Return an address in gRPC's form. If it is invalid, end the command with an error."""
     from allocator.service.addresses import target
 
     try:

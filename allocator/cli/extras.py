@@ -1,4 +1,4 @@
-"""Finds the extra of the distribution that provides a missing module."""
+"""Explains how to install a missing module: the optional extra of Longshare that provides it."""
 
 _EXTRAS = {
     "joblib": "simulation",
@@ -14,10 +14,13 @@ _EXTRAS = {
 
 
 def advice(error: ModuleNotFoundError) -> str | None:
-    """Return a message that says how to install a missing module.
+    """Return a message that names the extra of Longshare to install for a missing module.
+
+    Args:
+        error: The error of importing the module.
 
     Returns:
-        None if no extra of Longshare provides the module.
+        The message. None: no extra of Longshare provides the module.
     """
     module = (error.name or "").partition(".")[0]
     if module not in _EXTRAS:

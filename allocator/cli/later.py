@@ -35,10 +35,13 @@ class CommandLocation(NamedTuple):
 
 
 class _LazyConversion:
-    """A command or group that does not convert values that already have the right type."""
+    """Base of commands and groups whose options convert a value only if its type is wrong.
+
+    Commands thus start without importing pydantic.
+    """
 
     def get_params(self, ctx: Any) -> list[Any]:  # noqa: ANN401 - typer's context
-        """Return the command's parameters; each leaves values of the right type unconverted."""
+        """Return the command's parameters, changed so that values of the right type are kept."""
         command: Any = self
         annotations = (
             inspect.get_annotations(inspect.unwrap(command.callback)) if command.callback else {}
@@ -119,7 +122,7 @@ def _prepare(commands: typer.Typer) -> None:
 
 
 def _plain(annotation: Any) -> tuple[type, ...]:  # noqa: ANN401 - any annotation
-    """Return those types of an annotation that need no conversion, such as `str`."""
+    """Return the types in an option's annotation whose values need no conversion, such as `str`."""
     if get_origin(annotation) is Annotated:
         annotation = get_args(annotation)[0]
     united = get_origin(annotation) in {Union, types.UnionType}
@@ -154,9 +157,9 @@ def _process(
 
 
 def _require_finite(parameter: Any, ctx: Any, value: Any) -> None:  # noqa: ANN401 - an object of typer
-    """Check that an option's value is not infinite or nan.
+    """Option callback: check that a value is not infinite or nan.
 
-    A range of numbers does not exclude these values.
+    Options with a range need this check, because the range does not exclude such values.
 
     Raises:
         typer.BadParameter: the value is infinite or nan.

@@ -83,7 +83,7 @@ def _as_json(row: "LieRow") -> dict[str, Any]:
 
 
 def _finite(part: float) -> float | None:
-    """Return a gain or loss for JSON. None: the value is −∞, because a task never ran."""
+    """Return a gain or loss as a JSON value; −∞ (a task never ran) becomes None."""
     return part if part > -float("inf") else None
 
 

@@ -61,9 +61,10 @@ def optimum(
 
 
 def divisible_policy(name: str, parameters: "Mapping[str, object]") -> "DivisiblePolicy":
-    """Create a policy for the divisible optimum, by its name and parameters.
+    """Create a policy that shares divisible tasks, by its name and parameters.
 
-    A policy without an exact optimum, such as an external one, is measured by small steps.
+    If there is no exact algorithm for the policy, such as an external policy, the result
+    approximates it by allocating in small steps.
 
     Raises:
         typer.BadParameter: there is no such policy, or a parameter is invalid.

@@ -11,7 +11,7 @@ DEFAULT_TIMEOUT = 10.0
 
 
 class Blocking(StrEnum):
-    """Reactions of the simulator if the next task of the next user does not fit."""
+    """Values of `--blocking`: what the simulator does if the next user's task does not fit."""
 
     HEAD_OF_LINE = "head-of-line"
     SKIP = "skip"
@@ -20,14 +20,17 @@ class Blocking(StrEnum):
 
 
 class CountedUsers(StrEnum):
-    """Whether users of a trace count towards n from the start, or from their first task on."""
+    """Values of `--users`: users of a trace count in n from the start, or from their first task.
+
+    n is the number of users that share the cluster.
+    """
 
     KNOWN = "known"
     APPEARING = "appearing"
 
 
 class SharingUnit(StrEnum):
-    """Unit that the policy treats as a user: each user of the trace, or each job."""
+    """Values of `--per`: the policy treats each user of the trace as a user, or each job."""
 
     USER = "user"
     JOB = "job"

@@ -92,7 +92,10 @@ def _append_path(paths: list[Path], path: Path, _bytes: int) -> None:
 
 
 def _first_snapshot(path: Path) -> int | None:
-    """Return the time of a log's first snapshot in nanoseconds; None if there is no snapshot."""
+    """Return the time of an event log's first snapshot, in nanoseconds; None: it has none.
+
+    Logs are converted in order of this time.
+    """
     for entry in read(path):
         if entry.HasField("restore") and not entry.restore.outcome.refusal:
             return entry.restore.snapshot.time_ns
@@ -108,7 +111,7 @@ def _watched(
 
 
 class _Conversion:
-    """Converts a recorded history into a trace, and appends a note for each loss to `notes`."""
+    """Converts a recorded history into a trace. `notes` lists what the trace cannot reproduce."""
 
     def __init__(self, history: History, settings: EngineSettings, notes: list[str]) -> None:
         self._history = history
@@ -165,7 +168,7 @@ class _Conversion:
         )
 
     def _select_resources(self) -> tuple[str, ...]:
-        """Return the names of the tasks' resources, as far as they count in shares."""
+        """Return the resources for the trace: those of the tasks that count in shares."""
         held: set[str] = set()
         for task in self._history.tasks:
             held.update(task.demand)
@@ -179,7 +182,10 @@ class _Conversion:
         return tuple(amounts.get(name, 0.0) for name in self._resources)
 
     def _users_without_tasks(self) -> Iterator[str]:
-        """Yield known users without tasks, because they count towards the number of users, too."""
+        """Yield users that the log knows but that ran no tasks.
+
+        The trace must contain them, because policies count them in the number of users.
+        """
         for name in self._history.first_weights:
             if name not in self._parents:
                 yield name.removesuffix("/.") if self._parents else name
@@ -228,10 +234,10 @@ class _Conversion:
     def _machines(
         self, keys: Sequence[_Key]
     ) -> tuple[tuple[MachineClass, ...], tuple[tuple[int, ...], ...]]:
-        """Convert the recorded agents to machines that are present from beginning to end.
+        """Convert the recorded agents to machines, which are present during the whole trace.
 
         Args:
-            keys: Constraints of the tasks.
+            keys: The different placement constraints of the tasks.
 
         Returns:
             Classes of equal agents, each with its average number of agents; and for each constraint

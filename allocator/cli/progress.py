@@ -14,7 +14,10 @@ _MOMENT = 2.0
 
 @contextmanager
 def working(description: str) -> Iterator[None]:
-    """Show a description and the elapsed time on standard error if the block takes over 2 s."""
+    """Context manager: show a description and elapsed time if the block takes over 2 s.
+
+    The output is on standard error.
+    """
     from rich.console import Console
     from rich.progress import (
         Progress,
@@ -32,7 +35,9 @@ def working(description: str) -> Iterator[None]:
 
 @contextmanager
 def bar(description: str, total: int, unit: str) -> Iterator[Callable[[int], None]]:
-    """Show progress, rate and remaining time on standard error if the block takes over 2 s.
+    """Context manager: show progress, rate and remaining time if the block takes over 2 s.
+
+    The output is on standard error.
 
     Args:
         description: Text before the progress bar.
@@ -66,7 +71,7 @@ def bar(description: str, total: int, unit: str) -> Iterator[Callable[[int], Non
 
 @contextmanager
 def _after_a_moment(progress: "Progress") -> Iterator[None]:
-    """Show a progress bar after `_MOMENT` seconds, unless the block is over by then."""
+    """Context manager: show a progress bar if the block takes longer than `_MOMENT` seconds."""
     ended = Event()
 
     def show() -> None:

@@ -152,7 +152,9 @@ def _verdict(outcome: "PropertySearchOutcome") -> str:
 
 
 def _file(policy: str, name: str, violation: "Violation", problem: "Problem") -> str:
-    """Return the text of a problem file, with comments that say what to check in its optimum.
+    """Return the text of a TOML file for `longshare optimum` that shows a violated property.
+
+    Comments in the file say what to check in the result.
 
     Args:
         policy: The policy's name.

@@ -137,7 +137,12 @@ def _compare(file: Path, html: Path | None, console: "Console", *, as_json: bool
 
 
 def _filming(file: Path, progress: "Progress") -> "Filming":
-    """Return a recorder of a film, with a picture interval that suits the log's length."""
+    """Return a recorder of a film (for `--html`), with an interval that suits the log's length.
+
+    Args:
+        file: The event log.
+        progress: Shows the progress of reading the log.
+    """
     from allocator.film.camera import interval
     from allocator.service.show.filming import Filming, span
 
@@ -264,7 +269,9 @@ def show_fates(
     fates: "tuple[dict[str, UserOutcome], dict[str, UserOutcome], dict[str, UserOutcome]]",
     console: "Console",
 ) -> None:
-    """Print a table of users' results as recorded, and as modelled under two policies.
+    """Print a table of users' waits, usage and commitments, as modelled under two policies.
+
+    The table also contains the recorded shares.
 
     Args:
         title: Title of the table.

@@ -132,7 +132,10 @@ def simulate(
 
 
 def _followed(trace: "Trace", setting: "Setting") -> bool:
-    """Return whether shares over time can be written for this trace and setting."""
+    """Return whether this simulation can record users' shares over time.
+
+    Only then does the option --out write the file of users over time.
+    """
     return (
         setting.per == "user"
         and setting.sampled is None
@@ -163,7 +166,7 @@ def _write(
     out: Path,
     series: "Series | None",
 ) -> list[str]:
-    """Write all result files of the option --out, and return their names.
+    """Write all result files to the folder of the option --out, and return the files' names.
 
     Args:
         outcome: The simulated tasks.

@@ -131,7 +131,7 @@ def _table_with(rows: Sequence[tuple[str, dict[str, str]]], headings: Sequence[s
 
 
 def _beyond(table: Table, out: Console) -> int:
-    """Return by how many characters a table is too wide for the console; negative: it fits."""
+    """Return the table's width minus the console's, in characters; above 0: too wide."""
     return Console(width=_UNBOUNDED).measure(table).maximum - out.width
 
 

@@ -94,7 +94,7 @@ def sweep(
 
 
 def compute(cells: "Sequence[Cell]", folder: Path, engine: "SimulatorKind") -> int:
-    """Run the simulations that are not finished yet, with a progress bar; return their number.
+    """Run the unfinished simulations of a sweep, with a progress bar; return how many were run.
 
     Args:
         cells: All simulations of the sweep.

@@ -48,10 +48,10 @@ _NAME = 24
 
 
 def table_of_users(users: Sequence[admin.UserShare], width: int) -> Table:
-    """Return a table of shares with a line for each user, sub-users below their parent.
+    """Return a table of users' shares: a line for each user, children below their parent role.
 
     Args:
-        users: The users.
+        users: All users, as in the service's answer.
         width: Characters in a line; if the table is wider, columns are left out.
     """
     left_out: set[str] = set()
@@ -132,7 +132,7 @@ def table_of_weights(users: Sequence[admin.UserShare]) -> Table:
 
 
 def lines_of_cluster(cluster: admin.Cluster) -> str:
-    """Return lines about the cluster: time, policy, master, allocation, next overtaking."""
+    """Return text about the cluster: time, policy, master, allocation, next change of the order."""
     if not cluster.time:
         return f"{cluster.policy}, no master has come yet"
     time = datetime.fromtimestamp(cluster.time, tz=UTC)
@@ -203,10 +203,14 @@ def lines_of_changes(reply: admin.OrderReply) -> str:
 
 
 def _changed_commitments(before: admin.UserShare, after: admin.UserShare) -> list[str]:
-    """Describe changed commitments by one text, or by a text for each resource.
+    """Return texts that describe how an operator command has changed a user's commitments.
 
-    A single text, about the dominant commitment, is enough if all other commitments are 0 or
-    changed.
+    One text about the dominant commitment is enough if all other commitments are 0 or have changed,
+    too. Otherwise there is a text for each changed resource.
+
+    Args:
+        before: The user before the command.
+        after: The user after the command.
     """
     names = sorted({*before.commitments, *after.commitments})
     pairs = {name: (before.commitments[name], after.commitments[name]) for name in names}

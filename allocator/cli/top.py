@@ -41,7 +41,7 @@ def top(
 
 
 def _print(connection: Connection, *, once: bool, as_json: bool) -> None:
-    """Print updates one after the other, for output that is no terminal.
+    """Print a new table of shares each second, one after the other, for output to no terminal.
 
     Args:
         connection: The service.
@@ -63,7 +63,7 @@ def _print(connection: Connection, *, once: bool, as_json: bool) -> None:
 
 
 def _show(connection: Connection) -> None:
-    """Show updates on the terminal, each in place of the previous one."""
+    """Show the table of shares on the terminal, and replace it by a new one each second."""
     from rich.live import Live
 
     from allocator.cli import tables

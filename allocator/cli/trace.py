@@ -42,7 +42,7 @@ class Form(StrEnum):
 
 
 class DemandMoment(StrEnum):
-    """The event of a task in Google's trace whose demand counts."""
+    """Values of `--demand-at`: the event in Google's trace from which a task's demand is taken."""
 
     SCHEDULE = "schedule"
     SUBMIT = "submit"
@@ -196,7 +196,7 @@ def generate(
     ] = None,
     as_json: options.AsJson = False,
 ) -> None:
-    """Generate a trace like a real workload, and compare it with published facts."""
+    """Generate a trace like a real workload, and compare it with that workload's published data."""
     from rich.console import Console
     from rich.progress import Progress
 
@@ -233,7 +233,7 @@ def generate(
 
 @contextmanager
 def _reading() -> Iterator[None]:
-    """Context manager: end the command with an error if a file cannot be read or used."""
+    """Context manager: if the block cannot read or use a file, end the command with an error."""
     try:
         yield
     except (OSError, ValueError) as error:
@@ -378,7 +378,10 @@ def _conversion_as_json(conversion: "Conversion") -> dict[str, Any]:
 
 
 def _without_tasks(trace: "Trace") -> list[str]:
-    """Return the users of a trace without tasks, perhaps because a name is misspelt."""
+    """Return the users of a trace that have no tasks, for a warning.
+
+    Perhaps such a user's name is misspelt in the file of users.
+    """
     with_tasks = set(trace.user.tolist())
     return [user for index, user in enumerate(trace.users) if index not in with_tasks]
 

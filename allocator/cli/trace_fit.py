@@ -25,9 +25,9 @@ def fit(
     seed: Annotated[int, typer.Option(min=0, help="Seed of the draws.")] = 1,
     as_json: options.AsJson = False,
 ) -> None:
-    """Compare workloads google-month with all published facts about the real month.
+    """Compare generated traces of google-month with published figures of Google's real trace.
 
-    Published simulations of the real month are compared, too. Unpublished parameters (inequality of
+    Published simulations of the real trace are compared, too. Unpublished parameters (inequality of
     users, bursts, spread of failures) are set so that the published figures are met. With --draws
     the command searches for better parameters: half of the draws anywhere, half near the best ones.
     Every line is a figure. A miss of 1 is a factor of 2 in the number of events, or 5 % in how much

@@ -48,7 +48,7 @@ _TOTAL = "total"
 
 
 class By(StrEnum):
-    """Subjects of a row: a user, a role, or a user on one day."""
+    """Values of `--by`: each row of the table is about a user, a role, or a user on one day."""
 
     USER = "user"
     ROLE = "role"
@@ -78,9 +78,9 @@ def usage(
     """Show how much users held, used beyond their entitlement, and waited in a time interval.
 
     Their commitments are shown, too. Amounts are resource-hours: 2 hours of 4 cores are 8 of cpus.
-    The figures include everything until the master's latest event, by hours that begin within the
-    requested interval. The usage of sub-roles is part of the usage of their role; the total counts
-    it once.
+    An hour is included if it begins within the requested interval. Usage is known until the
+    master's latest event. The usage of sub-roles is part of the usage of their role; the total
+    counts it once.
     """
     if as_csv and as_json:
         raise typer.BadParameter("--csv or --json, not both")
@@ -173,7 +173,9 @@ def _rows(rows: Sequence["admin.Usage"]) -> Iterator[tuple[object, ...]]:
 
 
 def _figure(message: "admin.Usage | admin.Used", name: str) -> object:
-    """Return a field of a usage message; an empty text if it is absent, as a role's commitment.
+    """Return a field of a usage message for CSV; an empty text if the message has no value.
+
+    For example, a role has no commitment.
 
     Args:
         message: Usage of a user or of one of its resources.
@@ -185,7 +187,7 @@ def _figure(message: "admin.Usage | admin.Used", name: str) -> object:
 
 
 def _note(reply: "admin.UsageReply") -> str:
-    """Return sentences below the table: units of amounts, and how sub-roles count in the total."""
+    """Return notes to print below the table: units, and how sub-roles count in the total."""
     from allocator.contract.printable import printable
 
     units = {

@@ -22,10 +22,9 @@ _LATER = (0.0, 1e-3, 1.0, 60.0, 3600.0, 3e5)
 
 
 def priorities_are_numbers(policy: Policy, random: Random) -> str | None:
-    """Check that all priorities are numbers, now and later.
+    """Check that the policy computes a valid number for every user, at several later times, too.
 
-    Now: with the users' present commitments; later: after these have partly decayed. The result
-    describes a violation; None if there is none.
+    The result describes a violation; None if there is none.
     """
     world = draw(random)
     pool = world.pool(policy)

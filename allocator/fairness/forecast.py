@@ -92,7 +92,9 @@ def passings(pool: Pool[User], user: User, until: float) -> list[Passing[User]]:
 
 
 def below_after(standing: Standing[User], tau: float | None, level: float) -> float | None:
-    """Return the seconds until a user's largest commitment has decayed to a level; None: never.
+    """Return the seconds until all commitments of a user have decayed to a level.
+
+    None: this never happens, or another commitment has meanwhile risen above the level.
 
     Args:
         standing: The user's present standing.

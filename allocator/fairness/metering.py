@@ -99,10 +99,10 @@ the offer was declined."""
 
 @dataclass(slots=True)
 class UsageAccumulator:
-    """Collects usage since the last `Meter.take`, by hour since the epoch.
+    """Collects usage since the last `Meter.take`, by hour since the epoch and by user.
 
-    Spans and offer events wait in queues until `settling` adds them up. The caller should do so
-    soon: memory that is freed and reused at once costs little.
+    Time spans and offer events wait in queues until `add_up` or `add_up_in_steps` adds them to the
+    usage. The caller should do so often, so that the queues stay short.
     """
 
     users: dict[int, dict[str, HourlyUsage]] = field(default_factory=dict)
@@ -122,7 +122,7 @@ class UsageAccumulator:
 
     @property
     def since(self) -> float:
-        """End of the latest span, integrated or waiting, in seconds since the epoch."""
+        """The time up to which usage was collected, in seconds since the epoch."""
         return max(self.until, self.spans[-1][2]) if self.spans else self.until
 
     def usage(self, hour: int, user: str) -> HourlyUsage:

@@ -289,7 +289,8 @@ class Pool(Generic[User]):
         """Recompute entitlements from the use that the latest `look` sampled. O(n).
 
         Args:
-            noticed: The smallest relative difference of a total weight that changes entitlements.
+            noticed: Entitlements change only if the total weight for a resource has changed by more
+                than this fraction.
         """
         earlier, (totals, counted) = self.counted, self._parameters.count_users(self._accounts)
         if not noticed or any(
@@ -832,7 +833,9 @@ class Pool(Generic[User]):
         return RankPreview(now, kind if moves else (kind, current), rank)
 
     def local_share(self, user: User, held: Quantities, machine: Quantities) -> float:
-        """Return the dominant share of one machine over the weight, for per-machine policies.
+        """Return a user's dominant share of one machine, divided by the user's weight.
+
+        Policies that rank users on each machine separately use this number.
 
         Args:
             user: A known user.

@@ -1,1 +1,1 @@
-"""Recomputes figures of the papers: their points, known facts of the paper, and pictures."""
+"""Recomputes figures of the papers: data points, numbers to compare with the paper, pictures."""

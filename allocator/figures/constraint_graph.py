@@ -29,7 +29,10 @@ def components(edges: Mapping[str, tuple[str, ...]]) -> list[frozenset[str]]:
 
 
 def constraint_graph() -> PaperFigure:
-    """Return Fig. 1 of the TSF paper: four users, four machines, an edge for each permission."""
+    """Return Fig. 1 of the TSF paper: four users, four machines, and an edge for each permission.
+
+    An edge means that the user may run tasks on the machine.
+    """
     users = list(EDGES)
     machines = sorted({machine for usable in EDGES.values() for machine in usable})
     nodes = [*(Line(user, (position,), (1,)) for position, user in enumerate(users))]

@@ -1,4 +1,4 @@
-"""The contents of a figure: points that can be checked, facts from the paper, and the layout."""
+"""Data types of a computed figure: its points, numbers to compare with the paper, its layout."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -11,7 +11,7 @@ Cell: TypeAlias = Number | str
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One curve, or one layer of bars, with the coordinates of its points."""
+    """One curve of a panel, or one layer of bars, with the coordinates of its points."""
 
     label: str
     across: tuple[Cell, ...]
@@ -32,7 +32,7 @@ class Line:
         Args:
             label: The curve's name.
             across: Horizontal coordinates.
-            ends: For each point its height, and the lower and upper edge of the band.
+            ends: For each point: height of the curve, lower edge and upper edge of the band.
         """
         return cls(label, tuple(across), *zip(*ends, strict=True))
 

@@ -29,7 +29,7 @@ _USERS = ("A", "B", "C", "D")
 
 
 def leads(run_time: float, seed: int) -> float:
-    """Simulate Fig. 6, and return the largest lead of B over A in cores.
+    """Simulate Fig. 6 of the SDRF paper, and return the largest lead of B over A in cores.
 
     The lead is measured while only these two users run tasks.
 
@@ -52,14 +52,20 @@ def leads(run_time: float, seed: int) -> float:
 
 
 def divisible() -> float:
-    """Return B's lead in cores if tasks could be divided and moved arbitrarily."""
+    """Return the largest lead of B over A in cores, in Fig. 6 with arbitrarily divisible tasks.
+
+    B then gets its share at once, without waiting for A's tasks to end.
+    """
     users = [FluidUser((1.0,), start=COMES * number) for number in range(len(_USERS))]
     result = fluid(users, tau=time_constant(DELTA), end=2.0 * COMES, step=1.0)
     return max(CORES * (held[1][0] - held[0][0]) for held in result.allocations[COMES:])
 
 
 def fig_6() -> PaperFigure:
-    """Compute B's lead as a function of the run time: mean and range over several seeds."""
+    """Compute Fig. 6 of the SDRF paper: B's lead over A as a function of the tasks' run time.
+
+    The figure shows the mean and the range over several seeds.
+    """
     leads_by_run_time = [[leads(run_time, seed) for seed in SEEDS] for run_time in RUN_TIMES]
     ends = [
         (fmean(seed_leads), min(seed_leads), max(seed_leads)) for seed_leads in leads_by_run_time
@@ -91,10 +97,10 @@ def fig_6() -> PaperFigure:
 
 
 def _workload(run_time: float, seed: int) -> Trace:
-    """Return the trace of Fig. 6: tasks of one core, A's from 0 s and B's from 150 s on.
+    """Return a trace for Fig. 6 of the SDRF paper: tasks of one core, A's from 0 s, B's from 150 s.
 
-    A and B submit more tasks than can run. C and D submit one task each, after the measured time.
-    The policy therefore counts four users.
+    A and B submit more tasks than can run. C and D submit one task each, after the measured time,
+    so that the policy counts four users.
     """
     draw = random.Random(seed)  # noqa: S311 - a reproducible draw
     task_count = CORES * (1 + int(2 * COMES / (run_time * (1 - JITTER))))

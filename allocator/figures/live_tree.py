@@ -22,7 +22,7 @@ PRIORITIES = {
 
 
 def tree() -> LiveTree[int, Priority, int | Fraction]:
-    """Return the Live Tree of the figure, at time 0."""
+    """Return the Live Tree that Fig. 4 of the SDRF paper shows, at time 0."""
     built: LiveTree[int, Priority, int | Fraction] = LiveTree(StraightLines(), now=0)
     for element, priority in PRIORITIES.items():
         built.insert(element, priority)
@@ -30,7 +30,7 @@ def tree() -> LiveTree[int, Priority, int | Fraction]:
 
 
 def live_tree() -> PaperFigure:
-    """Compute Fig. 4 of the SDRF paper: a Live Tree with its array and its two trees."""
+    """Compute Fig. 4 of the SDRF paper: the tree of elements, the tree of events, and the array."""
     elements = tree()
     order = list(elements)
     events = {crossing.left: crossing for crossing in elements.crossings()}

@@ -1,4 +1,4 @@
-"""Shows how much mean wait SDRF saves, while one parameter of the workload varies."""
+"""Figures of how much shorter waits are under SDRF than under DRF, for different workloads."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -24,8 +24,8 @@ class _Parameter:
     """A workload parameter that varies in one panel of a figure.
 
     Args:
-        name: Field of `Crowd`.
-        values: Values of the field.
+        name: The parameter: a field of `Crowd`.
+        values: Values of the parameter.
         across: Label of the horizontal axis.
         blocking: Reaction of the simulator if a task does not fit.
     """
@@ -89,12 +89,18 @@ def saved(crowd: Crowd, load: float, seeds: Sequence[int], blocking: Blocking) -
 
 
 def by_workload(seeds: Sequence[int] = SEEDS) -> PaperFigure:
-    """Compute the saved wait while the pool's width, users' inequality and burst sizes vary."""
+    """Compute the wait that SDRF saves compared with DRF, for different workloads.
+
+    In each panel one parameter varies: size of the pool, inequality of users, or size of bursts.
+    """
     return _figure("memory-workload", _WORKLOAD, seeds)
 
 
 def by_blocking(seeds: Sequence[int] = SEEDS) -> PaperFigure:
-    """Compute the saved wait for unequal tasks, with head-of-line blocking and with skipping."""
+    """Compute the wait that SDRF saves compared with DRF, as tasks become more unequal.
+
+    One panel is with head-of-line blocking, one with skipping of tasks that do not fit.
+    """
     return _figure("memory-blocking", _BLOCKING, seeds)
 
 

@@ -23,7 +23,7 @@ ROUTES = {
 
 
 def equal(routes: Sequence[Sequence[str]]) -> list[Fraction]:
-    """Return the highest rate that all flows can have at once, for each flow, in Mbps.
+    """Return equal rates of flows in Mbps: the highest rate that all flows can have at once.
 
     With equal rates, Jain's fairness index is 1.
 

@@ -56,7 +56,7 @@ def _sums(total: int, count: int, largest: int) -> Iterator[tuple[int, ...]]:
 
 @dataclass(frozen=True, slots=True)
 class Spread:
-    """Distribution of a number, such as the throughput, over all patterns."""
+    """Distribution of a number, such as the throughput, over all random assignments of flows."""
 
     mean: float
     deviation: float
@@ -68,10 +68,10 @@ class Spread:
 
 
 def spread(values: Sequence[tuple[float, float]]) -> Spread:
-    """Compute the distribution of a number.
+    """Compute mean, standard deviation and range of a random number.
 
     Args:
-        values: Pairs of a value and its probability.
+        values: Pairs of a possible value and its probability.
     """
     mean = math.fsum(value * chance for value, chance in values)
     square = math.fsum((value - mean) ** 2 * chance for value, chance in values)

@@ -12,11 +12,13 @@ _NO_COMMITMENTS = (Fraction(0),) * 4
 
 
 def filled(demands: Sequence[Fraction], commitments: Sequence[Fraction]) -> list[Fraction]:
-    """Return each user's exact share of one resource of size 1 (SDRF paper, Eq. 8).
+    """Return each user's exact share of one resource under Stateful MMF (SDRF paper, Eq. 8).
+
+    Shares are filled like connected water tanks: each user's water stands on its commitment.
 
     Args:
-        demands: Each user's demand.
-        commitments: Each user's commitment, below its share in the diagram.
+        demands: Each user's demand, as a fraction of the resource.
+        commitments: Each user's commitment; all 0 for max-min fairness.
     """
     claims = [
         Claim({"cpu": Fraction(1)}, demand, Fraction(1), commitment, Fraction(0))

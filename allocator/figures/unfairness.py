@@ -24,7 +24,7 @@ _DAY = 86_400.0
 
 
 def trajectory(tau: float | None) -> FluidTrajectory:
-    """Compute the allocations and commitments of A and B over time.
+    """Compute the allocations and commitments of users A and B over time, with divisible tasks.
 
     Args:
         tau: Time constant of SDRF in seconds. None: DRF.
@@ -34,7 +34,7 @@ def trajectory(tau: float | None) -> FluidTrajectory:
 
 
 def finished(course: FluidTrajectory) -> float:
-    """Return the time in seconds at which B has done its work."""
+    """Return the time in seconds at which user B has done all its work."""
     return next(
         end
         for (_begin, end), (held, later) in zip(

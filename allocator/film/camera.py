@@ -49,7 +49,7 @@ def interval(seconds: float, size: int) -> float:
 
 
 class UserNow(NamedTuple):
-    """A user at a picture's time, as input of the camera. Ratios are fractions of the cluster."""
+    """A user's present state, as input of `Camera.take`. Ratios are fractions of the cluster."""
 
     name: str
     parent: str
@@ -67,7 +67,10 @@ class UserNow(NamedTuple):
 
 
 class AgentNow(NamedTuple):
-    """An agent's resources and the users that hold them, in thousandths of units by resource."""
+    """An agent's resources and its users' holdings now, as input of `Camera.take`.
+
+    Amounts are in thousandths of units, by resource.
+    """
 
     name: str
     state: str
@@ -78,7 +81,7 @@ class AgentNow(NamedTuple):
 
 
 class Numbers(Generic[State]):
-    """Numbers distinct states from 0, so that a film can store each state once."""
+    """Assigns numbers from 0 to distinct states, so that a film can store each state once."""
 
     def __init__(self) -> None:
         self._numbers: dict[State, int] = {}
@@ -100,7 +103,7 @@ Cell = tuple[str, Amounts, tuple[tuple[str, Amounts], ...]]
 
 
 class UserFrame(NamedTuple):
-    """A user in a picture as stored: ratios in ten-thousandths, and the numbers of its states."""
+    """A user in a stored picture: ratios in ten-thousandths; `waits`, `held`: indices in `Reel`."""
 
     share: int
     commitment: int
@@ -123,7 +126,7 @@ class Frame:
 
 @dataclass(slots=True)
 class Reel:
-    """All pictures of a film, with their numbered states."""
+    """The stored data of a film: all pictures, and the states to which they refer by number."""
 
     frames: list[Frame] = field(default_factory=list)
     parents: dict[str, str] = field(default_factory=dict)
@@ -141,7 +144,9 @@ class Reel:
 
 
 class Camera:
-    """Records pictures and marks in `reel`, at regular intervals.
+    """Records a film of a cluster: pictures at regular intervals, and marked events, in `reel`.
+
+    The caller calls `due` at any time, and `take` if a picture is due.
 
     Args:
         every: Seconds from one picture to the next; doubled whenever there are too many pictures.
@@ -202,7 +207,7 @@ class Camera:
         )  # rounding: the sum of ten tenths is less than 1
 
     def _mark_changes(self, now: float) -> None:
-        """Mark users that want offers for the first time, and agents that came or disappeared."""
+        """Mark events since the last picture: agents came or went, users first want offers."""
         frame = self.reel.frames[-1]
         newcomers = [name for name, line in frame.users.items() if line.turn]
         newcomers = [name for name in newcomers if name not in self._seen]

@@ -1,4 +1,4 @@
-"""Encodes a film for the player in the browser: differences by column, each name and state once."""
+"""Encodes a film compactly for the player in the browser, as changes from picture to picture."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -115,10 +115,10 @@ def _parts(
     positions: Mapping[str, int],
     resources: list[str],
 ) -> list[list[int]]:
-    """Encode the holdings on an agent: a row of the user's index and amounts for each user.
+    """Encode an agent's holdings: for each user, a row of the user's index and its amounts.
 
     Args:
-        held: Users with the amounts they hold, by resource.
+        held: Pairs of user and its amounts by resource.
         positions: Index of each user that the film shows.
         resources: Names of the resources, in the order of the amounts in a row.
 

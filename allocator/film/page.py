@@ -14,9 +14,13 @@ _DATA = "@FILM@"
 
 
 def page(film: dict[str, Any]) -> bytes:
-    """Return an HTML file that plays a film. Compressed base64 data cannot act as HTML.
+    """Return the content of an HTML file that plays a film.
 
-    In addition, the page's content security policy permits no script except the player.
+    Names in the film cannot inject HTML, because the film is embedded as compressed base64 text. In
+    addition, the page's content security policy permits no script except the player.
+
+    Args:
+        film: The result of `pack`.
     """
     style, script = _part("player.css"), _part("player.js")
     policy = (

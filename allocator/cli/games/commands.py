@@ -208,7 +208,10 @@ def gains(
         "runs/games"
     ),
 ) -> None:
-    """Search for the worst lie for each δ, n and number of resources; write table and figure."""
+    """Search for the lie that pays most, for each discount factor δ and number of users n.
+
+    The number of resources varies, too. The results are written as a table and a figure.
+    """
     from rich.console import Console
     from rich.progress import Progress
 

@@ -36,7 +36,7 @@ def _complaint_as_json(complaint: "Violation") -> dict[str, Any]:
 
 
 def climbed_as_json(climbed: "WorstLie") -> dict[str, Any]:
-    """Return the game in which hill climbing found the largest gain, as a JSON object."""
+    """Return the result of hill climbing as a JSON object: the game in which a lie pays most."""
     from allocator.theory.games.game import file_of
 
     return {
@@ -74,7 +74,11 @@ def played_as_json(policy: "GamePolicy", game: "Game") -> dict[str, Any]:
 
 
 def _complaints(game: "Game") -> dict[str, Any]:
-    """Return the checks of all properties that are defined for a game, by the property's name."""
+    """Return functions that check whether a game violates a property, by the property's name.
+
+    Properties that are not defined for the game are left out. Each function takes a policy and the
+    game, and returns a description of the violation, or None.
+    """
     from allocator.theory.games.properties import PROPERTIES
 
     return {
@@ -108,7 +112,7 @@ def show_outcomes(policy: "GamePolicy", outcomes: "dict[str, GameSearchOutcome]"
 
 
 def show_game(policy: "GamePolicy", game: "Game") -> None:
-    """Print a game stage by stage, and the properties that users find violated.
+    """Print a game stage by stage, and the properties that the policy violates in it.
 
     A stage that is played several times is printed once, with the mean utility.
     """
@@ -164,10 +168,10 @@ def _vector(amounts: tuple[Fraction, ...]) -> str:
 
 
 def _span(begin: int, times: int) -> str:
-    """Return the numbers of a stage's plays as text, such as "3" or "3 to 7".
+    """Return the numbers of a repeated stage as text, such as "3" or "3 to 7".
 
     Args:
-        begin: Index of the first play, from 0.
-        times: Number of plays.
+        begin: Index of the stage's first play in the game, from 0. The text counts from 1.
+        times: How often the stage is played in sequence.
     """
     return str(begin + 1) if times == 1 else f"{begin + 1} to {begin + times}"

@@ -81,7 +81,7 @@ class Policy(BaseModel, ABC):
 
     @cached_property
     def least(self) -> float:
-        """The smallest commitment that a user has for a resource while it holds the resource."""
+        """Lower bound of a user's commitment for each resource that the user holds; usually 0."""
         return 0.0
 
     @cached_property
