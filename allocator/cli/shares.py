@@ -16,7 +16,8 @@ def shares(
     """Show each user's holdings, commitment and shortfall, and the order of users.
 
     Entitlement, share, commitment and shortfall are parts of the whole cluster; share and
-    commitment are those of the dominant resource. The lowest priority is rank 1.
+    commitment are those of the dominant resource. The shortfall is how much a user that wants
+    offers holds less than its entitlement. The lowest priority value is rank 1.
     """
     reply = Connection(address, config, timeout).shares()
 

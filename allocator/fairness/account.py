@@ -151,7 +151,9 @@ class Account:
         return duplicate
 
     def settle(self, now: float, tau: float | None) -> None:
-        """Move commitments and `cumulative` forward to a time, before the allocation changes.
+        """Move `commitments` and `cumulative` forward to a time (to *accrue* the account).
+
+        Call this method before the allocation or the over-use changes.
 
         Args:
             now: The time in seconds, not before `settled_at`.

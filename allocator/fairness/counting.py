@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 
 class CountedUser(NamedTuple):
-    """A user's weight and its use of one resource, as input of `counted_weight`."""
+    """A user's weight and its use of one resource, for the computation of `counted_weight`."""
 
     weight: float
     use: float

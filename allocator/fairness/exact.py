@@ -20,7 +20,11 @@ _LARGE, _SMALL = 2.0**900, 2.0**-900
 
 
 def value(level: float, slope: float, s: float) -> Exact:
-    """Return level + slope · s exactly, as three floats whose sum is the value."""
+    """Return level + slope · s exactly, as three floats whose sum is this value.
+
+    `level` and `slope` describe a priority, and `s` is the decay factor e^(−t/τ). Such tuples
+    compare as the exact values do.
+    """
     product = slope * s
     if product == 0.0 and (slope == 0.0 or s == 0.0):
         return level, 0.0, 0.0

@@ -30,7 +30,7 @@ class _FrameworkState:
 
 
 class _Group(Generic[User]):
-    """Active users with equal allocations. Their shares stay equal when the capacity changes."""
+    """Active users with equal allocations, so their shares are equal whatever the capacity is."""
 
     __slots__ = ("members", "share", "version")
 

@@ -152,7 +152,7 @@ class _Group:
             self._task_counts[needs] += change * _whole_tasks(amounts, needs)
 
     def fit(self, demand: Quantities) -> int:
-        """Return how many whole tasks with this demand fit on the machines."""
+        """Return how many whole tasks with this demand fit on the machines of this set; cached."""
         needs = frozenset(demand.items())
         tasks = self._task_counts.get(needs)
         if tasks is None:
@@ -206,7 +206,7 @@ class _AllowedMachines:
         return next(iter(self._groups)) if len(self._groups) == 1 else self._union
 
     def join(self, group: _ConstraintGroup) -> None:
-        """Add a constraint: the user may also use the machines that meet this constraint."""
+        """Add a constraint's group: the user may also use the machines in this group."""
         group.used_by[self] = None
         self._groups[group] = None
         for counted in self._groups if len(self._groups) == 2 else (group,):
@@ -214,7 +214,7 @@ class _AllowedMachines:
                 self.put(machine, kind)
 
     def leave(self, group: _ConstraintGroup) -> None:
-        """Remove a constraint, and the machines that meet no other constraint of the user."""
+        """Remove a constraint's group, and those of its machines that are in no other group."""
         del group.used_by[self]
         for machine, kind in group.machines.items():
             self.discard(machine, kind)

@@ -141,7 +141,10 @@ def _above(upper: Segment, lower: Segment, s: float) -> bool:
 
 
 class Envelopes(Priorities[Envelope, float]):
-    """The family of SDRF priorities, for the Live Tree. Its time is −s, from −1 towards 0."""
+    """The family of SDRF priorities, for the Live Tree.
+
+    Its time is −s, where the decay factor s = e^(−t/τ) falls from 1 towards 0 as time passes.
+    """
 
     @override
     def compare(self, a: Envelope, b: Envelope, now: float) -> int:

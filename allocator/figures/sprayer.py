@@ -87,7 +87,7 @@ def spread(values: Sequence[tuple[float, float]]) -> Spread:
 
 @dataclass(frozen=True, slots=True)
 class Hashed:
-    """Throughput and fairness of a number of flows that are hashed to cores."""
+    """Throughput and fairness if a number of flows are assigned to CPU cores by a hash."""
 
     packets: Spread
     """Throughput in millions of packets per second."""
@@ -98,7 +98,7 @@ class Hashed:
 
 
 def hashed(flows: int) -> Hashed:
-    """Compute throughput and fairness of flows that are hashed to cores.
+    """Compute throughput and fairness if `flows` network flows are assigned to cores by a hash.
 
     Each flow has enough packets to keep a core busy alone.
     """

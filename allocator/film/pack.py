@@ -80,7 +80,7 @@ def pack(reel: Reel, about: About) -> dict[str, Any]:
 
 
 def _select_users(frames: list[Frame]) -> tuple[list[str], int]:
-    """Choose the users that a film shows: those with the highest peaks of share or commitment.
+    """Choose the users that a film shows: those with the highest share or commitment ever.
 
     Returns:
         The users by descending total share, and the number of omitted users.
@@ -138,10 +138,10 @@ def _parts(
 def _changes(
     frames: list[Frame], agents: list[str], numbers: Mapping[int, int]
 ) -> Iterator[list[int]]:
-    """Encode the agents' changes: yield a row of pairs for each picture.
+    """Encode how agents' states change: yield a row of numbers, in pairs, for each picture.
 
-    A pair is the number of unchanged agents before the next changed agent, and the index of this
-    agent's new state; 0: the agent is absent.
+    Each pair stands for a changed agent: the number of unchanged agents since the previous pair,
+    and the index of the agent's new state (0: the agent is absent).
 
     Args:
         frames: The pictures.
