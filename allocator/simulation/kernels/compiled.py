@@ -36,13 +36,16 @@ wide: Callable[[int], int] = np.int64  # type: ignore[assignment]  # a type that
 
 
 def kernel(function: Callable[P, R]) -> Callable[P, R]:
-    """Decorator: compile a function that only kernels call, together with the first such kernel."""
+    """Decorator for functions that only other kernels call: compile with Numba, without a Python wrapper.
+
+    The function is compiled when the first kernel that calls it is compiled.
+    """
     compiled: Callable[P, R] = numba.njit(function, **_INNER)
     return compiled
 
 
 def part(function: Callable[P, R]) -> Callable[P, R]:
-    """Decorator: compile a function and inline it at each call in a kernel."""
+    """Decorator for small functions that kernels call: copy the body into each caller (inlining)."""
     compiled: Callable[P, R] = numba.njit(function, inline="always", **_INNER)
     return compiled
 
@@ -77,7 +80,7 @@ prefetch: _Untyped = intrinsic(_prefetch)
 
 
 def entry(function: Callable[P, R]) -> Callable[P, R]:
-    """Decorator: compile a kernel that Python calls, at its first call, and cache the result.
+    """Decorator for kernels that Python calls: compile at the first call, and cache on disk.
 
     The cache is in Python's own folder for compiled modules, so both are equally trustworthy. The
     cache's name contains a hash of all kernels, because Numba alone would not notice a change in a

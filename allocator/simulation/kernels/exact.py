@@ -1,4 +1,7 @@
-"""Exact comparison of two lines in s, the decaying time coordinate e^(−t/τ)."""
+"""Exact comparison of two users' priorities, each of the form value + slope·s.
+
+s is the decay factor e^(−t/τ), which falls from 1 towards 0 as time t passes.
+"""
 
 from typing import TypeAlias
 
@@ -12,12 +15,19 @@ _Six: TypeAlias = tuple[float, float, float, float, float, float]
 
 @kernel
 def order(a: float, m: float, b: float, n: float, s: float) -> int:
-    """Compare two lines at s: return the sign of (a + m·s) − (b + n·s), for s > 0.
+    """Compare two priorities exactly: return the sign of (a + m·s) − (b + n·s).
 
     Floats count as exact rationals, as in allocator.fairness.priorities. If the rounded difference
     is within its error bound, the sum is computed exactly (J. R. Shewchuk, Adaptive Precision
-    Floating-Point Arithmetic, 1997). Products must be at least 10⁻²⁹⁰, unless only their sign
-    matters.
+    Floating-Point Arithmetic, 1997).
+
+    Args:
+        a: Value of the first priority.
+        m: Slope of the first priority.
+        b: Value of the second priority.
+        n: Slope of the second priority.
+        s: The decay factor, above 0. The products m·s and n·s must be 0 or at least 10⁻²⁹⁰ in
+            size, unless only their signs matter.
     """
     if m == n:
         return (a > b) - (a < b)
@@ -34,7 +44,10 @@ def order(a: float, m: float, b: float, n: float, s: float) -> int:
 
 @kernel
 def _error_of_product(x: float, y: float, product: float) -> float:
-    """Return the rounding error x·y − product, itself exactly a float (Dekker, Veltkamp)."""
+    """Return the exact value of x·y − product, where `product` is x·y as rounded by the processor.
+
+    The result is always a float (algorithm of Dekker and Veltkamp).
+    """
     t = _SPLITTER * x
     x_high = t - (t - x)
     x_low = x - x_high
@@ -49,7 +62,7 @@ def _error_of_product(x: float, y: float, product: float) -> float:
 
 @kernel
 def _sign_of_sum(terms: _Six) -> int:
-    """Return the sign of the exact sum of six numbers (Grow-Expansion, unrolled)."""
+    """Return the sign of the exact sum of six numbers: −1, 0 or 1 (Shewchuk's Grow-Expansion)."""
     e1, e0 = _two_sum(terms[0], terms[1])
     q, e0 = _two_sum(terms[2], e0)
     e2, e1 = _two_sum(q, e1)
@@ -73,7 +86,7 @@ def _sign_of_sum(terms: _Six) -> int:
 
 @kernel
 def _two_sum(a: float, b: float) -> tuple[float, float]:
-    """Return the rounded sum of two numbers, and the rounding error."""
+    """Return (rounded, error): the rounded sum a + b, and the exact sum minus the rounded sum."""
     total = a + b
     virtual = total - a
     return total, (a - (total - virtual)) + (b - virtual)

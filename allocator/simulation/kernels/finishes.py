@@ -50,15 +50,17 @@ def new_finishes(capacity: int, resources: int) -> Finishes:
 
 @kernel
 def push(heap: Finishes, size: int, used: int, finish: int, serial: int) -> int:
-    """Add a task to the heap. Return its slot.
+    """Add a task that starts to the heap, and return the slot for the task's data.
+
+    The caller fills the slot's entries of `user`, `machine` and `held`.
 
     Args:
-        heap: The heap.
-        size: Number of running tasks.
+        heap: All running tasks.
+        size: Number of running tasks before the call.
         used: Number of slots that were ever used. Higher slots are free, but not listed in `slot`
             yet.
         finish: The task's finish time in microseconds.
-        serial: The serial number of the task's start.
+        serial: Serial number of the start; later starts have higher numbers.
     """
     slot = heap.slot[size] if size < used else size
     i = size
@@ -78,11 +80,13 @@ def push(heap: Finishes, size: int, used: int, finish: int, serial: int) -> int:
 
 @kernel
 def pop(heap: Finishes, size: int) -> int:
-    """Remove the task that finishes first, and return its slot, which is now free.
+    """Remove the task that finishes first, and return its slot.
+
+    The slot's data stays readable until `push` returns the slot again.
 
     Args:
-        heap: The heap.
-        size: Number of running tasks, above 0.
+        heap: All running tasks.
+        size: Number of running tasks before the call, above 0.
     """
     first: int = heap.slot[0]
     last = size - 1

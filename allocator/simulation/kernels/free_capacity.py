@@ -43,8 +43,9 @@ def new_free_capacity(
     Args:
         capacity: Capacity of one machine of each class, shape (classes, resources).
         counts: Number of machines in each class.
-        constraints: Allowed classes of each constraint. A constraint that allows all classes is
-            appended.
+        constraints: For each placement constraint, the indices of the machine classes on which its
+            tasks may run. The function appends one more constraint, with which tasks may run on
+            all machines.
     """
     kind = np.repeat(np.arange(len(counts), dtype=np.int64), counts)
     leaves = 1
@@ -67,7 +68,12 @@ def new_free_capacity(
 
 @kernel
 def fits(need: NDArray[np.int64], free: NDArray[np.int64]) -> bool:
-    """Return whether a demand is at most the free amount of each resource."""
+    """Return whether a task's demand is at most the free amount of every resource.
+
+    Args:
+        need: The demand, in parts by resource.
+        free: Free amounts of a machine, in parts by resource.
+    """
     enough = True
     for r in range(len(need)):
         enough &= need[r] <= free[r]
@@ -76,10 +82,15 @@ def fits(need: NDArray[np.int64], free: NDArray[np.int64]) -> bool:
 
 @kernel
 def first_fit(machines: FreeCapacityArrays, need: NDArray[np.int64], constraint: int) -> int:
-    """Return the first allowed machine on which a demand fits, or NOWHERE.
+    """Return the lowest-numbered machine on which a task fits and may run, or NOWHERE.
 
     The search costs O(log n) for n machines, but more if a node's maxima belong to different
     machines, none of which has enough of every resource.
+
+    Args:
+        machines: All machines.
+        need: The task's demand, in parts by resource.
+        constraint: Number of the task's placement constraint.
     """
     if len(machines.kind) == 1 and machines.begin[constraint + 1] > machines.begin[constraint]:
         return 0 if fits(need, machines.free[1]) else NOWHERE
@@ -147,7 +158,13 @@ def _update_maxima(free: NDArray[np.int64], leaf: int) -> None:
 
 @kernel
 def could_ever_fit(machines: FreeCapacityArrays, need: NDArray[np.int64], constraint: int) -> bool:
-    """Return whether an allowed machine could run a task if the machine ran nothing else."""
+    """Return whether a task would fit on an empty machine on which its constraint lets it run.
+
+    Args:
+        machines: All machines.
+        need: The task's demand, in parts by resource.
+        constraint: Number of the task's placement constraint.
+    """
     fitting = False
     for kind in machines.allowed[machines.begin[constraint] : machines.begin[constraint + 1]]:
         fitting |= machines.first[kind] < machines.first[kind + 1] and fits(
@@ -158,7 +175,13 @@ def could_ever_fit(machines: FreeCapacityArrays, need: NDArray[np.int64], constr
 
 @kernel
 def monopoly(machines: FreeCapacityArrays, need: NDArray[np.int64], constraint: int) -> int:
-    """Return how many equal tasks the allowed machines could run if they ran nothing else."""
+    """Return how many copies of a task the cluster could run if it ran nothing else.
+
+    Args:
+        machines: All machines.
+        need: The task's demand, in parts by resource.
+        constraint: Number of the task's placement constraint; other machines do not count.
+    """
     total = 0
     for kind in machines.allowed[machines.begin[constraint] : machines.begin[constraint + 1]]:
         tasks = np.iinfo(np.int64).max
@@ -171,7 +194,13 @@ def monopoly(machines: FreeCapacityArrays, need: NDArray[np.int64], constraint: 
 
 @kernel
 def allows(machines: FreeCapacityArrays, constraint: int, machine: int) -> bool:
-    """Return whether tasks with a constraint may run on a machine."""
+    """Return whether tasks with a placement constraint may run on a machine.
+
+    Args:
+        machines: All machines.
+        constraint: The constraint's number.
+        machine: The machine's number.
+    """
     allowed = False
     for kind in machines.allowed[machines.begin[constraint] : machines.begin[constraint + 1]]:
         allowed |= kind == machines.kind[machine]
@@ -180,13 +209,24 @@ def allows(machines: FreeCapacityArrays, constraint: int, machine: int) -> bool:
 
 @kernel
 def bit(kind: int) -> int:
-    """Return a mask with the bit of one machine class. Classes from the 63rd on share bits."""
+    """Return a 64-bit mask with only the bit of one machine class.
+
+    Classes from the 63rd on share bits, so a mask may show too many classes, but never too few.
+
+    Args:
+        kind: The class's index.
+    """
     return 1 << (kind % _BITS)
 
 
 @kernel
 def mask(machines: FreeCapacityArrays, constraint: int) -> int:
-    """Return a mask with the bits of all machine classes that a constraint allows."""
+    """Return a 64-bit mask with the bit of each machine class on which tasks may run.
+
+    Args:
+        machines: All machines.
+        constraint: Number of the tasks' placement constraint.
+    """
     bits = 0
     for kind in machines.allowed[machines.begin[constraint] : machines.begin[constraint + 1]]:
         bits |= bit(kind)

@@ -1,11 +1,11 @@
-"""The Live Tree in arrays: keeps users sorted while priorities drift, and counts its events.
+"""The Live Tree on arrays: keeps users sorted while priorities drift, and counts swaps.
 
-An event is a possible swap of two neighbours, due when their priorities cross. Each step repeats
-`allocator.fairness.live_tree`, on the envelopes of `allocator.fairness.priorities`. The crossings
-must agree with theirs to the last bit, so that ties are the same.
+Time enters as the decay factor s = e^(−t/τ), which falls as time t passes. A user's priority is its
+*envelope*: the maximum of the user's lines value + slope·s. An *event* is a possible swap of two
+neighbours in the order, due at the s at which their priorities are equal.
 
-The time coordinate is s = e^(−t/τ), which falls as time passes. A priority is the maximum of lines
-value + slope·s, the envelope.
+The module computes the same as `allocator.fairness.live_tree` and `allocator.fairness.priorities`.
+Due times must agree to the last bit, so that ties are resolved equally.
 """
 
 from typing import NamedTuple
@@ -30,9 +30,10 @@ events.
 
 
 class LiveTreeArrays(NamedTuple):
-    """Users sorted by priority, and a heap of events.
+    """Users sorted by priority, and a heap of events (possible swaps of two neighbours).
 
-    A user's event is its crossing with its successor.
+    The event of two neighbours belongs to the user in front. It is due when this user falls behind
+    its successor.
     """
 
     users: NDArray[np.int64]
@@ -65,11 +66,11 @@ class LiveTreeArrays(NamedTuple):
 
 
 def new_live_tree(users: int, lines: int) -> LiveTreeArrays:
-    """Return a tree without users.
+    """Return a tree without users, with s = 1.
 
     Args:
         users: Maximum number of users.
-        lines: Maximum number of lines in a user's envelope.
+        lines: Maximum number of lines (value + slope·s) in a user's priority.
     """
     return LiveTreeArrays(
         users=np.empty(users, np.int64),
@@ -87,7 +88,7 @@ def new_live_tree(users: int, lines: int) -> LiveTreeArrays:
 
 @kernel
 def clear(tree: LiveTreeArrays, s: float) -> None:
-    """Remove all users and events, and set the current s."""
+    """Remove all users and events, and set the current decay factor s."""
     tree.numbers[SIZE] = tree.numbers[PENDING] = 0
     tree.place[:] = _NONE
     tree.s[0] = s
@@ -95,7 +96,15 @@ def clear(tree: LiveTreeArrays, s: float) -> None:
 
 @part
 def update(tree: LiveTreeArrays, s: float) -> None:
-    """Advance to a lower s and process all events due until then, as LiveTree.update does."""
+    """Advance the clock to a later time, and process the swaps that are due until then.
+
+    Counterpart: LiveTree.update.
+
+    Args:
+        tree: The sorted users.
+        s: The decay factor at the new time. Calls with an s that is not lower than the current s
+            change nothing.
+    """
     if s < tree.s[0]:
         if tree.numbers[PENDING] > 0 and tree.when[tree.heap[0]] >= s:
             _pass_events(tree, s)
@@ -104,7 +113,12 @@ def update(tree: LiveTreeArrays, s: float) -> None:
 
 @kernel
 def _pass_events(tree: LiveTreeArrays, s: float) -> None:
-    """Advance to a lower s that at least one event precedes, and process these events."""
+    """Advance the clock to a later time and process its due swaps, for `update`.
+
+    Args:
+        tree: The sorted users. At least one event must be due.
+        s: The decay factor at the new time.
+    """
     if _swap(tree, s):
         return
     moved = 0
@@ -122,11 +136,15 @@ def _pass_events(tree: LiveTreeArrays, s: float) -> None:
 
 @part
 def _swap(tree: LiveTreeArrays, s: float) -> bool:
-    """Try a shortcut for the first event: swap the two users without removing them.
+    """Try a shortcut for `_pass_events`: swap two users in place. Return whether it was possible.
 
-    The shortcut is possible if no other event is due until s, and both users stay between the same
-    neighbours. The general method, which removes and inserts both, would then schedule their events
-    in the same order. Return whether the swap was done.
+    The shortcut is possible if only one event is due, and both users stay between the same
+    neighbours. The general method, which removes and inserts both users, would then schedule their
+    events in the same order.
+
+    Args:
+        tree: The sorted users. At least one event must be due.
+        s: The decay factor at the new time.
     """
     for i in range(1, min(3, tree.numbers[PENDING])):
         if tree.when[tree.heap[i]] >= s:
@@ -154,20 +172,32 @@ def _swap(tree: LiveTreeArrays, s: float) -> bool:
 
 @kernel
 def insert(tree: LiveTreeArrays, lines: NDArray[np.float64], u: int) -> None:
-    """Insert a user with its current lines, as LiveTree.insert does."""
+    """Insert a user that is not in the tree yet. Counterpart: LiveTree.insert.
+
+    Args:
+        tree: The sorted users.
+        lines: For each user of the simulation, the lines (value, slope) of its priority.
+        u: The user's number.
+    """
     _prune(tree, lines, u, tree.s[0])
     _put(tree, u)
 
 
 @kernel
 def delete(tree: LiveTreeArrays, u: int) -> None:
-    """Remove a user, as LiveTree.delete does."""
+    """Remove user u from the tree, with its event. Counterpart: LiveTree.delete."""
     _take_out(tree, _position(tree, u), 1)
 
 
 @part
 def replace(tree: LiveTreeArrays, lines: NDArray[np.float64], u: int) -> None:
-    """Move a user to its new position after its lines changed, as LiveTree.replace does."""
+    """Move a user to its new position after its priority changed. Counterpart: LiveTree.replace.
+
+    Args:
+        tree: The sorted users.
+        lines: For each user of the simulation, the lines (value, slope) of its priority.
+        u: The user's number.
+    """
     users, size = tree.users, tree.numbers[SIZE]
     before = _position(tree, u)
     _prune(tree, lines, u, tree.s[0])
@@ -196,7 +226,13 @@ def _put(tree: LiveTreeArrays, u: int) -> None:
 
 @kernel
 def _take_out(tree: LiveTreeArrays, position: int, number: int) -> None:
-    """Remove `number` users from consecutive positions, beginning at `position`."""
+    """Remove users from consecutive positions of the order, and close the gap.
+
+    Args:
+        tree: The sorted users.
+        position: Position of the first user to remove.
+        number: Number of users to remove.
+    """
     for i in range(position, position + number):
         _cancel(tree, tree.users[i])
     _shift_left(tree.users[position : tree.numbers[SIZE]], number)
@@ -206,9 +242,9 @@ def _take_out(tree: LiveTreeArrays, position: int, number: int) -> None:
 
 @part
 def _shift_left(window: NDArray[np.int64], number: int) -> None:
-    """Move the entries of a window to the left by `number`, over the entries at its beginning.
+    """Move all entries of an array `number` places to the left; the first `number` are lost.
 
-    The window is a slice of its own, so that indices are never negative.
+    The last `number` entries keep their values. Callers pass a slice of the array of users.
     """
     for i in range(len(window) - number):
         window[i] = window[i + number]
@@ -222,7 +258,17 @@ def _shift_right(window: NDArray[np.int64]) -> None:
 
 @part
 def _prune(tree: LiveTreeArrays, lines: NDArray[np.float64], u: int, s: float) -> None:
-    """Store a user's lines that can be its maximum from s on, as priorities.envelope does."""
+    """Copy a user's lines to the tree, without lines that can no longer be the maximum.
+
+    Counterpart: priorities.envelope.
+
+    Args:
+        tree: The sorted users.
+        lines: For each user of the simulation, the lines (value, slope) of its priority.
+        u: The user's number.
+        s: The current decay factor. A line is left out if others are higher now and at all later
+            times, when s is lower.
+    """
     envelope = tree.envelope[u]
     size = len(envelope)
     for i in range(size):  # sort by value, then slope, highest first
@@ -257,7 +303,10 @@ def _prune(tree: LiveTreeArrays, lines: NDArray[np.float64], u: int, s: float) -
 
 @kernel
 def _above(a: float, m: float, b: float, n: float, s: float) -> bool:
-    """Return whether a + m·s exceeds b + n·s by more than the rounding error, as in priorities."""
+    """Return whether a + m·s exceeds b + n·s by more than the rounding error of both sums.
+
+    The error bound is the same as in `allocator.fairness.priorities`.
+    """
     rise, other_rise = m * s, n * s
     size = abs(a) + abs(rise) + abs(b) + abs(other_rise)
     return (a + rise) - (b + other_rise) > 16 * ULP * size
@@ -265,7 +314,10 @@ def _above(a: float, m: float, b: float, n: float, s: float) -> bool:
 
 @part
 def _position(tree: LiveTreeArrays, u: int) -> int:
-    """Return a user's position in the order. O(log n); O(1) for the first user, the usual case."""
+    """Return the position of user u, which is in the tree; 0 is the first user in the order.
+
+    Costs O(log n) for n users, but O(1) for the first user, which is the usual case.
+    """
     if tree.users[0] == u:
         return 0
     return _place(tree.users, tree.envelope, tree.s[0], u, 0, tree.numbers[SIZE])
@@ -280,13 +332,15 @@ def _place(
     low: int,
     high: int,
 ) -> int:
-    """Return the position at which a user belongs, as Envelopes.position does.
+    """Return the position in the order at which a user belongs, by binary search.
+
+    Counterpart: Envelopes.position.
 
     Args:
         users: Users in order of priority.
-        envelope: Envelopes by user.
-        s: The current s.
-        u: The user to place, with its current lines.
+        envelope: For each user, the lines (value, slope) of its priority.
+        s: The current decay factor.
+        u: The user to place.
         low: First position of the search.
         high: Position after the last position of the search.
     """
@@ -307,7 +361,15 @@ def _place(
 
 @part
 def _value(envelope: NDArray[np.float64], s: float) -> tuple[float, float]:
-    """Return an envelope's value at s, and a bound on its terms' size (for the rounding error)."""
+    """Return (value, size): a user's priority at s, and the scale of its rounding error.
+
+    The size is the largest |value| + |slope·s| of the user's lines. The priority's rounding error
+    is at most a few units in the last place of the size.
+
+    Args:
+        envelope: The lines (value, slope) of the user's priority.
+        s: The decay factor.
+    """
     value, size = -np.inf, 0.0
     for r in range(len(envelope)):
         moved = envelope[r, 1] * s
@@ -318,14 +380,20 @@ def _value(envelope: NDArray[np.float64], s: float) -> tuple[float, float]:
 
 @kernel
 def _update_events(tree: LiveTreeArrays, first: int, end: int) -> None:
-    """Schedule again the events of the users at positions from `first` to `end` − 1."""
+    """Compute the events of neighbours again, after users were moved.
+
+    Args:
+        tree: The sorted users.
+        first: First position whose user's event is computed.
+        end: Position after the last such position.
+    """
     for i in range(first, end):
         _update_event(tree, i)
 
 
 @part
 def _update_event(tree: LiveTreeArrays, i: int) -> None:
-    """Schedule or cancel the event of the user at a position, as LiveTree does.
+    """Schedule the swap of the users at positions i and i + 1, or cancel it if it is never due.
 
     A negative position is ignored.
     """
@@ -348,7 +416,10 @@ def _update_event(tree: LiveTreeArrays, i: int) -> None:
 
 @part
 def _meet(tree: LiveTreeArrays, u: int, v: int) -> float:
-    """Return the s at which user u falls behind its successor v, or _NEVER if it never does."""
+    """Return the s at which user u falls behind its successor v, or _NEVER.
+
+    The search begins at the tree's current s and goes down, forward in time.
+    """
     a, b = tree.envelope[u], tree.envelope[v]
     if tree.straight[u] and tree.straight[v]:
         return _meeting(a[0, 0], a[0, 1], b[0, 0], b[0, 1], tree.s[0])
@@ -357,7 +428,7 @@ def _meet(tree: LiveTreeArrays, u: int, v: int) -> float:
 
 @kernel
 def _cancel(tree: LiveTreeArrays, u: int) -> None:
-    """Remove a user's event from the heap, if it has an event."""
+    """Remove the event of user u and its successor from the heap, if there is one."""
     gap = tree.place[u]
     if gap == _NONE:
         return
@@ -370,7 +441,13 @@ def _cancel(tree: LiveTreeArrays, u: int) -> None:
 
 @kernel
 def _sift(tree: LiveTreeArrays, u: int, gap: int) -> None:
-    """Fill a gap in the heap of events with a user, and restore the heap order."""
+    """Put a user's event into the heap: into the entry `gap`, then up or down until the order holds.
+
+    Args:
+        tree: The sorted users, with the heap of events.
+        u: The user in front of the two neighbours. Its due time in `when` must be set.
+        gap: Index of the heap entry to fill, whose former event is moved or removed.
+    """
     i, size = gap, tree.numbers[PENDING]
     while i > 0 and _sooner(tree, u, tree.heap[(i - 1) // 2]):
         tree.heap[i] = tree.heap[(i - 1) // 2]
@@ -398,12 +475,15 @@ def _sooner(tree: LiveTreeArrays, u: int, v: int) -> bool:
 
 @part
 def _crossing(a: NDArray[np.float64], b: NDArray[np.float64], now: float) -> float:
-    """Return the first s at which two envelopes cross, as Envelopes.crossing does, or _NEVER.
+    """Return the s at which the user in front falls behind its successor, or _NEVER.
+
+    Counterpart: Envelopes.crossing. If there are several crossings, the result is the highest s, as
+    this is the earliest in time.
 
     Args:
-        a: Envelope of the user in front.
-        b: Envelope of its successor.
-        now: The current s.
+        a: Lines (value, slope) of the user in front.
+        b: Lines (value, slope) of its successor.
+        now: The current decay factor.
     """
     first = _NEVER
     same = True
@@ -423,9 +503,17 @@ def _crossing(a: NDArray[np.float64], b: NDArray[np.float64], now: float) -> flo
 
 @kernel
 def _meeting(a: float, m: float, b: float, n: float, now: float) -> float:
-    """Return the s below `now` at which the lines a + m·s and b + n·s meet, or _NEVER.
+    """Return the s at which the lines a + m·s and b + n·s are equal in future, or _NEVER.
 
-    The s is rounded towards `now`.
+    The result is between 0 and `now`, and rounded up, so that the event is rather too early than
+    too late.
+
+    Args:
+        a: Value of the first line.
+        m: Slope of the first line.
+        b: Value of the second line.
+        n: Slope of the second line.
+        now: The current decay factor.
     """
     if m == n or a == b or (a < b) != (n < m):  # parallel, or meeting at s ≤ 0
         return _NEVER
@@ -443,7 +531,15 @@ def _meeting(a: float, m: float, b: float, n: float, now: float) -> float:
 
 @part
 def _hidden(envelope: NDArray[np.float64], line: int, s: float) -> bool:
-    """Return whether another line of the envelope is above a line at s, as in priorities."""
+    """Return whether a line of an envelope is below the envelope's maximum at s.
+
+    Rounding errors are taken into account, as in `allocator.fairness.priorities`.
+
+    Args:
+        envelope: The lines (value, slope) of a user's priority.
+        line: Index of the line.
+        s: The decay factor.
+    """
     hidden = False
     for index in range(len(envelope)):
         hidden |= _above(

@@ -1,8 +1,12 @@
 """The compiled simulation: the reference simulator and the pool's accounts, on arrays.
 
 Operations and their order are those of the reference simulator and of `allocator.fairness`, so that
-results are equal to the last bit. Docstrings name the counterparts. A user's *head* is its next
-task. A user's priority is the maximum of its *lines*, value + slope·s (module tournament).
+results are equal to the last bit. "Counterpart" in a docstring names the function or method there
+that does the same.
+
+A user's *head* is its next waiting task. A user is *active* if it has one. A user's priority is the
+maximum of its *lines*, value + slope·s, where s is the decay factor e^(−t/τ). The order of users is
+kept by a tournament (module tournament) or by a Live Tree (module live_tree).
 """
 
 import math
@@ -180,10 +184,10 @@ DONE: all events are processed. PAUSED: the event limit is reached. DUE: the nex
 def run(state: State, rule: Rule, events: int, until: int) -> int:
     """Process submissions and finishes in order of time, until done or a limit is reached.
 
-    Return DONE, PAUSED or DUE.
+    Return DONE, PAUSED after `events` events, or DUE if the next event is later than `until`.
 
     Args:
-        state: State of the simulation.
+        state: State of the simulation, which is changed.
         rule: Constants of the simulation.
         events: Maximum number of submissions and finishes to process.
         until: Time in microseconds of the latest event to process.
@@ -219,16 +223,16 @@ def run(state: State, rule: Rule, events: int, until: int) -> int:
 def _process(
     state: State, rule: Rule, now: int, user: int, freed: int, leave: bool, enter: bool
 ) -> None:
-    """Update a user's ranking after an event, and start every task that can start.
+    """Update the order of users after a submission or finish, and start all tasks that can start.
 
     Args:
         state: State of the simulation.
         rule: Constants of the simulation.
         now: Current time in microseconds.
-        user: The user whose task was submitted or finished, or NOBODY.
+        user: The user whose place in the order may change, or NOBODY.
         freed: The machine on which a task has finished, or NOWHERE.
-        leave: True if a ranking would remove the user from its old position.
-        enter: True if a ranking would insert the user at a new position.
+        leave: True if the user was in the order before the event and must leave its place.
+        enter: True if the user must be inserted into the order, at a new place.
     """
     users = state.users
     if state.counters[STALE]:
@@ -260,14 +264,14 @@ def _process(
 
 @part
 def _compete(state: State, rule: Rule, u: int) -> None:
-    """Replay the tournament matches of a user, unless the Live Tree replaces the tournament."""
+    """Update the tournament after a change of user u. Without effect if a Live Tree is used instead."""
     if not rule.by_live_tree:
         change(state.tree, state.users.lines, u, state.users.active[u], state.clock[S])
 
 
 @part
 def _finish(state: State, rule: Rule) -> tuple[int, int]:
-    """Process the end of the running task that finishes first. Return its machine and its user.
+    """Process the end of the running task that finishes first. Return (its machine, its user).
 
     Counterparts: ReferenceSimulation._finish and Pool.release.
     """
@@ -284,9 +288,10 @@ def _finish(state: State, rule: Rule) -> tuple[int, int]:
 
 @part
 def _submit(state: State, rule: Rule, task: int) -> int:
-    """Process a task's submission. Return its user if the user has become active, else NOBODY.
+    """Process the submission of a task, given by its index in the trace.
 
-    Counterpart: ReferenceSimulation._submit.
+    Return the task's user if it had no waiting task before, else NOBODY. Counterpart:
+    ReferenceSimulation._submit.
     """
     users, counters = state.users, state.counters
     u = wide(state.tasks.user[task])
@@ -323,9 +328,16 @@ def _submit(state: State, rule: Rule, task: int) -> int:
 
 @part
 def _start(state: State, rule: Rule, u: int, machine: int, now: int) -> None:
-    """Start a user's head on a machine, and update the user's account and the machine.
+    """Start a user's next task on a machine, and update the user's account and the machine.
 
     Counterparts: ReferenceSimulation._start and Pool.allocate.
+
+    Args:
+        state: State of the simulation.
+        rule: Constants of the simulation.
+        u: The user's number.
+        machine: The machine's number; the task must fit.
+        now: Current time in microseconds.
     """
     users, counters, tasks, running = state.users, state.counters, state.tasks, state.running
     task = users.head[u]
@@ -357,8 +369,8 @@ def _advance_queue(state: State, rule: Rule, u: int) -> tuple[bool, bool]:
     """Make the user's next waiting task its head, or deactivate a user without waiting tasks.
 
     Returns:
-        Whether a ranking would remove the user from its position, and whether the ranking would
-        insert the user at a position.
+        (leave, enter): whether the user must leave its place in the order, and whether it must
+        be inserted at a new place.
     """
     users = state.users
     if rule.skip:
@@ -375,7 +387,7 @@ def _advance_queue(state: State, rule: Rule, u: int) -> tuple[bool, bool]:
 
 @part
 def _set_head(state: State, rule: Rule, u: int, task: int) -> bool:
-    """Set a user's head. Return whether data that determines the user's priority changed.
+    """Make a task the next task of user u. Return whether the user's priority may change thereby.
 
     Counterparts: ReferenceSimulation._declare and Pool.set_demand.
     """
@@ -409,7 +421,10 @@ def _set_head(state: State, rule: Rule, u: int, task: int) -> bool:
 
 @part
 def _constraint(state: State, rule: Rule, task: int) -> int:
-    """Return the number of a task's constraint. The last number allows all machines."""
+    """Return the number of a task's placement constraint, for the functions of `free_capacity`.
+
+    Tasks without a constraint get the last number, with which tasks may run on all machines.
+    """
     if rule.constrained and state.tasks.constraint[task] >= 0:
         return wide(state.tasks.constraint[task])
     return len(state.free_capacity.begin) - 2
@@ -417,7 +432,7 @@ def _constraint(state: State, rule: Rule, task: int) -> int:
 
 @part
 def _whole(amount: float, scale: float, rounded: bool) -> int:
-    """Convert an amount to parts, as Parts.whole does.
+    """Convert an amount of a resource to a whole number of parts. Counterpart: Parts.whole.
 
     Args:
         amount: The amount in the trace's units.
@@ -433,9 +448,15 @@ def _whole(amount: float, scale: float, rounded: bool) -> int:
 
 @part
 def _may_start(state: State, rule: Rule, freed: int) -> bool:
-    """Return whether a task might start now.
+    """Return False if certainly no task can start now, so that the caller can skip the search.
 
-    If users are skipped, nothing can start unless a user's next task is new or a machine was freed.
+    If the policy skips users whose next task does not fit, a task can start only after a user got a
+    new next task or a machine was freed.
+
+    Args:
+        state: State of the simulation.
+        rule: Constants of the simulation.
+        freed: The machine on which a task has just finished, or NOWHERE.
     """
     if rule.skip and freed == NOWHERE and state.counters[FRESH] == 0:
         return False
@@ -444,10 +465,10 @@ def _may_start(state: State, rule: Rule, freed: int) -> bool:
 
 @part
 def _choose(state: State, rule: Rule, freed: int) -> tuple[int, int]:
-    """Return the user whose next task starts now and its machine, or NOBODY and NOWHERE.
+    """Return (user, machine) for the task that starts next, or (NOBODY, NOWHERE) if none can start.
 
-    Counterpart: ReferenceSimulation._next. The first user in the policy's order is chosen. If users
-    are skipped, the first user whose next task fits is chosen.
+    Counterpart: ReferenceSimulation._next. The first user in the policy's order is chosen. If the
+    policy skips users whose next task does not fit, the first user whose next task fits is chosen.
 
     Args:
         state: State of the simulation.
@@ -496,7 +517,10 @@ def _forget_fresh(state: State, u: int) -> None:
 
 @part
 def _set_time(state: State, rule: Rule, microseconds: int) -> None:
-    """Advance the clock to a later instant. Counterpart: Pool.advance."""
+    """Set the clock and the decay factor s to a time in microseconds. Counterpart: Pool.advance.
+
+    A time that is not later than the clock is ignored.
+    """
     clock = state.clock
     now = microseconds / 1e6
     if not now > clock[NOW]:
@@ -513,7 +537,10 @@ def _set_time(state: State, rule: Rule, microseconds: int) -> None:
 
 @part
 def _accrue(state: State, rule: Rule, u: int) -> None:
-    """Add a user's over-use up to now to its commitments. Counterpart: Account.settle."""
+    """Bring the commitments of user u up to date: they decay, and over-use since the last call counts.
+
+    Counterpart: Account.settle.
+    """
     users, now = state.users, state.clock[NOW]
     elapsed = now - users.accrued_at[u]
     if rule.tau == np.inf or not elapsed > 0.0:
@@ -527,7 +554,10 @@ def _accrue(state: State, rule: Rule, u: int) -> None:
 
 @part
 def _accrue_all(state: State, rule: Rule) -> None:
-    """Add all known users' over-use up to now, and mark all priorities as stale."""
+    """Bring all known users' commitments up to date, and mark all priorities as stale.
+
+    Must be called before a change that concerns all users, such as a new total weight.
+    """
     if state.counters[STALE]:
         return
     for u in range(len(state.users.known)):
@@ -538,7 +568,10 @@ def _accrue_all(state: State, rule: Rule) -> None:
 
 @kernel
 def _refresh(state: State, rule: Rule) -> None:
-    """Compute all known users' priorities, and rank the active users again. Counterpart: Pool."""
+    """Compute the priorities of all known users, and sort all active users again.
+
+    Called when the priorities are marked as stale. Counterpart: Pool.
+    """
     users = state.users
     for u in range(len(users.known)):
         if users.known[u]:
@@ -557,14 +590,16 @@ def _refresh(state: State, rule: Rule) -> None:
 
 @part
 def _rerank(state: State, rule: Rule, u: int, leave: bool, enter: bool) -> None:
-    """Count the operations that a ranking would do for a user, and update the Live Tree if kept.
+    """Count deletes and inserts in the order of users, and update the Live Tree if there is one.
+
+    Called when the priority of a user has changed, or the user becomes active or inactive.
 
     Args:
         state: State of the simulation.
         rule: Constants of the simulation.
-        u: The user.
-        leave: True if a ranking would remove the user from its old position.
-        enter: True if a ranking would insert the user at a new position.
+        u: The user's number.
+        leave: True if the user must leave its place in the order.
+        enter: True if the user must be inserted at a new place.
     """
     users, counters = state.users, state.counters
     counters[DELETES] += leave
@@ -581,7 +616,15 @@ def _rerank(state: State, rule: Rule, u: int, leave: bool, enter: bool) -> None:
 
 @part
 def _rate(state: State, rule: Rule, u: int) -> None:
-    """Compute a user's lines from its account, as a Pool does with the policy's key."""
+    """Compute the lines (value, slope) of a user's priority from its account and the policy.
+
+    Counterpart: the policy's key, as Pool calls it.
+
+    Args:
+        state: State of the simulation; the lines are stored there.
+        rule: Constants of the simulation.
+        u: The user's number.
+    """
     users, kind = state.users, rule.kind
     if kind == FIFO:
         users.lines[u, 0, 0] = users.turn[u]
@@ -609,7 +652,11 @@ def _rate(state: State, rule: Rule, u: int) -> None:
 
 @part
 def _measure(state: State, rule: Rule, u: int) -> float:
-    """Compute a user's shares in the units of the policy, and return the dominant share."""
+    """Store the shares of user u that the policy compares, and return the largest (dominant) share.
+
+    TSF policies count tasks as a fraction of the tasks that the user could run alone. Other policies
+    count fractions of the capacity.
+    """
     users = state.users
     dominant = 0.0
     if rule.kind in (TSF, CDRF, STSF):  # Account.tasks_of

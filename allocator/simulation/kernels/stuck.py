@@ -1,4 +1,8 @@
-"""Finds stuck users (next task fits nowhere) whose task fits again after a machine was freed."""
+"""Finds a *stuck* user whose next task fits after a machine was freed.
+
+A user is stuck if its next task fitted on no machine when it was last tried. The simulation need
+not try a stuck user again before some machine has more free capacity.
+"""
 
 from typing import NamedTuple
 
@@ -13,9 +17,10 @@ _TOO_MUCH = np.iinfo(np.int64).max
 
 
 class Stuck(NamedTuple):
-    """For each match of a tournament, the smallest demands of the stuck users below it.
+    """All stuck users, as minima of their demands in a binary tree.
 
-    A search for users whose task fits can then skip whole subtrees.
+    The tree has the shape of a tournament: one leaf per user. Each node has the smallest demand of
+    the stuck users below it. If the smallest demand does not fit, a search skips the subtree.
     """
 
     least: NDArray[np.int64]
@@ -30,7 +35,12 @@ class Stuck(NamedTuple):
 
 
 def new_stuck(tree: Tournament, resources: int) -> Stuck:
-    """Return arrays without stuck users, for a tournament."""
+    """Return the arrays for a simulation in which no user is stuck yet.
+
+    Args:
+        tree: The tournament among the same users.
+        resources: Number of resources.
+    """
     nodes = len(tree.winner)
     return Stuck(
         np.full((nodes, resources), _TOO_MUCH), np.zeros(nodes, np.int64), np.empty(nodes, np.int64)
@@ -41,14 +51,14 @@ def new_stuck(tree: Tournament, resources: int) -> Stuck:
 def set_aside(
     stuck: Stuck, machines: FreeCapacityArrays, user: int, need: NDArray[np.int64], constraint: int
 ) -> None:
-    """Mark a user as stuck. O(log n) for n users.
+    """Mark a user as stuck, because its next task fits on no machine. O(log n) for n users.
 
     Args:
         stuck: The stuck users.
         machines: The machines.
         user: The user's number.
-        need: Demand of the user's next task.
-        constraint: Constraint of the user's next task.
+        need: Demand of the user's next task, in parts by resource.
+        constraint: Number of the placement constraint of the user's next task.
     """
     k = len(stuck.least) // 2 + user
     for r in range(len(need)):
@@ -59,7 +69,10 @@ def set_aside(
 
 @kernel
 def take_back(stuck: Stuck, user: int) -> None:
-    """Mark a user as not stuck. O(log n) for n users."""
+    """Mark a user as not stuck, because its next task changed or started. O(log n) for n users.
+
+    Without effect if the user is not stuck.
+    """
     k = len(stuck.least) // 2 + user
     if stuck.kinds[k] != 0:
         stuck.least[k, :] = _TOO_MUCH
@@ -94,17 +107,19 @@ def first_unstuck(
     before: int,
     s: float,
 ) -> int:
-    """Return the first stuck user whose next task fits on a machine, or NOBODY.
+    """Return the first stuck user in the policy's order whose next task fits on a machine.
+
+    The result is NOBODY if there is no such user. The user remains marked as stuck.
 
     Args:
         stuck: The stuck users.
         tree: The tournament; must be up to date at s.
-        lines: Each user's priority as lines (module tournament).
+        lines: For each user, the lines (value, slope) of its priority.
         machines: The machines.
-        constraint: Constraint of each user's next task.
+        constraint: For each user, the number of the placement constraint of its next task.
         machine: The machine with new free capacity.
         before: Only users before this user in the policy's order are considered; NOBODY: all users.
-        s: The current time coordinate, e^(−t/τ).
+        s: The decay factor e^(−t/τ) at the current time t.
     """
     leaves = len(tree.winner) // 2
     free = machines.free[len(machines.free) // 2 + machine]

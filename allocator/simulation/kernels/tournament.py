@@ -1,11 +1,12 @@
-"""Finds the first user when priorities drift: a tournament whose results expire.
+"""Finds the first user in the policy's order, by a tournament whose results expire.
 
-A Live Tree keeps all users sorted and processes every swap. Finding only the first user takes less
-work: a tree of matches, each with a winner until the two users could change places. Matches are
-decided exactly, so the first user is the same as with a Live Tree or a scan.
+Priorities drift as commitments decay. A Live Tree keeps all users sorted and processes every swap.
+Finding only the first user takes less work: a binary tree of matches between two users. The winner
+of a match comes first in the order, until the loser overtakes it. Matches are decided exactly, so
+the first user is the same as with a Live Tree or a scan.
 
-A priority is the maximum of lines value + slope·s. The time coordinate s = e^(−t/τ) is positive and
-falls as time passes. Without drift there is one line with slope 0.
+A priority is the maximum of lines value + slope·s; the lowest priority is first. The decay factor
+s = e^(−t/τ) is positive and falls as time t passes. Without drift there is one line with slope 0.
 """
 
 from typing import NamedTuple
@@ -24,7 +25,8 @@ NO_EXPIRY = -1.0
 class Tournament(NamedTuple):
     """A binary tree in arrays. Match k has the children 2k and 2k + 1; leaves are users.
 
-    A result holds down to some value of s. When s falls below, the match must be played again.
+    The result of a match is valid while the decay factor s is at least the stored limit. At a later
+    time, when s is lower, the match must be played again.
     """
 
     winner: NDArray[np.int64]
@@ -59,15 +61,15 @@ def new_tournament(users: int) -> Tournament:
 
 @kernel
 def precedes(lines: NDArray[np.float64], u: int, v: int, s: float) -> bool:
-    """Return whether user u comes before user v in the policy's order, just after s.
+    """Return whether user u comes before user v in the policy's order, at s and just after.
 
-    Users are compared by value, then by growth (slower growth first), then by number.
+    Users are compared by priority, then by growth (slower growth first), then by number.
 
     Args:
         lines: Each user's lines, shape (users, lines, 2): value and slope.
-        u: The first user.
-        v: The second user.
-        s: The s at which the users are compared.
+        u: Number of one user.
+        v: Number of the other user.
+        s: The decay factor at the time of the comparison.
     """
     high_u = high_v = -np.inf
     size = 0.0
@@ -102,7 +104,7 @@ def _order_exactly(lines: NDArray[np.float64], u: int, v: int, s: float) -> int:
 
 @kernel
 def _highest(lines: NDArray[np.float64], u: int, s: float) -> int:
-    """Return the index of the user's line that is the maximum just after s."""
+    """Return the index of the line that is user u's maximum at s, and just after (at a lower s)."""
     best = 0
     for r in range(1, lines.shape[1]):
         sign = order(lines[u, r, 0], lines[u, r, 1], lines[u, best, 0], lines[u, best, 1], s)
@@ -113,18 +115,19 @@ def _highest(lines: NDArray[np.float64], u: int, s: float) -> int:
 
 @kernel
 def holds_until(lines: NDArray[np.float64], winner: int, loser: int, s: float) -> float:
-    """Return a value of s down to which a match's winner certainly stays ahead of the loser.
+    """Return a limit: while s is at least the limit, the winner of a match stays ahead of the loser.
 
-    The value may be too high (an early replay), but never too low.
+    As time passes, s falls below the limit, and the match must be played again. The limit may be
+    too high (an early replay), but never too low.
 
     The winner falls behind when one of its lines rises above all of the loser's lines. The line
-    must first rise above the loser's maximum at s, so that crossing is a safe bound.
+    must first rise above the loser's maximum at s, so that crossing is a safe limit.
 
     Args:
         lines: Each user's lines, shape (users, lines, 2): value and slope.
-        winner: The user that is ahead at s.
-        loser: The other user.
-        s: The current s.
+        winner: Number of the user that is ahead at s.
+        loser: Number of the other user.
+        s: The current decay factor.
     """
     best = 0
     high = lines[loser, 0, 0] + lines[loser, 0, 1] * s
@@ -162,7 +165,7 @@ def _play(tree: Tournament, lines: NDArray[np.float64], k: int, s: float) -> Non
 
 @kernel
 def _earliest(tree: Tournament, k: int) -> float:
-    """Return the highest s at which the result of a match, or of a match below it, expires."""
+    """Return the highest s, the earliest in time, at which match k or a match below it expires."""
     until: float = max(tree.match_until[k], tree.until[2 * k], tree.until[2 * k + 1])
     return until
 
@@ -174,7 +177,14 @@ def play_all(
     active: NDArray[np.bool_],
     s: float,
 ) -> None:
-    """Restart the tournament with the active users as participants. O(n) for n users."""
+    """Start the tournament again, with the active users as participants. O(n) for n users.
+
+    Args:
+        tree: The tournament to restart.
+        lines: Each user's lines, shape (users, lines, 2): value and slope.
+        active: By user: True if the user has a waiting task.
+        s: The current decay factor.
+    """
     leaves = len(tree.winner) // 2
     for u in range(len(active)):
         tree.winner[leaves + u] = u if active[u] else NOBODY
@@ -184,9 +194,14 @@ def play_all(
 
 @kernel
 def advance(tree: Tournament, lines: NDArray[np.float64], s: float) -> None:
-    """Advance to a lower s, and play the expired matches again.
+    """Advance the clock to a later time, and play the expired matches again.
 
     Costs O(1) if no result has expired, else O(log n) for each expired result.
+
+    Args:
+        tree: The tournament.
+        lines: Each user's lines, shape (users, lines, 2): value and slope.
+        s: The decay factor at the new time, not above the former s.
     """
     if tree.until[1] < s:
         return
@@ -213,14 +228,16 @@ def change(
     active: bool,
     s: float,
 ) -> None:
-    """Update the tournament after a user's lines or activity changed. O(log n) for n users.
+    """Update the tournament after a user's priority changed, or it began or ceased to wait.
+
+    Costs O(log n) for n users.
 
     Args:
         tree: The tournament; must be up to date at s.
         lines: Each user's lines, shape (users, lines, 2): value and slope.
         user: The user that changed.
-        active: True if the user participates from now on.
-        s: The current s.
+        active: True if the user has a waiting task from now on.
+        s: The current decay factor.
     """
     leaves = len(tree.winner) // 2
     k = leaves + user
