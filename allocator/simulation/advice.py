@@ -31,7 +31,7 @@ Simulate = Callable[[Trace, Setting], Outcome]
 
 
 class AdviceError(ValueError):
-    """No half-life can be recommended; the message gives the reason."""
+    """Raised if no half-life can be recommended; the message gives the reason."""
 
 
 @dataclass(frozen=True)
@@ -88,7 +88,7 @@ class Advice:
 
     @property
     def helps(self) -> bool:
-        """True if SDRF with the best half-life has shorter waits than DRF."""
+        """True if users wait less under SDRF with the best half-life than under DRF."""
         return self.best.reduction > 0.0
 
 
@@ -146,10 +146,12 @@ def advise(  # noqa: PLR0913 - options of the search
 
 
 def _narrow(mean_wait: Callable[[float], float], low: float, high: float, steps: int) -> None:
-    """Search for the half-life with the minimum mean wait by golden-section search.
+    """Find the half-life with the minimum mean wait, by golden-section search.
+
+    Returns nothing: `mean_wait` stores the result of each half-life tried.
 
     Args:
-        mean_wait: Simulates a half-life in seconds and returns the mean wait; keeps each trial.
+        mean_wait: Simulates a half-life in seconds and returns the mean wait.
         low: Lower end of the search, in seconds.
         high: Upper end of the search, in seconds.
         steps: Number of half-lives to try.
@@ -188,7 +190,7 @@ def _trial(half_life: float, before: UserSummary, after: UserSummary) -> Trial:
 
 
 def _resampled(before: NDArray[np.float64], after: NDArray[np.float64]) -> dict[str, float]:
-    """Return `low`, `high` and `better` of a trial: how sure its reduction is.
+    """Return the fields `low`, `high` and `better` of a trial: how certain its reduction is.
 
     The reduction is computed again for samples of users, drawn with replacement (bootstrap). Every
     trial uses the same random numbers. A trace with few users, or a trace dominated by a single

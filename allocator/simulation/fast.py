@@ -109,9 +109,10 @@ def simulate(
 
 
 def compile_kernels() -> bool:
-    """Compile the kernels, or load them from the cache, so that no simulation has to wait for it.
+    """Compile the kernels, or load them from the cache, before the first simulation.
 
-    Return True if the kernels were compiled, False if the cache had them.
+    Otherwise, the first simulation would have to wait for the compiler. Return True if the kernels
+    were compiled, False if the cache had them.
     """
     empty = Trace(
         resources=("cpus",),
@@ -266,8 +267,9 @@ def _new_state(
 
 
 def _weights(all_sharers: Sharers) -> NDArray[np.float64]:
-    """Return running totals of the users' weights: entry k is the total after k users appeared.
+    """Return running totals of the users' weights: entry k is the sum after k users have joined.
 
+    The users known from the start join first, then all others in order of their first submission.
     The sums are exact and rounded once, as in a pool (`allocator.fairness.pool_parameters`).
     """
     ratios = [weight.as_integer_ratio() for weight in all_sharers.weights.tolist()]
@@ -280,7 +282,10 @@ def _weights(all_sharers: Sharers) -> NDArray[np.float64]:
 
 
 def _newcomers(all_sharers: Sharers) -> list[int]:
-    """Return the users that join the pool only with their first submission, in this order."""
+    """Return the users that join the pool only with their first submission, in this order.
+
+    The users are numbers, as in `all_sharers`.
+    """
     if all_sharers.known.all():  # the usual case; otherwise each task must be read
         return []
     first = np.full(len(all_sharers), len(all_sharers.number), np.int64)
@@ -314,9 +319,9 @@ def _initial_commitments(
 
 
 def _read_only(column: NDArray[T]) -> NDArray[T]:
-    """Return a read-only view of an array.
+    """Return a read-only view of an array of the trace.
 
-    Numba then compiles each kernel for one array type only.
+    If all these arrays are read-only, Numba compiles each kernel for one array type only.
     """
     view = np.ascontiguousarray(column).view()
     view.flags.writeable = False

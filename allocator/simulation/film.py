@@ -89,10 +89,11 @@ class _Filming:
         self._camera.take(now, self._users(users), self._agents(machines))
 
     def _held(self) -> tuple[dict[int, Counter[str]], list[dict[str, Counter[str]]]]:
-        """Return the amounts that running tasks hold now, in thousandths of the trace's units.
+        """Return the amounts that running tasks hold now, for the next frame of the film.
 
         Returns:
-            By user: amounts by resource. And for each machine, by user name: amounts by resource.
+            Two collections of amounts by resource, in thousandths of the trace's units. First: by
+            user number. Second: for each machine, by user name.
         """
         users: dict[int, Counter[str]] = {}
         machines: list[dict[str, Counter[str]]] = [{} for _ in self._machines]
@@ -121,7 +122,11 @@ class _Filming:
     def _standings(
         self, held: Mapping[int, Mapping[str, int]]
     ) -> Iterator[tuple[int, float, float, float]]:
-        """Iterate over users as (user, dominant share, dominant commitment, entitlement).
+        """Yield the figures of each user for a frame.
+
+        Yields:
+            (user number, dominant share, dominant commitment, entitlement); the last three are
+            fractions of the capacity.
 
         Args:
             held: For each user, the amount held of each resource, in thousandths of a unit.
@@ -156,12 +161,13 @@ def _names(trace: Trace, setting: Setting) -> list[str]:
 
 
 def _waiting_text(turn: int, tasks: int) -> str:
-    """Return the text that tells a viewer why a user's tasks wait, or "" for a user without a turn.
+    """Return the text that tells a viewer why a user's tasks wait; "" if the user has none waiting.
 
-    A frame shows the cluster after all tasks that can start have started.
+    A frame shows the cluster after all tasks that can start have started. Waiting tasks therefore
+    wait for resources or for users that come earlier in the order.
 
     Args:
-        turn: The user's position in the order, from 1; 0 for a user without waiting tasks.
+        turn: The user's position in the policy's order, from 1; 0 for a user without waiting tasks.
         tasks: Number of the user's waiting tasks.
     """
     if not turn:

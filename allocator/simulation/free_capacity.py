@@ -12,7 +12,9 @@ from allocator.simulation.trace import UNCONSTRAINED, Trace
 
 
 class FreeCapacity:
-    """Tracks each machine's free capacity as tasks start and end. A pool is one machine.
+    """Tracks each machine's free capacity as tasks start and end.
+
+    If the setting defines a single pool, the pool counts as one machine.
 
     Args:
         trace: The tasks to place, and the machines.
@@ -64,7 +66,10 @@ class FreeCapacity:
         return self._demands[task]
 
     def constraint(self, task: int) -> int:
-        """Return the number of a task's constraint. In a pool, all tasks are unconstrained."""
+        """Return the number of a task's placement constraint, an index in the trace's `constraints`.
+
+        In a pool, every task is UNCONSTRAINED.
+        """
         return self._constraints[task]
 
     def allows(self, constraint: int, machine: int) -> bool:
@@ -100,12 +105,14 @@ class FreeCapacity:
         return machine if fitting[machine] else None
 
     def empty_for(self, task: int) -> list[int]:
-        """Return the allowed machines on which a task would fit if the machines were empty."""
+        """Return all machines that a task may use and on which it would fit if they were empty."""
         machines: list[int] = np.flatnonzero(self._fitting(task, self._empty)).tolist()
         return machines
 
     def free_for(self, task: int, machine: int, ends: Sequence[tuple[int, int]]) -> int:
-        """Return the time in microseconds at which running tasks' ends leave capacity for a task.
+        """Return the time in microseconds at which a machine will have room for a waiting task.
+
+        By then, enough running tasks have ended, if no other task starts on the machine before.
 
         Args:
             task: The waiting task. The task does not fit now, but would fit on the empty machine.
@@ -128,11 +135,11 @@ class FreeCapacity:
         self._free[machine] += self._needs[task]
 
     def _fitting(self, task: int, amounts: Amounts) -> NDArray[np.bool_]:
-        """Return a mask of the machines that a task may use and where the given amounts suffice.
+        """Return a mask of the machines that a task may use and on which the amounts are enough.
 
         Args:
             task: The task's number.
-            amounts: Free amounts in parts, one row per machine.
+            amounts: Free amounts (or capacities) in parts, one row per machine.
         """
         mask: NDArray[np.bool_] = (amounts >= self._needs[task]).all(axis=1)
         mask &= self._allowed[self._constraints[task]]

@@ -1,9 +1,11 @@
-"""Holds: a machine is kept for a user whose next task fits on no machine now.
+"""Holds: a machine is kept free for a user whose next task fits on no machine now.
 
-Without holds, a large task could wait forever. If the policy skips users, small tasks occupy all
-capacity that becomes free. A task that needs a whole machine then never finds a free machine. A
-hold keeps one machine for the user of this task. The machine that will be free for the task first
-is held, by the finish times known when the hold begins. Until then, a task of another user starts
+Without holds, a large task could wait forever. If the policy skips users whose next task does not
+fit, small tasks occupy all capacity that becomes free. A task that needs a whole machine then never
+finds a free machine.
+
+A hold keeps one machine for the user of this task. By the finish times known when the hold begins,
+the machine that will be free for the task first is held. Until then, a task of another user starts
 on the held machine only if the task finishes before that time (EASY backfilling). Run times are
 taken from the trace.
 """
@@ -56,7 +58,7 @@ class Holds:
 
     @property
     def full(self) -> bool:
-        """True if no further hold may begin under the blocking rule."""
+        """True if the maximum number of holds, which the blocking rule sets, is reached."""
         return self._limit is not None and len(self._by_user) >= self._limit
 
     def in_turn(self, users: Iterable[int]) -> Iterator[int]:
@@ -86,10 +88,10 @@ class Holds:
         return machine in self._by_machine
 
     def keeps_off(self, user: int, machine: int, finish: int) -> bool:
-        """Return whether another user's hold forbids a task to start on a machine.
+        """Return whether another user's hold forbids a user to start a task on a machine.
 
-        The task is allowed if the machine is held for its own user, or if it finishes before the
-        hold's `ready` time (backfilling).
+        The task may start in three cases: the machine is not held, it is held for this user, or the
+        task finishes before the hold's `ready` time (backfilling).
 
         Args:
             user: The user of the task to start.
@@ -100,7 +102,7 @@ class Holds:
         return hold is not None and hold.user != user and finish > hold.ready
 
     def barred(self, user: int, finish: int) -> list[int]:
-        """Return the machines on which other users' holds forbid a task to start.
+        """Return the machines on which a user may not start a task, because other users hold them.
 
         Args:
             user: The user of the task to start.

@@ -1,7 +1,7 @@
-"""Two sorters for simulations: one with exact accounts, one that samples usage periodically.
+"""Two implementations of the order in which a simulated cluster serves its users.
 
-Both keep users in the policy's order. `Exact` is the live cluster's pool; `Sampled` emulates a
-scheduler that looks at usage once per period.
+`Exact` is the live cluster's pool, whose accounts are exact at every instant. `Sampled` emulates a
+scheduler that looks at usage once per period. Both have the same methods.
 """
 
 from collections.abc import Iterator
@@ -13,10 +13,13 @@ from allocator.simulation.originals.original import EmulatedScheduler, Key
 
 
 class Exact(Pool[int]):
-    """A live cluster's pool, with exact accounts at every instant and the methods of `Sampled`."""
+    """The order of users in a live cluster's pool, with exact accounts at every instant.
+
+    It has the methods of `Sampled`, so that a simulator can use either.
+    """
 
     def started(self, user: int, demand: Quantities) -> None:
-        """Record that a user's task has started. Ties in the order go to the lower user number.
+        """Record that a user's task has started. Among equal users, the lower number is first.
 
         Args:
             user: The user's number.
@@ -48,7 +51,9 @@ class Exact(Pool[int]):
 
 
 class Sampled:
-    """Waiting users sorted by an emulated scheduler's keys. Ties go to the lower user number.
+    """The order of waiting users under an emulated scheduler, which samples usage periodically.
+
+    Users are sorted by the scheduler's keys. Among equal users, the lower number is first.
 
     Args:
         original: The emulated scheduler, which keeps the users' accounts.
@@ -75,7 +80,7 @@ class Sampled:
 
     @property
     def events(self) -> int:
-        """Swaps of neighbours in a Live Tree: always 0, as this sorter has no Live Tree."""
+        """Number of swaps in a Live Tree; always 0, as this class has no Live Tree."""
         return 0
 
     def join(self, user: int, weight: float, commitments: dict[str, float]) -> None:
@@ -84,7 +89,8 @@ class Sampled:
         Args:
             user: The user's number.
             weight: The user's weight.
-            commitments: Initial commitments by resource; only the largest is used.
+            commitments: Initial commitments by resource, as fractions of the capacity. The largest
+                becomes the user's initial usage.
         """
         self.weights[user] = weight
         self._original.join(user, weight, max(commitments.values(), default=0.0))

@@ -13,7 +13,9 @@ NEVER = -1
 
 @dataclass(frozen=True)
 class Operations:
-    """Counts and times of the operations on the ranking of users (SDRF paper, Table 1).
+    """Counts and times of the operations that keep users sorted, by name of the operation.
+
+    SDRF paper, Table 1, gives the same figures.
 
     Args:
         count: Number of calls of each operation.

@@ -1,4 +1,4 @@
-"""Conversion of resource amounts to whole numbers: starts and ends then add no rounding errors."""
+"""Converts resource amounts to whole numbers of small units; sums then have no rounding errors."""
 
 import math
 from dataclasses import dataclass

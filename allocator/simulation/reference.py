@@ -68,8 +68,8 @@ class ReferenceSimulation:
     Args:
         trace: The submitted tasks.
         setting: The policy and the options of the simulation.
-        series: Receives the users' shares and commitments at regular instants. A sampled order does
-            not feed the series, because the order has no values between samples.
+        series: Receives the users' shares and commitments at regular instants. If the setting
+            samples usage, nothing is recorded, because no values exist between samples.
 
     Raises:
         SettingError: The setting does not fit the trace.
@@ -127,11 +127,11 @@ class ReferenceSimulation:
     def run(
         self, progress: Progress | None = None, observe: Callable[[], None] = lambda: None
     ) -> Outcome:
-        """Process all submissions and finishes in order of time, and return the task starts.
+        """Process all submissions and finishes in order of time. Return each task's start and machine.
 
         Args:
             progress: Called with the number of processed tasks.
-            observe: Called after each event; may read the simulation but not change it.
+            observe: Called after each submission or finish; may read the simulation, not change it.
 
         Raises:
             PolicyFailedError: The policy failed.
@@ -357,9 +357,10 @@ class ReferenceSimulation:
             self._hold(user)
 
     def _hold(self, user: int) -> None:
-        """Hold a machine for a user's next task: the unheld machine that will have capacity first.
+        """Let a user hold a machine for its next task, which fits on no machine now.
 
-        Nothing is held if no unheld machine could ever run the task.
+        Of the machines that nobody holds, the one that will have enough capacity first is chosen.
+        Nothing is held if none of them could ever run the task.
         """
         task = self.waiting[user][0]
         ends = defaultdict[int, list[tuple[int, int]]](list)
@@ -375,7 +376,10 @@ class ReferenceSimulation:
             self._holds.begin(Hold(user, machine, ready_at))
 
     def _declare(self, user: int, task: int) -> None:
-        """Tell the pool the demand of a user's next task, if the policy counts tasks."""
+        """Tell the pool the demand of a user's next task, if the policy's shares depend on it.
+
+        Such policies (for example TSF) compare numbers of tasks.
+        """
         if not self._counts_tasks:
             return
         free_capacity = self._free_capacity

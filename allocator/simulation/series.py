@@ -22,12 +22,12 @@ Floats = NDArray[np.float64]
 class Series:
     """A time series of all users' shares and commitments, filled by a simulator.
 
-    A simulator compares its clock with `due`. Once all events up to `due` are processed, it calls
-    `take`, which also sets the next `due`.
+    Before each event, a simulator compares the event's time with `due`, the next instant to record.
+    Once all events up to `due` are processed, it calls `take`, which also sets the next `due`.
 
     Args:
-        trace: The simulated trace. Each user of the trace must be a sharer, so jobs cannot be
-            recorded.
+        trace: The simulated trace. The simulation's sharers must be the trace's users; if each job
+            is a sharer, nothing can be recorded.
     """
 
     def __init__(self, trace: Trace) -> None:

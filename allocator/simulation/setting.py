@@ -23,7 +23,7 @@ Real clusters stay below, even if memory is given in bytes.
 
 
 class SettingError(ValueError):
-    """A setting is invalid, or does not fit the trace; the message says why."""
+    """Raised if a setting is invalid or does not fit the trace; the message says why."""
 
 
 @dataclass(frozen=True)
@@ -108,7 +108,7 @@ class Setting:
             raise SettingError(str(error)) from error
 
     def check(self, trace: Trace) -> None:
-        """Check that the setting can be applied to a trace, before a simulation starts.
+        """Raise an error if the setting cannot be applied to a trace. Called before a simulation.
 
         Raises:
             SettingError: The setting and the trace do not fit together.
@@ -165,7 +165,11 @@ def capacity_at(trace: Trace, load: float) -> tuple[float, ...]:
 
     Args:
         trace: The trace whose tasks the pool will run.
-        load: Capacity divided by mean use. At 1, the pool has just the average amount in use.
+        load: Capacity divided by mean use. At 1, the capacity equals the mean use; at 2, half of
+            the pool is idle on average.
+
+    Returns:
+        The capacity in the order of the trace's resources.
 
     Raises:
         SettingError: The load is not between 10⁻⁶ and 10⁶, or the trace uses nothing.

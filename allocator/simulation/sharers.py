@@ -77,7 +77,7 @@ def _check(
 
 
 def _jobs(trace: Trace) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
-    """Number jobs in order of first submission.
+    """Number jobs in order of first submission, to treat each job as a sharer.
 
     Returns:
         For each task, the number of its job; and for each job, the number of its user.

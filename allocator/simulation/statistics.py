@@ -16,8 +16,6 @@ class Statistics:
 
     A distribution is a dict with the keys mean, p10, p50, p90, p99 and max.
 
-    A distribution has mean, p10, p50, p90, p99 and max.
-
     Args:
         tasks: Number of tasks.
         users: Number of users that submitted a task.
@@ -29,12 +27,12 @@ class Statistics:
             finished_s.
         at_once: For each used resource, a typical number of concurrent tasks: mean use divided by
             the mean demand of a task, weighted by use.
-        runtime_s: Distribution over tasks, seconds.
-        demand: For each resource, distribution over tasks.
-        tasks_of_job: Distribution over jobs.
-        tasks_of_user: Distribution over users.
-        use_of_heaviest: Share of the tenth of users with the largest dominant use in the total
-            dominant use.
+        runtime_s: Distribution over tasks of the run time in seconds.
+        demand: For each resource, distribution over tasks of the demand.
+        tasks_of_job: Distribution over jobs of the number of tasks.
+        tasks_of_user: Distribution over users of the number of tasks.
+        use_of_heaviest: Fraction of the total dominant use that belongs to the tenth of users with
+            the largest dominant use.
         peak_hour: Submissions in the busiest hour of the day, divided by those in an average hour.
         constrained: Fraction of tasks that may not run on all machines.
         machines: Number of machines.
@@ -97,13 +95,19 @@ def statistics(trace: Trace) -> Statistics:
 
 
 def distribution(values: NDArray[np.number]) -> dict[str, float]:
-    """Return mean, p10, p50, p90, p99 and maximum of at least one value."""
+    """Return the mean, 10th, 50th, 90th and 99th percentile and maximum of values, by name.
+
+    The names are mean, p10, p50, p90, p99 and max. There must be at least one value.
+    """
     quantiles = np.quantile(values, list(_QUANTILES.values()))
     return {"mean": float(np.mean(values))} | dict(zip(_QUANTILES, quantiles.tolist(), strict=True))
 
 
 def heaviest_tenth(amounts: NDArray[np.number]) -> float:
-    """Return the share of the largest tenth of the entries in the total; 0 if the total is 0."""
+    """Return the fraction of a total that belongs to the largest tenth of the entries.
+
+    The result is 0 if the total is 0.
+    """
     falling = np.sort(amounts)[::-1]
     total = falling.sum()
     return float(falling[: -(-len(falling) // 10)].sum() / total) if total else 0.0
@@ -120,9 +124,10 @@ def peak_hour(submitted: NDArray[np.int64]) -> float:
 
 
 def dominant_use(trace: Trace) -> NDArray[np.float64]:
-    """Return each user's dominant use, shape (users,): its largest fraction of all users' use.
+    """Return each user's dominant use, shape (users,).
 
-    Use of a resource is Σ run time × demand; the fraction is computed for each resource.
+    A user's use of a resource is Σ run time × demand over its tasks. The use is divided by the use
+    of all users, and the largest of these fractions over the resources is the dominant use.
     """
     use = np.zeros(len(trace.users))
     for index in range(len(trace.resources)):

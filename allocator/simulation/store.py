@@ -1,8 +1,8 @@
 """Trace files: reading and writing traces as Parquet, one file per trace.
 
-Tasks are columns; all other data is metadata. A file can also be expanded to a shared copy: plain
-NumPy files that are mapped into memory. All processes on a machine that read the shared copy use
-the same memory.
+The file's columns describe tasks; everything else is in its metadata. A file can also be expanded
+to a shared copy: plain NumPy files that are mapped into memory. All processes on a machine that
+read the shared copy use the same memory.
 """
 
 import json
@@ -36,7 +36,7 @@ _DEMAND = "demand_"
 
 
 class _About(BaseModel):
-    """JSON metadata of a trace file; fields: docs/traces.md."""
+    """All content of a trace file except its tasks: JSON in the metadata; see docs/traces.md."""
 
     model_config = ConfigDict(extra="forbid")
 

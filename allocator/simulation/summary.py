@@ -181,7 +181,10 @@ def _utilization(outcome: Outcome, setting: Setting, last: int) -> dict[str, flo
     Args:
         outcome: The simulated outcome.
         setting: The simulated setting; gives the capacity.
-        last: Microseconds of the last finish.
+        last: Time of the last finish in microseconds.
+
+    Returns:
+        Fractions by name of the resource; None without capacity or duration.
     """
     trace = outcome.trace
     ran = outcome.started != NEVER

@@ -160,7 +160,7 @@ class Trace:
         return np.array(self.commitments).reshape(shape) if self.commitments else np.zeros(shape)
 
     def owed(self) -> NDArray[np.float64]:
-        """Return `initial_commitments`, of which this is the name in version 1.0."""
+        """Former name of `initial_commitments`, kept for users of version 1.0."""
         return self.initial_commitments()
 
     def mean_use(self) -> NDArray[np.float64]:

@@ -19,7 +19,7 @@ class Watch:
         self.seconds: defaultdict[str, float] = defaultdict(float)
 
     def __call__(self, ranking: Ranking[Any, Any]) -> Ranking[Any, Any]:
-        """Wrap a ranking so that its operations are counted and timed."""
+        """Wrap a ranking, which keeps users sorted, so that its operations are counted and timed."""
         return _Watched(ranking, self)
 
     def operations(self, events: int) -> Operations:
@@ -32,9 +32,9 @@ class Watch:
 
 
 class _Watched(Ranking[Hashable, Any]):
-    """A ranking that measures its own operations.
+    """A ranking that passes each operation to another ranking, and counts and times it.
 
-    `advance` is not an operation of its own: its time is added to the operation that follows.
+    `advance` is not counted as an operation: its time is added to the operation that follows.
     """
 
     def __init__(self, ranking: Ranking[Any, Any], watch: Watch) -> None:

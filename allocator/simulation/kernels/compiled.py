@@ -36,7 +36,7 @@ wide: Callable[[int], int] = np.int64  # type: ignore[assignment]  # a type that
 
 
 def kernel(function: Callable[P, R]) -> Callable[P, R]:
-    """Decorator for functions that only other kernels call: compile with Numba, without a Python wrapper.
+    """Decorator: compile a function that only other kernels call, without a wrapper for Python.
 
     The function is compiled when the first kernel that calls it is compiled.
     """
@@ -45,7 +45,7 @@ def kernel(function: Callable[P, R]) -> Callable[P, R]:
 
 
 def part(function: Callable[P, R]) -> Callable[P, R]:
-    """Decorator for small functions that kernels call: copy the body into each caller (inlining)."""
+    """Decorator: compile a small function by copying its body into each kernel that calls it."""
     compiled: Callable[P, R] = numba.njit(function, inline="always", **_INNER)
     return compiled
 

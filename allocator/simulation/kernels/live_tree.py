@@ -441,7 +441,7 @@ def _cancel(tree: LiveTreeArrays, u: int) -> None:
 
 @kernel
 def _sift(tree: LiveTreeArrays, u: int, gap: int) -> None:
-    """Put a user's event into the heap: into the entry `gap`, then up or down until the order holds.
+    """Put a user's event into the entry `gap` of the heap, then up or down until the order holds.
 
     Args:
         tree: The sorted users, with the heap of events.

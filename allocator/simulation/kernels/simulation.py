@@ -264,7 +264,7 @@ def _process(
 
 @part
 def _compete(state: State, rule: Rule, u: int) -> None:
-    """Update the tournament after a change of user u. Without effect if a Live Tree is used instead."""
+    """Update the tournament after a change of user u, unless a Live Tree is used instead."""
     if not rule.by_live_tree:
         change(state.tree, state.users.lines, u, state.users.active[u], state.clock[S])
 
@@ -537,7 +537,7 @@ def _set_time(state: State, rule: Rule, microseconds: int) -> None:
 
 @part
 def _accrue(state: State, rule: Rule, u: int) -> None:
-    """Bring the commitments of user u up to date: they decay, and over-use since the last call counts.
+    """Bring the commitments of user u up to date: apply decay and over-use since the last call.
 
     Counterpart: Account.settle.
     """
@@ -654,8 +654,8 @@ def _rate(state: State, rule: Rule, u: int) -> None:
 def _measure(state: State, rule: Rule, u: int) -> float:
     """Store the shares of user u that the policy compares, and return the largest (dominant) share.
 
-    TSF policies count tasks as a fraction of the tasks that the user could run alone. Other policies
-    count fractions of the capacity.
+    TSF policies count tasks, as a fraction of the tasks that the user could run alone. Other
+    policies count fractions of the capacity.
     """
     users = state.users
     dominant = 0.0

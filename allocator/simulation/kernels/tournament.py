@@ -115,7 +115,7 @@ def _highest(lines: NDArray[np.float64], u: int, s: float) -> int:
 
 @kernel
 def holds_until(lines: NDArray[np.float64], winner: int, loser: int, s: float) -> float:
-    """Return a limit: while s is at least the limit, the winner of a match stays ahead of the loser.
+    """Return a limit: while s is at least the limit, the match's winner stays ahead of the loser.
 
     As time passes, s falls below the limit, and the match must be played again. The limit may be
     too high (an early replay), but never too low.

@@ -1,4 +1,7 @@
-"""Sampling for policies without an emulated scheduler: priorities change only at samples."""
+"""Simulates sampled usage for policies that have no emulated scheduler.
+
+Users' priorities are computed at samples and stay fixed in between.
+"""
 
 from typing import ClassVar
 

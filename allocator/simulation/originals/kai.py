@@ -39,7 +39,7 @@ class Kai(KeyPolicy):
 
 @dataclass(slots=True)
 class Request:
-    """A queue's request in the division of a resource."""
+    """What one queue requests of a resource in a cycle, and what its fair share depends on."""
 
     weight: float
     used: float

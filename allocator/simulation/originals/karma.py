@@ -174,7 +174,7 @@ class EmulatedKarma(Periodic):
         return float(slices >= self._guaranteed), float(fresh - self._credits[index])
 
     def _borrowed(self, slices: int) -> int:
-        """Return how many of a user's held slices exceed its guarantee.
+        """Return how many slices a user has borrowed: those that it holds beyond its guarantee.
 
         Args:
             slices: Slices that the user holds.

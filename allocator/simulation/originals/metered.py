@@ -6,7 +6,7 @@ from allocator.fairness.quantities import Quantities
 
 
 class Meter:
-    """Computes how much a running task adds to its user's usage rate.
+    """Computes by how much a running task increases its user's usage per second.
 
     Args:
         policy: The exact policy, which determines the resources that count.
@@ -19,7 +19,7 @@ class Meter:
         self._rates: dict[int, tuple[Quantities, float]] = {}
 
     def rate(self, demand: Quantities) -> float:
-        """Return the rate of one running task: the share that the policy meters.
+        """Return a task's share of the cluster, by which its user's usage grows per second.
 
         Args:
             demand: The task's demand.
@@ -33,9 +33,13 @@ class Meter:
 
 
 def less(held: float, rate: float) -> float:
-    """Subtract an ended task's rate from a held amount.
+    """Subtract an ended task's rate from its user's rate; return the new rate of the user.
 
     A remainder within rounding error becomes 0.
+
+    Args:
+        held: Sum of the rates of the user's running tasks.
+        rate: Rate of the task that ended.
     """
     remaining = held - rate
     return remaining if remaining > 1e-12 else 0.0

@@ -57,7 +57,7 @@ class EmulatedScheduler(ABC):
         """Advance the clock to a time in seconds, and take the samples due until then.
 
         Returns:
-            The users whose keys changed; None means all users.
+            The users whose sort keys changed; None means that all users' keys may have changed.
         """
 
     @abstractmethod

@@ -86,9 +86,13 @@ class Slurm(Periodic):
         return (self._users[user].key,)
 
     def _charge(self, since: float, until: float) -> float:
-        """Return how many seconds a job is charged for between two times.
+        """Return how many seconds of use Slurm charges for the time between two instants.
 
-        Only whole seconds count.
+        Slurm counts only whole seconds.
+
+        Args:
+            since: The earlier instant, in seconds since the trace's origin.
+            until: The later instant.
         """
         ran = max(int(until) - int(since), 0)
         return float(ran * self._decay**ran)
