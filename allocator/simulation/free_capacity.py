@@ -66,7 +66,7 @@ class FreeCapacity:
         return self._demands[task]
 
     def constraint(self, task: int) -> int:
-        """Return the number of a task's placement constraint, an index in the trace's `constraints`.
+        """Return a task's placement constraint, as an index in the trace's `constraints`.
 
         In a pool, every task is UNCONSTRAINED.
         """

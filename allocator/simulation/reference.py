@@ -127,7 +127,7 @@ class ReferenceSimulation:
     def run(
         self, progress: Progress | None = None, observe: Callable[[], None] = lambda: None
     ) -> Outcome:
-        """Process all submissions and finishes in order of time. Return each task's start and machine.
+        """Process all submissions and finishes in order of time. Return where and when tasks ran.
 
         Args:
             progress: Called with the number of processed tasks.

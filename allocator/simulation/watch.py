@@ -19,7 +19,7 @@ class Watch:
         self.seconds: defaultdict[str, float] = defaultdict(float)
 
     def __call__(self, ranking: Ranking[Any, Any]) -> Ranking[Any, Any]:
-        """Wrap a ranking, which keeps users sorted, so that its operations are counted and timed."""
+        """Wrap a ranking (users kept in order) so that its operations are counted and timed."""
         return _Watched(ranking, self)
 
     def operations(self, events: int) -> Operations:

@@ -1,4 +1,7 @@
-"""Calls that add, change or remove frameworks, or change which offers they want."""
+"""Calls of the master that add, change or remove frameworks, or change which offers they want.
+
+Each function checks one call, and returns a function without arguments that carries the call out.
+"""
 
 from collections.abc import Callable, Iterable
 from dataclasses import replace
@@ -13,10 +16,10 @@ from allocator.contract import allocator_pb2 as contract
 
 
 def add(cluster: Cluster, call: contract.AddFramework) -> Callable[[], None]:
-    """Prepare to add a framework that subscribed, or whose tasks an agent reported.
+    """Return a function that adds a framework (after SUBSCRIBE, or known from an agent's tasks).
 
     Raises:
-        InvalidEvent: The framework is known already.
+        InvalidEvent: A framework with this ID exists already.
     """
     if call.framework_id in cluster.ledger.frameworks:
         raise InvalidEvent(f"framework {call.framework_id} is known already")
@@ -42,10 +45,10 @@ def add(cluster: Cluster, call: contract.AddFramework) -> Callable[[], None]:
 
 
 def update(cluster: Cluster, call: contract.UpdateFramework) -> Callable[[], None]:
-    """Prepare to replace a framework's subscription; new offers follow at the next tick.
+    """Return a function that replaces a framework's subscription; new offers follow at the next tick.
 
-    A framework whose new subscription is rejected keeps its former roles, and with them its
-    commitments.
+    A framework whose new subscription is rejected keeps its former roles and its commitments in
+    these roles.
     """
     framework = cluster.framework(call.framework_id)
     subscription = read_subscription(call.framework_id, call.info, cluster.limits)
@@ -78,9 +81,10 @@ def update(cluster: Cluster, call: contract.UpdateFramework) -> Callable[[], Non
 
 
 def remove(cluster: Cluster, call: contract.RemoveFramework) -> Callable[[], None]:
-    """Prepare to remove a framework and its allocations.
+    """Return a function that removes a framework and its allocations.
 
-    Resources that are recovered later are ignored (Mesos semantics, §1.4).
+    If the master later recovers resources of the removed framework, the call is ignored (Mesos
+    semantics, §1.4).
     """
     framework = cluster.framework(call.framework_id)
 
@@ -100,7 +104,7 @@ def remove(cluster: Cluster, call: contract.RemoveFramework) -> Callable[[], Non
 
 
 def activate(cluster: Cluster, call: contract.ActivateFramework) -> Callable[[], None]:
-    """Prepare to resume offers to a framework whose scheduler has reconnected."""
+    """Return a function that resumes offers to a framework whose scheduler has reconnected."""
     framework = cluster.framework(call.framework_id)
 
     def change() -> None:
@@ -113,7 +117,7 @@ def activate(cluster: Cluster, call: contract.ActivateFramework) -> Callable[[],
 
 
 def deactivate(cluster: Cluster, call: contract.DeactivateFramework) -> Callable[[], None]:
-    """Prepare to stop offers to a framework whose scheduler has disconnected.
+    """Return a function that stops offers to a framework whose scheduler has disconnected.
 
     The framework keeps its resources. Its offer filters, inverse-offer filters and outstanding
     inverse offers are dropped (Mesos semantics, §1.4).
@@ -132,7 +136,7 @@ def deactivate(cluster: Cluster, call: contract.DeactivateFramework) -> Callable
 
 
 def revive(cluster: Cluster, call: contract.ReviveOffers) -> Callable[[], None]:
-    """Prepare to resume offers to a framework in the given roles, and to allocate at once.
+    """Return a function that resumes offers to a framework in given roles, and allocates at once.
 
     The framework's offer filters in these roles and all its inverse-offer filters are dropped. An
     empty list of roles means all roles of the framework. See Mesos semantics, §1.4.
@@ -153,7 +157,7 @@ def revive(cluster: Cluster, call: contract.ReviveOffers) -> Callable[[], None]:
 
 
 def suppress(cluster: Cluster, call: contract.SuppressOffers) -> Callable[[], None]:
-    """Prepare to stop offers to a framework in the given roles, as the framework asked.
+    """Return a function that stops offers to a framework in given roles, as the framework asked.
 
     An empty list of roles means all roles of the framework. Offer filters are kept. See Mesos
     semantics, §1.4.
@@ -169,10 +173,10 @@ def suppress(cluster: Cluster, call: contract.SuppressOffers) -> Callable[[], No
 
 
 def request(cluster: Cluster, call: contract.RequestResources) -> Callable[[], None]:
-    """Prepare to set the demand of a framework's tasks from its request for resources.
+    """Return a function that sets the task demand of a framework from its REQUEST call.
 
-    If the call contains several requests, the last one is the demand of one task. Stock Mesos
-    ignores this call.
+    The call may contain several requests; the last one counts, and is taken as the demand of one
+    task. Stock Mesos ignores this call.
     """
     framework = cluster.framework(call.framework_id)
     demand, flaw = framework.demand, None
@@ -189,12 +193,17 @@ def request(cluster: Cluster, call: contract.RequestResources) -> Callable[[], N
 
 
 def _wish(framework: str, subscription: Subscription) -> PlaceRequest:
-    """Return a framework's request for the role-tree nodes that its roles occupy."""
+    """Return how many role-tree places a framework requests: the nodes that its roles occupy.
+
+    Args:
+        framework: The framework's ID.
+        subscription: The framework's parsed subscription.
+    """
     return PlaceRequest(framework, subscription.principal, count_role_nodes(subscription.roles))
 
 
 def _excluded(exclusions: Iterable[contract.ExcludedAgents]) -> dict[str, list[str]]:
-    """Return the IDs of agents excluded by the framework's offer constraints, by role."""
+    """Return, by role, the IDs of agents that a framework's offer constraints exclude."""
     agents: dict[str, list[str]] = {}
     for exclusion in exclusions:
         agents.setdefault(exclusion.role, []).extend(exclusion.agent_ids)

@@ -67,11 +67,14 @@ class Clients:
         return iter(self._users)
 
     def of(self, framework: str) -> list[Client]:
-        """Return the clients of a framework."""
+        """Return the clients of a framework, given by its ID."""
         return list(self._by_framework.get(framework, ()))
 
     def reassign(self, framework: Framework) -> None:
-        """Move the framework's clients to other users, if a new subscription names other users."""
+        """Assign the framework's clients to the users that its new subscription determines.
+
+        Nothing happens if the users are the same.
+        """
         for client in self.of(framework.id):
             if user_of(self._key, client.role, framework, self._limits) != self.user(client):
                 held, volumes = self.held(client), self.users.volumes.of(client)
@@ -143,15 +146,15 @@ class Clients:
             gained: Shared volumes that the client did not hold before.
 
         Returns:
-            The change of each user's repeated quantities (see `SharedVolumes.change`). They count
-            more than once if the holdings of the user's clients are added up.
+            By user, how its repeated quantities change. Quantities are repeated if several clients
+            of a user hold the same volume, which counts once for the user.
         """
         if not self._volumes_once or not (lost or gained):
             return NO_REPEATS
         return self.users.volumes.change(client, self._users[client].names, lost, gained)
 
     def set_task(self, client: Client, task: UserTask) -> None:
-        """Pass the demand and the eligible agents of a client's tasks on to the client's user."""
+        """Give a user the demand of a client's tasks, and the agents on which they may run."""
         if self.users.set_task(self._users[client], client, task):
             self.version += 1
 
@@ -164,10 +167,10 @@ class Clients:
         return self._users[client]
 
     def display_names(self, client: Client) -> tuple[str, ...]:
-        """Return the names under which a client's allocation is displayed.
+        """Return the names of all users (for example, role and parent roles) that contain a client.
 
-        These are its user, the user's virtual leaf, if any, and the user's ancestors. The result is
-        empty if the client is unknown.
+        A client's allocation is displayed for each of them. The result is empty if the client is
+        unknown.
         """
         user = self._users.get(client)
         return () if user is None else user.display_names

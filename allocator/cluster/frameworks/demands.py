@@ -30,9 +30,10 @@ _MOST_LEARNED = 8
 class Demands:
     """Determines each client's task demand: from the operator, the framework, or earlier offers.
 
-    A learned demand is the smallest part that the client kept of one of its latest offers. A client
-    that keeps nothing of an offer may have changed its demand. The learned demand is then
-    forgotten, and the client is offered whole agents again.
+    For a learned demand, the class records which part of each accepted offer the client kept. The
+    smallest of the latest parts is the learned demand. A client that keeps nothing of an offer may
+    have changed its demand. The learned demand is then forgotten, and the client is offered whole
+    agents again.
     """
 
     def __init__(self, settings: EngineSettings) -> None:
@@ -89,7 +90,12 @@ class Demands:
         return list(self._kept.get(client, ()))
 
     def recall(self, client: Client, learned: list[Quantities]) -> None:
-        """Restore the kept quantities of a client, as returned by `learned` before a snapshot."""
+        """Restore what was learned about a client, for example after a restart.
+
+        Args:
+            client: The client.
+            learned: The kept quantities, as returned by `learned` before.
+        """
         if learned:
             self._kept[client] = deque(learned, maxlen=_MOST_LEARNED)
 
@@ -127,19 +133,25 @@ class DemandFloor(Largest):
         """resource → number of present agents with the resource"""
 
     def put_names(self, names: Collection[str]) -> None:
-        """Add the names of a new agent's resources, including those of ranges and sets."""
+        """Record the names of an agent's resources, including ports and items of sets.
+
+        From then on, the names count as known, even if the agent is removed.
+        """
         if not self._names.issuperset(names):
             self._names.update(names)
             self._corrections.clear()
         self._agents_with.update(list(names))
 
     def discard_names(self, names: Collection[str]) -> None:
-        """Remove the names of a removed agent's resources from the names of present agents."""
+        """Record that an agent with these resource names is gone or has changed.
+
+        The names stay known, but count as present only while another agent has them (`unnamed`).
+        """
         self._agents_with.subtract(list(names))
 
     @override
     def put(self, quantities: Quantities) -> None:
-        """Add the total scalar quantities of an agent, on which the floor depends."""
+        """Add an agent, given by its total scalar quantities."""
         super().put(quantities)
         self._seen.update(quantities)
 
@@ -152,9 +164,9 @@ class DemandFloor(Largest):
         )
 
     def unknown(self, demand: Quantities) -> str:
-        """Return a description of demanded resources that no agent has ever had; else "".
+        """Return a text that names demanded resources that no agent has ever had; "" if none.
 
-        The description has at most `MOST_DESCRIBED` resources.
+        The text names at most `MOST_DESCRIBED` resources.
         """
         descriptions = []
         for name in heapq.nsmallest(MOST_DESCRIBED, demand.keys() - self._names):
@@ -168,7 +180,7 @@ class DemandFloor(Largest):
         return demand.keys() <= self._names
 
     def _correction(self, name: str) -> str:
-        """Return the known name closest to an unknown resource name; "" if none is close."""
+        """Return the known resource name that is most similar to an unknown name, or ""."""
         known = self._corrections.get(name)
         if known is None:
             if len(self._corrections) >= _MOST_CORRECTIONS:
@@ -179,16 +191,12 @@ class DemandFloor(Largest):
         return known
 
     def unnamed(self, named: Iterable[str]) -> list[str]:
-        """Return the names of resources that present agents have and a demand does not name.
-
-        Args:
-            named: The names in the demand.
-        """
+        """Return the names of resources that present agents have, but that are not in `named`."""
         present = {name for name, agents in self._agents_with.items() if agents > 0}
         return sorted(map(readable, present.difference(named)))
 
     def batch_size(self, demand: Quantities) -> int:
-        """Return the number of tasks in a batch: the smallest number that reaches the floor.
+        """Return how many tasks are allocated together: the smallest number that reaches the floor.
 
         Args:
             demand: Thousandths that one task needs, by resource.
@@ -202,8 +210,5 @@ class DemandFloor(Largest):
 
 
 def _size(quantities: Quantities) -> tuple[int, int]:
-    """Return a sort key of learned quantities, by which the smallest one is chosen as the demand.
-
-    CPUs are compared first, then memory.
-    """
+    """Return a sort key for learned quantities: CPUs, then memory."""
     return quantities["cpus"], quantities["mem"]

@@ -99,7 +99,7 @@ class Framework:
         )
 
     def can_use(self, agent: Agent, role: str, rules: "OfferRules") -> bool:
-        """Return whether the framework's and the agent's capabilities allow offers of the agent.
+        """Return whether the framework has all capabilities that offers of an agent require.
 
         Args:
             agent: The agent that would be offered.
@@ -111,7 +111,7 @@ class Framework:
     def missing_capability(
         self, agent: Agent, role: str, rules: "OfferRules"
     ) -> MissingCapability | None:
-        """Return a missing capability that excludes the framework from an agent; else None.
+        """Return a capability that offers of an agent require and the framework lacks; else None.
 
         Args:
             agent: The agent that would be offered.
@@ -137,7 +137,8 @@ class Framework:
     def usable_part(self, available: Resources, role: str) -> Resources:
         """Return the part of an agent's available resources that the framework can use in a role.
 
-        Resources reserved for other roles are excluded, and kinds that need a missing capability.
+        The result excludes resources that are reserved for other roles. It also excludes kinds of
+        resources that require a capability that the framework lacks.
         """
         if available.ordinary:
             return available
@@ -146,10 +147,7 @@ class Framework:
         )
 
     def lacking_for(self, kind: Kind) -> MissingCapability | None:
-        """Return the framework capability that a resource kind requires and the framework lacks.
-
-        The result is None if the framework may use the kind.
-        """
+        """Return the capability that a resource kind requires but the framework lacks, or None."""
         if kind.revocable and _Capability.REVOCABLE_RESOURCES not in self.capabilities:
             return "revocable_resources"
         if kind.shared and _Capability.SHARED_RESOURCES not in self.capabilities:

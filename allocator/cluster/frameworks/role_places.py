@@ -29,7 +29,7 @@ FEW = 4
 
 
 class PlaceRequest(NamedTuple):
-    """A framework's request for role-tree places: one for each node that its roles occupy."""
+    """A framework's request for role-tree places, one for each node that its roles occupy."""
 
     framework: str
     principal: str
@@ -41,12 +41,12 @@ class PlaceRequest(NamedTuple):
 class RolePlaces:
     """Counts the role-tree places that frameworks occupy, and decides on requests for more.
 
-    A place is one node of the role tree that a framework's roles occupy.
+    A place is a node of the role tree that a framework's roles, or their ancestors, occupy.
 
     Args:
         most: Maximum number of places of all frameworks together.
-        leaves_room: Whether principals must leave places to each other, and frameworks with at most
-            `FEW` places do not count.
+        leaves_room: True to limit each principal to half of the places that other principals leave.
+            Frameworks with at most `FEW` places then do not count.
     """
 
     def __init__(self, most: int, *, leaves_room: bool) -> None:
@@ -59,7 +59,7 @@ class RolePlaces:
         """framework → why it gets no places in the current snapshot; None outside of snapshots"""
 
     def rejection(self, wish: PlaceRequest, before: int = 0) -> ValidationError | None:
-        """Return the error if a framework's request for places is rejected; None if granted.
+        """Return the error if a framework's request for places is rejected; None if it is granted.
 
         Args:
             wish: All places that the framework requests, including the places that it has already.
@@ -88,7 +88,7 @@ class RolePlaces:
         return None
 
     def put(self, wish: PlaceRequest) -> None:
-        """Count the places of a framework whose request was granted."""
+        """Count the places of a framework whose request was granted, until `discard` is called."""
         counted = self._counted(wish.places)
         self._taken += counted
         self._by_principal[wish.principal] += counted
@@ -96,11 +96,7 @@ class RolePlaces:
             self._by_framework[digest(wish.framework)] = counted
 
     def discard(self, wish: PlaceRequest) -> None:
-        """Release the places of a framework that is gone or has changed its roles.
-
-        Args:
-            wish: The request that was granted to the framework and counted by `put`.
-        """
+        """Subtract the places of a framework that is gone or has changed its roles."""
         counted = self._counted(wish.places)
         self._taken -= counted
         self._by_principal[wish.principal] -= counted
@@ -109,9 +105,10 @@ class RolePlaces:
             del self._by_principal[wish.principal]
 
     def counted(self) -> dict[str, int]:
-        """Return the places of each framework that count towards the limit, by `digest` of its ID.
+        """Return each framework's number of places that count towards the limit.
 
-        The result is empty unless `leaves_room` is set.
+        Keys are `digest` of the framework ID. The result is stored, so that frameworks keep their
+        places across a restart. It is empty unless `leaves_room` is set.
         """
         return dict(self._by_framework)
 
@@ -123,12 +120,12 @@ class RolePlaces:
     ) -> None:
         """Decide on the requests of all frameworks of a snapshot, before the frameworks are added.
 
-        Until `end_plan`, `rejection` returns these decisions.
+        Until `end_plan` is called, `rejection` returns these decisions.
 
         Args:
             wishes: Requests of all frameworks of the snapshot.
-            before: Counted places of frameworks before the snapshot, by `digest`.
-            holding: IDs of frameworks that hold resources.
+            before: Result of `counted` before the snapshot; these frameworks are served first.
+            holding: IDs of frameworks that hold resources; these are served second.
         """
         planned = RolePlaces(self._most, leaves_room=self.leaves_room)
         holders, newcomers = list[PlaceRequest](), list[PlaceRequest]()
@@ -147,7 +144,7 @@ class RolePlaces:
         self._rejected = rejected
 
     def _assign(self, wishes: Iterable[PlaceRequest]) -> dict[str, ValidationError]:
-        """Grant or reject requests; each time, the principal with the fewest places is next.
+        """Decide on requests of a snapshot; the principal with the fewest places is served next.
 
         Args:
             wishes: Requests in ascending order of places.
@@ -174,11 +171,15 @@ class RolePlaces:
         return rejected
 
     def _counted(self, places: int) -> int:
-        """Return how many of a framework's `places` count towards the limit; none if few."""
+        """Return how many of a framework's places count towards the limit; 0 for a few places.
+
+        Args:
+            places: Number of places that the framework has.
+        """
         return 0 if self.leaves_room and places <= FEW else places
 
     def end_plan(self) -> None:
-        """End the use of `plan`'s decisions, because the snapshot's frameworks have been added."""
+        """Forget the decisions of `plan`, once all frameworks of the snapshot are added."""
         self._rejected = None
 
 

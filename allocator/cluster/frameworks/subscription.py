@@ -62,7 +62,10 @@ _MULTI_ROLE = mesos.FrameworkInfo.Capability.MULTI_ROLE
 
 @dataclass(frozen=True, slots=True)
 class Subscription:
-    """The fields of a framework's subscription that the allocator uses, parsed and validated."""
+    """The fields of a framework's subscription that the allocator uses, parsed and validated.
+
+    An invalid subscription has an error in `flaw`.
+    """
 
     name: str = ""
     """The framework's name; bytes that are not UTF-8 are escaped."""
@@ -84,7 +87,7 @@ class Subscription:
 
 
 class _Unacceptable(Exception):  # noqa: N818 - the name describes the subscription
-    """Raised for a subscription that is so invalid that its framework gets no offers."""
+    """Raised if a subscription is so invalid that its framework must not get any offers."""
 
     def __init__(self, flaw: ValidationError) -> None:
         self.flaw = flaw
@@ -197,7 +200,7 @@ def _check_names(framework_id: str, info: mesos.FrameworkInfo, limits: Limits) -
 
 
 def _check_lists(info: mesos.FrameworkInfo, limits: Limits) -> None:
-    """Check the lengths of lists, before anything in them is read.
+    """Check that no list in a subscription is too long, before the lists are read.
 
     Raises:
         _Unacceptable: A list is too long.
@@ -216,9 +219,14 @@ def _check_lists(info: mesos.FrameworkInfo, limits: Limits) -> None:
 
 
 def _check_length(field_name: str, value: str | bytes, limits: Limits) -> None:
-    """Raise an error if a text field has too many bytes of UTF-8.
+    """Check that a text field is not longer than the limits allow.
 
-    Bytes that are not UTF-8 are counted in escaped form.
+    The length is counted in bytes, after bytes that are not UTF-8 are replaced by escapes.
+
+    Args:
+        field_name: Name of the field, for the error message.
+        value: The text.
+        limits: Bounds on the subscription.
 
     Raises:
         _Unacceptable: The text is too long.
@@ -263,7 +271,9 @@ def _roles(info: mesos.FrameworkInfo, limits: Limits) -> frozenset[str]:
 
 
 def _min_allocatable(info: mesos.FrameworkInfo, limits: Limits) -> dict[str, Alternatives]:
-    """Return the framework's own alternative minimums for an offer, by role.
+    """Return, by role, the minimum offer sizes that the framework has set (`min_allocatable`).
+
+    An offer in the role must reach at least one of these alternative minimums.
 
     Raises:
         _Unacceptable: The quantities are invalid or exceed a limit.
@@ -307,12 +317,12 @@ def _min_allocatable(info: mesos.FrameworkInfo, limits: Limits) -> dict[str, Alt
 
 
 def _key(quantities: Quantities) -> _Key:
-    """Return a hashable key of quantities, by which equal minimums are found."""
+    """Return a hashable key of quantities, to detect equal alternatives."""
     return frozenset(quantities.items())
 
 
 def _own_labels(labels: mesos.Labels) -> list[tuple[str | bytes, str | bytes]]:
-    """Return the labels with Longshare's prefix, in any case, as pairs of key and value."""
+    """Return (key, value) of labels whose key has Longshare's prefix, in upper or lower case."""
     own: list[tuple[str | bytes, str | bytes]] = []
     for label in labels.labels:
         key: str | bytes = label.key
@@ -324,9 +334,10 @@ def _own_labels(labels: mesos.Labels) -> list[tuple[str | bytes, str | bytes]]:
 def _demand(
     labels: Iterable[tuple[str | bytes, str | bytes]], limits: Limits
 ) -> tuple[Quantities | None, str]:
-    """Return the demand stated by Longshare's demand label, and an error message.
+    """Read the demand of one task from a framework's labels.
 
-    The demand is None if the label is missing or invalid. The message is "" if there is no error.
+    Returns:
+        The demand, or None without a valid label; and an error message about the label, or "".
     """
     for key, value in labels:
         if key == DEMAND:
@@ -346,7 +357,10 @@ def _demand(
 def _unknown(keys: Iterable[str | bytes]) -> Iterator[str]:
     """Yield an error message for each unknown label with Longshare's prefix.
 
-    A message may suggest the closest known label.
+    A message suggests a known key, if a similar one exists.
+
+    Args:
+        keys: Keys of the labels with the prefix.
     """
     for field_name in keys:
         key = excerpt(field_name, _LONGEST_KEY)

@@ -32,7 +32,7 @@ class Program:
 
     @property
     def coefficients(self) -> int:
-        """Total number of nonzero coefficients, which determines the cost of a proof."""
+        """Total number of nonzero coefficients, to estimate the cost of a proof."""
         return sum(map(len, self.rows))
 
 
@@ -49,10 +49,9 @@ class Solution:
 def certify(program: Program, point: Sequence[float], prices: Sequence[float]) -> Solution | None:
     """Turn a floating-point solution into a proved exact solution, if possible.
 
-    Both arguments are rounded to simple fractions, and the fractions are checked.
-
-    A feasible point and feasible prices of equal value prove each other optimal (strong duality).
-    The cost is one multiplication of fractions for each coefficient.
+    Point and prices are rounded to simple fractions, and the fractions are checked. A feasible
+    point and feasible prices of equal value prove each other optimal (strong duality). The cost is
+    one multiplication of fractions for each coefficient.
 
     Args:
         program: The linear program.
@@ -60,8 +59,8 @@ def certify(program: Program, point: Sequence[float], prices: Sequence[float]) -
         prices: Price of each row, from the same solver.
 
     Returns:
-        The exact solution. None if the rounded numbers are not an optimum. The floating-point
-        solution may still be optimal.
+        The exact solution; None if the rounded numbers are not an optimum. In the latter case, the
+        floating-point solution may still be optimal.
     """
     exact = tuple(_simple(value) for value in point)
     proof = tuple(_simple(value) for value in prices)

@@ -45,7 +45,7 @@ Name = Annotated[str, Field(min_length=1)]
 
 
 class FileModel(BaseModel):
-    """Base class for the tables of a file; unknown keys are rejected."""
+    """Base class for the tables of problem, profile and game files; unknown keys are rejected."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 

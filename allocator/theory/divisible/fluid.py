@@ -10,7 +10,7 @@ from allocator.theory.divisible.water_filling import Vector, sdrf
 
 @dataclass(frozen=True, slots=True)
 class FluidUser:
-    """A user whose tasks can be divided arbitrarily (fluid model)."""
+    """A user whose tasks can be divided arbitrarily: demand, amount of work and start time."""
 
     demand: Vector
     """θᵢᵣ: the demand for each resource as a fraction of capacity, from `start` on."""

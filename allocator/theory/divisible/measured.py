@@ -84,7 +84,10 @@ def _share(policy: Policy, problem: Problem, user: ProblemUser) -> Fraction:
 
 
 def _simple_fraction(value: float) -> Fraction:
-    """Return the exact fraction of a number, or else the simplest fraction within `_COARSE`."""
+    """Return a measured number as a fraction: exactly if simple, else the simplest one close to it.
+
+    "Close" means within `_COARSE`.
+    """
     exact = Fraction(value).limit_denominator(_DENOMINATOR)
     if math.isclose(exact, value, rel_tol=_ROUNDING) and exact.numerator < _DENOMINATOR:
         return exact

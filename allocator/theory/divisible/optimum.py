@@ -38,7 +38,7 @@ class DivisiblePolicy:
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """The allocation of one user: its number of tasks and where the tasks run."""
+    """One user's allocation in the optimum: its number of tasks and where the tasks run."""
 
     tasks: Number
     share: Number
@@ -52,7 +52,7 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Shared:
-    """The allocation of all users, by user name."""
+    """The optimum: allocations of all users, by user name."""
 
     users: dict[str, Part]
     exact: bool
@@ -181,7 +181,12 @@ class _Place:
         return user.name in self.users and user.fit(self.machines[0]) > 0
 
     def takes(self, user: ProblemUser, count: int) -> dict[str, Fraction]:
-        """Return one task's demand as fractions of the resources of `count` such machines."""
+        """Return the resources that a user's task needs, as fractions of the group's resources.
+
+        Args:
+            user: The user that runs the task.
+            count: Number of machines in the group.
+        """
         available = self.machines[0].resources
         return {
             name: amount / (available[name] * count)

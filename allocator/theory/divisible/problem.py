@@ -113,17 +113,17 @@ class Problem(FileModel):
         return _kinds(self.machines)
 
     def monopoly(self, user: ProblemUser) -> Fraction:
-        """Return how many tasks the user could run on the whole cluster without constraints (h)."""
+        """Return h: how many tasks the user could run alone on all machines, ignoring constraints."""
         return _fit(user, self._all)
 
     def constrained_monopoly(self, user: ProblemUser) -> Fraction:
-        """Return how many tasks the user could run alone on the machines that it may use."""
+        """Return g: how many tasks the user could run alone on the machines that it may use."""
         if user.machines is None:
             return self.monopoly(user)
         return _fit(user, _kinds([self._by_name[name] for name in dict.fromkeys(user.machines)]))
 
     def dominant_share(self, user: ProblemUser) -> Fraction:
-        """Return the largest fraction of any resource's capacity that one task needs."""
+        """Return the largest fraction of a resource's capacity that one task needs."""
         return max(amount / self.capacity[name] for name, amount in user.demand.items() if amount)
 
 
@@ -132,7 +132,7 @@ _Kinds: TypeAlias = dict[frozenset[tuple[str, Fraction]], tuple[Machine, int]]
 
 
 def _kinds(machines: Sequence[Machine]) -> _Kinds:
-    """Group machines with equal resources.
+    """Group machines with equal resources, because each group needs only one computation.
 
     Returns:
         For each set of resources, one machine with these resources and the number of such machines.

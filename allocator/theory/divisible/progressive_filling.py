@@ -83,16 +83,15 @@ class Filled:
 
 
 def fill(tanks: Sequence[Tank], watch: ProgressCallback = lambda _frozen, _all: None) -> Filled:
-    """Compute the max-min fair allocation of places to tanks.
+    """Compute the max-min fair allocation of places (machine groups) to tanks (user groups).
 
-    The smallest share is raised first, then the second smallest, and so on.
-
-    At most one linear program is solved for each tank, fewer if many tanks stop together. A tank
-    that no later round can change is left out of the next program.
+    The smallest share is raised first, then the second smallest, and so on. At most one linear
+    program is solved for each tank, fewer if many tanks stop together. A tank that no later round
+    can change is left out of the next program.
 
     Args:
         tanks: Groups of users that share the places.
-        watch: Progress callback.
+        watch: Progress callback: receives the number of frozen tanks and of all tanks.
 
     Returns:
         The max-min fair allocation.
@@ -136,7 +135,7 @@ class _Filling:
         """
 
     def round(self) -> None:
-        """Raise all active tanks to the highest level that all can reach; freeze the full tanks."""
+        """Raise the shares of all active tanks together; freeze tanks that cannot rise further."""
         unit = max(self._tanks[t].base + self._tanks[t].share * self._alone[t] for t in self.active)
         variables = [(t, place) for t, places in self._open.items() for place in places]
         program, rising = self._program(variables, unit)
@@ -167,7 +166,7 @@ class _Filling:
         """Build the linear program of the next round (TSF paper, Eq. 1 to 4).
 
         Args:
-            variables: The program's variables, as (tank, place).
+            variables: The program's variables: number of tasks of each (tank, place).
             unit: Scale of the level, which is the last variable.
 
         Returns:
@@ -201,7 +200,7 @@ class _Filling:
         return Program.of(rows, bounds, level + 1), rising
 
     def _close(self, variables: list[tuple[int, int]], slopes: Sequence[float]) -> None:
-        """Remove variables and tanks that no later round can change, which makes programs smaller.
+        """Remove variables and tanks that later rounds cannot change, to make programs smaller.
 
         A variable that would lower the level has the value 0 in every optimum of this round. Later
         rounds choose among the optima of this round, so the variable stays 0.
@@ -229,7 +228,7 @@ class _Filling:
 
 @dataclass(frozen=True, slots=True)
 class Solved:
-    """Solution of a linear program by SciPy, with a proof if requested."""
+    """Solution of a linear program by SciPy, with a proof of optimality if requested."""
 
     point: tuple[float, ...]
     """Value of each variable at an optimal point."""

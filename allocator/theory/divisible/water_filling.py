@@ -129,16 +129,16 @@ class _Tank:
 
     @property
     def reached_level(self) -> float:
-        """Water level at which the user starts to receive resources."""
+        """Water level above which the user receives resources: the height of the tank's base."""
         return self.base / self.width
 
     @property
     def full_level(self) -> float:
-        """Water level at which the user's demand is met."""
+        """Water level at which the user's whole demand is met."""
         return (self.base + self.height) / self.width
 
     def filled(self, level: float) -> list[float]:
-        """Return the user's allocation at a water level: oᵢ, by resource (Eq. 10)."""
+        """Return the user's allocation at a water level: fractions of each resource (Eq. 10)."""
         dominant = max(0.0, min(self.height, level * self.width - self.base))
         return [dominant * entry for entry in self.direction]
 

@@ -22,7 +22,7 @@ _WEIGHTS = (1, 1, 1, 2, 3, 5)
 
 @dataclass(frozen=True, slots=True)
 class GameLimits:
-    """Fixed properties of the games to draw; a property that is None is drawn at random."""
+    """Properties that all drawn games must have; a property that is None is drawn at random."""
 
     resources: int | None = None
     users: int | None = None
@@ -36,7 +36,7 @@ class GameLimits:
 
 
 def draw(rng: Random, size: float, limits: GameLimits) -> Game:
-    """Draw a random game without lies.
+    """Draw a random game in which all users tell the truth.
 
     Args:
         rng: The random generator.
@@ -65,14 +65,25 @@ def draw(rng: Random, size: float, limits: GameLimits) -> Game:
 
 
 def _lengths(rng: Random, stages: int, longest: int) -> tuple[int, ...]:
-    """Draw how often each stage is played. In half of the games, each stage is played once."""
+    """Draw how often each stage is played in a row. In half of the games, this is always once.
+
+    Args:
+        rng: The random generator.
+        stages: Number of stages.
+        longest: Largest number that may be drawn.
+    """
     if longest == 1 or rng.random() < 0.5:
         return ()
     return tuple(_length(rng, longest) for _stage in range(stages))
 
 
 def _length(rng: Random, longest: int) -> int:
-    """Draw the number of repetitions of a stage; short and long stages are about equally common."""
+    """Draw how often one stage is played in a row; small and large numbers are equally common.
+
+    Args:
+        rng: The random generator.
+        longest: Largest number that may be drawn.
+    """
     return round(math.pow(longest, rng.random()))
 
 
@@ -112,13 +123,13 @@ def like_proposition_3(limits: GameLimits) -> Game | None:
 
 
 def like_a_long_absence(limits: GameLimits) -> Game | None:
-    """Return a game in which a user stays away for long as a lie, and so gains a third.
+    """Return a game in which a user gains a third by pretending to need nothing for a long time.
 
     User 3 needs almost all memory. The small need of user 1 keeps user 2 from the CPU. If user 1
     stays away, user 2 uses all of the CPU, and the commitment of user 2 grows during the absence.
 
     Returns:
-        The game; None if the limits are too small.
+        The game, in which user 1 lies; None if the limits are too small.
     """
     stages, users = limits.stages or 0, limits.users or 0
     if limits.longest == 1 or (limits.resources or 0) < 2 or users < 3 or stages < 2:
@@ -147,12 +158,12 @@ def like_a_long_absence(limits: GameLimits) -> Game | None:
 
 
 def told(game: Game, number: int, claims: Stages | None) -> Game:
-    """Return a copy of a game in which one user makes other claims.
+    """Return a copy of a game in which one user claims other needs than before.
 
     Args:
         game: The game to change.
         number: Index of the user.
-        claims: New claims by stage; None means the truth.
+        claims: New claims by stage; None means that the user tells the truth.
     """
     users = list(game.users)
     users[number] = users[number].model_copy(update={"claims": claims})

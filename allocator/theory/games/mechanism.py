@@ -17,15 +17,15 @@ _ZERO, _ONE = Fraction(0), Fraction(1)
 def play(policy: GamePolicy, game: Game, plans: Sequence[Plan]) -> Held:
     """Play a game: return all users' allocations in each stage (SDRF paper, Eq. 10 and 6).
 
-    Within a stage, shares are raised together, lowest first. For this comparison, the policy's
-    memory adds a share for earlier stages. A user stops at its claim, or when a resource that it
-    needs is exhausted.
+    Within a stage, the users' shares rise together, lowest share first. The share of a user
+    includes an amount for earlier stages, which the policy's memory determines. A user stops at its
+    claim, or when a resource that it needs is exhausted.
 
     If all users need some of every resource, this is Eq. 10. Otherwise, users that need nothing of
     the exhausted resource continue.
 
     Args:
-        policy: The policy, which defines its memory and the share that it compares.
+        policy: The policy, which defines the share and the memory.
         game: The users and the decay factor.
         plans: Claims of each user for each stage played.
 
@@ -71,7 +71,9 @@ def _claim(policy: GamePolicy, game: Game, user: int, claimed: Vector, before: F
 
 
 def utility(needs: Vector, holds: Vector) -> Fraction:
-    """Return the value of an allocation to a user in one stage: its useful dominant share (Eq. 2).
+    """Return the value of an allocation to a user in one stage (SDRF paper, Eq. 2).
+
+    The value is the dominant share of the part that the user can use, given its needs.
 
     Args:
         needs: The amounts that the user really needs.
@@ -82,9 +84,9 @@ def utility(needs: Vector, holds: Vector) -> Fraction:
 
 
 def worth(game: Game, user: int, held: Held) -> Fraction:
-    """Return a game's value to a user: the sum over stages, with a discount for later stages.
+    """Return a game's value to a user: the discounted sum of its values in all stages.
 
-    This is Eq. 3 of the SDRF paper.
+    This is Eq. 3 of the SDRF paper; later stages count less.
 
     Args:
         game: The game.

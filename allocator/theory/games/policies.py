@@ -1,4 +1,7 @@
-"""Policies of repeated games: the share that each compares, and its memory of earlier stages."""
+"""Policies of repeated games: the share that each compares, and its memory of earlier stages.
+
+A memory is expressed as a share: it counts as if the user held that share already.
+"""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -11,7 +14,7 @@ _ZERO = Fraction(0)
 
 
 class PolicyMemory(Protocol):
-    """A policy's memory of earlier stages, expressed as a share that each user already holds."""
+    """What a policy remembers of earlier stages: a share that each user counts as having."""
 
     def before(self, user: int) -> Fraction:
         """Return the share that counts as held by a user at the start of the present stage.
@@ -43,7 +46,7 @@ class GamePolicy:
 class _Commitments:
     """Memory of SDRF: a commitment per user and resource (SDRF paper, Eq. 6, 7 and 9).
 
-    A user's largest commitment counts.
+    The largest of a user's commitments counts as its share from earlier stages.
     """
 
     def __init__(self, game: Game) -> None:
@@ -64,7 +67,7 @@ class _Commitments:
 
 
 class _ShareCommitments:
-    """Memory of Stateful TSF: one commitment per user, for over-use of the share itself."""
+    """Memory of Stateful TSF: a commitment per user, for a dominant share above the entitlement."""
 
     def __init__(self, game: Game) -> None:
         self._delta = game.delta
@@ -100,7 +103,7 @@ class _Totals:
 class _DecayedUse:
     """Memory of Slurm, Kueue, Volcano and HTCondor: past use that decays by δ per stage.
 
-    Users that are raised together have equal decayed use at the end of the stage.
+    Users whose shares rise together have equal decayed use at the end of the stage.
     """
 
     def __init__(self, measure: Callable[[Vector], Fraction], game: Game) -> None:

@@ -39,9 +39,10 @@ class TimeProperty:
 
 
 def lie_pays(policy: GamePolicy, game: Game) -> Violation | None:
-    """Return a user that gains by its claims, or None.
+    """Return a violation of strategy-proofness, or None.
 
-    The user's value (SDRF paper, Eq. 3) is compared with the value in the game without any lie.
+    The violation is a user to which the game has more value (SDRF paper, Eq. 3) than if all users
+    told the truth.
     """
     truthful, lying = play(policy, game, game.truth), play(policy, game, game.claimed)
     for number, user in enumerate(game.users):
@@ -54,7 +55,11 @@ def lie_pays(policy: GamePolicy, game: Game) -> Violation | None:
 
 
 def alone_is_better(policy: GamePolicy, game: Game) -> Violation | None:
-    """Return a user that would get more value from a fixed part, its entitlement, or None."""
+    """Return a violation of the sharing incentive, or None.
+
+    The violation is a user to which its entitlement to each resource, as a fixed part in all
+    stages, would have more value than the game.
+    """
     held = play(policy, game, game.truth)
     for number, user in enumerate(game.users):
         part = (game.entitlements[number],) * len(game.resources)
@@ -67,9 +72,10 @@ def alone_is_better(policy: GamePolicy, game: Game) -> Violation | None:
 
 
 def envies(policy: GamePolicy, game: Game) -> Violation | None:
-    """Return a user for whom another user's allocations would have more value, or None.
+    """Return a violation of envy-freeness, or None.
 
-    The other user's allocations are scaled by the ratio of the weights.
+    The violation is a user to which another user's allocations, scaled by the ratio of the weights,
+    would have more value than its own.
     """
     held = play(policy, game, game.truth)
     for number, user in enumerate(game.users):
@@ -92,13 +98,14 @@ def envies(policy: GamePolicy, game: Game) -> Violation | None:
 
 
 def cannot_recoup(policy: GamePolicy, game: Game) -> Violation | None:
-    """Return a user that lacks resources although its credit should give it priority, or None.
+    """Return a violation of credit fairness, or None.
 
-    The violation is: a user with less credit receives more than its entitlement in the same stage.
+    The violation is a user that gets less than it needs in a stage, while a user with less credit
+    gets more than its entitlement. A user's credit is the sum over all stages so far of its
+    entitlement minus its use, and is compared relative to the weight.
 
-    A user's credit is the unused part of its entitlement minus its overuse, summed over all stages
-    so far. This is the condition CF1 of credit fairness (Zahedi and Freeman 2026), with all the
-    credit that the condition allows.
+    This is the condition CF1 of credit fairness (Zahedi and Freeman 2026); all unused entitlement
+    counts as credit.
     """
     held = play(policy, game, game.truth)
     credit = [_ZERO] * len(game.users)

@@ -39,7 +39,7 @@ _SILENT = 300
 
 @dataclass(frozen=True, slots=True)
 class Counterexample:
-    """A game that violates a property, with the violation."""
+    """A game that violates a property, with the user for whom it does."""
 
     game: Game
     complaint: Violation
@@ -106,7 +106,16 @@ def search(  # noqa: PLR0913 - all but two by name
 def smallest(
     policy: GamePolicy, wanted: TimeProperty, smallest_found: Counterexample
 ) -> Counterexample:
-    """Simplify a violating game, step by step, while a simpler neighbour violates the property."""
+    """Simplify a game that violates a property, step by step, as long as it violates the property.
+
+    Args:
+        policy: The policy under test.
+        wanted: The property that the game violates.
+        smallest_found: The game to simplify.
+
+    Returns:
+        The simplest violating game reached.
+    """
     while True:
         for candidate in simpler(smallest_found.game):
             if extent(candidate) < extent(smallest_found.game):
@@ -123,7 +132,7 @@ def smallest(
 
 @dataclass(frozen=True, slots=True)
 class WorstLie:
-    """The game and lie with the largest gain that a climb found. The liar is the first user."""
+    """The game and lie with the largest gain that `climb` found. The liar is the first user."""
 
     game: Game
     truthful: Fraction
@@ -133,7 +142,7 @@ class WorstLie:
 
     @property
     def regained(self) -> Fraction:
-        """Sum of the value that the liar wins in stages where the lie gives it more than truth."""
+        """Total value that the liar gains in stages where the lie gives it more than truth."""
         return self.gained - self.truthful + self.given_up
 
     @property
@@ -143,10 +152,10 @@ class WorstLie:
 
     @property
     def promise(self) -> tuple[bool, Fraction]:
-        """Sort key that a climb maximises.
+        """Sort key that `climb` maximises: whether the lie pays, and how much.
 
-        The key is (True, ratio) if the lie pays. Otherwise, it is (False, regained part of the
-        loss).
+        The key is (True, ratio) if the lie pays. Otherwise, it is (False, fraction of the loss that
+        the liar gains back in other stages).
         """
         if self.ratio > 1:
             return True, self.ratio
@@ -220,7 +229,10 @@ def _start(policy: GamePolicy, rng: Random, limits: GameLimits) -> Game:
 
 
 def _silent(game: Game) -> Game:
-    """Return a copy of a game in which the first user claims nothing before the last stage."""
+    """Return a copy of a game in which the first user claims nothing before the last stage.
+
+    "Nothing" means that it pretends to need no resources.
+    """
     needs = game.users[0].needs
     nothing: Stages = ({},) * (game.stages - 1)
     return told(game, 0, (*nothing, needs[-1]))

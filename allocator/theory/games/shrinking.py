@@ -24,7 +24,7 @@ def simpler(game: Game) -> Iterator[Game]:
 
 
 def extent(game: Game) -> tuple[int, int, int, int, int, Fraction, int]:
-    """Return a sort key for simplicity.
+    """Return a sort key that is lower for simpler games.
 
     The key has the numbers of users, stages and resources, the duration, the number of lies, the
     complexity of all numbers, and the number of idle users.

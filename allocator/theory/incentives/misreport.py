@@ -136,7 +136,7 @@ class _Search:
     def better(
         self, best: _JudgedReports, liar: str, changes: Mapping[int, Fraction]
     ) -> _JudgedReports:
-        """Try a lie with some reports changed, and return the better of changed and old lie.
+        """Evaluate a lie with some reports changed; return it if it is better, else the lie `best`.
 
         Args:
             best: The best lie so far.
@@ -148,7 +148,7 @@ class _Search:
         return judged if judged.total > best.total else best
 
     def climb(self, best: _JudgedReports, *, over: bool) -> _JudgedReports:
-        """Improve one report after another while the liars' utility increases.
+        """Improve one report after another while the liars' utility increases. Return the best lie.
 
         Args:
             best: The best lie so far.
@@ -191,7 +191,13 @@ class _Search:
         return sorted(claims - {best.reports[liar][epoch]})
 
     def _refine(self, best: _JudgedReports, liar: str, epoch: int) -> _JudgedReports:
-        """Search the best report between zero and the truth for an epoch, in ever smaller steps."""
+        """Search the best report between zero and the truth for one epoch, in ever smaller steps.
+
+        Args:
+            best: The best lie so far.
+            liar: Name of the user whose report changes.
+            epoch: Index of the epoch.
+        """
         step, truth = Fraction(1, 16), self._truth[liar][epoch]
         while step >= _FINEST and 0 < best.reports[liar][epoch] < truth:
             current = best.reports[liar][epoch]

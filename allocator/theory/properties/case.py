@@ -69,7 +69,7 @@ class Property:
 
 
 class UndecidedError(Exception):
-    """A case gives no answer: the policy is undefined for it, or no exact proof was found."""
+    """Raised if a case gives no answer: the policy is undefined for it, or no proof was found."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +88,7 @@ class Allocation:
 
 
 def proved(problem: Problem, policy: DivisiblePolicy) -> Allocation:
-    """Compute the divisible optimum in exact fractions.
+    """Compute a policy's divisible optimum for a problem, in exact fractions.
 
     Raises:
         UndecidedError: The optimum is undefined or not proved.
@@ -110,7 +110,7 @@ def proved(problem: Problem, policy: DivisiblePolicy) -> Allocation:
 
 
 def total(machines: Mapping[str, Fraction]) -> Fraction:
-    """Return the number of tasks on all machines together.
+    """Return one user's number of tasks on all machines together.
 
     Args:
         machines: Number of tasks by machine name.

@@ -1,4 +1,4 @@
-"""Chooses the placement with the largest gain among all placements of given tasks."""
+"""Finds where tasks should run so that a total gain is largest, given how many tasks users run."""
 
 from collections.abc import Iterator, Mapping
 from fractions import Fraction

@@ -1,6 +1,6 @@
 """Strategy-proofness when a lie also changes the weight, because weights follow from pools.
 
-This is Theorem 3 of the TSF paper. In Theorem 2, weights are given.
+This is Theorem 3 of the TSF paper; in Theorem 2, weights do not depend on the lie.
 """
 
 from random import Random
@@ -13,12 +13,12 @@ from allocator.theory.properties.strategy_proofness import paying, problem_with,
 
 
 def violation(policy: DivisiblePolicy, case: Case) -> Violation | None:
-    """Return a user that runs more useful tasks by lying, or None.
+    """Return a user that runs more useful tasks by lying about its demand or constraints, or None.
 
     The lie also changes the user's number of tasks in its pool, and so its weight.
 
     Raises:
-        UndecidedError: As for `proved`.
+        UndecidedError: No exact allocation was found (see `proved`).
     """
     claimed, pools = case.lie, case.pools
     if claimed is None or pools is None:

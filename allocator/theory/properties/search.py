@@ -58,9 +58,9 @@ def search(
 
     Random cases are drawn in order of size, small cases first.
 
-    A violation that holds for some placements only is reported only if no certain violation is
-    found. The same seed gives the same outcome. A case takes some milliseconds, and simplifying a
-    case takes some hundred cases.
+    Some violations depend on where the policy places tasks. Such a violation is reported only if no
+    certain violation is found. The same seed gives the same outcome. A case takes some
+    milliseconds; to simplify one, some hundred cases are tried.
 
     Args:
         policy: The policy to test.
@@ -95,10 +95,10 @@ def search(
 def smallest(
     policy: DivisiblePolicy, wanted: Property, case: Case, violation: Violation
 ) -> Violation:
-    """Simplify a violating case, step by step, while a simpler neighbour violates the property.
+    """Simplify a case that violates a property, step by step, as long as it violates the property.
 
-    A violation that is certain is never replaced by a violation that holds for some placements
-    only.
+    A violation that is certain is never replaced by one that depends on where the policy places
+    tasks. The result is the violation in the simplest case reached.
     """
     while True:
         for candidate in simpler(case):
@@ -115,7 +115,10 @@ def smallest(
 
 
 def _violation(policy: DivisiblePolicy, wanted: Property, case: Case) -> Violation | None:
-    """Return the violation in a case, unless the inaccuracy of a measured share could explain it.
+    """Return the violation in a case, or None.
+
+    A policy written as code has measured shares, which are inexact. A violation that such an error
+    could explain counts as undecided.
 
     Raises:
         UndecidedError: As for `Property.violation`, or the violation may be caused by rounding.

@@ -18,7 +18,11 @@ def simpler(case: Case) -> Iterator[Case]:
 
 
 def extent(case: Case) -> tuple[int, int, int, int, Fraction]:
-    """Return a sort key for simplicity: users, machines, resources, constraints, sum of numbers."""
+    """Return a sort key that is lower for simpler cases.
+
+    The key has the numbers of users, machines, resources and constraints, and the sum of all
+    numbers.
+    """
     problem = case.problem
     users = [*problem.users, *_lies(case)]
     numbers = sum(
@@ -184,7 +188,7 @@ def _with_one_amount_less(amounts: Mapping[str, Any]) -> Iterator[dict[str, Frac
 
 
 def _makes_sense(case: Case) -> bool:
-    """Return whether the problem is valid and the pools are at most the machines' resources."""
+    """Return whether a simplified case is valid, with pools of at most the machines' resources."""
     users = [*case.problem.users, *_lies(case)]
     if not all(any(user.demand.values()) for user in users):
         return False

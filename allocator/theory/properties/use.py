@@ -65,7 +65,13 @@ def luckiest(
 def _placement_with_most_on(
     machines: AbstractSet[str], owner: ProblemUser, allocation: Allocation
 ) -> Placement:
-    """Return the optimal placement with most of the owner's tasks on given machines."""
+    """Return the policy's optimal placement that puts most of the owner's tasks on given machines.
+
+    Args:
+        machines: Names of the machines.
+        owner: The user whose tasks are placed.
+        allocation: The allocation of all users, with their numbers of tasks.
+    """
     return best_placement(
         allocation.problem,
         {name: allocation.tasks(name) for name in allocation.placed},
