@@ -46,13 +46,15 @@ def _named(name: str) -> "Experiment":
 def _under(
     chosen: "Experiment", policy: str | None, file: Path | None, parameters: list[str] | None
 ) -> "Experiment":
-    """Apply the options for a policy to an experiment. Without these options, return it unchanged.
+    """Return the experiment with the policy options of the command line applied.
+
+    Without these options, the experiment is returned unchanged.
 
     Args:
         chosen: The experiment named on the command line.
+        policy: Value of `--policy`, the name of a policy.
         file: Value of `--policy-file`, a file that defines a policy.
         parameters: Values of `--set`, each KEY=VALUE.
-        policy: Value of `--policy`, the name of a policy.
     """
     from allocator import plugins  # noqa: PLC0415 - keeps `--help` fast
 
@@ -250,11 +252,13 @@ def run_experiment(
 
 
 def _failed(error: Exception, *, as_json: bool) -> int:
-    """Return the exit code for an experiment's error. With --json, print a policy failure as JSON.
+    """Return the exit code of `run_experiment` for an error.
+
+    With `--json`, a failure of the policy is also printed as JSON.
 
     Args:
         error: The error that ended the experiment.
-        as_json: True if the command was called with --json.
+        as_json: True if the command was called with `--json`.
     """
     from allocator.fairness.plugin_sandbox import PolicyFailedError  # noqa: PLC0415
 
@@ -327,7 +331,7 @@ def _interrupt(*_: object) -> None:
 
 
 class _Display:
-    """Live display of a running experiment in the terminal."""
+    """Shows the progress of a running experiment and the users' CPUs in the terminal."""
 
     def __init__(self, experiment: "Experiment", console: object) -> None:
         from rich.progress import BarColumn, Progress, TextColumn  # noqa: PLC0415
@@ -404,7 +408,9 @@ def _was_too_slow(outcome: "Verdict | Comparison") -> "TypeGuard[Verdict]":
 
 
 def _film(folder: Path, record: Path | None, seed: int, console: "Console") -> None:
-    """Make the time machine of each recording: an HTML page that plays the run. Print its path.
+    """Make the "time machine" of each recording of a run: an HTML page that plays it back.
+
+    Print the paths of the pages.
 
     Args:
         folder: Folder of the run.

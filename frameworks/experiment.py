@@ -41,7 +41,7 @@ class Agents(_Section):
 
 
 class ClusterSpec(_Section):
-    """`[cluster]`: the agents, numbered from 1 across all groups."""
+    """`[cluster]`: the agents of the cluster, numbered from 1 across all groups."""
 
     agents: Annotated[tuple[Agents, ...], Field(min_length=1)]
 
@@ -68,7 +68,7 @@ class ClusterSpec(_Section):
         return self.capacity["cpus"] / 1000
 
     def monopoly(self, demand: Quantities) -> int:
-        """Return how many whole tasks fit on the empty agents (h in the TSF paper)."""
+        """Return how many whole tasks of a demand fit on the empty agents (h in the TSF paper)."""
         machines: Machines[str] = Machines()
         for name, group in self.hosts:
             machines.put(name, group.quantities)
@@ -143,7 +143,7 @@ class PhasesAgree(_Section):
 
 
 class Utilization(_Section):
-    """Claim: once the first user has filled the cluster, tasks use more than a given fraction."""
+    """Claim: once the first user has filled the cluster, more than a fraction of CPUs is used."""
 
     kind: Literal["utilization"]
     above: Annotated[float, Field(gt=0, lt=1)]
@@ -160,7 +160,10 @@ class CommitmentAt(_Section):
 
 
 class LargestLead(_Section):
-    """Claim: during a phase, a user's largest lead in CPUs over given users is within bounds."""
+    """Claim: during a phase, a user never has more than some number of CPUs above given users.
+
+    The claim can also give the least number that the largest difference must reach.
+    """
 
     kind: Literal["largest-lead"]
     user: str
@@ -258,7 +261,7 @@ class Experiment(_Section):
 
     @property
     def counts_tasks(self) -> bool:
-        """True if the policy counts tasks.
+        """True if the policy compares numbers of tasks, as TSF does.
 
         Frameworks then declare their demands to the allocator.
         """
@@ -279,7 +282,9 @@ class Experiment(_Section):
         return [hosts[number - 1] for number in _numbers(user.nodes)]
 
     def with_policy(self, policy: dict[str, Any]) -> "Experiment":
-        """Return a copy of the experiment with another policy. Its claims are dropped.
+        """Return a copy of the experiment with another policy.
+
+        The copy has no claims, because the claims are about the original policy.
 
         Args:
             policy: Name and parameters of the policy.
@@ -292,7 +297,7 @@ class Experiment(_Section):
         return changed
 
     def variant(self, variant: Variant) -> "Experiment":
-        """Return a variant as an experiment of its own, without claims."""
+        """Return a variant as an experiment of its own, without claims, to be run separately."""
         return self.model_copy(
             update={
                 "name": f"{self.name}: {variant.name}",
@@ -309,7 +314,7 @@ class Experiment(_Section):
 
     @property
     def phases(self) -> list[Phase]:
-        """The phases of the experiment in order. A phase begins whenever a user starts."""
+        """The phases of the experiment in order: a new phase begins whenever a user starts."""
         starts = sorted({user.start for user in self.users})
         return [
             Phase(

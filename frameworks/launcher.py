@@ -62,7 +62,10 @@ class FrameworkWorkload:
 
 @dataclass(slots=True)
 class Plan:
-    """Decides which tasks to launch on which offers. Plain data without pymesos, for tests."""
+    """Decides which tasks a test framework launches on which offers.
+
+    The class does not need pymesos, so that tests can call it without a master.
+    """
 
     workload: FrameworkWorkload
     launched: int = 0
@@ -82,7 +85,7 @@ class Plan:
 
     @property
     def wanted(self) -> float:
-        """Number of tasks that could be launched now; infinite without a limit."""
+        """Number of tasks that the framework still has to launch; infinite without a limit."""
         if self.workload.tasks is None:
             return float("inf")
         return self.workload.tasks - self.launched + self._to_repeat
@@ -163,7 +166,7 @@ def _scalars(resources: Sequence[Mapping[str, Any]]) -> dict[str, float]:
 
 
 class TaskLauncher(Scheduler):  # type: ignore[misc]  # pymesos is not typed
-    """The pymesos scheduler that carries out a plan. Pymesos calls its methods in a thread.
+    """The pymesos scheduler of a test framework. Pymesos calls its methods in a thread of its own.
 
     Args:
         plan: Decides which tasks are launched.
@@ -189,7 +192,7 @@ class TaskLauncher(Scheduler):  # type: ignore[misc]  # pymesos is not typed
         self.reconcile(driver)
 
     def doubt(self) -> None:
-        """Mark the states of all live tasks as unknown, so that `reconcile` asks for them."""
+        """Mark the states of all running tasks as unknown, so that `reconcile` asks for them."""
         with self._lock:
             self._unknown = self._plan.live
 
@@ -244,9 +247,9 @@ class TaskLauncher(Scheduler):  # type: ignore[misc]  # pymesos is not typed
 
 
 class _Driver(MesosSchedulerDriver):  # type: ignore[misc]  # pymesos is not typed
-    """A pymesos driver that continues after a failed call.
+    """A pymesos driver that logs a failed call to the master and continues.
 
-    A failure would end pymesos's own thread.
+    In pymesos, the error would end the thread that makes the calls.
     """
 
     def _send(self, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - signature of pymesos
@@ -259,7 +262,7 @@ class _Driver(MesosSchedulerDriver):  # type: ignore[misc]  # pymesos is not typ
 
 
 def launch(workload: FrameworkWorkload, master: str, stop: threading.Event) -> None:
-    """Run a framework until all its tasks have finished, or until `stop` is set.
+    """Run a test framework until all its tasks have finished, or until `stop` is set.
 
     Args:
         workload: The tasks to run.
@@ -295,9 +298,9 @@ def launch(workload: FrameworkWorkload, master: str, stop: threading.Event) -> N
 
 
 def _reach(master: str) -> None:
-    """Wait until the master's port accepts connections.
+    """Wait for some seconds until the master's port accepts connections.
 
-    The wait is limited, whereas the driver of pymesos would wait forever.
+    The driver of pymesos would wait forever.
 
     Raises:
         RuntimeError: Nothing accepts connections in time, or the address is invalid.

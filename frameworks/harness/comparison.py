@@ -44,7 +44,7 @@ def compare(experiment: Experiment, settings: ExperimentSettings, watch: Watch) 
     Args:
         experiment: The experiment.
         settings: Options of the runs.
-        watch: Starts the progress display of each run.
+        watch: Receives the experiment of each run; returns a context with its progress callback.
 
     Raises:
         ChildFailed: A process ended unexpectedly.
@@ -92,9 +92,10 @@ def _findings(
 
 
 def _no_later(claim: NoLater, user: str, times: list[float], other_times: list[float]) -> Finding:
-    """Check a claim for one user, by the differences between runs with the same seed.
+    """Check whether a user finishes no later in one variant than in another.
 
-    Such runs have the same task run times, so differences are due to the variants.
+    Runs with the same seed are compared. They have the same task run times, so differences are due
+    to the variants.
 
     Args:
         claim: The claim.

@@ -17,15 +17,16 @@ _COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#
 def draw(
     experiment: Experiment, measured: Measurement, expected: Measurement, folder: Path
 ) -> Path:
-    """Draw users' CPUs and commitments, measured and in the divisible optimum.
-
-    Return the PNG file's path.
+    """Draw users' CPUs and commitments, both measured and as in the divisible optimum.
 
     Args:
         experiment: The experiment.
         measured: The measured values.
         expected: The values in the divisible optimum.
         folder: Folder for the files.
+
+    Returns:
+        The path of the PNG file.
     """
     figure = Figure(figsize=(8.0, 5.4), layout="constrained")
     FigureCanvasAgg(figure)

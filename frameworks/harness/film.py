@@ -11,13 +11,13 @@ FILM = "time-machine.html"
 
 
 class NoFilm(RuntimeError):  # noqa: N818 - the message names the missing part
-    """A recording cannot be played; the message gives the reason."""
+    """Raised if a recording cannot be played back; the message gives the reason."""
 
 
 def recordings(folder: Path, seed: int) -> Iterator[Path]:
-    """Yield the recordings in a folder.
+    """Yield the allocator's recordings in the folder of an experiment.
 
-    If a variant has several runs, only the given seed's counts.
+    If a variant has several runs, only the run with the given seed is included.
     """
     if (folder / EVENTS).exists():
         yield folder / EVENTS
@@ -25,14 +25,14 @@ def recordings(folder: Path, seed: int) -> Iterator[Path]:
 
 
 def make(recording: Path, film: Path) -> None:
-    """Write the page that plays an event log.
+    """Write the page that plays back a recording of the allocator.
 
     Args:
-        recording: Path of the event log.
+        recording: Path of the recording, an event log.
         film: Path of the page to write.
 
     Raises:
-        NoFilm: The event log cannot be played.
+        NoFilm: The recording cannot be played back.
     """
     command = ("replay", str(recording), "--html", str(film))
     result = subprocess.run(  # noqa: S603 - our own command

@@ -27,7 +27,7 @@ class Measurement:
 
     @property
     def in_use(self) -> Series:
-        """Cores of running tasks of all users together."""
+        """Cores used by all users' running tasks together, over time."""
         total: Series = {}
         for series in self.running.values():
             for time, cpus in series.items():
@@ -68,11 +68,14 @@ def write_table(path: Path, series: Mapping[str, Series]) -> None:
 
 
 def mean(series: Series, start: float, end: float) -> float:
-    """Return the mean of the samples at times in [start, end); 0 without samples."""
+    """Return the mean of a series in the period from `start` up to, but not including, `end`.
+
+    The result is 0 without samples in this period.
+    """
     values = [value for time, value in series.items() if start <= time < end]
     return sum(values) / len(values) if values else 0.0
 
 
 def last(series: Series, at: float) -> float:
-    """Return the value of the latest sample at or before a time; 0 without samples."""
+    """Return a series's value at a time: its latest sample until then; 0 without a sample."""
     return max(((time, value) for time, value in series.items() if time <= at), default=(0, 0.0))[1]

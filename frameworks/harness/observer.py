@@ -17,7 +17,7 @@ TIMEOUT = 30.0
 
 @dataclass(frozen=True, slots=True)
 class MasterSample:
-    """State of a master at one instant."""
+    """State of a master at one instant: its uptime, and the CPUs that each framework uses."""
 
     uptime: float
     """Seconds since the master's start, by the master's clock."""
@@ -62,7 +62,9 @@ class Observer:
         """Speed of the master's clock between the latest two polls; 1 is real time."""
 
     def glance(self) -> MasterSample:
-        """Poll the master and return its state.
+        """Poll the master for the state that the progress display shows.
+
+        Each call also improves the estimate of `until`.
 
         Raises:
             OSError: The master does not answer.
@@ -111,7 +113,9 @@ class Observer:
         urllib.request.urlopen(url, data=b"", timeout=TIMEOUT).close()  # noqa: S310 - http
 
     def until(self, uptime: float) -> float:
-        """Estimate the real time in seconds until the master's clock reaches an uptime.
+        """Estimate how many seconds of real time pass until the master has a given uptime.
+
+        The result is negative if the uptime has passed, and 0 before the first `glance`.
 
         Args:
             uptime: The master's uptime in seconds.
@@ -132,9 +136,9 @@ class Observer:
     def finished(self, since: float) -> dict[str, list[float]]:
         """Return the end times of finished tasks, by framework name.
 
-        End times are seconds after `since`, by the master's clock. Tasks that ended before `since`
-        are excluded, because they may belong to an earlier framework of the same name. The end of
-        the framework's process is not used: the process may be delayed while the master's time
+        End times are by the master's clock, in seconds after `since`. Tasks that ended before
+        `since` are excluded, because they may belong to an earlier framework of the same name. When
+        the framework's process ends says less: the process may be delayed while the master's time
         continues.
 
         Args:

@@ -13,7 +13,7 @@ _TRIES = 1000
 
 
 def free_port() -> int:
-    """Return a port that is free now, and that stays free until a program listens on it.
+    """Return a free port for a program that will soon listen on it.
 
     The system assigns ports from its own range to outgoing connections. The returned port is
     outside this range, because it might otherwise be taken before the program listens or while it
@@ -36,7 +36,10 @@ def free_port() -> int:
 
 
 def _next_number() -> int:
-    """Return the next number of a counter that all processes of the user share."""
+    """Return the next number of a counter that all processes of the user share.
+
+    `free_port` derives a port from it.
+    """
     path = Path(tempfile.gettempdir()) / f"longshare-ports-{os.getuid()}"
     flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
     with os.fdopen(os.open(path, flags, 0o600), "r+", encoding="ascii") as file:

@@ -16,7 +16,7 @@ _TAIL = 15
 
 
 class ChildFailed(RuntimeError):  # noqa: N818 - the name says that a child failed
-    """A child process ended although it should still be running, or ended with an error."""
+    """Raised if a child process has ended unexpectedly, or with an error."""
 
 
 class Child:
@@ -67,7 +67,7 @@ class Child:
         return self._process.pid
 
     def release(self) -> None:
-        """Let a process continue that waits at its start."""
+        """Let a process continue that was started with `waits`."""
         assert self._process.stdin is not None
         self._process.stdin.write(b"\n")
         self._process.stdin.close()
@@ -87,9 +87,9 @@ class Child:
             raise ChildFailed(f"{self.name} ended with exit code {code}; see {self._log}:{output}")
 
     def ask_to_stop(self) -> None:
-        """Send the stop signal.
+        """Send the stop signal, without waiting for the end of the process.
 
-        For a process that still waits at its start, close its input too.
+        If the process still waits at its start, its input is closed too.
         """
         if self._process.stdin is not None and not self._process.stdin.closed:
             self._process.stdin.close()

@@ -166,9 +166,13 @@ class RealMesos:
         """Call a function repeatedly until its result is true, and return the result.
 
         Args:
-            master: HOST:PORT of the master.
-            description: Name of the awaited event, for the error message.
+            master: HOST:PORT of the master, for the error message.
+            description: The awaited event in words, for the error message.
             probe: The function.
+
+        Raises:
+            ChildFailed: A child ended in the meantime.
+            TimeoutError: The result was not true within `PATIENCE` seconds.
         """
         deadline = time.monotonic() + PATIENCE
         while time.monotonic() < deadline:
@@ -192,7 +196,9 @@ class RealMesos:
 def cluster(
     home: MesosHome, children: Children, size: ClusterSpec, allocator: str
 ) -> Iterator[str]:
-    """Context with a real Mesos: a master and all agents of a cluster. Its value is HOST:PORT.
+    """Context with a real Mesos: one master, and all agents of a cluster.
+
+    The context's value is the master's HOST:PORT. The processes end with `children`.
 
     Args:
         home: Folder with Mesos.
@@ -224,9 +230,9 @@ def cluster(
 
 
 def kill_processes_in(work: Path) -> None:
-    """Kill all processes whose environment names a path in a folder, such as tasks and executors.
+    """Kill all processes with an environment variable that names a path in a folder.
 
-    Tasks can outlive their agent, so killing the agent is not enough.
+    This ends the tasks and executors of agents with this work folder, which can outlive the agent.
     """
     pattern = f"={work}/".encode()
     for process in Path("/proc").glob("[0-9]*"):

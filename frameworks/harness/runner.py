@@ -42,7 +42,7 @@ POLL_INTERVAL_S = 0.15
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """State of a running experiment, for a display."""
+    """State of a running experiment, for the progress display."""
 
     elapsed: float
     """Seconds since the start of the experiment, by the master's clock."""
@@ -195,7 +195,10 @@ def _master(
 
 
 def allocation_settings(experiment: Experiment) -> dict[str, Any]:
-    """Return the allocator's configuration of an experiment (`policy`, `users`, maybe `offers`)."""
+    """Return the settings that an allocator service needs to run an experiment.
+
+    The result has the sections `policy` and `users`, and `offers` if the experiment needs it.
+    """
     offers = {"hold_for": experiment.hold_for} if experiment.hold_for != "off" else {}
     return {
         "policy": experiment.policy,
@@ -211,10 +214,10 @@ def allocation_settings(experiment: Experiment) -> dict[str, Any]:
 
 
 def _policy(experiment: Experiment, file: Path | None, folder: Path) -> dict[str, Any]:
-    """Return the section `policy` of the allocator's configuration.
+    """Return the section `policy` of the allocator's configuration for an experiment.
 
-    A policy file is copied into a private folder, as the service accepts no file that others may
-    write.
+    A policy file is copied into a private folder, because the service rejects policy files that
+    other users may write.
 
     Args:
         experiment: The experiment.
@@ -295,10 +298,15 @@ def _arrivals(experiment: Experiment) -> list[tuple[float, UserSpec]]:
 
 
 def _begin(experiment: Experiment, observer: Observer, *, embedded: bool) -> float:
-    """Choose the start of the experiment. Return it as the master's uptime in seconds.
+    """Choose when the experiment starts. Return the start as the master's uptime in seconds.
 
     All frameworks are announced to an embedded master. Its clock then stops for a late framework,
     so that a busy machine does not change the result.
+
+    Args:
+        experiment: The experiment.
+        observer: Observer of the master.
+        embedded: True if the master is embedded.
     """
     arrivals = _arrivals(experiment) if embedded else []
     for arrival, user in arrivals:

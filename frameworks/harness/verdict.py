@@ -30,7 +30,7 @@ Above this fraction, the machine is too slow for the chosen speed.
 
 @dataclass(frozen=True, slots=True)
 class UserResult:
-    """Measured and expected values of one user in one phase."""
+    """Measured and expected CPUs of one user in one phase."""
 
     cpus: float
     """Mean cores over the last 60 s of the phase."""
@@ -81,7 +81,7 @@ class Verdict:
 
     @property
     def too_slow(self) -> bool:
-        """True if frameworks answered offers so slowly that the result means nothing."""
+        """True if frameworks answered offers too slowly, so that the result says nothing."""
         return self.in_offers > _MAX_IN_OFFERS
 
     def summary(self) -> dict[str, Any]:
@@ -109,7 +109,7 @@ def expectation(experiment: Experiment) -> FluidTrajectory:
 
 
 def expected_cpus(experiment: Experiment, trajectory: FluidTrajectory) -> Measurement:
-    """Convert the divisible optimum to a measurement, so that both can be compared."""
+    """Convert the divisible optimum to the format of a measurement, to compare both."""
     capacity = experiment.cluster.capacity
     cpus = list(capacity).index("cpus")
     total = capacity["cpus"] / 1000
@@ -174,9 +174,9 @@ def _utilization(experiment: Experiment, measured: Measurement) -> float:
 
 
 def _in_offers(experiment: Experiment, measured: Measurement) -> float:
-    """Return the mean fraction of allocated CPUs that no running task uses.
+    """Return the mean part of allocated CPUs that no running task uses, as they are in offers.
 
-    The result is 0 if only running tasks are known, as with an external master.
+    The result is a fraction. It is 0 if only running tasks are known, as with an external master.
     """
     held = sum(mean(series, 0.0, experiment.duration) for series in measured.cpus.values())
     running = mean(measured.in_use, 0.0, experiment.duration)

@@ -18,7 +18,7 @@ _Amount = int | Intervals | frozenset[str]
 class ResourceBag:
     """A mutable collection of resources, such as the free resources of an agent.
 
-    Amounts are stored by kind. A kind is a Resource message without amount and allocation.
+    Amounts are stored by kind: the Resource message without its amount and its allocation.
 
     Args:
         resources: Initial content.
@@ -64,7 +64,7 @@ class ResourceBag:
         return True
 
     def overlaps(self, other: "ResourceBag") -> bool:
-        """Return whether both bags contain a same port or a same item of a set."""
+        """Return whether some port, or some item of a set, is in both bags."""
         return any(
             not isinstance(amount, int) and amount & other.amounts[kind]  # type: ignore[operator]
             for kind, amount in self.amounts.items()
@@ -130,7 +130,7 @@ def _split(resource: Resource) -> tuple[bytes, _Amount]:
 
 
 def _amount(resource: Resource) -> _Amount:
-    """Return the amount of a resource message, after the checks of Mesos's `Resources::validate`.
+    """Check a resource message by the rules of Mesos's `Resources::validate`. Return its amount.
 
     Raises:
         ValueError: The resource has no name, or its value does not match its type.

@@ -1,7 +1,8 @@
 """State of the embedded master: its agents, frameworks and offers.
 
-Every change is also sent to the allocator. The module in a real master calls this state its mirror:
-snapshots for an allocator are built from it, and every offer is checked against it.
+Every change is also sent to the allocator. Snapshots for an allocator that connects are built from
+this state, and every offer of the allocator is checked against it. (In the module for a real
+master, this state is called the mirror.)
 """
 
 import uuid
@@ -60,12 +61,13 @@ class MasterState:
         """Send a call to the allocator.
 
         Args:
-            call: Exactly one keyword: the name of the call in the contract, with its message.
+            call: Exactly one keyword argument. Its name is the name of the call in the contract,
+                its value the call's message.
         """
         self.allocator.tell(contract.Event(time_ns=self.clock.now_ns, **call))  # type: ignore[arg-type]
 
     def add_agent(self, agent: EmbeddedAgent) -> None:
-        """Add an agent that runs nothing yet, and report it to the allocator."""
+        """Add an agent that runs no tasks yet, and report it to the allocator."""
         self.agents[agent.id] = agent
         self.send_call(add_agent=_agent_call(agent, {}))
         agent.added_at = self.allocator.sequence
@@ -101,7 +103,7 @@ class MasterState:
         del self.frameworks[offer.framework].offers[offer.id]
 
     def take_back(self, offer: Offer, *, rescind: bool) -> None:
-        """End an offer that the scheduler has not answered, and recover its resources.
+        """End an offer that the scheduler has not answered, and report its resources as recovered.
 
         Args:
             offer: The offer to end.
@@ -131,7 +133,7 @@ class MasterState:
             framework_id: Id of the framework that held the resources.
             agent_id: Id of the agent, which may have been removed already.
             role: Role to which the resources were allocated.
-            resources: The resources; nothing happens if empty.
+            resources: The resources; if empty, nothing happens.
             filters: Offer filters from the scheduler's DECLINE or ACCEPT call.
         """
         if not resources:
@@ -149,7 +151,7 @@ class MasterState:
         self.send_call(recover_resources=call)
 
     def snapshot(self) -> contract.Snapshot:
-        """Return the complete state for an allocator that connects, as of the latest call."""
+        """Return the complete state for an allocator that connects; it includes all calls so far."""
         used: dict[str, dict[str, list[bytes]]] = {agent_id: {} for agent_id in self.agents}
         for framework in self.frameworks.values():
             for agent_id, role, resources in framework.holdings():

@@ -8,7 +8,7 @@ _log = structlog.get_logger(__name__)
 
 
 def log_dropped_call(framework: EmbeddedFramework, dropped: str, reason: str) -> None:
-    """Log that the master ignores a scheduler's call or a part of it, as Mesos does.
+    """Log that the master ignores a scheduler's call, or a part of it. Mesos ignores it as well.
 
     Args:
         framework: The scheduler's framework.

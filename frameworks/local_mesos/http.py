@@ -63,7 +63,10 @@ class Stream:
         self._wake.set()
 
     def dropped_by(self, drop: Callable[[], object]) -> None:
-        """Set the function that breaks the connection, even while a write is blocked."""
+        """Set the function that `send` calls to break the connection of a slow scheduler.
+
+        The function must work even while a write is blocked.
+        """
         self._drop = drop
 
     def close(self) -> None:
@@ -210,11 +213,10 @@ async def _health(_: web.Request) -> web.Response:
 
 
 def _expecting(master: Master) -> Callable[[web.Request], Any]:
-    """Return the handler of `/longshare/expect`, which announces a framework.
-
-    Mesos has no such endpoint.
+    """Return the handler of `/longshare/expect`, with which an experiment announces a framework.
 
     From a given uptime on, the master's clock stops until the announced framework subscribes.
+    Mesos has no such endpoint.
     """
 
     async def handler(request: web.Request) -> web.Response:

@@ -146,7 +146,7 @@ class Launching:
         self._fail(framework, operation, complaint)
 
     def _fail(self, framework: EmbeddedFramework, operation: Operation, complaint: str) -> None:
-        """Log a failed operation. If it has an id, report the failure to the scheduler too.
+        """Log that an operation failed. If the operation has an id, also tell the scheduler.
 
         Args:
             framework: The framework that asked for the operation.
@@ -199,11 +199,11 @@ def _planned(
 
 
 def _with_allocation(resources: Iterable[Resource], role: str) -> list[Resource]:
-    """Return copies of resources in the current format, each with an allocation.
+    """Return copies of a task's resources in the current format, each allocated to a role.
 
     Args:
         resources: The resources of a task or executor.
-        role: Role for resources without an allocation.
+        role: Role for resources that do not name one.
     """
     copies = []
     for resource in resources:

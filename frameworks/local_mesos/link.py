@@ -87,7 +87,7 @@ class AllocatorLink:
 
     @property
     def sequence(self) -> int:
-        """Number of the latest call."""
+        """Number of the latest call; each call to the allocator has a number."""
         return self._sequence
 
     @property
@@ -106,7 +106,7 @@ class AllocatorLink:
     def tell(self, event: contract.Event) -> None:
         """Number a call and queue it for the allocator.
 
-        Without a stream the call is dropped; the next snapshot will include its effect.
+        Without a connection, the call is dropped, because the next snapshot includes its effect.
         """
         is_tick = event.WhichOneof("call") == "tick"
         if is_tick and self._tick_queued:
@@ -143,7 +143,10 @@ class AllocatorLink:
                 await asyncio.sleep(delay)
 
     async def _session(self, stub: "AllocatorAsyncStub", master: "Master") -> str:
-        """Serve one stream until it ends. Return why it ended, as text for the log."""
+        """Connect to the allocator once, and serve the stream until it ends.
+
+        Return why it ended, as text for the log.
+        """
         stream: _Call = stub.Session()
         self._open = self._snapshot_due = True
         self._wake.set()
@@ -165,7 +168,7 @@ class AllocatorLink:
             stream.cancel()
 
     async def _read(self, stream: _Call, master: "Master") -> str:
-        """Read the allocator's messages until the stream ends. Return why it ended."""
+        """Pass the allocator's decisions to the master until the stream ends. Return why it did."""
         try:
             async for answer in stream:
                 self._handle(answer, master)
@@ -193,9 +196,9 @@ class AllocatorLink:
             self._wake.set()
 
     async def _write(self, stream: _Call, master: "Master") -> None:
-        """Write queued calls, one message at a time.
+        """Send queued calls, one message at a time, until the stream ends.
 
-        After a failure, `_read` receives the reason.
+        If a write fails, the method returns; `_read` receives the reason.
         """
         with suppress(grpc.aio.AioRpcError, asyncio.InvalidStateError):
             await stream.write(contract.FromMaster(hello=self._hello))

@@ -111,7 +111,7 @@ class Master:
     def answer_due(self) -> bool:
         """True if an announced framework is due to subscribe, or has not answered an offer yet.
 
-        The clock must then wait for the framework.
+        The master's clock must then stop until the framework has done so.
         """
         announced = (
             framework
@@ -122,7 +122,7 @@ class Master:
 
     @property
     def awaiting(self) -> bool:
-        """True if an offer was made less than `ANSWER_TIMEOUT_S` seconds ago and is unanswered."""
+        """True if the latest offer is unanswered and was made less than `ANSWER_TIMEOUT_S` ago."""
         latest = next(reversed(self._books.offers.values()), None)
         return latest is not None and self.clock.now_ns - latest.made_ns < ANSWER_TIMEOUT_S * SECOND
 
@@ -186,7 +186,7 @@ class Master:
         self._rescind(agent_id)
 
     def reconnect_agent(self, agent_id: str) -> None:
-        """Restore an agent's connection; delayed updates and kills follow."""
+        """Restore an agent's connection, send its delayed updates, and carry out delayed kills."""
         agent = self._books.agents[agent_id]
         agent.active = True
         self._books.send_call(activate_agent=contract.ActivateAgent(agent_id=agent_id))
@@ -328,13 +328,13 @@ class Master:
     # The allocator
 
     def decide(self, decisions: contract.Decisions) -> None:
-        """Carry out the allocator's decisions."""
+        """Turn the allocator's decisions into offers and other events for schedulers."""
         self._offering.decide(decisions)
         for refused in decisions.refused:
             self._subscribing.refuse(refused.framework_id, refused.reason)
 
     def snapshot(self) -> contract.Snapshot:
-        """Return the complete state for an allocator that connects, as of the latest call."""
+        """Return the complete state for an allocator that connects; it includes all calls so far."""
         return self._books.snapshot()
 
     def _tick(self) -> None:

@@ -36,9 +36,9 @@ class Offering:
         self._timeout = timeout
 
     def decide(self, decisions: contract.Decisions) -> None:
-        """Make offers from valid decisions.
+        """Check the allocator's decisions, and send offers for those that are valid.
 
-        Report each invalid decision to the allocator as rejected.
+        Invalid decisions are reported to the allocator as rejected.
         """
         for offers in decisions.offers:
             made = []
@@ -133,7 +133,10 @@ def _resources(offer: contract.Offer) -> list[Resource]:
 
 
 def _described(offer: Offer, framework: EmbeddedFramework, agent: EmbeddedAgent) -> v1.Offer:
-    """Build the Offer message for a scheduler, in the format that its capabilities require."""
+    """Build the Offer message for a scheduler.
+
+    The format of resources is the one that the framework's capabilities require.
+    """
     modern = framework.capable(Capability.RESERVATION_REFINEMENT)
     message = v1.Offer(
         id=v1.OfferID(value=offer.id),

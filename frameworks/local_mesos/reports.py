@@ -194,7 +194,10 @@ def _states(counted: Counter[int]) -> dict[str, int]:
 
 
 def _amounts(resources: Iterable[Resource]) -> dict[str, Any]:
-    """Format amounts as Mesos's endpoints do: numbers for scalars, text for ranges and sets."""
+    """Convert resources to JSON as Mesos's endpoints do: amounts by resource name.
+
+    Scalars become numbers; ranges and sets become text.
+    """
     amounts: dict[str, Any] = dict.fromkeys(_SCALARS, 0.0)
     non_scalars = []
     for resource in resources:

@@ -175,7 +175,13 @@ def _pace(speed: float, master: Master, link: AllocatorLink) -> float:
 
     The result of an experiment must not depend on the speed of its components. The clock therefore
     stops (speed 0) until the announced frameworks and the allocator have answered. Other schedulers
-    may keep an offer or never answer; for them, the clock slows to at most real time.
+    may keep an offer or never answer. While one of their offers is unanswered, the clock runs at
+    most at real time.
+
+    Args:
+        speed: The speed chosen by the user.
+        master: The master.
+        link: The master's connection to the allocator.
     """
     if master.answer_due or (master.expecting and link.awaiting):
         return 0.0
@@ -185,8 +191,8 @@ def _pace(speed: float, master: Master, link: AllocatorLink) -> float:
 async def _drive(clock: Clock, speed: float, pace: Callable[[], float]) -> None:
     """Run the clock forever: advance it with real time, multiplied by the current speed.
 
-    The clock stops at each timer, because a timer may cause messages that must be answered first.
-    The speed is read before and after each step.
+    The clock is not advanced past a timer in one step, because a timer may cause messages that must
+    be answered first. The speed is read before and after each step.
 
     Args:
         clock: The master's clock.

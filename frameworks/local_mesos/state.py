@@ -44,12 +44,13 @@ class AllocatorSide(Protocol):
 
     @property
     def sequence(self) -> int:
-        """Number of the latest call."""
+        """Number of the latest call; each call to the allocator has a number."""
 
     def tell(self, event: contract.Event) -> None:
-        """Number a call, add a timestamp and send it. Without a session, the call is dropped.
+        """Number a call, add a timestamp and send it.
 
-        The next session begins with a snapshot, which includes the call's effect.
+        Without a connection, the call is dropped. The next connection begins with a snapshot, which
+        includes the call's effect.
         """
 
 
@@ -83,7 +84,7 @@ class Executor:
 
 @dataclass(slots=True, eq=False)
 class EmbeddedTask:
-    """A task, from its launch until its terminal update is acknowledged."""
+    """A task, from its launch until the scheduler acknowledges its terminal status update."""
 
     info: v1.TaskInfo
     framework: str
@@ -150,7 +151,7 @@ class EmbeddedAgent:
         )
 
     def url(self) -> v1.URL:
-        """Return the URL of the agent, at which nothing answers."""
+        """Return the agent's URL for messages to schedulers. Nothing answers there."""
         address = v1.Address(hostname=self.hostname, ip="127.0.0.1", port=self.port)
         return v1.URL(scheme="http", address=address, path="/slave(1)")
 
@@ -180,10 +181,7 @@ class EmbeddedFramework:
 
     @property
     def connected(self) -> bool:
-        """True while the framework has an event stream.
-
-        The embedded master treats this as active.
-        """
+        """True while the scheduler has an event stream; the framework is then active."""
         return self.subscriber is not None
 
     @property

@@ -87,7 +87,7 @@ class Subscribing:
         )
 
     def refuse(self, framework_id: str, reason: str) -> None:
-        """Send an error to a framework that the allocator has rejected.
+        """Send an ERROR event to the scheduler of a framework that the allocator has rejected.
 
         Args:
             framework_id: Id of the framework.
@@ -147,7 +147,14 @@ class Subscribing:
         suppressed: set[str],
         subscriber: Subscriber,
     ) -> None:
-        """Give a registered framework a new event stream; an old stream is closed."""
+        """Give a registered framework a new event stream, and close the old one.
+
+        Args:
+            framework: The registered framework.
+            info: Its new description.
+            suppressed: Roles for which it wants no offers.
+            subscriber: The new stream.
+        """
         for field in ("user", "checkpoint", "principal"):  # these fields cannot change
             setattr(info, field, getattr(framework.info, field))
         framework.info, framework.suppressed = info, suppressed

@@ -81,7 +81,7 @@ class TaskReports:
         framework.send(v1.Event(type=v1.Event.FAILURE, failure=failure))
 
     def agent_is_back(self, agent: EmbeddedAgent) -> None:
-        """Send the updates and carry out the kills that were delayed until an agent reconnected."""
+        """Send the updates, and carry out the kills, that waited until an agent reconnected."""
         for framework in list(self._books.frameworks.values()):
             tasks = [task for task in framework.tasks.values() if task.agent == agent.id]
             self._updates.resume(framework, tasks)

@@ -70,9 +70,9 @@ class StatusUpdates:
             self._forward(framework, task, FIRST_RESEND)
 
     def tell(self, framework: EmbeddedFramework, status: v1.TaskStatus) -> None:
-        """Send an update that the master itself makes.
+        """Send an update that comes from the master itself, not from an agent.
 
-        It needs no acknowledgement and is sent once.
+        It is sent once and needs no acknowledgement.
         """
         status.source = v1.TaskStatus.SOURCE_MASTER
         status.timestamp = self._books.clock.now
@@ -96,7 +96,10 @@ class StatusUpdates:
             framework.completed.append(framework.tasks.pop(task.id))
 
     def resume(self, framework: EmbeddedFramework, tasks: Iterable[EmbeddedTask]) -> None:
-        """Send each task's first pending update at once, after scheduler or agent reconnected."""
+        """Send each task's oldest pending update again at once.
+
+        Called after the scheduler or the task's agent has reconnected.
+        """
         for task in list(tasks):
             if task.updates:
                 self._pause(task)
@@ -113,7 +116,7 @@ class StatusUpdates:
         task: EmbeddedTask,
         state: v1.TaskState.ValueType | None = None,
     ) -> None:
-        """Recover a task's resources when the master learns that the task has ended.
+        """Handle the end of a task in the master: report its resources as recovered.
 
         Args:
             framework: The framework of the task.

@@ -23,11 +23,11 @@ _LONGEST_DURATION = 2**63 / 1e9
 
 
 class Refused(ValueError):  # noqa: N818 - Mesos's word
-    """The master rejects a scheduler's request; the message is sent to the scheduler."""
+    """Raised if the master rejects a scheduler's request; the message is sent to the scheduler."""
 
 
 def check_id(kind: str, value: str) -> None:
-    """Reject an id that cannot be the name of a folder.
+    """Raise an error for an id that cannot be the name of a folder.
 
     Args:
         kind: Kind of thing that the id identifies, for the error message.
@@ -127,9 +127,12 @@ def check_offers(framework: EmbeddedFramework, requested: int, offers: Sequence[
 
 
 def check_launch(operation: v1.Offer.Operation) -> None:
-    """Reject a LAUNCH operation with an id.
+    """Raise an error for a LAUNCH operation with an id.
 
-    Mesos gives feedback on tasks only by status updates.
+    Such an id would ask for feedback, but Mesos reports on tasks only by status updates.
+
+    Raises:
+        Refused: The operation has an id.
     """
     if operation.HasField("id"):
         raise Refused("The 'id' field cannot be set on LAUNCH operations")

@@ -21,7 +21,7 @@ M = TypeVar("M", bound=Message)
 
 
 class Malformed(ValueError):  # noqa: N818 - the name describes the body
-    """A request body is no valid message; the text gives the reason."""
+    """Raised if a request body is not a valid message; the text gives the reason."""
 
 
 def to_dict(message: Message) -> dict[str, Any]:
@@ -92,7 +92,7 @@ def decode(body: bytes, content_type: str, message_type: type[M]) -> M:
 
 
 def _require_text(message: Message) -> None:
-    """Reject a message with text that is not UTF-8, which proto2 would accept.
+    """Raise an error for text that is not UTF-8, which the protobuf library would accept.
 
     A real master forwards invalid text. Here, the text would break the JSON streams of other
     schedulers.

@@ -45,10 +45,10 @@ def add(cluster: Cluster, call: contract.AddFramework) -> Callable[[], None]:
 
 
 def update(cluster: Cluster, call: contract.UpdateFramework) -> Callable[[], None]:
-    """Return a function that replaces a framework's subscription; new offers follow at the next tick.
+    """Return a function that replaces a framework's subscription.
 
-    A framework whose new subscription is rejected keeps its former roles and its commitments in
-    these roles.
+    New offers follow at the next tick. A framework whose new subscription is rejected keeps its
+    former roles and its commitments in these roles.
     """
     framework = cluster.framework(call.framework_id)
     subscription = read_subscription(call.framework_id, call.info, cluster.limits)

@@ -113,11 +113,11 @@ class Problem(FileModel):
         return _kinds(self.machines)
 
     def monopoly(self, user: ProblemUser) -> Fraction:
-        """Return h: how many tasks the user could run alone on all machines, ignoring constraints."""
+        """Return h: how many tasks the user could run alone if it could use all machines."""
         return _fit(user, self._all)
 
     def constrained_monopoly(self, user: ProblemUser) -> Fraction:
-        """Return g: how many tasks the user could run alone on the machines that it may use."""
+        """Return how many tasks the user could run alone on the machines that it may use."""
         if user.machines is None:
             return self.monopoly(user)
         return _fit(user, _kinds([self._by_name[name] for name in dict.fromkeys(user.machines)]))
