@@ -151,7 +151,7 @@ class MasterState:
         self.send_call(recover_resources=call)
 
     def snapshot(self) -> contract.Snapshot:
-        """Return the complete state for an allocator that connects; it includes all calls so far."""
+        """Return the complete state for an allocator that connects, as it is after all calls."""
         used: dict[str, dict[str, list[bytes]]] = {agent_id: {} for agent_id in self.agents}
         for framework in self.frameworks.values():
             for agent_id, role, resources in framework.holdings():

@@ -334,7 +334,7 @@ class Master:
             self._subscribing.refuse(refused.framework_id, refused.reason)
 
     def snapshot(self) -> contract.Snapshot:
-        """Return the complete state for an allocator that connects; it includes all calls so far."""
+        """Return the complete state for an allocator that connects, as it is after all calls."""
         return self._books.snapshot()
 
     def _tick(self) -> None:

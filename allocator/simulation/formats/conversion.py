@@ -40,7 +40,7 @@ class SkippedRows:
     _lines: dict[str, list[tuple[str, NDArray[np.int64]]]] = field(default_factory=dict)
 
     def add(self, reason: str, file: str, lines: NDArray[np.int64]) -> None:
-        """Add rows of a file under a reason.
+        """Record rows of a file that were skipped or converted under an assumption.
 
         Args:
             reason: Why the rows were skipped, or the assumption made.
@@ -59,7 +59,7 @@ class SkippedRows:
         return dict(sorted(counts.items(), key=lambda count: (-count[1], count[0])))
 
     def first(self, reason: str) -> list[str]:
-        """Return the first rows for a reason as FILE:LINE, as examples for people."""
+        """Return the first rows recorded for a reason, as FILE:LINE, to show as examples."""
         rows = islice(self._rows(reason), _NAMED)
         return [f"{file}:{line}" for file, line in rows]
 
@@ -132,7 +132,10 @@ def resource_hours(trace: Trace) -> dict[str, float]:
 
 
 class RowFilter:
-    """Collects the invalid rows of a batch, with the reason for each."""
+    """Collects the invalid rows of a batch, with the reason for each.
+
+    After all checks of the batch, the valid rows become tasks, and the others are skipped.
+    """
 
     def __init__(self, left_out: SkippedRows, file: str, lines: NDArray[np.int64]) -> None:
         self._left_out = left_out
@@ -188,11 +191,11 @@ class TraceBuilder:
         }
 
     def add(self, tasks: TaskRows, kept: NDArray[np.bool_]) -> None:
-        """Add the selected tasks of a batch.
+        """Add tasks of a batch.
 
         Args:
             tasks: The batch.
-            kept: A mask of the tasks to add.
+            kept: A mask of the tasks to add; all others are ignored.
         """
         encoded = tasks.user.filter(pa.array(kept)).dictionary_encode()
         names = encoded.dictionary.to_pylist()

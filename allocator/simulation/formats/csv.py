@@ -1,4 +1,4 @@
-"""Converters for comma-separated traces: any site's, with a header, and the SDRF authors'."""
+"""Converters for comma-separated traces: files with a header, and files of the SDRF authors."""
 
 from pathlib import Path
 

@@ -156,16 +156,19 @@ def convert(source: Path, demand_at: DemandAt = DemandAt.SCHEDULE) -> Conversion
 
 
 def _files_check(paths: list[Path]) -> Iterator[TotalCheck]:
-    """Compare the number of files with the total in their names (`part-00003-of-00500.csv.gz`)."""
+    """Compare the number of files with the total in their names (`part-00003-of-00500.csv.gz`).
+
+    Yield one result; none if the names have no total.
+    """
     named = [int(match[1]) for path in paths if (match := _OF_FILES.search(path.name))]
     if named:
         yield TotalCheck("names of task_events", "files", len(named), max(named), len(paths), 0.0)
 
 
 class _Attempts:
-    """Pairs events to attempts, batch by batch.
+    """Matches task events (SUBMIT, SCHEDULE, end) to attempts to run a task, batch by batch.
 
-    Events of unfinished attempts wait for later batches.
+    Events of attempts that have not ended are kept for the next batch.
     """
 
     def __init__(
@@ -200,7 +203,7 @@ class _Attempts:
         self._open = self._pair(events)
 
     def finish(self) -> TraceBuilder:
-        """Skip attempts that have not ended, and return the builder that contains all tasks."""
+        """End the input: skip attempts that have not ended. Return the builder with all tasks."""
         if self._open is not None and len(self._open.time):
             remaining = self._open
             submitted = remaining.event == Event.SUBMIT
@@ -245,7 +248,7 @@ class _Attempts:
         )[counted]
 
     def _pair(self, events: _Events) -> _Events:
-        """Add all attempts that have ended, and return the events of unfinished attempts.
+        """Add a task for each attempt that has ended. Return the events of all other attempts.
 
         Events are grouped by task. An attempt consists of a task's events between two ends.
         """

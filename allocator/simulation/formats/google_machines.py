@@ -1,4 +1,4 @@
-"""Machines and placement constraints of Google's cluster trace of 2011."""
+"""Reads machines and placement constraints from Google's cluster trace of 2011."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -42,9 +42,14 @@ class _Tasks:
     def numbered(
         cls, job: NDArray[np.int64], index: NDArray[np.int64]
     ) -> tuple["_Tasks", NDArray[np.intp]]:
-        """Number the distinct tasks among entries.
+        """Give each distinct (job, index) in two columns a task number.
 
-        Return the tasks, and each entry's task number.
+        Args:
+            job: Job number of each row.
+            index: Index of the task within the job, for each row.
+
+        Returns:
+            The tasks; and each row's task number.
         """
         jobs, job_index = np.unique(job, return_inverse=True)
         tasks, number = np.unique((job_index << 32) | index, return_inverse=True)
@@ -53,10 +58,14 @@ class _Tasks:
     def find(
         self, job: NDArray[np.int64], index: NDArray[np.int64]
     ) -> tuple[NDArray[np.intp], NDArray[np.bool_]]:
-        """Look up tasks by job and index.
+        """Look up the numbers of tasks that are given by job and index.
+
+        Args:
+            job: Job number of each row.
+            index: Index of the task within the job, for each row.
 
         Returns:
-            For each entry, the task number; and a mask of the entries whose task is known.
+            For each row, the task number; and a mask of the rows whose task is known.
         """
         job_index, known = _find(self.jobs, job)
         number, present = _find(self.tasks, (job_index << 32) | index)
@@ -78,9 +87,10 @@ class Placement:
     _constraint_of_task: NDArray[np.int32]
 
     def of(self, job: NDArray[np.int64], index: NDArray[np.int64]) -> NDArray[np.int32]:
-        """Return the constraint number of each given task, UNCONSTRAINED or NOWHERE.
+        """Return the number of each task's placement constraint, for `Trace.constraint`.
 
-        O(log n) per task.
+        The number is UNCONSTRAINED without a constraint, and NOWHERE if no machine is allowed. The
+        cost is O(log n) per task.
 
         Args:
             job: Job of each task.
@@ -187,7 +197,9 @@ def _attributes(
 def _requirements(
     folder: Path, left_out: SkippedRows
 ) -> tuple[_Tasks, NDArray[np.int32], list[tuple[_Requirement, ...]]]:
-    """Read the constraints of all tasks.
+    """Read the placement constraints of all tasks.
+
+    A task's constraint is a set of conditions on a machine's attributes.
 
     Returns:
         The tasks with constraints; for each of these tasks, the index of its set of conditions; and
@@ -227,7 +239,7 @@ def _requirements(
 def _sets(
     pairs: NDArray[np.int64], tasks: int, requirements: list[_Requirement]
 ) -> tuple[NDArray[np.int32], list[tuple[_Requirement, ...]]]:
-    """Give each distinct set of conditions a number.
+    """Return the distinct sets of conditions, and for each task the number of its set.
 
     A set is built one condition at a time: a set's number and a further condition identify the
     larger set.

@@ -26,15 +26,16 @@ _FRESH_JOB = 2**53
 
 
 class UnusableError(ValueError):
-    """A record cannot become a task.
+    """Raised if a record cannot become a task.
 
-    The message is the reason, in the same words for similar records.
+    The message is the reason. It has the same words for similar records, so that they are counted
+    together.
     """
 
 
 @dataclass
 class _Totals:
-    """Core-seconds as the file states them and as computed for the trace, for a `TotalCheck`."""
+    """Two totals of core-seconds for a `TotalCheck`: as the file states it, and as in the trace."""
 
     rows: int = 0
     in_file: float = 0.0
@@ -63,7 +64,7 @@ class Records:
         self._demands: list[Mapping[str, float]] = []
 
     def begin(self, file: str, line: int) -> None:
-        """Make a record the current record, for later messages.
+        """Start a new record: `add`, `assume` and `leave_out` refer to it from now on.
 
         Args:
             file: Name of the file.
@@ -121,7 +122,7 @@ class Records:
         """Record that the current record is converted under an assumption.
 
         Args:
-            reason: The assumption.
+            reason: The assumption, in words for the report.
         """
         self._assumptions.append(reason)
 
@@ -133,7 +134,7 @@ class Records:
         """Record that the current record becomes no task.
 
         Args:
-            reason: Why it becomes no task.
+            reason: Why it becomes no task, in words for the report.
         """
         file, line = self._place
         self._left_out.setdefault((reason, file), []).append(line)

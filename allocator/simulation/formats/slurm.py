@@ -213,7 +213,10 @@ def _times(row: Mapping[str, str], zone: ZoneInfo) -> tuple[float, float]:
 
 @lru_cache(4096)
 def _state(text: str) -> str:
-    """Return a job's state without additions by sacct: `CANCELLED by 1000`, or `+` for a cut."""
+    """Return a job's state without what sacct appends: `CANCELLED by 1000` becomes `CANCELLED`.
+
+    sacct also appends `+` to a state that is too long for its column.
+    """
     state = text.split(" ", maxsplit=1)[0].upper()
     if state.endswith("+"):
         whole = [name for name in (*_WAITING, *_RUNNING, *_ENDED) if name.startswith(state[:-1])]
@@ -346,9 +349,10 @@ def _resources(text: str) -> Mapping[str, str]:
 
 
 def _former_generic(records: Records, row: Mapping[str, str]) -> dict[str, str]:
-    """Return the generic resources (GRES) of a job from the columns that Slurm had before 20.11.
+    """Return a job's generic resources (GRES) from the columns of Slurm versions before 20.11.
 
-    A column looks like `hbm:0,gpu:p100:2(IDX:0,3)`. The result is empty without such columns.
+    A column looks like `hbm:0,gpu:p100:2(IDX:0,3)`. The result has amounts as text by name, and is
+    empty without such columns.
     """
     for column in ("AllocGRES", "ReqGRES"):
         text = re.sub(r"\([^)]*\)", "", row.get(column, ""))
@@ -359,7 +363,10 @@ def _former_generic(records: Records, row: Mapping[str, str]) -> dict[str, str]:
 
 
 def _counted(entry: str) -> tuple[str, str]:
-    """Split an entry such as `gpu:p100:2` into name and count; without a number (`gpu:p100`), 1."""
+    """Split a generic resource such as `gpu:p100:2` into name and count, both as text.
+
+    The count is 1 if the text has none (`gpu:p100`).
+    """
     name, _colon, count = entry.rpartition(":")
     return (name, count) if _AMOUNT.fullmatch(count) else (entry, "1")
 

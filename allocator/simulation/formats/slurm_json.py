@@ -92,7 +92,9 @@ def _object(parent: Mapping[str, Any], name: str) -> Mapping[str, Any]:
 
 
 def _text(parent: Mapping[str, Any], name: str, zero: str = "") -> str:
-    """Return a number as text; empty if it is not set. Slurm prints numbers plain or as objects.
+    """Return a number in a job object as text; "" if it is not set.
+
+    Slurm prints numbers plain, or as objects {set, infinite, number}.
 
     Args:
         parent: The object that has the number.
@@ -110,7 +112,7 @@ def _text(parent: Mapping[str, Any], name: str, zero: str = "") -> str:
 
 
 def _resources(listed: object) -> str:
-    """Convert a list of trackable resources (TRES) to the text of the column `AllocTRES`."""
+    """Convert a list of trackable resources (TRES) from JSON to the text of column `AllocTRES`."""
     entries = []
     for resource in listed if isinstance(listed, list) else []:
         if not isinstance(resource, dict):

@@ -116,7 +116,7 @@ def convert(path: Path) -> Conversion:
 
 @dataclass(frozen=True)
 class _Parts:
-    """Lines that describe parts of jobs' executions; arrays have one entry per line."""
+    """Lines of a log that describe parts of jobs' executions; arrays have one entry per line."""
 
     submitted: NDArray[np.int64]
     runtime: NDArray[np.int64]
@@ -186,7 +186,10 @@ def _add_parts(
 
 
 def _checks(path: Path, rows_read: int) -> Iterator[TotalCheck]:
-    """Compare the number of rows read with the number that the file's header states."""
+    """Compare the number of rows read with the number in the file's header.
+
+    Yield one result; none if the header does not state the number.
+    """
     with opened(path) as file:
         for line in io.TextIOWrapper(file, "utf-8", "backslashreplace"):
             if not line.lstrip().startswith(";"):

@@ -244,11 +244,10 @@ def spaced(
 
 
 def integers(column: Text) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-    """Convert a column to whole numbers.
+    """Convert a column of text to whole numbers.
 
-    Return them, and a mask of fields that are not 64-bit integers.
-
-    Such fields become 0.
+    Returns:
+        The numbers; and a mask of fields that are not 64-bit integers, which become 0.
     """
     try:
         return _array(column.cast(pa.int64())), np.zeros(len(column), np.bool_)
@@ -261,18 +260,20 @@ def integers(column: Text) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
 
 
 def with_decimal_points(column: Text) -> tuple[Text, NDArray[np.bool_]]:
-    """Replace decimal commas in a column: 1,5 becomes 1.5.
+    """Replace decimal commas in a column of text: 1,5 becomes 1.5.
 
-    Return the column and a mask of changes.
+    Returns:
+        The column; and a mask of the changed fields.
     """
     commas = pc.match_substring_regex(column, r"^-?\d*,\d+([eE][-+]?\d{1,3})?$")
     return pc.if_else(commas, pc.replace_substring(column, ",", "."), column), _array(commas)
 
 
 def numbers(column: Text) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
-    """Convert a column to numbers. Return them, and a mask of fields that are no finite numbers.
+    """Convert a column of text to floating-point numbers.
 
-    Such fields become 0.
+    Returns:
+        The numbers; and a mask of fields that are not finite numbers, which become 0.
     """
     try:
         values = _array(column.cast(pa.float64()))

@@ -1,6 +1,6 @@
-"""Generates a month of users that share a pool, with freely chosen statistics.
+"""Generates a month of users that share a pool, with chosen statistics.
 
-The statistics are those that may decide whether a policy with memory helps.
+The statistics are those that may decide whether a policy with memory shortens waits.
 """
 
 from dataclasses import dataclass

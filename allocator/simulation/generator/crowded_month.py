@@ -1,4 +1,4 @@
-"""Generates an overloaded month of identical users, as many as wait in Google's cluster."""
+"""Generates an overloaded month of users with equal statistics, as many as in Google's cluster."""
 
 from collections.abc import Callable
 

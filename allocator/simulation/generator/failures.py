@@ -1,4 +1,4 @@
-"""Adds tasks that fail and are retried again and again: most starts in a busy cluster."""
+"""Adds to a workload tasks that fail and are retried, which are most starts in a busy cluster."""
 
 from dataclasses import dataclass, replace
 
@@ -37,12 +37,11 @@ class Loops:
 
 
 def with_failures(random: Generator, jobs: Jobs, loops: Loops, attempts: int, until: float) -> Jobs:
-    """Return the jobs with failing attempts added.
+    """Return jobs with failed attempts added, each as a task.
 
-    An attempt is one task, after its job's submission.
-
-    All tasks of a failing job fail about equally often, one attempt after the other. Attempts that
-    would fail after the end are dropped, and other tasks fail more often instead.
+    An attempt is submitted after its job's submission. All tasks of a failing job fail about
+    equally often, one attempt after the other. Attempts that would fail after the end are dropped,
+    and other tasks fail more often instead.
 
     Args:
         random: Random generator.
@@ -88,9 +87,9 @@ def with_failures(random: Generator, jobs: Jobs, loops: Loops, attempts: int, un
 
 
 def _failing(random: Generator, jobs: Jobs, loops: Loops) -> NDArray[np.intp]:
-    """Choose the jobs whose tasks fail.
+    """Choose the jobs whose tasks fail. Return their indices.
 
-    Jobs of users with the same tendency have the same chance.
+    Each user has a random tendency to fail, which determines the chance of its jobs.
     """
     count = max(1, round(loops.jobs * len(jobs.size)))
     tendency = loops.user_spread * random.normal(0.0, 1.0, int(jobs.user.max()) + 1)
@@ -101,12 +100,15 @@ def _failing(random: Generator, jobs: Jobs, loops: Loops) -> NDArray[np.intp]:
 def _stretched(
     frequency: NDArray[np.float64], limits: NDArray[np.int64], total: int
 ) -> NDArray[np.int64]:
-    """Scale values by one factor so that they sum to a total, with an upper limit for each value.
+    """Scale values by one factor and round them, so that they sum to a total within upper limits.
 
     Args:
         frequency: The values to scale.
         limits: Upper limit of each value.
         total: Required sum of the result.
+
+    Raises:
+        ValueError: The limits sum to less than the total.
     """
     if total > int(limits.sum()):
         raise ValueError(f"{len(limits)} failing tasks cannot fail {total} times together")

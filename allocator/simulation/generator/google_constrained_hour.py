@@ -62,11 +62,11 @@ _LIMITS = JobLimits(spread=0.3, shortest=1.0, longest=4 * 3600)
 
 
 def generate(seed: int, tasks: int = TASKS, progress: Callable[[int], None] | None = None) -> Trace:
-    """Generate the hour. Equal seed and tasks give equal traces.
+    """Generate an hour of constrained tasks, as described in the TSF paper, §VI-B.
 
-    There are 1000 machines in four classes of capacity. Machines of a class have one of a few sets
-    of 21 attributes, and a job requires up to three attributes. With fewer tasks, the numbers of
-    machines and jobs shrink in proportion.
+    Equal seed and tasks give equal traces. There are 1000 machines in four classes of capacity.
+    Machines of a class have one of a few sets of 21 attributes, and a job requires up to three
+    attributes. With fewer tasks, the numbers of machines and jobs shrink in proportion.
 
     Args:
         seed: Seed of all random numbers.
@@ -112,7 +112,7 @@ def generate(seed: int, tasks: int = TASKS, progress: Callable[[int], None] | No
 
 
 def moments(trace: Trace, tasks: int) -> list[Moment]:
-    """Compare a generated hour with the published properties of the real hours.
+    """Compare a generated hour with the properties of the real hours in the TSF paper.
 
     Args:
         trace: The generated hour.
@@ -160,7 +160,7 @@ def moments(trace: Trace, tasks: int) -> list[Moment]:
 
 
 def _machines(random: Generator, count: int) -> tuple[tuple[MachineClass, ...], NDArray[np.bool_]]:
-    """Draw the machine classes and their attributes.
+    """Draw the machine classes, and the attributes of each class.
 
     Args:
         random: Random generator.
@@ -195,7 +195,15 @@ def _constraints(
     present: NDArray[np.bool_],
     jobs: int,
 ) -> tuple[tuple[tuple[int, ...], ...], NDArray[np.int32]]:
-    """Draw a constraint for each job, so that the numbers of allowed machines follow Fig. 8a.
+    """Draw a placement constraint for each job.
+
+    The distribution of the number of allowed machines follows the TSF paper, Fig. 8a.
+
+    Args:
+        random: Random generator.
+        machines: The machine classes.
+        present: Mask of the attributes that each class has.
+        jobs: Number of jobs.
 
     Returns:
         Allowed machine classes of each constraint; and the constraint number of each job.
@@ -231,7 +239,7 @@ def _constraints(
 def _near(
     random: Generator, entries: list[tuple[int, tuple[int, ...]]], wanted: float
 ) -> tuple[int, ...]:
-    """Draw one of the sets of classes that have about the wanted number of machines.
+    """Draw a set of machine classes that together have about a given number of machines.
 
     Args:
         random: Random generator.

@@ -147,7 +147,11 @@ def generate(
 
 
 def _counts(tasks: int, knobs: MonthParameters) -> tuple[int, int]:
-    """Split a number of tasks: return the number of failing attempts and the number of jobs."""
+    """Split a number of tasks into failing attempts and other tasks.
+
+    Returns:
+        The number of failing attempts; and the number of jobs to which all other tasks belong.
+    """
     if knobs.loops is None:
         return 0, tasks // job_sizes.MEAN
     return round(tasks * FAILED / (FINISHED + FAILED)), round(tasks * JOBS / (FINISHED + FAILED))
@@ -159,7 +163,9 @@ def _weights(sigma: float) -> NDArray[np.float64]:
 
 
 def moments(trace: Trace, tasks: int, knobs: MonthParameters = FITTED) -> list[Moment]:
-    """Compare a generated month with the published properties of the real month.
+    """Compare a generated month with properties of the real month from several publications.
+
+    Each result names its publication.
 
     Args:
         trace: The generated month.

@@ -16,7 +16,7 @@ def generate(seed: int, tasks: int = TASKS, progress: Callable[[int], None] | No
 
 
 def moments(trace: Trace, tasks: int) -> list[Moment]:
-    """Compare a generated month with the published properties of the real month, except failures.
+    """Compare a generated month with the real month's published properties, except failures.
 
     Args:
         trace: The generated month.

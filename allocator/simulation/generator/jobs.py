@@ -39,9 +39,10 @@ _CHUNK = 1 << 20
 def sizes(random: Generator, jobs: int, tasks: int) -> NDArray[np.int64]:
     """Draw the number of tasks of each job, with a given total.
 
-    Each bin has its exact fraction of the jobs. Sizes within a bin are log-uniform. Sizes of huge
-    jobs are Pareto with exponent ½ up to LARGEST, multiplied by a factor that gives the total. The
-    largest job has LARGEST tasks if there are enough tasks.
+    The distribution has bins (TSF paper, Fig. 8b), and each bin has its exact fraction of the jobs.
+    Sizes within a bin are log-uniform. Sizes of huge jobs are Pareto with exponent ½ up to LARGEST,
+    multiplied by a factor that gives the total. The largest job has LARGEST tasks if there are
+    enough tasks.
 
     Args:
         random: Random generator.
@@ -70,7 +71,12 @@ def _pareto(random: Generator, count: int) -> NDArray[np.float64]:
 
 
 def _stretched(huge: NDArray[np.float64], total: int) -> NDArray[np.int64]:
-    """Scale sizes of huge jobs by one factor, within their bounds, so that they sum to a total."""
+    """Scale the sizes of huge jobs by one factor so that they sum to a total, within their bounds.
+
+    Args:
+        huge: Sizes before scaling.
+        total: Required sum of the result.
+    """
     if not _HUGE * len(huge) <= total <= LARGEST * len(huge):
         raise ValueError(f"{len(huge)} huge jobs cannot have {total} tasks together")
     if total >= LARGEST + _HUGE * (len(huge) - 1) and len(huge):

@@ -32,7 +32,7 @@ class Moment:
 
     @property
     def off(self) -> float:
-        """Return the relative deviation from the published value; 0 if a bound is kept."""
+        """Return the relative deviation from the published value; 0 if a published bound is met."""
         if (self.relation == "≤" and self.got <= self.wanted) or (
             self.relation == "≥" and self.got >= self.wanted
         ):

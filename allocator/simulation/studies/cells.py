@@ -66,9 +66,9 @@ class Code:
 
 @dataclass(frozen=True)
 class Cell:
-    """All inputs of one simulation.
+    """All inputs of one simulation of a sweep.
 
-    Most fields have the same meaning as in a sweep's file (`plan`).
+    Most fields have the same meaning as in the file that describes a sweep (module plan).
     """
 
     source: Source
@@ -86,9 +86,9 @@ class Cell:
     events: bool = True
 
     def inputs(self) -> dict[str, Any]:
-        """Return all inputs on which the results depend.
+        """Return all inputs that determine the results, as JSON types, for the hash `key`.
 
-        The path of the trace is not one of them.
+        The trace's hash is one of them, its path is not.
         """
         inputs = asdict(self)
         del inputs["source"], inputs["code"]
@@ -128,14 +128,14 @@ class Cell:
     def details(self, folder: Path) -> Path:
         """Return the path of the file with results per task and job.
 
-        It exists only if these are kept.
+        The file exists only if the sweep keeps these results.
         """
         return folder / f"{self.key}.npz"
 
     def is_finished(self, folder: Path) -> bool:
-        """Return whether a folder has the cell's result.
+        """Return whether a folder of results has the cell's result.
 
-        The result file is written last and atomically.
+        A cell without a result file must be simulated; the file is written last and atomically.
         """
         return self.file(folder).exists()
 
@@ -223,14 +223,15 @@ def _windows(outcome: Outcome, setting: Setting) -> dict[str, Any]:
 
 
 def _lies(trace: Trace, setting: Setting, liars: int) -> list[dict[str, Any]]:
-    """Simulate lies of some users.
-
-    Return a dict of user, lie and saved fraction of the wait for each.
+    """Simulate lies of some users, one user at a time.
 
     Args:
         trace: The true trace.
         setting: Options of the simulations.
-        liars: Number of users that lie, one at a time.
+        liars: Number of users that lie.
+
+    Returns:
+        For each user and lie, a dict with the user, the lie, and the fraction of the wait saved.
     """
     gains = online_truth.gains(trace, setting, liars, lambda _done, _of: None)
     return [{"user": gain.user, "lie": gain.lie, "saved": _number(gain.saved)} for gain in gains]
@@ -256,10 +257,13 @@ def _number(value: float) -> float | None:
 
 @lru_cache(maxsize=1)
 def _read(path: Path, _digest: str, copy: Path | None) -> Trace:
-    """Read a trace. The last trace is cached, because consecutive cells of a worker often share it.
+    """Read a trace, or return the one read last if it is the same.
+
+    Consecutive cells of a worker often share a trace.
 
     Args:
         path: The trace file.
+        _digest: Hash of the file, so that a changed file is read again.
         copy: Folder with a shared copy; None: read the trace file.
     """
     return store.read(path) if copy is None else store.shared(path, copy)

@@ -40,7 +40,7 @@ def rows(fared: Mapping[str, UserMeasures]) -> list[ComparisonRow]:
     """Compare each policy with the first one. Return one row per policy.
 
     Args:
-        fared: Results of users, by policy.
+        fared: Users' results under each policy, by name of the policy.
     """
     first = next(iter(fared.values()))
     compared = []
@@ -65,7 +65,7 @@ def figure_of(fared: Mapping[str, UserMeasures], title: str) -> Figure:
     """Draw users' waits under each policy, and each user's change relative to the first policy.
 
     Args:
-        fared: Results of users, by policy.
+        fared: Users' results under each policy, by name of the policy.
         title: Title of the figure.
     """
     figure, (waits, saved) = new_figure(title, panels=2)

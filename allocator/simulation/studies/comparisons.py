@@ -14,7 +14,10 @@ SIZES = (("small", 1, 10), ("medium", 11, 100), ("big", 101, 500), ("huge", 501,
 
 
 def reduction(before: float, after: float) -> float:
-    """Return the fraction by which a value decreased; 0 if the first value is 0 or negative."""
+    """Return the relative decrease from one value to another: 1 − after / before.
+
+    The result is 0 if the first value is 0 or negative.
+    """
     return (before - after) / before if before > 0 else 0.0
 
 
@@ -34,7 +37,9 @@ def distribution(values: Iterable[float], limit: float = np.inf) -> tuple[Floats
 
 @dataclass(frozen=True)
 class PolicyGain:
-    """Users' waits under a policy, compared with another policy. Arrays have one entry per user.
+    """How much longer or shorter each user waits under a policy than under another policy.
+
+    Arrays have one entry per user.
 
     Args:
         users: Results under the other policy. Names, tasks and usage do not depend on the policy.
@@ -82,8 +87,8 @@ class PolicyGain:
     def lower_part(self) -> float:
         """Fraction of all users' saved seconds that goes to the half with the lowest usage.
 
-        The value exceeds 1 if the other half loses. The value is 0 if all users together save
-        nothing.
+        The value exceeds 1 if the other half waits longer. The value is 0 if all users together
+        save nothing.
         """
         light = self.users.lighter_half()
         total, light_total = float(np.nansum(self.saved)), float(np.nansum(self.saved[light]))
@@ -91,12 +96,17 @@ class PolicyGain:
 
 
 def gain(before: Result, after: Result) -> PolicyGain:
-    """Compare users' waits under two policies, simulated on the same trace."""
+    """Compare users' waits under two policies, simulated on the same trace.
+
+    Args:
+        before: Result under the policy to compare with.
+        after: Result under the policy of interest.
+    """
     return PolicyGain(before.users, before.users.wait, after.users.wait)
 
 
 def speedup(alternative: JobMeasures, baseline: JobMeasures) -> Floats:
-    """Return by how much each job completes earlier under the baseline.
+    """Return how much earlier each job completes under a baseline policy than under an alternative.
 
     The result is a fraction of the job's completion time under the alternative.
     """

@@ -1,4 +1,4 @@
-"""Common style of all figures, and writing them to files."""
+"""Common style of all figures of studies; also writes figures to files."""
 
 import re
 import zlib
@@ -34,7 +34,7 @@ _DASHES = ("solid", (0, (5, 2)), (0, (1, 1.5)), (0, (6, 2, 1, 2)))
 
 
 def colour_of(label: str) -> str:
-    """Return the colour of a policy, found by its name at the beginning of a label."""
+    """Return the colour of a policy, given a label that begins with its name."""
     name = re.split(r"[\s:]", label, maxsplit=1)[0].lower()
     return _POLICIES.get(name, _OTHER_COLOURS[zlib.crc32(name.encode()) % len(_OTHER_COLOURS)])
 

@@ -127,7 +127,10 @@ def resampled_ends(resampled: NDArray[np.float64], users: int) -> tuple[float, f
 
 
 def all_of(verdicts: Sequence[bool | None]) -> bool | None:
-    """Combine verdicts: False if any is False, else None (undecided) if any is None, else True."""
+    """Combine verdicts on several claims: return whether all claims hold.
+
+    False if any verdict is False; else None (undecided) if any is None; else True.
+    """
     if any(verdict is False for verdict in verdicts):
         return False
     return None if any(verdict is None for verdict in verdicts) else True

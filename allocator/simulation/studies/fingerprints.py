@@ -1,4 +1,7 @@
-"""Compares simulations of synthetic months with the published results of Google's month."""
+"""Compares simulations of synthetic months with published results for Google's real month.
+
+A "fingerprint" is one published number, such as a reduction of waits, with its simulated value.
+"""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -83,8 +86,8 @@ class Fingerprint:
     def miss(self) -> float:
         """Deviation from the published number in units of `scale`: root mean square over months.
 
-        The mean of the squares is used, not the square of the mean, because the published month was
-        a single month too.
+        The deviation is computed for each month, not for the mean of the months, because the
+        published month was a single month too.
         """
         return float(np.sqrt(np.mean([self._miss(value) ** 2 for value in self.seeds])))
 
@@ -142,11 +145,15 @@ def miss(fingerprints: Sequence[Fingerprint]) -> float:
 
 
 def _published(tasks: int, loads: Sequence[float]) -> list[_Published]:
-    """Return the published numbers, scaled to months with fewer tasks.
+    """Return the published numbers, scaled to months with fewer tasks than Google's.
 
     Small δ causes more events for each task in a smaller month: commitments decay in seconds, and a
     smaller month has more seconds between two tasks. So in smaller months the events at small δ are
     only a lower bound.
+
+    Args:
+        tasks: Number of tasks in each month.
+        loads: Capacities at which waits are compared, divided by the mean use.
     """
     full_size = tasks >= google_month.TASKS
     return [

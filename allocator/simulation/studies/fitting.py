@@ -41,7 +41,7 @@ def tried(
     loads: Sequence[float] = LOADS,
     on_simulation: Callable[[], None] = lambda: None,
 ) -> Fit:
-    """Simulate months with given parameters, and compare them with the published numbers.
+    """Simulate months with given generator parameters, and compare them with published numbers.
 
     Args:
         knobs: Parameters of the generator.
@@ -59,7 +59,7 @@ def search(
     months: Months,
     on_simulation: Callable[[], None] = lambda: None,
 ) -> Iterator[Fit]:
-    """Try random parameters, and yield the result of each try.
+    """Try random generator parameters, and yield how well each try fits the published numbers.
 
     The first half of the tries covers the whole range of each parameter. The other half is drawn
     near the best result so far.

@@ -1,4 +1,4 @@
-"""Report sections on any workload: which users gain or lose under each policy, and how much."""
+"""Report sections on any workload: which users wait less or longer under each policy."""
 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
@@ -17,9 +17,14 @@ _DRAWN = 6
 
 
 def sections(results: Sequence[Result], baseline: str) -> Iterator[Section]:
-    """Yield a report section for each group of comparable results with the baseline policy.
+    """Yield report sections: how much each user waits less or longer than under a baseline policy.
 
-    If a workload has several seeds, only the first is shown, because other seeds have other users.
+    There is one section for each group of comparable results that includes the baseline. If a
+    workload has several seeds, only the first is shown, because other seeds have other users.
+
+    Args:
+        results: Results of a sweep's cells.
+        baseline: Label of the baseline policy.
     """
     groups: defaultdict[tuple[str, ...], list[Result]] = defaultdict(list)
     for result in results:

@@ -1,4 +1,4 @@
-"""Draws how much each user gains or loses under each policy."""
+"""Draws how much less or longer each user waits under each policy."""
 
 from collections.abc import Mapping
 

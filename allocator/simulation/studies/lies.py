@@ -41,7 +41,12 @@ class SubmittedTrace:
 
 
 def nothing(trace: Trace, user: int) -> SubmittedTrace:
-    """Return the trace without any lie, for comparison."""
+    """Return the unchanged trace in the form of a lie, for comparison with real lies.
+
+    Args:
+        trace: The true trace.
+        user: The user that tells the truth.
+    """
     mine = np.flatnonzero(trace.user == user)
     return SubmittedTrace(trace, mine, mine, np.zeros(len(mine), np.int64))
 
@@ -109,8 +114,8 @@ def padded(factor: float) -> Callable[[Trace, int], SubmittedTrace]:
 def held(maximum: int) -> Callable[[Trace, int], SubmittedTrace]:
     """Return a lie: the user keeps a finished task's resources for its next task.
 
-    Real tasks of the same demand are merged into one long submitted task. A task is merged only if
-    its submission comes before the end of the merged task, assuming no waits.
+    Real tasks of the same demand are merged into one long submitted task. A task joins a merged
+    task only if it is submitted before the merged task ends, assuming no waits.
 
     Args:
         maximum: Maximum number of real tasks that run one after the other on the same resources.
@@ -173,7 +178,7 @@ def _split_commitments(trace: Trace, originals: list[int]) -> tuple[tuple[float,
 def _rows(
     trace: Trace, places: NDArray[np.int64], *, submitted: NDArray[np.int64] | None = None
 ) -> Trace:
-    """Return a copy of a trace with selected tasks, optionally with other submission times.
+    """Return a trace that has only some tasks of a trace, optionally submitted at other times.
 
     Args:
         trace: The trace.

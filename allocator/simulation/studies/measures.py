@@ -34,7 +34,7 @@ class UserMeasures:
     def mean_wait(self) -> float:
         """Return the mean over users of their mean waits in seconds.
 
-        Users without a start are left out.
+        Users of which no task started are left out.
         """
         ran = self.wait[np.isfinite(self.wait)]
         return float(ran.mean()) if len(ran) else float("nan")
@@ -57,8 +57,8 @@ class JobMeasures:
         size: Number of tasks.
         machines: Number of machines on which the job's first task may run.
         delay: Seconds from the first submission to the first start (TSF paper, Fig. 9a).
-        completion: Seconds from the first submission to the last finish (Fig. 9b); NaN if a task
-            never started.
+        completion: Seconds from the first submission to the last finish (TSF paper, Fig. 9b); NaN
+            if a task never started.
     """
 
     size: NDArray[np.int64]

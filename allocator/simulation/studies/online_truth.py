@@ -1,4 +1,4 @@
-"""Simulates lies: how much does a user gain, and how much do others lose, if one user lies?"""
+"""Simulates lies: if one user lies, how much does it gain, and how much do other users lose?"""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -34,10 +34,7 @@ class LieGain:
 
     @property
     def saved(self) -> float:
-        """Fraction of its wait that the user saves by the lie.
-
-        Negative if the lie makes it wait longer.
-        """
+        """Fraction of its wait that the user saves by the lie; negative if it waits longer."""
         return 1.0 - self.lying_wait_s / self.true_wait_s
 
     @property
@@ -131,7 +128,7 @@ class LieRow:
 
 
 def rows(gains: Sequence[LieGain]) -> list[LieRow]:
-    """Summarise effects by kind of lie."""
+    """Summarise the effects of all liars, with one row for each kind of lie."""
     return [
         _row(name, selected)
         for name in LIES
@@ -155,7 +152,12 @@ def _simulate(trace: Trace, setting: Setting) -> Outcome:
 
 
 def _mean_waits(trace: Trace, started: NDArray[np.int64]) -> NDArray[np.float64]:
-    """Return each user's mean wait in seconds; infinite if a task of the user never ran."""
+    """Return each user's mean wait in seconds; infinite if one of its tasks never ran.
+
+    Args:
+        trace: The trace.
+        started: Start time of each task in microseconds, or NEVER.
+    """
     waits = (started - trace.submitted) / MICROSECONDS
     waits[started == NEVER] = np.inf
     total = np.bincount(trace.user, waits, minlength=len(trace.users))

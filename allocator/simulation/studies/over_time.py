@@ -16,7 +16,9 @@ _OTHERS = "0.6"
 
 
 def figure_of(outcome: Outcome, users: UserSummary, series: Series, title: str) -> Figure:
-    """Draw the figure. Users with the highest usage are in colour, all others in grey.
+    """Draw users' shares, commitments and waiting tasks over time, one panel each.
+
+    The users with the highest usage are in colour, all others in grey.
 
     Args:
         outcome: Outcome of the simulation.

@@ -1,4 +1,4 @@
-"""Report sections on a user's own trace: how the half-life of SDRF changes waits."""
+"""Report sections on an operator's own trace: how the half-life of SDRF changes waits."""
 
 import math
 from collections import defaultdict
@@ -31,7 +31,12 @@ def sections(results: Sequence[Result]) -> Iterator[Section]:
 
 
 def _curves(group: Sequence[Result]) -> dict[float | None, list[tuple[float, float]]]:
-    """Return, for each load, pairs of a half-life and the reduction of waits against DRF."""
+    """Return the points of a figure: how waits under SDRF depend on the half-life.
+
+    Returns:
+        For each load (None: the trace's own machines), pairs of a half-life in seconds and the
+        reduction of the mean wait compared with DRF.
+    """
     curves: dict[float | None, list[tuple[float, float]]] = {}
     for load in dict.fromkeys(result.load for result in group):
         same_load = [result for result in group if result.load == load]

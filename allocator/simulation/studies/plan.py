@@ -25,9 +25,10 @@ if TYPE_CHECKING:
 
 
 def _large_enough(load: float) -> float:
-    """Reject a load that is too small for a pool with any capacity.
+    """Return a load unchanged; raise an error if it is too small for a pool with any capacity.
 
-    Return all other loads unchanged.
+    Raises:
+        ValueError: The load is too small.
     """
     if load < LEAST_LOAD:
         raise ValueError(f"it must be at least {LEAST_LOAD:g}")
@@ -42,7 +43,7 @@ Load = Annotated[
 
 
 class SweepError(ValueError):
-    """A sweep's file is invalid; the message says where and why."""
+    """Raised if a sweep's file is invalid; the message says where and why."""
 
 
 class _Strict(BaseModel):
@@ -109,7 +110,7 @@ class Policies(BaseModel):
         return self
 
     def settings(self) -> Iterator[dict[str, Value]]:
-        """Yield every combination of the parameters' values."""
+        """Yield every combination of parameter values, as arguments of the policy."""
         extra: dict[str, Any] = self.__pydantic_extra__ or {}
         values = [value if isinstance(value, list) else [value] for value in extra.values()]
         for chosen in itertools.product(*values):

@@ -23,7 +23,7 @@ Result files that it does not list belong to earlier versions of the sweep.
 
 
 class ResultsError(ValueError):
-    """A folder has no results of a sweep; the message says what is missing."""
+    """Raised if a folder has no results of a sweep; the message says what is missing."""
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ class Result:
 
     @property
     def group(self) -> tuple[str, str, str, str, float]:
-        """Values that must be equal for two results to be comparable.
+        """Values that must be equal for two results to be comparable, such as workload and load.
 
         The seed is not one of them.
         """

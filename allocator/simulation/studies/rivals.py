@@ -37,7 +37,8 @@ class SchedulerRow:
         less_low, less_high: 90 % interval of `less`, from 1,000 draws of users with replacement.
         user_wait_s_99: 99 % quantile of users' mean waits, in seconds.
         task_wait_s_99: 99 % quantile of tasks' waits, in seconds.
-        light, heavy: Reduction of the mean wait of the half of users with less and with more usage.
+        light, heavy: Relative reduction of the mean wait, for the half of the users with the lowest
+            and with the highest usage.
         completion: Mean over users of the fraction of their tasks that finished by the trace's end.
         jain: Mean over days of Jain's index of users' allocations relative to their fair parts.
         never: Number of tasks that never started.
@@ -74,7 +75,14 @@ class SchedulerRow:
 
 
 def sections(results: Sequence[Result], baseline: str) -> Iterator[Section]:
-    """Yield a report section for each workload and load whose results include time windows."""
+    """Yield a report section for each workload and load, which compares all policies.
+
+    Results without measurements in time windows are left out.
+
+    Args:
+        results: Results of a sweep's cells.
+        baseline: Label of the policy with which all others are compared.
+    """
     for number, (name, rows) in enumerate(_grouped(results, baseline), 1):
         yield Section(
             f"rivals-{number}",

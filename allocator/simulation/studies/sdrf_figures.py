@@ -1,4 +1,7 @@
-"""Draws the figures of the SDRF paper (§7.2). Bands are 90 % intervals of means over traces."""
+"""Draws the figures of the SDRF paper (§7.2) from own simulations.
+
+Shaded bands are 90 % intervals of means over traces.
+"""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -25,7 +28,10 @@ _FAINT = 0.15
 
 
 def reductions(curves: Curves) -> Figure:
-    """Draw Fig. 8: by how much waits are shorter under SDRF than under DRF, depending on 1 − δ."""
+    """Draw SDRF paper, Fig. 8: how much shorter waits are under SDRF than under DRF, by 1 − δ.
+
+    δ is the fraction of a commitment that remains after a second.
+    """
     figure, (panel,) = new_figure("Reduction in the mean of users' mean waits against DRF")
     _by_load(panel, curves, 100.0)
     panel.axhline(0.0, color="0.5", linewidth=0.8)
@@ -34,7 +40,7 @@ def reductions(curves: Curves) -> Figure:
 
 
 def events(curves: Curves) -> Figure:
-    """Draw Fig. 11: Live Tree events (possible swaps of neighbours), depending on 1 − δ."""
+    """Draw SDRF paper, Fig. 11: Live Tree events (possible swaps of neighbours), by 1 − δ."""
     figure, (panel,) = new_figure("Live Tree events per 1,000 tasks")
     _by_load(panel, curves, 1.0)
     panel.set_yscale("symlog", linthresh=1.0)
@@ -79,7 +85,9 @@ def _banded(
 
 
 def waits_by_half(pairs: Sequence[tuple[UserMeasures, UserMeasures]]) -> Figure:
-    """Draw Fig. 9: distributions (CCDF) of users' mean waits, for each half of users by usage.
+    """Draw SDRF paper, Fig. 9: distributions (CCDF) of users' mean waits under DRF and SDRF.
+
+    There is one panel for each half of the users by usage.
 
     Args:
         pairs: For each trace, the users' results under DRF and under SDRF.
@@ -109,7 +117,7 @@ def waits_by_half(pairs: Sequence[tuple[UserMeasures, UserMeasures]]) -> Figure:
 
 
 def completion_bubbles(drf: UserMeasures, sdrf: UserMeasures) -> Figure:
-    """Draw Fig. 10: each user's completion ratio under DRF and under SDRF.
+    """Draw SDRF paper, Fig. 10: each user's completion ratio under DRF and under SDRF.
 
     A user's bubble grows with the logarithm of its number of tasks.
     """

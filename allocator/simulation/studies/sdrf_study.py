@@ -60,17 +60,19 @@ class Study:
     def over(
         self, load: float, forgotten: float, measure: Callable[[Result, Result], float]
     ) -> Estimate:
-        """Return the mean over traces of a measure of both results.
+        """Return the mean over traces of a number computed from DRF's and SDRF's results.
 
         Args:
             load: Capacity divided by the mean use.
             forgotten: Value of 1 − δ.
-            measure: Function of DRF's result and SDRF's result for a trace.
+            measure: Computes the number from the results of one trace: DRF's, then SDRF's.
         """
         return estimate([measure(*pair) for pair in self.pairs(load, forgotten)])
 
     def reductions(self, load: float, forgotten: float) -> dict[str, float]:
-        """Return, by trace hash, the reduction of the mean wait under SDRF compared with DRF.
+        """Return, for each trace, how much shorter the mean wait is under SDRF than under DRF.
+
+        Keys are trace hashes; values are fractions of DRF's mean wait.
 
         Args:
             load: Capacity divided by the mean use.
@@ -91,7 +93,11 @@ class Study:
         return estimate(list(self.reductions(load, forgotten).values()))
 
     def best(self, load: float) -> float:
-        """Return the value of 1 − δ with the largest mean reduction of waits at a load."""
+        """Return the value of 1 − δ at which SDRF shortens waits most, as a mean over traces.
+
+        Args:
+            load: Capacity divided by the mean use.
+        """
         return max(
             self.forgotten_values(load), key=lambda forgotten: self.reduction(load, forgotten).mean
         )
@@ -106,28 +112,35 @@ class Study:
         return near[0] if near else None
 
     def trend(self, loads: tuple[float, float], forgotten: float) -> Estimate:
-        """Return the first load's reduction of waits minus the second load's (mean over traces).
+        """Return how much larger the reduction of waits is at one load than at another.
 
         Args:
-            loads: The two loads to compare.
+            loads: The two loads; the second one's reduction is subtracted from the first one's.
             forgotten: Value of 1 − δ.
         """
         first, second = (self.reductions(load, forgotten) for load in loads)
         return _difference(first, second)
 
     def lead(self, load: float, forgotten: float) -> Estimate:
-        """Return how much larger the reduction at one 1 − δ is than at the best other value."""
+        """Return how much larger the reduction of waits is at one 1 − δ than at all others.
+
+        The result is the difference from the best other value; negative if that value is better.
+
+        Args:
+            load: Capacity divided by the mean use.
+            forgotten: Value of 1 − δ.
+        """
         other_values = [value for value in self.forgotten_values(load) if value != forgotten]
         best_other = max(other_values, key=lambda value: self.reduction(load, value).mean)
         return _difference(self.reductions(load, forgotten), self.reductions(load, best_other))
 
     def events(self, load: float, forgotten: float) -> Estimate:
-        """Return the number of Live Tree events per 1,000 tasks."""
+        """Return the number of Live Tree events (possible swaps of neighbours) per 1,000 tasks."""
         runs = self.counted(load)[forgotten]
         return estimate([1000.0 * run.events / run.raw["tasks"] for run in runs])
 
     def counted(self, load: float) -> dict[float, list[Result]]:
-        """Return SDRF's results with counted Live Tree events at a load, by 1 − δ."""
+        """Return SDRF's results at a load that include Live Tree events, by value of 1 − δ."""
         runs = {
             forgotten: [run for run in results.values() if run.raw.get("events", True)]
             for forgotten, results in sorted(self.sdrf[load].items())
@@ -140,7 +153,7 @@ def _difference(first: Mapping[str, float], second: Mapping[str, float]) -> Esti
 
 
 def studies(results: Sequence[Result]) -> list[Study]:
-    """Group results into one study for each workload and set of rules."""
+    """Group results into studies: one for each workload and set of simulation rules."""
     groups: dict[tuple[str, ...], Study] = {}
     for result in results:
         if result.load is None or result.policy not in {"drf", "sdrf"}:

@@ -10,7 +10,7 @@ from allocator.simulation.studies.section import Finding, Section, Table, discou
 
 
 def sections(study: Study, suffix: str) -> Iterator[Section]:
-    """Yield a report section for the figure and one for the table, if there are enough results.
+    """Yield a report section for Fig. 11 and one for Table 1, if there are enough results.
 
     Args:
         study: The results.

@@ -8,7 +8,7 @@ from matplotlib.figure import Figure
 
 @dataclass(frozen=True)
 class Finding:
-    """A finding of a paper, and what the simulations say about it.
+    """A finding of a paper, and whether the simulations confirm it.
 
     Args:
         theirs: The paper's finding, in other words.
@@ -53,7 +53,7 @@ class Section:
 
 
 def duration(seconds: float) -> str:
-    """Format seconds as text in days, hours, minutes or seconds."""
+    """Format a number of seconds as text, in days, hours, minutes or seconds."""
     for unit, length in (("days", 86400.0), ("hours", 3600.0), ("minutes", 60.0)):
         if seconds >= 2.0 * length:
             return f"{seconds / length:.3g} {unit}"
@@ -61,5 +61,9 @@ def duration(seconds: float) -> str:
 
 
 def discount(forgotten: float) -> str:
-    """Format δ as text, given `forgotten` = 1 − δ."""
+    """Format δ, the fraction of a commitment that remains after a second, as text.
+
+    Args:
+        forgotten: 1 − δ.
+    """
     return f"δ = 1 − {forgotten:.2g}"

@@ -1,4 +1,4 @@
-"""Draws the figures of the TSF paper (§VI-B)."""
+"""Draws the figures of the TSF paper (§VI-B) from own simulations."""
 
 from collections.abc import Mapping
 
@@ -15,7 +15,7 @@ ByPolicy = Mapping[str, Floats]
 
 
 def workload(machines: NDArray[np.int64], sizes: NDArray[np.int64]) -> Figure:
-    """Draw Fig. 8: distributions of the number of machines that a job may use, and of its tasks.
+    """Draw TSF paper, Fig. 8: distributions over jobs of allowed machines and of tasks.
 
     Args:
         machines: For each job, the number of machines that it may use.
@@ -35,7 +35,12 @@ def workload(machines: NDArray[np.int64], sizes: NDArray[np.int64]) -> Figure:
 
 
 def jobs(delays: ByPolicy, completions: ByPolicy) -> Figure:
-    """Draw Fig. 9: distributions (CDF) of jobs' queueing delays and completion times, by policy."""
+    """Draw TSF paper, Fig. 9: distributions (CDF) of jobs' queueing delays and completion times.
+
+    Args:
+        delays: Delay of each job in seconds, by policy.
+        completions: Completion time of each job in seconds, by policy.
+    """
     figure, panels = new_figure("Jobs", panels=2)
     _cdfs(panels[0], delays)
     panels[0].set_xlabel("Queueing delay (s)")
@@ -46,7 +51,7 @@ def jobs(delays: ByPolicy, completions: ByPolicy) -> Figure:
 
 
 def speedups(gains: Mapping[str, Mapping[str, Floats]], baseline: str) -> Figure:
-    """Draw Fig. 10: by how much jobs complete earlier under the baseline, by size of the job.
+    """Draw TSF paper, Fig. 10: how much earlier jobs complete under the baseline, by size of job.
 
     Args:
         gains: For each alternative policy and size class, the speed-up of each job.
@@ -75,7 +80,7 @@ def speedups(gains: Mapping[str, Mapping[str, Floats]], baseline: str) -> Figure
 
 
 def tasks(waits: ByPolicy, saved: ByPolicy, baseline: str) -> Figure:
-    """Draw Fig. 11: distributions (CDF) of tasks' queueing delays, and of the delays saved.
+    """Draw TSF paper, Fig. 11: distributions (CDF) of tasks' queueing delays, and of delays saved.
 
     Args:
         waits: Delay of each task in seconds, by policy.
@@ -112,7 +117,13 @@ def _cdfs(panel: Axes, values_by_policy: ByPolicy) -> None:
 
 
 def _thinned(x: Floats, y: Floats, points: int = 2000) -> tuple[Floats, Floats]:
-    """Thin out a long curve to about `points` points, which is enough for a drawing."""
+    """Return a curve with about `points` of its points, which are enough for a drawing.
+
+    Args:
+        x: Horizontal coordinates of all points.
+        y: Vertical coordinates of all points.
+        points: Number of points to keep.
+    """
     if len(x) <= points:
         return x, y
     kept = np.linspace(0, len(x) - 1, points).astype(np.int64)

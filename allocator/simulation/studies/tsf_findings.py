@@ -1,4 +1,4 @@
-"""Report sections on the TSF paper (§VI-B): are the figures' findings reproduced?"""
+"""Report sections on the TSF paper (§VI-B): are the findings of its figures reproduced?"""
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence

@@ -1,4 +1,4 @@
-"""Counts users that wait at the same time; this number determines the cost of a naive ranking."""
+"""Counts users that wait at the same time, which a ranking without an index would have to scan."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,10 +10,10 @@ _USER = 1 << 53
 
 
 def users_at_starts(outcome: Outcome) -> float:
-    """Return the mean number of users with waiting tasks, measured whenever a task starts.
+    """Return how many users have waiting tasks when a task starts, as a mean over all starts.
 
-    The user that starts a task counts too. The cost is O(n log n) in tasks. The result is NaN if no
-    task started.
+    The user that starts a task counts too. The result is NaN if no task started. The cost is
+    O(n log n) for n tasks.
     """
     trace = outcome.trace
     was_started = outcome.started != NEVER
