@@ -377,7 +377,13 @@ class _Display:
 
 
 def _report(outcome: "Verdict | Comparison", folder: Path, console: "Console") -> None:
-    """Print the measured values, and for each claim whether it holds."""
+    """Print an experiment's measured values, and for each claim whether it holds.
+
+    Args:
+        outcome: Result of the experiment.
+        folder: Folder of the result files, whose path is printed.
+        console: Console for the output.
+    """
     from frameworks.harness.verdict import Verdict  # noqa: PLC0415
 
     if not isinstance(outcome, Verdict):

@@ -52,7 +52,7 @@ class ClusterSpec(_Section):
 
     @property
     def hosts(self) -> list[tuple[str, Agents]]:
-        """(host name, group) of each agent. Host names are those that an embedded Mesos uses."""
+        """For each agent, its host name in an embedded Mesos, and its group."""
         groups = [group for group in self.agents for _ in range(group.count)]
         width = len(str(len(groups)))
         return [(f"agent-{number:0{width}}", group) for number, group in enumerate(groups, 1)]

@@ -86,7 +86,12 @@ def _per_unit(demands: NDArray[np.float64], capacities: NDArray[np.float64]) -> 
 
 
 def _are_whole(values: NDArray[np.float64], per_unit: float) -> bool:
-    """Return whether each value equals a whole number of parts divided by `per_unit`."""
+    """Return whether all amounts are whole numbers of parts.
+
+    Args:
+        values: Amounts in the trace's units.
+        per_unit: Number of parts per unit.
+    """
     with np.errstate(over="ignore"):
         return all(
             bool((np.rint(chunk * per_unit) / per_unit == chunk).all())

@@ -15,7 +15,7 @@ class NoFilm(RuntimeError):  # noqa: N818 - the message names the missing part
 
 
 def recordings(folder: Path, seed: int) -> Iterator[Path]:
-    """Yield the allocator's recordings in the folder of an experiment.
+    """Yield the allocator's recordings in the result folder of an experiment.
 
     If a variant has several runs, only the run with the given seed is included.
     """

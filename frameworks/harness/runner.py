@@ -88,6 +88,11 @@ def run(
 ) -> Verdict:
     """Run an experiment, write its results to `settings.out`, and compare them with the claims.
 
+    Args:
+        experiment: The experiment.
+        settings: Options of the run.
+        watch: Progress callback.
+
     Raises:
         ChildFailed: A process ended unexpectedly.
         TimeoutError: A process did not start in time.
@@ -147,10 +152,17 @@ def run(
 def _master(
     experiment: Experiment, settings: ExperimentSettings, children: Children, recording: Path
 ) -> Iterator[tuple[str, AllocatorAddresses | None]]:
-    """Context that provides a master for an experiment.
+    """Context that provides a master for an experiment: embedded, real or external.
 
-    Its value is the master's HOST:PORT, with the allocator's addresses unless the master is
-    external.
+    An external master, which the user runs, is used as it is. Otherwise the context also starts an
+    allocator service. The context's value is the master's HOST:PORT, and the addresses of the
+    allocator service or None.
+
+    Args:
+        experiment: The experiment.
+        settings: Options of the run.
+        children: Receives the processes, and stops them at the end.
+        recording: File for the allocator's recording of events.
     """
     if settings.master is not None:
         yield settings.master, None
@@ -260,7 +272,13 @@ def _configuration(
 def _prepare(
     experiment: Experiment, settings: ExperimentSettings, children: Children, address: str
 ) -> list[tuple[float, Child]]:
-    """Start the framework of each user; a framework waits until it is released.
+    """Start the processes of all users' frameworks, which wait until they are released.
+
+    Args:
+        experiment: The experiment.
+        settings: Options of the run.
+        children: Receives the processes.
+        address: HOST:PORT of the master.
 
     Returns:
         (start time in seconds, process) of each framework, in order of time.
@@ -391,9 +409,15 @@ def _completions(experiment: Experiment, finished: Mapping[str, list[float]]) ->
 
 
 def _await_line(child: Child, log: Path, pattern: str) -> str:
-    """Wait for a line in a child's output that matches a pattern.
+    """Wait until a line of a child's output matches a pattern.
 
-    Return the text of the pattern's group.
+    Args:
+        child: The process.
+        log: File with the child's output.
+        pattern: Regular expression with one group.
+
+    Returns:
+        The text of the group.
 
     Raises:
         ChildFailed: The child ended.

@@ -129,7 +129,15 @@ def expected_cpus(experiment: Experiment, trajectory: FluidTrajectory) -> Measur
 def judge(
     experiment: Experiment, measured: Measurement, expected: Measurement, *, seed: int, speed: float
 ) -> Verdict:
-    """Compare a run's measurement with the divisible optimum and with the experiment's claims."""
+    """Compare a run's measurement with the divisible optimum and with the experiment's claims.
+
+    Args:
+        experiment: The experiment.
+        measured: The measured values.
+        expected: The values in the divisible optimum, from `expected_cpus`.
+        seed: Seed of the run.
+        speed: Seconds of the master's time for each second of real time.
+    """
     phases = [_phase(phase, experiment, measured, expected) for phase in experiment.phases]
     utilization = _utilization(experiment, measured)
     findings = list(_findings(experiment, measured, phases, utilization))
@@ -165,7 +173,10 @@ def _phase(
 
 
 def _utilization(experiment: Experiment, measured: Measurement) -> float:
-    """Return the mean utilization of CPUs, from the time when the cluster was first 97 % full."""
+    """Return the mean fraction of CPUs in use, from the time when the cluster was first 97 % full.
+
+    If it never was, the whole experiment counts.
+    """
     total = experiment.cluster.cores
     full = [time for time, used in measured.in_use.items() if used >= 0.97 * total]
     if not full:

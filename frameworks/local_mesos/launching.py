@@ -67,7 +67,13 @@ class Launching:
     def _launch(
         self, framework: EmbeddedFramework, offers: list[Offer], operations: Iterable[Operation]
     ) -> ResourceBag:
-        """Carry out operations on valid offers. Return the resources that remain unused."""
+        """Launch the tasks of an ACCEPT call. Return the offers' resources that remain unused.
+
+        Args:
+            framework: The framework that sent the call.
+            offers: The offers, which are valid and on one agent.
+            operations: The operations of the call.
+        """
         agent, role = offers[0].agent, offers[0].role
         unused = ResourceBag(resource for offer in offers for resource in offer.resources)
         for operation in operations:
@@ -174,9 +180,15 @@ class Launching:
 def _planned(
     framework: EmbeddedFramework, agent: str, role: str, info: v1.TaskInfo
 ) -> tuple[EmbeddedTask, Executor | None]:
-    """Build the records of a task to launch and of its executor.
+    """Return the record of a task to launch, and the record of an executor to start for it.
 
     The executor is None if the task has none of its own, or if the executor runs already.
+
+    Args:
+        framework: The framework that launches the task.
+        agent: Id of the agent.
+        role: Role to which the offers were allocated.
+        info: The task as described by the scheduler.
     """
     executor_id = None
     executor = None

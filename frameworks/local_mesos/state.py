@@ -207,9 +207,9 @@ class EmbeddedFramework:
             yield executor.agent, executor.role, executor.resources
 
     def holdings(self) -> Iterator[tuple[str, str, list[Resource]]]:
-        """Yield (agent id, role, resources) of everything that the framework holds.
+        """Yield (agent id, role, resources) of each task, executor and unanswered offer.
 
-        Tasks and executors that hold resources are included, and unanswered offers.
+        Tasks and executors that no longer hold resources are left out.
         """
         yield from self.used()
         for offer in self.offers.values():
@@ -224,7 +224,7 @@ def roles_of(info: mesos.FrameworkInfo) -> frozenset[str]:
 
 
 def allocated(resources: Iterable[Resource], role: str) -> list[Resource]:
-    """Return copies of resources, marked as allocated to a role."""
+    """Return copies of resources that are marked as allocated to a role."""
     copies = []
     for resource in resources:
         copy = Resource()

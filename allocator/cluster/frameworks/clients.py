@@ -47,7 +47,10 @@ class Clients:
         return iter(self._wanting)
 
     def add(self, client: Client, framework: Framework) -> None:
-        """Add a client, and its user if unknown; the client does not want offers yet."""
+        """Add a client, and the user that its framework and role determine, if unknown.
+
+        The client does not want offers yet (see `set_wanting`).
+        """
         user = self.users.get(user_of(self._key, client.role, framework, self._limits))
         self.users.add(user, client)
         self._users[client] = user

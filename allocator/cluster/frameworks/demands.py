@@ -49,7 +49,12 @@ class Demands:
         return DemandFloor(self._smallest)
 
     def of(self, client: Client, framework: Framework) -> Quantities | None:
-        """Return the resources that one task of a client needs; None if unknown."""
+        """Return the resources that one task of a client needs; None if unknown.
+
+        Args:
+            client: The client.
+            framework: The client's framework, which may have declared a demand.
+        """
         given = self._by_operator.get(framework.name, framework.demand)
         if given is not None or not self._learns:
             return given

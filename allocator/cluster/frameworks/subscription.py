@@ -179,7 +179,7 @@ def read_request(
 
 
 def _check_names(framework_id: str, info: mesos.FrameworkInfo, limits: Limits) -> None:
-    """Check a framework's ID, name and principal.
+    """Check a framework's ID, name and principal, before its other fields are read.
 
     Raises:
         _Unacceptable: One of the three is invalid or too long.

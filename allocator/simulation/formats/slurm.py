@@ -374,10 +374,12 @@ def _counted(entry: str) -> tuple[str, str]:
 def _generic(records: Records, resources: Mapping[str, str]) -> dict[str, float]:
     """Return the amounts of GPUs and other generic resources (GRES) among a job's resources.
 
-    All other resources are recorded as not read.
-
     A list may have the total of all kinds of GPU, amounts of each kind, or both. A kind is a model
     (`gres/gpu:a100`) or a part of a GPU (`gres/gpu:1g.5gb`).
+
+    Args:
+        records: Collects the names of all other resources, as not read.
+        resources: Amounts by name, as text.
     """
     totals: dict[str, float] = {}
     totals_of_kinds: dict[str, float] = {}

@@ -302,7 +302,10 @@ def missing(column: Text) -> NDArray[np.bool_]:
 
 
 def _whole_lines(file: IO[bytes]) -> Iterator[tuple[int, list[bytes]]]:
-    """Iterate over a file in groups of complete lines, as (number of the first line, lines)."""
+    """Read a file in large pieces that end at the end of a line.
+
+    Yield (number of the first line, lines without line ends) for each piece.
+    """
     first = 1
     remainder = b""
     while block := file.read(_BLOCK):

@@ -208,7 +208,11 @@ def moments(trace: Trace, tasks: int, knobs: MonthParameters = FITTED) -> list[M
 
 
 def _first_and_retries(trace: Trace) -> tuple[NDArray[np.intp], NDArray[np.bool_]]:
-    """Return each job's first task, and a mask of the tasks submitted after it (retries)."""
+    """Find the tasks of each job that are retries: they are submitted after the job's first task.
+
+    Returns:
+        The index of each job's first task, in order of job numbers; and a mask of retries.
+    """
     _, first, job = np.unique(trace.job, return_index=True, return_inverse=True)
     return first, trace.submitted > trace.submitted[first][job]
 
@@ -241,9 +245,13 @@ def _times(
 
 
 def _begins(random: Generator, count: int) -> NDArray[np.float64]:
-    """Draw the start times of sessions, in seconds.
+    """Draw the start times of sessions, in seconds after the month begins.
 
     Hours by day and on weekdays are more likely.
+
+    Args:
+        random: Random generator.
+        count: Number of sessions.
     """
     hour = np.arange(DAYS * 24)
     weight = 1.0 + (_PEAK - 1.0) * np.cos(2 * np.pi * (hour - _PEAK_HOUR) / 24)

@@ -44,7 +44,7 @@ def order(a: float, m: float, b: float, n: float, s: float) -> int:
 
 @kernel
 def _error_of_product(x: float, y: float, product: float) -> float:
-    """Return the exact value of x·y − product, where `product` is x·y as rounded by the processor.
+    """Return the rounding error of a product: the exact x·y minus the rounded `product`.
 
     The result is always a float (algorithm of Dekker and Veltkamp).
     """

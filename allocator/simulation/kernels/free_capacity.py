@@ -131,7 +131,13 @@ def _first_in_range(free: NDArray[np.int64], need: NDArray[np.int64], low: int, 
 
 @kernel
 def take(machines: FreeCapacityArrays, machine: int, amounts: NDArray[np.int64]) -> None:
-    """Subtract a task's amounts from a machine's free capacity. O(log n) for n machines."""
+    """Subtract a starting task's demand from a machine's free capacity. O(log n) for n machines.
+
+    Args:
+        machines: All machines.
+        machine: The machine's number.
+        amounts: The demand, in parts by resource.
+    """
     k = len(machines.free) // 2 + machine
     for r in range(len(amounts)):
         machines.free[k, r] -= amounts[r]
@@ -140,7 +146,13 @@ def take(machines: FreeCapacityArrays, machine: int, amounts: NDArray[np.int64])
 
 @kernel
 def give_back(machines: FreeCapacityArrays, machine: int, amounts: NDArray[np.int64]) -> None:
-    """Add a task's amounts back to a machine's free capacity. O(log n) for n machines."""
+    """Add an ended task's demand back to a machine's free capacity. O(log n) for n machines.
+
+    Args:
+        machines: All machines.
+        machine: The machine's number.
+        amounts: The demand, in parts by resource.
+    """
     k = len(machines.free) // 2 + machine
     for r in range(len(amounts)):
         machines.free[k, r] += amounts[r]

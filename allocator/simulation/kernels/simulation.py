@@ -387,9 +387,15 @@ def _advance_queue(state: State, rule: Rule, u: int) -> tuple[bool, bool]:
 
 @part
 def _set_head(state: State, rule: Rule, u: int, task: int) -> bool:
-    """Make a task the next task of user u. Return whether the user's priority may change thereby.
+    """Make a waiting task the next task of a user. Return whether the user's priority may change.
 
     Counterparts: ReferenceSimulation._declare and Pool.set_demand.
+
+    Args:
+        state: State of the simulation.
+        rule: Constants of the simulation.
+        u: The user's number.
+        task: Index of the task in the trace.
     """
     users = state.users
     users.head[u] = task

@@ -104,7 +104,10 @@ def _order_exactly(lines: NDArray[np.float64], u: int, v: int, s: float) -> int:
 
 @kernel
 def _highest(lines: NDArray[np.float64], u: int, s: float) -> int:
-    """Return the index of the line that is user u's maximum at s, and just after (at a lower s)."""
+    """Return the index of the line that determines user u's priority at s and just after.
+
+    "Just after" means at a slightly lower s, as s falls when time passes.
+    """
     best = 0
     for r in range(1, lines.shape[1]):
         sign = order(lines[u, r, 0], lines[u, r, 1], lines[u, best, 0], lines[u, best, 1], s)
@@ -165,7 +168,10 @@ def _play(tree: Tournament, lines: NDArray[np.float64], k: int, s: float) -> Non
 
 @kernel
 def _earliest(tree: Tournament, k: int) -> float:
-    """Return the highest s, the earliest in time, at which match k or a match below it expires."""
+    """Return the s at which match k, or a match below it, must be played again first.
+
+    This is the highest of the matches' limits, because s falls as time passes.
+    """
     until: float = max(tree.match_until[k], tree.until[2 * k], tree.until[2 * k + 1])
     return until
 

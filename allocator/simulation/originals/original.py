@@ -68,7 +68,7 @@ class EmulatedScheduler(ABC):
         """
 
     def wants(self, user: int, *, waiting: bool) -> None:  # noqa: B027 - most systems ignore waiting tasks
-        """Record whether a user has a waiting task."""
+        """Record whether a user has a waiting task. Schedulers that count demands override this."""
 
 
 class Periodic(EmulatedScheduler):

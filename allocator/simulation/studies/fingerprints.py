@@ -135,7 +135,7 @@ def fingerprints(
 
 
 def simulations(months: Months, loads: Sequence[float]) -> int:
-    """Return how many simulations `fingerprints` runs, for a progress display."""
+    """Return how many simulations `fingerprints` runs with these arguments, to display progress."""
     return len(months.seeds) * ((2 + len(_NEIGHBOURS)) * len(loads) + len(_EVENTS))
 
 

@@ -102,7 +102,12 @@ def sections(results: Sequence[Result], baseline: str) -> Iterator[Section]:
 
 
 def table(results: Sequence[Result], baseline: str) -> str:
-    """Return the table of all policies as CSV with a header."""
+    """Return a table of all policies as CSV with a header; columns are fields of `SchedulerRow`.
+
+    Args:
+        results: Results of a sweep's cells.
+        baseline: Label of the policy with which all others are compared.
+    """
     text = io.StringIO()
     writer = csv.DictWriter(
         text, [field.name for field in fields(SchedulerRow)], lineterminator="\n"
@@ -303,7 +308,7 @@ def _more_by_trace(row: SchedulerRow) -> str:
 
 
 def _ends(low: float | None, high: float | None) -> str:
-    """Format an interval as text; the text is empty without an interval."""
+    """Format the ends of an interval as text; "" without an interval."""
     return "" if low is None or high is None else f"[{low:+.1%}, {high:+.1%}]"
 
 

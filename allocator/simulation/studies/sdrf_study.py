@@ -103,7 +103,7 @@ class Study:
         )
 
     def nearest(self, load: float, forgotten: float) -> float | None:
-        """Return the simulated value of 1 − δ that equals a given value up to rounding, or None."""
+        """Return the simulated value of 1 − δ that equals `forgotten` up to rounding, or None."""
         near = [
             candidate
             for candidate in self.forgotten_values(load)
@@ -135,7 +135,12 @@ class Study:
         return _difference(self.reductions(load, forgotten), self.reductions(load, best_other))
 
     def events(self, load: float, forgotten: float) -> Estimate:
-        """Return the number of Live Tree events (possible swaps of neighbours) per 1,000 tasks."""
+        """Return the number of Live Tree events (possible swaps of neighbours) per 1,000 tasks.
+
+        Args:
+            load: Capacity divided by the mean use.
+            forgotten: Value of 1 − δ.
+        """
         runs = self.counted(load)[forgotten]
         return estimate([1000.0 * run.events / run.raw["tasks"] for run in runs])
 
@@ -195,7 +200,13 @@ class Changes:
 
 
 def changes(study: Study, load: float, forgotten: float) -> Changes:
-    """Compare users under DRF and SDRF at a load and a value of 1 − δ (`forgotten`)."""
+    """Return how SDRF changes users' waits and completions compared with DRF.
+
+    Args:
+        study: The results of both policies.
+        load: Capacity divided by the mean use.
+        forgotten: Value of 1 − δ of SDRF.
+    """
 
     def gained(measure: Callable[[PolicyGain], float]) -> Estimate:
         return study.over(load, forgotten, lambda before, after: measure(gain(before, after)))

@@ -135,9 +135,13 @@ def run(
 
 @contextmanager
 def _shared(cells: Sequence[Cell], folder: Path) -> Iterator[dict[Source, Path]]:
-    """Context in which traces that several cells use are available as memory-mapped copies.
+    """Context in which workers can map traces into memory that several cells use.
 
-    The copies are deleted at the end.
+    The copies of these traces are deleted at the end.
+
+    Args:
+        cells: The cells to simulate.
+        folder: Folder for the copies.
 
     Yields:
         Folder of the copy, by source.

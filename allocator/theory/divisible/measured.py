@@ -64,7 +64,12 @@ def measured(policy: Policy) -> DivisiblePolicy:
 
 
 def _share(policy: Policy, problem: Problem, user: ProblemUser) -> Fraction:
-    """Measure the share of one task of a user, before division by the user's weight.
+    """Measure by how much one task increases a user's share, before division by the weight.
+
+    Args:
+        policy: The policy that computes the share.
+        problem: The machines and users.
+        user: The user that runs the task.
 
     Raises:
         ValueError: Priorities are proportional neither to tasks nor to a power of them.

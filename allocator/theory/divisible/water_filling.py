@@ -91,7 +91,7 @@ def equation_10(
     commitments: Sequence[Vector] | None = None,
     weights: Vector | None = None,
 ) -> Optimum:
-    """Solve Eq. 10 to the letter: the first exhausted resource stops all users.
+    """Solve Eq. 10 of the SDRF paper to the letter: the first exhausted resource stops all users.
 
     Arguments, result and errors are as for `sdrf`. The result is the same if all users need some of
     every resource.
@@ -102,17 +102,29 @@ def equation_10(
 
 
 def drf(demands: Sequence[Vector], weights: Vector | None = None) -> Optimum:
-    """Solve Eq. 5 with bounded demands: SDRF with all commitments 0."""
+    """Compute the DRF allocation with bounded demands (SDRF paper, Eq. 5).
+
+    This is `sdrf` with all commitments 0; arguments have the same meaning.
+    """
     return sdrf(demands, None, weights)
 
 
 def smmf(demands: Vector, commitments: Vector, weights: Vector | None = None) -> Optimum:
-    """Solve Eq. 8: SDRF with a single resource, so each user has one demand and one commitment."""
+    """Compute the SMMF allocation of a single resource with commitments (SDRF paper, Eq. 8).
+
+    Args:
+        demands: Each user's demand, as a fraction of the capacity.
+        commitments: Each user's commitment.
+        weights: Each user's weight, above 0; None means 1.
+    """
     return sdrf([[d] for d in demands], [[c] for c in commitments], weights)
 
 
 def mmf(demands: Vector, weights: Vector | None = None) -> Optimum:
-    """Share one resource max-min fairly (SDRF paper, §4.1): SMMF with all commitments 0."""
+    """Compute the max-min fair allocation of a single resource (SDRF paper, §4.1).
+
+    This is `smmf` with all commitments 0; arguments have the same meaning.
+    """
     return drf([[d] for d in demands], weights)
 
 

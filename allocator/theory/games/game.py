@@ -112,7 +112,7 @@ class Game(FileModel):
 
     @property
     def times(self) -> tuple[int, ...]:
-        """Number of times that each stage is played in a row."""
+        """Number of times that each stage is played in a row, by stage."""
         return self.lengths or (1,) * self.stages
 
     @property
@@ -128,12 +128,15 @@ class Game(FileModel):
 
     @cached_property
     def truth(self) -> tuple[Plan, ...]:
-        """True needs of each user for each stage played."""
+        """For each user, its true needs in every stage played (repetitions included)."""
         return tuple(self._plan(user.needs) for user in self.users)
 
     @cached_property
     def claimed(self) -> tuple[Plan, ...]:
-        """Claims of each user for each stage played; the needs where a user tells the truth."""
+        """For each user, its claims in every stage played (repetitions included).
+
+        The claims of a truthful user are its needs.
+        """
         return tuple(self._plan(user.claims or user.needs) for user in self.users)
 
     def _plan(self, stages: Stages) -> Plan:

@@ -207,14 +207,14 @@ def climb(
 
 
 def _start(policy: GamePolicy, rng: Random, limits: GameLimits) -> Game:
-    """Return a random game in which the first user lies, as a starting point.
+    """Return a random game in which the first user lies, as a starting point of `climb`.
 
-    The lie is silence: the user claims nothing before the last stage. The game in which silence
-    pays most is returned. If silence changes nothing, the result is a game with another lie, if
-    possible one that pays.
+    The lie is that the user claims nothing before the last stage, so that other users build up
+    commitments. Several random games are compared, and the one in which this lie pays most is
+    returned. If it changes nothing in any game, the result is a game with another lie, if possible
+    one that pays.
 
-    A silent user lets other users build up commitments. Two plays are enough to judge silence; the
-    best of all lies needs hundreds.
+    This lie costs two plays of a game to judge; the best of all lies needs hundreds.
     """
     if (limits.stages or 0) > 1:
         games = (_silent(draw(rng, 1.0, limits)) for _ in range(_SILENT))
@@ -241,7 +241,7 @@ def _silent(game: Game) -> Game:
 def _with_a_lie(rng: Random, game: Game) -> Game:
     """Return a copy of a game whose first user lies in a random stage.
 
-    The user claims nine tenths of its needs there.
+    The user claims only nine tenths of its needs there.
     """
     needs = game.users[0].needs
     stage = rng.randrange(game.stages)

@@ -18,7 +18,7 @@ _ROUNDS = 20
 
 @dataclass(frozen=True, slots=True)
 class Lie:
-    """The best lie found, of one user or of several users that lie together."""
+    """The most profitable lie found, of one user or of several users that lie together."""
 
     truthful: Fraction
     """Sum of the liars' utilities over all epochs if all users tell the truth."""

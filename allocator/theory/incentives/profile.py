@@ -72,7 +72,7 @@ class Profile(FileModel):
 
     @staticmethod
     def ratios(user: ProfileUser, epoch: Epoch) -> dict[str, Fraction]:
-        """Return the ratios in which a user needs resources in an epoch.
+        """Return the ratios in which a user needs resources in an epoch: the user's or the epoch's.
 
         Ratios of 0 are left out.
         """

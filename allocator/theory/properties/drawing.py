@@ -48,7 +48,13 @@ def draw(rng: Random, size: float, commitments: bool) -> Case:  # noqa: FBT001 -
 
 
 def draw_problem(rng: Random, size: Size, *, commitments: bool) -> Problem:
-    """Draw an allocation problem: different machines, and users that may use some of them."""
+    """Draw an allocation problem: different machines, and users that may use some of them.
+
+    Args:
+        rng: The random generator.
+        size: Upper limits for the numbers in the problem.
+        commitments: True to draw commitments of the users; False: no user has any.
+    """
     resources = _RESOURCES[: rng.randint(1, size.resources)]
     machines = tuple(
         Machine(
@@ -96,6 +102,11 @@ def draw_with_pools(rng: Random, size: Size, *, commitments: bool) -> Case:
 
     Some machines belong entirely to one user; others are divided at random. Users that could run
     nothing in their pool are removed.
+
+    Args:
+        rng: The random generator.
+        size: Upper limits for the numbers in the problem.
+        commitments: True to draw commitments of the users; False: no user has any.
     """
     while True:
         problem = draw_problem(rng, size, commitments=commitments)

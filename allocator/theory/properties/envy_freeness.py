@@ -13,7 +13,7 @@ def violation(policy: DivisiblePolicy, case: Case) -> Violation | None:
     some placement. Here n is a number of tasks, and w a weight.
 
     Raises:
-        UndecidedError: As for `proved` and `best_placement`.
+        UndecidedError: The policy's allocation or its placement was not proved exactly.
     """
     problem = case.problem
     allocation = proved(problem, policy)

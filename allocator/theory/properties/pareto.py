@@ -12,7 +12,7 @@ def violation(policy: DivisiblePolicy, case: Case) -> Violation | None:
     """Return a user that could run more tasks without loss for any other user, or None.
 
     Raises:
-        UndecidedError: As for `proved` and `best_placement`.
+        UndecidedError: The policy's allocation or the better one was not proved exactly.
     """
     problem = case.problem
     allocation = proved(problem, policy)

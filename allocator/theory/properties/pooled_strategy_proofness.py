@@ -18,7 +18,7 @@ def violation(policy: DivisiblePolicy, case: Case) -> Violation | None:
     The lie also changes the user's number of tasks in its pool, and so its weight.
 
     Raises:
-        UndecidedError: No exact allocation was found (see `proved`).
+        UndecidedError: An allocation was not proved exactly.
     """
     claimed, pools = case.lie, case.pools
     if claimed is None or pools is None:

@@ -17,7 +17,7 @@ def differing(
         problem: The machines and users.
 
     Raises:
-        UndecidedError: As for `proved`.
+        UndecidedError: An allocation was not proved exactly.
     """
     allocation, expected = proved(problem, policy), proved(problem, reference)
     for name in allocation.placed:

@@ -15,7 +15,7 @@ def violation(policy: DivisiblePolicy, case: Case) -> Violation | None:
     """Return a user that runs fewer tasks than it would in its private pool, or None.
 
     Raises:
-        UndecidedError: As for `proved`.
+        UndecidedError: The policy's allocation was not proved exactly.
     """
     if case.pools is None:
         return None

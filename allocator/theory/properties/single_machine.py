@@ -15,7 +15,7 @@ def violation(policy: DivisiblePolicy, case: Case) -> Violation | None:
     If users have commitments, the policy is compared with SDRF instead.
 
     Raises:
-        UndecidedError: As for `proved`.
+        UndecidedError: An allocation was not proved exactly.
     """
     if len(case.problem.machines) > 1 or case.problem.machines[0].count > 1:
         return None

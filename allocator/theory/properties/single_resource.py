@@ -12,10 +12,10 @@ from allocator.theory.properties.reduction import differing
 def violation(policy: DivisiblePolicy, case: Case) -> Violation | None:
     """Return a user that runs more or fewer tasks than under CMMF, or None.
 
-    CMMF takes commitments into account if the policy does.
+    If the policy takes commitments into account, CMMF does too.
 
     Raises:
-        UndecidedError: As for `proved`.
+        UndecidedError: An allocation was not proved exactly.
     """
     if len(case.problem.resources) > 1:
         return None

@@ -12,13 +12,13 @@ from allocator.theory.properties.use import luckiest
 
 
 def violation(policy: DivisiblePolicy, case: Case) -> Violation | None:
-    """Return a user that runs more useful tasks by lying, or None.
+    """Return a user that runs more useful tasks under a policy by lying, or None.
 
     A task is useful with the user's real demand, on a machine that the user can use. Weights are
-    fixed, whatever users claim (Theorem 2).
+    fixed, whatever users claim (TSF paper, Theorem 2).
 
     Raises:
-        UndecidedError: As for `proved`.
+        UndecidedError: An allocation was not proved exactly.
     """
     claimed = case.lie
     if claimed is None:
@@ -38,7 +38,7 @@ def paying(
         claimed: The false description of the liar.
 
     Raises:
-        UndecidedError: As for `proved`.
+        UndecidedError: An allocation was not proved exactly.
     """
     user = next(user for user in problem.users if user.name == claimed.name)
     has = proved(problem, policy).tasks(user.name)
@@ -64,7 +64,12 @@ def paying(
 
 
 def problem_with(problem: Problem, claimed: ProblemUser) -> Problem:
-    """Return a copy of a problem with the user of the same name replaced by a false description."""
+    """Return a copy of a problem as the policy sees it if a user lies.
+
+    Args:
+        problem: The problem with true descriptions.
+        claimed: The false description, which replaces the user of the same name.
+    """
     return Problem(
         machines=problem.machines,
         users=tuple(claimed if user.name == claimed.name else user for user in problem.users),

@@ -40,7 +40,7 @@ def luckiest(
         more_than: The threshold.
 
     Raises:
-        UndecidedError: As for `best_placement`.
+        UndecidedError: A placement was not proved exactly.
     """
     tasks_per_task = min(
         owner.demand.get(name, _ZERO) / amount for name, amount in user.demand.items() if amount
