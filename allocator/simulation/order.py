@@ -15,7 +15,7 @@ from allocator.simulation.originals.original import EmulatedScheduler, Key
 class Exact(Pool[int]):
     """The order of users in a live cluster's pool, with exact accounts at every instant.
 
-    It has the methods of `Sampled`, so that a simulator can use either.
+    The class has the same methods as `Sampled`, so that a simulator can use either.
     """
 
     def started(self, user: int, demand: Quantities) -> None:

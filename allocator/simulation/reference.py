@@ -359,8 +359,8 @@ class ReferenceSimulation:
     def _hold(self, user: int) -> None:
         """Let a user hold a machine for its next task, which fits on no machine now.
 
-        Of the machines that nobody holds, the one that will have enough capacity first is chosen.
-        Nothing is held if none of them could ever run the task.
+        The method chooses the unheld machine that will have enough capacity first. Nothing is held
+        if no unheld machine could ever run the task.
         """
         task = self.waiting[user][0]
         ends = defaultdict[int, list[tuple[int, int]]](list)

@@ -26,10 +26,9 @@ _FRESH_JOB = 2**53
 
 
 class UnusableError(ValueError):
-    """Raised if a record cannot become a task.
+    """Raised if a record cannot become a task; the message is the reason.
 
-    The message is the reason. It has the same words for similar records, so that they are counted
-    together.
+    Similar records have the same message, so that they are counted together.
     """
 
 

@@ -39,7 +39,7 @@ class Kai(KeyPolicy):
 
 @dataclass(slots=True)
 class Request:
-    """What one queue requests of a resource in a cycle, and what its fair share depends on."""
+    """One queue's request for a resource in a cycle: weight, past use and requested amount."""
 
     weight: float
     used: float

@@ -14,7 +14,7 @@ _ZERO = Fraction(0)
 
 
 class PolicyMemory(Protocol):
-    """What a policy remembers of earlier stages: a share that each user counts as having."""
+    """Memory of earlier stages of a game, as a share that each user counts as having already."""
 
     def before(self, user: int) -> Fraction:
         """Return the share that counts as held by a user at the start of the present stage.
