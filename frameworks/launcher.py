@@ -192,7 +192,7 @@ class TaskLauncher(Scheduler):  # type: ignore[misc]  # pymesos is not typed
         self.reconcile(driver)
 
     def doubt(self) -> None:
-        """Mark the states of all running tasks as unknown, so that `reconcile` asks for them."""
+        """Mark the states of all tasks that have not ended as unknown, for the next `reconcile`."""
         with self._lock:
             self._unknown = self._plan.live
 

@@ -17,7 +17,7 @@ TIMEOUT = 30.0
 
 @dataclass(frozen=True, slots=True)
 class MasterSample:
-    """State of a master at one instant: its uptime, and the CPUs that each framework uses."""
+    """State of a master at one instant: uptime, connection to the allocator, CPUs in use."""
 
     uptime: float
     """Seconds since the master's start, by the master's clock."""
