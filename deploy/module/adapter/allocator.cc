@@ -37,10 +37,10 @@ using process::Future;
 namespace {
 
 constexpr uint32_t kContractVersion = 3;
-// Wall time within which the service must answer in synchronous mode, else the call goes on.
+// Longest wall-clock time that a call waits for the service in synchronous mode. After this time, the call continues.
 constexpr std::chrono::seconds kPatience(10);
 
-// The wall's nanoseconds, also when libprocess's clock stands still.
+// Returns wall-clock nanoseconds since the Unix epoch, also while libprocess's clock is paused.
 int64_t wall_clock() {
   const auto since_epoch = std::chrono::system_clock::now().time_since_epoch();
   return std::chrono::duration_cast<std::chrono::nanoseconds>(since_epoch).count();
@@ -79,7 +79,7 @@ LongshareAllocator::LongshareAllocator(const Parameters& parameters)
 }
 
 LongshareAllocator::~LongshareAllocator() {
-  // First the timer, which uses the transport, then the transport, which uses the metrics.
+  // The timer uses the transport, and the transport uses the metrics. They end in this order.
   process::terminate(pacer_->self());
   process::wait(pacer_->self());
   transport_owner_.reset();
@@ -107,12 +107,12 @@ void LongshareAllocator::initialize(const Options& options, const OfferCallback&
   hello.set_session_id(id::UUID::random().toString());
   hello.set_mesos_version(MESOS_VERSION);
   hello.set_master(stringify(process::address()));
-  hello.set_virtual_clock(parameters_.synchronous());  // Mesos's tests pause and advance libprocess's
+  hello.set_virtual_clock(parameters_.synchronous());  // Mesos's tests pause and advance libprocess's clock
   encode(options, hello.mutable_options());
   hello.mutable_options()->set_always_measure(parameters_.synchronous());
   if (parameters_.synchronous()) {
     const Lock lock(shared_->mutex);
-    shared_->mirror.elected(wall_clock());  // Mesos's tests of allocators elect nobody
+    shared_->mirror.elected(wall_clock());  // Mesos's allocator tests elect no master
   }
   const std::string bytes = hello.SerializePartialAsString();
   const longshare_transport_owner callbacks = owner();
@@ -125,7 +125,7 @@ void LongshareAllocator::initialize(const Options& options, const OfferCallback&
   process::dispatch(pacer_->self(), &Pacer::start, options.allocationInterval);
 }
 
-// The calls. Each changes the mirror and queues its event in one step.
+// Calls of Mesos's allocator interface. Each call changes the mirror and queues its event under one lock of the mutex.
 
 void LongshareAllocator::recovered(int expected, const std::vector<RoleQuota>& quotas) {
   const Lock lock(shared_->mutex);
@@ -225,7 +225,7 @@ void LongshareAllocator::removeSlave(const SlaveID& id) {
   v1::Event event = this->event();
   event.mutable_remove_agent()->set_agent_id(id.value());
   push(event);
-  // The master keeps a pointer to the agent until it hears of its operation.
+  // The master keeps a pointer to the agent until the operation's future completes.
   for (auto pending = pending_.begin(); pending != pending_.end();) {
     if (pending->second->agent == id) {
       pending->second->promise.fail("agent " + id.value() + " was removed");
@@ -295,7 +295,7 @@ void LongshareAllocator::requestResources(const FrameworkID& id, const std::vect
   v1::RequestResources* call = event.mutable_request_resources();
   call->set_framework_id(id.value());
   if (!requests.empty()) {
-    call->add_requests(requests.back().SerializePartialAsString());  // the service heeds the last one only
+    call->add_requests(requests.back().SerializePartialAsString());  // the service reads only the last request
   }
   push(event);
 }
@@ -325,7 +325,7 @@ Future<Nothing> LongshareAllocator::updateAvailable(const SlaveID& agent, const 
   if (!synchronised_) {
     return Failure("the allocator service is not connected; try again when it is");
   }
-  const bool waits = !parameters_.synchronous();  // else the clock is not the wall's
+  const bool waits = !parameters_.synchronous();  // in synchronous mode, tests control the clock
   if (waits && patience_.overdue(std::chrono::steady_clock::now())) {
     return Failure("the allocator service has not answered for " + stringify(Milliseconds(patience_.limit().count())) +
                    "; try again when it does");
@@ -379,13 +379,13 @@ void LongshareAllocator::updateInverseOffer(const SlaveID& agent, const Framewor
 
 Future<Mirror::InverseStatuses> LongshareAllocator::getInverseOfferStatuses() {
   const Lock lock(shared_->mutex);
-  return shared_->mirror.inverse_statuses();  // known here; the operator need not wait for anybody
+  return shared_->mirror.inverse_statuses();  // answered from the mirror, without waiting for the service
 }
 
 void LongshareAllocator::resources_recovered(const FrameworkID& framework, const SlaveID& agent, const Resources& resources,
                                              const Option<mesos::Filters>& filters, bool allocated) {
   const Lock lock(shared_->mutex);
-  // The master may give back what was held of an agent that went and came again under its id meanwhile.
+  // The master may recover resources of an agent that was removed and added again under the same ID.
   const Resources held = shared_->mirror.recover_resources(framework, agent, resources, allocated);
   if (held.empty()) {
     return;
@@ -425,7 +425,7 @@ void LongshareAllocator::launched(const SlaveID& agent, const Resources& resourc
   for (const auto& of_role : by_role(resources)) {
     const Option<FrameworkID> framework = shared_->mirror.launched(agent, of_role.second);
     if (framework.isNone()) {
-      continue;  // the agent has gone meanwhile; this decides nothing
+      continue;  // the agent was removed, so there is nothing to record
     }
     v1::Event event = this->event();
     v1::TransitionOfferedToAllocated* call = event.mutable_transition_offered_to_allocated();
@@ -451,7 +451,7 @@ void LongshareAllocator::quota_set(const RoleQuota& quota) {
 void LongshareAllocator::quota_removed(const std::string& role) {
   const Lock lock(shared_->mutex);
   if (shared_->mirror.quotas().count(role) == 0) {
-    return;  // 1.8.0 may say it twice
+    return;  // Mesos 1.8.0 may call this function twice
   }
   shared_->mirror.remove_quota(role);
   v1::Event event = this->event();
@@ -488,7 +488,7 @@ void LongshareAllocator::resume() {
   push(event);
 }
 
-// The way out. Under the mutex, but for `flush` and `tick`.
+// Sending of events. The caller holds the mutex, except in the functions that lock it themselves.
 
 v1::Event LongshareAllocator::event() const {
   v1::Event event;
@@ -539,7 +539,7 @@ void LongshareAllocator::flush() {
   if (parameters_.synchronous()) {
     if (turns_ == pacer_->self()) {
       wait_for_answer(sequence);
-    } else {  // elsewhere, as the answer may need the master's actor
+    } else {  // on another actor, because the answer may need the master's actor
       process::dispatch(pacer_->self(), &Pacer::call, [this, sequence]() { wait_for_answer(sequence); });
     }
   }
@@ -565,7 +565,7 @@ void LongshareAllocator::wait_until_synchronised() {
   }
 }
 
-// The way in: on the transport's thread.
+// Handling of the service's messages, on the transport's thread.
 
 longshare_transport_owner LongshareAllocator::owner() {
   longshare_transport_owner owner;
@@ -612,7 +612,7 @@ void LongshareAllocator::snapshot(const std::string& reason) {
   const uint64_t sequence = api_->snapshot(transport_, bytes.data(), bytes.size());
   if (sequence != 0) {
     pushed_ = snapshot_ = sequence;
-    abandoned_.clear();  // the service forgets what it did
+    abandoned_.clear();  // the snapshot replaces the results of these requests
     patience_.reset();
   }
 }
@@ -629,7 +629,7 @@ void LongshareAllocator::decide(uint64_t applied, const v1::Decisions& decisions
       this->reply(reply);
     }
   }
-  // The mutex is let go in between, so that many offers do not hold up the master.
+  // The mutex is unlocked between two frameworks, so that many offers do not delay the master.
   for (const v1::Offers& offers : decisions.offers()) {
     const Lock lock(shared_->mutex);
     if (!still_valid()) {
@@ -669,7 +669,7 @@ void LongshareAllocator::reply(const v1::Reply& reply) {
     pending->promise.fail(reply.error());
     return;
   }
-  // The master will apply it to the same amounts, and abort if they do not allow it.
+  // The master will apply the operations to the same resources, and aborts if the resources do not allow them.
   const Try<Nothing> updated = shared_->mirror.update_available(pending->agent, pending->operations);
   if (updated.isSome()) {
     pending->promise.set(Nothing());
@@ -717,9 +717,9 @@ void LongshareAllocator::inverse_offer(const v1::InverseOffers& offers, uint64_t
     const bool readable = unavailable.unavailability.ParseFromString(offer.unavailability());
     const Mirror::Verdict verdict = readable ? shared_->mirror.admit(framework, offer, applied) : Mirror::Verdict::REFUSED;
     if (verdict == Mirror::Verdict::ADMITTED) {
-      admitted[agent] = unavailable;  // no resources: all of the agent
+      admitted[agent] = unavailable;  // without resources, the inverse offer covers the whole agent
     } else if (verdict == Mirror::Verdict::REFUSED) {
-      // Withdrawn, so that the service does not wait for an answer for ever.
+      // Withdraw the inverse offer, so that the service does not wait for an answer forever.
       v1::Event event = this->event();
       event.mutable_update_inverse_offer()->set_agent_id(offer.agent_id());
       event.mutable_update_inverse_offer()->set_framework_id(offers.framework_id());

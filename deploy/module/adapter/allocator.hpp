@@ -1,4 +1,5 @@
-// The allocator that the master sees: it forwards, keeps a mirror, and lets through what it can vouch for.
+// LongshareAllocator: Mesos's allocator interface. It forwards calls to the service, keeps a mirror of the master's state, and
+// passes on only offers that agree with the mirror.
 
 #pragma once
 
@@ -29,15 +30,18 @@ namespace adapter {
 
 class Pacer;
 
-// Threads. The master calls from its actor, the watcher of the whitelist from another one, the transport from its own
-// thread. One mutex makes each of {mirror changes, event is queued} and {offer is checked and booked, callback} one
-// step. Nothing waits under it: the transport copies, and the master's callbacks only enqueue.
+// Threads. The callers of this object are the master's actor, the actor that watches the whitelist, the pacer's actor, and
+// the transport's thread. One mutex makes two steps atomic:
+//   - Change the mirror, and queue the event.
+//   - Check an offer, record the offer as allocated, and call the master.
+// No code blocks while it holds the mutex: the transport copies data, and the master's callbacks only enqueue messages.
 //
-// Turns. What one turn of the master's actor says goes out in one message, so that the service never allocates halfway:
-// the flush is sent behind the turn, through the master's own queue.
+// Turns. A turn is the handling of one message by the master's actor. All events of one turn go into one message, so that
+// the service never allocates in the middle of a turn. The first event of a turn enqueues a flush in the master's queue, and
+// the master's actor executes the flush after the turn.
 class LongshareAllocator : public VersionedAllocator {
  public:
-  // Throws std::runtime_error or std::invalid_argument, which tell people what is wrong.
+  // Throws std::runtime_error or std::invalid_argument, whose text describes the problem to the operator.
   explicit LongshareAllocator(const Parameters& parameters);
   ~LongshareAllocator() override;
   LongshareAllocator(const LongshareAllocator&) = delete;
@@ -90,7 +94,7 @@ class LongshareAllocator : public VersionedAllocator {
  private:
   friend class Pacer;
 
-  // An operator's operation that the service has not answered yet.
+  // An operator's request (`updateAvailable`) that the service has not answered yet.
   struct Pending {
     mesos::SlaveID agent;
     std::vector<mesos::Offer::Operation> operations;
@@ -98,45 +102,62 @@ class LongshareAllocator : public VersionedAllocator {
   };
   using Lock = std::lock_guard<std::mutex>;
 
+  // Returns a new event with the present time of libprocess's clock.
   v1::Event event() const;
+  // Queues an event and, unless one is due already, a flush. Returns the sequence number of the event.
   uint64_t push(const v1::Event& event);
+  // Queues an UpdateFramework event.
   void push_update(const mesos::FrameworkID& id, const mesos::FrameworkInfo& info, const std::set<std::string>& suppressed);
-  // Ends offers to frameworks that exclude too much to be listed; `told` is the one that the last event was about.
+  // Logs each framework that became unlisted, and queues an update that ends its offers. `told` is the framework of the last
+  // event, which needs no further update.
   void tell_unlisted(const mesos::FrameworkID& told);
+  // Ends a turn: makes the transport send the queued events.
   void flush();
+  // Queues the Tick event of an allocation interval.
   void tick(const process::Time& time);
+  // In synchronous mode: waits until the service has applied the event `sequence`.
   void wait_for_answer(uint64_t sequence);
+  // In synchronous mode: waits for the first decisions of the service.
   void wait_until_synchronised();
 
+  // Sends a snapshot of the mirror. Fails all pending requests.
   void snapshot(const std::string& reason);
+  // Carries out decisions of the service that reflect the events up to `applied`.
   void decide(uint64_t applied, const v1::Decisions& decisions);
+  // Completes the pending request that a reply answers.
   void reply(const v1::Reply& reply);
+  // Passes the admitted offers to the master, and rejects the refused offers.
   void offer(const v1::Offers& offers, uint64_t applied);
+  // Passes the admitted inverse offers to the master, and withdraws the refused inverse offers.
   void inverse_offer(const v1::InverseOffers& offers, uint64_t applied);
+  // Fails all pending requests.
   void fail_pending(const std::string& reason);
+  // Fails a pending request that the service has not answered in time.
   void give_up(uint64_t sequence);
+  // Handles the end of a stream to the service.
   void disconnected(const std::string& reason);
+  // Returns the callbacks for the transport.
   longshare_transport_owner owner();
 
   const Parameters parameters_;
   const longshare_transport_api* api_;
-  longshare_transport* transport_;                         // valid, also for callbacks, until it is destroyed
-  std::shared_ptr<longshare_transport> transport_owner_;  // the metrics may look at it a little longer
-  const std::shared_ptr<Shared> shared_;            // the mutex, and the mirror under it
+  longshare_transport* transport_;                         // valid, also in callbacks, until the transport is destroyed
+  std::shared_ptr<longshare_transport> transport_owner_;  // metrics may extend its life during a read
+  const std::shared_ptr<Shared> shared_;            // the mutex, and the mirror that it protects
   std::unique_ptr<Pacer> pacer_;
   std::unique_ptr<Metrics> metrics_;
   OfferCallback offer_callback_;
   InverseOfferCallback inverse_offer_callback_;
-  process::UPID turns_;  // whose queue ends a turn: the master's, or the pacer's where there is none
+  process::UPID turns_;  // actor that executes `flush`: the master's, or the pacer's if there is no master
 
-  // Under the mutex:
+  // Protected by the mutex:
   bool flush_due_ = false;
-  uint64_t pushed_ = 0;    // number of the latest event or snapshot
-  uint64_t snapshot_ = 0;  // of the latest snapshot; decisions from before are void
+  uint64_t pushed_ = 0;    // sequence number of the latest event or snapshot
+  uint64_t snapshot_ = 0;  // sequence number of the latest snapshot; earlier decisions are void
   std::map<uint64_t, std::shared_ptr<Pending>> pending_;
-  std::set<uint64_t> abandoned_;  // operations that nobody waits for any more, and which may still take effect
+  std::set<uint64_t> abandoned_;  // requests that timed out, and that the service may still carry out
   Patience patience_;
-  uint64_t answered_ = 0;  // latest event that decisions knew of
+  uint64_t answered_ = 0;  // sequence number of the last event that the service applied
   bool synchronised_ = false;
   std::condition_variable changed_;
 };

@@ -116,7 +116,7 @@ Try<Resources> decode_offer(const v1::Offer& offer) {
     if (!resource.ParsePartialFromString(bytes)) {
       return Error("a resource cannot be read");
     }
-    // Either makes Mesos's arithmetic abort, an invalid one it drops without a word.
+    // Mesos's arithmetic aborts on either deprecated field, and silently drops invalid resources.
     if (resource.has_role() || resource.has_reservation()) {
       return Error("resource '" + resource.name() + "' has a deprecated field");
     }

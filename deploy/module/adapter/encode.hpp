@@ -1,5 +1,5 @@
-// Writes what Mesos says as messages of the contract. Messages are serialised "partially" throughout: protobuf would end
-// the master for one that lacks a required field.
+// Converts Mesos's types to messages of the contract. All messages are serialised with the "Partial" functions. The other
+// functions of protobuf abort the master if a required field is missing.
 
 #pragma once
 
@@ -25,14 +25,15 @@ using Bytes = google::protobuf::RepeatedPtrField<std::string>;
 using Names = google::protobuf::RepeatedPtrField<std::string>;
 using Used = hashmap<mesos::FrameworkID, mesos::Resources>;
 
-// Nanoseconds of libprocess's clock.
+// Returns the time of libprocess's clock in nanoseconds since the Unix epoch.
 int64_t now();
 
-// What a framework says of itself is sent up to this size: far more than the service takes (limits.subscription), which sets
-// the framework aside. So the descriptions of a few frameworks cannot make a snapshot larger than may be sent.
+// Largest size in bytes of a FrameworkInfo that is sent completely. The service's limit (limits.subscription) is far smaller,
+// so the service refuses such a framework. Because of this limit, a few large FrameworkInfos cannot make a snapshot too
+// large to send.
 constexpr std::size_t kMostDescribed = 4 << 20;
 std::string encode(const mesos::FrameworkInfo& info);
-// A shared volume as often as it is held, which Mesos's own conversion forgets.
+// Writes a shared volume once for each copy that is allocated. Mesos's own conversion drops the number of copies.
 void encode(const mesos::Resources& resources, Bytes* into);
 void encode(const Used& used, google::protobuf::RepeatedPtrField<v1::Allocation>* into);
 void encode(const std::set<std::string>& names, Names* into);
@@ -42,10 +43,10 @@ void encode(const Option<hashset<std::string>>& whitelist, v1::UpdateWhitelist* 
 void encode(const RoleQuota& quota, v1::SetQuota* into);
 void encode(const RoleQuota& quota, v1::UpdateQuota* into);
 
-// What is allocated, by role. What is allocated to nobody is left out, where Mesos's own function ends the master.
+// Returns allocated resources by role. Unallocated resources are omitted; Mesos's own function aborts the master for them.
 std::map<std::string, mesos::Resources> by_role(const mesos::Resources& resources);
 
-// Reads what the service offers; an error says what is wrong with it.
+// Parses and validates the resources of an offer. Returns an error that describes the problem if they are invalid.
 Try<mesos::Resources> decode_offer(const v1::Offer& offer);
 
 }  // namespace adapter

@@ -1,4 +1,4 @@
-// Which agents frameworks exclude by offer constraints, within bounds.
+// Exclusions: bounded record of the agents that frameworks exclude by their offer constraints.
 
 #pragma once
 
@@ -11,31 +11,40 @@
 namespace longshare {
 namespace adapter {
 
-// Pairs of a role and an agent that one framework may exclude, and all frameworks together. A pair takes about 100 bytes of
-// the master's memory and 50 of its messages. The service has limits of its own: limits.exclusions, limits.all_exclusions.
+// Largest number of excluded (role, agent) pairs of one framework, and of all frameworks together. A pair takes about 100
+// bytes of the master's memory and 50 bytes in messages. The service's own limits are the settings limits.exclusions and
+// limits.all_exclusions.
 constexpr std::size_t kMostExclusions = 250000;
 constexpr std::size_t kMostExclusionsOfAll = 2000000;
 
-// Excluded agents by framework and role. A framework with too many pairs is unlisted: its pairs are dropped, and it must get
-// no offers until `reset` or `forget`. If all frameworks have too many pairs together, the one with the most is unlisted.
+// Excluded agents by framework and role. A framework with too many pairs becomes unlisted: its pairs are dropped, and the
+// framework must get no offers until `forget`. If all frameworks together have too many pairs, the framework with the most
+// pairs becomes unlisted.
 class Exclusions {
  public:
-  using ByRole = std::map<std::string, std::set<std::string>>;  // role, ids of agents
+  using ByRole = std::map<std::string, std::set<std::string>>;  // role, IDs of agents
 
   Exclusions(std::size_t most, std::size_t most_of_all) : most_(most), most_of_all_(most_of_all) {}
 
-  // Adds or removes a pair. Ignored for an unlisted framework.
+  // Adds (`excluded`) or removes the pair of `role` and `agent`. Has no effect for an unlisted framework.
   void set(const std::string& framework, const std::string& role, const std::string& agent, bool excluded);
 
-  // Forgets all about a framework.
+  // Removes a framework's pairs and its unlisted state.
   void forget(const std::string& framework);
+
+  // Removes the pairs of an agent.
   void forget_agent(const std::string& agent);
 
+  // Returns whether a framework has too many pairs to be listed.
   bool unlisted(const std::string& framework) const;
+
+  // Returns a framework's excluded agents by role.
   const ByRole& of(const std::string& framework) const;
+
+  // Returns the number of pairs of all frameworks.
   std::size_t pairs() const { return total_; }
 
-  // The listed frameworks with an agent's pairs, as they are visited: visit(framework, role).
+  // Calls visit(framework, role) for each pair that contains `agent`.
   template <typename Visit>
   void visit_agent(const std::string& agent, Visit visit) const {
     for (const auto& framework : frameworks_) {
@@ -47,7 +56,7 @@ class Exclusions {
     }
   }
 
-  // The frameworks that have been unlisted since the last call, and still are.
+  // Returns the frameworks that became unlisted since the last call and are still unlisted.
   std::vector<std::string> take_unlisted();
 
  private:

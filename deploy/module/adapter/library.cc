@@ -19,7 +19,7 @@ std::string beside_this_library(const std::string& name) {
 }
 
 const longshare_transport_api* load_transport(const std::string& path) {
-  // DEEPBIND, as libmesos exports a gRPC of its own, which the transport must not be bound to.
+  // libmesos may export symbols of its own gRPC. DEEPBIND makes the transport use the transport's gRPC.
   void* library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL | RTLD_DEEPBIND);
   if (library == nullptr) {
     const char* why = dlerror();

@@ -1,4 +1,4 @@
-// Finds and loads the transport's library.
+// Finds and loads the transport library.
 
 #pragma once
 
@@ -9,10 +9,10 @@
 namespace longshare {
 namespace adapter {
 
-// The file of that name in the folder of the library that this code is in. Throws std::runtime_error.
+// Returns the path of the file `name` in the folder of this library. Throws std::runtime_error if the folder is unknown.
 std::string beside_this_library(const std::string& name);
 
-// Loads a transport, which stays loaded. Throws std::runtime_error, which names the file and says what is wrong.
+// Loads the transport library, which stays loaded. Throws std::runtime_error, which names the file and the problem.
 const longshare_transport_api* load_transport(const std::string& path);
 
 }  // namespace adapter

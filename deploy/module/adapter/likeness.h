@@ -1,4 +1,4 @@
-// Whether the master's messages are laid out like those that this library was compiled with.
+// Compares the memory layout of messages in the master with the layout in this library.
 
 #pragma once
 
@@ -9,14 +9,14 @@
 namespace longshare {
 namespace adapter {
 
-// The size of one type of message: as compiled into this library, and as the master tells it.
+// The size in bytes of one message type, in this library (`ours`) and in the master (`masters`).
 struct Layout {
   std::string message;
   std::size_t ours;
   std::size_t masters;
 };
 
-// What differs and what to do about it; empty if nothing does.
+// Returns an error text that lists the different sizes and the remedy, or an empty text if all sizes are equal.
 std::string unlike(const std::vector<Layout>& layouts);
 
 }  // namespace adapter

@@ -1,4 +1,4 @@
-// What differs between the versions of Mesos that this module can be built for. All of it is here.
+// Contains all code that depends on the version of Mesos for which the module is built.
 
 #pragma once
 
@@ -21,21 +21,21 @@
 namespace longshare {
 namespace adapter {
 
-// Whether the master tells what is running from what is only offered.
+// Whether the master distinguishes allocated (running) resources from offered resources.
 constexpr bool kTellsRunning = LONGSHARE_MESOS_AT_LEAST(10);
 
-// The quota of one role, in any version.
+// The quota of one role, for any version of Mesos.
 struct RoleQuota {
   std::string role;
   std::map<std::string, double> guarantees;
-  std::map<std::string, double> limits;  // a name that is absent has none
-  bool capped = false;                   // as in 1.8: the guarantee is the limit
+  std::map<std::string, double> limits;  // an absent resource has no limit
+  bool capped = false;                   // true for Mesos 1.8, where the guarantee is also the limit
 };
 
-// Whether a framework wants no offers of an agent in a role.
+// Returns whether a framework's offer constraints exclude an agent for a role.
 using Excludes = std::function<bool(const std::string& role, const mesos::SlaveInfo& agent)>;
 
-// How long to hold off after an election.
+// Parameters of failover recovery: the timeout, and the fraction of the expected agents that ends the recovery.
 struct Recovery {
 #if LONGSHARE_MESOS_AT_LEAST(11)
   explicit Recovery(const mesos::allocator::Options& options) : timeout(options.recoveryTimeout), factor(options.agentRecoveryFactor) {}
@@ -46,7 +46,7 @@ struct Recovery {
   double factor = 0.8;
 };
 
-// Mesos's interface, with the calls that differ told in the same terms.
+// Mesos's allocator interface. Converts each call whose signature depends on the version to one common signature.
 class VersionedAllocator : public mesos::allocator::Allocator {
  public:
   using Held = hashmap<mesos::SlaveID, mesos::Resources>;
@@ -110,12 +110,12 @@ class VersionedAllocator : public mesos::allocator::Allocator {
 
  protected:
   virtual void recovered(int expected, const std::vector<RoleQuota>& quotas) = 0;
-  virtual void quota_set(const RoleQuota& quota) = 0;  // neither guarantee nor limit, and not capped: removes it
+  virtual void quota_set(const RoleQuota& quota) = 0;  // without guarantees and limits, and not capped: removes the quota
   virtual void quota_removed(const std::string& role) = 0;
   virtual void resources_recovered(const mesos::FrameworkID& framework, const mesos::SlaveID& agent, const mesos::Resources& resources,
                                    const Option<mesos::Filters>& filters, bool allocated) = 0;
   virtual void launched(const mesos::SlaveID& agent, const mesos::Resources& resources) = 0;
-  // `excludes` may be empty: the framework takes any agent.
+  // An empty `excludes` means that the framework excludes no agent.
   virtual void framework_added(const mesos::FrameworkID& id, const mesos::FrameworkInfo& info, bool active,
                                const std::set<std::string>& suppressed, const Excludes& excludes) = 0;
   virtual void framework_updated(const mesos::FrameworkID& id, const mesos::FrameworkInfo& info, const std::set<std::string>& suppressed,
@@ -147,7 +147,7 @@ class VersionedAllocator : public mesos::allocator::Allocator {
 #endif
 
 #if LONGSHARE_MESOS_AT_LEAST(11)
-  // Shared, as the filter can be moved but not copied.
+  // The filter is in a shared pointer, because std::function needs a copyable object and the filter is only movable.
   static Excludes excludes(mesos::allocator::FrameworkOptions* options) {
     const auto filter = std::make_shared<mesos::allocator::OfferConstraintsFilter>(std::move(options->offerConstraintsFilter));
     return [filter](const std::string& role, const mesos::SlaveInfo& agent) { return filter->isAgentExcluded(role, agent); };

@@ -41,7 +41,7 @@ bool starts_with(const std::string& text, const std::string& with) { return text
 
 }  // namespace
 
-// How long something took, with the statistics of an hour.
+// A duration in milliseconds, with statistics over one hour.
 class Duration : public process::metrics::Metric {
  public:
   explicit Duration(const std::string& name) : Metric(name, Hours(1)), milliseconds_(std::make_shared<std::atomic<double>>(NAN)) {}
@@ -57,10 +57,10 @@ class Duration : public process::metrics::Metric {
   }
 
  private:
-  std::shared_ptr<std::atomic<double>> milliseconds_;  // shared by the copy that libprocess keeps
+  std::shared_ptr<std::atomic<double>> milliseconds_;  // shared with the copy of this metric that libprocess keeps
 };
 
-// What is held, added up, and what the service has counted.
+// Sums of total and allocated resources over the cluster, and the counters of the service.
 class Sums {
  public:
   explicit Sums(std::shared_ptr<Shared> shared) : shared_(std::move(shared)) {}
@@ -114,7 +114,7 @@ class Sums {
   void counted(const v1::Statistics& statistics) {
     const std::lock_guard<std::mutex> lock(mutex_);
     if (statistics.allocation_runs() < statistics_.allocation_runs()) {
-      runs_before_ += statistics_.allocation_runs();  // a new session
+      runs_before_ += statistics_.allocation_runs();  // a new session counts from zero
     }
     statistics_ = statistics;
   }
@@ -158,7 +158,7 @@ class Sums {
   }
 
   const std::shared_ptr<Shared> shared_;
-  std::mutex mutex_;  // taken before that of the mirror
+  std::mutex mutex_;  // locked before the mutex of the mirror
   Clock::time_point refreshed_;
   Amounts total_;
   std::map<std::string, Amounts> by_role_;
@@ -213,7 +213,7 @@ void Metrics::update(const v1::Statistics& statistics, uint64_t round_trip_ns) {
   if (statistics.allocation_runs() != runs_) {
     const double run = static_cast<double>(statistics.run_ns()) * 1e-6;
     run_->measured(run);
-    // What is not the run itself is the way there and back.
+    // The rest of the round trip is the latency of transmission and queues.
     latency_->measured(std::max(0.0, static_cast<double>(round_trip_ns) * 1e-6 - run));
   }
   runs_ = statistics.allocation_runs();
@@ -255,7 +255,7 @@ std::map<std::string, Metrics::Read> Metrics::wanted() {
       for (const auto& amount : quota.second.*amounts) {
         const std::string name = amount.first;
         const std::string prefix = kPrefix + ("quota/roles/" + role) + "/resources/" + name;
-        wanted[prefix + "/" + what] = [shared, role, name, amounts]() {  // it may change while the gauge stays
+        wanted[prefix + "/" + what] = [shared, role, name, amounts]() {  // the quota may change while the gauge exists
           const std::lock_guard<std::mutex> locked(shared->mutex);
           const auto found = shared->mirror.quotas().find(role);
           if (found == shared->mirror.quotas().end()) {
@@ -297,7 +297,7 @@ std::map<std::string, Metrics::Read> Metrics::wanted() {
   }
   for (const std::string& prefix : completed_) {
     for (auto gauge = changing_.lower_bound(prefix); gauge != changing_.end() && starts_with(gauge->first, prefix); ++gauge) {
-      wanted.emplace(gauge->first, nullptr);  // stays as it is
+      wanted.emplace(gauge->first, nullptr);  // the existing gauge is kept
     }
   }
   return wanted;

@@ -1,4 +1,5 @@
-// The keys of the stock allocator in the master's metrics, so that dashboards go on, and our own.
+// Metrics: publishes the metrics of Mesos's default allocator under the same names, so that dashboards keep working, and
+// Longshare's own metrics.
 
 #pragma once
 
@@ -21,22 +22,22 @@
 namespace longshare {
 namespace adapter {
 
-// What the allocator and the gauges look at together, under the mutex.
+// State that the allocator and the gauges share. The mutex protects all members.
 struct Shared {
   std::mutex mutex;
   Mirror mirror;
-  std::set<std::string> excluded;  // resources that do not count in shares
+  std::set<std::string> excluded;  // names of resources that do not count in shares
   bool per_framework = false;      // whether each framework has gauges
-  std::size_t completed = 0;       // frameworks that are gone and whose gauges are kept
-  bool cached = true;              // whether sums may be a second old
+  std::size_t completed = 0;       // largest number of removed frameworks whose gauges are kept
+  bool cached = true;              // whether gauges may use sums that are up to one second old
 };
 
 class Duration;
 class Pacer;
 class Sums;
 
-// Gauges are read on our own actor, behind what the allocator has to do there. Those over the cluster are added up when
-// somebody looks.
+// The pacer's actor reads all gauges, after the allocator's work in its queue. Sums over the cluster are computed when a
+// gauge is read.
 class Metrics {
  public:
   Metrics(const std::shared_ptr<Shared>& shared, const std::function<longshare_transport_statistics()>& transport,
@@ -45,15 +46,17 @@ class Metrics {
   Metrics(const Metrics&) = delete;
   Metrics& operator=(const Metrics&) = delete;
 
-  // Takes in what the service has measured, and adjusts the gauges to the roles, quotas and frameworks that there are now.
-  // `round_trip_ns`: of the message that was answered. Not thread-safe.
+  // Stores the service's measurements, and adds and removes gauges to match the present roles, quotas and frameworks.
+  // `round_trip_ns` is the round-trip time of the answered message. Not thread-safe.
   void update(const v1::Statistics& statistics, uint64_t round_trip_ns);
 
  private:
   using Read = std::function<double()>;
   using Gauges = std::map<std::string, process::metrics::PullGauge>;
 
+  // Registers a gauge with libprocess and stores the gauge in `to`.
   void add(const std::string& name, const Read& read, Gauges* to) const;
+  // Returns the names and read functions of the gauges that must exist now.
   std::map<std::string, Read> wanted();
 
   const std::shared_ptr<Shared> shared_;
@@ -61,9 +64,9 @@ class Metrics {
   const process::PID<Pacer> reader_;
   Gauges fixed_;
   Gauges changing_;
-  std::set<std::string> present_;      // prefixes of the frameworks that there are
-  std::deque<std::string> completed_;  // of those that are gone, the latest last
-  uint64_t runs_ = 0;                  // by the latest statistics
+  std::set<std::string> present_;      // metric prefixes of present frameworks
+  std::deque<std::string> completed_;  // metric prefixes of removed frameworks, the latest last
+  uint64_t runs_ = 0;                  // allocation cycles in the latest statistics
   std::unique_ptr<Duration> run_;
   std::unique_ptr<Duration> latency_;
 };

@@ -18,7 +18,7 @@ using mesos::allocator::InverseOfferStatus;
 
 namespace {
 
-// Takes resources from what a framework has; returns the part that it had.
+// Subtracts resources from the resources of a framework. Returns the part that the framework held.
 Resources release(const FrameworkID& framework, const Resources& resources, Used* from) {
   const auto held = from->find(framework);
   if (held == from->end()) {
@@ -266,7 +266,7 @@ Try<Nothing> Mirror::update_allocation(const FrameworkID& framework, const Slave
   Resources updated = offered;
   Resources total = found->total;
   for (const ResourceConversion& conversion : conversions) {
-    // The master has validated already, and without what validation would need here.
+    // The mirror skips the validation of the conversion, because the master has validated the conversion already.
     const ResourceConversion bare(conversion.consumed, conversion.converted);
     const Try<Resources> converted = updated.apply(bare);
     if (converted.isError()) {
@@ -312,7 +312,8 @@ Mirror::Admission Mirror::admit(const FrameworkID& framework_id, const v1::Offer
   agent_id.set_value(offer.agent_id());
   Agent* offered = agent(agent_id);
   if (offered == nullptr || applied < offered->added) {
-    // Removed, and perhaps added again under the same id: what the service has booked goes when it hears of that.
+    // The agent was removed, and perhaps added again under the same ID. The service withdraws the offer when it learns of the
+    // removal.
     return Admission{Verdict::STALE, "", Resources()};
   }
   const Framework* to = framework(framework_id);
@@ -449,7 +450,7 @@ void Mirror::write(int64_t time_ns, v1::Snapshot* snapshot) const {
     add->set_info(encode(entry.second.info));
     add->set_active(entry.second.active);
     encode(entry.second.suppressed, add->mutable_suppressed_roles());
-    write_excluded(entry.first, add);  // here and not with the agents: a role is named once, not for each agent
+    write_excluded(entry.first, add);  // with the frameworks, so that each role is written once and not once for each agent
   }
 }
 

@@ -1,4 +1,5 @@
-// What a snapshot needs to know, kept with Mesos's own arithmetic; and the admission of offers.
+// Mirror: a copy of the master's state. Snapshots are made from the mirror, and offers are checked against the mirror. Its
+// arithmetic is Mesos's own.
 
 #pragma once
 
@@ -26,38 +27,42 @@
 namespace longshare {
 namespace adapter {
 
-// How a framework was asked to leave an agent.
+// The state of the inverse offer of one agent to one framework.
 struct InverseOffer {
   bool outstanding = false;
   Option<mesos::allocator::InverseOfferStatus> status;
 };
 
+// An agent, as the master described it.
 struct Agent {
   mesos::SlaveInfo info;
   std::vector<mesos::SlaveInfo::Capability> capabilities;
   Option<mesos::Unavailability> unavailability;
   bool active = true;
   mesos::Resources total;
-  Used used;     // outstanding offers included
-  Used running;  // the part of it that is not only offered, if the master tells
+  Used used;     // allocated and offered resources, by framework
+  Used running;  // the allocated part of `used`, if the master reports that part
   hashmap<mesos::FrameworkID, InverseOffer> inverse_offers;
-  uint64_t added = 0;        // number of the event
-  uint64_t unavailable = 0;  // number of the event that set or changed this
+  uint64_t added = 0;        // sequence number of the AddAgent event
+  uint64_t unavailable = 0;  // sequence number of the last event that changed `unavailability`
 
+  // Returns the resources that are neither allocated nor offered. Shared resources stay available.
   mesos::Resources available() const;
 };
 
+// A framework, as the master described it.
 struct Framework {
   mesos::FrameworkInfo info;
   bool active = false;
   std::set<std::string> suppressed;
-  Excludes excludes;  // may be empty
+  Excludes excludes;  // empty: no agent is excluded
 
+  // Returns the roles to which the framework is subscribed.
   std::set<std::string> roles() const;
 };
 
-// Everything that the master has told its allocator and an allocator that begins anew must know. Not thread-safe. Calls
-// about agents and frameworks that are not known change nothing.
+// The state that the master has reported to its allocator and that a restarted allocator needs. Not thread-safe. Calls about
+// unknown agents and frameworks have no effect.
 class Mirror {
  public:
   void initialize(const Recovery& recovery) { recovery_ = recovery; }
@@ -82,38 +87,42 @@ class Mirror {
   void set_unavailability(const mesos::SlaveID& id, const Option<mesos::Unavailability>& unavailability, uint64_t sequence);
   void answer_inverse_offer(const mesos::SlaveID& agent, const mesos::FrameworkID& framework,
                             const Option<mesos::allocator::InverseOfferStatus>& status);
-  // Returns the part that was held. The rest is of an agent or framework that is gone, perhaps to come again under its id.
+  // Releases resources of a framework on an agent. Returns the part that the framework held. The rest belonged to an agent or
+  // framework that was removed, and perhaps added again under the same ID.
   mesos::Resources recover_resources(const mesos::FrameworkID& framework, const mesos::SlaveID& agent, const mesos::Resources& resources,
                                      bool allocated);
-  // Resources of one agent and one role run from now on. Returns whose they must be, as the master does not say: the first
-  // framework that is offered all of them there.
+  // Records that offered resources of one agent and one role are now allocated. The master does not name the framework.
+  // Returns the first framework that is offered all of these resources on the agent.
   Option<mesos::FrameworkID> launched(const mesos::SlaveID& agent, const mesos::Resources& resources);
   void set_quota(const RoleQuota& quota);
   void remove_quota(const std::string& role) { quotas_.erase(role); }
   void set_weight(const std::string& role, double weight) { weights_[role] = weight; }
   void set_paused(bool paused) { paused_ = paused; }
 
-  // An error: master and mirror have diverged.
+  // Converts resources of a framework. Returns an error if the state of the master and the mirror differ.
   Try<Nothing> update_allocation(const mesos::FrameworkID& framework, const mesos::SlaveID& agent, const mesos::Resources& offered,
                                  const std::vector<mesos::ResourceConversion>& conversions);
-  // An error: it cannot be applied to what the agent has.
+  // Applies an operator's operations to an agent. Returns an error if the agent's resources do not allow them.
   Try<Nothing> update_available(const mesos::SlaveID& agent, const std::vector<mesos::Offer::Operation>& operations);
 
   enum class Verdict { ADMITTED, STALE, REFUSED };
   struct Admission {
     Verdict verdict;
-    std::string reason;  // of a refusal
+    std::string reason;  // why the offer is refused; else empty
     mesos::Resources resources;
   };
-  // Whether the master may be shown an offer that knows of the events up to `applied`; if so, it is booked. Stale is one
-  // that the service will forget by itself, when it hears that the agent is gone. The framework need not be known.
+  // Checks an offer that the service made after it applied the events up to `applied`. An admitted offer is recorded as
+  // offered resources. The framework may be unknown. Verdicts:
+  //   ADMITTED  The offer agrees with the mirror.
+  //   STALE     The agent was removed after `applied`. The service withdraws the offer when it learns of the removal.
+  //   REFUSED   The offer is invalid for another reason, and the service must be told.
   Admission admit(const mesos::FrameworkID& framework, const v1::Offer& offer, uint64_t applied);
-  // Likewise with an inverse offer.
+  // Checks an inverse offer in the same way. The offer is also STALE if the agent's unavailability changed after `applied`.
   Verdict admit(const mesos::FrameworkID& framework, const v1::InverseOffer& inverse, uint64_t applied);
 
-  // The frameworks that are not offered an agent, and those that have been unlisted since the last call.
+  // Writes the frameworks that exclude an agent, and the frameworks that became unlisted since the last call.
   void write_excluded(const mesos::SlaveID& agent, v1::ExclusionList* into);
-  // The agents that a framework is not offered: `Call` is AddFramework or UpdateFramework.
+  // Writes the agents that a framework excludes. `Call` is AddFramework or UpdateFramework.
   template <typename Call>
   void write_excluded(const mesos::FrameworkID& framework, Call* call) const {
     call->set_excluded_unlisted(exclusions_.unlisted(framework.value()));
@@ -123,11 +132,13 @@ class Mirror {
       encode(excluded.second, agents->mutable_agent_ids());
     }
   }
-  // The frameworks that have been unlisted since the last call: offers to them must end.
+  // Returns the frameworks that became unlisted since the last call. Offers to these frameworks must end.
   std::vector<mesos::FrameworkID> take_unlisted();
+  // Writes the whole state into a snapshot of the time `time_ns`.
   void write(int64_t time_ns, v1::Snapshot* snapshot) const;
 
   using InverseStatuses = hashmap<mesos::SlaveID, hashmap<mesos::FrameworkID, mesos::allocator::InverseOfferStatus>>;
+  // Returns the latest answers of frameworks to inverse offers, by agent and framework.
   InverseStatuses inverse_statuses() const;
 
   const hashmap<mesos::SlaveID, Agent>& agents() const { return agents_; }
@@ -136,10 +147,12 @@ class Mirror {
   double weight(const std::string& role) const;
 
  private:
-  // Asks a framework about an agent.
+  // Evaluates the offer constraints of a framework for an agent, and records the result for each role in `roles`.
   void ask(const mesos::FrameworkID& id, const Framework& framework, const std::set<std::string>& roles, const mesos::SlaveID& agent,
            const mesos::SlaveInfo& info);
+  // Evaluates the offer constraints of all frameworks for an agent.
   void ask_all(const mesos::SlaveID& agent, const mesos::SlaveInfo& info);
+  // Return a known agent or framework; else nullptr.
   Agent* agent(const mesos::SlaveID& id);
   Framework* framework(const mesos::FrameworkID& id);
 
@@ -152,8 +165,8 @@ class Mirror {
   Option<hashset<std::string>> whitelist_;
   bool paused_ = false;
   int64_t leading_since_ = 0;
-  int64_t agents_needed_ = 0;    // to end the hold-off after an election; 0: it is over
-  int64_t agents_expected_ = 0;  // registered before the election; 0: all are back, or no longer awaited
+  int64_t agents_needed_ = 0;    // number of agents that ends failover recovery; 0: the recovery is over
+  int64_t agents_expected_ = 0;  // agents registered before the election; 0: all are back, or no longer expected
   int64_t hold_off_until_ = 0;
 };
 

@@ -1,4 +1,4 @@
-// What the master finds in this library: an allocator, made from the parameters in its modules file.
+// Defines the Mesos module that the master loads. The module creates an allocator from the parameters in the modules file.
 
 #include <cstddef>
 #include <exception>
@@ -20,7 +20,8 @@
 
 namespace {
 
-// Null makes the master end with an error that names the module; what is wrong is said before.
+// Creates the allocator. On an error, logs the problem and returns null; the master then exits with an error that names the
+// module.
 mesos::allocator::Allocator* create(const mesos::Parameters& parameters) {
   std::vector<std::pair<std::string, std::string>> given;
   for (const mesos::Parameter& parameter : parameters.parameter()) {
@@ -34,20 +35,22 @@ mesos::allocator::Allocator* create(const mesos::Parameters& parameters) {
   }
 }
 
-// Answered by code in the master's library, which knows the messages that it was compiled with.
+// Returns the size of a message type in this library and in the master. The functions called here are code of the master's
+// library, which uses the master's layout.
 template <typename Message>
 longshare::adapter::Layout layout() {
   std::size_t masters = Message::default_instance().SpaceUsedLong();
   const google::protobuf::Descriptor* told = Message::descriptor();
   for (int i = 0; i < told->field_count(); ++i) {
     if (told->field(i)->is_map()) {
-      masters -= sizeof(google::protobuf::Map<std::string, std::string>);  // protobuf counts what is within the message once more
+      masters -= sizeof(google::protobuf::Map<std::string, std::string>);  // protobuf counts the map object twice
     }
   }
   return {told->full_name(), sizeof(Message), masters};
 }
 
-// The master has compared the version already; who goes on from a release may have kept it and added to messages.
+// Returns whether the layouts of messages agree. The master has compared version numbers already, but a modified Mesos may
+// have other fields under the version number of a release.
 bool compatible() {
   const std::string differing = longshare::adapter::unlike(
       {layout<mesos::Attribute>(), layout<mesos::Filters>(), layout<mesos::FrameworkInfo>(), layout<mesos::MachineID>(),

@@ -16,7 +16,7 @@ void Pacer::start(const ::Duration& interval) {
 }
 
 void Pacer::beat(const process::Time& due) {
-  // A clock that is paused jumps: what falls due on the way happens when it was due.
+  // Tests pause the clock and advance it in jumps. A tick that was due during a jump gets the time at which it was due.
   tick_(process::Clock::paused() ? due : process::Clock::now());
   start(interval_);
 }

@@ -1,4 +1,4 @@
-// An actor of our own, for what must happen on libprocess's clock.
+// Pacer: an actor of this module for work that follows libprocess's clock.
 
 #pragma once
 
@@ -11,13 +11,13 @@
 namespace longshare {
 namespace adapter {
 
-// Calls `tick` with the time, once per interval from `start` on.
+// After `start`, calls `tick` with the time once per interval.
 class Pacer : public process::Process<Pacer> {
  public:
   explicit Pacer(const std::function<void(const process::Time&)>& tick);
 
   void start(const ::Duration& interval);
-  // Calls something on this actor.
+  // Call a function on this actor, by dispatch.
   void call(const std::function<void()>& what) { what(); }
   double read(const std::function<double()>& what) { return what(); }
 

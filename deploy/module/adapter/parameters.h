@@ -1,4 +1,4 @@
-// What the master's modules file says about the module, checked.
+// Parameters: the module's parameters in the master's modules file, after validation.
 
 #pragma once
 
@@ -16,23 +16,24 @@ namespace adapter {
 
 class Parameters {
  public:
-  // Throws std::invalid_argument, which tells of all problems, one per line. Whether addresses and files can be used is
-  // left to the transport.
+  // Validates (key, value) pairs. Throws std::invalid_argument, whose text lists all problems, one per line. The transport
+  // validates addresses and files.
   explicit Parameters(const std::vector<std::pair<std::string, std::string>>& given);
 
-  // Overwrites what is given in `settings`. The pointers in it are valid as long as this object.
+  // Writes the given parameters into `settings`. The written pointers are valid as long as this object exists.
   void apply(longshare_transport_settings* settings) const;
 
-  // The transport's library; empty: the one beside this library.
+  // Path of the transport library; empty: the default file in the folder of this library.
   const std::string& transport() const { return transport_; }
 
-  // Every call waits for the service's answer: for Mesos's own tests, never for a cluster.
+  // Whether every call waits for the service's answer. Only Mesos's own tests use this mode, never a cluster.
   bool synchronous() const { return synchronous_; }
 
-  // Milliseconds that an operator waits for the service at most.
+  // Longest time, in milliseconds, that an operator's request waits for the service.
   uint64_t answer_timeout() const { return answer_timeout_; }
 
  private:
+  // Parses the value of one parameter and stores the result.
   using Taker = std::function<void(const std::string&)>;
 
   std::map<std::string, Taker> takers();
@@ -53,7 +54,8 @@ class Parameters {
   std::vector<std::pair<uint64_t longshare_transport_settings::*, uint64_t>> numbers_;
 };
 
-// Milliseconds of a duration as Mesos writes it, such as 500ms or 1.5secs. Throws std::invalid_argument.
+// Parses a duration in Mesos's notation, such as 500ms or 1.5secs. Returns milliseconds. Throws std::invalid_argument if
+// `text` is not a duration.
 uint64_t parse_duration(const std::string& text);
 
 }  // namespace adapter

@@ -1,4 +1,4 @@
-// Whether the service still answers: for people who wait for an answer.
+// Patience: detects that the service answers too late, so that operators' requests fail early.
 
 #pragma once
 
@@ -8,7 +8,7 @@
 namespace longshare {
 namespace adapter {
 
-// Not thread-safe. Times are of a clock that never goes back.
+// Not thread-safe. Times are of a monotonic clock.
 class Patience {
  public:
   using Time = std::chrono::steady_clock::time_point;
@@ -17,7 +17,7 @@ class Patience {
 
   std::chrono::milliseconds limit() const { return limit_; }
 
-  // Something that will be answered was queued.
+  // Record that the event `sequence`, which the service will answer, was queued.
   void sent(uint64_t sequence, Time now) {
     if (awaited_ == 0) {
       awaited_ = sequence;
@@ -25,22 +25,22 @@ class Patience {
     }
   }
 
-  // An answer knows of everything up to `sequence`.
+  // Record an answer that reflects all events up to `sequence`.
   void answered(uint64_t sequence) {
     if (sequence >= awaited_) {
       awaited_ = 0;
     }
   }
 
-  // Nobody is there to answer, or begins anew.
+  // Forget the expected answer, because the service is disconnected or gets a snapshot.
   void reset() { awaited_ = 0; }
 
-  // Whether an answer is late.
+  // Return whether an expected answer is later than the limit.
   bool overdue(Time now) const { return awaited_ != 0 && now - since_ > limit_; }
 
  private:
   const std::chrono::milliseconds limit_;
-  uint64_t awaited_ = 0;  // the first that has not been answered when something was sent; 0: none
+  uint64_t awaited_ = 0;  // oldest event whose answer is timed; 0: none
   Time since_;
 };
 

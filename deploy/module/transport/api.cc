@@ -1,4 +1,4 @@
-// The C interface around a Session; nothing is thrown across it.
+// Implements the C interface with a Session. No exception crosses the interface.
 
 #include <algorithm>
 #include <cstring>

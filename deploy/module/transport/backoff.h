@@ -1,4 +1,4 @@
-// How long to wait before the next attempt to connect.
+// Backoff: computes the pause before the next attempt to connect.
 
 #pragma once
 
@@ -8,13 +8,16 @@
 
 namespace longshare::transport {
 
-// Doubles from pause to pause. Each is jittered downwards by up to a half, so that many masters do not come back at the
-// same instant.
+// Exponential backoff from `first` to `last`. Jitter shortens each pause by at most half, so that many masters do not
+// reconnect at the same instant.
 class Backoff {
  public:
   Backoff(std::chrono::milliseconds first, std::chrono::milliseconds last, std::uint_fast32_t seed);
 
+  // Return the next pause, and double the following one.
   std::chrono::milliseconds next();
+
+  // Start again with the first pause.
   void reset() { pause_ = first_; }
 
  private:

@@ -1,4 +1,4 @@
-// Opens the way to the service.
+// Opens a gRPC channel to the service.
 
 #pragma once
 
@@ -10,8 +10,8 @@
 
 namespace longshare::transport {
 
-// A new channel, which shares nothing with former ones: neither a connection nor the memory of failures. TLS files are read
-// anew. Throws std::runtime_error, which names the file that cannot be used.
+// Return a new channel, which shares neither connections nor backoff state with earlier channels. Each call reads the TLS
+// files again. Throws std::runtime_error, which names the file, if a TLS file is invalid.
 std::shared_ptr<grpc::Channel> open_channel(const Settings& settings);
 
 }  // namespace longshare::transport

@@ -1,4 +1,4 @@
-// What a transport counts; written by its thread, read by any.
+// Counters of a transport. The transport's thread writes them, and any thread may read them.
 
 #pragma once
 
@@ -14,8 +14,8 @@ struct Counters {
   std::atomic<std::uint64_t> messages_sent{0};
   std::atomic<std::uint64_t> unanswered{0};
   std::atomic<std::uint64_t> round_trip_ns{0};
-  std::atomic<bool> waiting{false};        // the service serves another master, though this one says it leads
-  std::atomic<std::uint64_t> answered{0};  // sequence number up to which the service has, on the present stream
+  std::atomic<bool> waiting{false};        // this master leads, but the service does not serve it yet
+  std::atomic<std::uint64_t> answered{0};  // last sequence number that the service applied on the current stream
 };
 
 }  // namespace longshare::transport

@@ -14,7 +14,7 @@ using google::protobuf::internal::WireFormatLite;
 using google::protobuf::io::CodedInputStream;
 using google::protobuf::io::CodedOutputStream;
 
-// Two varints: a tag and a number.
+// Two varints: the tag of a field, and the length or value of the field.
 class Prefix {
  public:
   Prefix(int field, WireFormatLite::WireType type, std::uint64_t value) {

@@ -1,4 +1,4 @@
-// Puts opaque messages into those of the contract and takes them out, without looking inside.
+// Wraps serialised messages into FromMaster and unwraps ToMaster, without parsing the inner messages completely.
 
 #pragma once
 
@@ -9,28 +9,28 @@
 
 namespace longshare::transport {
 
-// FromMaster, around what follows; its `Hello` and `Snapshot` are as the owner made them.
+// Return a serialised FromMaster that contains `message`, a serialised Hello or a serialised Snapshot without number.
 std::string hello(std::string_view message);
 std::string snapshot(std::string_view message, std::uint64_t sequence);
 
-// What precedes `size` bytes of `append_event` to make a FromMaster of them.
+// Return the header of a FromMaster that contains `size` bytes of Events fields from `append_event`.
 std::string events_header(std::size_t size);
 
-// Appends an Event to the fields of Events, and its number to the Event.
+// Add the sequence number to a serialised Event, and append the Event to the serialised fields of an Events message.
 void append_event(std::string& fields, std::string_view event, std::uint64_t sequence);
 
-// What a ToMaster contains; a view of its bytes.
+// The contents of a ToMaster. `message` is a view into the parsed bytes.
 struct Answer {
   enum class Kind { kWelcome, kDecisions, kSnapshotRequest };
 
   Kind kind;
   std::string_view message;
   std::uint64_t applied_sequence = 0;  // of Decisions
-  std::string reason;                  // of a SnapshotRequest; of Decisions, why this master is not served
-  bool elected = false;                // of a SnapshotRequest: because this master leads now
+  std::string reason;                  // of a SnapshotRequest; of Decisions: why the service does not serve this master
+  bool elected = false;                // of a SnapshotRequest: the reason is that this master was elected
 };
 
-// Throws std::runtime_error if these are no bytes of a ToMaster that the contract knows.
+// Parse a serialised ToMaster. Throws std::runtime_error if the bytes are not a ToMaster of the contract.
 Answer parse_answer(std::string_view bytes);
 
 }  // namespace longshare::transport

@@ -7,7 +7,8 @@
 namespace longshare::transport {
 namespace {
 
-// Turns are collected in pieces of about this size, which are never moved: no push takes long, however much waits.
+// Turns are collected in pieces of about this size in bytes. Pieces are never copied, so the time of a push does not depend
+// on the length of the queue.
 constexpr std::size_t kPiece = 64 << 10;
 
 }  // namespace

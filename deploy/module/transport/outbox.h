@@ -1,4 +1,4 @@
-// What waits to be sent: numbered, in order, bounded.
+// Outbox: bounded queue of the snapshot and the numbered events that the transport will send.
 
 #pragma once
 
@@ -12,50 +12,54 @@
 
 namespace longshare::transport {
 
-// A FromMaster in pieces.
+// A serialised FromMaster message, as pieces to be concatenated.
 struct Message {
   std::vector<std::string> pieces;
-  std::uint64_t last_sequence;  // of what is contained
+  std::uint64_t last_sequence;  // of the snapshot or of the last event in the message
   bool is_snapshot;
 };
 
-// May be used from any thread.
+// Thread-safe. A turn is the sequence of events between two calls of `flush`; one message contains whole turns.
 //
-// Without a stream, and from the moment that a snapshot is wanted until there is one, events are numbered and dropped.
+// The outbox numbers and drops events while there is no stream, and while a requested snapshot is missing.
 class Outbox {
  public:
   Outbox(std::uint64_t most_events, std::uint64_t most_bytes) : most_events_(most_events), most_bytes_(most_bytes) {}
 
-  // A stream is there, or has ended.
+  // Report that a stream began: request a snapshot.
   void open();
+
+  // Report that the stream ended: drop the queue.
   void close() noexcept;
 
-  // Number an event and append it to the present turn. Never fails: without memory, a snapshot is wanted.
+  // Assign a number to an event, append the event to the current turn and return the number. Never fails: if the queue is
+  // full or memory is exhausted, the outbox drops the queue and requests a snapshot.
   std::uint64_t push(std::string_view event) noexcept;
 
-  // End the turn; what belongs to it may be sent.
+  // End the current turn, so that `take` returns its events.
   void flush() noexcept;
 
-  // Replace everything by a snapshot; return its number, or 0 without a stream or memory.
+  // Replace the queue with a snapshot. Return its number, or 0 if there is no stream or memory is exhausted.
   std::uint64_t put_snapshot(std::string_view message) noexcept;
 
-  // Drop everything until there is a snapshot.
+  // Drop the queue and all events that are pushed before the next snapshot.
   void want_snapshot(std::string reason) noexcept;
 
-  // Why a snapshot is wanted, if it is and this has not been returned yet.
+  // Return why a snapshot is requested, once for each request; else nullopt.
   std::optional<std::string> ask() noexcept;
 
-  // What is to be sent next, if anything.
+  // Remove and return the next message to send, or nullopt if there is none.
   std::optional<Message> take();
 
-  // Number of the latest snapshot; what was decided before it is void.
+  // Return the number of the latest snapshot. Decisions made before that snapshot are void.
   std::uint64_t latest_snapshot() const noexcept;
 
+  // How full the outbox is.
   struct Level {
     std::uint64_t events;
     std::uint64_t bytes;
     std::uint64_t overflows;
-    bool snapshot_missing;  // no stream, or one is wanted
+    bool snapshot_missing;  // there is no stream, or a requested snapshot is missing
   };
   Level level() const noexcept;
 
@@ -70,7 +74,7 @@ class Outbox {
   const std::uint64_t most_events_;
   const std::uint64_t most_bytes_;
 
-  mutable std::mutex mutex_;  // guards what follows
+  mutable std::mutex mutex_;  // guards the members below
   State state_ = State::kClosed;
   std::string reason_;
   std::uint64_t sequence_ = 0;
@@ -78,11 +82,11 @@ class Outbox {
   std::uint64_t overflows_ = 0;
   std::uint64_t events_ = 0;
   std::uint64_t bytes_ = 0;
-  std::string snapshot_;              // framed; empty: none waits
-  std::vector<std::string> flushed_;  // fields of Events, whole turns only
+  std::string snapshot_;              // serialised FromMaster; empty: no snapshot waits
+  std::vector<std::string> flushed_;  // serialised fields of Events, in whole turns
   std::uint64_t flushed_bytes_ = 0;
   std::uint64_t flushed_sequence_ = 0;
-  std::string turn_;  // likewise, of the present turn
+  std::string turn_;  // serialised fields of Events, of the current turn
   std::uint64_t turn_events_ = 0;
 };
 

@@ -1,4 +1,4 @@
-// The owner's callbacks.
+// Owner: calls the owner's C callbacks with C++ types.
 
 #pragma once
 

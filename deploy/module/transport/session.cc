@@ -13,8 +13,8 @@
 namespace longshare::transport {
 namespace {
 
-// Threads inherit which signals they take. Ours, and those that gRPC starts from it, take none: signals are the
-// master's business.
+// Blocks all signals of the current thread until destruction. New threads inherit the mask, so the transport's thread and
+// gRPC's threads receive no signals. The master's own threads handle the signals.
 class SignalsBlocked {
  public:
   SignalsBlocked() {
@@ -30,7 +30,7 @@ class SignalsBlocked {
   sigset_t before_{};
 };
 
-// Keeps gRPC up between two streams.
+// Keeps gRPC initialised between two streams.
 class Library {
  public:
   Library() { grpc_init(); }

@@ -1,4 +1,4 @@
-// Keeps a stream to the service: the transport's thread.
+// Session: runs the transport's thread, which keeps a stream to the service open.
 
 #pragma once
 
@@ -22,11 +22,11 @@ namespace longshare::transport {
 class Session {
  public:
   explicit Session(Settings settings);
-  ~Session();  // waits for the thread
+  ~Session();  // ends the stream and waits for the thread
   Session(const Session&) = delete;
   Session& operator=(const Session&) = delete;
 
-  // Throws std::logic_error if it was called before, std::system_error if there is no thread to be had.
+  // Start the thread. Throws std::logic_error on a second call, and std::system_error if the system cannot create a thread.
   void start(const Owner& owner, std::string hello);
 
   std::uint64_t push(std::string_view event) noexcept { return outbox_.push(event); }
@@ -35,6 +35,7 @@ class Session {
   longshare_transport_statistics statistics() const;
 
  private:
+  // How a stream ended: `welcomed` if the service answered Hello, `served` if the service answered a snapshot.
   struct Ending {
     std::string reason;
     bool welcomed;
@@ -50,7 +51,7 @@ class Session {
   Waker waker_;
   Counters counters_;
   std::atomic<bool> stopping_{false};
-  std::mutex mutex_;  // for the pause between two streams
+  std::mutex mutex_;  // guards the pause between two streams
   std::condition_variable stop_;
   std::thread thread_;
 };

@@ -13,7 +13,7 @@ namespace {
 
 constexpr const char* kUnix = "unix:";
 constexpr std::uint64_t kDay = 86'400'000;
-// The service takes more frequent questions for an attack and hangs up.
+// Smallest keepalive_time in milliseconds. The service treats more frequent pings as an attack and closes the connection.
 constexpr std::uint64_t kFewestKeepalive = 5'000;
 
 bool starts_with(const std::string& text, const std::string& with) { return text.compare(0, with.size(), with) == 0; }
@@ -42,7 +42,7 @@ bool is_loopback(const std::string& host) {
   return host == "localhost" || host == "[::1]" || in_127;
 }
 
-// Whether an address is of this machine. Throws std::invalid_argument if it is none.
+// Return whether an address is on this machine. Throws std::invalid_argument if the text is not an address.
 bool is_local(const std::string& address) {
   if (starts_with(address, kUnix)) {
     const std::string path = address.substr(std::string(kUnix).size());
@@ -168,7 +168,7 @@ std::string read_pem(const std::string& path, const char* label) {
   if (!file.is_open() || file.bad() || (contents.empty() && errno != 0)) {
     throw std::runtime_error(path + ": " + std::generic_category().message(errno));
   }
-  // A key's label may say more, as in EC PRIVATE KEY.
+  // The label of a key may begin with a type, as in EC PRIVATE KEY.
   const auto begin = contents.find("-----BEGIN ");
   if (begin == std::string::npos || contents.find(std::string(label) + "-----", begin) == std::string::npos) {
     throw std::runtime_error(path + ": there is no PEM block '" + label + "' in this file");

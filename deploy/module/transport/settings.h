@@ -1,4 +1,4 @@
-// What the owner has set, checked.
+// Settings: the owner's settings after validation.
 
 #pragma once
 
@@ -11,12 +11,12 @@
 
 namespace longshare::transport {
 
-// Bytes of one message. The service's own limit, listen.largest_message, is the same unless it was changed.
+// Largest size of one message in bytes, equal to the default of the service's setting listen.largest_message.
 constexpr int kLargestMessage = 256 << 20;
 
 struct Settings {
   std::string address;
-  std::string authority;  // files; empty: none
+  std::string authority;  // paths of PEM files; empty: no file
   std::string certificate;
   std::string key;
   std::chrono::milliseconds connect_timeout;
@@ -30,13 +30,14 @@ struct Settings {
 
 longshare_transport_settings default_settings();
 
-// Throws std::invalid_argument, which tells of all problems, one per line.
+// Validate and convert the settings. Throws std::invalid_argument, whose text lists all problems, one per line.
 Settings checked(const longshare_transport_settings& given);
 
-// The contents of a PEM file. Throws std::runtime_error, which names the file.
+// Return the contents of a PEM file. Throws std::runtime_error, which names the file, if the file cannot be read or has no
+// block with `label`.
 std::string read_pem(const std::string& path, const char* label);
 
-// What PEM calls them.
+// Labels of PEM blocks.
 constexpr const char* kCertificate = "CERTIFICATE";
 constexpr const char* kKey = "PRIVATE KEY";
 

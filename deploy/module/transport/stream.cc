@@ -81,7 +81,7 @@ void Stream::begin() {
   grpc::GenericStub stub(open_channel(in_.settings));
   call_ = stub.PrepareCall(&context_, kMethod, &queue_);
   in_.waker.attach(&queue_, tag(kWoken));
-  in_.waker.ring();  // we may be stopping already
+  in_.waker.ring();  // handles a stop that was requested before `attach`
   patience_.Set(&queue_, std::chrono::system_clock::now() + in_.settings.connect_timeout, tag(kPatienceLost));
   call_->StartCall(tag(kStarted));
 }
@@ -94,7 +94,7 @@ void Stream::handle(Event event, bool ok) {
       return on_read(ok);
     case kWritten:
       writing_ = false;
-      return ok ? pump() : void();  // if not, reading fails, too
+      return ok ? pump() : void();  // after a failed write, the pending read fails too
     case kWoken:
       in_.waker.heard();
       return in_.stopping ? give_up("stopping") : pump();
@@ -119,7 +119,7 @@ void Stream::on_started(bool ok) {
 
 void Stream::on_read(bool ok) {
   reading_ = false;
-  if (!ok || !reason_.empty()) {  // what came before we gave up, and was not heard yet, does not matter any more
+  if (!ok || !reason_.empty()) {  // an answer that arrives after `give_up` is ignored
     return finish();
   }
   grpc::Slice bytes;
@@ -189,7 +189,7 @@ void Stream::read() {
   call_->Read(&incoming_, tag(kRead));
 }
 
-// A snapshot is asked for only when it can be sent at once, so that it is fresh and there is never more than one.
+// Requests a snapshot only if no write is in progress, so that the snapshot is sent at once and at most one exists.
 void Stream::pump() {
   while (welcomed_ && !writing_ && reason_.empty()) {
     if (std::optional<Message> message = in_.outbox.take()) {

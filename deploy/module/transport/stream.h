@@ -1,4 +1,4 @@
-// One stream, from connecting to its end.
+// Stream: one gRPC stream to the service, from the connection attempt to its end.
 
 #pragma once
 
@@ -26,10 +26,11 @@
 
 namespace longshare::transport {
 
-// Lives on one thread, which waits for gRPC's events and does everything. At most one write is under way: what is pushed
-// meanwhile goes out together afterwards, and a service that reads slowly makes the outbox fill.
+// One thread creates and runs the stream, and handles all events of gRPC. At most one write is in progress. Events that are
+// pushed during a write go into the next message. If the service reads slowly, the outbox fills.
 class Stream {
  public:
+  // Objects that outlive the stream.
   struct Surroundings {
     const Settings& settings;
     const std::string& hello;
@@ -45,12 +46,13 @@ class Stream {
   Stream(const Stream&) = delete;
   Stream& operator=(const Stream&) = delete;
 
-  // Serve it to its end; return why it ended. When `stopping` becomes true and the waker is rung, it ends.
+  // Run the stream until it ends, and return why it ended. To end the stream, set `stopping` and ring the waker.
   std::string run();
 
+  // Return whether the service answered Hello.
   bool welcomed() const { return welcomed_; }
 
-  // Whether the service has answered a snapshot.
+  // Return whether the service answered a snapshot.
   bool served() const { return served_; }
 
  private:
@@ -86,7 +88,7 @@ class Stream {
   grpc::Alarm patience_;
   grpc::ByteBuffer incoming_;
   grpc::Status status_;
-  std::string reason_;  // ours for ending it; empty: none
+  std::string reason_;  // why this side ended the stream; empty: this side did not end it
   bool started_ = false;
   bool reading_ = false;
   bool writing_ = false;

@@ -1,4 +1,4 @@
-// Wakes the thread that waits at a completion queue.
+// Waker: wakes the thread that waits for events of a gRPC completion queue.
 
 #pragma once
 
@@ -10,23 +10,27 @@
 
 namespace longshare::transport {
 
-// May be used from any thread. Several rings before one is heard count as one.
+// Thread-safe. Calls of `ring` put at most one event into the queue until the waiting thread calls `heard`.
 class Waker {
  public:
+  // Makes `ring` put `tag` into `queue`.
   void attach(grpc::CompletionQueue* queue, void* tag);
 
-  // Must be called before the queue is shut down; a ring may still come out of it.
+  // Makes `ring` do nothing. Must be called before the queue is shut down. An earlier ring may still leave the queue.
   void detach();
 
+  // Wakes the waiting thread, unless an earlier ring is pending.
   void ring();
+
+  // Allows the next ring. The waiting thread calls this function when the tag arrives.
   void heard();
 
  private:
-  std::mutex mutex_;  // guards what follows
+  std::mutex mutex_;  // guards the members below
   grpc::CompletionQueue* queue_ = nullptr;
   void* tag_ = nullptr;
   bool rung_ = false;
-  std::optional<grpc::Alarm> alarm_;  // one at a time, as it keeps gRPC up
+  std::optional<grpc::Alarm> alarm_;  // present only while attached, because an alarm keeps gRPC initialised
 };
 
 }  // namespace longshare::transport

@@ -1,11 +1,11 @@
-// Calls the allocator from many threads at once, as no master would, and sees whether it and the service still agree.
+// Stress test: calls the allocator from many threads at once, and checks that the allocator and the service still agree.
 //
 //     adapter_stress ADDRESS-OF-SERVICE SECONDS
 //
-// First comes, again and again, the one order of calls by which the two have disagreed: what was offered of an agent is
-// given back after the agent has gone and come again under its id, as a master does whose authorizer takes its time.
+// The test first repeats a sequence of calls that once caused a disagreement. An agent is offered, removed, and added again
+// under the same ID; then the offered resources are recovered. A master with a slow authorizer makes such calls.
 //
-// Prints `calls N offers M resyncs R`, exits with 1 if the two have disagreed or nothing was offered.
+// The program prints `calls N offers M resyncs R`. It exits with 1 if there was a resync or no offer.
 
 #include <atomic>
 #include <chrono>
@@ -37,7 +37,7 @@ constexpr int kFrameworks = 4;
 constexpr int kAgents = 20;
 constexpr int kTurns = 20;
 
-// The allocator as any version of Mesos calls it.
+// The allocator, with a `give_back` that is the same for all versions of Mesos.
 class LongshareAllocator : public longshare::adapter::LongshareAllocator {
  public:
   using longshare::adapter::LongshareAllocator::LongshareAllocator;
@@ -137,13 +137,13 @@ int main(int argc, char** argv) {
     for (int turn = 0; turn < kTurns; ++turn) {
       add_agent(&allocator, again.value());
       std::vector<Offered> old;
-      // The first tells that it leads, without which nothing can be said.
+      // In the first turn, wait without limit, because the service must first accept this master as the leader.
       for (int wait = 0; old.empty() && (turn == 0 || wait < 5000); ++wait) {
         std::this_thread::sleep_for(std::chrono::milliseconds(1));
         old = take();
       }
       if (turn == 0) {
-        // Whoever connects before it leads is asked for a snapshot upon its election, and only who leads is offered anything.
+        // The election itself may cause resyncs, so they are subtracted. The first offer shows that the election is over.
         elected = metrics()["longshare/resyncs_total"];
       }
       allocator.removeSlave(again);
@@ -157,12 +157,12 @@ int main(int argc, char** argv) {
     }
 
     const std::vector<std::function<void(int)>> jobs = {
-        // Frameworks, which give back whatever is offered.
+        // Frameworks that decline all offers.
         [&](int) {
           give_back(take());
           std::this_thread::sleep_for(std::chrono::milliseconds(1));
         },
-        // The watcher of the whitelist.
+        // The actor that watches the whitelist.
         [&](int turn) {
           if (turn % 2 == 0) {
             allocator.updateWhitelist(hashset<std::string>{"agent1", "agent2", "agent3"});
@@ -172,7 +172,7 @@ int main(int argc, char** argv) {
           ++calls;
           std::this_thread::sleep_for(std::chrono::microseconds(300));
         },
-        // Agents that come and go.
+        // Agents that are added and removed.
         [&](int turn) {
           const std::string name = "passing" + stringify(turn % 3);
           add_agent(&allocator, name);
@@ -182,7 +182,7 @@ int main(int argc, char** argv) {
           allocator.removeSlave(id);
           calls += 2;
         },
-        // Frameworks that change their minds.
+        // Frameworks that suppress and revive offers.
         [&](int turn) {
           const FrameworkID id = framework_id(turn % kFrameworks);
           allocator.suppressOffers(id, {});

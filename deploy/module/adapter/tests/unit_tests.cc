@@ -1,4 +1,4 @@
-// Claims about the part of the adapter that needs no Mesos: its parameters, and loading the transport.
+// Tests of the adapter code that needs no Mesos: parameters, exclusions, message layouts, and loading of the transport.
 
 #define DOCTEST_CONFIG_IMPLEMENT_WITH_MAIN
 #include <doctest/doctest.h>

@@ -1,8 +1,9 @@
-// An owner of a transport that does what it reads, line by line, and says what happens: see commands below.
+// Test program that owns a transport. It reads commands from standard input, one per line, and prints each result and each
+// callback. `Driver` defines the commands.
 //
 //     transport_driver LIBRARY SETTING=VALUE ...
 //
-// Messages are written in hexadecimal. Like the adapter, it calls push, flush and snapshot under one lock.
+// Messages are written in hexadecimal. Like the adapter, the program calls push, flush and snapshot under one lock.
 
 #include <dlfcn.h>
 
@@ -21,7 +22,7 @@
 #include "transport.h"
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-// A sanitizer's own functions must be found in the program.
+// The library must find the sanitizer's functions in the program, so DEEPBIND is absent.
 constexpr int kLoading = RTLD_NOW | RTLD_LOCAL;
 #else
 constexpr int kLoading = RTLD_NOW | RTLD_LOCAL | RTLD_DEEPBIND;
@@ -86,7 +87,7 @@ class Driver {
  public:
   Driver(const longshare_transport_api* api, longshare_transport* transport) : api_(api), transport_(transport) {}
 
-  // Reads commands to the end of input.
+  // Executes commands until the end of the input.
   void obey(std::istream& input) {
     const std::map<std::string, std::function<void(std::istream&)>> commands = {
         {"start", [this](std::istream& arguments) { start(arguments); }},
@@ -130,7 +131,7 @@ class Driver {
     say("snapshot " + std::to_string(api_->snapshot(transport_, snapshot.data(), snapshot.size())));
   }
 
-  // burst THREADS TIMES EVENT: each thread pushes and flushes so many times
+  // burst THREADS TIMES EVENT: each of THREADS threads pushes and flushes EVENT TIMES times
   void burst(std::istream& arguments) {
     int threads = 0;
     int times = 0;

@@ -1,4 +1,4 @@
-// Claims about what needs no service: numbering, turns, bounds, framing, settings, pauses.
+// Tests of the transport that need no service: sequence numbers, turns, limits, framing, settings and backoff.
 
 #define DOCTEST_CONFIG_IMPLEMENT_WITH_MAIN
 #include <doctest/doctest.h>
@@ -65,7 +65,7 @@ longshare_transport_settings at(const char* address) {
   return settings;
 }
 
-// An outbox whose snapshot has been taken.
+// An outbox with a stream, whose snapshot has been removed by `take`.
 struct InStep {
   explicit InStep(std::uint64_t most_events = 1000, std::uint64_t most_bytes = 1 << 20)
       : outbox(most_events, most_bytes) {
