@@ -27,7 +27,7 @@ if _version_not_supported:
 
 
 class AdminStub:
-    """Served on the same port as Allocator.
+    """The service for operators, on the same port as Allocator.
     """
 
     def __init__(self, channel):
@@ -74,53 +74,58 @@ class AdminStub:
 
 
 class AdminServicer:
-    """Served on the same port as Allocator.
+    """The service for operators, on the same port as Allocator.
     """
 
     def Shares(self, request, context):
-        """Missing associated documentation comment in .proto file."""
+        """Returns the shares, commitments and ranks of all users.
+        """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def Explain(self, request, context):
-        """NOT_FOUND: there is no such user.
+        """Explains the rank of a user, and why the user gets nothing more. NOT_FOUND: the user is unknown.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def Order(self, request, context):
-        """NOT_FOUND: it names a user that there is not; INVALID_ARGUMENT: it cannot be carried out.
-        In both cases nothing has changed.
+        """Carries out an operator command. NOT_FOUND: the command names an unknown user. INVALID_ARGUMENT:
+        the command is invalid. After either error, nothing has changed.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def Forecast(self, request, context):
-        """NOT_FOUND: there is no such user, and it is not about a newcomer; INVALID_ARGUMENT: it asks for
-        what cannot be.
+        """Forecasts a user's ranks, waiting time and commitments, if allocations do not change. NOT_FOUND:
+        the user is unknown, and the request is not about a new user. INVALID_ARGUMENT: the request is
+        invalid.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def Usage(self, request, context):
-        """FAILED_PRECONDITION: the service keeps no accounts, or its database does not answer now.
+        """Returns usage from the accounting database. FAILED_PRECONDITION: the service has no accounting
+        database, or the database does not answer.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def Audit(self, request, context):
-        """Missing associated documentation comment in .proto file."""
+        """Returns operator commands from the accounting database. Errors as for Usage.
+        """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def Shadows(self, request, context):
-        """Missing associated documentation comment in .proto file."""
+        """Compares the live policy with the shadow policies.
+        """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
@@ -172,7 +177,7 @@ def add_AdminServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class Admin:
-    """Served on the same port as Allocator.
+    """The service for operators, on the same port as Allocator.
     """
 
     @staticmethod

@@ -3,23 +3,25 @@
 isort:skip_file
 The contract between a Mesos master and the Longshare allocator.
 
-One bidirectional stream carries one session of one master: the master's side says `Hello`
-and sends a `Snapshot`, then events in the order in which they happened there; the allocator
-answers with decisions in the order in which they must take effect. Mesos messages travel as
-serialised bytes, so that nothing the allocator does not know is lost on the way.
+One bidirectional stream carries one session of one master. The master's side is the allocator
+module in the Mesos master; the allocator is the Longshare service. The master's side sends
+`Hello`, then a `Snapshot`, then events in the order in which they happened. The allocator
+answers with decisions in the order in which they must take effect. Mesos messages are sent as
+serialised bytes, so fields that the allocator does not know are preserved.
 
-Every call of Mesos's C++ `Allocator` interface (1.8 to 1.11) is an event here, but for
-`initialize`, which is `Hello`. Several masters may be connected; the one that leads is served,
-the others are kept waiting (see `Snapshot.leading_since_ns`).
+Every call of Mesos's C++ `Allocator` interface (1.8 to 1.11) is an event here, except
+`initialize`, which is `Hello`. Several masters may be connected. The allocator serves the
+leading master, and the other masters wait (see `Snapshot.leading_since_ns`).
 
-Versions. The master's side speaks one version, an allocator its own and every one before it: so
-the allocator is upgraded first. A newer version only adds fields and calls, and whatever is
-absent means what it meant before there was such a thing. `Welcome` says which one the session
-is in: that of `Hello`.
+Versions. The master's side supports one version of the contract. An allocator supports its own
+version and all earlier versions, so operators upgrade the allocator first. A new version only
+adds fields and calls, and an absent field has the meaning of the earlier versions. A session
+uses the version of its `Hello`, and `Welcome` repeats that version.
 
   1  Mesos 1.8
-  2  quota limits, offer constraints, what is running, recovery timeout and factor (Mesos 1.9 to 1.11)
-  3  frameworks whose offer constraints exclude more than the master's side lists
+  2  quota limits, offer constraints, allocated as distinct from offered resources, recovery
+     timeout and factor (Mesos 1.9 to 1.11)
+  3  frameworks whose offer constraints exclude more agents than the master's side lists
 """
 
 from collections import abc as _abc
@@ -46,11 +48,11 @@ class FromMaster(_message.Message):
     EVENTS_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def hello(self) -> Global___Hello:
-        """first on the stream, once"""
+        """first message of the stream, sent once"""
 
     @_builtins.property
     def snapshot(self) -> Global___Snapshot:
-        """second, and again whenever the allocator asks for one"""
+        """second message, and the answer to each SnapshotRequest"""
 
     @_builtins.property
     def events(self) -> Global___Events: ...
@@ -84,11 +86,11 @@ class ToMaster(_message.Message):
 
     @_builtins.property
     def decisions(self) -> Global___Decisions:
-        """answers each Snapshot and each Events, also when empty"""
+        """answers each Snapshot and each Events, even if empty"""
 
     @_builtins.property
     def snapshot_request(self) -> Global___SnapshotRequest:
-        """events are ignored from here to the next Snapshot"""
+        """the allocator ignores events until the next Snapshot"""
 
     def __init__(
         self,
@@ -120,15 +122,16 @@ class Hello(_message.Message):
     OPTIONS_FIELD_NUMBER: _builtins.int
     VIRTUAL_CLOCK_FIELD_NUMBER: _builtins.int
     contract_version: _builtins.int
-    """one that the allocator does not speak is refused with FAILED_PRECONDITION"""
+    """if the allocator does not support it: FAILED_PRECONDITION"""
     session_id: _builtins.str
-    """random, one per allocator object in a master; who repeats it is the same"""
+    """random, constant for one allocator object in a master"""
     mesos_version: _builtins.str
     master: _builtins.str
-    """HOST:PORT, for people who read logs"""
+    """HOST:PORT of the master, for logs"""
     virtual_clock: _builtins.bool
-    """Stamps are those of a test's or an experiment's clock, which goes as it is told. Absent: of the
-    machine's clock; the service believes it as far as its own goes. A service may refuse the former.
+    """True: timestamps are of a virtual clock, which a test or an experiment controls. The service may
+    refuse such a session. False: timestamps are of the machine's clock, and the service accepts
+    them only up to the time of its own clock.
     """
     @_builtins.property
     def options(self) -> Global___Options: ...
@@ -152,7 +155,7 @@ Global___Hello: _TypeAlias = Hello  # noqa: Y015
 
 @_typing.final
 class Options(_message.Message):
-    """What the master's flags say about allocation."""
+    """Flags of the master that concern allocation."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -167,24 +170,24 @@ class Options(_message.Message):
     RECOVERY_FACTOR_FIELD_NUMBER: _builtins.int
     allocation_interval_ns: _builtins.int
     filter_gpu_resources: _builtins.bool
-    """keep frameworks without GPU_RESOURCES off GPU agents"""
+    """offer GPU agents only to frameworks with GPU_RESOURCES"""
     domain: _builtins.bytes
     """mesos.DomainInfo of the master"""
     always_measure: _builtins.bool
-    """Statistics with every answer: for Mesos's own tests"""
+    """send Statistics with all answers (Mesos's tests)"""
     tells_running: _builtins.bool
-    """what is used is told from what is only offered (Mesos 1.10)"""
+    """allocated differs from offered (Mesos 1.10)"""
     recovery_timeout_ns: _builtins.int
-    """longest hold-off after an election; absent: ten minutes"""
+    """longest failover recovery; absent: ten minutes"""
     recovery_factor: _builtins.float
-    """part of the expected agents that ends it; absent: 0.8"""
+    """fraction of expected agents that ends it; absent: 0.8"""
     @_builtins.property
     def fairness_excluded(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """resource names that do not count in shares"""
+        """names of resources that do not count in shares"""
 
     @_builtins.property
     def min_allocatable(self) -> _containers.RepeatedCompositeFieldContainer[Global___Quantities]:
-        """an offer must reach one of these; empty: any offer will do"""
+        """an offer must contain one of these; empty: no minimum"""
 
     def __init__(
         self,
@@ -220,6 +223,8 @@ Global___Options: _TypeAlias = Options  # noqa: Y015
 
 @_typing.final
 class Quantities(_message.Message):
+    """Scalar amounts by resource name."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     @_typing.final
@@ -260,14 +265,18 @@ Global___Quantities: _TypeAlias = Quantities  # noqa: Y015
 
 @_typing.final
 class Welcome(_message.Message):
+    """Accepts a session."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     CONTRACT_VERSION_FIELD_NUMBER: _builtins.int
     LONGSHARE_VERSION_FIELD_NUMBER: _builtins.int
     POLICY_FIELD_NUMBER: _builtins.int
     contract_version: _builtins.int
+    """that of Hello"""
     longshare_version: _builtins.str
     policy: _builtins.str
+    """name of the allocator's policy"""
     def __init__(
         self,
         *,
@@ -285,13 +294,16 @@ Global___Welcome: _TypeAlias = Welcome  # noqa: Y015
 
 @_typing.final
 class SnapshotRequest(_message.Message):
+    """Asks the master's side for a new snapshot."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     REASON_FIELD_NUMBER: _builtins.int
     ELECTED_FIELD_NUMBER: _builtins.int
     reason: _builtins.str
+    """text for logs"""
     elected: _builtins.bool
-    """because the master leads now, and not because anything went wrong"""
+    """true: the reason is that the master leads now, not an error"""
     def __init__(
         self,
         *,
@@ -308,7 +320,7 @@ Global___SnapshotRequest: _TypeAlias = SnapshotRequest  # noqa: Y015
 
 @_typing.final
 class Snapshot(_message.Message):
-    """All that the master's side knows. Replaces whatever the allocator knew of this master."""
+    """The whole state of the master's side. Replaces all state of this master in the allocator."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -326,23 +338,27 @@ class Snapshot(_message.Message):
     INVERSE_OFFERS_FIELD_NUMBER: _builtins.int
     LIMITED_QUOTAS_FIELD_NUMBER: _builtins.int
     sequence: _builtins.int
-    """of the last event that is contained; the next one is this + 1"""
+    """number of the snapshot; the next event has this number + 1"""
     time_ns: _builtins.int
+    """the master's clock, nanoseconds since the Unix epoch"""
     paused: _builtins.bool
-    """by Pause, without a Resume since"""
+    """after Pause and before Resume"""
     leading_since_ns: _builtins.int
-    """When this master was elected (Recover), by its own clock, for people; 0: it is on standby. Of two
-    that say they lead, the service takes the one that said so last, once the other's stream has ended.
+    """When this master was elected (Recover), by its own clock, for display; 0: the master is on
+    standby. If two masters claim to lead, the service serves the master with the latest claim, after
+    the stream of the other master has ended.
     """
     @_builtins.property
     def agents(self) -> _containers.RepeatedCompositeFieldContainer[Global___AddAgent]: ...
     @_builtins.property
-    def inactive_agents(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
+    def inactive_agents(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """IDs of deactivated agents"""
+
     @_builtins.property
     def frameworks(self) -> _containers.RepeatedCompositeFieldContainer[Global___AddFramework]: ...
     @_builtins.property
     def hold_off(self) -> Global___RecoveryHoldOff:
-        """absent: over, or never begun"""
+        """absent: no failover recovery is in progress"""
 
     @_builtins.property
     def quotas(self) -> _containers.RepeatedCompositeFieldContainer[Global___SetQuota]: ...
@@ -350,13 +366,13 @@ class Snapshot(_message.Message):
     def weights(self) -> _containers.RepeatedCompositeFieldContainer[Global___Weight]: ...
     @_builtins.property
     def whitelist(self) -> Global___Whitelist:
-        """absent: every agent is allowed"""
+        """absent: every agent may be offered"""
 
     @_builtins.property
     def inverse_offers(self) -> _containers.RepeatedCompositeFieldContainer[Global___InverseOfferState]: ...
     @_builtins.property
     def limited_quotas(self) -> _containers.RepeatedCompositeFieldContainer[Global___UpdateQuota]:
-        """those of Mesos 1.9 and later"""
+        """quotas of Mesos 1.9 and later"""
 
     def __init__(
         self,
@@ -385,8 +401,9 @@ Global___Snapshot: _TypeAlias = Snapshot  # noqa: Y015
 
 @_typing.final
 class RecoveryHoldOff(_message.Message):
-    """After a failover nothing is offered until enough agents are back, or enough time has passed. In a
-    snapshot as long as agents are awaited, also when offers are made again.
+    """State of failover recovery. After a failover, the allocator makes no offers until enough agents are
+    back or enough time has passed. A snapshot contains this message as long as agents are expected,
+    even if the allocator makes offers again.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -395,12 +412,12 @@ class RecoveryHoldOff(_message.Message):
     UNTIL_NS_FIELD_NUMBER: _builtins.int
     AGENTS_EXPECTED_FIELD_NUMBER: _builtins.int
     agents_needed: _builtins.int
-    """known agents at which offers begin; 0: they have begun"""
+    """number of known agents that ends the pause of offers; 0: ended"""
     until_ns: _builtins.int
-    """latest; also until when agents are awaited"""
+    """latest end of the pause, and of the wait for agents"""
     agents_expected: _builtins.int
-    """Registered before the failover: until so many are known, the others are taken to be late. Absent:
-    `agents_needed` are all that are awaited.
+    """Number of known agents at which the recovery is complete: those registered before the failover.
+    Until then, the missing agents count as late. Absent: `agents_needed`.
     """
     def __init__(
         self,
@@ -419,6 +436,8 @@ Global___RecoveryHoldOff: _TypeAlias = RecoveryHoldOff  # noqa: Y015
 
 @_typing.final
 class InverseOfferState(_message.Message):
+    """State of the inverse offer of one agent to one framework."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     AGENT_ID_FIELD_NUMBER: _builtins.int
@@ -428,7 +447,7 @@ class InverseOfferState(_message.Message):
     agent_id: _builtins.str
     framework_id: _builtins.str
     outstanding: _builtins.bool
-    """sent and not answered yet"""
+    """sent, and not answered yet"""
     status: _builtins.bytes
     """mesos.allocator.InverseOfferStatus: the latest answer"""
     def __init__(
@@ -451,9 +470,9 @@ Global___InverseOfferState: _TypeAlias = InverseOfferState  # noqa: Y015
 
 @_typing.final
 class Events(_message.Message):
-    """Events that reach the allocator together. It applies all of them, then allocates once. What one
-    turn of the master's actor gives rise to belongs together: resources that an operator's
-    RESERVE has just taken back must not be offered again before its `UpdateAvailable`.
+    """Events that belong together. The allocator applies all of them, then runs one allocation cycle. All
+    events that the master's actor causes while it handles one message are in one Events. Example:
+    resources recovered for an operator's RESERVE must not be offered before its `UpdateAvailable`.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -476,6 +495,8 @@ Global___Events: _TypeAlias = Events  # noqa: Y015
 
 @_typing.final
 class Event(_message.Message):
+    """One call of the allocator interface."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     SEQUENCE_FIELD_NUMBER: _builtins.int
@@ -512,7 +533,7 @@ class Event(_message.Message):
     UPDATE_QUOTA_FIELD_NUMBER: _builtins.int
     TRANSITION_OFFERED_TO_ALLOCATED_FIELD_NUMBER: _builtins.int
     sequence: _builtins.int
-    """one more than that of the event before"""
+    """number of the previous event or snapshot + 1"""
     time_ns: _builtins.int
     """the master's clock, nanoseconds since the Unix epoch"""
     @_builtins.property
@@ -626,7 +647,7 @@ Global___Event: _TypeAlias = Event  # noqa: Y015
 
 @_typing.final
 class Tick(_message.Message):
-    """The batch timer of the master's side, once per allocation interval."""
+    """One tick of the batch timer of the master's side, once per allocation interval."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -643,6 +664,8 @@ Global___Tick: _TypeAlias = Tick  # noqa: Y015
 
 @_typing.final
 class AddAgent(_message.Message):
+    """An agent registered or reregistered."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     AGENT_ID_FIELD_NUMBER: _builtins.int
@@ -668,11 +691,11 @@ class AddAgent(_message.Message):
 
     @_builtins.property
     def used(self) -> _containers.RepeatedCompositeFieldContainer[Global___Allocation]:
-        """by tasks, executors and outstanding offers"""
+        """in use by tasks, executors and outstanding offers"""
 
     @_builtins.property
     def running(self) -> _containers.RepeatedCompositeFieldContainer[Global___Allocation]:
-        """the part of `used` that is not only offered, if that is told"""
+        """the allocated part of `used`, if `Options.tells_running`"""
 
     @_builtins.property
     def excluded(self) -> Global___ExclusionList: ...
@@ -700,9 +723,9 @@ Global___AddAgent: _TypeAlias = AddAgent  # noqa: Y015
 
 @_typing.final
 class ExclusionList(_message.Message):
-    """Whom the offer constraints of frameworks keep off an agent. The constraints are known to the
-    master's side only, which asks them about each agent and each framework, and says so when either
-    comes or changes. Frameworks that are not known yet may be named.
+    """Frameworks whose offer constraints exclude an agent. Only the master's side knows the constraints.
+    It evaluates them for each pair of agent and framework, and reports the result when the agent or
+    the framework is added or changes. The list may contain frameworks that are not added yet.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -713,8 +736,8 @@ class ExclusionList(_message.Message):
     def exclusions(self) -> _containers.RepeatedCompositeFieldContainer[Global___Exclusion]: ...
     @_builtins.property
     def unlisted(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Frameworks with too many exclusions to list. Each gets no offers at all, until it is updated or
-        a snapshot comes.
+        """IDs of frameworks with too many exclusions to list. Such a framework gets no offers until its
+        next UpdateFramework or the next snapshot.
         """
 
     def __init__(
@@ -733,6 +756,8 @@ Global___ExclusionList: _TypeAlias = ExclusionList  # noqa: Y015
 
 @_typing.final
 class Exclusion(_message.Message):
+    """A framework that excludes the agent for one of its roles."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     FRAMEWORK_ID_FIELD_NUMBER: _builtins.int
@@ -755,7 +780,7 @@ Global___Exclusion: _TypeAlias = Exclusion  # noqa: Y015
 
 @_typing.final
 class ExcludedAgents(_message.Message):
-    """The same, seen from a framework."""
+    """Agents that a framework excludes for one of its roles."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -780,7 +805,7 @@ Global___ExcludedAgents: _TypeAlias = ExcludedAgents  # noqa: Y015
 
 @_typing.final
 class Allocation(_message.Message):
-    """What one framework holds on an agent."""
+    """Resources that one framework holds on an agent."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -789,7 +814,7 @@ class Allocation(_message.Message):
     framework_id: _builtins.str
     @_builtins.property
     def resources(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bytes]:
-        """mesos.Resource, with allocation_info; a shared one as often as it is held"""
+        """mesos.Resource, with allocation_info; a shared one once per copy"""
 
     def __init__(
         self,
@@ -807,7 +832,7 @@ Global___Allocation: _TypeAlias = Allocation  # noqa: Y015
 
 @_typing.final
 class UpdateAgent(_message.Message):
-    """An agent registered anew or reported a change. What is absent stays as it was."""
+    """An agent reregistered or reported a change. Absent fields keep their values."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -827,7 +852,7 @@ class UpdateAgent(_message.Message):
     def capabilities(self) -> Global___CapabilityList: ...
     @_builtins.property
     def excluded(self) -> Global___ExclusionList:
-        """all that are now"""
+        """replaces all exclusions of the agent"""
 
     def __init__(
         self,
@@ -892,7 +917,7 @@ Global___CapabilityList: _TypeAlias = CapabilityList  # noqa: Y015
 
 @_typing.final
 class AddResourceProvider(_message.Message):
-    """Adds to an agent's total and to what is allocated on it, all of which is running."""
+    """Adds resources to an agent's total, and `used` to the allocated resources of frameworks."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -923,14 +948,14 @@ Global___AddResourceProvider: _TypeAlias = AddResourceProvider  # noqa: Y015
 
 @_typing.final
 class UpdateWhitelist(_message.Message):
-    """Which agents may be offered."""
+    """Sets the agents whose resources may be offered."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     WHITELIST_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def whitelist(self) -> Global___Whitelist:
-        """absent: every agent"""
+        """absent: all agents"""
 
     def __init__(
         self,
@@ -947,12 +972,14 @@ Global___UpdateWhitelist: _TypeAlias = UpdateWhitelist  # noqa: Y015
 
 @_typing.final
 class Whitelist(_message.Message):
+    """Agents by host name."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     HOSTNAMES_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def hostnames(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """empty: none at all"""
+        """empty: no agent"""
 
     def __init__(
         self,
@@ -969,7 +996,7 @@ Global___Whitelist: _TypeAlias = Whitelist  # noqa: Y015
 
 @_typing.final
 class UpdateUnavailability(_message.Message):
-    """The maintenance schedule of an agent's machine was set, changed or removed."""
+    """The maintenance schedule of an agent's machine was added, changed or removed."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -977,7 +1004,7 @@ class UpdateUnavailability(_message.Message):
     UNAVAILABILITY_FIELD_NUMBER: _builtins.int
     agent_id: _builtins.str
     unavailability: _builtins.bytes
-    """mesos.Unavailability; absent: none"""
+    """mesos.Unavailability; absent: no maintenance"""
     def __init__(
         self,
         *,
@@ -996,7 +1023,7 @@ Global___UpdateUnavailability: _TypeAlias = UpdateUnavailability  # noqa: Y015
 
 @_typing.final
 class UpdateInverseOffer(_message.Message):
-    """An inverse offer was answered (status) or withdrawn (no status)."""
+    """A framework answered an inverse offer (with `status`), or the master withdrew it (without)."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -1035,7 +1062,7 @@ Global___UpdateInverseOffer: _TypeAlias = UpdateInverseOffer  # noqa: Y015
 
 @_typing.final
 class GetInverseOfferStatuses(_message.Message):
-    """Answered by a Reply."""
+    """Requests the latest answers to inverse offers. The allocator answers with a Reply."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -1109,7 +1136,7 @@ Global___DeactivateAgent: _TypeAlias = DeactivateAgent  # noqa: Y015
 
 @_typing.final
 class AddFramework(_message.Message):
-    """What the framework holds is known from its agents (`AddAgent.used`) and not repeated here."""
+    """A framework subscribed. `AddAgent.used` contains its resources, so this message does not."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -1124,12 +1151,12 @@ class AddFramework(_message.Message):
     """mesos.FrameworkInfo"""
     active: _builtins.bool
     excluded_unlisted: _builtins.bool
-    """there are too many to list: the framework gets no offers at all"""
+    """too many exclusions to list: the framework gets no offers"""
     @_builtins.property
     def suppressed_roles(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
     @_builtins.property
     def excluded(self) -> _containers.RepeatedCompositeFieldContainer[Global___ExcludedAgents]:
-        """beside those that its agents have told of"""
+        """in addition to `AddAgent.excluded`"""
 
     def __init__(
         self,
@@ -1151,6 +1178,8 @@ Global___AddFramework: _TypeAlias = AddFramework  # noqa: Y015
 
 @_typing.final
 class UpdateFramework(_message.Message):
+    """A framework changed. The message replaces the framework's state."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     FRAMEWORK_ID_FIELD_NUMBER: _builtins.int
@@ -1162,12 +1191,12 @@ class UpdateFramework(_message.Message):
     info: _builtins.bytes
     """mesos.FrameworkInfo"""
     excluded_unlisted: _builtins.bool
-    """there are too many to list: the framework gets no offers at all"""
+    """too many exclusions to list: the framework gets no offers"""
     @_builtins.property
     def suppressed_roles(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
     @_builtins.property
     def excluded(self) -> _containers.RepeatedCompositeFieldContainer[Global___ExcludedAgents]:
-        """all that are now"""
+        """replaces all exclusions of the framework"""
 
     def __init__(
         self,
@@ -1320,7 +1349,7 @@ Global___RequestResources: _TypeAlias = RequestResources  # noqa: Y015
 
 @_typing.final
 class RecoverResources(_message.Message):
-    """Resources come back: declined, left over, rescinded, or freed by a task or executor."""
+    """Resources were recovered: an offer was declined, partly used or rescinded, or a task ended."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -1332,9 +1361,9 @@ class RecoverResources(_message.Message):
     framework_id: _builtins.str
     agent_id: _builtins.str
     filters: _builtins.bytes
-    """mesos.Filters; absent: no filter, which is not the same as an empty one"""
+    """mesos.Filters; absent: no filter; empty: the default filter"""
     is_allocated: _builtins.bool
-    """it was running, not only offered, if that is told"""
+    """allocated, not only offered; see `Options.tells_running`"""
     @_builtins.property
     def resources(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bytes]:
         """mesos.Resource, all allocated to one role"""
@@ -1360,7 +1389,7 @@ Global___RecoverResources: _TypeAlias = RecoverResources  # noqa: Y015
 
 @_typing.final
 class TransitionOfferedToAllocated(_message.Message):
-    """What a framework was offered is used from now on."""
+    """Offered resources of a framework became allocated."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -1368,7 +1397,7 @@ class TransitionOfferedToAllocated(_message.Message):
     AGENT_ID_FIELD_NUMBER: _builtins.int
     RESOURCES_FIELD_NUMBER: _builtins.int
     framework_id: _builtins.str
-    """Mesos does not say; the master's side works it out"""
+    """the master's side determines it, because Mesos does not name it"""
     agent_id: _builtins.str
     @_builtins.property
     def resources(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bytes]:
@@ -1391,7 +1420,7 @@ Global___TransitionOfferedToAllocated: _TypeAlias = TransitionOfferedToAllocated
 
 @_typing.final
 class RejectOffer(_message.Message):
-    """The master's side did not let an offer through (its agent, framework or role is gone)."""
+    """The master's side rejected an offer, for example because its agent, framework or role was removed."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -1422,7 +1451,7 @@ Global___RejectOffer: _TypeAlias = RejectOffer  # noqa: Y015
 
 @_typing.final
 class UpdateAllocation(_message.Message):
-    """Operations of an accepted offer changed resources that a framework holds."""
+    """Operations of an accepted offer converted resources that a framework holds."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -1434,7 +1463,7 @@ class UpdateAllocation(_message.Message):
     agent_id: _builtins.str
     @_builtins.property
     def offered(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bytes]:
-        """mesos.Resource: all of the accepted offers, allocated to one role"""
+        """mesos.Resource: all accepted offers, of one role"""
 
     @_builtins.property
     def conversions(self) -> _containers.RepeatedCompositeFieldContainer[Global___Conversion]:
@@ -1458,6 +1487,8 @@ Global___UpdateAllocation: _TypeAlias = UpdateAllocation  # noqa: Y015
 
 @_typing.final
 class Conversion(_message.Message):
+    """Replaces consumed resources with converted resources."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     CONSUMED_FIELD_NUMBER: _builtins.int
@@ -1468,7 +1499,7 @@ class Conversion(_message.Message):
 
     @_builtins.property
     def converted(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bytes]:
-        """empty: the resources are gone"""
+        """mesos.Resource; empty: the resources are removed"""
 
     def __init__(
         self,
@@ -1486,7 +1517,7 @@ Global___Conversion: _TypeAlias = Conversion  # noqa: Y015
 
 @_typing.final
 class UpdateAvailable(_message.Message):
-    """An operator's operation on resources that are free. Answered by a Reply."""
+    """An operator's operations on unallocated resources. The allocator answers with a Reply."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -1513,7 +1544,7 @@ Global___UpdateAvailable: _TypeAlias = UpdateAvailable  # noqa: Y015
 
 @_typing.final
 class Recover(_message.Message):
-    """The master was elected. Its agents are about to come back."""
+    """The master was elected, and its agents are expected to reregister."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -1525,7 +1556,7 @@ class Recover(_message.Message):
     def quotas(self) -> _containers.RepeatedCompositeFieldContainer[Global___SetQuota]: ...
     @_builtins.property
     def limited_quotas(self) -> _containers.RepeatedCompositeFieldContainer[Global___UpdateQuota]:
-        """those of Mesos 1.9 and later"""
+        """quotas of Mesos 1.9 and later"""
 
     def __init__(
         self,
@@ -1544,7 +1575,7 @@ Global___Recover: _TypeAlias = Recover  # noqa: Y015
 
 @_typing.final
 class SetQuota(_message.Message):
-    """The quota of Mesos 1.8, where a guarantee is a limit as well."""
+    """Sets a quota of Mesos 1.8, where the guarantee is also the limit."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -1588,7 +1619,7 @@ Global___RemoveQuota: _TypeAlias = RemoveQuota  # noqa: Y015
 
 @_typing.final
 class UpdateQuota(_message.Message):
-    """The quota of Mesos 1.9 and later, from now on. Neither guarantee nor limit: it is removed."""
+    """Sets a quota of Mesos 1.9 and later. A message without guarantees and limits removes the quota."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -1600,7 +1631,7 @@ class UpdateQuota(_message.Message):
     def guarantees(self) -> Global___Quantities: ...
     @_builtins.property
     def limits(self) -> Global___Quantities:
-        """a name that is not listed has none, which is not the same as 0"""
+        """an absent resource has no limit; 0 is a limit"""
 
     def __init__(
         self,
@@ -1619,7 +1650,7 @@ Global___UpdateQuota: _TypeAlias = UpdateQuota  # noqa: Y015
 
 @_typing.final
 class UpdateWeights(_message.Message):
-    """Roles that are not listed keep their weights."""
+    """Sets weights of roles. Other roles keep their weights."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -1663,7 +1694,7 @@ Global___Weight: _TypeAlias = Weight  # noqa: Y015
 
 @_typing.final
 class Pause(_message.Message):
-    """Brackets around calls that must look like one: no allocation happens in between."""
+    """Stops allocation cycles until Resume, so that the calls in between take effect together."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -1695,7 +1726,7 @@ Global___Resume: _TypeAlias = Resume  # noqa: Y015
 
 @_typing.final
 class Decisions(_message.Message):
-    """What the master's side has to do, in this order: replies, offers, inverse offers."""
+    """Instructions to the master's side, to be carried out in this order: replies, offers, inverse offers."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -1707,9 +1738,9 @@ class Decisions(_message.Message):
     WAITING_FOR_FIELD_NUMBER: _builtins.int
     REFUSED_FIELD_NUMBER: _builtins.int
     applied_sequence: _builtins.int
-    """the last event that these decisions know of"""
+    """number of the last event that the allocator applied"""
     waiting_for: _builtins.str
-    """why a master that says it leads is not served yet: its snapshot was not taken in"""
+    """why a master that claims to lead must wait; else empty"""
     @_builtins.property
     def offers(self) -> _containers.RepeatedCompositeFieldContainer[Global___Offers]:
         """at most one for each framework"""
@@ -1720,15 +1751,15 @@ class Decisions(_message.Message):
 
     @_builtins.property
     def replies(self) -> _containers.RepeatedCompositeFieldContainer[Global___Reply]:
-        """in order of the events they answer"""
+        """in the order of the events that they answer"""
 
     @_builtins.property
     def statistics(self) -> Global___Statistics:
-        """for the master's own metrics; with the answer to a Tick, or as asked for"""
+        """with the answer to a Tick, or see `Options.always_measure`"""
 
     @_builtins.property
     def refused(self) -> _containers.RepeatedCompositeFieldContainer[Global___Refused]:
-        """frameworks that get no offers, since the last answer that named them"""
+        """frameworks refused since the last answer that listed any"""
 
     def __init__(
         self,
@@ -1751,7 +1782,7 @@ Global___Decisions: _TypeAlias = Decisions  # noqa: Y015
 
 @_typing.final
 class Refused(_message.Message):
-    """A framework whose subscription the allocator cannot accept, as it is beyond a limit or malformed."""
+    """A framework that gets no offers, because its subscription is malformed or exceeds a limit."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -1759,7 +1790,7 @@ class Refused(_message.Message):
     REASON_FIELD_NUMBER: _builtins.int
     framework_id: _builtins.str
     reason: _builtins.str
-    """for people: what is wrong, and which setting says so"""
+    """text for logs: the problem, and the setting with the limit"""
     def __init__(
         self,
         *,
@@ -1776,8 +1807,8 @@ Global___Refused: _TypeAlias = Refused  # noqa: Y015
 
 @_typing.final
 class Statistics(_message.Message):
-    """What a stock allocator would show in the master's metrics and only the service knows. No decision,
-    and different whenever it is measured: the event log leaves it out.
+    """Values for the master's metrics that Mesos's default allocator publishes and only the service knows.
+    The event log omits this message, because its values differ between two executions.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -1806,12 +1837,12 @@ class Statistics(_message.Message):
     RUN_NS_FIELD_NUMBER: _builtins.int
     ACTIVE_FILTERS_FIELD_NUMBER: _builtins.int
     allocation_runs: _builtins.int
-    """since this session's first snapshot"""
+    """allocation cycles since this session's first snapshot"""
     run_ns: _builtins.int
-    """how long the latest message took, allocation included"""
+    """processing time of the latest message, with its allocation"""
     @_builtins.property
     def active_filters(self) -> _containers.ScalarMap[_builtins.str, _builtins.int]:
-        """offer filters in force by role"""
+        """number of active offer filters by role"""
 
     def __init__(
         self,
@@ -1830,7 +1861,7 @@ Global___Statistics: _TypeAlias = Statistics  # noqa: Y015
 
 @_typing.final
 class Reply(_message.Message):
-    """Completes the future that a call returned."""
+    """Answers a call, and completes the call's future."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -1838,12 +1869,12 @@ class Reply(_message.Message):
     ERROR_FIELD_NUMBER: _builtins.int
     STATUSES_FIELD_NUMBER: _builtins.int
     sequence: _builtins.int
-    """of the event"""
+    """number of the event that contains the call"""
     error: _builtins.str
-    """empty: it succeeded"""
+    """why the call failed; empty: it succeeded"""
     @_builtins.property
     def statuses(self) -> _containers.RepeatedCompositeFieldContainer[Global___InverseOfferState]:
-        """to GetInverseOfferStatuses"""
+        """the answer to GetInverseOfferStatuses"""
 
     def __init__(
         self,
@@ -1862,7 +1893,7 @@ Global___Reply: _TypeAlias = Reply  # noqa: Y015
 
 @_typing.final
 class Offers(_message.Message):
-    """What a framework is offered in one run."""
+    """Offers to one framework from one allocation cycle."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -1887,7 +1918,7 @@ Global___Offers: _TypeAlias = Offers  # noqa: Y015
 
 @_typing.final
 class Offer(_message.Message):
-    """One role's offer on one agent; already booked as allocated by the allocator."""
+    """An offer of resources of one agent to one role. The allocator already counts them as allocated."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -1917,7 +1948,7 @@ Global___Offer: _TypeAlias = Offer  # noqa: Y015
 
 @_typing.final
 class InverseOffers(_message.Message):
-    """Which agents a framework is asked to leave."""
+    """Inverse offers to one framework."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -1942,7 +1973,7 @@ Global___InverseOffers: _TypeAlias = InverseOffers  # noqa: Y015
 
 @_typing.final
 class InverseOffer(_message.Message):
-    """All that the framework holds on an agent, which is going to be unavailable."""
+    """Asks a framework to release all its resources on an agent that will be unavailable."""
 
     DESCRIPTOR: _descriptor.Descriptor
 

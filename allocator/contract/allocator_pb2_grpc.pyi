@@ -3,23 +3,25 @@
 isort:skip_file
 The contract between a Mesos master and the Longshare allocator.
 
-One bidirectional stream carries one session of one master: the master's side says `Hello`
-and sends a `Snapshot`, then events in the order in which they happened there; the allocator
-answers with decisions in the order in which they must take effect. Mesos messages travel as
-serialised bytes, so that nothing the allocator does not know is lost on the way.
+One bidirectional stream carries one session of one master. The master's side is the allocator
+module in the Mesos master; the allocator is the Longshare service. The master's side sends
+`Hello`, then a `Snapshot`, then events in the order in which they happened. The allocator
+answers with decisions in the order in which they must take effect. Mesos messages are sent as
+serialised bytes, so fields that the allocator does not know are preserved.
 
-Every call of Mesos's C++ `Allocator` interface (1.8 to 1.11) is an event here, but for
-`initialize`, which is `Hello`. Several masters may be connected; the one that leads is served,
-the others are kept waiting (see `Snapshot.leading_since_ns`).
+Every call of Mesos's C++ `Allocator` interface (1.8 to 1.11) is an event here, except
+`initialize`, which is `Hello`. Several masters may be connected. The allocator serves the
+leading master, and the other masters wait (see `Snapshot.leading_since_ns`).
 
-Versions. The master's side speaks one version, an allocator its own and every one before it: so
-the allocator is upgraded first. A newer version only adds fields and calls, and whatever is
-absent means what it meant before there was such a thing. `Welcome` says which one the session
-is in: that of `Hello`.
+Versions. The master's side supports one version of the contract. An allocator supports its own
+version and all earlier versions, so operators upgrade the allocator first. A new version only
+adds fields and calls, and an absent field has the meaning of the earlier versions. A session
+uses the version of its `Hello`, and `Welcome` repeats that version.
 
   1  Mesos 1.8
-  2  quota limits, offer constraints, what is running, recovery timeout and factor (Mesos 1.9 to 1.11)
-  3  frameworks whose offer constraints exclude more than the master's side lists
+  2  quota limits, offer constraints, allocated as distinct from offered resources, recovery
+     timeout and factor (Mesos 1.9 to 1.11)
+  3  frameworks whose offer constraints exclude more agents than the master's side lists
 """
 
 from allocator.contract import allocator_pb2 as _allocator_pb2

@@ -3,10 +3,9 @@
 isort:skip_file
 The part of Mesos's messages that an allocator reads, wire-compatible with Mesos 1.8 to 1.11.
 
-Field numbers, labels and defaults are those of `mesos/mesos.proto`; names of messages and
-fields too, so that a reader can hold both side by side. Fields that are absent here travel
-as unknown fields and are kept. The package differs from Mesos's, so that both sets of
-descriptors can live in one process.
+Field numbers, labels, defaults and names are those of `mesos/mesos.proto`, so that readers can
+compare the two files. Fields that this file omits are preserved as unknown fields. The package
+differs from Mesos's package, so that one process can load both sets of descriptors.
 """
 
 from collections import abc as _abc
@@ -584,7 +583,7 @@ class Resource(_message.Message):
     name: _builtins.str
     type: Global___Value.Type.ValueType
     role: _builtins.str
-    """Deprecated in Mesos; a Resource that carries one of these two aborts the master."""
+    """Deprecated in Mesos. A Resource with `role` or `reservation` aborts the master."""
     @_builtins.property
     def provider_id(self) -> Global___ResourceProviderID: ...
     @_builtins.property
@@ -1217,7 +1216,7 @@ class Operation(_message.Message):
         RESOURCES_FIELD_NUMBER: _builtins.int
         @_builtins.property
         def source(self) -> _containers.RepeatedCompositeFieldContainer[Global___Resource]:
-            """since Mesos 1.10: what it is before, if not merely unreserved"""
+            """since Mesos 1.10: state before; empty: unreserved"""
 
         @_builtins.property
         def resources(self) -> _containers.RepeatedCompositeFieldContainer[Global___Resource]: ...
