@@ -73,7 +73,7 @@ class Shadow(_message.Message):
     USERS_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     failure: _builtins.str
-    """why the service stopped the shadow; empty: it runs"""
+    """why the service stopped the shadow; empty: the shadow runs"""
     seconds: _builtins.float
     """processor time that the shadow has used"""
     @_builtins.property
@@ -644,7 +644,7 @@ class Explanation(_message.Message):
     halved_after: _builtins.float
     """Seconds until the commitment is halved. Absent: no commitment, or it will not halve."""
     no_offers: _builtins.str
-    """why the user gets no offers at all; empty: it competes for offers"""
+    """why the user gets no offers; empty: the user competes"""
     meanwhile: _builtins.int
     """Number of messages that reached the engine during the query. 0: all values are of one instant.
     Else each user's values are those at the time of reading, and the free resources and `cluster` are
@@ -1239,7 +1239,7 @@ class Ordered(_message.Message):
     after: _builtins.str
     """JSON: the same values after the command"""
     refusal: _builtins.str
-    """why the command was refused; empty: it was carried out"""
+    """why the command was refused; empty: the command was carried out"""
     def __init__(
         self,
         *,
@@ -1385,7 +1385,7 @@ class ForecastReply(_message.Message):
 
     @_builtins.property
     def cost(self) -> Global___Cost:
-        """of the requested burst"""
+        """cost of the requested burst"""
 
     @_builtins.property
     def assumptions(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:

@@ -273,7 +273,7 @@ class Welcome(_message.Message):
     LONGSHARE_VERSION_FIELD_NUMBER: _builtins.int
     POLICY_FIELD_NUMBER: _builtins.int
     contract_version: _builtins.int
-    """that of Hello"""
+    """version in Hello"""
     longshare_version: _builtins.str
     policy: _builtins.str
     """name of the allocator's policy"""
@@ -416,7 +416,7 @@ class RecoveryHoldOff(_message.Message):
     until_ns: _builtins.int
     """latest end of the pause, and of the wait for agents"""
     agents_expected: _builtins.int
-    """Number of known agents at which the recovery is complete: those registered before the failover.
+    """Number of known agents at which the recovery is complete: all agents of before the failover.
     Until then, the missing agents count as late. Absent: `agents_needed`.
     """
     def __init__(
@@ -724,8 +724,8 @@ Global___AddAgent: _TypeAlias = AddAgent  # noqa: Y015
 @_typing.final
 class ExclusionList(_message.Message):
     """Frameworks whose offer constraints exclude an agent. Only the master's side knows the constraints.
-    It evaluates them for each pair of agent and framework, and reports the result when the agent or
-    the framework is added or changes. The list may contain frameworks that are not added yet.
+    The master's side evaluates the constraints for each pair of agent and framework. It reports the
+    result when the agent or the framework is added or changes. The list may contain frameworks that are not added yet.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -846,7 +846,7 @@ class UpdateAgent(_message.Message):
     """mesos.SlaveInfo"""
     @_builtins.property
     def total(self) -> Global___ResourceList:
-        """the full new total, which may be less than what is allocated"""
+        """the whole new total, which may be less than the allocation"""
 
     @_builtins.property
     def capabilities(self) -> Global___CapabilityList: ...
@@ -1871,7 +1871,7 @@ class Reply(_message.Message):
     sequence: _builtins.int
     """number of the event that contains the call"""
     error: _builtins.str
-    """why the call failed; empty: it succeeded"""
+    """why the call failed; empty: the call succeeded"""
     @_builtins.property
     def statuses(self) -> _containers.RepeatedCompositeFieldContainer[Global___InverseOfferState]:
         """the answer to GetInverseOfferStatuses"""

@@ -79,7 +79,7 @@ LongshareAllocator::LongshareAllocator(const Parameters& parameters)
 }
 
 LongshareAllocator::~LongshareAllocator() {
-  // The timer uses the transport, and the transport uses the metrics. They end in this order.
+  // The timer uses the transport, and the transport uses the metrics. The timer must end first, and the metrics last.
   process::terminate(pacer_->self());
   process::wait(pacer_->self());
   transport_owner_.reset();

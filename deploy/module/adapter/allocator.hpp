@@ -1,5 +1,5 @@
-// LongshareAllocator: Mesos's allocator interface. It forwards calls to the service, keeps a mirror of the master's state, and
-// passes on only offers that agree with the mirror.
+// LongshareAllocator: Mesos's allocator interface. The class forwards calls to the service, keeps a mirror of the
+// master's state, and passes on only offers that agree with the mirror.
 
 #pragma once
 

@@ -25,9 +25,9 @@ struct Answer {
 
   Kind kind;
   std::string_view message;
-  std::uint64_t applied_sequence = 0;  // of Decisions
-  std::string reason;                  // of a SnapshotRequest; of Decisions: why the service does not serve this master
-  bool elected = false;                // of a SnapshotRequest: the reason is that this master was elected
+  std::uint64_t applied_sequence = 0;  // Decisions: number of the last event that the service applied
+  std::string reason;                  // SnapshotRequest: its reason; Decisions: why the service does not serve this master
+  bool elected = false;                // SnapshotRequest: the reason is that this master was elected
 };
 
 // Parse a serialised ToMaster. Throws std::runtime_error if the bytes are not a ToMaster of the contract.

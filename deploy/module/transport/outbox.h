@@ -15,7 +15,7 @@ namespace longshare::transport {
 // A serialised FromMaster message, as pieces to be concatenated.
 struct Message {
   std::vector<std::string> pieces;
-  std::uint64_t last_sequence;  // of the snapshot or of the last event in the message
+  std::uint64_t last_sequence;  // number of the snapshot or last event in the message
   bool is_snapshot;
 };
 

@@ -9,16 +9,17 @@
  * dlclose does not unload it. Messages are serialised messages of proto/allocator/contract/allocator.proto. The transport
  * parses only the fields that it needs.
  *
- * The owner is the caller of this interface, that is, the adapter. One transport keeps one session with the service. It
- * connects, sends Hello, requests a snapshot from the owner and sends the snapshot. It then sends events in the order in
- * which the owner pushed them. If the stream breaks or the queue exceeds a limit, the transport drops the queue and
- * requests a snapshot. The queue's memory is therefore bounded, and no caller waits for the network.
+ * The owner is the caller of this interface, that is, the adapter. One transport keeps one session with the service.
+ * The transport connects, sends Hello, requests a snapshot from the owner and sends the snapshot. The transport then
+ * sends events in the order in which the owner pushed them. If the stream breaks or the queue exceeds a limit, the
+ * transport drops the queue and requests a snapshot. The queue's memory is therefore bounded, and no caller waits for
+ * the network.
  *
- * Threads. Each transport has one thread, which makes all callbacks, one at a time. Any thread may call `push`, `flush`,
- * `snapshot` and `statistics`, also from within a callback. The owner must order its calls: it calls `push`, `flush` and
- * `snapshot` under the same lock (or from the same actor) that protects the owner's state. A snapshot then contains every
- * earlier change, and every later change is pushed after the snapshot. The transport holds no lock during a callback, so
- * a callback may take the owner's lock.
+ * Threads. Each transport has one thread, which makes all callbacks, one at a time. Any thread may call `push`,
+ * `flush`, `snapshot` and `statistics`, also from within a callback. The owner must order its calls: the owner calls
+ * `push`, `flush` and `snapshot` under the same lock (or from the same actor) that protects the owner's state. A
+ * snapshot then contains every earlier change, and every later change is pushed after the snapshot. The transport holds
+ * no lock during a callback, so a callback may take the owner's lock.
  *
  * Blocking. Only `destroy` blocks. `push` and `snapshot` copy their message; `flush` wakes the transport's thread.
  *
@@ -45,7 +46,7 @@ struct longshare_transport;
 
 /* Address and TLS files of the service, timeouts, and limits of the queue. All durations are in milliseconds. */
 struct longshare_transport_settings {
-  const char* address;        /* of the service: unix:///PATH or HOST:PORT */
+  const char* address;        /* address of the service: unix:///PATH or HOST:PORT */
   const char* authority;      /* PEM file of the CA that signed the service's certificate; NULL: no TLS */
   const char* certificate;    /* PEM file of the client certificate, for mutual TLS; may be NULL */
   const char* key;            /* PEM file of the client certificate's private key; may be NULL */

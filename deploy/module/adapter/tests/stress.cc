@@ -5,7 +5,7 @@
 // The test first repeats a sequence of calls that once caused a disagreement. An agent is offered, removed, and added again
 // under the same ID; then the offered resources are recovered. A master with a slow authorizer makes such calls.
 //
-// The program prints `calls N offers M resyncs R`. It exits with 1 if there was a resync or no offer.
+// The program prints `calls N offers M resyncs R`, and exits with 1 if there was a resync or no offer.
 
 #include <atomic>
 #include <chrono>

@@ -1,5 +1,5 @@
-// Test program that owns a transport. It reads commands from standard input, one per line, and prints each result and each
-// callback. `Driver` defines the commands.
+// Test program that owns a transport. The program reads commands from standard input, one per line, and prints each result
+// and each callback. `Driver` defines the commands.
 //
 //     transport_driver LIBRARY SETTING=VALUE ...
 //
