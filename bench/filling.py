@@ -125,7 +125,7 @@ def least(
     framework has n tasks, at most n/k of its agents have a single offer. All other agents have at
     least two offers. None if a framework has no demand.
     """
-    there = Quantities.from_doubles({"cpus": cpus, "mem": 4096 * cpus})
+    capacity = Quantities.from_doubles({"cpus": cpus, "mem": 4096 * cpus})
     sizes = [Quantities.parse(demand) for demand in demands if demand is not None]
     if len(sizes) < len(demands):
         return None
@@ -135,12 +135,12 @@ def least(
         name, amount = next(iter(size.items()))
         given = 0
         for offer in offers.offers:
-            for each in map(mesos.Resource.FromString, offer.resources):
-                given += round(1000 * each.scalar.value) if each.name == name else 0
-        tasks, full = given // amount, min(there[what] // need for what, need in size.items())
+            for resource in map(mesos.Resource.FromString, offer.resources):
+                given += round(1000 * resource.scalar.value) if resource.name == name else 0
+        tasks, full = given // amount, min(capacity[name] // need for name, need in size.items())
         single += -(-tasks // full)
-        left = there - size.times(full)
-        alone += 0 if any(left.contains(other) for other in sizes) else tasks // full
+        remaining = capacity - size.times(full)
+        alone += 0 if any(remaining.contains(size) for size in sizes) else tasks // full
     return max(single, agents + max(agents - alone, 0))
 
 
@@ -184,12 +184,12 @@ def declined(frameworks: int, declining: int, demand: str | None) -> tuple[float
         sent(back(decisions))
         decisions = sent([("tick", contract.Tick())])
     sent(back(decisions))
-    others = [
+    newcomers = [
         ("add_framework", framework(declining + number, f"r{number}", demand))
         for number in range(frameworks)
     ]
     begun = time.process_time()
-    decisions = sent(others)
+    decisions = sent(newcomers)
     return time.process_time() - begun, offers_in(decisions)
 
 
@@ -207,8 +207,8 @@ def registered(agents: int, frameworks: int) -> float:
         event = events[-1].events.add(sequence=number + 1, time_ns=stamp)
         event.add_agent.CopyFrom(agent(number, 16))
     begun = time.process_time()
-    for each in events:
-        new.apply(each)
+    for entry in events:
+        new.apply(entry)
     return (time.process_time() - begun) / agents
 
 
@@ -233,13 +233,13 @@ def main() -> None:
     for heading in ("with", "ratio", "ratio per offer", "at least"):
         table.add_column(heading, justify="right")
     for agents, frameworks, cpus, demands in [*CASES, *([FULL] if arguments.full else [])]:
-        plain, told = [], []
+        plain, demanded = [], []
         for _ in range(arguments.repeat):
             plain.append(filled(agents, frameworks, cpus, [None], arguments.whole_from))
-            told.append(filled(agents, frameworks, cpus, demands, arguments.whole_from))
-        without, with_ = median(took for took, _ in plain), median(took for took, _ in told)
-        few, many = offers_in(plain[0][1]), offers_in(told[0][1])
-        bound = least(told[0][1], agents, cpus, demands)
+            demanded.append(filled(agents, frameworks, cpus, demands, arguments.whole_from))
+        without, with_ = median(took for took, _ in plain), median(took for took, _ in demanded)
+        few, many = offers_in(plain[0][1]), offers_in(demanded[0][1])
+        bound = least(demanded[0][1], agents, cpus, demands)
         table.add_row(
             *(str(agents), str(frameworks), str(cpus), described(demands)),
             *(str(few), f"{without:.2f} s", str(many), f"{with_:.2f} s"),
@@ -257,9 +257,9 @@ def main() -> None:
             f"{offers[0]:,} offers in {took[0]:.2f} s without demands, "
             f"{offers[1]:,} in {took[1]:.2f} s with"
         )
-    each = median(registered(1000, 1000) for _ in range(arguments.repeat))
+    seconds = median(registered(1000, 1000) for _ in range(arguments.repeat))
     console.print(
-        f"An agent that registers, with 1,000 frameworks in one role: {1000 * each:.3f} ms"
+        f"An agent that registers, with 1,000 frameworks in one role: {1000 * seconds:.3f} ms"
     )
 
 

@@ -61,9 +61,9 @@ class Side:
 
     def snapshot(self) -> float:
         """Have a snapshot taken; return the seconds."""
-        said = contract.FromMaster(snapshot=self._cluster.snapshot()).SerializeToString()
+        data = contract.FromMaster(snapshot=self._cluster.snapshot()).SerializeToString()
         begun = time.thread_time()
-        message = wire.parse(said, MOST_PARTS)
+        message = wire.parse(data, MOST_PARTS)
         self._stamps.bound(message)
         self._engine.restore(OPTIONS, message.snapshot)
         return time.thread_time() - begun
@@ -72,9 +72,9 @@ class Side:
         """Let the engine decide `number` events, each a message; return the seconds."""
         took = 0.0
         for _ in range(number):
-            said = contract.FromMaster(events=self._cluster.batch(1)).SerializeToString()
+            data = contract.FromMaster(events=self._cluster.batch(1)).SerializeToString()
             begun = time.thread_time()
-            message = wire.parse(said, MOST_PARTS)
+            message = wire.parse(data, MOST_PARTS)
             self._stamps.bound(message)
             for part in parts.split_message(message):
                 self._stamps.record(part.events.events[-1].time_ns)
@@ -99,17 +99,17 @@ def pairs(agents: int, frameworks: int, rounds: int) -> Pairs:
         "snapshot": lambda _: Side(agents, frameworks).snapshot(),
         "event": lambda trusted: lasting[trusted].events(EVENTS) / EVENTS,
     }
-    found: Pairs = {what: [] for what in doing}
+    results: Pairs = {kind: [] for kind in doing}
     for number in range(rounds + 1):
-        for what, do in doing.items():
+        for kind, do in doing.items():
             seconds = dict[bool, float]()
             for trusted in (False, True) if number % 2 else (True, False):
                 gc.collect()
                 with trusting() if trusted else nullcontext():
                     seconds[trusted] = do(trusted)
             if number:  # the first fills caches
-                found[what].append((seconds[False], seconds[True]))
-    return found
+                results[kind].append((seconds[False], seconds[True]))
+    return results
 
 
 class Served:
@@ -131,9 +131,9 @@ class Served:
     def snapshot(self) -> float:
         """Restore the cluster's first snapshot; return the seconds."""
         self._cluster = self._begun()
-        said = contract.FromMaster(snapshot=self._cluster.snapshot()).SerializeToString()
+        data = contract.FromMaster(snapshot=self._cluster.snapshot()).SerializeToString()
         before = self._process.cpu()
-        self._stream.restore(said)
+        self._stream.restore(data)
         return self._process.cpu() - before
 
     def events(self, number: int) -> float:
@@ -155,7 +155,7 @@ def served_pairs(agents: int, frameworks: int, rounds: int) -> Pairs:
             folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
             stream, process = stack.enter_context(service(folder, SETTINGS, module))
             sides[trusted] = Served(stream, process, (agents, frameworks))
-        found: Pairs = {"snapshot": [], "event": []}
+        results: Pairs = {"snapshot": [], "event": []}
         for number in range(rounds + 1):
             order = (False, True) if number % 2 else (True, False)
             snapshot = {trusted: sides[trusted].snapshot() for trusted in order}
@@ -164,10 +164,10 @@ def served_pairs(agents: int, frameworks: int, rounds: int) -> Pairs:
                 for trusted in order:
                     event[trusted].append(sides[trusted].events(IN_A_TURN) / IN_A_TURN)
             if number:
-                found["snapshot"].append((snapshot[False], snapshot[True]))
-                with_, without = (statistics.median(event[each]) for each in (False, True))
-                found["event"].append((with_, without))
-        return found
+                results["snapshot"].append((snapshot[False], snapshot[True]))
+                with_, without = (statistics.median(event[trusted]) for trusted in (False, True))
+                results["event"].append((with_, without))
+        return results
 
 
 def main() -> None:
@@ -179,16 +179,16 @@ def main() -> None:
     parser.add_argument("--service", action="store_true", help="whole services, through gRPC")
     arguments = parser.parse_args()
     measure = served_pairs if arguments.service else pairs
-    found = measure(arguments.agents, arguments.frameworks, arguments.rounds)
+    results = measure(arguments.agents, arguments.frameworks, arguments.rounds)
     table = Table(title=f"{arguments.agents:,} agents × {arguments.frameworks:,} frameworks, SDRF")
     for column in ("", "with limits", "without", "with, of without", "quartiles"):
         table.add_column(column, justify="right")
-    for what, measured in found.items():
+    for kind, measured in results.items():
         with_, without = (statistics.median(times) for times in zip(*measured, strict=True))
-        ratios = [one / other for one, other in measured]
+        ratios = [first / second for first, second in measured]
         low, middle, high = statistics.quantiles(ratios, n=4)
         table.add_row(
-            *(what, f"{1000 * with_:.3f} ms", f"{1000 * without:.3f} ms"),
+            *(kind, f"{1000 * with_:.3f} ms", f"{1000 * without:.3f} ms"),
             *(f"{middle:.3f}", f"{low:.3f} to {high:.3f}"),
         )
     Console(width=100).print(table)

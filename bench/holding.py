@@ -124,8 +124,8 @@ def main() -> None:
         ]
         cells = []
         for user in range(len(USERS)):
-            means = [waits(each, each.trace.user == user).mean() for each in outcomes]
-            longest = max(waits(each, each.trace.user == user).max() for each in outcomes)
+            means = [waits(outcome, outcome.trace.user == user).mean() for outcome in outcomes]
+            longest = max(waits(outcome, outcome.trace.user == user).max() for outcome in outcomes)
             cells.append(f"{np.mean(means):.1f} ({min(means):.1f}-{max(means):.1f}), {longest:.0f}")
         parts = [busy(outcome, MACHINES * max(NEEDS)) for outcome in outcomes]
         table.add_row(

@@ -132,8 +132,8 @@ def longest_pause(url: str) -> float:
     with urllib.request.urlopen(f"{url}/metrics") as answer:  # noqa: S310 - our own service's
         text = answer.read().decode()
     name = "longshare_loop_longest_pause_seconds "
-    found = [line.removeprefix(name) for line in text.splitlines() if line.startswith(name)]
-    return float(found[0])
+    values = [line.removeprefix(name) for line in text.splitlines() if line.startswith(name)]
+    return float(values[0])
 
 
 def under_load(arguments: argparse.Namespace, size: str, table: Table) -> list[float]:
@@ -166,13 +166,13 @@ def on_and_off(arguments: argparse.Namespace, size: str) -> Table:
     """Measure in turn a service with all observers and a service without observers."""
     agents, frameworks = (int(number) for number in size.split("x"))
     extras = {"off": '[accounting]\ndatabase = "none"\n', "on": '[[shadow]]\nname = "drf"\n'}
-    found: dict[str, list[tuple[float, float, float]]] = {name: [] for name in extras}
+    results: dict[str, list[tuple[float, float, float]]] = {name: [] for name in extras}
     with ExitStack() as stack:
         sides = {}
         for name, extra in extras.items():
             folder = stack.enter_context(tempfile.TemporaryDirectory())
-            told = settings(arguments, folder, plain=True) + extra
-            stream, process = stack.enter_context(service(Path(folder), told))
+            settings_text = settings(arguments, folder, plain=True) + extra
+            stream, process = stack.enter_context(service(Path(folder), settings_text))
             cluster = PlayedCluster(agents, frameworks, time.time_ns())
             cluster.take(stream.begin(cluster))
             sides[name] = stream, process, cluster
@@ -184,17 +184,17 @@ def on_and_off(arguments: argparse.Namespace, size: str) -> Table:
                 before = process.cpu()
                 waits, _ = through_the_service(stream, cluster, instants)
                 cost = (process.cpu() - before) / len(waits)
-                found[name].append((quantile(waits, 0.5), quantile(waits, 0.99), cost))
+                results[name].append((quantile(waits, 0.5), quantile(waits, 0.99), cost))
     table = Table(title=f"{size}, {arguments.rate:g}/s: all look on, and nobody does")
     for heading in ("of a round", "off", "on", "on / off", "quartiles of rounds"):
         table.add_column(heading, justify="right")
     for place, heading in enumerate(("p50, ms", "p99, ms", "CPU of an event, ms")):
-        on, off = ([each[place] for each in found[name][1:]] for name in ("on", "off"))
+        on, off = ([row[place] for row in results[name][1:]] for name in ("on", "off"))
         ratios = [a / b for a, b in zip(on, off, strict=True)]
         low, _, high = statistics.quantiles(ratios, n=4)
         table.add_row(
             heading,
-            *(f"{1000 * statistics.median(each):.2f}" for each in (off, on)),
+            *(f"{1000 * statistics.median(values):.2f}" for values in (off, on)),
             f"{statistics.median(ratios):.2f}",
             f"{low:.2f}–{high:.2f}",
         )

@@ -48,9 +48,9 @@ def per_decision(made: Pool[int]) -> tuple[float, int]:
     while done < 3 or time.perf_counter() - begun < PATIENCE:
         made.advance(made.now + TASK_SECONDS / (10 * len(made)))
         made.allocate(made.minimum(), TASK)
-        other = rng.choice(users)
-        if made.standing(other).allocation.contains(TASK):
-            made.release(other, TASK)
+        chosen = rng.choice(users)
+        if made.standing(chosen).allocation.contains(TASK):
+            made.release(chosen, TASK)
         done += 1
     return (time.perf_counter() - begun) / done, done
 

@@ -76,7 +76,7 @@ def of_many_roles() -> Iterator[contract.AddFramework]:
     """Yield frameworks that have a hundred thousand roles together."""
     multi_role = mesos.FrameworkInfo.Capability(type=mesos.FrameworkInfo.Capability.MULTI_ROLE)
     for number in range(390):
-        roles = [f"{number:x}.{each:x}" for each in range(256)]
+        roles = [f"{number:x}.{index:x}" for index in range(256)]
         info = mesos.FrameworkInfo(user="u", name="n", roles=roles, capabilities=[multi_role])
         yield contract.AddFramework(
             framework_id=f"f{number}", info=info.SerializeToString(), active=True
@@ -153,11 +153,11 @@ def main() -> None:
     for column in ("message", "MiB of it", "MiB that it takes", "and then"):
         table.add_column(column, justify="left" if column == "message" else "right")
     for name, made in CASES.items():
-        found = cost(made())
-        known = f"{found.subjects:,} are known, {found.users:,} users"
+        measured = cost(made())
+        known = f"{measured.subjects:,} are known, {measured.users:,} users"
         table.add_row(
-            *(name, f"{found.said:.1f}", f"{found.kept:.0f}"),
-            "refused" if found.subjects < 0 else known,
+            *(name, f"{measured.said:.1f}", f"{measured.kept:.0f}"),
+            "refused" if measured.subjects < 0 else known,
         )
     Console(width=120).print(table)
 

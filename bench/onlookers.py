@@ -157,7 +157,7 @@ def _done(operation: Callable[[], object]) -> float:
 def _compare(arguments: argparse.Namespace, sides: dict[str, _Side], size: tuple[int, int]) -> None:
     taken: dict[str, list[float]] = {name: [] for name in sides}
     afterwards: dict[str, list[float]] = {name: [] for name in sides}
-    each = arguments.messages * arguments.events
+    total_events = arguments.messages * arguments.events
     for turn in range(arguments.rounds + 1):
         spent, after = dict.fromkeys(sides, 0.0), dict.fromkeys(sides, 0.0)
         first = turn % len(sides)  # otherwise the bare engine has a fixed place in the order
@@ -167,8 +167,8 @@ def _compare(arguments: argparse.Namespace, sides: dict[str, _Side], size: tuple
                 if number % _LATER == 0:
                     after[name] += seconds_of(side.later)
         for name in sides:
-            taken[name].append(spent[name] / each)
-            afterwards[name].append(after[name] / each)
+            taken[name].append(spent[name] / total_events)
+            afterwards[name].append(after[name] / total_events)
     lines = dict.fromkeys(sides, 0.0)
     turns = list(sides.items())
     for _ in range(_SECOND // arguments.events):  # a second of the master's clock: all have turns

@@ -58,9 +58,9 @@ def per_decision(made: Pool[int]) -> float:
     while done < 3 or time.process_time() - begun < PATIENCE:
         made.advance(made.now + 10.0 / len(made))
         made.allocate(next(made.order_on(machine, {done % len(made): TASK})), TASK)
-        other = rng.randrange(len(made))
-        if made.held(other).contains(TASK):
-            made.release(other, TASK)
+        chosen = rng.randrange(len(made))
+        if made.held(chosen).contains(TASK):
+            made.release(chosen, TASK)
         done += 1
     return (time.process_time() - begun) / done
 

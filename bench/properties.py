@@ -34,12 +34,12 @@ def main() -> None:
             for wanted in PROPERTIES:
                 outcome = search(create(policy, {}), wanted, trials=asked.trials, seed=asked.seed)
                 tried += outcome.tried
-                found = outcome.violation
-                if found is None:
+                violation = outcome.violation
+                if violation is None:
                     cells.append(f"{outcome.tried - outcome.undecided:,}")
                 else:
-                    problem = found.problem
-                    where = "" if found.certain else " *"
+                    problem = violation.problem
+                    where = "" if violation.certain else " *"
                     cells.append(f"{len(problem.users)} × {len(problem.machines)}{where}")
                 progress.advance(task)
             spent = time.process_time() - begun

@@ -109,11 +109,11 @@ def measure(home: MesosHome, name: str, allocation: str | None) -> MesosResult:
                 children.start("allocator", "serve", "--config", str(config))
                 parameters = {"address": f"unix://{folder}/allocator.sock"}
             master = mesos.master(parameters)
-            mesos.wait_for(master, "to lead", lambda found: found.get("master/elected") == 1)
+            mesos.wait_for(master, "to lead", lambda metrics: metrics.get("master/elected") == 1)
             for index in range(AGENTS):
                 mesos.agent(master, f"agent-{index}", "cpus:1;mem:512")
             mesos.wait_for(
-                master, "agents", lambda found: found.get("master/slaves_active") == AGENTS
+                master, "agents", lambda metrics: metrics.get("master/slaves_active") == AGENTS
             )
             scheduler = OneAfterTheOther()
             info = {

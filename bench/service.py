@@ -65,11 +65,11 @@ def rounds(
     alone, behind, served = PlayedCluster(*size), PlayedCluster(*size), PlayedCluster(*size)
     engine.restore(OPTIONS, alone.snapshot())
     with (
-        tempfile.TemporaryDirectory() as one,
-        tempfile.TemporaryDirectory() as other,
+        tempfile.TemporaryDirectory() as first,
+        tempfile.TemporaryDirectory() as second,
         tempfile.TemporaryDirectory() as another,
-        service(Path(one), SETTINGS) as (stream, _),
-        bare(Path(other)) as (naked, _),
+        service(Path(first), SETTINGS) as (stream, _),
+        bare(Path(second)) as (naked, _),
         echo(Path(another)) as (wire, _),
     ):
         stream.begin(served)

@@ -36,8 +36,8 @@ class Entry:
 def entries() -> Iterator[Entry]:
     """Yield all public names; the public members of a class follow the class."""
     for name in sorted(api.__all__):
-        found = getattr(api, name)
-        node = _declared(found)
+        value = getattr(api, name)
+        node = _declared(value)
         if isinstance(node, ast.ClassDef):
             bases = ", ".join(map(ast.unparse, node.bases))
             yield Entry(name, f"class {name}({bases})" if bases else f"class {name}", _doc(node))
@@ -46,14 +46,14 @@ def entries() -> Iterator[Entry]:
             yield Entry(name, _signature(name, node), _doc(node))
 
 
-def _declared(found: Any) -> ast.ClassDef | ast.FunctionDef:  # noqa: ANN401 - anything public
+def _declared(value: Any) -> ast.ClassDef | ast.FunctionDef:  # noqa: ANN401 - anything public
     """Return where a class or function is declared, as the file says now."""
-    file = sys.modules[found.__module__].__file__
+    file = sys.modules[value.__module__].__file__
     assert file is not None
     return next(
         node
         for node in reversed(ast.parse(Path(file).read_text(encoding="utf-8")).body)
-        if isinstance(node, ast.ClassDef | ast.FunctionDef) and node.name == found.__name__
+        if isinstance(node, ast.ClassDef | ast.FunctionDef) and node.name == value.__name__
     )
 
 
@@ -67,7 +67,9 @@ def _members(owner: str, node: ast.ClassDef) -> Iterator[Entry]:
             text = _said(following) if isinstance(following, ast.Expr) else ""
         elif isinstance(member, ast.FunctionDef):
             name, text = member.name, _doc(member)
-            decorators = "".join(f"@{ast.unparse(each)} " for each in member.decorator_list)
+            decorators = "".join(
+                f"@{ast.unparse(decorator)} " for decorator in member.decorator_list
+            )
             signature = decorators + _signature(name, member)
         else:
             continue

@@ -62,14 +62,14 @@ def commits(root: Path) -> list[Commit]:
     """Return the commits that changed figures, oldest first; empty without a history."""
     files = ("bench/counts.json", "bench/ratios.json")
     log = _git(root, "log", "--reverse", "--format=%h %cs", "--", *files)
-    found: list[Commit] = []
+    distinct: list[Commit] = []
     for line in log.splitlines():
         name, day = line.split()
         counts = _held(root, name, files[0]).get(PYTHON, {})
         figures = {**counts, **_held(root, name, files[1])}
-        if not found or figures != found[-1].figures:
-            found.append(Commit(name, day, figures))
-    return found
+        if not distinct or figures != distinct[-1].figures:
+            distinct.append(Commit(name, day, figures))
+    return distinct
 
 
 def _git(root: Path, *arguments: str) -> str:
@@ -95,10 +95,10 @@ def _held(root: Path, commit: str, file: str) -> dict[str, Any]:
 
 def table(root: Path) -> str:
     """Return a table: a row a figure, a column a commit."""
-    found = commits(root)
-    if not found:
+    history = commits(root)
+    if not history:
         return "*This copy of the documentation was made without the history of the repository.*"
-    shown = found if len(found) <= _COLUMNS else [found[0], *found[1 - _COLUMNS :]]
+    shown = history if len(history) <= _COLUMNS else [history[0], *history[1 - _COLUMNS :]]
     rows = [
         ["", *(f"`{commit.name}` {commit.day}" for commit in shown)],
         ["---", *("--:" for _ in shown)],

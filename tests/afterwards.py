@@ -117,14 +117,14 @@ def pytest_runtest_makereport(
     report: pytest.TestReport = yield  # type: ignore[assignment]
     if report.failed:
         name = re.sub(r"[^\w.-]+", "-", item.nodeid.removeprefix("tests/"))[:150]
-        here = kept(item.config) / name
+        destination = kept(item.config) / name
         for folder in item.config.stash[_FOLDERS].of(item):
-            _keep(folder, here / folder.name)
+            _keep(folder, destination / folder.name)
             for log in _logs(folder):
                 report.sections.append((f"last words in {log.relative_to(folder)}", _tail(log)))
-        here.mkdir(parents=True, exist_ok=True)
-        report.sections.append(("kept", str(here)))
-        (here / "report.txt").write_text(_told(item, report), encoding="utf-8")
+        destination.mkdir(parents=True, exist_ok=True)
+        report.sections.append(("kept", str(destination)))
+        (destination / "report.txt").write_text(_told(item, report), encoding="utf-8")
     return report  # type: ignore[return-value]
 
 
@@ -132,9 +132,9 @@ def _told(item: pytest.Item, report: pytest.TestReport) -> str:
     """Return the command that repeats a failure, and the messages of the failure."""
     seed = getattr(item.config.option, "randomly_seed", None)
     file = item.nodeid.partition("::")[0]
-    again = f"pytest --randomly-seed={seed} {file}  # in the same order; or '{item.nodeid}' alone"
-    said = "".join(f"\n--- {name}\n{text}\n" for name, text in report.sections)
-    return f"{again}\n\n{report.longreprtext}\n{said}"
+    rerun = f"pytest --randomly-seed={seed} {file}  # in the same order; or '{item.nodeid}' alone"
+    captured = "".join(f"\n--- {name}\n{text}\n" for name, text in report.sections)
+    return f"{rerun}\n\n{report.longreprtext}\n{captured}"
 
 
 def _keep(folder: Path, where: Path) -> None:
@@ -174,7 +174,7 @@ def _tail(log: Path) -> str:
 
 def instead(reason: str) -> str | None:
     """Return the place where a skipped test's claim is checked instead; None: nowhere."""
-    return next((each.instead for each in SKIPS if re.search(each.reason, reason)), None)
+    return next((skip.instead for skip in SKIPS if re.search(skip.reason, reason)), None)
 
 
 def skipped(reports: list[pytest.TestReport]) -> list[tuple[int, str, str | None]]:
@@ -201,8 +201,8 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     folder = kept(terminalreporter.config)
     if folder.is_dir():
         terminalreporter.section("what failed has left its files")
-        for each in sorted(folder.iterdir()):
-            terminalreporter.line(str(each))
+        for file in sorted(folder.iterdir()):
+            terminalreporter.line(str(file))
 
 
 @pytest.hookimpl(tryfirst=True)

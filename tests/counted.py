@@ -16,9 +16,9 @@ def counted(work: Callable[[], object]) -> int:
     """
     calls = 0
 
-    def count(_: FrameType, what: str, __: object) -> None:
+    def count(_: FrameType, event: str, __: object) -> None:
         nonlocal calls
-        calls += what in {"call", "c_call"}
+        calls += event in {"call", "c_call"}
 
     former, collecting = sys.getprofile(), gc.isenabled()
     gc.disable()
@@ -36,11 +36,11 @@ def things(*roots: object) -> int:
     """Return the number of reachable objects of the project and entries of collections."""
     seen, waiting, number = set[int](), list(roots), 0
     while waiting:
-        one = waiting.pop()
-        ours = type(one).__module__.startswith("allocator") and not isinstance(one, Cache)
-        if id(one) in seen or not (ours or isinstance(one, dict | list | tuple | set | deque)):
+        item = waiting.pop()
+        ours = type(item).__module__.startswith("allocator") and not isinstance(item, Cache)
+        if id(item) in seen or not (ours or isinstance(item, dict | list | tuple | set | deque)):
             continue
-        seen.add(id(one))
-        number += len(one) if isinstance(one, dict | list | set | deque) else 1
-        waiting.extend(gc.get_referents(one))
+        seen.add(id(item))
+        number += len(item) if isinstance(item, dict | list | set | deque) else 1
+        waiting.extend(gc.get_referents(item))
     return number

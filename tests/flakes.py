@@ -58,9 +58,9 @@ def _burn() -> None:
 
 def _write() -> None:
     data = os.urandom(250_000)  # created once: the load is for the disk, not for a core
-    with tempfile.TemporaryFile(dir=ROOT) as here, tempfile.TemporaryFile() as there:
+    with tempfile.TemporaryFile(dir=ROOT) as local_file, tempfile.TemporaryFile() as system_file:
         while _wanted():
-            for file in (here, there):
+            for file in (local_file, system_file):
                 file.seek(0)
                 file.write(data)
                 file.flush()
@@ -92,12 +92,12 @@ def descendants(process: int) -> set[int]:
         with suppress(OSError):  # the process has ended
             parent = int(stat.read_text().rpartition(")")[2].split()[1])
             children.setdefault(parent, []).append(int(stat.parent.name))
-    found: set[int] = set()
+    observed: set[int] = set()
     new = [process]
     while new:
         new = [child for parent in new for child in children.get(parent, ())]
-        found.update(new)
-    return found
+        observed.update(new)
+    return observed
 
 
 @contextmanager

@@ -66,11 +66,11 @@ def longshare(
         [*arguments], stdin=pipe, stdout=pipe, stderr=pipe, text=True, env=env
     ) as process:
         try:
-            said, complained = process.communicate(given, PATIENCE)
+            output, complained = process.communicate(given, PATIENCE)
         except BaseException:
             process.kill()
             raise
-    return subprocess.CompletedProcess([*arguments], process.returncode, said, complained)
+    return subprocess.CompletedProcess([*arguments], process.returncode, output, complained)
 
 
 @functools.cache
@@ -92,9 +92,9 @@ def _origin() -> socket.socket:
 
 def _ask(wanted: dict[str, Any], streams: list[int]) -> int:
     origin = _origin()
-    said = json.dumps(wanted).encode()
-    socket.send_fds(origin, [len(said).to_bytes(8)], streams)
-    origin.sendall(said)
+    request = json.dumps(wanted).encode()
+    socket.send_fds(origin, [len(request).to_bytes(8)], streams)
+    origin.sendall(request)
     return int.from_bytes(_exactly(origin, 8))
 
 

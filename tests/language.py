@@ -170,7 +170,9 @@ class Survey:
 
     def recorded(self) -> Recorded:
         """Return this survey in the form of the record."""
-        figures: Recorded = {package: asdict(each) for package, each in self.figures.items()}
+        figures: Recorded = {
+            package: asdict(measured) for package, measured in self.figures.items()
+        }
         figures["classes"] = {"shared_names": len(self.shared_class_names)}
         return figures
 

@@ -125,10 +125,14 @@ def reasons(file: Path) -> Iterator[str]:
             if node.func.attr == "skip":
                 yield from map(text, node.args)
             elif node.func.attr == "skipif":
-                yield from (text(each.value) for each in node.keywords if each.arg == "reason")
+                yield from (
+                    text(keyword.value) for keyword in node.keywords if keyword.arg == "reason"
+                )
         elif isinstance(node, ast.FunctionDef) and node.name == "why_not":
-            returned = (each.value for each in ast.walk(node) if isinstance(each, ast.Return))
-            yield from (text(each) for each in returned if each is not None)
+            returned = (
+                statement.value for statement in ast.walk(node) if isinstance(statement, ast.Return)
+            )
+            yield from (text(value) for value in returned if value is not None)
 
 
 def text(node: ast.expr) -> str:
@@ -139,6 +143,6 @@ def text(node: ast.expr) -> str:
 
 def test_every_reason_to_skip_a_test_has_a_place_where_the_test_runs_instead() -> None:
     ours = (file for file in (ROOT / "tests").rglob("*.py") if file != Path(__file__))
-    found = {reason for file in ours for reason in reasons(file)} - {"", "1"}
-    assert len(found) > 20
-    assert {reason for reason in found if instead(reason) is None} == set()
+    used_reasons = {reason for file in ours for reason in reasons(file)} - {"", "1"}
+    assert len(used_reasons) > 20
+    assert {reason for reason in used_reasons if instead(reason) is None} == set()

@@ -30,7 +30,9 @@ LONGEST_SUBJECT = 72
 
 def test_sentences_are_separated_and_keep_their_line() -> None:
     text = "The sorter ranks clients. Who is next gets\nit.\n\n* Those wait for `Tick(now)` here."
-    assert [(each.line, each.text, each.headless) for each in sentences("a.md", text)] == [
+    assert [
+        (sentence.line, sentence.text, sentence.headless) for sentence in sentences("a.md", text)
+    ] == [
         (1, "The sorter ranks clients.", False),
         (1, "Who is next gets it.", True),
         (4, "Those wait for Tick here.", True),

@@ -62,8 +62,8 @@ def trusting() -> Iterator[None]:
         (subscriptions, "levels", lambda _roles: 0),
     ]
     with ExitStack() as stack:
-        for where, name, other in replaced:
-            stack.enter_context(mock.patch.object(where, name, other))
+        for where, name, replacement in replaced:
+            stack.enter_context(mock.patch.object(where, name, replacement))
         yield
 
 

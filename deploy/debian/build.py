@@ -56,10 +56,10 @@ def sources(name: str, recipe: Path, instant: int) -> Path:
     shutil.copytree(recipe, folder / "debian")
     (folder / "debian/rules").chmod(0o755)
     shutil.copy(HERE / "copyright", folder / "debian")
-    told = datetime.fromtimestamp(instant, UTC).strftime("%a, %d %b %Y %H:%M:%S +0000")
+    date = datetime.fromtimestamp(instant, UTC).strftime("%a, %d %b %Y %H:%M:%S +0000")
     (folder / "debian/changelog").write_text(
         f"{name} ({version(instant)}) unstable; urgency=medium\n\n"
-        f"  * See CHANGELOG.md.\n\n -- {MAINTAINER}  {told}\n"
+        f"  * See CHANGELOG.md.\n\n -- {MAINTAINER}  {date}\n"
     )
     return folder
 

@@ -227,8 +227,8 @@ HEALTH = (
                 "Events and runs",
                 "What the master says, and how often that leads to an allocation.",
                 tuple(
-                    (f"rate(longshare_{what}_total{{{HERE}}}[$__rate_interval])", words)
-                    for what, words in (
+                    (f"rate(longshare_{counter}_total{{{HERE}}}[$__rate_interval])", words)
+                    for counter, words in (
                         ("events", "events"),
                         ("allocation_runs", "runs"),
                         ("candidates", "agents looked at"),
@@ -240,8 +240,8 @@ HEALTH = (
                 "Offers",
                 "Made, withheld by the master's side, and inverse.",
                 tuple(
-                    (f"rate(longshare_{what}_total{{{HERE}}}[$__rate_interval])", words)
-                    for what, words in (
+                    (f"rate(longshare_{counter}_total{{{HERE}}}[$__rate_interval])", words)
+                    for counter, words in (
                         ("offers", "offers"),
                         ("rejected_offers", "withheld"),
                         ("inverse_offers", "inverse"),
@@ -305,16 +305,16 @@ HEALTH = (
                 "Stream",
                 "Sessions opened, snapshots asked for and restored.",
                 tuple(
-                    (f"increase(longshare_{what}_total{{{HERE}}}[$__rate_interval])", what)
-                    for what in ("sessions", "resyncs", "snapshots")
+                    (f"increase(longshare_{counter}_total{{{HERE}}}[$__rate_interval])", counter)
+                    for counter in ("sessions", "resyncs", "snapshots")
                 ),
             ),
             DashboardPanel(
                 "Oddities survived",
                 "Recoveries clamped, calls about what is gone, clocks that ran backwards.",
                 tuple(
-                    (f"increase(longshare_{what}_total{{{HERE}}}[$__rate_interval])", words)
-                    for what, words in (
+                    (f"increase(longshare_{counter}_total{{{HERE}}}[$__rate_interval])", words)
+                    for counter, words in (
                         ("clamped_events", "clamped"),
                         ("ignored_events", "ignored"),
                         ("early_stamps", "early stamps"),
@@ -325,8 +325,11 @@ HEALTH = (
                 "Store",
                 "Saves made and failed.",
                 tuple(
-                    (f"increase(longshare_store_{what}_total{{{HERE}}}[$__rate_interval])", what)
-                    for what in ("saves", "failures")
+                    (
+                        f"increase(longshare_store_{counter}_total{{{HERE}}}[$__rate_interval])",
+                        counter,
+                    )
+                    for counter in ("saves", "failures")
                 ),
             ),
             DashboardPanel(

@@ -65,11 +65,11 @@ def project() -> dict[str, str]:
 
 def sections(changelog: str) -> list[tuple[str, str]]:
     """Return the headings of a changelog with their texts, newest first."""
-    found = list(_HEADING.finditer(changelog))
-    ends = [*(each.start() for each in found[1:]), len(changelog)]
+    headings = list(_HEADING.finditer(changelog))
+    ends = [*(heading.start() for heading in headings[1:]), len(changelog)]
     return [
-        (each[1], changelog[each.end() : end].strip())
-        for each, end in zip(found, ends, strict=True)
+        (heading[1], changelog[heading.end() : end].strip())
+        for heading, end in zip(headings, ends, strict=True)
     ]
 
 
@@ -101,7 +101,7 @@ def committed() -> str:
 def distributions() -> str:
     """Built twice, the distributions are the same, byte for byte, and an index would take them."""
     instant = run("git", "log", "-1", "--format=%ct").strip()
-    builds = [_built(OUT / f"build-{which}", instant) for which in ("first", "second")]
+    builds = [_built(OUT / f"build-{attempt}", instant) for attempt in ("first", "second")]
     first, second = ({path.name: _hash(path) for path in build.iterdir()} for build in builds)
     differing = sorted(
         name for name in first.keys() | second.keys() if first.get(name) != second.get(name)
@@ -143,8 +143,8 @@ def _built(folder: Path, instant: str) -> Path:
 def _settle(archive: Path, instant: int) -> None:
     """Repack an archive without the machine and time stamps that setuptools adds."""
     with tarfile.open(archive) as packed:
-        found = [(each, packed.extractfile(each)) for each in packed if each.isfile()]
-        contents = sorted((each.name, each.mode, data.read()) for each, data in found if data)
+        files = [(member, packed.extractfile(member)) for member in packed if member.isfile()]
+        contents = sorted((member.name, member.mode, data.read()) for member, data in files if data)
     with (
         archive.open("wb") as file,
         gzip.GzipFile("", "wb", fileobj=file, mtime=instant) as stream,
@@ -166,7 +166,7 @@ def bill_of_materials() -> str:
     The list includes the packages of accounting.
     """
     pinned = OUT / "service.txt"
-    parts = (ROOT / "requirements" / f"{each}.txt" for each in ("runtime", "accounting"))
+    parts = (ROOT / "requirements" / f"{name}.txt" for name in ("runtime", "accounting"))
     pinned.write_text("\n".join(part.read_text("utf-8") for part in parts), encoding="utf-8")
     run(
         *(tool("cyclonedx-py"), "requirements", pinned),
@@ -178,7 +178,7 @@ def bill_of_materials() -> str:
     unhashed = [
         part["name"]
         for part in listed["components"]
-        if not any(each.get("hashes") for each in part.get("externalReferences", []))
+        if not any(reference.get("hashes") for reference in part.get("externalReferences", []))
     ]
     if unhashed:
         raise Missing(f"without a hash: {', '.join(unhashed)}")
@@ -189,8 +189,8 @@ def workflows() -> str:
     """Check the workflows with a security linter."""
     folder = ROOT / ".github" / "workflows"
     run(tool("zizmor"), "--offline", "--persona=auditor", "--quiet", folder)
-    uses = re.findall(r"uses: (\S+)", "\n".join(each.read_text() for each in folder.iterdir()))
-    loose = [each for each in uses if not re.fullmatch(r"[\w./-]+@[0-9a-f]{40}", each)]
+    uses = re.findall(r"uses: (\S+)", "\n".join(file.read_text() for file in folder.iterdir()))
+    loose = [use for use in uses if not re.fullmatch(r"[\w./-]+@[0-9a-f]{40}", use)]
     if loose:
         raise Missing(f"not pinned by commit: {', '.join(loose)}")
     return f"{len(uses)} uses of actions, each pinned by commit"
@@ -204,13 +204,21 @@ def documentation() -> str:
     try:
         for key, value in {"user.name": "release", "user.email": "release@localhost"}.items():
             run("git", "config", key, value, where=copy)
-        found = {
+        environment = {
             "PATH": f"{tool('mike').parent}{os.pathsep}{os.environ['PATH']}",
             # The reference imports the library, which needs the library's dependencies.
             "PYTHONPATH": f"{copy}{os.pathsep}{sysconfig.get_path('purelib')}",
         }
-        for each in ("0.0", _minor()):
-            run(tool("mike"), "deploy", "--update-aliases", each, "latest", where=copy, **found)
+        for version in ("0.0", _minor()):
+            run(
+                tool("mike"),
+                "deploy",
+                "--update-aliases",
+                version,
+                "latest",
+                where=copy,
+                **environment,
+            )
         listed = json.loads(run("git", "show", "gh-pages:versions.json", where=copy))
         pages = run("git", "ls-tree", "-r", "--name-only", "gh-pages", where=copy).split()
         if f"{_minor()}/index.html" not in pages or listed[0]["aliases"] != ["latest"]:
@@ -239,7 +247,7 @@ def every_python() -> str:
             continue
         run(home / "bin" / "pytest", "-q", "tests/packages")
         tried.append(name)
-    return f"tests/packages on {', '.join(tried)}" + "".join(f"; no {each} here" for each in absent)
+    return f"tests/packages on {', '.join(tried)}" + "".join(f"; no {name} here" for name in absent)
 
 
 def _python(version: str) -> Path | None:
@@ -247,10 +255,10 @@ def _python(version: str) -> Path | None:
     pyenv = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv"))
     on_path = shutil.which(f"python{version}")
     candidates = [Path(on_path)] if on_path else []
-    for each in [*candidates, *sorted((pyenv / "versions").glob(f"{version}.*/bin/python3"))]:
+    for candidate in [*candidates, *sorted((pyenv / "versions").glob(f"{version}.*/bin/python3"))]:
         with suppress(Missing):
-            run(each, "-c", "import ensurepip, venv")
-            return each
+            run(candidate, "-c", "import ensurepip, venv")
+            return candidate
     return None
 
 

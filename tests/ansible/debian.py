@@ -124,7 +124,7 @@ class Debian:
             exec ansible-playbook playbooks/{playbook} "$@"
         """
         extra = [argument for pair in settings.items() for argument in ("-e", "=".join(pair))]
-        told = subprocess.run(
+        completed = subprocess.run(
             [
                 *("unshare", "--mount", "--propagation", "private"),
                 *("sh", "-c", script, "sh", "-i", str(inventory), *extra),
@@ -136,14 +136,14 @@ class Debian:
             text=True,
             check=False,
         )
-        return Played(told.returncode == 0, told.stdout + told.stderr)
+        return Played(completed.returncode == 0, completed.stdout + completed.stderr)
 
     def run(self, *command: str) -> str:
         """Run a program in the Debian root; return its output."""
-        told = subprocess.run(
+        completed = subprocess.run(
             ["chroot", self.root, *command], capture_output=True, text=True, check=True
         )
-        return told.stdout
+        return completed.stdout
 
     def read(self, path: str) -> str:
         """Return a file's text."""

@@ -75,15 +75,15 @@ class Played:
     succeeded: bool
     output: str
 
-    def count(self, what: str) -> int:
+    def count(self, counter: str) -> int:
         """Return how many results of a kind (`changed`, `ok`) all hosts had."""
         recap = self.output.partition("PLAY RECAP")[2]
-        return sum(int(number) for number in re.findall(rf"\b{what}=(\d+)", recap))
+        return sum(int(number) for number in re.findall(rf"\b{counter}=(\d+)", recap))
 
 
 def play(playbook: str, *arguments: str, env: dict[str, str]) -> Played:
     """Run a playbook with ansible.cfg of the checkout."""
-    told = subprocess.run(
+    completed = subprocess.run(
         [
             tools() / "ansible-playbook",
             ANSIBLE / "playbooks" / playbook,
@@ -96,7 +96,7 @@ def play(playbook: str, *arguments: str, env: dict[str, str]) -> Played:
         text=True,
         check=False,
     )
-    return Played(told.returncode == 0, told.stdout + told.stderr)
+    return Played(completed.returncode == 0, completed.stdout + completed.stderr)
 
 
 class Account:
@@ -113,7 +113,7 @@ class Account:
 
     def _ask(self, *questions: tuple[str, Mapping[str, object]]) -> list[dict[str, Any]]:
         """Ask EC2's API: calls, each with its parameters."""
-        told = subprocess.run(
+        completed = subprocess.run(
             [tools() / "python", "-c", ASK],
             env=self._env,
             input=json.dumps(questions),
@@ -121,7 +121,7 @@ class Account:
             text=True,
             check=True,
         )
-        answers: list[dict[str, Any]] = json.loads(told.stdout)
+        answers: list[dict[str, Any]] = json.loads(completed.stdout)
         return answers
 
     @cached_property
@@ -142,7 +142,7 @@ class Account:
 
     def inventory(self, cluster: str) -> dict[str, Any]:
         """Return the hosts of a cluster as the playbooks see them."""
-        told = subprocess.run(
+        completed = subprocess.run(
             [tools() / "ansible-inventory", "--list"],
             cwd=ANSIBLE,
             env=self._of(cluster),
@@ -152,14 +152,14 @@ class Account:
         )
         # Replies of an API are marked as untrusted for templates.
         known: dict[str, Any] = json.loads(
-            told.stdout, object_hook=lambda read: read.get("__ansible_unsafe", read)
+            completed.stdout, object_hook=lambda read: read.get("__ansible_unsafe", read)
         )
         return known
 
     def value(self, cluster: str, variable: str) -> dict[str, str]:
         """Return the value of a variable of the role `mesos_agent`, by agent."""
         message = json.dumps({"msg": f"{{{{ inventory_hostname }}}} has {{{{ {variable} }}}}"})
-        told = subprocess.run(
+        completed = subprocess.run(
             [
                 *(tools() / "ansible", "mesos_agent", "-m", "ansible.builtin.debug", "-a", message),
                 *("-e", f"@{ANSIBLE}/roles/mesos_agent/defaults/main.yml"),
@@ -171,7 +171,7 @@ class Account:
             text=True,
             check=True,
         )
-        return dict(re.findall(r"(i-\w+) has (\S+?)\W*$", told.stdout, re.MULTILINE))
+        return dict(re.findall(r"(i-\w+) has (\S+?)\W*$", completed.stdout, re.MULTILINE))
 
     def _of(self, cluster: str) -> dict[str, str]:
         return self._env | {"LONGSHARE_CLUSTER": cluster}
@@ -182,10 +182,10 @@ class Account:
             {"Name": "tag:Cluster", "Values": [cluster]},
             {"Name": "instance-state-name", "Values": ["pending", "running"]},
         ]
-        (found,) = self._ask(("describe_instances", {"Filters": wanted}))
+        (instances,) = self._ask(("describe_instances", {"Filters": wanted}))
         return [
             instance | {"Tags": {tag["Key"]: tag["Value"] for tag in instance["Tags"]}}
-            for reservation in found["Reservations"]
+            for reservation in instances["Reservations"]
             for instance in reservation["Instances"]
         ]
 
@@ -193,8 +193,8 @@ class Account:
         """Return the security groups of a cluster."""
         wanted = [{"Name": "tag:Cluster", "Values": [cluster]}]
         (answer,) = self._ask(("describe_security_groups", {"Filters": wanted}))
-        found: list[dict[str, Any]] = answer["SecurityGroups"]
-        return found
+        groups: list[dict[str, Any]] = answer["SecurityGroups"]
+        return groups
 
     def holds(self) -> dict[str, set[str]]:
         """Return the names of all remaining resources, by kind."""
@@ -206,7 +206,7 @@ class Account:
             )
         )
         return {
-            kind: {each[name] for each in answer[field]}
+            kind: {entry[name] for entry in answer[field]}
             for (kind, (_, field, name)), answer in zip(KINDS.items(), answers, strict=True)
         }
 

@@ -11,7 +11,7 @@ from tests.ansible.emulated import ANSIBLE, environment, tools
 @pytest.mark.slow
 @pytest.mark.timeout(600)  # takes a core for twenty seconds
 def test_ansible_lint_has_no_findings_in_the_production_profile(tmp_path: Path) -> None:
-    told = subprocess.run(
+    completed = subprocess.run(
         [tools() / "ansible-lint", "--offline", "--nocolor", "--strict", "--profile", "production"],
         cwd=ANSIBLE,
         env=environment(tmp_path),
@@ -19,4 +19,4 @@ def test_ansible_lint_has_no_findings_in_the_production_profile(tmp_path: Path) 
         text=True,
         check=False,
     )
-    assert told.returncode == 0, told.stdout + told.stderr
+    assert completed.returncode == 0, completed.stdout + completed.stderr

@@ -107,16 +107,16 @@ def test_from_outside_only_the_administrator_reaches_a_host_and_only_by_ssh(
 ) -> None:
     (group,) = ec2.security_groups(paper)
     from_outside = {
-        (rule["FromPort"], rule["ToPort"], each["CidrIp"])
+        (rule["FromPort"], rule["ToPort"], address_range["CidrIp"])
         for rule in group["IpPermissions"]
-        for each in rule["IpRanges"]
+        for address_range in rule["IpRanges"]
     }
     assert from_outside == {(22, 22, "203.0.113.7/32")}
     within = {
         (rule["FromPort"], rule["ToPort"])
         for rule in group["IpPermissions"]
-        for each in rule["UserIdGroupPairs"]
-        if each["GroupId"] == group["GroupId"]
+        for pair in rule["UserIdGroupPairs"]
+        if pair["GroupId"] == group["GroupId"]
     }
     assert within == {(5050, 5051), (9100, 9100)}
 
@@ -140,9 +140,9 @@ def test_shrinking_and_deleting_a_cluster_leaves_no_resources_and_no_change_else
     assert gone.succeeded, gone.output
     assert ec2.holds() == before
     assert len(ec2.hosts(paper)) == 41
-    again = ec2.play("destroy.yml", "leaving")
-    assert again.succeeded, again.output
-    assert again.count("changed") == 0
+    repetition = ec2.play("destroy.yml", "leaving")
+    assert repetition.succeeded, repetition.output
+    assert repetition.count("changed") == 0
 
 
 @pytest.mark.parametrize("cidr", ["", "0.0.0.0/0", "::/0"])

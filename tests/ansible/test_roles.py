@@ -34,9 +34,9 @@ def test_the_roles_can_be_applied_and_a_second_time_change_nothing(
     debian: Debian, applied: Played
 ) -> None:
     assert applied.count("changed") > 20
-    again = debian.play()
-    assert again.succeeded, again.output
-    assert again.count("changed") == 0, again.output
+    repetition = debian.play()
+    assert repetition.succeeded, repetition.output
+    assert repetition.count("changed") == 0, repetition.output
 
 
 @pytest.mark.parametrize(
@@ -108,9 +108,9 @@ def test_the_exposure_of_the_units_equals_the_documented_figures(
         text=True,
         check=True,
     )
-    found = re.search(r"Overall exposure level for \S+: ([\d.]+)", judged.stdout)
-    assert found is not None, judged.stdout
-    assert f"| `{unit}` | {found[1]} |" in (ROOT / "docs" / "deploy.md").read_text()
+    exposure = re.search(r"Overall exposure level for \S+: ([\d.]+)", judged.stdout)
+    assert exposure is not None, judged.stdout
+    assert f"| `{unit}` | {exposure[1]} |" in (ROOT / "docs" / "deploy.md").read_text()
 
 
 def test_a_single_variable_switches_a_master_between_mesos_allocator_and_longshare(
@@ -213,9 +213,9 @@ def master(allocator: Service) -> Iterator[str]:
     ) as process:
         try:
             assert process.stdout is not None
-            found = re.search(r"Mesos master on (\S+)", process.stdout.readline())
-            assert found is not None
-            yield found[1]
+            address = re.search(r"Mesos master on (\S+)", process.stdout.readline())
+            assert address is not None
+            yield address[1]
         finally:
             process.terminate()
             process.wait()

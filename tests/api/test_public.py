@@ -27,12 +27,12 @@ def test_each_public_name_exists_and_is_listed_once() -> None:
 
 def test_type_checkers_see_the_same_modules() -> None:
     source = Path(api.__file__ or "").read_text()
-    told = {
+    imported = {
         (f"{module}:{name}" if alias else module, alias or name)
         for module, names in re.findall(r"^    from (\S+) import (.+)$", source, re.MULTILINE)
-        for name, _as, alias in (each.strip().partition(" as ") for each in names.split(","))
+        for name, _as, alias in (item.strip().partition(" as ") for item in names.split(","))
     }
-    assert {(place, name) for name, place in api._PLACES.items()} == told
+    assert {(place, name) for name, place in api._PLACES.items()} == imported
 
 
 def test_a_change_of_the_public_api_is_recorded() -> None:
@@ -43,8 +43,10 @@ def test_the_changelog_names_the_recorded_api_change() -> None:
     digest, changed, lines = REFERENCE["recorded"]()
     assert digest == REFERENCE["digest"](lines), "docs/api.txt must not be edited by hand"
     entries = re.split(r"^\* ", (ROOT / "CHANGELOG.md").read_text(), flags=re.MULTILINE)
-    (told,) = (entry for entry in entries if f"`{digest}`" in entry)
-    assert [name for name in changed if name not in told] == [], f"{digest} must be told of them"
+    (recorded,) = (entry for entry in entries if f"`{digest}`" in entry)
+    assert [name for name in changed if name not in recorded] == [], (
+        f"{digest} must be told of them"
+    )
 
 
 def test_the_record_notices_a_changed_name_parameter_type_and_default() -> None:
@@ -79,5 +81,7 @@ policy("drf")
 heavy = {"numpy", "scipy", "numba", "pyarrow", "matplotlib", "grpc", "aiohttp"}
 print(sorted(heavy & set(sys.modules)))
 """
-    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert told.stdout.strip() == "[]"
+    completed = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    )
+    assert completed.stdout.strip() == "[]"

@@ -79,9 +79,9 @@ def test_optimum_and_violation_take_a_single_call_each() -> None:
         "users": [{"name": name, "demand": {"cpus": 1}} for name in "ab"],
     }
     assert optimum(problem, "tsf").users["a"].tasks == 2
-    found = violation("drfh", "sharing-incentive", trials=60)
-    assert found is not None
-    assert found.has < found.instead
+    counterexample = violation("drfh", "sharing-incentive", trials=60)
+    assert counterexample is not None
+    assert counterexample.has < counterexample.instead
     with pytest.raises(ValueError, match="there is no property 'honesty'; there are: sharing"):
         violation("drf", "honesty")
 

@@ -135,7 +135,7 @@ class Framework:
     async def _serve(self, session: aiohttp.ClientSession) -> None:
         self._scheduler = HttpScheduler(session, self._address)
         async with asyncio.timeout(ANSWER):
-            said = await self._scheduler.subscribe(
+            reply = await self._scheduler.subscribe(
                 self.framework_id,
                 user="root",
                 name=self.habit,
@@ -146,7 +146,7 @@ class Framework:
                 principal="chaos",
                 checkpoint=True,
             )
-        assert "framework_id" in said, said
+        assert "framework_id" in reply, reply
         self.framework_id = self._scheduler.framework_id
         self.suppressed, self._connected = False, True
         try:
@@ -330,11 +330,17 @@ class Leaving(Counting):
 
 
 ALL = (Framework, Bursty, Refusing, Constrained, Holding, Leaving)
-HABITS = tuple(each.habit for each in ALL)
+HABITS = tuple(framework.habit for framework in ALL)
 
 
 def _amount(offer: dict[str, Any], name: str) -> float:
-    return float(sum(one["scalar"]["value"] for one in offer["resources"] if one["name"] == name))
+    return float(
+        sum(
+            resource["scalar"]["value"]
+            for resource in offer["resources"]
+            if resource["name"] == name
+        )
+    )
 
 
 def _waiting(scheduler: HttpScheduler, kind: str) -> Iterable[dict[str, Any]]:

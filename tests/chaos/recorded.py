@@ -78,8 +78,8 @@ def _follow(life: Life, debts: Debts, conservation: Conservation) -> int:
             asked[reply.cluster.messages].append(reply)
     for entry in entries:
         debts.logged(known, entry)
-        for said, heard in _exchanged(entry):
-            conservation.said(link, said)
+        for message, heard in _exchanged(entry):
+            conservation.said(link, message)
             conservation.heard(link, heard)
         messages += not entry.HasField("unheard")
         for reply in asked.pop(messages, []):
@@ -92,10 +92,10 @@ def _exchanged(entry: log.LogEntry) -> Iterator[tuple[contract.FromMaster, contr
     """Yield the messages that master and service exchanged for a log entry."""
     match entry.WhichOneof("entry"):
         case "restore":
-            said = contract.FromMaster(snapshot=entry.restore.snapshot)
+            message = contract.FromMaster(snapshot=entry.restore.snapshot)
             outcome = entry.restore.outcome
         case "apply":
-            said = contract.FromMaster(events=entry.apply.events)
+            message = contract.FromMaster(events=entry.apply.events)
             outcome = entry.apply.outcome
         case _:
             return
@@ -104,4 +104,4 @@ def _exchanged(entry: log.LogEntry) -> Iterator[tuple[contract.FromMaster, contr
     else:
         decisions = contract.Decisions.FromString(outcome.decisions)
         heard = contract.ToMaster(decisions=decisions)
-    yield said, heard
+    yield message, heard

@@ -254,9 +254,9 @@ class Chaos:
     def _read_log(self) -> None:
         """Check the service's log for messages that must never appear."""
         for line in self._cluster.service.log.read_text().splitlines():
-            said = json.loads(line)
-            disagrees = said["event"] == "asking for a snapshot" and said["reason"] != ELECTED
-            if disagrees or said["level"] not in {"info", "warning", "debug"}:
+            entry = json.loads(line)
+            disagrees = entry["event"] == "asking for a snapshot" and entry["reason"] != ELECTED
+            if disagrees or entry["level"] not in {"info", "warning", "debug"}:
                 self.wrong.append(f"{self.lives[-1].record.name}: the service says {line}")
 
     # Parts.
@@ -281,9 +281,9 @@ class Chaos:
                 await asyncio.sleep(1.0)
 
     async def _operate(self, happening: Happening, kind: str, **content: object) -> int:
-        status, said = await self._cluster.operate(kind, **content)
+        status, text = await self._cluster.operate(kind, **content)
         if status != 200:
-            self.refused[f"{happening.kind}: {status} {said[:60]}"] += 1
+            self.refused[f"{happening.kind}: {status} {text[:60]}"] += 1
         return status
 
 
@@ -297,12 +297,12 @@ def table(chaos: Chaos) -> str:
         f"\n{'framework':12} {'offers':>6} {'tasks':>6} {'finished':>8} {'other ends':>10} "
         f"{'declined':>8} {'longest without an offer':>24}"
     )
-    for one in chaos.frameworks:
-        counts, longest = one.counts, chaos.watcher.longest.get(one.habit, 0.0)
+    for client in chaos.frameworks:
+        counts, longest = client.counts, chaos.watcher.longest.get(client.habit, 0.0)
         ends = sum(number for end, number in counts.items() if end.startswith("TASK_"))
         lines.append(
-            f"{one.habit:12} {counts['offers']:6} {counts['tasks']:6} {counts['TASK_FINISHED']:8} "
-            f"{ends - counts['TASK_FINISHED']:10} {counts['declined']:8} {longest:22.1f} s"
+            f"{client.habit:12} {counts['offers']:6} {counts['tasks']:6} "
+            f"{counts['TASK_FINISHED']:8} {ends - counts['TASK_FINISHED']:10} {counts['declined']:8} {longest:22.1f} s"
         )
     followed = follow(chaos.lives)
     lines.append(
@@ -310,9 +310,9 @@ def table(chaos: Chaos) -> str:
         f"{len(chaos.lives)} lives of the service, {followed.entries} entries decided again with "
         f"{followed.offers} offers, {followed.compared} answers to operators held against a twin"
     )
-    lines += [f"an operator was refused {n} times: {said}" for said, n in chaos.refused.items()]
+    lines += [f"an operator was refused {n} times: {answer}" for answer, n in chaos.refused.items()]
     chaos.wrong += followed.wrong
-    lines += [f"WRONG: {each}" for each in chaos.wrong] or ["nothing wrong"]
+    lines += [f"WRONG: {complaint}" for complaint in chaos.wrong] or ["nothing wrong"]
     return "\n".join(lines)
 
 

@@ -23,7 +23,7 @@ from tests.service.served import Stream, service
 def test_a_seed_reproduces_its_schedule_in_which_all_kinds_are_equally_frequent() -> None:
     script = drawn(7, 195.0, 40, HABITS)
     assert script == drawn(7, 195.0, 40, HABITS) != drawn(8, 195.0, 40, HABITS)
-    assert Counter(one.kind for one in script[:18]) == dict.fromkeys(get_args(Kind), 2)
+    assert Counter(happening.kind for happening in script[:18]) == dict.fromkeys(get_args(Kind), 2)
 
 
 def state(tasks: list[int], offered: int = 0) -> dict[str, Any]:
@@ -39,9 +39,9 @@ def state(tasks: list[int], offered: int = 0) -> dict[str, Any]:
                 "name": "greedy",
                 "used_resources": {"cpus": float(sum(tasks))},
                 "tasks": [
-                    {"slave_id": "a0", "state": said, "resources": {"cpus": n, "mem": 32}}
+                    {"slave_id": "a0", "state": state, "resources": {"cpus": n, "mem": 32}}
                     for n in tasks
-                    for said in ("TASK_RUNNING", "TASK_FINISHED")
+                    for state in ("TASK_RUNNING", "TASK_FINISHED")
                 ],
                 "offers": [{"slave_id": "a0", "resources": {"cpus": offered, "mem": 32}}],
             }

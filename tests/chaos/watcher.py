@@ -55,8 +55,8 @@ class Watcher:
         room = _room(state, held)
         missing = self._missing(state)
         for framework in frameworks:
-            there = sum(cores for host, cores in room.items() if framework.may_run_on(host))
-            could = framework.habit not in self.guarantees and there > missing
+            available = sum(cores for host, cores in room.items() if framework.may_run_on(host))
+            could = framework.habit not in self.guarantees and available > missing
             self._feed(framework.habit, passed, wanting=could and framework.wants)
 
     def offered(self, habit: str) -> None:
@@ -72,7 +72,10 @@ class Watcher:
 
     def _missing(self, state: Mapping[str, Any]) -> float:
         """Return the cores that may be kept free for roles with a quota guarantee."""
-        has = {one["name"]: one["used_resources"]["cpus"] for one in state["frameworks"]}
+        has = {
+            framework["name"]: framework["used_resources"]["cpus"]
+            for framework in state["frameworks"]
+        }
         size = max((agent["resources"]["cpus"] for agent in state["slaves"]), default=0.0)
         return float(
             sum(
@@ -87,7 +90,7 @@ def _held(state: Mapping[str, Any]) -> dict[str, Counter[str]]:
     held: dict[str, Counter[str]] = {}
     for framework in state["frameworks"]:
         # Ended tasks are listed until acknowledged, and hold no resources.
-        tasks = [one for one in framework["tasks"] if one["state"] not in ENDED | LOST]
+        tasks = [task for task in framework["tasks"] if task["state"] not in ENDED | LOST]
         for holder in (*tasks, *framework["offers"]):
             sums = held.setdefault(holder["slave_id"], Counter())
             for name in NEEDS:

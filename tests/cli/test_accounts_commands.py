@@ -74,8 +74,8 @@ def test_usage_is_a_table_csv_and_json(running: Service) -> None:
     rows = list(csv.DictReader(io.StringIO(run(running, "usage", *SPAN, "--csv").output)))
     [cpus] = [row for row in rows if (row["user"], row["resource"]) == ("batch", "cpus")]
     assert float(cpus["held"]) == pytest.approx(300.0)
-    told = json.loads(run(running, "usage", *SPAN, "--by", "day", "--json").output)
-    assert {row["day"] for row in told["rows"]} == {"1599955200"}
+    report = json.loads(run(running, "usage", *SPAN, "--by", "day", "--json").output)
+    assert {row["day"] for row in report["rows"]} == {"1599955200"}
     assert json.loads(run(running, "usage", *SPAN, "--by", "role", "--json").output)["rows"]
     assert (
         "Nobody has had"
@@ -146,11 +146,11 @@ def test_usage_by_role_sums_the_frameworks_of_each_role(
         )
         [cpus] = [row for row in rows if (row["role"], row["resource"]) == ("eng", "cpus")]
         assert (cpus["held"], cpus["owed"], cpus["waited"]) == ("7200.0", "", "")
-        told = json.loads(run(made, "usage", *SPAN, "--by", "role", "--json").output)
-        assert told["rows"][0]["resources"]["cpus"] == {"held": 7200.0, "unit": "core-seconds"}
-        assert [row.get("within") or "" for row in told["rows"]] == ["", "eng"]
-        assert told["total"]["resources"]["cpus"]["held"] == 7200.0
-        assert "wanted" not in told["rows"][0]
+        report = json.loads(run(made, "usage", *SPAN, "--by", "role", "--json").output)
+        assert report["rows"][0]["resources"]["cpus"] == {"held": 7200.0, "unit": "core-seconds"}
+        assert [row.get("within") or "" for row in report["rows"]] == ["", "eng"]
+        assert report["total"]["resources"]["cpus"]["held"] == 7200.0
+        assert "wanted" not in report["rows"][0]
         assert "f1" in run(made, "usage", *SPAN).output
         stream.close()
 
@@ -176,9 +176,9 @@ def test_usage_counts_each_sub_role_once_and_can_be_limited_to_users(
         stream.tell(tick=contract.Tick())
 
         def held(*options: str) -> tuple[dict[str, float], float]:
-            told = json.loads(run(made, "usage", *SPAN, *options, "--json").output)
-            rows = {row["user"]: row["resources"]["cpus"]["held"] for row in told["rows"]}
-            return rows, told["total"]["resources"]["cpus"]["held"]
+            report = json.loads(run(made, "usage", *SPAN, *options, "--json").output)
+            rows = {row["user"]: row["resources"]["cpus"]["held"] for row in report["rows"]}
+            return rows, report["total"]["resources"]["cpus"]["held"]
 
         for by in ("user", "role", "day"):
             rows, total = held("--by", by)
@@ -217,8 +217,8 @@ def test_setting_the_commitment_of_a_resource_keeps_commitments_of_other_resourc
             return run(made, "commitments", "set", "idle", *parts, code=code).output
 
         def owed() -> dict[str, str]:
-            told = json.loads(run(made, "shares", "--json").output)["users"]
-            [idle] = [row for row in told if row["user"] == "idle"]
+            shares = json.loads(run(made, "shares", "--json").output)["users"]
+            [idle] = [row for row in shares if row["user"] == "idle"]
             return {name: f"{part:.3f}" for name, part in idle["commitments"].items() if part}
 
         assert order("cpus=25%", "mem=12.5%").startswith("idle: commitment 0.0% → 25.0%, rank ")
@@ -275,11 +275,11 @@ def test_a_forecast_is_shown_as_sentences_with_assumptions(running: Service) -> 
     shown = run(running, "forecast", "web", "--below", "0.25").output
     assert "Its commitment is not above 25.0% in 58.3 min." in shown
     assert "Assumed:" in shown
-    told = json.loads(
+    forecast = json.loads(
         run(running, "forecast", "new", "--tasks", "3", "--demand", "cpus:1", "--json").output
     )
     wait = {"tasks": 3, "ahead": 0, "at_once": 3, "first_after": 0.0, "room": 1, "most": 4}
-    assert told["wait"] == wait
+    assert forecast["wait"] == wait
     burst = run(running, "forecast", "idle", "--burst", "cpus:2", "--for", "2h").output
     assert "it owes 12.5%" in " ".join(burst.split())  # (2/4 − 1/3) · 3/4
     assert "no such user: nwe" in run(running, "forecast", "nwe", code=1).output
@@ -295,8 +295,8 @@ def test_without_a_store_an_order_warns_that_it_will_be_lost(tmp_path: Path) -> 
     with service(
         tmp_path, SETTINGS.replace("[accounting]\nevery = 60", '[store]\nkind = "none"')
     ) as made:
-        told = run(made, "weight", "set", "idle", "2").output
-        assert "this will not last: the service has no store" in told
+        output = run(made, "weight", "set", "idle", "2").output
+        assert "this will not last: the service has no store" in output
         assert "keeps no accounts" in run(made, "usage", code=1).output
 
 
@@ -321,8 +321,8 @@ def test_an_answer_is_bounded_and_says_how_to_see_the_rest(tmp_path: Path) -> No
             refused,
         )
     with service(tmp_path, SETTINGS) as made:
-        told = run(made, "usage", "--since", "2020-09-13", "--until", "2020-09-14", code=1).output
-        assert "more than 50,000 lines; ask for a shorter time" in told
+        output = run(made, "usage", "--since", "2020-09-13", "--until", "2020-09-14", code=1).output
+        assert "more than 50,000 lines; ask for a shorter time" in output
         span = ("--since", "2020-09-13T12:00")
         first, *shown = run(made, "audit", *span).output.splitlines()
         assert sum(" ann " in line for line in shown) == MOST_ORDERS

@@ -71,11 +71,11 @@ class Prompt:
         self, *arguments: str, code: int = 0, given: str = "", **environment: str
     ) -> subprocess.CompletedProcess[str]:
         patient = ("--timeout", str(PATIENCE))
-        told = longshare(
+        completed = longshare(
             *arguments, *patient, given=given, LONGSHARE_ADDRESS=self.service.address, **environment
         )
-        assert told.returncode == code, told.stdout + told.stderr
-        return told
+        assert completed.returncode == code, completed.stdout + completed.stderr
+        return completed
 
     def users(self) -> dict[str, dict[str, Any]]:
         reply = json.loads(self.run("shares", "--json").stdout)
@@ -88,10 +88,10 @@ def longshare(
     return forks.longshare(*arguments, given=given, env=_environment(environment))
 
 
-def _environment(more: dict[str, str]) -> dict[str, str]:
+def _environment(added: dict[str, str]) -> dict[str, str]:
     """Return this process's environment without variables that change the format of output."""
     looks = {"COLUMNS", "FORCE_COLOR", "TTY_COMPATIBLE", "LONGSHARE_ADDRESS"}
-    return {name: value for name, value in os.environ.items() if name not in looks} | more
+    return {name: value for name, value in os.environ.items() if name not in looks} | added
 
 
 @pytest.fixture
@@ -147,18 +147,18 @@ def test_an_explanation_has_sentences_and_numbers(prompt: Prompt) -> None:
     assert "dominant" in shown
     assert "does not count" in shown
     assert max(map(len, shown.splitlines())) <= 80
-    told = json.loads(prompt.run("explain", "batch", "--json").stdout)
-    assert told["priority"]["owed"] == pytest.approx(0.8 * (1 - 0.99**50))
-    assert told["user"] == prompt.users()["batch"]
+    explanation = json.loads(prompt.run("explain", "batch", "--json").stdout)
+    assert explanation["priority"]["owed"] == pytest.approx(0.8 * (1 - 0.99**50))
+    assert explanation["user"] == prompt.users()["batch"]
 
 
 def test_an_unknown_user_ends_with_exit_code_1_and_suggests_similar_names(prompt: Prompt) -> None:
-    told = prompt.run("explain", "bacth", code=1)
-    assert told.stderr == "longshare: no such user: bacth; did you mean batch?\n"
-    told = prompt.run("weight", "set", "wbe", "2", code=1)
-    assert "did you mean web?" in told.stderr
-    told = prompt.run("commitments", "reset", "batch", "qqqqqq", code=1)
-    assert "'longshare shares' shows all" in told.stderr
+    completed = prompt.run("explain", "bacth", code=1)
+    assert completed.stderr == "longshare: no such user: bacth; did you mean batch?\n"
+    completed = prompt.run("weight", "set", "wbe", "2", code=1)
+    assert "did you mean web?" in completed.stderr
+    completed = prompt.run("commitments", "reset", "batch", "qqqqqq", code=1)
+    assert "'longshare shares' shows all" in completed.stderr
 
 
 def test_weights_are_set_and_unset(prompt: Prompt) -> None:
@@ -170,8 +170,8 @@ def test_weights_are_set_and_unset(prompt: Prompt) -> None:
     change = json.loads(prompt.run("weight", "unset", "batch", "--json").stdout)["changes"][0]
     assert (change["before"]["weight"], change["after"]["weight"]) == (4.0, 1.0)
     assert "nothing is different" in prompt.run("weight", "unset", "batch").stdout
-    told = prompt.run("weight", "set", "batch", "nan", code=1)
-    assert "weight nan is not a number from 1e-06 to 1e+06" in told.stderr
+    completed = prompt.run("weight", "set", "batch", "nan", code=1)
+    assert "weight nan is not a number from 1e-06 to 1e+06" in completed.stderr
 
 
 def test_resetting_all_commitments_requires_confirmation(prompt: Prompt) -> None:
@@ -184,8 +184,8 @@ def test_resetting_all_commitments_requires_confirmation(prompt: Prompt) -> None
     assert prompt.users() == owing
     assert prompt.run(*reset, "batch").stdout.startswith("batch: commitment 31.6% → 0.0%")
     assert prompt.users()["web"] == owing["web"] | {"rank": prompt.users()["web"]["rank"]}
-    told = json.loads(prompt.run(*reset, "--all", "--json", given="y\n").stdout)
-    assert [change["after"]["user"] for change in told["changes"]] == ["web"]
+    report = json.loads(prompt.run(*reset, "--all", "--json", given="y\n").stdout)
+    assert [change["after"]["user"] for change in report["changes"]] == ["web"]
     assert not json.loads(prompt.run(*reset, "--all", "--yes", "--json").stdout)["changes"]
 
 
@@ -217,10 +217,10 @@ def test_an_unreachable_service_is_named_with_exit_code_3(
     tmp_path: Path, command: list[str]
 ) -> None:
     address = f"unix://{tmp_path}/nobody.sock"
-    told = longshare(*command, "--address", address)
-    assert told.returncode == 3
-    assert told.stdout == ""
-    (line,) = told.stderr.splitlines()
+    completed = longshare(*command, "--address", address)
+    assert completed.returncode == 3
+    assert completed.stdout == ""
+    (line,) = completed.stderr.splitlines()
     assert address in line
     assert "longshare serve" in line
 
@@ -229,19 +229,19 @@ def test_a_silent_service_ends_a_command_after_the_timeout(tmp_path: Path) -> No
     with socket.socket(socket.AF_UNIX) as silent:
         silent.bind(f"{tmp_path}/silent.sock")
         silent.listen()
-        told = longshare(
+        completed = longshare(
             "shares", "--address", f"unix://{tmp_path}/silent.sock", "--timeout", "0.2"
         )
-    assert (told.returncode, len(told.stderr.splitlines())) == (3, 1)
+    assert (completed.returncode, len(completed.stderr.splitlines())) == (3, 1)
 
 
 def test_the_address_is_read_from_the_configuration(prompt: Prompt, tmp_path: Path) -> None:
-    told = longshare("shares", "--config", str(tmp_path / "longshare.toml"), "--json")
-    assert told.returncode == 0, told.stderr
-    assert len(json.loads(told.stdout)["users"]) == 3
-    told = longshare("shares", "--config", str(tmp_path / "none.toml"))
-    assert told.returncode == 2
-    assert "none.toml" in told.stderr
+    completed = longshare("shares", "--config", str(tmp_path / "longshare.toml"), "--json")
+    assert completed.returncode == 0, completed.stderr
+    assert len(json.loads(completed.stdout)["users"]) == 3
+    completed = longshare("shares", "--config", str(tmp_path / "none.toml"))
+    assert completed.returncode == 2
+    assert "none.toml" in completed.stderr
 
 
 @pytest.mark.parametrize(
@@ -249,9 +249,9 @@ def test_the_address_is_read_from_the_configuration(prompt: Prompt, tmp_path: Pa
     ["shares", "explain", "top", "weight set", "weight unset", "commitments reset"],
 )
 def test_help_lists_exit_codes_and_common_options(command: str) -> None:
-    told = longshare(*command.split(), "--help", COLUMNS="100").stdout
+    text = longshare(*command.split(), "--help", COLUMNS="100").stdout
     for word in ("Exit codes", "--address", "LONGSHARE_ADDRESS", "--config", "--json", "--timeout"):
-        assert word in told
+        assert word in text
 
 
 def test_metrics_recording_and_shares_agree_at_the_same_time(prompt: Prompt) -> None:
@@ -301,8 +301,8 @@ def test_metrics_recording_and_shares_agree_at_the_same_time(prompt: Prompt) -> 
 
 
 def test_users_without_frameworks_can_be_forgotten(prompt: Prompt) -> None:
-    told = prompt.run("commitments", "forget", HOSTILE, code=1)
-    assert "has frameworks, so it comes back at once" in told.stderr
+    completed = prompt.run("commitments", "forget", HOSTILE, code=1)
+    assert "has frameworks, so it comes back at once" in completed.stderr
     prompt.stream.tell(remove_framework=contract.RemoveFramework(framework_id="f2"))
     shown = prompt.run("commitments", "forget", HOSTILE).stdout
     assert "[red]x\\x1b[2J: forgotten, with a commitment of 0.0%" in shown

@@ -19,34 +19,34 @@ def trace(tmp_path: Path) -> str:
 @pytest.mark.timeout(600)
 @pytest.mark.slow  # compiles the fast path
 def test_advice_is_printed_as_text_or_json(trace: str) -> None:
-    told = longshare("advise", trace, "--load", "0.8")
-    assert told.returncode == 0, told.stderr
-    assert "Best: half_life = " in told.stdout
-    assert "How sure: with users drawn anew" in told.stdout
-    found = json.loads(longshare("advise", trace, "--load", "0.8", "--json").stdout)
-    assert found["helps"] is True
-    assert found["best"] in found["trials"]
-    assert f"half_life = {found['best']['half_life_s']:.0f}" in told.stdout
-    half_life = found["best"]["half_life_s"]
+    completed = longshare("advise", trace, "--load", "0.8")
+    assert completed.returncode == 0, completed.stderr
+    assert "Best: half_life = " in completed.stdout
+    assert "How sure: with users drawn anew" in completed.stdout
+    advice = json.loads(longshare("advise", trace, "--load", "0.8", "--json").stdout)
+    assert advice["helps"] is True
+    assert advice["best"] in advice["trials"]
+    assert f"half_life = {advice['best']['half_life_s']:.0f}" in completed.stdout
+    half_life = advice["best"]["half_life_s"]
     compared = longshare(
         *("compare", trace, "--policies", f"drf,sdrf:half_life={half_life}", "--load", "0.8"),
         *("--out", f"{trace}.png"),
     )
-    less = f"{found['best']['reduction']:+.1%}"
-    assert less.startswith("+")
-    assert less in compared.stdout, "advise and compare report the same reduction of waits"
-    assert less in told.stdout
+    reduction = f"{advice['best']['reduction']:+.1%}"
+    assert reduction.startswith("+")
+    assert reduction in compared.stdout, "advise and compare report the same reduction of waits"
+    assert reduction in completed.stdout
 
 
 @pytest.mark.timeout(600)
 @pytest.mark.slow  # compiles the fast path
 def test_a_cluster_without_waiting_ends_with_exit_code_1_and_the_reason(trace: str) -> None:
-    told = longshare("advise", trace, "--capacity", "cpus=1000,mem=1000")
-    assert (told.returncode, told.stdout) == (1, "")
-    assert "nobody waits" in told.stderr
+    completed = longshare("advise", trace, "--capacity", "cpus=1000,mem=1000")
+    assert (completed.returncode, completed.stdout) == (1, "")
+    assert "nobody waits" in completed.stderr
 
 
 def test_a_trace_without_machines_needs_a_capacity(trace: str) -> None:
-    told = longshare("advise", trace)
-    assert told.returncode == 2
-    assert "give a capacity or a load" in told.stderr
+    completed = longshare("advise", trace)
+    assert completed.returncode == 2
+    assert "give a capacity or a load" in completed.stderr

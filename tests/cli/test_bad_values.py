@@ -22,9 +22,9 @@ def trace(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 def refused(*command: str) -> str:
     """Run a command that exits with 2; return its message as one line without a frame."""
-    told = CliRunner().invoke(app, command)
-    assert told.exit_code == 2, told.output
-    return " ".join(told.stderr.replace("│", " ").split())
+    completed = CliRunner().invoke(app, command)
+    assert completed.exit_code == 2, completed.output
+    return " ".join(completed.stderr.replace("│", " ").split())
 
 
 STUDIES = {
@@ -57,9 +57,9 @@ def test_a_capacity_that_no_task_can_use_is_refused(
 def test_a_load_outside_a_millionth_to_a_million_is_refused(
     trace: str, study: str, load: str
 ) -> None:
-    said = refused(study, trace, *STUDIES[study], f"--load={load}")
-    assert f"the load {float(load):g} is not a number from 1e-06 to 1e+06" in said or (
-        f"{load} is not a finite number" in said
+    message = refused(study, trace, *STUDIES[study], f"--load={load}")
+    assert f"the load {float(load):g} is not a number from 1e-06 to 1e+06" in message or (
+        f"{load} is not a finite number" in message
     )
 
 
@@ -110,8 +110,8 @@ def test_options_refuse_numbers_beyond_their_limits(
 def test_an_option_given_twice_with_different_values_is_refused(
     trace: str, twice: tuple[str, ...]
 ) -> None:
-    said = refused("simulate", trace, "--policy", "sdrf", "--load", "0.5", *twice)
-    assert f"Invalid value for {twice[0]}: give each" in said
+    message = refused("simulate", trace, "--policy", "sdrf", "--load", "0.5", *twice)
+    assert f"Invalid value for {twice[0]}: give each" in message
 
 
 @pytest.mark.parametrize("load", ["1e300", "1e-300", "nan", "0.0", "-1.0"])
@@ -123,9 +123,9 @@ def test_invalid_loads_of_a_sweep_are_refused_before_any_simulation(
         f'title = "x"\n[[traces]]\npath = "x.parquet"\n'
         f'[[grid]]\nloads = [{load}]\npolicies = [{{ policy = "drf" }}]\n'
     )
-    said = refused("sweep", str(file), "--out", str(tmp_path / "out"))
-    assert "grid[0].loads[0]: it must be" in said
-    assert "at least 1 entry" not in said, "the entry exists but is invalid"
+    message = refused("sweep", str(file), "--out", str(tmp_path / "out"))
+    assert "grid[0].loads[0]: it must be" in message
+    assert "at least 1 entry" not in message, "the entry exists but is invalid"
 
 
 def test_a_pool_may_lack_resources_that_no_task_needs(tmp_path: Path) -> None:
@@ -136,5 +136,7 @@ def test_a_pool_may_lack_resources_that_no_task_needs(tmp_path: Path) -> None:
         app, ["trace", "convert", str(tmp_path / "trace.csv"), path, "--from", "csv"]
     )
     assert converted.exit_code == 0, converted.stderr
-    told = runner.invoke(app, ["simulate", path, "--policy", "drf", "--capacity", "cpus=1,gpus=0"])
-    assert told.exit_code == 0, told.stderr
+    completed = runner.invoke(
+        app, ["simulate", path, "--policy", "drf", "--capacity", "cpus=1,gpus=0"]
+    )
+    assert completed.exit_code == 0, completed.stderr

@@ -28,10 +28,10 @@ def test_version_prints_the_version_of_the_distribution() -> None:
     [[], ["serve"], ["local-mesos"], ["framework"], ["experiment"], ["experiment", "run"]],
 )
 def test_help_of_each_command_has_usage_and_description(command: list[str]) -> None:
-    told = longshare(*command, "--help")
-    assert told.returncode == 0
-    assert "Usage:" in told.stdout
-    assert len(told.stdout.splitlines()) > 8
+    completed = longshare(*command, "--help")
+    assert completed.returncode == 0
+    assert "Usage:" in completed.stdout
+    assert len(completed.stdout.splitlines()) > 8
 
 
 def test_help_paragraphs_are_wrapped_at_the_terminal_width(
@@ -56,18 +56,18 @@ def commands(command: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, ..
 def test_help_is_not_truncated_on_80_columns() -> None:
     cut = []
     for command in commands(get_command(app)):
-        told = CliRunner().invoke(app, [*command, "--help"], env={"COLUMNS": "80"}).output
-        assert "Usage:" in told
-        if "…" in told:
+        output = CliRunner().invoke(app, [*command, "--help"], env={"COLUMNS": "80"}).output
+        assert "Usage:" in output
+        if "…" in output:
             cut.append(command)
     assert cut == []
 
 
 def test_an_invalid_address_is_named() -> None:
     for address in ("foo", "127.0.0.1:99999", "unix:here"):
-        told = longshare("shares", "--address", address)
-        assert told.returncode == 2
-        assert f"--address: '{address}'" in told.stderr
+        completed = longshare("shares", "--address", address)
+        assert completed.returncode == 2
+        assert f"--address: '{address}'" in completed.stderr
 
 
 def test_help_loads_no_large_library() -> None:
@@ -81,22 +81,22 @@ def test_help_loads_no_large_library() -> None:
 
 def test_a_valid_configuration_is_reported_as_valid(tmp_path: Path) -> None:
     (tmp_path / "c.toml").write_text("")
-    told = longshare("serve", "--config", str(tmp_path / "c.toml"), "--check")
-    assert (told.returncode, told.stdout) == (0, f"{tmp_path}/c.toml: valid\n")
+    completed = longshare("serve", "--config", str(tmp_path / "c.toml"), "--check")
+    assert (completed.returncode, completed.stdout) == (0, f"{tmp_path}/c.toml: valid\n")
 
 
 def test_an_invalid_configuration_ends_with_exit_code_2(tmp_path: Path) -> None:
     (tmp_path / "c.toml").write_text("[policy]\nname = 'lottery'\n")
-    told = longshare("serve", "--config", str(tmp_path / "c.toml"))
-    assert told.returncode == 2
-    assert "there are: cdrf, cmmf" in told.stderr
-    assert "Traceback" not in told.stderr
+    completed = longshare("serve", "--config", str(tmp_path / "c.toml"))
+    assert completed.returncode == 2
+    assert "there are: cdrf, cmmf" in completed.stderr
+    assert "Traceback" not in completed.stderr
 
 
 def test_unreadable_resources_are_named() -> None:
-    told = longshare("local-mesos", "--resources", "cpus=4")
-    assert told.returncode == 2
-    assert "cpus=4" in told.stderr
+    completed = longshare("local-mesos", "--resources", "cpus=4")
+    assert completed.returncode == 2
+    assert "cpus=4" in completed.stderr
 
 
 def test_experiments_are_listed_for_people_and_for_scripts() -> None:
@@ -117,9 +117,9 @@ def test_experiments_are_listed_for_people_and_for_scripts() -> None:
 
 
 def test_an_unknown_experiment_ends_with_exit_code_2_and_lists_experiments() -> None:
-    told = longshare("experiment", "run", "fig-99")
-    assert told.returncode == 2
-    assert "drf-baseline" in told.stderr
+    completed = longshare("experiment", "run", "fig-99")
+    assert completed.returncode == 2
+    assert "drf-baseline" in completed.stderr
 
 
 def test_printed_settings_of_an_experiment_are_a_valid_configuration(
@@ -138,10 +138,10 @@ def test_printed_settings_of_an_experiment_are_a_valid_configuration(
     ("master", "said"), [("127.0.0.1:1", "no Mesos master answers"), ("foo", "is not HOST:PORT")]
 )
 def test_a_framework_without_a_master_ends_with_a_message(master: str, said: str) -> None:
-    told = longshare("framework", "--name", "a", "--master", master)
-    assert told.returncode == 1
-    assert said in told.stderr
-    assert "Traceback" not in told.stderr
+    completed = longshare("framework", "--name", "a", "--master", master)
+    assert completed.returncode == 1
+    assert said in completed.stderr
+    assert "Traceback" not in completed.stderr
 
 
 @pytest.mark.parametrize(
@@ -155,6 +155,6 @@ def test_a_framework_without_a_master_ends_with_a_message(master: str, said: str
 def test_a_value_of_the_wrong_type_is_reported_in_plain_words(
     command: tuple[str, ...], said: str
 ) -> None:
-    told = CliRunner().invoke(app, command, env={"COLUMNS": "200"})
-    assert told.exit_code == 2
-    assert f"Invalid value for '{command[-2]}': {said}" in told.output
+    completed = CliRunner().invoke(app, command, env={"COLUMNS": "200"})
+    assert completed.exit_code == 2
+    assert f"Invalid value for '{command[-2]}': {said}" in completed.output

@@ -14,17 +14,17 @@ ROOT = Path(__file__).parents[2]
 
 
 def test_a_figure_is_written_as_picture_and_json(tmp_path: Path) -> None:
-    told = longshare("figure", "thesis-2.6", "--out", str(tmp_path), "--json")
-    assert told.returncode == 0, told.stderr
-    found = json.loads(told.stdout)
-    assert found["rows"][0] == ["A", 4.0, 160.0, 3.0, 120.0, 2 / 3]
-    assert Path(found["picture"]).exists()
+    completed = longshare("figure", "thesis-2.6", "--out", str(tmp_path), "--json")
+    assert completed.returncode == 0, completed.stderr
+    report = json.loads(completed.stdout)
+    assert report["rows"][0] == ["A", 4.0, 160.0, 3.0, 120.0, 2 / 3]
+    assert Path(report["picture"]).exists()
 
 
 def test_an_unknown_figure_lists_the_known_figures() -> None:
-    told = longshare("figure", "sdrf-9")
-    assert told.returncode == 2
-    assert "sprayer" in told.stderr
+    completed = longshare("figure", "sdrf-9")
+    assert completed.returncode == 2
+    assert "sprayer" in completed.stderr
 
 
 @pytest.mark.parametrize("name", FIGURES)

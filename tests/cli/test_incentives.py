@@ -27,9 +27,9 @@ demands = { alice = 1, bob = 1 }
 
 def test_incentives_show_the_gain_and_the_best_lie_of_each_user(tmp_path: Path) -> None:
     (tmp_path / "p.toml").write_text(PROFILE)
-    told = longshare("incentives", str(tmp_path / "p.toml"), "--json")
-    assert told.returncode == 0, told.stderr
-    alice = json.loads(told.stdout)["users"]["alice"]
+    completed = longshare("incentives", str(tmp_path / "p.toml"), "--json")
+    assert completed.returncode == 0, completed.stderr
+    alice = json.loads(completed.stdout)["users"]["alice"]
     assert alice == {
         "truthful": 1.125,
         "best": 1.25,
@@ -44,10 +44,10 @@ def test_incentives_show_the_gain_and_the_best_lie_of_each_user(tmp_path: Path) 
 
 def test_an_unknown_user_is_refused_and_an_invalid_file_is_named(tmp_path: Path) -> None:
     (tmp_path / "p.toml").write_text(PROFILE)
-    told = longshare("incentives", str(tmp_path / "p.toml"), "--user", "eve")
-    assert told.returncode == 1
-    assert "there are: alice, bob, carol" in told.stderr
+    completed = longshare("incentives", str(tmp_path / "p.toml"), "--user", "eve")
+    assert completed.returncode == 1
+    assert "there are: alice, bob, carol" in completed.stderr
     (tmp_path / "p.toml").write_text(PROFILE.replace("carol = 1", "eve = 1"))
-    told = longshare("incentives", str(tmp_path / "p.toml"))
-    assert told.returncode == 2
-    assert "epochs[1].demands: there is no user 'eve'" in told.stderr
+    completed = longshare("incentives", str(tmp_path / "p.toml"))
+    assert completed.returncode == 2
+    assert "epochs[1].demands: there is no user 'eve'" in completed.stderr

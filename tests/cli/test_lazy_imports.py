@@ -25,8 +25,8 @@ finally:
 
 def imported(*arguments: str) -> set[str]:
     command = [sys.executable, "-c", SHOWING, *arguments]
-    told = subprocess.run(command, capture_output=True, text=True, check=False)
-    return set(told.stderr.splitlines()[-1].split())
+    completed = subprocess.run(command, capture_output=True, text=True, check=False)
+    return set(completed.stderr.splitlines()[-1].split())
 
 
 @pytest.fixture(scope="module")
@@ -41,7 +41,7 @@ def test_the_version_option_imports_no_library(idle: set[str]) -> None:
 
 def test_the_version_option_imports_no_command_module(idle: set[str]) -> None:
     ours = {name for name in idle if name.startswith(("allocator.", "frameworks."))}
-    assert ours == {f"allocator.cli{each}" for each in ("", ".connection", ".extras", ".later")}
+    assert ours == {f"allocator.cli{suffix}" for suffix in ("", ".connection", ".extras", ".later")}
     assert len(idle) < 230, "199 modules when this test was written"
 
 

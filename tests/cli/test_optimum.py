@@ -30,9 +30,9 @@ tasks = 5
 
 def test_the_optimum_is_printed_as_json_or_a_table(tmp_path: Path) -> None:
     (tmp_path / "p.toml").write_text(PROBLEM)
-    told = longshare("optimum", str(tmp_path / "p.toml"), "--policy", "tsf", "--json")
-    assert told.returncode == 0, told.stderr
-    answer = json.loads(told.stdout)
+    completed = longshare("optimum", str(tmp_path / "p.toml"), "--policy", "tsf", "--json")
+    assert completed.returncode == 0, completed.stderr
+    answer = json.loads(completed.stdout)
     assert answer["policy"] == "tsf"
     assert answer["users"]["a"] == {"tasks": 12.0, "share": 0.6, "machines": {"small": 12.0}}
     assert answer["users"]["b"]["tasks"] == 5.0
@@ -44,8 +44,8 @@ def test_the_optimum_is_printed_as_json_or_a_table(tmp_path: Path) -> None:
 def test_cmmf_takes_its_resource_from_the_command_line(tmp_path: Path) -> None:
     (tmp_path / "p.toml").write_text(PROBLEM)
     command = ("optimum", str(tmp_path / "p.toml"), "--json", "--policy", "cmmf")
-    told = longshare(*command, "--set", "resource=mem")
-    assert json.loads(told.stdout)["users"]["a"]["share"] == 0.6
+    completed = longshare(*command, "--set", "resource=mem")
+    assert json.loads(completed.stdout)["users"]["a"]["share"] == 0.6
     refused = longshare(*command, "--set", "memory=mem")
     assert refused.returncode == 2
     assert "memory" in refused.stderr
@@ -53,8 +53,8 @@ def test_cmmf_takes_its_resource_from_the_command_line(tmp_path: Path) -> None:
 
 def test_an_invalid_problem_ends_with_exit_code_2_and_the_place(tmp_path: Path) -> None:
     (tmp_path / "p.toml").write_text(PROBLEM.replace('["small"]', '["smal"]'))
-    told = longshare("optimum", str(tmp_path / "p.toml"), "--policy", "tsf")
-    assert told.returncode == 2
-    assert "users[0].machines: 'a' may use 'smal'" in told.stderr
+    completed = longshare("optimum", str(tmp_path / "p.toml"), "--policy", "tsf")
+    assert completed.returncode == 2
+    assert "users[0].machines: 'a' may use 'smal'" in completed.stderr
     assert longshare("optimum", str(tmp_path / "none.toml"), "--policy", "tsf").returncode == 2
     assert longshare("optimum", str(tmp_path / "p.toml"), "--policy", "fifo").returncode == 2

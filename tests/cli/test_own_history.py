@@ -84,9 +84,9 @@ def logs(tmp_path: Path) -> list[Path]:
 
 
 def test_logs_in_any_order_become_the_recorded_tasks_users_and_machines(logs: list[Path]) -> None:
-    found = convert(logs)
-    trace = found.trace
-    assert found.policy == "sdrf"
+    conversion = convert(logs)
+    trace = conversion.trace
+    assert conversion.policy == "sdrf"
     assert trace.resources == ("cpus",)
     assert trace.users == ("a", "b", "idle")
     assert trace.weights == (2.0, 1.0, 1.0)
@@ -116,14 +116,14 @@ def test_logs_in_any_order_become_the_recorded_tasks_users_and_machines(logs: li
         "s3 existed for less than half of the time"
     )
     assert trace.constraints == ((1,),)
-    told = "\n".join(found.notes)
-    for said in (
+    notes = "\n".join(conversion.notes)
+    for note in (
         "does not count in shares, left out: mem",
         "2 tasks ran when it ended",
         "nothing was recorded for 5.0 s, from 20.0 s on",
         "agents came, changed or left: 3 in all, 2 at a time",
     ):
-        assert said in told
+        assert note in notes
 
 
 def test_logs_that_overlap_are_refused(logs: list[Path]) -> None:
@@ -188,9 +188,9 @@ def test_a_simulation_of_the_trace_runs_as_many_tasks_as_recorded(tmp_path: Path
         ["trace", "convert", "--from", "log", str(tmp_path / "log"), trace, "--json"],
         ["simulate", trace, *settings, "--out", str(tmp_path / "out"), "--json"],
     ):
-        said = CliRunner().invoke(app, command)
-        assert said.exit_code == 0, said.output
-        assert json.loads(said.stdout)["tasks"] == len(ran)
+        completed = CliRunner().invoke(app, command)
+        assert completed.exit_code == 0, completed.output
+        assert json.loads(completed.stdout)["tasks"] == len(ran)
     read = store.read(tmp_path / "trace")
     setting = Setting("sdrf", {"half_life": 600.0}, blocking="skip")
     outcome = reference.simulate(read, setting)
@@ -206,10 +206,10 @@ def test_a_simulation_of_the_trace_runs_as_many_tasks_as_recorded(tmp_path: Path
 def test_the_conversion_of_a_log_prints_verifiable_totals(tmp_path: Path) -> None:
     ran = played(tmp_path / "log")
     command = ["trace", "convert", "--from", "log", str(tmp_path / "log"), str(tmp_path / "trace")]
-    found = json.loads(CliRunner().invoke(app, [*command, "--json"]).stdout)
+    report = json.loads(CliRunner().invoke(app, [*command, "--json"]).stdout)
     held = sum(end - begin for _user, begin, end in ran) / 3600
-    assert found["rows"] == len(entries(tmp_path / "log")) - 1, "the header is not an entry"
-    assert found["core_hours"] == pytest.approx(held, rel=0.02), "each task has one core"
-    told = CliRunner().invoke(app, command).stdout
-    assert f"entries read: {found['rows']:,}" in told
-    assert "core-hours: " in told
+    assert report["rows"] == len(entries(tmp_path / "log")) - 1, "the header is not an entry"
+    assert report["core_hours"] == pytest.approx(held, rel=0.02), "each task has one core"
+    output = CliRunner().invoke(app, command).stdout
+    assert f"entries read: {report['rows']:,}" in output
+    assert "core-hours: " in output

@@ -248,6 +248,6 @@ def assert_no_result(result: Result, name: str, error: str, *, as_json: bool) ->
         assert result.stdout.strip() == ""
 
 
-def _words(said: str) -> str:
+def _words(text: str) -> str:
     """Return a message without its frame and blanks, as the frame may break a long path."""
-    return "".join(said.replace("│", "").split())
+    return "".join(text.replace("│", "").split())

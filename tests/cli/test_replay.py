@@ -14,10 +14,10 @@ NAMES = ("anna", "eng/search/indexing/of/everything")
 @pytest.mark.parametrize("width", [60, 80])
 def test_no_number_is_truncated(width: int) -> None:
     fates = {name: UserOutcome(1370, 0.443, 1083.0, 12_345.0, 0.021) for name in NAMES}
-    others = {name: UserOutcome(1370, 0.443, 1010.0, 12_400.0, 0.999) for name in NAMES}
+    outcomes = {name: UserOutcome(1370, 0.443, 1010.0, 12_400.0, 0.999) for name in NAMES}
     written = io.StringIO()
     console = Console(file=written, width=width)
-    show_fates("666 s", ("sdrf", "drf"), (fates, fates, others), console)
+    show_fates("666 s", ("sdrf", "drf"), (fates, fates, outcomes), console)
     lines = written.getvalue().splitlines()
     numbers = ["1,370", "44.3%", "1083", "s", "1010", "s", "+73", "s", "+55", "0.021", "0.999"]
     assert ["anna", *numbers] in [line.split() for line in lines]

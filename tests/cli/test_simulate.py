@@ -31,12 +31,12 @@ def trace(tmp_path: Path) -> Path:
 
 def test_json_output_equals_the_written_summary(trace: Path, tmp_path: Path) -> None:
     out = tmp_path / "new" / "out"
-    told = longshare(
+    completed = longshare(
         *("simulate", str(trace), "--policy", "drf", "--capacity", "mem=8,cpus=2"),
         *("--out", str(out), "--reference", "--json"),
     )
-    assert told.returncode == 0, told.stderr
-    answer = json.loads(told.stdout)
+    assert completed.returncode == 0, completed.stderr
+    answer = json.loads(completed.stdout)
     assert answer == json.loads((out / "summary.json").read_text())
     assert answer["setting"] == {
         "policy": "drf",
@@ -90,12 +90,12 @@ def test_json_output_equals_the_written_summary(trace: Path, tmp_path: Path) -> 
 
 def test_the_default_output_is_a_table(trace: Path) -> None:
     command = ("simulate", str(trace), "--policy", "tsf", "--blocking", "skip")
-    told = longshare(*command, "--reference")
-    assert told.returncode == 0, told.stderr
-    assert "tsf on 2 machines: 5 tasks of 3 users" in told.stdout
-    assert "1 tasks fit nowhere" in told.stdout
-    assert "mean of users' mean waits: 5.5 s" in told.stdout
-    [heavy] = [line.split() for line in told.stdout.splitlines() if line.startswith("heavy")]
+    completed = longshare(*command, "--reference")
+    assert completed.returncode == 0, completed.stderr
+    assert "tsf on 2 machines: 5 tasks of 3 users" in completed.stdout
+    assert "1 tasks fit nowhere" in completed.stdout
+    assert "mean of users' mean waits: 5.5 s" in completed.stdout
+    [heavy] = [line.split() for line in completed.stdout.splitlines() if line.startswith("heavy")]
     assert heavy == ["heavy", "75.0%", "3", "66.7%", "3", "0", "7.2", "1.3"]
 
 
@@ -133,30 +133,30 @@ def test_the_fast_path_and_the_reference_give_equal_results(trace: Path) -> None
 def test_invalid_options_end_with_exit_code_2_and_a_reason(
     trace: Path, options: list[str], complaint: str
 ) -> None:
-    told = longshare("simulate", str(trace), *options)
-    assert told.returncode == 2
-    assert complaint in told.stderr
+    completed = longshare("simulate", str(trace), *options)
+    assert completed.returncode == 2
+    assert complaint in completed.stderr
 
 
 def test_a_file_that_is_not_a_trace_ends_with_exit_code_2(tmp_path: Path) -> None:
     path = tmp_path / "notes.txt"
     path.write_text("not a trace")
     for file in (path, tmp_path / "none"):
-        told = longshare("simulate", str(file), "--policy", "drf", "--load", "1")
-        assert told.returncode == 2
-        assert file.name in told.stderr
-        assert "rrno" not in told.stderr
-        assert "magic" not in told.stderr
-    assert f"{tmp_path / 'none'}: No such file or directory" in told.stderr
+        completed = longshare("simulate", str(file), "--policy", "drf", "--load", "1")
+        assert completed.returncode == 2
+        assert file.name in completed.stderr
+        assert "rrno" not in completed.stderr
+        assert "magic" not in completed.stderr
+    assert f"{tmp_path / 'none'}: No such file or directory" in completed.stderr
 
 
 def test_a_simulation_can_be_played_in_a_browser(trace: Path, tmp_path: Path) -> None:
     page = tmp_path / "film.html"
-    told = longshare(
+    completed = longshare(
         *("simulate", str(trace), "--policy", "drf", "--load", "0.5", "--html", str(page))
     )
-    assert told.returncode == 0, told.stderr
-    assert f"Time machine: {page}" in told.stdout
+    assert completed.returncode == 0, completed.stderr
+    assert f"Time machine: {page}" in completed.stdout
     assert film_of(page.read_bytes())["about"]["source"] == trace.name
 
 
@@ -164,9 +164,9 @@ def test_a_simulation_can_be_played_in_a_browser(trace: Path, tmp_path: Path) ->
 @pytest.mark.timeout(600)
 def test_policies_are_compared_with_a_figure(trace: Path, tmp_path: Path) -> None:
     command = ("compare", str(trace), "--policies", "drf,sdrf:half_life=1m", "--capacity")
-    told = longshare(*command, "mem=8,cpus=2", "--out", str(tmp_path / "c.png"), "--json")
-    assert told.returncode == 0, told.stderr
-    answer = json.loads(told.stdout)
+    completed = longshare(*command, "mem=8,cpus=2", "--out", str(tmp_path / "c.png"), "--json")
+    assert completed.returncode == 0, completed.stderr
+    answer = json.loads(completed.stdout)
     drf, sdrf = answer["policies"]
     assert (drf["policy"], drf["mean_user_wait_s"]) == ("drf", (9 / 3 + 8) / 2)
     # `heavy` has a commitment at 10 s, but `light` was first anyway.
@@ -177,9 +177,9 @@ def test_policies_are_compared_with_a_figure(trace: Path, tmp_path: Path) -> Non
         ("drf,sdrf", "either 'delta'"),
         ("drf,nope", "'nope' is unknown"),
     ):
-        told = longshare(*command[:3], policies, "--load", "1")
-        assert (told.returncode, told.stdout) == (2, "")
-        assert complaint in told.stderr
+        completed = longshare(*command[:3], policies, "--load", "1")
+        assert (completed.returncode, completed.stdout) == (2, "")
+        assert complaint in completed.stderr
 
 
 @pytest.mark.parametrize("columns", [44, 60, 80])
@@ -190,10 +190,10 @@ def test_a_narrow_terminal_drops_columns_but_truncates_no_number(
     machines = (MachineClass("one", 2, (1.0, 8.0)),)
     rows = [(0, 10, "somebody-with-a-name-of-40-characters", 1, 1), (0, 10, "light", 1, 1)]
     store.write(trace_of(rows, machines, (), {}), path)
-    told = longshare(
+    completed = longshare(
         "simulate", str(path), "--policy", "drf", env=os.environ | {"COLUMNS": str(columns)}
     )
-    lines = told.stdout.splitlines()
+    lines = completed.stdout.splitlines()
     first = next(n for n, line in enumerate(lines) if line.startswith("user "))
     headings, *users = lines[first : first + 3]
     assert headings.split()[:2] == ["user", "usage"]

@@ -23,23 +23,23 @@ def test_a_sweep_is_resumed_and_reported(folder: Path) -> None:
     first = longshare(*command, "--backend", "sequential")
     assert first.returncode == 0, first.stderr
     assert "6 cells, 6 of them computed now" in first.stdout
-    again = json.loads(longshare(*command, "--json").stdout)
-    assert again == {"folder": str(folder / "out"), "cells": 6, "computed": 0}
-    told = longshare("report", str(folder / "out"))
-    assert told.returncode == 0, told.stderr
-    assert "Fig." not in told.stdout
+    second_report = json.loads(longshare(*command, "--json").stdout)
+    assert second_report == {"folder": str(folder / "out"), "cells": 6, "computed": 0}
+    completed = longshare("report", str(folder / "out"))
+    assert completed.returncode == 0, completed.stderr
+    assert "Fig." not in completed.stdout
     assert (folder / "out" / "report.html").exists()
-    found = json.loads(longshare("report", str(folder / "out"), "--papers", "--json").stdout)
-    assert "sdrf-fig-11" in found["sections"]
+    report = json.loads(longshare("report", str(folder / "out"), "--papers", "--json").stdout)
+    assert "sdrf-fig-11" in report["sections"]
 
 
 def test_the_trace_option_replaces_the_traces_of_the_sweep_file(folder: Path) -> None:
     (folder / "hog.parquet").rename(folder / "mine.parquet")
-    told = longshare(
+    completed = longshare(
         *("sweep", str(folder / "sweep.toml"), "--trace", str(folder / "mine.parquet")),
         *("--out", str(folder / "out"), "--backend", "sequential", "--json"),
     )
-    assert json.loads(told.stdout)["computed"] == 6
+    assert json.loads(completed.stdout)["computed"] == 6
 
 
 def test_invalid_sweeps_and_reports_end_with_exit_code_2(folder: Path) -> None:
@@ -53,6 +53,6 @@ def test_invalid_sweeps_and_reports_end_with_exit_code_2(folder: Path) -> None:
         (("report", str(folder)), "longshare sweep"),
         (("report", str(done), "--baseline", "nope"), "'nope'; there are: drf"),
     ):
-        told = longshare(*command)
-        assert (told.returncode, told.stdout) == (2, "")
-        assert complaint in told.stderr
+        completed = longshare(*command)
+        assert (completed.returncode, completed.stdout) == (2, "")
+        assert complaint in completed.stderr

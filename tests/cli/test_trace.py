@@ -69,11 +69,11 @@ def test_a_conversion_names_the_rows_it_leaves_out(tmp_path: Path) -> None:
 
 def test_a_trace_is_described(tmp_path: Path) -> None:
     path = str(converted(tmp_path))
-    found = json.loads(longshare("trace", "stats", path, "--json").stdout)
-    assert (found["tasks"], found["users"], found["jobs"]) == (2, 2, 2)
-    assert found["finished_s"] == 32
-    assert found["mean_use"] == {"cpus": 100 / 32, "mem": 20 / 32}
-    assert found["runtime_s"]["mean"] == 20
+    report = json.loads(longshare("trace", "stats", path, "--json").stdout)
+    assert (report["tasks"], report["users"], report["jobs"]) == (2, 2, 2)
+    assert report["finished_s"] == 32
+    assert report["mean_use"] == {"cpus": 100 / 32, "mem": 20 / 32}
+    assert report["runtime_s"]["mean"] == 20
     assert "2 tasks in 2 jobs of 2 users" in longshare("trace", "stats", path).stdout
 
 
@@ -123,8 +123,8 @@ def test_a_generated_workload_reports_its_distance_from_the_published_figures(
     moments = {moment["name"]: moment for moment in json.loads(result.stdout)["moments"]}
     assert moments["machines"]["got"] == 100
     assert moments["tasks of the biggest job"]["off"] < 0
-    found = json.loads(longshare("trace", "stats", str(tmp_path / "t"), "--json").stdout)
-    assert (found["tasks"], found["machines"]) == (18_000, 100)
+    report = json.loads(longshare("trace", "stats", str(tmp_path / "t"), "--json").stdout)
+    assert (report["tasks"], report["machines"]) == (18_000, 100)
     result = longshare(*command, "--tasks", "10")
     assert result.exit_code == 2
     assert "at least 9000" in result.stderr
@@ -186,9 +186,9 @@ def test_a_conversion_prints_verifiable_totals(tmp_path: Path) -> None:
         "  1: differ (sacct:3)",
         "End - Start - Suspended: 30 core-hours by the file, 30 by the conversion, from 2 rows",
     ]
-    found = json.loads(longshare(*command, "--json").stdout)
-    assert (found["rows"], found["core_hours"], found["columns_ignored"]) == (3, 30, ["JobName"])
-    assert found["checks"][0] == {
+    report = json.loads(longshare(*command, "--json").stdout)
+    assert (report["rows"], report["core_hours"], report["columns_ignored"]) == (3, 30, ["JobName"])
+    assert report["checks"][0] == {
         "what": "CPUTimeRAW",
         "unit": "core-hours",
         "rows": 2,
@@ -209,8 +209,8 @@ def test_the_histories_of_several_schedds_become_one_trace(tmp_path: Path) -> No
     command = ["trace", "convert", *sources, str(tmp_path / "t"), "--from"]
     result = longshare(*command, "htcondor", "--json")
     assert result.exit_code == 0, result.stderr
-    found = json.loads(result.stdout)
-    assert (found["rows"], found["tasks"], found["core_hours"]) == (2, 2, 4)
+    report = json.loads(result.stdout)
+    assert (report["rows"], report["tasks"], report["core_hours"]) == (2, 2, 4)
     refused = longshare(*command, "swf")
     assert refused.exit_code == 2
     assert "--from swf takes one SOURCE" in refused.stderr

@@ -71,7 +71,7 @@ class QuotaReference:
             granted = [k for k in usable if k.reservation == role or k.revocable or not k.scalar]
             beyond = self._beyond(role, usable, towards)
         rest = Resources(
-            {k: left for k, a in usable.items() if (left := remaining(a, give.get(k)))}
+            {k: remainder for k, a in usable.items() if (remainder := remaining(a, give.get(k)))}
         )
         cut(rest, beyond, give)
         give.update((kind, usable[kind]) for kind in granted)

@@ -31,8 +31,8 @@ def test_removing_a_framework_frees_its_allocation_and_late_recoveries_are_ignor
     [offer] = master.add_agent("s1", "cpus:2;mem:1024")
     master.send(contract.RemoveFramework(framework_id="f1"))
     assert master.recover(offer) == []
-    [again] = master.add_framework("f2", "b")
-    assert again.resources == offer.resources
+    [next_offer] = master.add_framework("f2", "b")
+    assert next_offer.resources == offer.resources
 
 
 def test_removing_an_agent_frees_its_allocations_and_late_recoveries_are_ignored() -> None:
@@ -61,7 +61,7 @@ def test_a_recovery_of_more_than_the_allocation_offers_the_allocated_part_at_onc
     master = MasterSide()
     master.add_framework("f1", "a")
     [offer] = master.add_agent("s1", "cpus:2;mem:1024")
-    assert [again.resources for again in master.recover(offer, "cpus:7;mem:512")] == [
+    assert [next_offer.resources for next_offer in master.recover(offer, "cpus:7;mem:512")] == [
         "cpus:2;mem:512"
     ]
 
@@ -104,12 +104,12 @@ def test_a_rejected_offer_is_free_again() -> None:
     master = MasterSide()
     master.add_framework("f1", "a")
     [offer] = master.add_agent("s1", "cpus:2;mem:1024")
-    [again] = master.send(
+    [next_offer] = master.send(
         contract.RejectOffer(
             framework_id="f1", agent_id="s1", resources=offer.messages, reason="test"
         )
     )
-    assert again.resources == offer.resources
+    assert next_offer.resources == offer.resources
     assert master.engine.statistics.rejected == 1
 
 

@@ -34,32 +34,32 @@ def test_predicted_free_resources_equal_the_free_resources_after_the_recovery(
     """Covers random histories. Without shared resources the prediction adds nothing up."""
     parts = [parse_total(resources(text)) for text in ("cpus:1", "mem:64", "cpus:1;ports:[1-2]")]
     parts += [parse_total(more)]
-    told = 0
+    count = 0
     for seed in range(50):
         lot = random.Random(seed)
         books = agent(parse_total([*resources("cpus:3;mem:128;ports:[1-4]"), *more]))
         held: dict[tuple[str, str], Resources] = {}
         for _ in range(20):
-            who = lot.choice("fg"), lot.choice("ab")
-            part, mine = lot.choice(parts), held.get(who, NOTHING)
+            holder = lot.choice("fg"), lot.choice("ab")
+            part, mine = lot.choice(parts), held.get(holder, NOTHING)
             if lot.random() < 0.5:
                 if part not in books.available and lot.random() < 0.9:
                     continue
-                held[who] = mine + part
+                held[holder] = mine + part
             elif part in mine:
                 released = books.available_after_release(part)
-                held[who] = mine - part
-                books.set_held(*who, held[who])
+                held[holder] = mine - part
+                books.set_held(*holder, held[holder])
                 if released is not None:
                     assert released == books.available, seed
-                    told += 1
-            books.set_held(*who, held.get(who, NOTHING))
+                    count += 1
+            books.set_held(*holder, held.get(holder, NOTHING))
             assert books.available_for_display == books.available
             free = books.total
-            for each in held.values():
-                free = free - each
+            for bag in held.values():
+                free = free - bag
             assert books.available == free.with_shared_of(books.total)
         assert {(f, r): bag for f, r, bag in books.allocations()} == {
-            who: bag for who, bag in held.items() if bag
+            holder: bag for holder, bag in held.items() if bag
         }
-    assert bool(told) == (more != volume(shared=True))
+    assert bool(count) == (more != volume(shared=True))

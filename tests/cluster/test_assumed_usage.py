@@ -90,8 +90,8 @@ def drawn(seed: int) -> Both:
             case _:
                 both.wait(now)
         assert waiting(both.presumed) == both.since, (seed, now)
-        for each in both.held:
-            assert processors(both.running, each) == both.used[each], (seed, now)
+        for client in both.held:
+            assert processors(both.running, client) == both.used[client], (seed, now)
     return both
 
 

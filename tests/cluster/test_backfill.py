@@ -148,9 +148,9 @@ def test_backfill_holds_bring_task_shares_nearer_to_fair_shares(hold_for: str) -
     """Divisible TSF gives both users equal task shares; alone, small can run 20 tasks, big 10."""
     site, without = starving(hold_for), starving("off")
     gaps = []
-    for each in (site, without):
-        each.live(200)
-        shares = {standing.user: standing.share for standing in each.engine.standings()}
+    for side in (site, without):
+        side.live(200)
+        shares = {standing.user: standing.share for standing in side.engine.standings()}
         gaps.append(abs(shares["small"] - shares["big"]))
     assert gaps[0] < gaps[1]
 
@@ -246,7 +246,7 @@ def test_while_a_framework_waits_each_other_framework_has_at_most_one_hold(
     for _ in range(200):
         served = Counter(site.got)
         for framework in holders(site, one_second()):
-            passed.update(other for other in bigs if other != framework)
+            passed.update(competitor for competitor in bigs if competitor != framework)
             passed[framework] = 0
         for framework in bigs:
             if site.got[framework] > served[framework]:
@@ -389,8 +389,8 @@ def test_a_hold_for_a_framework_that_declined_as_much_ends_when_its_task_would_f
     assert site.holding("big")
     [small] = read(contract.Decisions.FromString(site.log[-2][1]))
     assert small.resources == "cpus:1"
-    [again] = site.recover(small)
-    assert again.framework == "small"
+    [next_offer] = site.recover(small)
+    assert next_offer.framework == "small"
     assert not site.holding("big")
 
 
@@ -452,8 +452,10 @@ def test_no_agent_is_held_for_a_framework_that_cannot_use_it(
         site.add_framework(name, name)
     site.wait(1)
     apart = [contract.ExcludedAgents(role="big", agent_ids=excluded)]
-    said = info("big", "big", {"demand": "cpus:1", **labels})
-    site.send(contract.AddFramework(framework_id="big", info=said, active=True, excluded=apart))
+    description = info("big", "big", {"demand": "cpus:1", **labels})
+    site.send(
+        contract.AddFramework(framework_id="big", info=description, active=True, excluded=apart)
+    )
     site.tick(2)
     assert [hold.agent for hold in site.engine.holds()] == [expected]
 

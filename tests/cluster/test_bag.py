@@ -27,16 +27,16 @@ def drawn(lot: random.Random) -> Resources:
     made = []
     for _ in range(lot.randrange(6)):
         reserved = lot.choice([[], [], ["eng"], ["eng", "eng/web"]])
-        what = lot.choice(["cpus", "mem", "ports", "licences", "disk", "disk"])
-        if what == "ports":
+        name = lot.choice(["cpus", "mem", "ports", "licences", "disk", "disk"])
+        if name == "ports":
             first = lot.randrange(6)
-            entry = resource(what, f"[{first}-{first + lot.randrange(4)}]", reserved=reserved)
-        elif what == "licences":
+            entry = resource(name, f"[{first}-{first + lot.randrange(4)}]", reserved=reserved)
+        elif name == "licences":
             items = ",".join(lot.sample("abcd", lot.randrange(1, 4)))
-            entry = resource(what, f"{{{items}}}", reserved=reserved)
+            entry = resource(name, f"{{{items}}}", reserved=reserved)
         else:
-            entry = resource(what, str(lot.randrange(4) / 1000), reserved=reserved)
-        if what == "disk" and lot.random() < 0.8:
+            entry = resource(name, str(lot.randrange(4) / 1000), reserved=reserved)
+        if name == "disk" and lot.random() < 0.8:
             entry.disk.persistence.id = lot.choice("vw")
             if lot.random() < 0.5:
                 entry.shared.SetInParent()
@@ -44,8 +44,8 @@ def drawn(lot: random.Random) -> Resources:
             entry.revocable.SetInParent()
         made.append(parse_total([entry.SerializeToString()]))
     together = NOTHING
-    for each in made:
-        together = together + each
+    for bag in made:
+        together = together + bag
     return together
 
 
@@ -89,13 +89,13 @@ def test_a_limit_keeps_as_much_as_adding_unit_by_unit_keeps() -> None:
     for seed in SEEDS:
         lot = random.Random(seed)
         bag = drawn(lot)
-        left = {name: lot.randrange(5) for name in NAMES if lot.random() < 0.8}
-        limit = Quantities(left)
+        amounts = {name: lot.randrange(5) for name in NAMES if lot.random() < 0.8}
+        limit = Quantities(amounts)
         kept: Counter[tuple[Kind, object]] = Counter()
         for kind, amount in bag.items():
             for _unit, size in units(kind, amount):
-                if isinstance(amount, int) and left.get(kind.name, 0) >= size:
-                    left[kind.name] -= size
+                if isinstance(amount, int) and amounts.get(kind.name, 0) >= size:
+                    amounts[kind.name] -= size
                     kept[kind, None] += 1
         shrunk = bag.limited_to(limit)
         assert counted(shrunk) == kept, seed
@@ -106,17 +106,17 @@ def test_a_demand_takes_as_much_as_taking_unit_by_unit_takes() -> None:
     for seed in SEEDS:
         lot = random.Random(seed)
         bag = drawn(lot)
-        left = {"ports": lot.choice([0, 700, 1000, 2000]), "licences": lot.choice([0, 1000])}
-        left |= {name: lot.randrange(4) for name in ("cpus", "disk")}
-        demand = Quantities(left)
+        amounts = {"ports": lot.choice([0, 700, 1000, 2000]), "licences": lot.choice([0, 1000])}
+        amounts |= {name: lot.randrange(4) for name in ("cpus", "disk")}
+        demand = Quantities(amounts)
         wanted: Counter[tuple[Kind, object]] = Counter()
         for kind, amount in bag.items():
             for unit, size in units(kind, amount):
-                if kind.whole is None and left.get(kind.name, 0) > 0:
-                    left[kind.name] -= size
+                if kind.whole is None and amounts.get(kind.name, 0) > 0:
+                    amounts[kind.name] -= size
                     wanted[kind, None if isinstance(amount, int) else unit] += 1
         taken = bag.take_demand(demand)
-        if any(rest > 0 for rest in left.values()):
+        if any(rest > 0 for rest in amounts.values()):
             assert taken is None, seed
         else:
             assert taken is not None
@@ -162,17 +162,17 @@ def test_a_bag_is_formatted_with_reservations_and_other_restrictions() -> None:
     spare.revocable.SetInParent()
     volume.disk.persistence.id = "v"
     volume.shared.SetInParent()
-    told = [spare.SerializeToString(), volume.SerializeToString(), volume.SerializeToString()]
+    unusual = [spare.SerializeToString(), volume.SerializeToString(), volume.SerializeToString()]
     plain = resources("cpus:1.5;ports:[1-3,7-7];licences:{b,a}")
-    assert repr(parse_total([*plain, *told])) == (
+    assert repr(parse_total([*plain, *unusual])) == (
         "Resources(cpus:1.5; ports:[1-3,7-7]; licences:{a,b}; cpus{REV}:2; disk(eng)<SHARED>:2×64)"
     )
 
 
 def test_kinds_that_do_not_add_up_are_not_equal_and_a_kind_equals_no_other_type() -> None:
     cpus, mem = parse_total(resources("cpus:4;mem:64"))
-    again, _, _ = decoded(resource("cpus", "1").SerializeToString())
-    assert cpus == again
+    repeated, _, _ = decoded(resource("cpus", "1").SerializeToString())
+    assert cpus == repeated
     assert cpus != mem
     assert cpus != "cpus"
 
@@ -187,9 +187,9 @@ def test_a_resource_provider_without_a_name_passes_through() -> None:
     message = resource("cpus", "1")
     message.provider_id.SetInParent()
     bag = parse_total([message.SerializePartialToString()])
-    [again] = bag.messages("eng")
+    [data] = bag.messages("eng")
     message.allocation_info.role = "eng"
-    assert mesos.Resource.FromString(again) == message
+    assert mesos.Resource.FromString(data) == message
 
 
 @pytest.mark.parametrize("missing", ["name", "type"])

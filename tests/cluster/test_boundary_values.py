@@ -90,14 +90,14 @@ def requested(number: int) -> contract.RequestResources:
 
 
 def many(number: int) -> str:
-    return ";".join(f"r{each}:1" for each in range(number))
+    return ";".join(f"r{index}:1" for index in range(number))
 
 
 def minima(alternatives: int, names: int) -> contract.AddFramework:
     info = framework()
-    told = info.offer_filters["b"].min_allocatable_resources
+    minimum = info.offer_filters["b"].min_allocatable_resources
     for _ in range(alternatives):
-        quantities = told.quantities.add().quantities
+        quantities = minimum.quantities.add().quantities
         for name in range(names):
             quantities[f"r{name}"].value = 1.0
     return subscribed(info)
@@ -105,9 +105,9 @@ def minima(alternatives: int, names: int) -> contract.AddFramework:
 
 def different_minima(number: int) -> contract.AddFramework:
     info = framework()
-    told = info.offer_filters["b"].min_allocatable_resources
+    minimum = info.offer_filters["b"].min_allocatable_resources
     for amount in range(number):
-        told.quantities.add().quantities["cpus"].value = 1.0 + amount
+        minimum.quantities.add().quantities["cpus"].value = 1.0 + amount
     return subscribed(info)
 
 
@@ -185,21 +185,23 @@ DECIDING = {"smallest_demand", "unanswered", "answered_after", "idle_users"}
 
 @pytest.mark.parametrize("what", EDGES)
 def test_input_of_exactly_a_limits_size_is_accepted_and_larger_input_is_rejected(what: str) -> None:
-    limit, most, said = EDGES[what]
-    for more in (0, 1):
+    limit, most, build_message = EDGES[what]
+    for excess in (0, 1):
         master = MasterSide(limits=replace(Limits(), **{limit: most}))
         master.add_framework("f1", "a")
         master.add_agent("s0", "cpus:1;mem:64")
-        master.send(said(most + more))
-        told = [each.flaw.words for each in master.engine.rejected_inputs()]
-        told += [wrong for wrong in master.engine.misfits().values() if "limits." in wrong]
-        assert bool(told) == bool(more), told
-        assert all(f"limits.{limit}" in words for words in told)
+        master.send(build_message(most + excess))
+        complaints = [
+            rejected_input.flaw.words for rejected_input in master.engine.rejected_inputs()
+        ]
+        complaints += [wrong for wrong in master.engine.misfits().values() if "limits." in wrong]
+        assert bool(complaints) == bool(excess), complaints
+        assert all(f"limits.{limit}" in words for words in complaints)
 
 
 def test_the_tested_limits_are_all_limits() -> None:
     known = {limit for limit, _, _ in EDGES.values()} | DECIDING
-    assert known == {each.name for each in fields(Limits)}
+    assert known == {field.name for field in fields(Limits)}
 
 
 @pytest.mark.parametrize("update", [False, True])
@@ -214,7 +216,7 @@ def test_the_last_of_the_roles_that_all_frameworks_share_can_be_used(update: boo
     master.send(contract.UpdateFramework(framework_id="f1", info=framework_info("f1", "d")))
     assert not list(master.engine.rejected_inputs()), "replacing a role needs no further role"
     master.add_framework("f3", "e")
-    assert [each.name for each in master.engine.rejected_inputs()] == ["f3"]
+    assert [rejected_input.name for rejected_input in master.engine.rejected_inputs()] == ["f3"]
 
 
 @pytest.mark.parametrize("role", ["r" * 100, levels(4)])
@@ -222,11 +224,11 @@ def test_an_allocation_in_a_role_beyond_limits_belongs_to_its_framework(
     role: str,
 ) -> None:
     limits = Limits(name=100, role_depth=4)
-    for more, user in (("", role), ("/l" if "/" in role else "r", "f1")):
+    for suffix, user in (("", role), ("/l" if "/" in role else "r", "f1")):
         master = MasterSide(limits=limits)
         master.add_framework("f1", "a")
-        master.add_agent("s1", "cpus:1", {"f1": resources("cpus:1", role + more)})
-        assert master.engine.user(role + more, "f1") == user
+        master.add_agent("s1", "cpus:1", {"f1": resources("cpus:1", role + suffix)})
+        assert master.engine.user(role + suffix, "f1") == user
 
 
 @pytest.mark.parametrize(("most", "known"), [(2, 2), (3, 3), (4, 3)])
@@ -365,11 +367,11 @@ def test_missing_agents_are_assumed_to_have_the_mean_capacity_of_the_present_age
 
 
 def test_a_task_as_large_as_the_largest_agent_is_no_misfit() -> None:
-    for cores, said in (("4", {}), ("4.001", {"f2"})):
+    for cores, expected in (("4", {}), ("4.001", {"f2"})):
         master = MasterSide()
         master.add_agent("s1", "cpus:4;mem:64")
         master.send(labelled("demand", f"cpus:{cores}"))
-        assert set(master.engine.misfits()) == set(said)
+        assert set(master.engine.misfits()) == set(expected)
 
 
 def test_tasks_below_the_smallest_demand_are_counted_in_batches() -> None:
@@ -392,10 +394,10 @@ def test_tasks_below_the_smallest_demand_are_counted_in_batches() -> None:
 def test_the_smallest_and_the_largest_weight_are_accepted() -> None:
     master = MasterSide()
     master.add_framework("f1", "a")
-    for weight, told in ((1e-6, 0), (1e6, 0), (9e-7, 1), (1.1e6, 1)):
-        said = [contract.Weight(role="a", weight=weight)]
-        master.send(contract.UpdateWeights(weights=said))
-        assert len(list(master.engine.rejected_inputs())) == told
+    for weight, rejections in ((1e-6, 0), (1e6, 0), (9e-7, 1), (1.1e6, 1)):
+        weights = [contract.Weight(role="a", weight=weight)]
+        master.send(contract.UpdateWeights(weights=weights))
+        assert len(list(master.engine.rejected_inputs())) == rejections
 
 
 def test_a_reported_text_is_cut_off_after_300_characters() -> None:
@@ -406,8 +408,8 @@ def test_a_reported_text_is_cut_off_after_300_characters() -> None:
 @pytest.mark.parametrize(("number", "told"), [(8, 8), (9, 8)])
 def test_at_most_eight_unknown_labels_are_named(number: int, told: int) -> None:
     info = framework()
-    for each in range(number):
-        info.labels.labels.add(key=f"longshare.x{each}")
+    for index in range(number):
+        info.labels.labels.add(key=f"longshare.x{index}")
     master = MasterSide()
     master.send(subscribed(info))
     assert master.engine.misfits()["f2"].count("is not known") == told
@@ -419,10 +421,10 @@ def test_at_most_eight_unknown_labels_are_named(number: int, told: int) -> None:
 def test_a_boost_lasts_a_leap_year_at_most(seconds: float, allowed: bool) -> None:  # noqa: FBT001
     master = MasterSide()
     master.add_framework("f1", "a")
-    said = operator.SetWeight(user="a", weight=2.0, seconds=seconds)
+    weight_order = operator.SetWeight(user="a", weight=2.0, seconds=seconds)
     if allowed:
-        master.engine.order(operator.Order(set_weight=said))
+        master.engine.order(operator.Order(set_weight=weight_order))
     else:
         with pytest.raises(InvalidOrder, match="366 days at most"):
-            master.engine.order(operator.Order(set_weight=said))
+            master.engine.order(operator.Order(set_weight=weight_order))
     assert master.engine.weights.by("a") == ("boost" if allowed else "")

@@ -60,10 +60,10 @@ def allocated(made: EngineSettings, snapshot: contract.Snapshot, second: contrac
                 out.offers[client] += 1
                 out.agents[offer.agent_id] += 1
                 for data in offer.resources:
-                    one = mesos.Resource.FromString(data)
-                    amount = round(1000 * one.scalar.value)
-                    out.cpus[client] += amount * (one.name == "cpus")
-                    out.mem[client] += amount * (one.name == "mem")
+                    resource = mesos.Resource.FromString(data)
+                    amount = round(1000 * resource.scalar.value)
+                    out.cpus[client] += amount * (resource.name == "cpus")
+                    out.mem[client] += amount * (resource.name == "mem")
     out.standings = engine.standings()
     return out
 
@@ -173,7 +173,7 @@ def test_agents_are_allocated_in_bulk_if_no_minimum_binds(
         snapshot.agents.append(agent_call(f"s{number}", "cpus:15;mem:65536", {}))
     least = [contract.Quantities(amounts=amounts) for amounts in minima]
     decisions = Engine(made).restore(contract.Options(min_allocatable=least), snapshot)
-    assert sum(len(each.offers) for each in decisions.offers) <= 30 + 20
+    assert sum(len(offer.offers) for offer in decisions.offers) <= 30 + 20
 
 
 def test_an_outstanding_offer_limit_causes_no_more_offers() -> None:
@@ -202,7 +202,7 @@ def test_agents_are_shared_if_each_must_be_examined_separately(why: str) -> None
         Engine(replace(made, whole_from=number)).restore(OPTIONS, snapshot) for number in (2, 0)
     ]
     assert decisions[0] == decisions[1]
-    assert sum(len(each.offers) for each in decisions[0].offers) > 6 + 4
+    assert sum(len(offer.offers) for offer in decisions[0].offers) > 6 + 4
 
 
 def test_reserved_resources_come_with_the_tasks_on_their_agents() -> None:

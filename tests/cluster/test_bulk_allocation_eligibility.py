@@ -47,12 +47,14 @@ def got_of(offer: Offered) -> int:
 
 def processors(offers: Iterable[Offered]) -> Counter[str]:
     """Return offered CPUs in thousandths, by framework."""
-    found = Counter[str]()
+    processors = Counter[str]()
     for offer in offers:
         for data in offer.messages:
-            one = mesos.Resource.FromString(data)
-            found[offer.framework] += round(1000 * one.scalar.value) * (one.name == "cpus")
-    return found
+            resource = mesos.Resource.FromString(data)
+            processors[offer.framework] += round(1000 * resource.scalar.value) * (
+                resource.name == "cpus"
+            )
+    return processors
 
 
 LARGE = "cpus:64;mem:65536"
@@ -91,8 +93,8 @@ def test_users_with_agents_of_their_own_get_equal_shares_of_common_agents() -> N
     made, snapshot = cluster([LARGE] * 60, [])
     for number in range(20):
         info = mesos.FrameworkInfo.FromString(framework(f"f{number}", [f"r{number}"], "cpus:1"))
-        others = range(20, 30) if number < 10 else range(20)
-        hosts = ",".join(f"s{each}.example" for each in others)
+        numbers = range(20, 30) if number < 10 else range(20)
+        hosts = ",".join(f"s{agent}.example" for agent in numbers)
         info.labels.labels.add(key="longshare.blacklist", value=hosts)
         snapshot.frameworks.add(
             framework_id=f"f{number}", info=info.SerializeToString(), active=True

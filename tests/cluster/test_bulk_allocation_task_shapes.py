@@ -61,7 +61,7 @@ def world(chance: Random) -> tuple[EngineSettings, contract.Snapshot]:
         least = chance.choice([0.0, 0.0, 0.0, 1.5])
         info = framework(f"f{number}", own, demands[number % len(demands)], least)
         if not alike and not chance.randrange(4):
-            hosts = [f"s{each}.example" for each in range(30) if not chance.randrange(3)]
+            hosts = [f"s{agent}.example" for agent in range(30) if not chance.randrange(3)]
             info = keeping_off(info, hosts)
         snapshot.frameworks.add(framework_id=f"f{number}", info=info, active=True)
     few = chance.sample(SIZES, 1 if alike else chance.randrange(1, len(SIZES)))
@@ -88,14 +88,16 @@ def dealt(made: EngineSettings, snapshot: contract.Snapshot) -> list[Stage]:
     class Told(BulkAllocator):
         @override
         def allocate(self, plan: BulkPlan, part: int, tries: int) -> Cooperative[bool]:
-            each = {client: shape.scalars for shape in plan.shapes for client in shape.clients}
+            task_needs = {
+                client: shape.scalars for shape in plan.shapes for client in shape.clients
+            }
             before = len(plan.allocations)
             done = yield from super().allocate(plan, part, tries)
             given = Counter[Client]()
             for client, quantities in plan.allocations[before:]:
-                name, amount = next(iter(each[client].items()))
+                name, amount = next(iter(task_needs[client].items()))
                 given[client] = quantities[name] // amount
-            stages.append(Stage(each, given))
+            stages.append(Stage(task_needs, given))
             return done
 
     with patch("allocator.cluster.allocation.allocator.BulkAllocator", Told):
@@ -117,8 +119,8 @@ def one_by_one(
             for stage in stages if agents and not given else ():
                 given.append(Counter())
                 for _ in range(stage.given.total()):
-                    those = order(clients.users, at_first=at_first)
-                    client = next(each for each in those if each in stage.each)
+                    ordered = order(clients.users, at_first=at_first)
+                    client = next(candidate for candidate in ordered if candidate in stage.each)
                     gift = SorterView(clients)
                     gift.allocate(client, stage.each[client], 1)
                     gift.commit()
@@ -161,51 +163,51 @@ def test_no_agent_is_overallocated_and_no_usable_resources_remain(
     seed: int,
 ) -> None:
     made, snapshot = world(Random(seed))
-    left = {each.agent_id: free(each) for each in snapshot.agents}
+    unallocated = {agent.agent_id: free(agent) for agent in snapshot.agents}
     offered = dict[tuple[str, str], Counter[str]]()
     for offers in Engine(made).restore(OPTIONS, snapshot).offers:
         for offer in offers.offers:
             offered[offers.framework_id, offer.agent_id] = amounts(offer.resources)
-            left[offer.agent_id].subtract(amounts(offer.resources))
-    for each in snapshot.frameworks:
-        info = mesos.FrameworkInfo.FromString(each.info)
+            unallocated[offer.agent_id].subtract(amounts(offer.resources))
+    for framework in snapshot.frameworks:
+        info = mesos.FrameworkInfo.FromString(framework.info)
         filters = info.offer_filters[info.roles[0]].min_allocatable_resources.quantities
         least = 1500 * len(filters)
-        said = {label.key: label.value for label in info.labels.labels}
-        demand = said.get("longshare.demand")
+        labels = {label.key: label.value for label in info.labels.labels}
+        demand = labels.get("longshare.demand")
         task = Quantities.parse(demand) if demand is not None else None
-        keeps_off = said.get("longshare.blacklist", "").split(",")
-        for name, rest in left.items():
+        keeps_off = labels.get("longshare.blacklist", "").split(",")
+        for name, rest in unallocated.items():
             assert all(amount >= 0 for amount in rest.values())
             if f"{name}.example" in keeps_off:
-                assert (each.framework_id, name) not in offered
+                assert (framework.framework_id, name) not in offered
                 continue
             if task is None:
                 assert rest["cpus"] < least or not any(rest.values())
                 continue
-            some = 1
-            if least and (each.framework_id, name) in offered:
-                assert offered[each.framework_id, name]["cpus"] >= least
+            count = 1
+            if least and (framework.framework_id, name) in offered:
+                assert offered[framework.framework_id, name]["cpus"] >= least
             elif least:
-                some = -(-least // task["cpus"]) if task["cpus"] else 1 << 40
-            assert any(some * amount > rest[what] for what, amount in task.items())
+                count = -(-least // task["cpus"]) if task["cpus"] else 1 << 40
+            assert any(count * amount > rest[name] for name, amount in task.items())
 
 
 def free(agent: contract.AddAgent) -> Counter[str]:
     """Return the free unreserved resources of an agent in thousandths."""
-    left = amounts(agent.total)
+    remaining = amounts(agent.total)
     for held in agent.used:
-        left.subtract(amounts(held.resources))
-    return left
+        remaining.subtract(amounts(held.resources))
+    return remaining
 
 
 def amounts(resources: Sequence[bytes]) -> Counter[str]:
     """Return resources in thousandths, by name."""
-    found = Counter[str]()
+    totals = Counter[str]()
     for data in resources:
-        one = mesos.Resource.FromString(data)
-        found[one.name] += round(1000 * one.scalar.value)
-    return found
+        resource = mesos.Resource.FromString(data)
+        totals[resource.name] += round(1000 * resource.scalar.value)
+    return totals
 
 
 def cluster(
@@ -267,11 +269,11 @@ def test_many_task_shapes_are_counted_in_steps_for_few_shapes_each() -> None:
     asked = longest = 0
     after = SorterSnapshot.sort_key_after
 
-    def counting(self: SorterSnapshot[str], user: str, more: Quantities, times: int) -> SortKey:
+    def counting(self: SorterSnapshot[str], user: str, added: Quantities, times: int) -> SortKey:
         nonlocal asked, longest
         asked += 1
         longest = max(longest, asked)
-        return after(self, user, more, times)
+        return after(self, user, added, times)
 
     with patch.object(SorterSnapshot, "sort_key_after", counting):
         for _ in Engine(made).restore_in_steps(OPTIONS, snapshot):
@@ -288,7 +290,7 @@ def test_a_client_that_declined_every_agent_costs_other_clients_no_offers() -> N
     assert {offer.framework for offer in whole} == {"picky"}
     for offer in whole:
         assert master.recover(offer, refuse_seconds=3600) == []
-    others = [
+    newcomers = [
         contract.AddFramework(
             framework_id=f"f{number}",
             info=framework(f"f{number}", [f"r{number}"], "cpus:0.5"),
@@ -296,10 +298,10 @@ def test_a_client_that_declined_every_agent_costs_other_clients_no_offers() -> N
         )
         for number in range(30)
     ]
-    offers = master.send(*others)
+    offers = master.send(*newcomers)
     assert len(offers) <= 100 + 30
     held = [master.engine.standing(f"r{number}") for number in range(30)]
-    shares = [each.share for each in held if each is not None]
+    shares = [standing.share for standing in held if standing is not None]
     assert len(shares) == 30
     assert min(shares) > 0.033
     assert max(shares) - min(shares) <= 0.5 / 6400

@@ -17,8 +17,8 @@ def test_a_lookup_returns_the_stored_value_and_the_cache_keeps_its_size(
 ) -> None:
     cache: Cache[int, str] = Cache(1_000_000)
     for key in keys:
-        found = cache.get(key)
-        assert found is None or found == str(key)
+        value = cache.get(key)
+        assert value is None or value == str(key)
         assert cache.put(key, str(key), size) == str(key)
         assert len(cache) * (1024 + 12 * size) <= 1_000_000
 
@@ -41,8 +41,8 @@ def test_many_large_resources_do_not_stay_in_memory() -> None:
         messages.append(message.SerializeToString())
     assert len(messages[0]) > 15_000
     tracemalloc.start()
-    for each in messages:
-        parse_allocated([each])
+    for entry in messages:
+        parse_allocated([entry])
     kept, _peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert kept < 2 * 64 * 2**20, "for bags and messages"
@@ -56,10 +56,10 @@ def test_an_entry_that_would_evict_a_large_part_of_the_cache_is_not_stored() -> 
 
 
 def test_the_cache_of_resources_takes_at_most_a_quarter_of_a_gib() -> None:
-    every = [each for room in (bag, kinds) for each in vars(room).values()]
-    caches = [each for each in every if isinstance(each, Cache)]
+    every = [value for room in (bag, kinds) for value in vars(room).values()]
+    caches = [value for value in every if isinstance(value, Cache)]
     assert caches
-    assert sum(2 * each._most for each in caches) <= 2**28
+    assert sum(2 * cache._most for cache in caches) <= 2**28
 
 
 def test_equal_resources_are_the_same_objects() -> None:

@@ -64,7 +64,7 @@ class World:
             contract.Snapshot(
                 time_ns=master.now_ns,
                 agents=[self._agent(agent, stays) for agent, stays in used.items()],
-                inactive_agents=[each for each in AGENTS if lot.random() < 0.1],
+                inactive_agents=[agent for agent in AGENTS if lot.random() < 0.1],
                 frameworks=[
                     contract.AddFramework(framework_id=f"f-{role}", info=self._info(role))
                     for role in ROLES
@@ -93,7 +93,7 @@ class World:
         holds = self.cluster.holds
         for client in self.clients:
             before = lot.choice(["nothing"] * 4 + ["has", "had", "paused"])
-            free = [each for each in AGENTS if holds.on(each) is None]
+            free = [agent for agent in AGENTS if holds.on(agent) is None]
             if before == "nothing" or holds.full or len(free) < 3:
                 continue
             task = self.cluster.ledger.batch_demand(client)
@@ -194,11 +194,11 @@ class Plainly:
         cluster = self.world.cluster
         if self.fits(client):
             return False
-        ready = [self.ready(client, each) for each in self.usable(client)]
-        found = min((each for each in ready if each is not None), default=None)
-        if found is None or found[1]:
+        ready = [self.ready(client, agent) for agent in self.usable(client)]
+        earliest = min((readiness for readiness in ready if readiness is not None), default=None)
+        if earliest is None or earliest[1]:
             return False
-        cluster.holds.begin(client, found[2], self.task(client), cluster.now_ns, found[0])
+        cluster.holds.begin(client, earliest[2], self.task(client), cluster.now_ns, earliest[0])
         return True
 
     def usable(self, client: Client) -> list[str]:
@@ -210,7 +210,7 @@ class Plainly:
             if (
                 agent.active
                 and not any(kind.reservation for kind in agent.total)
-                and all(agent.total.scalars[each] >= amount for each, amount in task.items())
+                and all(agent.total.scalars[name] >= amount for name, amount in task.items())
                 and (white is None or f"{name}.example" in white.split())
                 and name not in world.excluded.get(client, ())
                 and ("/" not in client.role or agent.hierarchical_role)
@@ -248,16 +248,16 @@ class Plainly:
             for _when, stay in ends[:number]:
                 room = room + stay.amounts
             if room.contains(task):
-                other = ends[0][1]
-                known = other.client.role != "gone"
-                next_ = self.task(other.client) if known else other.amounts
+                last_hold = ends[0][1]
+                known = last_hold.client.role != "gone"
+                next_ = self.task(last_hold.client) if known else last_hold.amounts
                 enough = number == 1 and (self.free(agent) + next_).contains(task)
                 return ends[number - 1][0], enough, agent
         return None
 
 
 def test_holds_are_those_of_a_full_search_over_all_agents_for_each_client() -> None:
-    several, more = 0, 0
+    several, same_client = 0, 0
     for seed in range(300):
         world, plain = World(seed), World(seed)
         choose(world.cluster, world.order, world.give)
@@ -265,15 +265,17 @@ def test_holds_are_those_of_a_full_search_over_all_agents_for_each_client() -> N
         assert list(world.cluster.holds) == list(plain.cluster.holds), seed
         assert world.given == plain.given, seed
         several += len(list(world.cluster.holds)) > 1
-        more += max(Counter(hold.client for hold in world.cluster.holds).values(), default=0) > 1
-    assert (several > 50, more > 5) == (True, True), (
+        same_client += (
+            max(Counter(hold.client for hold in world.cluster.holds).values(), default=0) > 1
+        )
+    assert (several > 50, same_client > 5) == (True, True), (
         "enough seeds have several holds and repeated rounds"
     )
 
 
 def test_in_one_look_each_of_a_hundred_clients_gets_a_hold_and_the_first_a_hundred_more() -> None:
     master = with_settings(MasterSide(), hold_for="all")
-    used = {each: resources("cpus:0.5", each) for each in ("one", "two")}
+    used = {role: resources("cpus:0.5", role) for role in ("one", "two")}
     agents, names = [f"s{number}" for number in range(203)], [f"f{n}" for n in range(102)]
     master.restore(
         contract.Snapshot(
@@ -297,7 +299,7 @@ def test_in_one_look_each_of_a_hundred_clients_gets_a_hold_and_the_first_a_hundr
 def test_clients_beyond_the_first_hundred_are_considered_when_the_first_need_no_hold() -> None:
     """Regression: a hundred clients that declined fitting offers blocked other clients for ever."""
     master = with_settings(MasterSide(), hold_for="one", hold_by_turns=True)
-    used = {each: resources("cpus:0.5", each) for each in ("one", "two")}
+    used = {role: resources("cpus:0.5", role) for role in ("one", "two")}
     names = [f"f{number}" for number in range(150)]
     master.restore(
         contract.Snapshot(

@@ -139,8 +139,8 @@ def frameworks_whose_tasks_are_others(policy: str, number: int) -> Work:
 @case
 def a_framework_that_takes_other_roles(policy: str, number: int) -> Work:
     made = master(policy, [said("f0", [f"a/{n}" for n in range(number)])])
-    others = updated([said("f0", [f"b/{n}" for n in range(number)], "cpus:2", "s1*")])
-    return lambda: made.send(*others)
+    updates = updated([said("f0", [f"b/{n}" for n in range(number)], "cpus:2", "s1*")])
+    return lambda: made.send(*updates)
 
 
 @case
@@ -165,9 +165,9 @@ def offers_of_which_each_is_refused_for_an_hour(policy: str, number: int) -> Wor
     refused = mesos.Filters(refuse_seconds=3600).SerializeToString()
     back = [
         contract.RecoverResources(
-            framework_id="f", agent_id=each.agent, resources=each.messages, filters=refused
+            framework_id="f", agent_id=offer.agent, resources=offer.messages, filters=refused
         )
-        for each in made.send(*agents(number))
+        for offer in made.send(*agents(number))
     ]
     assert len(back) == number
     return lambda: made.send(*back)
@@ -182,7 +182,7 @@ def offers_that_are_revived(policy: str, number: int) -> Work:
 @case
 def agents_that_come_one_by_one(policy: str, number: int) -> Work:
     made, come = master(policy, flat(10)), agents(number, "x")
-    return lambda: [made.send(each) for each in come]
+    return lambda: [made.send(event) for event in come]
 
 
 @case
@@ -216,8 +216,8 @@ def quotas(policy: str, number: int) -> Work:
 @case
 def weights(policy: str, number: int) -> Work:
     made = master(policy, flat(number))
-    each = [contract.Weight(role=f"r{n}", weight=1.1 + n) for n in range(number)]
-    return lambda: made.send(*(contract.UpdateWeights(weights=[one]) for one in each))
+    weights_list = [contract.Weight(role=f"r{n}", weight=1.1 + n) for n in range(number)]
+    return lambda: made.send(*(contract.UpdateWeights(weights=[weight]) for weight in weights_list))
 
 
 @case
@@ -251,19 +251,19 @@ def what_people_are_shown(policy: str, number: int) -> Work:
 @pytest.mark.parametrize("name", CASES)
 def test_cost_grows_at_most_in_proportion(name: str, policy: str) -> None:
     CASES[name](policy, 4 * FEW)()  # fills the caches
-    few, many, more = (counted(CASES[name](policy, n * FEW)) for n in (1, 2, 4))
-    assert more - many < MOST * (many - few) + 200
+    few, many, doubled = (counted(CASES[name](policy, n * FEW)) for n in (1, 2, 4))
+    assert doubled - many < MOST * (many - few) + 200
 
 
 def test_boosts_that_end_singly_cost_in_proportion_to_their_number() -> None:
     def steps(number: int) -> int:
         weights = Weights(EngineSettings(policies.create("drf", {})))
-        for each in range(number):
-            weights.order_boost(f"r{each}", Boost(2.0, 1.0 + each))
+        for index in range(number):
+            weights.order_boost(f"r{index}", Boost(2.0, 1.0 + index))
 
         def end_all() -> None:
             ended = [weights.ended(weights.next_end) for _ in range(number)]
-            assert ended == [[f"r{each}"] for each in range(number)]
+            assert ended == [[f"r{index}"] for index in range(number)]
 
         return counted(end_all)
 

@@ -197,10 +197,10 @@ def test_a_framework_that_changes_its_name_takes_its_allocation_to_the_other_use
 def test_a_revive_and_a_decline_in_one_message_both_take_effect() -> None:
     master = MasterSide()
     master.add_framework("f1", "a")
-    [one] = master.add_agent("s1", "cpus:2;mem:1024")
+    [offer] = master.add_agent("s1", "cpus:2;mem:1024")
     [two] = master.add_agent("s2", "cpus:2;mem:1024")
-    assert master.recover(one, refuse_seconds=3600) == []
-    [again] = master.send(
+    assert master.recover(offer, refuse_seconds=3600) == []
+    [next_offer] = master.send(
         contract.ReviveOffers(framework_id="f1"),
         contract.RecoverResources(
             framework_id="f1",
@@ -209,5 +209,5 @@ def test_a_revive_and_a_decline_in_one_message_both_take_effect() -> None:
             filters=mesos.Filters(refuse_seconds=3600).SerializeToString(),
         ),
     )
-    assert again.agent == "s1"
+    assert next_offer.agent == "s1"
     assert master.tick() == []

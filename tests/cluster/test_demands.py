@@ -19,16 +19,16 @@ from tests.cluster.master_side import resources
 def test_the_largest_agent_is_the_largest_of_the_present_agents() -> None:
     floor = DemandFloor(0.25)
     small, large = Quantities.parse("cpus:4"), Quantities.parse("cpus:16")
-    one, five = Quantities.parse("cpus:1"), Quantities.parse("cpus:5")
+    one_cpu, five = Quantities.parse("cpus:1"), Quantities.parse("cpus:5")
     for agent in (small, large, large):
         floor.put(agent)
-    assert (floor.batch_size(one), floor.beyond(five)) == (4, "")
+    assert (floor.batch_size(one_cpu), floor.beyond(five)) == (4, "")
     floor.discard(large)
-    assert (floor.batch_size(one), floor.beyond(five)) == (4, ""), (
+    assert (floor.batch_size(one_cpu), floor.beyond(five)) == (4, ""), (
         "another agent of that size remains"
     )
     floor.discard(large)
-    assert floor.batch_size(one) == 1
+    assert floor.batch_size(one_cpu) == 1
     assert floor.beyond(five) == "cpus:5, and no agent has more than 4"
 
 
@@ -48,24 +48,32 @@ def test_an_agent_with_a_thousandth_of_a_resource_has_that_resource() -> None:
 
 
 def test_a_demand_is_the_operators_else_the_frameworks_else_the_smallest_of_eight_offers() -> None:
-    one, two, three, client = *(Quantities.parse(f"cpus:{n}") for n in (1, 2, 3)), Client("a", "f1")
-    said = Framework("f1", Subscription("f1", demand=two), active=True, suppressed=set())
+    one_cpu, two, three, client = (
+        *(Quantities.parse(f"cpus:{n}") for n in (1, 2, 3)),
+        Client("a", "f1"),
+    )
+    framework = Framework("f1", Subscription("f1", demand=two), active=True, suppressed=set())
     silent = Framework("f1", Subscription("f1"), active=True, suppressed=set())
     settings = EngineSettings(policies.create("drf", {}), learn_demands=True)
-    for told, learns in (({}, True), ({"f1": one}, True), ({}, False), ({"f1": one}, False)):
-        demands = Demands(replace(settings, demands=told, learn_demands=learns))
-        assert demands.of(client, silent) == told.get("f1")
-        for kept in (one, *[three] * 7):
+    for configured, learns in (
+        ({}, True),
+        ({"f1": one_cpu}, True),
+        ({}, False),
+        ({"f1": one_cpu}, False),
+    ):
+        demands = Demands(replace(settings, demands=configured, learn_demands=learns))
+        assert demands.of(client, silent) == configured.get("f1")
+        for kept in (one_cpu, *[three] * 7):
             demands.note_offer(client, "s1", parse_total(resources(str(kept))))
             demands.forget(Client("a", "f2"))
             demands.note_answer(client, "s1", NOTHING)
-        assert demands.of(client, said) == told.get("f1", two)
-        assert demands.of(client, silent) == told.get("f1", one if learns else None)
+        assert demands.of(client, framework) == configured.get("f1", two)
+        assert demands.of(client, silent) == configured.get("f1", one_cpu if learns else None)
         demands.note_offer(client, "s1", parse_total(resources(str(three))))
         demands.note_answer(client, "s1", NOTHING)
-        assert demands.of(client, silent) == told.get("f1", three if learns else None)
+        assert demands.of(client, silent) == configured.get("f1", three if learns else None)
         demands.forget(client)
-        assert demands.of(client, silent) == told.get("f1")
+        assert demands.of(client, silent) == configured.get("f1")
 
 
 @given(
@@ -78,16 +86,16 @@ def test_a_demand_is_the_operators_else_the_frameworks_else_the_smallest_of_eigh
 def test_the_largest_amount_is_that_of_the_present_agents_and_zero_for_an_absent_resource(
     steps: list[tuple[bool, dict[str, int]]],
 ) -> None:
-    largest, there = Largest(), list[dict[str, int]]()
+    largest, totals = Largest(), list[dict[str, int]]()
     for comes, amounts in steps:
         before, version = dict(largest.of), largest.version
         if comes:
             largest.put(Quantities(amounts))
-            there.append(amounts)
-        elif amounts in there:
+            totals.append(amounts)
+        elif amounts in totals:
             largest.discard(Quantities(amounts))
-            there.remove(amounts)
-        names = {name for each in there for name in each}
-        assert largest.of == {n: max(each.get(n, 0) for each in there) for n in names}
+            totals.remove(amounts)
+        names = {name for amounts in totals for name in amounts}
+        assert largest.of == {n: max(amounts.get(n, 0) for amounts in totals) for n in names}
         assert (largest.version > version) == (largest.of != before)
         assert largest.version >= version

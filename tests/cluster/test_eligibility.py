@@ -51,9 +51,9 @@ def known(seed: int) -> Cluster:
         )
     for number in range(3):
         call = agent_call(f"s{number}", "cpus:4;mem:4096;disk:9")
-        for each in snapshot.frameworks:
+        for entry in snapshot.frameworks:
             if chance.random() < 0.2:
-                call.excluded.exclusions.add(framework_id=each.framework_id, role="a")
+                call.excluded.exclusions.add(framework_id=entry.framework_id, role="a")
         snapshot.agents.append(call)
     kept: list[Cluster] = []
 
@@ -104,7 +104,7 @@ def test_sets_of_eligible_clients_equal_separate_questions() -> None:
                 if task and all(room.get(name, 0) >= much for name, much in task.items())
             }
             assert among(wanting.fitting(room)) == fitting
-            pairs = [one + other for one in needs for other in needs]
+            pairs = [need + second_need for need in needs for second_need in needs]
             two = any(all(room.get(n, 0) >= much for n, much in pair.items()) for pair in pairs)
             assert wanting.room_for_two(room) or not two
         plenty = dict.fromkeys(("cpus", "mem", "disk"), 10**9)
@@ -122,7 +122,7 @@ def test_the_next_client_in_a_cycle_is_the_next_after_immediate_booking() -> Non
         clients = within.ledger.clients
         order, wanting = SorterView(clients), ClientIndex(within.ledger, within.filters)
         walk = RoleTreeIterator(clients, order, wanting)
-        some = next(iter(within.ledger.agents.values()))
+        agent = next(iter(within.ledger.agents.values()))
         for _ in range(8):
             if not wanting.candidates:
                 break
@@ -130,12 +130,12 @@ def test_the_next_client_in_a_cycle_is_the_next_after_immediate_booking() -> Non
             gift = Quantities({"cpus": chance.choice([1, 500]), "mem": chance.choice([0, 9000])})
             order.allocate(client, gift, 1)
             plain.allocate(client, gift)
-            assert list(walk.clients(some, wanting.candidates)) == list(next_first(plain.users))
+            assert list(walk.clients(agent, wanting.candidates)) == list(next_first(plain.users))
         order.commit()
         assert clients.users.standings() == plain.users.standings()
         for client in clients:
-            user, other = clients.node(client), plain.node(client)
-            assert user.clients.holding(client) == other.clients.holding(client)
+            user, plain_node = clients.node(client), plain.node(client)
+            assert user.clients.holding(client) == plain_node.clients.holding(client)
 
 
 class Refused:
@@ -188,7 +188,7 @@ def test_a_client_that_declined_parts_gets_more_than_it_declined_on_half_its_age
         }
         may = [chance.choice([everybody, chance.randrange(everybody + 1)]) for _ in agents]
         wanting: Any = SimpleNamespace(
-            bit=bit, client={each: client for client, each in bit.items()}, unknown_demand=unknown
+            bit=bit, client={mask: client for client, mask in bit.items()}, unknown_demand=unknown
         )
         books: Any = SimpleNamespace(
             usable=lambda agent, client: None if agent.has_gpus and client == odd else agent  # noqa: B023
@@ -237,11 +237,11 @@ def test_on_a_machine_clients_without_an_allocation_there_come_first_then_by_sha
         assert list(local) == list(pool.order_on(machine, held))
         order = list(local)
         assert sorted(order, key=lambda user: local.sort_key(user).position) == order
-        more = Quantities({"mem": 50_000})
+        added = Quantities({"mem": 50_000})
         for user in "abcde":
             then = LocalSorterSnapshot(
-                local.snapshot, pool, machine, {**held, user: held.get(user, Quantities()) + more}
+                local.snapshot, pool, machine, {**held, user: held.get(user, Quantities()) + added}
             )
-            there = local.sort_key_after(user, more, 1)
-            assert there.position[:2] == then.sort_key(user).position[:2]
-            assert there.position > local.sort_key(user).position
+            local_key = local.sort_key_after(user, added, 1)
+            assert local_key.position[:2] == then.sort_key(user).position[:2]
+            assert local_key.position > local.sort_key(user).position

@@ -176,12 +176,12 @@ class Model:
         return idle
 
     def free(self, agent: str) -> Amounts:
-        left = defaultdict(int, self.totals[agent])
+        remaining = defaultdict(int, self.totals[agent])
         for (place, _, _), entries in self.held.items():
             for entry in entries if place == agent else ():
                 for key, amount in amounts(entry).items():
-                    left[key] -= amount
-        return left
+                    remaining[key] -= amount
+        return remaining
 
 
 class EngineMachine(RuleBasedStateMachine):
@@ -714,7 +714,7 @@ def test_the_same_messages_give_the_same_decisions_bit_for_bit() -> None:
 
 def test_reading_free_resources_does_not_change_offers() -> None:
     used = resources("cpus:4", "a")
-    told = []
+    changes = []
     for looks in (False, True):
         master = MasterSide()
         master.add_framework("f1", "a")
@@ -726,8 +726,8 @@ def test_reading_free_resources_does_not_change_offers() -> None:
             assert master.engine.available()
         back = contract.RecoverResources(framework_id="f1", agent_id="s1", resources=used)
         assert master.send(back, contract.Resume())
-        told.append(master.log[-1])
-    assert told[0] == told[1]
+        changes.append(master.log[-1])
+    assert changes[0] == changes[1]
 
 
 def test_text_of_and_resources_are_inverse() -> None:

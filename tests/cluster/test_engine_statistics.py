@@ -21,13 +21,21 @@ from tests.cluster.master_side import (
 
 
 def counted(engine: Engine) -> dict[str, int]:
-    return {what: number for what, number in asdict(engine.statistics).items() if what != "holds"}
+    return {
+        counter: number
+        for counter, number in asdict(engine.statistics).items()
+        if counter != "holds"
+    }
 
 
 def grown(master: MasterSide, before: dict[str, int]) -> dict[str, int]:
     """Return the statistics that have grown, with their increase."""
     after = counted(master.engine)
-    return {what: after[what] - before[what] for what in after if after[what] != before[what]}
+    return {
+        counter: after[counter] - before[counter]
+        for counter in after
+        if after[counter] != before[counter]
+    }
 
 
 def test_a_message_its_events_its_cycle_and_each_offer_count_once() -> None:
@@ -64,7 +72,7 @@ def test_a_recovery_that_does_not_fit_the_state_counts_once_under_its_reason() -
     master = BatchMaster()
     master.add_framework("f1", "a")
     [offer] = master.add_agent("s1", "cpus:2;mem:64")
-    for what, call in {
+    for counter, call in {
         "clamped": contract.RecoverResources(
             framework_id="f1", agent_id="s1", resources=resources("cpus:3", "a")
         ),
@@ -77,7 +85,7 @@ def test_a_recovery_that_does_not_fit_the_state_counts_once_under_its_reason() -
     }.items():
         before = counted(master.engine)
         master.send(call)
-        assert grown(master, before) == {"messages": 1, "events": 1, what: 1}
+        assert grown(master, before) == {"messages": 1, "events": 1, counter: 1}
     for late in (
         freed(offer),
         contract.UpdateInverseOffer(agent_id="gone", framework_id="f1"),
@@ -134,20 +142,20 @@ def test_a_later_timestamp_advances_the_clock_and_is_not_counted_as_early() -> N
 
 
 def test_an_observer_is_called_before_and_after_each_cycle() -> None:
-    told: list[object] = []
+    records: list[object] = []
 
     class Watching:
         def before_run(self, engine: Engine) -> None:
-            told.append(dict(engine.allocations()))
+            records.append(dict(engine.allocations()))
 
         def after_run(self, _engine: Engine, decisions: contract.Decisions) -> None:
-            told.append([each.framework_id for each in decisions.offers])
+            records.append([offer.framework_id for offer in decisions.offers])
 
     master = BatchMaster()
     master.add_framework("f1", "a")
     master.engine.watch(Watching())
     master.add_agent("s1", "cpus:2;mem:64")
-    assert told == [{}, ["f1"]]
+    assert records == [{}, ["f1"]]
 
 
 def test_an_agent_added_and_removed_in_one_message_causes_no_cycle() -> None:
@@ -191,7 +199,9 @@ def test_a_snapshot_part_that_breaks_the_allocator_while_it_is_read_is_one_fault
     agents = [agent_call("s1", "cpus:1"), agent_call("s2", "cpus:1")]
     master.restore(contract.Snapshot(time_ns=START_NS, agents=agents))
     assert grown(master, before) == {"messages": 1, "snapshots": 1, "faults": 2}
-    assert {each.flaw.reason for each in master.engine.rejected_inputs()} == {"fault"}
+    assert {rejected_input.flaw.reason for rejected_input in master.engine.rejected_inputs()} == {
+        "fault"
+    }
 
 
 def broken(*_: object) -> None:

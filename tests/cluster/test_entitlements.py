@@ -82,13 +82,13 @@ def remove(master: MasterSide, frameworks: list[str]) -> None:
         master.send(contract.RemoveFramework(framework_id=name))
 
 
-def run_tasks(master: MasterSide, frameworks: list[str], each: str) -> None:
+def run_tasks(master: MasterSide, frameworks: list[str], demand: str) -> None:
     """Give each role an allocation on its own kind of agent, used by tasks."""
     used = {
         name: [
             entry
             for number in range(250 * index, 250 * index + 250)
-            for entry in resources(each, f"n{number}")
+            for entry in resources(demand, f"n{number}")
         ]
         for index, name in enumerate(frameworks)
     }
@@ -275,15 +275,15 @@ def with_absent(mean: float) -> MasterSide:
     return master
 
 
-def come_and_go(master: MasterSide, each: str = "") -> None:
+def come_and_go(master: MasterSide, demand: str = "") -> None:
     """Add and remove more users than may be idle; each may use resources for a while."""
     for number in range(5):
         name = f"names-{number}"
         roles = [f"n{number}-{place}" for place in range(IDLE)]
         info = framework_info(name, *roles)
         master.send(contract.AddFramework(framework_id=name, info=info, active=False))
-        if each:
-            used = [entry for role in roles for entry in resources(each, role)]
+        if demand:
+            used = [entry for role in roles for entry in resources(demand, role)]
             master.send(running(f"for-{name}", "cpus:10", {name: used}))
             for _ in range(10):
                 master.tick(60.0)

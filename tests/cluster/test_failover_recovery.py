@@ -170,10 +170,10 @@ def test_commitments_decay_with_their_own_half_life_under_a_policy_without_memor
     without = successor(made, between, {})
     without.wait(60)
     assert without.owed()["a"] == pytest.approx(owed / 2)
-    again = successor(without, "sdrf", {"half_life": 7200.0}, held=False)
-    assert again.owed()["a"] == pytest.approx(owed / 2)
-    again.wait(60)
-    assert again.owed()["a"] == pytest.approx(owed / 2 * 0.5 ** (60 / 7200))
+    resumed = successor(without, "sdrf", {"half_life": 7200.0}, held=False)
+    assert resumed.owed()["a"] == pytest.approx(owed / 2)
+    resumed.wait(60)
+    assert resumed.owed()["a"] == pytest.approx(owed / 2 * 0.5 ** (60 / 7200))
 
 
 def test_commitments_decay_with_their_own_half_life_between_two_services() -> None:

@@ -69,8 +69,8 @@ def compare(history: list[tuple[object, ...]]) -> None:
             case ("add", Client() as client, str() as agent, int() as size, int() as lasts):
                 filters.add(client, agent, SIZES[size], now + lasts)
                 plain.entries.append((client, agent, SIZES[size], now + lasts))
-            case ("drop" | "forget" as what, Client() as client):
-                getattr(filters, what)(client)
+            case ("drop" | "forget" as method, Client() as client):
+                getattr(filters, method)(client)
                 plain.entries = [e for e in plain.entries if e[0] != client]
             case ("drop_agent", str() as agent):
                 filters.drop_agent(agent)
@@ -183,12 +183,12 @@ def test_dropping_a_thousand_filters_of_a_client_keeps_the_filters_of_other_clie
 
 def test_a_client_without_filters_is_excluded_from_no_agent() -> None:
     filters = OfferFilters()
-    first, other, unknown = CLIENTS[:3]
+    first, second, unknown = CLIENTS[:3]
     before = filters.slot(first)
-    filters.add(other, "s1", SIZES[1], 5)
-    assert filters.declining_clients("s1", SIZES[1]) == 1 << filters.slot(other)
+    filters.add(second, "s1", SIZES[1], 5)
+    assert filters.declining_clients("s1", SIZES[1]) == 1 << filters.slot(second)
     assert not filters.declining_clients("s1", SIZES[1]) >> before & 1
-    assert [filters.count(client) for client in (first, other, unknown)] == [0, 1, 0]
+    assert [filters.count(client) for client in (first, second, unknown)] == [0, 1, 0]
 
 
 def test_equal_filters_each_last_to_their_own_instant_inclusive() -> None:
@@ -279,8 +279,8 @@ def test_no_filter_remains_for_a_removed_agent() -> None:
 def test_a_filter_lasts_its_refuse_seconds_within_a_year_and_else_five_seconds(
     seconds: float, counted: float
 ) -> None:
-    said = mesos.Filters(refuse_seconds=seconds).SerializeToString()
-    assert parse_filter_duration(said) == (round(counted * 10**9), None)
+    data = mesos.Filters(refuse_seconds=seconds).SerializeToString()
+    assert parse_filter_duration(data) == (round(counted * 10**9), None)
 
 
 def test_a_filter_without_readable_refuse_seconds_lasts_five_seconds() -> None:

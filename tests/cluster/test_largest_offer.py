@@ -24,9 +24,9 @@ MINIMA = [(), ({"cpus": 2000},), ({"cpus": 4000, "mem": 6000}, {"gpus": 1}), ({"
 ENTRIES = ["cpus:1", "cpus:5", "mem:7", "ports:[1-3]", "cpus(a):3", "mem(b):9", "gpus:0.001"]
 
 
-def offered(wants: _ClientNeeds, there: Resources) -> Resources:
+def offered(wants: _ClientNeeds, resources: Resources) -> Resources:
     """Allocate reserved resources, and as many tasks as fit, singly."""
-    usable = wants.framework.usable_part(there, wants.client.role)
+    usable = wants.framework.usable_part(resources, wants.client.role)
     give = usable
     if wants.task is not None:
         tasks = NOTHING
@@ -45,13 +45,13 @@ def test_the_largest_offer_equals_an_allocation_task_by_task(seed: int) -> None:
     chance = random.Random(seed)
     for _ in range(300):
         capabilities = frozenset(c for c in (REVOCABLE,) if chance.random() < 0.5)
-        said = Subscription("f1", roles=frozenset("a"), capabilities=capabilities)
-        framework = Framework("f1", said, active=True, suppressed=set())
+        subscription = Subscription("f1", roles=frozenset("a"), capabilities=capabilities)
+        framework = Framework("f1", subscription, active=True, suppressed=set())
         text = ";".join(chance.sample(ENTRIES, chance.randint(0, 4)))
-        there = parse_total(
+        available = parse_total(
             [*resources(text), *revocable("cpus:2" if chance.random() < 0.3 else "")]
         )
         minimum = tuple(Quantities(m) for m in chance.choice(MINIMA))
         wants = _ClientNeeds(Client("a", "f1"), framework, chance.choice(TASKS), minimum)
-        assert wants.of(there) == offered(wants, there)
-        assert wants.fits(there) == bool(offered(wants, there))
+        assert wants.of(available) == offered(wants, available)
+        assert wants.fits(available) == bool(offered(wants, available))

@@ -50,17 +50,19 @@ class Plainly:
 
     def slowdown(self, clients: set[Name]) -> float | None:
         """Return the fraction of running tasks to possible tasks; None if unknown."""
-        said = [Quantities.parse(self.frameworks[name][1]) for name, _ in clients]
-        needs = {each: max(demand[each] for demand in said) for demand in said for each in demand}
+        demands = [Quantities.parse(self.frameworks[name][1]) for name, _ in clients]
+        needs = {
+            name: max(demand[name] for demand in demands) for demand in demands for name in demand
+        }
         alone = sum(
-            min((Quantities.parse(has)[each] // n for each, n in needs.items()), default=0)
+            min((Quantities.parse(has)[name] // n for name, n in needs.items()), default=0)
             for agent, (_, has) in self.agents.items()
             if any(self.allows(client, agent) for client in clients)
         )
         if not alone:
             return None
         held = sum((h for place, h in self.held.items() if place[1:] in clients), Quantities())
-        return max(held[each] / (amount * alone) for each, amount in needs.items())
+        return max(held[name] / (amount * alone) for name, amount in needs.items())
 
 
 class Walk:
@@ -86,19 +88,21 @@ class Walk:
             self.master.send(contract.RemoveFramework(framework_id=name))
             del plainly.frameworks[name]
             plainly.held = {place: h for place, h in plainly.held.items() if place[1] != name}
-            plainly.excluded = {each for each in plainly.excluded if each[1] != name}
+            plainly.excluded = {exclusion for exclusion in plainly.excluded if exclusion[1] != name}
             return
         demand = chance.choice(("", "cpus:1", "cpus:2;mem:10"))
         role, wish = chance.choice(ROLES), chance.choice(WISHES)
-        said = info(name, role, {"whitelist": wish} | ({"demand": demand} if demand else {}))
+        description = info(name, role, {"whitelist": wish} | ({"demand": demand} if demand else {}))
         agents = [agent for agent in ("s1", "s2", "s3") if chance.random() < 0.3]
         apart = [contract.ExcludedAgents(role=role, agent_ids=agents)]
         if known:
-            plainly.excluded = {each for each in plainly.excluded if each[1] != name}
-            call = contract.UpdateFramework(framework_id=name, info=said, excluded=apart)
+            plainly.excluded = {exclusion for exclusion in plainly.excluded if exclusion[1] != name}
+            call = contract.UpdateFramework(framework_id=name, info=description, excluded=apart)
             self.master.send(call)
         else:
-            self.master.send(contract.AddFramework(framework_id=name, info=said, excluded=apart))
+            self.master.send(
+                contract.AddFramework(framework_id=name, info=description, excluded=apart)
+            )
         plainly.excluded |= {(agent, name, role) for agent in agents}
         plainly.frameworks[name] = role, demand, wish
 
@@ -109,7 +113,7 @@ class Walk:
             self.master.remove_agent(name)
             del plainly.agents[name]
             plainly.held = {place: h for place, h in plainly.held.items() if place[0] != name}
-            plainly.excluded = {each for each in plainly.excluded if each[0] != name}
+            plainly.excluded = {exclusion for exclusion in plainly.excluded if exclusion[0] != name}
             return
         host, total = f"{chance.choice('xy')}-{name}", chance.choice(TOTALS)
         if known and chance.random() < 0.5:
@@ -127,10 +131,10 @@ class Walk:
             self.master.send(changed)
         else:
             self.master.send(call)
-            one = Quantities.parse("cpus:1")
-            plainly.held |= {(name, framework, role): one for framework, role in used.items()}
+            one_cpu = Quantities.parse("cpus:1")
+            plainly.held |= {(name, framework, role): one_cpu for framework, role in used.items()}
         plainly.agents[name] = host, total
-        plainly.excluded = {each for each in plainly.excluded if each[0] != name}
+        plainly.excluded = {exclusion for exclusion in plainly.excluded if exclusion[0] != name}
         plainly.excluded |= {(name, *client) for client in kept_off}
 
     def check(self) -> None:
@@ -163,20 +167,20 @@ def come_and_go(master: MasterSide, number: int) -> None:
     names = [f"{kind}{number}" for kind in "fg"]
     for name in names:
         apart = [contract.ExcludedAgents(role=f"of/{name}", agent_ids=[f"no{number}"])]
-        said = info(name, f"of/{name}", {"whitelist": "s*"})
+        description = info(name, f"of/{name}", {"whitelist": "s*"})
         master.send(
-            contract.AddFramework(framework_id=name, info=said, active=True, excluded=apart)
+            contract.AddFramework(framework_id=name, info=description, active=True, excluded=apart)
         )
     offers = [
-        o for each in range(4) for o in master.add_agent(f"s{number}.{each}", "cpus:4;mem:64")
+        o for index in range(4) for o in master.add_agent(f"s{number}.{index}", "cpus:4;mem:64")
     ]
     assert len(offers) == 4
     master.recover(offers[0], "cpus:1", refuse_seconds=5)
     master.recover(offers[1], refuse_seconds=5)
     for name in names:
         master.send(contract.RemoveFramework(framework_id=name))
-    for each in range(4):
-        master.remove_agent(f"s{number}.{each}")
+    for index in range(4):
+        master.remove_agent(f"s{number}.{index}")
     for _ in range(4):
         master.tick(3.0)
     assert master.engine.users() == []
@@ -196,15 +200,15 @@ def change_roles(master: MasterSide, number: int) -> None:
     master.send(contract.UpdateFramework(framework_id="f", info=framework_info("f", f"a{number}")))
     master.tick()
     offers = [
-        o for each in range(4) for o in master.add_agent(f"s{number}.{each}", "cpus:4;mem:64")
+        o for index in range(4) for o in master.add_agent(f"s{number}.{index}", "cpus:4;mem:64")
     ]
     assert len(offers) == 4
     master.recover(offers[0], "cpus:1", refuse_seconds=3600)
     master.recover(offers[1], refuse_seconds=3600)
     master.send(contract.UpdateFramework(framework_id="f", info=framework_info("f", "b")))
     master.recover(offers[2], refuse_seconds=3600)
-    for each in range(4):
-        master.remove_agent(f"s{number}.{each}")
+    for index in range(4):
+        master.remove_agent(f"s{number}.{index}")
     for _ in range(4):
         master.tick(3.0)
     assert master.engine.users() == ["b"]
@@ -233,10 +237,10 @@ def test_agents_removed_with_outstanding_offers_leave_no_memory_behind() -> None
     master.add_framework("f", "b")
     sizes = []
     for number in range(4):
-        for each in range(4):
-            assert master.add_agent(f"s{number}.{each}", "cpus:4;mem:64")
-        for each in range(4):
-            master.remove_agent(f"s{number}.{each}")
+        for index in range(4):
+            assert master.add_agent(f"s{number}.{index}", "cpus:4;mem:64")
+        for index in range(4):
+            master.remove_agent(f"s{number}.{index}")
         sizes.append(things(master.engine))
     assert sizes[3] == sizes[1]
 
@@ -248,10 +252,10 @@ def test_declining_an_offer_in_a_left_role_creates_no_filter_and_teaches_no_dema
     master = with_settings(MasterSide(), learn_demands=True)
     master.add_framework("f", "a", "b")
     [offer] = master.add_agent("s1", "cpus:4;mem:64")
-    other = "b" if offer.role == "a" else "a"
-    master.send(contract.UpdateFramework(framework_id="f", info=framework_info("f", other)))
-    [again] = master.recover(offer, keeps, refuse_seconds=3600)
-    assert (again.role, again.resources) == (other, keeps or "cpus:4;mem:64")
+    other_role = "b" if offer.role == "a" else "a"
+    master.send(contract.UpdateFramework(framework_id="f", info=framework_info("f", other_role)))
+    [next_offer] = master.recover(offer, keeps, refuse_seconds=3600)
+    assert (next_offer.role, next_offer.resources) == (other_role, keeps or "cpus:4;mem:64")
     assert not master.engine.filters
     assert not master.engine.demands()
 
@@ -262,8 +266,8 @@ def test_users_have_the_same_order_whether_the_framework_or_its_agent_comes_firs
 ) -> None:
     master = MasterSide()
     agent = agent_call("s1", "cpus:4", {"f1": resources("cpus:1", "b")})
-    said = framework_info("f1", "a", "b", "c")
-    framework = contract.AddFramework(framework_id="f1", info=said, active=True)
+    description = framework_info("f1", "a", "b", "c")
+    framework = contract.AddFramework(framework_id="f1", info=description, active=True)
     for call in (framework, agent) if first == "framework" else (agent, framework):
         master.send(call)
     assert master.engine.users() == ["a", "b", "c"]
@@ -285,9 +289,9 @@ def test_an_allocation_moves_to_the_user_of_a_changed_principal() -> None:
     master = MasterSide(user_key="principal")
     master.add_framework("f1", "a", principal="before", active=False)
     master.add_agent("s1", "cpus:4", {"f1": resources("cpus:3", "a")})
-    said = framework_info("f1", "a", principal="after")
-    master.send(contract.UpdateFramework(framework_id="f1", info=said))
-    held = {each.user: each.allocation for each in master.engine.standings()}
+    description = framework_info("f1", "a", principal="after")
+    master.send(contract.UpdateFramework(framework_id="f1", info=description))
+    held = {standing.user: standing.allocation for standing in master.engine.standings()}
     assert held == {"before": Quantities(), "after": Quantities.parse("cpus:3")}
 
 
@@ -295,8 +299,8 @@ def test_a_left_role_is_forgotten_once_nothing_is_allocated_in_it() -> None:
     master = with_settings(MasterSide(), forget_after=5.0)
     master.add_framework("f1", "a", "b", "c", active=False)
     master.add_agent("s1", "cpus:4", {"f1": resources("cpus:3", "b")})
-    said = framework_info("f1", "a")
-    master.send(contract.UpdateFramework(framework_id="f1", info=said))
+    description = framework_info("f1", "a")
+    master.send(contract.UpdateFramework(framework_id="f1", info=description))
     master.tick(6.0)
     assert set(master.engine.users()) == {"a", "b"}
     master.remove_agent("s1")
@@ -342,7 +346,7 @@ def test_a_shared_volume_offered_again_to_its_holder_counts_once() -> None:
     master.add_framework("f1", "a", capabilities=[SHARED])
     volume = disk(50, reserved=["a"], volume="v1", shared=True)
     [offer] = master.send(add_agent("s1", [*resources("cpus:4;mem:64"), volume]))
-    [again] = master.recover(offer, "cpus:1") or master.tick()
-    assert again.resources == "cpus:1;disk(a):50"
+    [next_offer] = master.recover(offer, "cpus:1") or master.tick()
+    assert next_offer.resources == "cpus:1;disk(a):50"
     [standing] = master.engine.standings()
     assert standing.allocation == Quantities.parse("cpus:4;mem:64;disk:50")

@@ -119,10 +119,10 @@ def test_lists_at_the_limit_are_accepted(data: bytes) -> None:
 
 def test_without_the_limit_longer_lists_are_read_as_in_former_event_logs() -> None:
     data = labelled(*["a"] * 2000, "longshare.demand", value="cpus:1")
-    said = read_subscription("f", data, Limits())
-    assert said.flaw is None
-    assert said.demand is not None
-    assert dict(said.demand.items()) == {"cpus": 1000}
+    subscription = read_subscription("f", data, Limits())
+    assert subscription.flaw is None
+    assert subscription.demand is not None
+    assert dict(subscription.demand.items()) == {"cpus": 1000}
 
 
 LONG_VALUES: dict[str, tuple[str, str, str]] = {
@@ -141,9 +141,9 @@ def test_items_of_a_label_are_counted_before_they_are_parsed(
     key: str, value: str, words: str
 ) -> None:
     data = with_label(key, value)
-    said = subscribed(data)
-    assert said.flaw is None
-    assert words in f"{said.unreadable} {said.constraint.unreadable}"
+    subscription = subscribed(data)
+    assert subscription.flaw is None
+    assert words in f"{subscription.unreadable} {subscription.constraint.unreadable}"
     assert counted(lambda: subscribed(data)) < MOST_CALLS
 
 

@@ -43,8 +43,8 @@ class Both:
     def pairs(self, agent: str | None = None, framework: str | None = None) -> list[Said]:
         """Return the records of pairs whose agent has a schedule."""
         return [
-            said
-            for (a, f), said in self.said.items()
+            answer
+            for (a, f), answer in self.said.items()
             if a in self.schedules and agent in {None, a} and framework in {None, f}
         ]
 
@@ -58,17 +58,17 @@ class Both:
 
     def ask(self, agent: str, framework: str) -> None:
         may = [p for p in self.pairs(agent, framework) if not p.asked and p.not_before < self.now]
-        told = self.real.take_inverse_offer(agent, framework, self.now)
-        assert told == (self.schedules[agent] if may else None)
+        taken = self.real.take_inverse_offer(agent, framework, self.now)
+        assert taken == (self.schedules[agent] if may else None)
         for pair in may:
             pair.asked = True
 
     def answer(self, agent: str, framework: str) -> None:
-        said = self.lot.choice([None, ACCEPTED, DECLINED])
+        status = self.lot.choice([None, ACCEPTED, DECLINED])
         until = self.lot.choice([None, self.now, self.now + 1, self.now + 3])
-        self.real.record_answer(agent, framework, said, until)
+        self.real.record_answer(agent, framework, status, until)
         for pair in self.pairs(agent, framework):
-            pair.answer = said if pair.asked and said else pair.answer
+            pair.answer = status if pair.asked and status else pair.answer
             pair.not_before = pair.not_before if until is None else until
             pair.asked = False
 
@@ -102,16 +102,16 @@ class Both:
         self.said |= {(agent, framework): Said() for agent in AGENTS}
 
     def statuses(self) -> list[contract.InverseOfferState]:
-        told = []
+        states = []
         for agent in self.schedules:
             answers = {f: s for (a, f), s in self.said.items() if a == agent and s.answer}
-            told += [
+            states += [
                 contract.InverseOfferState(
                     agent_id=agent, framework_id=f, status=s.answer, outstanding=s.asked
                 )
                 for f, s in answers.items()
             ] or [contract.InverseOfferState(agent_id=agent, framework_id="", outstanding=False)]
-        return told
+        return states
 
     def check(self) -> None:
         assert self.real.agents() == list(self.schedules)
@@ -154,12 +154,16 @@ def test_inverse_offer_filters_are_kept_while_the_schedule_is_unchanged(
 
 
 def test_an_inverse_offer_answer_is_accept_or_decline() -> None:
-    for said in (ACCEPTED, DECLINED):
-        assert read_status(said) == (said, None)
+    for answer_status in (ACCEPTED, DECLINED):
+        assert read_status(answer_status) == (answer_status, None)
     unknown = status(Status.UNKNOWN)
     half = Status(status=Status.ACCEPT).SerializePartialToString()
-    for said, words in ((unknown, "ACCEPT or DECLINE"), (half, "ACCEPT"), (b"\xff", "serialised")):
-        data, flaw = read_status(said)
+    for answer_status, words in (
+        (unknown, "ACCEPT or DECLINE"),
+        (half, "ACCEPT"),
+        (b"\xff", "serialised"),
+    ):
+        data, flaw = read_status(answer_status)
         assert data is None
         assert flaw is not None
         assert words in flaw.words
@@ -167,10 +171,10 @@ def test_an_inverse_offer_answer_is_accept_or_decline() -> None:
 
 def test_an_unavailability_has_a_start_or_is_absent() -> None:
     start = mesos.TimeInfo(nanoseconds=5)
-    said = mesos.Unavailability(start=start).SerializeToString()
+    serialised = mesos.Unavailability(start=start).SerializeToString()
     assert read_unavailability(contract.UpdateUnavailability()) == (None, None)
-    call = contract.UpdateUnavailability(unavailability=said)
-    assert read_unavailability(call) == (said, None)
+    call = contract.UpdateUnavailability(unavailability=serialised)
+    assert read_unavailability(call) == (serialised, None)
     for wrong, words in ((b"\xff", "serialised"), (b"", "missing")):
         data, flaw = read_unavailability(contract.UpdateUnavailability(unavailability=wrong))
         assert data is None

@@ -38,9 +38,9 @@ LEFT = Memory(
 )
 
 
-def made(memory: Memory | None = LEFT, **more: object) -> MasterSide:
+def made(memory: Memory | None = LEFT, **changes: object) -> MasterSide:
     master = MasterSide("sdrf", {"half_life": 60.0})
-    master.settings = replace(master.settings, **more)  # type: ignore[arg-type]
+    master.settings = replace(master.settings, **changes)  # type: ignore[arg-type]
     master.engine = Engine(master.settings, memory=memory)
     return master
 
@@ -58,23 +58,23 @@ def mirrored(master: MasterSide, *frameworks: str) -> contract.Snapshot:
 def test_before_the_first_snapshot_an_engine_passes_on_the_memory_that_it_inherited(
     tau: float | None,
 ) -> None:
-    left = replace(LEFT, tau=tau)
-    engine = made(left).engine
+    memory = replace(LEFT, tau=tau)
+    engine = made(memory).engine
     kept = engine.memory()
-    assert kept.time == left.time
+    assert kept.time == memory.time
     assert kept.tau == (tau or TAU), "an absent time constant is replaced by the engine's own"
-    assert kept.users == left.users
+    assert kept.users == memory.users
     changes = engine.changes()
     assert changes.complete
-    told = {user: course.at(changes.time) for user, course in changes.courses.items()}
-    assert told == left.users
+    commitments = {user: course.at(changes.time) for user, course in changes.courses.items()}
+    assert commitments == memory.users
     assert {course.tau for course in changes.courses.values()} == {tau or TAU}
 
 
 def test_after_a_snapshot_only_overuse_by_its_allocations_is_passed_on() -> None:
     master = made()
     master.restore(mirrored(master))
-    assert not any(each.overuse.get("cpus") for each in master.engine.memory().users.values())
+    assert not any(user.overuse.get("cpus") for user in master.engine.memory().users.values())
 
 
 @pytest.mark.parametrize("asked", ["standing", "standings", "twin"])
@@ -84,7 +84,7 @@ def test_before_the_first_snapshot_each_level_has_its_entitlement(asked: str) ->
         case "standing":
             standing = engine.standing("a/b")
         case "standings":
-            [standing] = [each for each in engine.standings() if each.user == "a/b"]
+            [standing] = [standing for standing in engine.standings() if standing.user == "a/b"]
         case _:
             twin = engine.twin("a/b")
             standing = twin.standing("a/b") if twin is not None else None
@@ -115,7 +115,10 @@ def test_commitments_under_a_policy_without_memory_decay_on_every_level() -> Non
     master.engine = Engine(master.settings, memory=LEFT)
     master.restore(contract.Snapshot(time_ns=START_NS))
     for _ in range(2):
-        owed = {each.user: each.commitments.get("cpus") for each in master.engine.standings()}
+        owed = {
+            standing.user: standing.commitments.get("cpus")
+            for standing in master.engine.standings()
+        }
         assert owed["d"] == pytest.approx(owed["a/c"])
         master.tick(60.0)
     standing = master.engine.standing("a/c")
@@ -124,8 +127,8 @@ def test_commitments_under_a_policy_without_memory_decay_on_every_level() -> Non
 
 
 def test_a_virtual_leaf_inherits_its_commitment_once() -> None:
-    left = Memory(NOW, {"a/.": RememberedUser({"cpus": 0.5}, others=0.5)}, 1e9)
-    master = made(left, forget_after=5.0)
+    memory = Memory(NOW, {"a/.": RememberedUser({"cpus": 0.5}, others=0.5)}, 1e9)
+    master = made(memory, forget_after=5.0)
     master.restore(contract.Snapshot(time_ns=START_NS))
     master.add_framework("f1", "a")
     master.add_framework("f2", "a/b")
@@ -134,8 +137,8 @@ def test_a_virtual_leaf_inherits_its_commitment_once() -> None:
     assert max(leaf.commitments.values(), default=leaf.inherited) > 0.1
     master.engine.order(operator.Order(reset_commitments=operator.ResetCommitments()))
     assert not any(
-        any(each.commitments.values()) or each.others
-        for each in master.engine.memory().users.values()
+        any(user.commitments.values()) or user.others
+        for user in master.engine.memory().users.values()
     )
     master.send(contract.RemoveFramework(framework_id="f1"))
     for _ in range(3):
@@ -156,8 +159,8 @@ def test_a_user_that_is_declared_or_has_an_ordered_weight_is_not_forgotten(why: 
     master.add_framework("f1", "a")
     if why in {"ordered", "boosted"}:
         seconds = 1e6 if why == "boosted" else None
-        said = operator.SetWeight(user="a", weight=2.0, seconds=seconds)
-        master.engine.order(operator.Order(set_weight=said))
+        weight_order = operator.SetWeight(user="a", weight=2.0, seconds=seconds)
+        master.engine.order(operator.Order(set_weight=weight_order))
     master.send(contract.RemoveFramework(framework_id="f1"))
     for _ in range(3):
         master.tick(10.0)
@@ -178,9 +181,10 @@ def test_a_snapshot_drops_rejected_input_about_absent_frameworks_only() -> None:
         master.send(contract.RequestResources(framework_id=name, requests=[b"\xff"]))
     assert len(list(master.engine.rejected_inputs())) == 2
     master.restore(mirrored(master, "f1"))
-    assert [(each.name, each.topic) for each in master.engine.rejected_inputs()] == [
-        ("f1", "request")
-    ]
+    assert [
+        (rejected_input.name, rejected_input.topic)
+        for rejected_input in master.engine.rejected_inputs()
+    ] == [("f1", "request")]
 
 
 def declined() -> MasterSide:
@@ -249,9 +253,9 @@ def test_a_learned_demand_in_a_role_that_was_left_is_forgotten_at_the_snapshot()
 
 def test_a_snapshot_of_another_master_ends_all_filters() -> None:
     master = declined()
-    other = mirrored(master, "f1", "f2")
-    other.leading_since_ns = START_NS
-    assert master.restore(other)
+    second_snapshot = mirrored(master, "f1", "f2")
+    second_snapshot.leading_since_ns = START_NS
+    assert master.restore(second_snapshot)
 
 
 def test_a_decline_of_a_snapshots_offer_is_kept_over_the_next_snapshot() -> None:
@@ -270,9 +274,9 @@ def test_a_decline_of_a_snapshots_offer_is_kept_over_the_next_snapshot() -> None
 def test_the_later_of_two_inherited_memories_counts() -> None:
     for later, owed in ((0.0, 0.5), (1.0, 0.25)):
         master = made(Memory(NOW, {"d": RememberedUser({"cpus": 0.5})}, 1e9))
-        other = Memory(NOW + later, {"d": RememberedUser({"cpus": 0.25})}, 1e9)
+        newer = Memory(NOW + later, {"d": RememberedUser({"cpus": 0.25})}, 1e9)
         snapshot = contract.Snapshot(time_ns=START_NS + round(later * SECOND))
-        master.engine.restore(master.options, snapshot, other)
+        master.engine.restore(master.options, snapshot, newer)
         standing = master.engine.standing("d")
         assert standing is not None
         assert standing.commitments["cpus"] == pytest.approx(owed, rel=0.1)

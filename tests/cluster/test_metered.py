@@ -60,12 +60,12 @@ def written(
 
 def sums(counted: UsageAccumulator) -> dict[str, float]:
     """Return core-seconds of users and of the cluster."""
-    found = {"cluster": sum(had["cpus"] for had in counted.capacity.values()) / 1000}
+    totals = {"cluster": sum(had["cpus"] for had in counted.capacity.values()) / 1000}
     for tallies in counted.users.values():
         for user, tally in tallies.items():
             held = tally.resources["cpus"].held / 1000
-            found[user] = found.get(user, 0.0) + held
-    return found
+            totals[user] = totals.get(user, 0.0) + held
+    return totals
 
 
 def later(master: MasterSide, seconds: int, call: object) -> None:
@@ -101,10 +101,10 @@ def test_a_crash_after_a_write_counts_no_instant_twice(
     both, (rest, _) = UsageAccumulator(), written(second, lambda: None)
     both.add(taken)
     both.add(rest)
-    found = sums(both)
-    assert found["a"] == pytest.approx(3 * 140.0, rel=1e-12)
-    assert found["b"] == pytest.approx(140.0, rel=1e-12)
-    assert found["cluster"] == pytest.approx(8 * 140.0, rel=1e-12)
+    totals = sums(both)
+    assert totals["a"] == pytest.approx(3 * 140.0, rel=1e-12)
+    assert totals["b"] == pytest.approx(140.0, rel=1e-12)
+    assert totals["cluster"] == pytest.approx(8 * 140.0, rel=1e-12)
 
 
 @pytest.mark.parametrize("meanwhile", [changing, replacing])
@@ -123,11 +123,11 @@ def test_changes_while_accounts_are_closed_are_counted_in_the_next_account(
     both = UsageAccumulator()
     both.add(taken)
     both.add(rest)
-    more = meanwhile is changing
-    found = sums(both)
-    assert found["a"] == pytest.approx(3 * 140.0 + 2 * 25.0 * more, rel=1e-12)
-    assert found["b"] == pytest.approx(140.0, rel=1e-12)
-    assert found["cluster"] == pytest.approx(8 * 140.0 + 8 * 25.0 * more, rel=1e-12)
+    changed = meanwhile is changing
+    totals = sums(both)
+    assert totals["a"] == pytest.approx(3 * 140.0 + 2 * 25.0 * changed, rel=1e-12)
+    assert totals["b"] == pytest.approx(140.0, rel=1e-12)
+    assert totals["cluster"] == pytest.approx(8 * 140.0 + 8 * 25.0 * changed, rel=1e-12)
 
 
 def test_an_offer_and_its_decline_are_counted_at_their_instants() -> None:

@@ -35,9 +35,9 @@ def test_two_equal_agents_go_to_two_frameworks() -> None:
     master = MasterSide()
     call = contract.AddFramework(framework_id="f1", active=False)
     call.info = mesos.FrameworkInfo(user="u", name="one", role="a").SerializeToString()
-    other = contract.AddFramework(framework_id="f2", active=False)
-    other.info = mesos.FrameworkInfo(user="u", name="two", role="b").SerializeToString()
-    master.send(call, other)
+    second_framework = contract.AddFramework(framework_id="f2", active=False)
+    second_framework.info = mesos.FrameworkInfo(user="u", name="two", role="b").SerializeToString()
+    master.send(call, second_framework)
     master.add_agent("s1", "cpus:2;mem:1024")
     master.add_agent("s2", "cpus:2;mem:1024")
     offers = master.send(
@@ -216,8 +216,8 @@ def test_a_volume_is_recovered_whole_however_the_task_mounted_it() -> None:
     # Alone, a volume of 64 MB reaches no minimum; with the CPU it is offered again.
     assert master.send(back) == []
     assert master.engine.statistics.clamped == 0
-    [again] = master.recover(offer, "cpus:1")
-    [disk] = [r for m in again.messages if (r := mesos.Resource.FromString(m)).name == "disk"]
+    [next_offer] = master.recover(offer, "cpus:1")
+    [disk] = [r for m in next_offer.messages if (r := mesos.Resource.FromString(m)).name == "disk"]
     assert disk.disk.volume.container_path == "data", "offered with the agent's own container path"
 
 
@@ -291,8 +291,8 @@ def test_a_framework_is_shown_by_its_own_name_and_an_agent_by_its_host_name() ->
     master.add_framework("f1", "a")
     master.add_agent("s1", "cpus:1")
     engine = master.engine
-    assert [engine.framework_name(each) for each in ("f1", "f9")] == ["f1 of the tests", "f9"]
-    assert [engine.agent_name(each) for each in ("s1", "s9")] == ["s1.example", "s9"]
+    assert [engine.framework_name(name) for name in ("f1", "f9")] == ["f1 of the tests", "f9"]
+    assert [engine.agent_name(name) for name in ("s1", "s9")] == ["s1.example", "s9"]
     assert (engine.user("a", "f1"), engine.user("a", "f9")) == ("a", None)
 
 

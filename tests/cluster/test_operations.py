@@ -18,25 +18,25 @@ def made_of(operation: mesos.Operation, *before: bytes) -> Resources:
     return convert(parse_operation(operation.SerializeToString()), parse_total(before))
 
 
-def volume(size: float, **more: object) -> bytes:
-    return disk(size, reserved=["r"], volume="v", **more)  # type: ignore[arg-type]
+def volume(size: float, **options: object) -> bytes:
+    return disk(size, reserved=["r"], volume="v", **options)  # type: ignore[arg-type]
 
 
 def parsed(data: bytes) -> mesos.Resource:
     return mesos.Resource.FromString(data)
 
 
-def grown(size: float, more: float) -> mesos.Operation:
+def grown(size: float, addition: float) -> mesos.Operation:
     operation = mesos.Operation(type=Operation.GROW_VOLUME)
     operation.grow_volume.volume.CopyFrom(parsed(volume(size)))
-    operation.grow_volume.addition.CopyFrom(parsed(disk(more, reserved=["r"])))
+    operation.grow_volume.addition.CopyFrom(parsed(disk(addition, reserved=["r"])))
     return operation
 
 
-def shrunk(size: float, less: float) -> mesos.Operation:
+def shrunk(size: float, reduction: float) -> mesos.Operation:
     operation = mesos.Operation(type=Operation.SHRINK_VOLUME)
     operation.shrink_volume.volume.CopyFrom(parsed(volume(size)))
-    operation.shrink_volume.subtract.value = less
+    operation.shrink_volume.subtract.value = reduction
     return operation
 
 

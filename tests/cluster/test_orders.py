@@ -152,7 +152,7 @@ def test_setting_a_parent_roles_commitment_keeps_the_commitments_of_its_sub_role
         master.engine.order(operator.Order(set_commitments=change))
     change = operator.SetCommitments(user="a", commitments={"cpus": 0.1}, keep_others=True)
     master.engine.order(operator.Order(set_commitments=change))
-    owed = {each: master.engine.standing(each) for each in ("a", "a/x")}
+    owed = {user: master.engine.standing(user) for user in ("a", "a/x")}
     assert owed["a"] is not None
     assert owed["a"].commitments == {"cpus": 0.1, "mem": 0.5}
     assert owed["a/x"] is not None
@@ -213,7 +213,9 @@ def test_boosts_that_end_in_sequence_change_all_levels_each_at_its_time() -> Non
             master.engine.order(operator.Order(set_weight=change))
         for seconds in instants:
             master.tick(seconds)
-        owed.append({each.user: each.commitments["cpus"] for each in master.engine.standings()})
+        owed.append(
+            {standing.user: standing.commitments["cpus"] for standing in master.engine.standings()}
+        )
     assert owed[1] == pytest.approx(owed[0], rel=1e-9)
     assert owed[0]["a/x"] > 0.0
 

@@ -77,8 +77,8 @@ def test_a_framework_that_answers_is_offered_the_rest_in_the_next_batch() -> Non
     offers = master.add_framework("lone", "a")
     assert reason(master, "lone", "a") == "unanswered"
     assert not master.tick()
-    more = launch(master, offers) + master.tick()
-    assert {offer.agent for offer in (*offers, *more)} == {f"s{n}" for n in range(AGENTS)}
+    later_offers = launch(master, offers) + master.tick()
+    assert {offer.agent for offer in (*offers, *later_offers)} == {f"s{n}" for n in range(AGENTS)}
 
 
 def test_outstanding_offers_of_one_framework_cost_other_frameworks_nothing() -> None:
@@ -207,7 +207,7 @@ def test_with_assumed_usage_a_snapshot_is_no_answer() -> None:
     master.wait(15.0)
     used = {offer.agent: offer for offer in hoarded}
     agents = [f"s{number}" for number in range(AGENTS)]
-    told = contract.Snapshot(
+    snapshot = contract.Snapshot(
         time_ns=master.now_ns,
         sequence=master.sequence,
         agents=[
@@ -224,7 +224,7 @@ def test_with_assumed_usage_a_snapshot_is_no_answer() -> None:
             )
         ],
     )
-    assert master.restore(told) == []
+    assert master.restore(snapshot) == []
     assert master.tick(4.9) == []
     assert len(master.tick(0.1)) == AGENTS / 2
 
@@ -242,7 +242,7 @@ def test_a_master_of_an_older_or_newer_mesos_may_take_over(*, tells: bool) -> No
 
 
 def test_assumed_usage_of_removed_frameworks_leaves_no_memory_behind() -> None:
-    left = []
+    remainders = []
     for after in (0.0, 20.0):
         master = presuming(part=0.99, after=after)
         for number in range(50):
@@ -250,5 +250,5 @@ def test_assumed_usage_of_removed_frameworks_leaves_no_memory_behind() -> None:
             for offer in master.add_framework(name, f"role-{number}")[:3]:
                 master.recover(offer)
             master.send(contract.RemoveFramework(framework_id=name))
-        left.append(things(master.engine))
-    assert left[1] - left[0] < 20
+        remainders.append(things(master.engine))
+    assert remainders[1] - remainders[0] < 20

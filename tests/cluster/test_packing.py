@@ -19,16 +19,16 @@ ALL = sum(BY_BIT)
 ALL_LOOKS = 1000
 
 
-def fitting(left: Mapping[str, int]) -> int:
+def fitting(free: Mapping[str, int]) -> int:
     """Return a bit for each task shape that fits."""
     return sum(
         bit
         for bit, needs in BY_BIT.items()
-        if all(left.get(str(name), 0) >= much for name, much in needs.items())
+        if all(free.get(str(name), 0) >= much for name, much in needs.items())
     )
 
 
-def anybody(_left: object) -> int:
+def anybody(_free: object) -> int:
     return 1
 
 
@@ -36,7 +36,7 @@ class Plain:
     """The packing table with each agent in a separate entry."""
 
     def __init__(self, free: Iterable[Mapping[str, int]], on: Iterable[int]) -> None:
-        self.left = [{"cpus": 0, "mem": 0, **left} for left in free]
+        self.left = [{"cpus": 0, "mem": 0, **amounts} for amounts in free]
         self.on = list(on)
         self.order = list(range(len(self.left)))
         self.laid: list[tuple[int, Client, int]] = []
@@ -47,20 +47,20 @@ class Plain:
     def room(self, needs: Needs, bit: int) -> int:
         return sum(self.max_tasks(agent, needs) for agent in self.order if self.on[agent] & bit)
 
-    def gather(self, those: int, useful: Callable[[int], bool]) -> int:
+    def gather(self, mask: int, useful: Callable[[int], bool]) -> int:
         def first_the_fewest(agent: int) -> tuple[object, ...]:
-            on = self.on[agent] & those
+            on = self.on[agent] & mask
             return -on.bit_count(), on, tuple(sorted(self.left[agent].items()))
 
         self.order.sort(key=first_the_fewest, reverse=True)
         for agent in self.order:
-            self.on[agent] &= those
+            self.on[agent] &= mask
         self.order = [agent for agent in self.order if useful(agent)]
         return len(self.order)
 
     def lay(self, needs: Needs, bit: int, tasks: Iterable[tuple[Client, int]], times: int) -> bool:
         full: list[int] = []
-        others: list[int] = []
+        rest: list[int] = []
         ahead = self.order.copy()
         for client, number in tasks:
             wanted = number
@@ -69,17 +69,17 @@ class Plain:
                     return False
                 agent = ahead[0]
                 if not self.on[agent] & bit:
-                    others.append(ahead.pop(0))
+                    rest.append(ahead.pop(0))
                     continue
-                here = min(wanted, self.max_tasks(agent, needs))
-                if here:
-                    self.laid.append((agent, client, here * times))
+                count = min(wanted, self.max_tasks(agent, needs))
+                if count:
+                    self.laid.append((agent, client, count * times))
                     for name, much in needs.items():
-                        self.left[agent][str(name)] -= here * much
-                wanted -= here
+                        self.left[agent][str(name)] -= count * much
+                wanted -= count
                 if wanted or not self.max_tasks(agent, needs):
                     full.append(ahead.pop(0))
-        self.order = [*full, *others, *ahead]
+        self.order = [*full, *rest, *ahead]
         return True
 
 
@@ -90,21 +90,21 @@ def test_packing_at_once_equals_packing_agent_by_agent() -> None:
         on = [chance.choice([ALL, ALL, 0b10011, 0b01100]) for _ in free]
         table, plain = PackingTable(free, on, fitting), Plain(free, on)
         for _ in range(3):
-            those, some = chance.choice([ALL, ALL, 0b11011]), chance.choice([ALL, 0b00111])
+            mask, subset = chance.choice([ALL, ALL, 0b11011]), chance.choice([ALL, 0b00111])
             different = {
-                (plain.on[agent] & those, *sorted(plain.left[agent].items()))
+                (plain.on[agent] & mask, *sorted(plain.left[agent].items()))
                 for agent in plain.order
             }
             seen: list[int] = []
 
-            def useful(those: int, some: int = some, seen: list[int] = seen) -> bool:
-                seen.append(those)
-                return bool(those & some)
+            def useful(mask: int, subset: int = subset, seen: list[int] = seen) -> bool:
+                seen.append(mask)
+                return bool(mask & subset)
 
-            def of_use(agent: int, those: int = those & some, plain: Plain = plain) -> bool:
-                return bool(fitting(plain.left[agent]) & plain.on[agent] & those)
+            def of_use(agent: int, mask: int = mask & subset, plain: Plain = plain) -> bool:
+                return bool(fitting(plain.left[agent]) & plain.on[agent] & mask)
 
-            assert table.regroup(those, useful) == plain.gather(those, of_use)
+            assert table.regroup(mask, useful) == plain.gather(mask, of_use)
             assert len(seen) == len(different), "agents with the same rest are one run"
             sizes = [(needs, bit) for bit, needs in BY_BIT.items()]
             chance.shuffle(sizes)
@@ -112,8 +112,8 @@ def test_packing_at_once_equals_packing_agent_by_agent() -> None:
             assert run_to_completion(table.capacities(sizes, 1)) == rooms
             for (needs, bit), room in zip(sizes[: chance.randrange(5)], rooms, strict=False):
                 tasks = [
-                    (Client("r", f"f{each}"), chance.randrange(1, 2 + room // 2))
-                    for each in range(chance.randrange(1, 4))
+                    (Client("r", f"f{index}"), chance.randrange(1, 2 + room // 2))
+                    for index in range(chance.randrange(1, 4))
                 ]
                 before, times = table.copy(), chance.randrange(1, 3)
                 done = table.pack(needs, bit, tasks, times, ALL_LOOKS)
@@ -151,10 +151,12 @@ def test_capacity_for_many_shapes_is_sampled_unless_it_is_small() -> None:
     free[98] = {"cpus": 108, "mem": 1}
     table = PackingTable(free, [1] * 100, anybody)
     table.regroup(1, lambda _run: True)
-    told = run_to_completion(table.capacities([*sizes, ({"cpus": 109}, 1), ({"mem": 1}, 1)], 4))
-    assert told[:30] == pytest.approx([5950] * 30, rel=0.03)
-    assert told[0] != 5950
-    assert told[30:] == [4, 1], "a fourth of the agents has one, all agents have one"
+    capacities = run_to_completion(
+        table.capacities([*sizes, ({"cpus": 109}, 1), ({"mem": 1}, 1)], 4)
+    )
+    assert capacities[:30] == pytest.approx([5950] * 30, rel=0.03)
+    assert capacities[0] != 5950
+    assert capacities[30:] == [4, 1], "a fourth of the agents has one, all agents have one"
 
 
 def test_clients_that_share_all_agents_form_one_part() -> None:
@@ -164,7 +166,7 @@ def test_clients_that_share_all_agents_form_one_part() -> None:
         on = [chance.choice(on[: chance.randrange(1, 6)]) for _ in on]
         by_where: dict[tuple[bool, ...], int] = {}
         for bit in (1 << number for number in range(7)):
-            where = tuple(bool(those & bit) for those in on)
+            where = tuple(bool(mask & bit) for mask in on)
             if any(where):
                 by_where[where] = by_where.get(where, 0) | bit
         assert Counter(run_to_completion(partition(on))) == Counter(by_where.values())
@@ -172,9 +174,9 @@ def test_clients_that_share_all_agents_form_one_part() -> None:
 
 def test_each_bit_of_a_mask_is_visited_once() -> None:
     for bits in (0, 1, 0b1011000, (1 << 200) + 5):
-        found = list(ones(bits))
-        assert sum(found) == bits
-        assert found == sorted({1 << bit.bit_length() - 1 for bit in found})
+        parts = list(ones(bits))
+        assert sum(parts) == bits
+        assert parts == sorted({1 << bit.bit_length() - 1 for bit in parts})
 
 
 def test_an_absent_resource_leaves_no_capacity_for_tasks_that_need_it() -> None:

@@ -129,8 +129,10 @@ def labels(**texts: str) -> mesos.Labels:
 
 
 def test_all_constraints_of_whitelist_blacklist_and_attribute_labels_must_be_met() -> None:
-    said = labels(whitelist="node-*", blacklist="node-3 node-4", attributes=" rack:1; zone:west ;")
-    constraint = parse_labels(said, Limits())
+    given_labels = labels(
+        whitelist="node-*", blacklist="node-3 node-4", attributes=" rack:1; zone:west ;"
+    )
+    constraint = parse_labels(given_labels, Limits())
     assert constraint.admits(host("node-1", rack="1", zone="west"))
     assert not constraint.admits(host("node-3", rack="1", zone="west"))
     assert not constraint.admits(host("mode-1", rack="1", zone="west"))
@@ -141,12 +143,12 @@ def test_all_constraints_of_whitelist_blacklist_and_attribute_labels_must_be_met
 
 
 def test_labels_without_constraints_admit_every_agent() -> None:
-    for said in (
+    for given_labels in (
         labels(),
         labels(whitelist="", blacklist=" , ", attributes=";"),
         labels(other="x"),
     ):
-        constraint = parse_labels(said, Limits())
+        constraint = parse_labels(given_labels, Limits())
         assert not constraint
         assert constraint.admits(host("anywhere"))
 

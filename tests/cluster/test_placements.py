@@ -157,18 +157,18 @@ def test_incremental_matching_equals_complete_matching(
     placements = Placements({"f0 of the tests": Constraint(blacklist=Hosts(("h1",)))})
     frameworks: dict[str, Framework] = {}
     hosts: dict[str, Host] = {}
-    for kind, number, what in steps:
+    for kind, number, content in steps:
         name = f"{kind[0]}{number}"
         if kind == "framework":
-            if isinstance(what, dict):
-                described = read_subscription(name, info(name, "r", what), Limits())
+            if isinstance(content, dict):
+                described = read_subscription(name, info(name, "r", content), Limits())
                 frameworks[name] = Framework(name, described, active=True, suppressed=set())
                 placements.put_framework(frameworks[name])
             else:
                 frameworks.pop(name, None)
                 placements.discard_framework(name)
-        elif isinstance(what, tuple):
-            hostname, rack = what
+        elif isinstance(content, tuple):
+            hostname, rack = content
             slave = mesos.SlaveInfo(hostname=hostname)
             scalar = mesos.Value.Scalar(value=rack)
             slave.attributes.add(name="rack", type=mesos.Value.SCALAR, scalar=scalar)
@@ -202,8 +202,8 @@ def test_matching_costs_nothing_for_a_known_constraint_and_a_known_agent() -> No
     for number in range(10):
         placements.put_agent(f"a{number}", Counted(f"h{number}", (), ()))
     for number in range(20):
-        told = info(f"f{number}", "r", {"whitelist": "h1 h2" if number % 2 else "h3"})
-        described = read_subscription(f"f{number}", told, Limits())
+        description = info(f"f{number}", "r", {"whitelist": "h1 h2" if number % 2 else "h3"})
+        described = read_subscription(f"f{number}", description, Limits())
         placements.put_framework(Framework(f"f{number}", described, active=True, suppressed=set()))
         if number == 1:
             looks = len(looked_at)

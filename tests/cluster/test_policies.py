@@ -135,11 +135,11 @@ def test_a_user_may_use_the_agents_of_any_of_its_frameworks() -> None:
     users = new_users("cdrf")
     join(users, "a", UserTask(ONE_CPU, lambda agent: agent == "s1"))
     assert users.standings()[0].priority == 2 / 4
-    other = Client("a", "another")
-    users.add(users.get("a"), other)
-    users.set_task(users.get("a"), other, UserTask(ONE_CPU, lambda agent: agent == "s2"))
+    second = Client("a", "another")
+    users.add(users.get("a"), second)
+    users.set_task(users.get("a"), second, UserTask(ONE_CPU, lambda agent: agent == "s2"))
     assert users.standings()[0].priority == 2 / 8
-    users.remove(users.get("a"), other)
+    users.remove(users.get("a"), second)
     assert users.standings()[0].priority == 2 / 4
 
 

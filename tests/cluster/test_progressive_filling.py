@@ -116,14 +116,14 @@ class World:
         snapshot = contract.Snapshot(
             time_ns=START_NS,
             agents=[self._agent(name, text) for name, text in self.agents[: len(self.agents) // 2]],
-            frameworks=[self._framework(*each) for each in self.frameworks],
+            frameworks=[self._framework(*framework) for framework in self.frameworks],
         )
         self.set_quotas(snapshot)
         sequence, now = 0, START_NS
         open_: list[Held] = []
         held: list[Held] = []
         decisions = engine.restore(options, snapshot)
-        coming = [self._agent(*each) for each in self.agents[len(self.agents) // 2 :]]
+        coming = [self._agent(*agent) for agent in self.agents[len(self.agents) // 2 :]]
         for _step in range(self.steps):
             yield engine.standings(), decisions
             open_ += [(o.framework_id, offer) for o in decisions.offers for offer in o.offers]
@@ -261,17 +261,17 @@ def told(decisions: contract.Decisions) -> str:
 
     Ports that are allocated at once are adjacent.
     """
-    told = contract.Decisions()
-    told.CopyFrom(decisions)
-    for offers in told.offers:
+    copied = contract.Decisions()
+    copied.CopyFrom(decisions)
+    for offers in copied.offers:
         for offer in offers.offers:
             for number, data in enumerate(offer.resources):
                 resource = mesos.Resource.FromString(data)
-                ports = sum(each.end - each.begin + 1 for each in resource.ranges.range)
+                ports = sum(interval.end - interval.begin + 1 for interval in resource.ranges.range)
                 del resource.ranges.range[:]
                 offer.resources[number] = resource.SerializeToString() + b"%d" % ports
             offer.resources[:] = sorted(offer.resources)
-    return str(told)
+    return str(copied)
 
 
 @contextmanager
@@ -342,10 +342,12 @@ def filled(
     def counted(name: str) -> AbstractContextManager[object]:
         plain = getattr(SorterSnapshot, name)
 
-        def counting(self: SorterSnapshot[str], user: str, more: Quantities, times: int) -> SortKey:
+        def counting(
+            self: SorterSnapshot[str], user: str, added: Quantities, times: int
+        ) -> SortKey:
             nonlocal asked
             asked += 1
-            place: SortKey = plain(self, user, more, times)
+            place: SortKey = plain(self, user, added, times)
             return place
 
         return patch.object(SorterSnapshot, name, counting)

@@ -44,8 +44,8 @@ class Pool:
     def sort_key(self, user: str) -> SortKey:
         return self.holding(user, self.held(user), 0)
 
-    def sort_key_after(self, user: str, more: Quantities, times: int) -> SortKey:
-        return self.holding(user, self.held(user) + more, times)
+    def sort_key_after(self, user: str, added: Quantities, times: int) -> SortKey:
+        return self.holding(user, self.held(user) + added, times)
 
     def held(self, user: str) -> Quantities:
         return self.at_first[user]
@@ -121,17 +121,17 @@ def grown(chance: Random, name: str, depth: int, special: float) -> tuple[Plain,
     ]
     names = [plain.name for plain, _node in both]
     pool = Pool(
-        {each: chance.choice([0.5, 1.0, 1.0, 3.0]) for each in names},
+        {name: chance.choice([0.5, 1.0, 1.0, 3.0]) for name in names},
         {
-            each: Quantities(
+            name: Quantities(
                 {"cpus": chance.choice([0, 0, 70, 1300])} if chance.random() < 0.7 else {}
             )
-            for each in names
+            for name in names
         },
-        {each: chance.choice([0, 1, 1, 1]) for each in names},
+        {name: chance.choice([0, 1, 1, 1]) for name in names},
         chance.choice([0.0, 1e-12, 1e-4]),
     )
-    order = sorted(both, key=lambda each: pool.sort_key(each[0].name).position)
+    order = sorted(both, key=lambda pair: pool.sort_key(pair[0].name).position)
     members = iter([(plain.name, node) for plain, node in order])
     return Plain(name, None, pool, [plain for plain, _node in both]), RoleNode(members, pool)
 
@@ -155,38 +155,40 @@ SEEDS = range(400)
 def test_any_role_tree_in_any_order_is_filled_as_task_by_task() -> None:
     for seed in SEEDS:
         plain, tree, chance = drawn(seed)
-        left: dict[Name, int] = {
+        free: dict[Name, int] = {
             "cpus": chance.randrange(6000),
             "mem": chance.randrange(9000),
             "ports": 1000 * chance.randrange(40),
         }
-        room = CapacityBudget(left.items(), unasked)
+        room = CapacityBudget(free.items(), unasked)
         portion = tree.fill(room, chance.choice([0, 1, 2, 40]))
-        left[ROLES_LIMIT] = unasked(ROLES_LIMIT)
-        before = left.copy()
-        one_by_one(plain, left)
+        free[ROLES_LIMIT] = unasked(ROLES_LIMIT)
+        before = free.copy()
+        one_by_one(plain, free)
         given = {leaf.client.framework: number for leaf, number in portion.counts.items()}
         assert list(given.items()) == list(plain.in_order().items()), seed
         assert portion.number == sum(given.values())
         assert (portion.scalars, portion.allocations) == (plain.scalars, plain.gifts)
-        taken = {name: before[name] - rest for name, rest in left.items() if before[name] != rest}
+        taken = {name: before[name] - rest for name, rest in free.items() if before[name] != rest}
         assert {name: much for name, much in portion.needs.items() if much} == taken
-        assert all(room.left[name] == rest for name, rest in left.items())
+        assert all(room.left[name] == rest for name, rest in free.items())
 
 
 @pytest.mark.parametrize("name", ["cpus", ROLES_LIMIT])
 def test_a_task_that_lacks_a_thousandth_is_not_allocated(name: Name) -> None:
     task = ClientTask({name: 100}, Quantities({"cpus": 100}))
-    for left, number in ((99, 0), (100, 1), (199, 1), (200, 2)):
+    for amount, number in ((99, 0), (100, 1), (199, 1), (200, 2)):
         pool = Pool({"u": 1.0}, {"u": Quantities()}, {"u": 1}, 0.0)
         tree = RoleNode(iter([("u", ClientNode(Client("r", "u"), task))]), pool)
-        assert tree.fill(CapacityBudget([(name, left)], unasked)).number == number
+        assert tree.fill(CapacityBudget([(name, amount)], unasked)).number == number
         assert (
-            ClientNode(Client("r", "u"), task).fill(CapacityBudget([(name, left)], unasked)).number
+            ClientNode(Client("r", "u"), task)
+            .fill(CapacityBudget([(name, amount)], unasked))
+            .number
             == number
         )
         assert (
             not ClientNode(Client("r", "u"), None)
-            .fill(CapacityBudget([(name, left)], unasked))
+            .fill(CapacityBudget([(name, amount)], unasked))
             .number
         )

@@ -182,7 +182,10 @@ def test_a_framework_beyond_the_limit_of_all_roles_is_rejected_until_roles_are_f
     assert words in master.engine.misfits()["late"]
     assert set(master.engine.users()) == {"a", "a/b", "a/c", "x"}
     master.send(contract.UpdateFramework(framework_id="f2", info=framework_info("f2", "v", "w/x")))
-    assert [each.name for each in master.engine.rejected_inputs()] == ["late", "f2"]
+    assert [rejected_input.name for rejected_input in master.engine.rejected_inputs()] == [
+        "late",
+        "f2",
+    ]
     assert {offer.framework for offer in master.add_agent("s1", "cpus:2;mem:64")} == {"f1"}
     master.send(contract.RemoveFramework(framework_id="f1"))
     for late, roles in (("late", ("y", "z")), ("f2", ("v", "w/x"))):
@@ -221,14 +224,14 @@ def test_a_label_whose_key_is_not_text_is_handled_like_an_unknown_label() -> Non
     assert not master.engine.statistics.faults
 
 
-def lacking(what: str) -> bytes:
+def lacking(missing: str) -> bytes:
     """Return a volume of 100 MB for role `a` that lacks a required field."""
     volume = resource("disk", "100", role="a", reserved=["a"])
     volume.disk.persistence.id = "v"
     volume.disk.volume.container_path = "data"
     volume.disk.volume.mode = mesos.Volume.RW
-    holder = {"mode": volume.disk.volume, "id": volume.disk.persistence, "name": volume}[what]
-    holder.ClearField(what)
+    holder = {"mode": volume.disk.volume, "id": volume.disk.persistence, "name": volume}[missing]
+    holder.ClearField(missing)
     return volume.SerializePartialToString()
 
 
@@ -263,15 +266,20 @@ def test_an_unusable_resource_is_ignored_alone(unusable: bytes) -> None:
     call.used[0].resources.append(allocated(unusable))
     [offer] = master.send(call)
     assert offer.resources == "cpus:1;mem:1024"
-    assert [(each.kind, each.name) for each in master.engine.rejected_inputs()] == [("agent", "s1")]
+    assert [
+        (rejected_input.kind, rejected_input.name)
+        for rejected_input in master.engine.rejected_inputs()
+    ] == [("agent", "s1")]
     back = contract.RecoverResources(
         framework_id="f1", agent_id="s1", resources=[*offer.messages, allocated(unusable)]
     )
-    [again] = master.send(back)
-    assert again == offer
+    [next_offer] = master.send(back)
+    assert next_offer == offer
     assert master.engine.divergence() is None
-    assert ("framework", "f1") in [each[:2] for each in master.engine.rejected_inputs()]
-    master.recover(again)
+    assert ("framework", "f1") in [
+        rejected_input[:2] for rejected_input in master.engine.rejected_inputs()
+    ]
+    master.recover(next_offer)
     info = agent_info("s1")
     total = contract.ResourceList(resources=resources("cpus:2;mem:1024"))
     master.send(contract.UpdateAgent(agent_id="s1", info=info, total=total))
@@ -373,7 +381,9 @@ def test_an_invalid_request_leaves_the_demand_unchanged(request_: bytes) -> None
     before = master.engine.demands()
     master.send(contract.RequestResources(framework_id="f1", requests=[request_]))
     assert master.engine.demands() == before
-    assert [each.topic for each in master.engine.rejected_inputs()] == ["request"]
+    assert [rejected_input.topic for rejected_input in master.engine.rejected_inputs()] == [
+        "request"
+    ]
     master.send(contract.RequestResources(framework_id="f1", requests=[wish("cpus:1;mem:64")]))
     assert not list(master.engine.rejected_inputs())
 
@@ -415,11 +425,13 @@ def test_an_unreadable_inverse_offer_answer_stays_reported_until_a_readable_one(
             )
         )
         return [
-            each.flaw.words for each in master.engine.rejected_inputs() if each.topic == "answer"
+            rejected_input.flaw.words
+            for rejected_input in master.engine.rejected_inputs()
+            if rejected_input.topic == "answer"
         ]
 
-    (said,) = answer(status, filters)
-    assert words in said
+    (message,) = answer(status, filters)
+    assert words in message
     assert answer(DECLINED.SerializeToString(), b"") == []
 
 
@@ -450,7 +462,9 @@ def test_contradictions_request_one_snapshot_a_minute_and_are_skipped_in_between
     assert asked == 4, "at once, and then once a minute"
     assert master.engine.statistics.passed_over == 179
     master.send(contract.RemoveAgent(agent_id="nobody"))
-    assert [each[:2] for each in master.engine.rejected_inputs()] == [("agent", "nobody")]
+    assert [rejected_input[:2] for rejected_input in master.engine.rejected_inputs()] == [
+        ("agent", "nobody")
+    ]
     master.tick(60.0)
     assert master.engine.divergence() is not None
 
@@ -467,8 +481,11 @@ def test_a_snapshot_part_that_contradicts_another_part_is_ignored_alone() -> Non
         weights=[contract.Weight(role="a", weight=math.nan), contract.Weight(role="b", weight=2)],
     )
     assert len(master.restore(snapshot)) == 1
-    said = {(each.kind, each.name) for each in master.engine.rejected_inputs()}
-    assert said == {
+    rejected = {
+        (rejected_input.kind, rejected_input.name)
+        for rejected_input in master.engine.rejected_inputs()
+    }
+    assert rejected == {
         ("agent", "s1"),
         ("agent", "s9"),
         ("framework", "good"),
@@ -566,7 +583,7 @@ def test_no_weight_of_a_master_causes_a_numeric_overflow(
         numbers = [standing.weight, standing.entitlement, standing.priority, standing.commitment]
         assert all(0.0 <= number <= 1e16 for number in numbers)
     assert sum(s.entitlement for s in master.engine.pool.standings()) == pytest.approx(1.0)
-    kept = {each.name for each in master.engine.rejected_inputs()}
+    kept = {rejected_input.name for rejected_input in master.engine.rejected_inputs()}
     assert kept == ({"a", "b", "b/c"} if weight not in {1e-6, 1e6} else set())
     heir = Engine(master.settings, memory=master.engine.memory())
     assert heir.standings() is not None, "a restart causes no overflow"
@@ -603,7 +620,7 @@ def test_stored_weights_and_commitments_out_of_bounds_are_clamped(
 def test_users_that_come_and_go_stay_within_the_limit_of_idle_users() -> None:
     master = MasterSide("sdrf", {"half_life": 60.0}, limits=Limits(idle_users=50))
     for number in range(300):
-        roles = [f"r{number}-{each}" for each in range(5)]
+        roles = [f"r{number}-{index}" for index in range(5)]
         info = framework_info("bad", *roles)
         call = contract.UpdateFramework if number else contract.AddFramework
         master.send(call(framework_id="bad", info=info))
@@ -624,14 +641,14 @@ def test_rejected_input_of_ten_thousand_frameworks_at_most_is_kept() -> None:
 
 
 def test_an_observer_gets_the_time_of_each_change_before_the_change() -> None:
-    told: list[float] = []
+    times: list[float] = []
     master = MasterSide()
-    engine = Engine(master.settings, before_change=told.append)
+    engine = Engine(master.settings, before_change=times.append)
     engine.restore(master.options, contract.Snapshot(time_ns=START_NS))
     events = contract.Events()
     events.events.add(sequence=1, time_ns=START_NS + 10**9).tick.SetInParent()
     engine.apply(events)
-    assert told == [START_NS / 1e9, START_NS / 1e9 + 1.0]
+    assert times == [START_NS / 1e9, START_NS / 1e9 + 1.0]
 
 
 def test_a_role_may_have_as_many_levels_as_the_limit_says() -> None:

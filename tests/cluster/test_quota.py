@@ -46,14 +46,14 @@ class Plainly:
         for role, quota in quotas.items():
             self.required += less(quota.guarantees, consumed[role])
 
-    def admits(self, role: str, more: Quantities) -> bool:
+    def admits(self, role: str, added: Quantities) -> bool:
         top = role.partition("/")[0]
         if top in self.quotas and any(
-            more[name] and self.consumed[top][name] + more[name] > limit
+            added[name] and self.consumed[top][name] + added[name] > limit
             for name, limit in self.quotas[top].limits.items()
         ):
             return False
-        return less(self.available, more).contains(self.required)
+        return less(self.available, added).contains(self.required)
 
     def give(self, role: str, quantities: Quantities) -> None:
         top = role.partition("/")[0]
@@ -81,9 +81,9 @@ def test_headroom_after_each_step_is_that_of_the_plain_rules(
     consumed = dict.fromkeys(quotas, held)
     headroom = Headroom(quotas, dict(consumed), available)
     plainly = Plainly(quotas, consumed, available)
-    for what, role, amounts in steps:
-        for one in ("a", "b/y", "d"):
-            assert headroom.admits(one, amounts) == plainly.admits(one, amounts)
+    for action, role, amounts in steps:
+        for top_role in ("a", "b/y", "d"):
+            assert headroom.admits(top_role, amounts) == plainly.admits(top_role, amounts)
         assert headroom.spare() == less(plainly.available, plainly.required)
         slack = headroom.slack(["cpus", "mem"])
         lack = [n for n, amount in plainly.required.items() if plainly.available[n] < amount]
@@ -93,7 +93,7 @@ def test_headroom_after_each_step_is_that_of_the_plain_rules(
             for name in ("cpus", "mem")
             if name in plainly.required
         }
-        if what == "give":
+        if action == "give":
             headroom.allocate(role, amounts)
             plainly.give(role, amounts)
         elif role in quotas:
@@ -150,22 +150,22 @@ def headroom(available: str) -> Headroom:
 
 
 def test_headroom_includes_the_last_thousandth_of_a_guarantee() -> None:
-    left = headroom("cpus:3")
+    remaining = headroom("cpus:3")
     most = Quantities.parse("cpus:1.999")
-    left.allocate_guarantee("q", most, most)
-    assert left.missing("q") == Quantities.parse("cpus:0.001")
-    assert left.spare() == Quantities.parse("cpus:1")
-    assert left.admits("other", Quantities.parse("cpus:1"))
-    assert not left.admits("other", Quantities.parse("cpus:1.001"))
+    remaining.allocate_guarantee("q", most, most)
+    assert remaining.missing("q") == Quantities.parse("cpus:0.001")
+    assert remaining.spare() == Quantities.parse("cpus:1")
+    assert remaining.admits("other", Quantities.parse("cpus:1"))
+    assert not remaining.admits("other", Quantities.parse("cpus:1.001"))
 
 
 def test_a_guarantee_satisfied_despite_too_little_headroom_blocks_no_other_role() -> None:
-    left = headroom("cpus:1;mem:64")
-    assert not left.admits("other", Quantities.parse("mem:64"))
-    assert left.slack(["cpus"]) is None
+    remaining = headroom("cpus:1;mem:64")
+    assert not remaining.admits("other", Quantities.parse("mem:64"))
+    assert remaining.slack(["cpus"]) is None
     whole = Quantities.parse("cpus:2")
-    left.allocate_guarantee("q", whole, whole)
-    assert left.admits("other", Quantities.parse("mem:64"))
+    remaining.allocate_guarantee("q", whole, whole)
+    assert remaining.admits("other", Quantities.parse("mem:64"))
 
 
 def test_the_shown_limit_is_the_largest_possible_allocation_of_a_role() -> None:
@@ -186,32 +186,36 @@ def test_allocated_revocable_resources_do_not_reduce_the_available_headroom() ->
 
 
 def test_headroom_that_is_just_enough_blocks_no_other_resource() -> None:
-    left = headroom("cpus:2;mem:64")
-    assert left.admits("other", Quantities.parse("mem:64"))
-    assert not left.admits("other", Quantities.parse("cpus:0.001"))
-    left.allocate("other", Quantities.parse("cpus:0.001"))
-    assert not left.admits("other", Quantities.parse("mem:64")), "too little headroom remains now"
+    remaining = headroom("cpus:2;mem:64")
+    assert remaining.admits("other", Quantities.parse("mem:64"))
+    assert not remaining.admits("other", Quantities.parse("cpus:0.001"))
+    remaining.allocate("other", Quantities.parse("cpus:0.001"))
+    assert not remaining.admits("other", Quantities.parse("mem:64")), (
+        "too little headroom remains now"
+    )
 
 
 def test_a_guarantee_of_a_resource_that_no_agent_has_lacks_headroom() -> None:
     quotas = {"q": Quota(Quantities.parse("gpus:0.001"))}
-    left = Headroom(quotas, {"q": Quantities()}, Quantities.parse("mem:64"))
-    assert not left.admits("other", Quantities.parse("mem:64"))
+    remaining = Headroom(quotas, {"q": Quantities()}, Quantities.parse("mem:64"))
+    assert not remaining.admits("other", Quantities.parse("mem:64"))
 
 
 def test_satisfied_guarantees_require_no_headroom() -> None:
-    left, whole = headroom("cpus:2;mem:64"), Quantities.parse("cpus:2")
-    left.allocate_guarantee("q", whole, whole)
-    assert left.slack(["cpus", "mem"]) == {}
+    remaining, whole = headroom("cpus:2;mem:64"), Quantities.parse("cpus:2")
+    remaining.allocate_guarantee("q", whole, whole)
+    assert remaining.slack(["cpus", "mem"]) == {}
 
 
 def test_without_guarantees_all_of_an_agent_is_offered() -> None:
     """With overallocated agents, the cluster has less free than one of the other agents."""
-    left = Headroom({"q": Quota(Quantities(), {"cpus": 8000})}, {"q": Quantities()}, Quantities())
-    there = parse_total(resources("cpus:4"))
-    assert left.within("other", there) == there
-    assert left.within("q", there) == there
-    assert headroom("cpus:1").within("other", there) == NOTHING
+    remaining = Headroom(
+        {"q": Quota(Quantities(), {"cpus": 8000})}, {"q": Quantities()}, Quantities()
+    )
+    total = parse_total(resources("cpus:4"))
+    assert remaining.within("other", total) == total
+    assert remaining.within("q", total) == total
+    assert headroom("cpus:1").within("other", total) == NOTHING
 
 
 def test_available_headroom_is_unallocated_unreserved_and_not_revocable() -> None:

@@ -28,11 +28,11 @@ from tests.cluster.master_side import (
 def why(
     engine: Engine, framework: str = "f1", role: str = "a", *, closely: bool = False
 ) -> Explanation:
-    found = run_to_completion(
+    explanation = run_to_completion(
         run_to_completion(engine.survey()).explain(Client(role, framework), closely=closely)
     )
-    assert found is not None
-    return found
+    assert explanation is not None
+    return explanation
 
 
 def labelled(framework: str, *roles: str, **labels: str) -> contract.AddFramework:
@@ -53,10 +53,10 @@ def cluster(*agents: str, **labels: str) -> MasterSide:
 
 def test_a_task_that_no_agent_can_hold_fits_nowhere_and_is_named() -> None:
     master = cluster("cpus:4;mem:512", "cpus:4;mem:512", demand="cpus:100")
-    told = why(master.engine)
-    assert (told.reason, dict(told.agents)) == ("too_large", {"too_large": 2})
-    said = "one task needs cpus:100, and no agent has more than 4"
-    assert master.engine.misfits() == {"f1": said}
+    explanation = why(master.engine)
+    assert (explanation.reason, dict(explanation.agents)) == ("too_large", {"too_large": 2})
+    message = "one task needs cpus:100, and no agent has more than 4"
+    assert master.engine.misfits() == {"f1": message}
     master.add_agent("s9", "cpus:128;mem:512")
     assert master.engine.misfits() == {}
 
@@ -74,9 +74,9 @@ def test_ports_in_a_demand_are_not_reported_as_a_missing_amount() -> None:
 
 def test_agents_excluded_by_a_constraint_are_counted_separately_from_full_agents() -> None:
     master = cluster("cpus:4;mem:512", "cpus:4;mem:512", whitelist="s1.*")
-    told = why(master.engine)
-    assert dict(told.agents) == {"nothing_free": 1, "constraint": 1}
-    assert told.reason == "nothing_free"
+    explanation = why(master.engine)
+    assert dict(explanation.agents) == {"nothing_free": 1, "constraint": 1}
+    assert explanation.reason == "nothing_free"
     master.remove_agent("s1")
     assert why(master.engine).reason == "constraint"
 
@@ -88,10 +88,10 @@ def test_declined_resources_are_reported_with_the_end_of_the_first_filter() -> N
     [second] = master.add_agent("s2", "cpus:4;mem:512")
     master.recover(first, refuse_seconds=300)
     master.recover(second, refuse_seconds=60)
-    told = why(master.engine)
-    assert (told.reason, dict(told.agents)) == ("refused", {"refused": 2})
-    assert told.until == START_NS / SECOND + 60
-    assert reasons_text(told, START_NS / SECOND + 15) == (
+    explanation = why(master.engine)
+    assert (explanation.reason, dict(explanation.agents)) == ("refused", {"refused": 2})
+    assert explanation.until == START_NS / SECOND + 60
+    assert reasons_text(explanation, START_NS / SECOND + 15) == (
         "it has itself refused what 2 agents would give it; "
         "the first of its refusals ends in 45.0 s"
     )
@@ -107,10 +107,13 @@ def test_a_filter_on_resources_that_are_not_free_is_reported_additionally() -> N
     master.add_agent("s2", "cpus:4;mem:512")
     assert master.add_framework("f2", "b"), "f2 is offered the agent that f1 has declined"
     for closely in (False, True):
-        told = why(master.engine, closely=closely)
-        assert (told.reason, dict(told.agents)) == ("nothing_free", {"nothing_free": 2})
-        assert told.declined_agents == closely
-    words = reasons_text(told, START_NS / SECOND)
+        explanation = why(master.engine, closely=closely)
+        assert (explanation.reason, dict(explanation.agents)) == (
+            "nothing_free",
+            {"nothing_free": 2},
+        )
+        assert explanation.declined_agents == closely
+    words = reasons_text(explanation, START_NS / SECOND)
     assert words.endswith(
         "; on 1 agent it has itself refused what one task needs, and is not offered that"
     )
@@ -122,8 +125,8 @@ def test_a_filter_on_less_than_a_task_is_not_reported() -> None:
     [offer] = master.add_agent("s1", "cpus:4;mem:512")
     master.recover(offer, "cpus:0.5;mem:64", refuse_seconds=300)
     assert master.add_framework("f2", "b"), "f2 is offered the resources that f1 has declined"
-    told = why(master.engine, closely=True)
-    assert (told.reason, told.declined_agents) == ("nothing_free", 0)
+    explanation = why(master.engine, closely=True)
+    assert (explanation.reason, explanation.declined_agents) == ("nothing_free", 0)
 
 
 def test_resources_that_are_free_until_the_next_cycle_are_reported_as_a_turn() -> None:
@@ -146,9 +149,9 @@ def test_agents_that_are_not_offered_are_reported_by_their_state() -> None:
     master.add_agent("s2", "cpus:4;mem:512")
     assert dict(why(master.engine).agents) == {"nothing_free": 1, "not_whitelisted": 1}
     master.send(contract.DeactivateAgent(agent_id="s1"))
-    told = why(master.engine)
-    assert dict(told.agents) == {"deactivated": 1, "not_whitelisted": 1}
-    assert told.reason == "deactivated"
+    explanation = why(master.engine)
+    assert dict(explanation.agents) == {"deactivated": 1, "not_whitelisted": 1}
+    assert explanation.reason == "deactivated"
 
 
 def test_headroom_for_another_roles_guarantee_is_reported_as_quota() -> None:
@@ -169,16 +172,20 @@ def test_a_client_is_reported_as_suppressed_or_inactive_whatever_is_free() -> No
     master.add_agent("s1", "cpus:4;mem:512")
     assert why(master.engine).reason == "suppressed"
     master.send(contract.DeactivateFramework(framework_id="f1"))
-    told = why(master.engine, closely=True)
-    assert (told.reason, told.idle, told.declined_agents) == ("inactive", True, 0)
+    explanation = why(master.engine, closely=True)
+    assert (explanation.reason, explanation.idle, explanation.declined_agents) == (
+        "inactive",
+        True,
+        0,
+    )
 
 
 def test_an_unknown_client_has_no_reason() -> None:
     survey = run_to_completion(cluster("cpus:4").engine.survey())
     for client in (Client("a", "f1"), Client("b", "f1"), Client("a", "f9")):
-        found = run_to_completion(survey.explain(client))
-        assert (found is None) == (client != ("a", "f1"))
-        assert found is None or not found.idle, "the client has been offered the agent"
+        explanation = run_to_completion(survey.explain(client))
+        assert (explanation is None) == (client != ("a", "f1"))
+        assert explanation is None or not explanation.idle, "the client has been offered the agent"
 
 
 def test_gpus_are_not_offered_to_a_framework_without_the_capability() -> None:
@@ -191,15 +198,15 @@ def test_gpus_are_not_offered_to_a_framework_without_the_capability() -> None:
 )
 def test_a_misspelt_label_is_named_with_the_probable_label(label: str, meant: str) -> None:
     master = cluster(**{label: "x"})
-    said = f"label longshare.{label} is not known; did you mean longshare.{meant}?"
-    assert master.engine.misfits() == {"f1": said}
+    message = f"label longshare.{label} is not known; did you mean longshare.{meant}?"
+    assert master.engine.misfits() == {"f1": message}
 
 
 def test_unknown_labels_without_a_similar_label_are_named_up_to_a_number() -> None:
     master = cluster(**{f"{'z' * 200}{number}": "x" for number in range(1000)})
-    said = master.engine.misfits()["f1"]
-    assert said.count("is not known") == 8
-    assert "did you mean" not in said
+    message = master.engine.misfits()["f1"]
+    assert message.count("is not known") == 8
+    assert "did you mean" not in message
 
 
 @given(
@@ -215,10 +222,10 @@ def test_each_agent_counts_once_and_no_usable_agent_remains_after_a_cycle(
     for number, total in enumerate(totals):
         master.send(agent_call(f"s{number}", f"cpus:{total};mem:512"))
     for number, demand in enumerate(demands):
-        told = why(master.engine, f"f{number}")
-        assert sum(told.agents.values()) == len(totals)
-        assert told.agents.get("too_large", 0) == sum(total < demand for total in totals)
-        assert "turn" not in told.agents
+        explanation = why(master.engine, f"f{number}")
+        assert sum(explanation.agents.values()) == len(totals)
+        assert explanation.agents.get("too_large", 0) == sum(total < demand for total in totals)
+        assert "turn" not in explanation.agents
 
 
 def test_a_demand_of_too_many_resources_is_ignored_and_the_limit_is_named() -> None:
@@ -255,9 +262,9 @@ MULTI = mesos.FrameworkInfo.Capability.MULTI_ROLE
 
 
 def test_agents_reserved_for_another_role_are_reported_with_that_role() -> None:
-    told = of_agent("cpus(prod):8;mem(prod):4096", "a")
-    assert (told.reason, set(told.reserved_for)) == ("reserved", {"prod"})
-    words = reasons_text(told, 0.0)
+    explanation = of_agent("cpus(prod):8;mem(prod):4096", "a")
+    assert (explanation.reason, set(explanation.reserved_for)) == ("reserved", {"prod"})
+    words = reasons_text(explanation, 0.0)
     assert words == "1 agent would do, but reserved for other roles; reserved for role prod"
     partly = of_agent("cpus:0.5;cpus(prod):8;mem:4096", "a")
     assert partly.reason == "reserved", "the unreserved rest is smaller than a task"
@@ -290,8 +297,11 @@ def test_another_region_is_reported_by_the_name_of_its_capability() -> None:
     info.domain.fault_domain.zone.name = "one"
     agent.info = info.SerializeToString()
     assert master.send(agent) == []
-    told = why(master.engine)
-    assert (told.reason, "REGION_AWARE" in reasons_text(told, 0.0)) == ("region_aware", True)
+    explanation = why(master.engine)
+    assert (explanation.reason, "REGION_AWARE" in reasons_text(explanation, 0.0)) == (
+        "region_aware",
+        True,
+    )
 
 
 @pytest.mark.parametrize(
@@ -309,10 +319,10 @@ def test_a_demanded_resource_that_no_agent_has_is_named_with_the_probable_resour
 ) -> None:
     master = cluster("cpus:4;mem:2048;ports:[1-9]", demand=demand)
     assert master.engine.misfits() == {"f1": said}
-    told = why(master.engine)
+    explanation = why(master.engine)
     name = said.removeprefix("the cluster has no ").partition(";")[0]
-    assert (told.reason, set(told.missing_resources)) == ("no_such_resource", {name})
-    assert f"some agents have no {name}" in reasons_text(told, 0.0)
+    assert (explanation.reason, set(explanation.missing_resources)) == ("no_such_resource", {name})
+    assert f"some agents have no {name}" in reasons_text(explanation, 0.0)
 
 
 def test_a_minimum_of_a_resource_that_no_agent_has_is_named_too() -> None:
@@ -322,8 +332,8 @@ def test_a_minimum_of_a_resource_that_no_agent_has_is_named_too() -> None:
     least.quantities["cpu"].value = 1.0
     call = contract.AddFramework(framework_id="f1", info=info.SerializeToString(), active=True)
     master.send(call, agent_call("s1", "cpus:4;mem:512"))
-    said = "its offer_filters for the role 'a': the cluster has no cpu; did you mean cpus?"
-    assert master.engine.misfits() == {"f1": said}
+    message = "its offer_filters for the role 'a': the cluster has no cpu; did you mean cpus?"
+    assert master.engine.misfits() == {"f1": message}
 
 
 def test_a_framework_with_a_misspelt_label_fits_though_the_label_is_named() -> None:
@@ -357,9 +367,9 @@ def test_the_rest_of_an_accepted_offer_is_not_reported_as_declined() -> None:
     )
     master.send(contract.Pause(), rest, contract.Resume())
     assert first.agent == "s1"
-    told = why(master.engine)
-    assert dict(told.agents) == {"left_over": 1, "nothing_free": 1}
-    assert "the master refused what it launched" in reasons_text(told, START_NS / SECOND)
+    explanation = why(master.engine)
+    assert dict(explanation.agents) == {"left_over": 1, "nothing_free": 1}
+    assert "the master refused what it launched" in reasons_text(explanation, START_NS / SECOND)
     master.recover(second, refuse_seconds=60)
     assert dict(why(master.engine).agents) == {"refused": 1, "left_over": 1}
 

@@ -22,7 +22,7 @@ def test_a_valid_call_replaces_rejected_input_of_its_own_topic_only() -> None:
     quarantine.put("framework", "f1", "request", FLAW)
     quarantine.put("framework", "f1", "answer", FLAW)
     quarantine.put("framework", "f1", "request", None)
-    assert [each.topic for each in quarantine] == ["answer"]
+    assert [entry.topic for entry in quarantine] == ["answer"]
     quarantine.put("framework", "f1", "answer", None)
     assert not quarantine
     assert len(quarantine) == 0
@@ -36,17 +36,17 @@ def beyond(role: str | None) -> bytes:
 
 Said = Callable[[list[bytes]], object]
 OF_A_FRAMEWORK: dict[str, Said] = {
-    "recover": lambda more: contract.RecoverResources(
-        framework_id="f1", agent_id="s1", resources=[*resources("cpus:1", "a"), *more]
+    "recover": lambda added: contract.RecoverResources(
+        framework_id="f1", agent_id="s1", resources=[*resources("cpus:1", "a"), *added]
     ),
-    "reject": lambda more: contract.RejectOffer(
-        framework_id="f1", agent_id="s1", resources=[*resources("cpus:1", "a"), *more]
+    "reject": lambda added: contract.RejectOffer(
+        framework_id="f1", agent_id="s1", resources=[*resources("cpus:1", "a"), *added]
     ),
-    "transition": lambda more: contract.TransitionOfferedToAllocated(
-        framework_id="f1", agent_id="s1", resources=[*resources("cpus:1", "a"), *more]
+    "transition": lambda added: contract.TransitionOfferedToAllocated(
+        framework_id="f1", agent_id="s1", resources=[*resources("cpus:1", "a"), *added]
     ),
-    "update": lambda more: contract.UpdateAllocation(
-        framework_id="f1", agent_id="s1", offered=[*resources("cpus:1", "a"), *more]
+    "update": lambda added: contract.UpdateAllocation(
+        framework_id="f1", agent_id="s1", offered=[*resources("cpus:1", "a"), *added]
     ),
 }
 
@@ -103,7 +103,9 @@ def test_an_agents_unusable_resource_stays_reported_until_the_agent_reports_its_
     assert not list(master.engine.rejected_inputs())
     total.resources.append(beyond(None))
     master.send(contract.UpdateAgent(agent_id="s1", info=agent_info("s1"), total=total))
-    assert [each.topic for each in master.engine.rejected_inputs()] == ["resources"]
+    assert [rejected_input.topic for rejected_input in master.engine.rejected_inputs()] == [
+        "resources"
+    ]
 
 
 @pytest.mark.parametrize(
@@ -123,7 +125,9 @@ def test_total_resources_must_be_unallocated_and_used_resources_allocated(
     if not call.total:
         call.total.extend(resources("cpus:1", "a"))
     master.send(call)
-    assert [each.flaw.words for each in master.engine.rejected_inputs()] == [words]
+    assert [rejected_input.flaw.words for rejected_input in master.engine.rejected_inputs()] == [
+        words
+    ]
 
 
 @pytest.mark.parametrize("status", [b"", b"\x08\x01", None])
@@ -131,14 +135,16 @@ def test_an_inverse_offer_answer_must_be_complete_and_accept_or_decline(
     status: bytes | None,
 ) -> None:
     master = small()
-    said = mesos.InverseOfferStatus(status=mesos.InverseOfferStatus.UNKNOWN)
-    said.framework_id.value, said.timestamp.nanoseconds = "f1", 1
-    data = said.SerializeToString() if status is None else status
+    answer = mesos.InverseOfferStatus(status=mesos.InverseOfferStatus.UNKNOWN)
+    answer.framework_id.value, answer.timestamp.nanoseconds = "f1", 1
+    data = answer.SerializeToString() if status is None else status
     master.send(contract.UpdateInverseOffer(agent_id="s1", framework_id="f1", status=data))
-    assert [each.topic for each in master.engine.rejected_inputs()] == ["answer"]
-    said.status = mesos.InverseOfferStatus.ACCEPT
+    assert [rejected_input.topic for rejected_input in master.engine.rejected_inputs()] == [
+        "answer"
+    ]
+    answer.status = mesos.InverseOfferStatus.ACCEPT
     call = contract.UpdateInverseOffer(agent_id="s1", framework_id="f1")
-    call.status = said.SerializeToString()
+    call.status = answer.SerializeToString()
     master.send(call)
     assert not list(master.engine.rejected_inputs())
 
@@ -148,11 +154,13 @@ def test_an_unreadable_schedule_or_name_stays_reported_until_a_readable_one() ->
     call = agent_call("s2", "cpus:1;mem:64")
     call.unavailability = b"\xff"
     master.send(call)
-    assert [each.topic for each in master.engine.rejected_inputs()] == ["maintenance"]
+    assert [rejected_input.topic for rejected_input in master.engine.rejected_inputs()] == [
+        "maintenance"
+    ]
     master.send(contract.UpdateUnavailability(agent_id="s2"))
     for info, wrong in ((b"\xff", ["subscription"]), (agent_info("s2"), [])):
         master.send(contract.UpdateAgent(agent_id="s2", info=info))
-        assert [each.topic for each in master.engine.rejected_inputs()] == wrong
+        assert [rejected_input.topic for rejected_input in master.engine.rejected_inputs()] == wrong
 
 
 def test_an_unreadable_agent_is_offered_after_a_readable_update() -> None:
@@ -168,7 +176,9 @@ def test_an_unreadable_agent_is_offered_after_a_readable_update() -> None:
 def test_a_resubscription_replaces_a_rejected_request() -> None:
     master = small()
     master.send(contract.RequestResources(framework_id="f1", requests=[b"\xff"]))
-    assert [each.topic for each in master.engine.rejected_inputs()] == ["request"]
+    assert [rejected_input.topic for rejected_input in master.engine.rejected_inputs()] == [
+        "request"
+    ]
     master.send(contract.UpdateFramework(framework_id="f1", info=framework_info("f1", "a")))
     assert not list(master.engine.rejected_inputs())
 
@@ -178,7 +188,9 @@ def test_rejected_input_of_removed_agents_and_frameworks_is_forgotten() -> None:
     master.send(OF_A_FRAMEWORK["recover"]([beyond("a")]))
     master.send(contract.AddResourceProvider(agent_id="s1", total=[beyond(None)]))
     master.send(contract.RemoveAgent(agent_id="s1"))
-    assert [each.kind for each in master.engine.rejected_inputs()] == ["framework"]
+    assert [rejected_input.kind for rejected_input in master.engine.rejected_inputs()] == [
+        "framework"
+    ]
     master.send(contract.RemoveFramework(framework_id="f1"))
     assert not list(master.engine.rejected_inputs())
 
@@ -189,7 +201,10 @@ def test_a_skipped_call_stays_reported_until_the_same_call_succeeds() -> None:
     with pytest.raises(InvalidEvent):
         master.send(wrong)
     master.send(wrong)
-    assert [(each.name, each.topic) for each in master.engine.rejected_inputs()] == [("s9", "call")]
+    assert [
+        (rejected_input.name, rejected_input.topic)
+        for rejected_input in master.engine.rejected_inputs()
+    ] == [("s9", "call")]
     master.send(contract.ActivateAgent(agent_id="s1"))
     assert list(master.engine.rejected_inputs()), "another framework's call does not count"
     master.add_agent("s9", "cpus:1")
@@ -224,7 +239,7 @@ def test_a_bounded_number_of_snapshot_parts_may_break_the_allocator(
 
     monkeypatch.setitem(PREPARE, "add_agent", fragile)
     master = MasterSide()
-    agents = [agent_call(f"s{each}", "cpus:1") for each in range(number)]
+    agents = [agent_call(f"s{index}", "cpus:1") for index in range(number)]
     snapshot = contract.Snapshot(time_ns=master.now_ns, agents=agents)
     if number > 10:
         with pytest.raises(InvalidEvent, match="ZeroDivisionError"):

@@ -91,8 +91,8 @@ def test_quantities_count_scalars_ports_and_items(bag: Resources) -> None:
 
 @given(bags)
 def test_reading_and_writing_resources_are_inverse(bag: Resources) -> None:
-    role, again = parse_allocated(bag.messages("some/role"))
-    assert again == bag
+    role, parsed = parse_allocated(bag.messages("some/role"))
+    assert parsed == bag
     assert role == ("some/role" if bag else "")
 
 
@@ -182,11 +182,11 @@ def test_a_bag_contains_the_kinds_it_has_an_amount_of() -> None:
 
 
 def test_two_equal_mount_disks_stay_two() -> None:
-    one = disk(100, mount="/mnt").SerializeToString()
-    bag = parse_total([one, one])
+    data = disk(100, mount="/mnt").SerializeToString()
+    bag = parse_total([data, data])
     assert bag.scalars["disk"] == 200_000
     assert len(bag.messages("eng")) == 2
-    assert text_of((bag - parse_total([one])).messages("eng")) == "disk(eng):100"
+    assert text_of((bag - parse_total([data])).messages("eng")) == "disk(eng):100"
 
 
 def test_a_mount_disk_is_indivisible() -> None:
@@ -297,13 +297,13 @@ def test_a_disk_of_size_zero_is_no_resource() -> None:
 
 def test_amounts_of_one_kind_have_one_type() -> None:
     unlike: list[amounts.Amount] = [1, ((1, 2),), frozenset("a")]
-    for one in unlike:
-        for other in unlike:
-            if one is not other:
-                assert not amounts.covers(one, other)
+    for first in unlike:
+        for second in unlike:
+            if first is not second:
+                assert not amounts.covers(first, second)
                 for together in (amounts.plus, amounts.minus):
                     with pytest.raises(TypeError):
-                        together(one, other)
+                        together(first, second)
 
 
 def test_items_can_be_added_subtracted_and_counted() -> None:
@@ -358,8 +358,8 @@ def test_only_the_first_reservation_may_be_the_agents_own() -> None:
 def test_a_volumes_creator_does_not_matter() -> None:
     ours, theirs = disk(77, volume="w1"), disk(77, volume="w1")
     theirs.disk.persistence.principal = "somebody"
-    [one], [other] = (parse_total([each.SerializeToString()]) for each in (ours, theirs))
-    assert one == other
+    [first], [second] = (parse_total([message.SerializeToString()]) for message in (ours, theirs))
+    assert first == second
 
 
 def test_a_bag_is_split_by_reservation_revocability_and_divisibility() -> None:

@@ -44,13 +44,13 @@ def metered(now_ns: int | None = None) -> tuple[MasterSide, RoleMeter]:
 
 def sums(*counted: UsageAccumulator) -> dict[str, float]:
     """Return resource-seconds by role."""
-    found: dict[str, float] = {}
-    for each in counted:
-        for tallies in each.users.values():
+    held: dict[str, float] = {}
+    for accumulator in counted:
+        for tallies in accumulator.users.values():
             for role, tally in tallies.items():
                 for integrals in tally.resources.values():
-                    found[role] = found.get(role, 0.0) + integrals.held / 1000
-    return found
+                    held[role] = held.get(role, 0.0) + integrals.held / 1000
+    return held
 
 
 class Reference:
@@ -110,7 +110,7 @@ def test_sums_equal_a_slow_reference_at_any_time_of_reading(
     )  # an unfinished reading is dropped
     assert len(taken) > 5
     assert sums(*taken, last) == pytest.approx(reference.seconds)
-    assert len(set().union(*(each.users for each in (*taken, last)))) > 5, (
+    assert len(set().union(*(accumulator.users for accumulator in (*taken, last)))) > 5, (
         "hours are counted separately"
     )
 
@@ -142,12 +142,14 @@ def test_no_instant_counts_twice_after_a_snapshot_and_in_another_service() -> No
     assert sums(rest) == {"eng": 3 * 10.0 + 5 * 5.0, "eng/web": 3 * 10.0 + 5 * 5.0}
     # The service ended before it could write the rest; another service begins.
     first.now_ns += 15 * SECOND
-    second, other = metered(first.now_ns)
+    second, accumulator = metered(first.now_ns)
     restored(second, 5)
     second.tick(10)
-    assert other.beginning is not None
-    other.bridge(formers, {"eng/web": AccountCheckpoint(first.now_ns / 1e9, formers["eng"].state)})
-    gone_on, _ = run_to_completion(other.close_period(second.engine.now))
+    assert accumulator.beginning is not None
+    accumulator.bridge(
+        formers, {"eng/web": AccountCheckpoint(first.now_ns / 1e9, formers["eng"].state)}
+    )
+    gone_on, _ = run_to_completion(accumulator.close_period(second.engine.now))
     assert sums(taken, gone_on)["eng/web"] == 3 * 130.0 + 5 * 10.0
 
 

@@ -47,7 +47,11 @@ def snapshot(master: MasterSide, frameworks: Sequence[tuple[str, str, int]]) -> 
 
 
 def set_aside(master: MasterSide, prefix: str = "") -> set[str]:
-    return {each.name for each in master.engine.rejected_inputs() if each.name.startswith(prefix)}
+    return {
+        rejected_input.name
+        for rejected_input in master.engine.rejected_inputs()
+        if rejected_input.name.startswith(prefix)
+    }
 
 
 def test_a_principal_gets_at_most_half_of_the_roles_that_other_principals_leave() -> None:
@@ -158,10 +162,10 @@ INVENTED = [(f"a-{number}", f"invented-{number % 12}", FEW + 1) for number in ra
 
 def successor(master: MasterSide, memory: Memory | None) -> MasterSide:
     """Return another service, or the same service after a restart."""
-    other = MasterSide(limits=Limits(all_roles=MOST))
-    other.settings, other.now_ns = master.settings, master.now_ns
-    other.engine = Engine(master.settings, memory=memory)
-    return other
+    fresh = MasterSide(limits=Limits(all_roles=MOST))
+    fresh.settings, fresh.now_ns = master.settings, master.now_ns
+    fresh.engine = Engine(master.settings, memory=memory)
+    return fresh
 
 
 @pytest.mark.parametrize("later", [INVENTED, [(name, "evil", n) for name, _, n in INVENTED]])
@@ -173,52 +177,52 @@ def test_frameworks_that_were_admitted_first_keep_their_roles_over_a_restart(
     before = set_aside(master)
     assert not set_aside(master, "honest")
     memory = codec.decode(codec.encode(master.engine.memory()))
-    other = successor(master, memory)
-    assert other.engine.memory().places == other.engine.changes().places == memory.places
-    other.restore(snapshot(master, [*later, *MANY]))
-    assert set_aside(other) == before
-    other.restore(snapshot(master, [*later, *MANY]))
-    assert set_aside(other) == before
+    fresh = successor(master, memory)
+    assert fresh.engine.memory().places == fresh.engine.changes().places == memory.places
+    fresh.restore(snapshot(master, [*later, *MANY]))
+    assert set_aside(fresh) == before
+    fresh.restore(snapshot(master, [*later, *MANY]))
+    assert set_aside(fresh) == before
 
 
 def test_a_successor_service_learns_the_order_of_admission() -> None:
     master = made()
     add(master, [*MANY, *INVENTED])
-    other = successor(master, None)
-    other.engine.restore(
+    fresh = successor(master, None)
+    fresh.engine.restore(
         contract.Options(), snapshot(master, [*INVENTED, *MANY]), master.engine.memory()
     )
-    assert set_aside(other) == set_aside(master)
+    assert set_aside(fresh) == set_aside(master)
 
 
 def test_a_framework_that_wants_more_roles_after_a_restart_counts_as_new() -> None:
     master = made()
     add(master, [("grown", "evil", 5), *MANY])
-    other = successor(master, master.engine.memory())
-    other.restore(snapshot(master, [("grown", "evil", 401), *MANY]))
-    assert set_aside(other) == {"grown"}
+    fresh = successor(master, master.engine.memory())
+    fresh.restore(snapshot(master, [("grown", "evil", 401), *MANY]))
+    assert set_aside(fresh) == {"grown"}
 
 
 def test_without_a_memory_frameworks_with_an_allocation_come_first() -> None:
     master = made()
-    told = snapshot(master, [*INVENTED, *MANY])
+    message = snapshot(master, [*INVENTED, *MANY])
     held = [
         contract.Allocation(framework_id=name, resources=resources("cpus:0.1", f"{name}-0"))
         for name, _, _ in MANY
     ]
     agent = agent_call("s1", "cpus:8;mem:8192")
     agent.used.extend(held)
-    told.agents.append(agent)
-    other = successor(master, None)
-    other.restore(told)
-    assert not set_aside(other, "honest")
+    message.agents.append(agent)
+    fresh = successor(master, None)
+    fresh.restore(message)
+    assert not set_aside(fresh, "honest")
 
 
 def test_without_a_memory_principals_have_equal_numbers_of_roles() -> None:
     master = made()
-    other = successor(master, None)
-    other.restore(snapshot(master, [*INVENTED, *MANY]))
-    kept = len(MANY) - len(set_aside(other, "honest"))
+    fresh = successor(master, None)
+    fresh.restore(snapshot(master, [*INVENTED, *MANY]))
+    kept = len(MANY) - len(set_aside(fresh, "honest"))
     assert 20 * kept >= MOST // 14 - 20, "13 principals, and an equal part stays free"
 
 

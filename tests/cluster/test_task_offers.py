@@ -95,8 +95,8 @@ def test_a_framework_is_not_offered_less_than_it_has_declined() -> None:
     assert first.resources == second.resources == "cpus:2;mem:2048"
     # Resources that f1 declines go to f2. Together with f2's own resources they exceed the declined
     # resources, but f1's fair half does not.
-    [more] = master.recover(first, refuse_seconds=1000)
-    assert (more.framework, more.resources) == ("f2", "cpus:2;mem:2048")
+    [next_offer] = master.recover(first, refuse_seconds=1000)
+    assert (next_offer.framework, next_offer.resources) == ("f2", "cpus:2;mem:2048")
     offers = offered(master.recover(second))
     assert offers == {("f2", "s1"): "cpus:2;mem:2048"}
 
@@ -124,13 +124,13 @@ def test_a_framework_that_declined_resources_gets_more_at_once_or_nothing() -> N
     add(master, "f1", "a", "cpus:1")
     add(master, "f2", "b", "cpus:1")
     [first, second] = master.add_agent("s1", "cpus:4;mem:4096")
-    [more] = master.recover(first, refuse_seconds=1000)
+    [next_offer] = master.recover(first, refuse_seconds=1000)
     back = [
         contract.RecoverResources(
             framework_id="f2", agent_id="s1", resources=resources("cpus:2", "b")
         )
     ]
-    assert (first.framework, second.framework, more.framework) == ("f1", "f2", "f2")
+    assert (first.framework, second.framework, next_offer.framework) == ("f1", "f2", "f2")
     assert offered(master.send(*back, *back)) == {("f1", "s1"): "cpus:3", ("f2", "s1"): "cpus:1"}
 
 

@@ -29,28 +29,28 @@ def test_used_resources_are_those_of_running_tasks_and_at_most_the_allocation() 
         for _ in range(30):
             agent, client = lot.choice(agents), lot.choice(CLIENTS)
             mine, has = runs[agent.id, client], held[agent.id, client]
-            some = Counter({name: lot.randrange(3) for name in ("cpus", "mem")})
+            taken = Counter({name: lot.randrange(3) for name in ("cpus", "mem")})
             match lot.randrange(3):
                 case 0:
-                    all_ = all(has[name] - mine[name] >= n for name, n in some.items())
-                    assert running.begin(agent, client, bag(some)) == all_, seed
-                    mine += some
+                    all_ = all(has[name] - mine[name] >= n for name, n in taken.items())
+                    assert running.begin(agent, client, bag(taken)) == all_, seed
+                    mine += taken
                     mine &= has
                 case 1:
-                    running.end(agent.id, client, bag(some))
-                    mine -= some
+                    running.end(agent.id, client, bag(taken))
+                    mine -= taken
                 case _:
                     has.clear()
-                    has.update(some)
-                    agent.set_held(client.framework, client.role, bag(some))
+                    has.update(taken)
+                    agent.set_held(client.framework, client.role, bag(taken))
                     running.clip(agent, client)
                     mine &= has
             runs[agent.id, client] = mine
             assert running.by_agent == {
-                each.id: places
-                for each in agents
-                if (places := {c: bag(runs[each.id, c]) for c in CLIENTS if runs[each.id, c]})
+                agent.id: places
+                for agent in agents
+                if (places := {c: bag(runs[agent.id, c]) for c in CLIENTS if runs[agent.id, c]})
             }, seed
-            for each in CLIENTS:
-                together = sum((bag(runs[a.id, each]) for a in agents), NOTHING)
-                assert running.of(each) == together.scalars, seed
+            for owner in CLIENTS:
+                together = sum((bag(runs[a.id, owner]) for a in agents), NOTHING)
+                assert running.of(owner) == together.scalars, seed

@@ -73,8 +73,8 @@ class PlainTree:
         held = sum(
             (
                 q["cpus"]
-                for other, q in self.held.items()
-                if other == role or (node == role and other.startswith(role + "/"))
+                for holder, q in self.held.items()
+                if holder == role or (node == role and holder.startswith(role + "/"))
             ),
             start=0,
         )
@@ -151,7 +151,7 @@ def test_a_virtual_leaf_is_forgotten_when_its_role_is_left_and_has_no_commitment
     for seconds in (0.0, 86300.0, 86401.0):
         users.advance(1000.0 + 10 * HALF_LIFE + seconds)
         users.forget_idle()
-        parts.append({each.user: each.entitlement for each in users.standings()})
+        parts.append({standing.user: standing.entitlement for standing in users.standings()})
     assert [part.get("a/.") for part in parts] == [0.25, 0.25, None]
     assert [part["a/b"] for part in parts] == [0.25, 0.25, 0.5]
 
@@ -264,15 +264,15 @@ def test_an_allocation_counts_once_on_each_level() -> None:
 def test_each_level_gets_its_entitlement_once_however_many_roles_one_event_adds(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    told = []
-    monkeypatch.setattr(Pool, "set_part", lambda pool, part: told.append((pool, part)))
+    calls = []
+    monkeypatch.setattr(Pool, "set_part", lambda pool, part: calls.append((pool, part)))
     master = MasterSide()
     roles = ["/".join(f"{role}.{level}" for level in range(25)) for role in range(10)]
     master.add_framework("f1", *roles)
     assert len(master.engine.users()) == 250
-    assert len(told) == 240, "all users except the last role of each branch"
+    assert len(calls) == 240, "all users except the last role of each branch"
     master.tick()
-    assert len(told) == 240, "no entitlement has changed"
+    assert len(calls) == 240, "no entitlement has changed"
 
 
 @pytest.mark.parametrize("policy", ["drf", "sdrf"])
@@ -280,8 +280,8 @@ def test_forgetting_many_users_at_once_costs_in_proportion_to_their_number(polic
     def work(number: int) -> int:
         chosen = policies.create(policy, {"half_life": 60.0} if policy == "sdrf" else {})
         users = new_users(EngineSettings(chosen))
-        for each in range(number):
-            role = f"a/{each}" if each % 2 else f"r{each}"
+        for index in range(number):
+            role = f"a/{index}" if index % 2 else f"r{index}"
             users.remove(users.get(role), join(users, role))
         users.advance(1e6)
         before = len(users.names())
@@ -289,19 +289,19 @@ def test_forgetting_many_users_at_once_costs_in_proportion_to_their_number(polic
         assert before - len(users.names()) >= number
         return cost
 
-    few, many, more = (work(number) for number in (50, 100, 200))
-    assert more - many < 2.5 * (many - few)
+    few, many, doubled = (work(number) for number in (50, 100, 200))
+    assert doubled - many < 2.5 * (many - few)
 
 
 def test_a_role_that_gets_its_first_sub_role_costs_the_same_with_any_number_of_other_roles() -> (
     None
 ):
-    def work(others: int) -> int:
+    def work(count: int) -> int:
         users = new_users(EngineSettings(policies.create("sdrf", {"half_life": 60.0})))
-        for each in range(others):
-            join(users, f"r{each}")
+        for index in range(count):
+            join(users, f"r{index}")
         users.standings()
         users.get("new")
-        return counted(lambda: [join(users, f"r{each}/b") for each in range(5)])
+        return counted(lambda: [join(users, f"r{index}/b") for index in range(5)])
 
     assert work(200) == pytest.approx(work(50), rel=0.05)

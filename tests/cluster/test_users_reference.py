@@ -64,18 +64,18 @@ class Plainly:
     def weight(self, name: str) -> float:
         if name in self.boosts:
             return self.boosts[name].weight
-        said = {"e": 2.0} | self.masters | self.ordered
-        return said.get(name, 1.0)
+        weights = {"e": 2.0} | self.masters | self.ordered
+        return weights.get(name, 1.0)
 
     def entitlement(self, name: str) -> float:
         above = name.rpartition("/")[0]
-        all_weights = sum(self.weight(other) for other in self.below(above))
+        all_weights = sum(self.weight(sibling) for sibling in self.below(above))
         return (self.entitlement(above) if above else 1.0) * self.weight(name) / all_weights
 
     def overuse(self, name: str) -> dict[str, float]:
         free = self.entitlement(name) if self.charging else 1e9
         shares = self.holds(name).shares(self.capacity)
-        return {each: max(share - free, 0.0) for each, share in shares.items()}
+        return {resource: max(share - free, 0.0) for resource, share in shares.items()}
 
     def get(self, name: str, debt: Debt | None = None) -> None:
         if name in self.debts:
@@ -132,9 +132,9 @@ class Plainly:
         towards = {name: self.overuse(name) for name in self.debts}
         for debts in (self.debts, self.apart):
             for name, debt in debts.items():
-                for each, owed in debt.items():
-                    rate = towards.get(name, {}).get(each, 0.0)
-                    debt[each] = decayed(owed, rate, elapsed, TAU)
+                for resource, owed in debt.items():
+                    rate = towards.get(name, {}).get(resource, 0.0)
+                    debt[resource] = decayed(owed, rate, elapsed, TAU)
 
     def order(self, name: str, weight: float | None, seconds: float | None) -> None:
         if weight is not None and seconds is not None:
@@ -147,16 +147,16 @@ class Plainly:
         self.note_idle(name)
 
     def forgive(self, name: str) -> None:
-        for other in self.debts:
-            if other == name or other.startswith(name + "/"):
-                self.debts[other] = dict.fromkeys([*NAMES, "others"], 0.0)
+        for node in self.debts:
+            if node == name or node.startswith(name + "/"):
+                self.debts[node] = dict.fromkeys([*NAMES, "others"], 0.0)
 
     def owes(self, name: str) -> bool:
-        return max(self.debts[name][each] for each in NAMES) >= NEGLIGIBLE_COMMITMENT
+        return max(self.debts[name][resource] for resource in NAMES) >= NEGLIGIBLE_COMMITMENT
 
     def forget_idle(self) -> None:
         for name, debt in list(self.apart.items()):
-            if max(debt[each] for each in NAMES) < NEGLIGIBLE_COMMITMENT:
+            if max(debt[resource] for resource in NAMES) < NEGLIGIBLE_COMMITMENT:
                 del self.apart[name]
         long = [name for name, since in self.idle.items() if self.now - since >= 300.0]
         by_age = sorted(self.idle, key=lambda name: self.idle[name])
@@ -176,7 +176,7 @@ class Plainly:
     def memory(self) -> dict[str, RememberedUser]:
         return {
             name: RememberedUser(
-                commitments={each: debt[each] for each in NAMES},
+                commitments={resource: debt[resource] for resource in NAMES},
                 overuse=self.overuse(name) if name in self.debts else {},
                 others=debt["others"],
                 weight=self.ordered.get(name),
@@ -188,20 +188,24 @@ class Plainly:
     def inherit(self, memory: Memory, elapsed: float) -> None:
         """Take over another service's memory, after clients have reported their allocations."""
         now = {name: self.overuse(name) for name in self.debts}
-        for name, left in memory.users.items():
-            both = {n: min(left.overuse.get(n, 0.0), now.get(name, {}).get(n, 0.0)) for n in NAMES}
-            debt = {n: decayed(left.commitments[n], both[n], elapsed, TAU) for n in NAMES}
-            debt["others"] = decayed(left.others, 0.0, elapsed, TAU)
+        for name, remembered in memory.users.items():
+            both = {
+                n: min(remembered.overuse.get(n, 0.0), now.get(name, {}).get(n, 0.0)) for n in NAMES
+            }
+            debt = {n: decayed(remembered.commitments[n], both[n], elapsed, TAU) for n in NAMES}
+            debt["others"] = decayed(remembered.others, 0.0, elapsed, TAU)
             owes = max(debt[n] for n in NAMES) >= NEGLIGIBLE_COMMITMENT
-            boost = left.boost if left.boost and left.boost.until > self.now else None
+            boost = (
+                remembered.boost if remembered.boost and remembered.boost.until > self.now else None
+            )
             if name.endswith("/.") and name not in self.debts:
                 if owes:
                     self.apart[name] = debt
-            elif name in self.debts or owes or left.weight or boost:
+            elif name in self.debts or owes or remembered.weight or boost:
                 self.get(name)
                 self.debts[name] = debt
-                if left.weight:
-                    self.ordered[name] = left.weight
+                if remembered.weight:
+                    self.ordered[name] = remembered.weight
                 if boost:
                     self.boosts[name] = boost
 
@@ -243,9 +247,9 @@ class Walk:
             self.succeed()
         else:
             now = self.plainly.now + self.chance.choice([0.0, 1.0, 60.0, 300.0])
-            for each in (self.users, self.plainly):
-                each.advance(now)
-                each.forget_idle()
+            for accounts in (self.users, self.plainly):
+                accounts.advance(now)
+                accounts.forget_idle()
 
     def change(self, client: Client, user: User) -> None:
         users, plainly = self.users, self.plainly
@@ -277,9 +281,9 @@ class Walk:
                 users.order_weight(name, weight, seconds)
                 plainly.order(name, weight, seconds)
             case 3:
-                owed, others = {"cpus": chance.random()}, chance.choice([0.0, 0.3])
-                users.set_commitments(name, owed, others)
-                plainly.debts[name] = {**owed, "mem": others, "others": others}
+                owed, inherited = {"cpus": chance.random()}, chance.choice([0.0, 0.3])
+                users.set_commitments(name, owed, inherited)
+                plainly.debts[name] = {**owed, "mem": inherited, "others": inherited}
             case 4:
                 users.reset_commitments(name)
                 plainly.forgive(name)
@@ -289,7 +293,7 @@ class Walk:
 
     def succeed(self) -> None:
         """Replace the users by a successor with their memory."""
-        left, elapsed = self.users.memory(), self.chance.choice([0.0, 20.0, 200.0])
+        memory, elapsed = self.users.memory(), self.chance.choice([0.0, 20.0, 200.0])
         before, self.plainly = self.plainly, Plainly(self.plainly.now + elapsed)
         self.plainly.capacity, self.plainly.charging = before.capacity, before.charging
         for client, held in before.held.items():
@@ -297,8 +301,8 @@ class Walk:
             self.plainly.held[client] = held
         self.plainly.wanting = before.wanting
         self.users = built(self.plainly)
-        self.users.inherit(left)
-        self.plainly.inherit(left, elapsed)
+        self.users.inherit(memory)
+        self.plainly.inherit(memory, elapsed)
         self.told.clear()
 
     def check(self) -> None:
@@ -309,7 +313,7 @@ class Walk:
 
     def stand(self) -> None:
         users, plainly = self.users, self.plainly
-        standings = {each.user: each for each in users.standings()}
+        standings = {standing.user: standing for standing in users.standings()}
         assert standings.keys() == plainly.debts.keys() == set(users.names())
         for name, standing in standings.items():
             assert standing.weight == plainly.weight(name)
@@ -352,15 +356,15 @@ class Walk:
 
 
 def assert_alike(
-    found: Mapping[str, RememberedUser], expected: Mapping[str, RememberedUser]
+    actual: Mapping[str, RememberedUser], expected: Mapping[str, RememberedUser]
 ) -> None:
-    assert found.keys() == expected.keys()
-    for name, one in found.items():
-        other = expected[name]
-        assert one.commitments == pytest.approx(other.commitments, abs=1e-9)
-        assert one.overuse == pytest.approx(other.overuse, abs=1e-9)
-        assert one.others == pytest.approx(other.others, abs=1e-9)
-        assert (one.weight, one.boost) == (other.weight, other.boost)
+    assert actual.keys() == expected.keys()
+    for name, user in actual.items():
+        wanted = expected[name]
+        assert user.commitments == pytest.approx(wanted.commitments, abs=1e-9)
+        assert user.overuse == pytest.approx(wanted.overuse, abs=1e-9)
+        assert user.others == pytest.approx(wanted.others, abs=1e-9)
+        assert (user.weight, user.boost) == (wanted.weight, wanted.boost)
 
 
 @pytest.mark.parametrize("seed", range(8))
@@ -453,14 +457,14 @@ def test_a_forgiven_virtual_leaf_reports_no_commitment() -> None:
 
 def test_a_role_that_was_left_after_its_sub_roles_is_forgotten_after_them() -> None:
     users = new_users(replace(DRF, forget_after=10.0))
-    left = [join(users, "a"), join(users, "a/b")]
+    clients = [join(users, "a"), join(users, "a/b")]
     join(users, "e/f")
     users.remove(users.get("e"), join(users, "e"))
     known = []
     for now in (1000.0, 1005.0, 1010.0, 1015.0, 1020.0):
         users.advance(now)
-        if left:
-            client = left.pop()
+        if clients:
+            client = clients.pop()
             users.remove(users.get(client.role), client)
         users.forget_idle()
         known.append(set(users.names()))

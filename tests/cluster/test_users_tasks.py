@@ -45,17 +45,17 @@ class Plainly:
         """Return the fraction of running tasks to the tasks of the user alone; None if unknown."""
         tasks = [self.tasks[client] for client in self.of(name) if client in self.tasks]
         demands = [demand for demand, _ in tasks if demand is not None]
-        names = {each for demand in demands for each in demand}
-        greediest = {each: max(demand[each] for demand in demands) for each in names}
+        names = {name for demand in demands for name in demand}
+        greediest = {name: max(demand[name] for demand in demands) for name in names}
         alone = sum(
-            min((size[each] // amount for each, amount in greediest.items()), default=0)
+            min((size[name] // amount for name, amount in greediest.items()), default=0)
             for machine, size in self.machines.items()
             if any(may_use is None or machine in may_use for _, may_use in tasks)
         )
         if not alone:
             return None
         held = sum((self.held[client] for client in self.of(name)), start=Quantities())
-        return {"tasks": max(held[each] / (amount * alone) for each, amount in greediest.items())}
+        return {"tasks": max(held[name] / (amount * alone) for name, amount in greediest.items())}
 
 
 def task(demand: Quantities | None, places: frozenset[str] | None) -> UserTask:
@@ -81,10 +81,10 @@ def test_a_user_is_measured_by_the_tasks_of_its_subtree_on_the_present_machines(
             users.add(users.get(client.role), client)
             plainly.held[client] = Quantities()
         elif happens == "t":
-            said = chance.choice(DEMANDS), chance.choice(PLACES)
-            new = plainly.tasks.get(client) != said
-            assert users.set_task(users.get(client.role), client, task(*said)) == new
-            plainly.tasks[client] = said
+            description = chance.choice(DEMANDS), chance.choice(PLACES)
+            new = plainly.tasks.get(client) != description
+            assert users.set_task(users.get(client.role), client, task(*description)) == new
+            plainly.tasks[client] = description
         elif happens == "h":
             users.allocate(users.get(client.role), client, Quantities.parse("cpus:1;mem:2"))
             plainly.held[client] += Quantities.parse("cpus:1;mem:2")
@@ -142,11 +142,11 @@ def test_a_changed_demand_costs_in_proportion_to_the_frameworks_roles(
                 framework_id="f", info=info("f", names, {**ONE, "whitelist": "s1*"}), active=True
             )
         )
-        other = info("f", names, {"demand": "cpus:2", "whitelist": "s*"})
-        return counted(lambda: master.send(contract.UpdateFramework(framework_id="f", info=other)))
+        update = info("f", names, {"demand": "cpus:2", "whitelist": "s*"})
+        return counted(lambda: master.send(contract.UpdateFramework(framework_id="f", info=update)))
 
-    few, many, more = (work(roles) for roles in (30, 60, 120))
-    assert more - many < 2.5 * (many - few)
+    few, many, doubled = (work(roles) for roles in (30, 60, 120))
+    assert doubled - many < 2.5 * (many - few)
 
 
 def test_a_further_framework_of_a_role_asks_once_about_each_machine() -> None:
@@ -172,9 +172,9 @@ def test_a_further_framework_of_a_role_asks_once_about_each_machine() -> None:
 def test_a_change_of_a_framework_costs_the_same_with_any_number_of_frameworks_in_its_role(
     change: str,
 ) -> None:
-    def work(others: int) -> int:
+    def work(count: int) -> int:
         master = MasterSide("cdrf")
-        for number in range(others + 1):
+        for number in range(count + 1):
             framework = contract.AddFramework(framework_id=f"f{number}", active=False)
             framework.info = info(f"f{number}", f"a/{number}", ONE)
             master.send(framework)

@@ -32,8 +32,8 @@ class Lines:
     def sort_key(self, user: int) -> SortKey:
         return self.sort_key_after(user, Quantities(), 0)
 
-    def sort_key_after(self, user: int, more: Quantities, times: int) -> SortKey:
-        return self.holding(user, self.held(user) + more, times)
+    def sort_key_after(self, user: int, added: Quantities, times: int) -> SortKey:
+        return self.holding(user, self.held(user) + added, times)
 
     def held(self, user: int) -> Quantities:
         return self.at_first[user]
@@ -62,19 +62,19 @@ def world(seed: int, users: int, *, bent: bool) -> tuple[Lines, list[tuple[int, 
 
 def one_by_one(lines: Lines, leaves: list[tuple[int, ClientNode]]) -> dict[int, int]:
     """Allocate single tasks to the first client until the capacity is exhausted."""
-    of, numbers, left = dict(leaves), dict.fromkeys(range(len(leaves)), 0), ALL
+    of, numbers, remaining = dict(leaves), dict.fromkeys(range(len(leaves)), 0), ALL
     heap = [(lines.sort_key(user).position, user) for user in of]
     heapify(heap)
     while True:
         user = heap[0][1]
         portion = of[user].batch(1)
-        if portion.needs[""] > left:
+        if portion.needs[""] > remaining:
             return {user: number for user, number in numbers.items() if number}
-        left -= portion.needs[""]
+        remaining -= portion.needs[""]
         numbers[user] += 1
-        more = of[user].batch(numbers[user])
+        batch = of[user].batch(numbers[user])
         heapreplace(
-            heap, (lines.sort_key_after(user, more.scalars, more.allocations).position, user)
+            heap, (lines.sort_key_after(user, batch.scalars, batch.allocations).position, user)
         )
 
 

@@ -89,8 +89,8 @@ def test_each_bad_policy_fails_the_check_of_its_fault(
         def key(self, account: Account) -> float:
             return says(account)
 
-    found = {each.claim for each in complaints(Bad())}
-    assert claim in found
+    claims = {complaint.claim for complaint in complaints(Bad())}
+    assert claim in claims
     with pytest.raises(AssertionError, match=f"not so: {claim}"):
         check_policy(Bad())
 
@@ -127,5 +127,5 @@ def test_a_policy_whose_keys_drift_after_its_ranking_is_detected() -> None:
         def key(self, account: Account) -> float:
             return account.share + 0.01 * next(_counted)
 
-    claims = {each.claim for each in complaints(Drifting())}
+    claims = {complaint.claim for complaint in complaints(Drifting())}
     assert "the order is that of the priorities, by scan and by Live Tree, now and later" in claims

@@ -26,10 +26,10 @@ exec "$@"
 def package(pattern: str, otherwise: str) -> Path:
     """Return the newest built package of a name; skip the test without a package."""
     folder = Path(os.environ.get("LONGSHARE_PACKAGES", ""))
-    found = sorted(folder.glob(pattern), key=lambda path: path.stat().st_mtime)
-    if "LONGSHARE_PACKAGES" not in os.environ or not found:
+    packages = sorted(folder.glob(pattern), key=lambda path: path.stat().st_mtime)
+    if "LONGSHARE_PACKAGES" not in os.environ or not packages:
         pytest.skip(f"LONGSHARE_PACKAGES names no folder with {otherwise}")
-    return found[-1].absolute()
+    return packages[-1].absolute()
 
 
 def later(built: Path, folder: Path) -> Path:
@@ -40,10 +40,10 @@ def later(built: Path, folder: Path) -> Path:
     control.write_text(
         "".join(line.strip() + "+later\n" if "Version:" in line else line for line in lines)
     )
-    again = folder / f"later-{built.name}"
+    later = folder / f"later-{built.name}"
     pack = ("dpkg-deb", "-Znone", "--root-owner-group", "--build")
-    subprocess.run([*pack, folder / "unpacked", again], check=True, stdout=subprocess.DEVNULL)
-    return again
+    subprocess.run([*pack, folder / "unpacked", later], check=True, stdout=subprocess.DEVNULL)
+    return later
 
 
 class Booted:
@@ -60,9 +60,9 @@ class Booted:
 
     def run(self, *command: str) -> str:
         """Run a program in the machine; return its output."""
-        told = self._run(command)
-        assert told.returncode == 0, told.stdout + told.stderr
-        return told.stdout.strip()
+        completed = self._run(command)
+        assert completed.returncode == 0, completed.stdout + completed.stderr
+        return completed.stdout.strip()
 
     def fails(self, *command: str) -> bool:
         """Return whether a program fails in the machine."""
@@ -123,8 +123,8 @@ class Booted:
         """Return all installed, configured or stored files, except those of dpkg and logs."""
         kept = ("/proc", "/sys", "/run", "/dev", "/tmp", "/root", "/var/lib/dpkg", "/var/cache")
         passed = [word for path in kept for word in ("-path", path, "-prune", "-o")]
-        found = self.run("find", "/", *passed, "-print").splitlines()
-        return {path for path in found if not path.startswith(("/var/log/journal", "/var/tmp"))}
+        paths = self.run("find", "/", *passed, "-print").splitlines()
+        return {path for path in paths if not path.startswith(("/var/log/journal", "/var/tmp"))}
 
 
 @contextmanager
@@ -141,12 +141,12 @@ def booted(dependencies: str) -> Iterator[Booted]:
         satisfy = ("apt-get", "--yes", "--no-install-recommends", "satisfy", dependencies)
         for command in (("apt-get", "update"), satisfy):
             subprocess.run(["chroot", root, *command], check=True, stdout=subprocess.DEVNULL)
-        said = Path(folder) / "console.log"
+        log = Path(folder) / "console.log"
         # The machine needs neither the host's bus nor a scope there.
         enter = ("sh", "-c", _ENTER, "sh", *map(str, groups), "--")
         begin = ("systemd-nspawn", "--quiet", "--keep-unit", "--register=no", "--private-network")
         with (
-            said.open("w") as console,
+            log.open("w") as console,
             subprocess.Popen(
                 [*enter, *begin, "--console=pipe", "--boot", "--directory", root],
                 stdin=subprocess.DEVNULL,
@@ -155,7 +155,7 @@ def booted(dependencies: str) -> Iterator[Booted]:
             ) as container,
         ):
             try:
-                machine = _up(root, container, said)
+                machine = _up(root, container, log)
                 machine.open(groups)
                 yield machine
             finally:
@@ -164,7 +164,7 @@ def booted(dependencies: str) -> Iterator[Booted]:
                     os.kill(first, signal.SIGKILL)
 
 
-def _up(root: Path, container: subprocess.Popen[bytes], said: Path) -> Booted:
+def _up(root: Path, container: subprocess.Popen[bytes], log: Path) -> Booted:
     """Wait until the machine has booted."""
     end = time.monotonic() + _PATIENCE
     while container.poll() is None and time.monotonic() < end:
@@ -173,7 +173,7 @@ def _up(root: Path, container: subprocess.Popen[bytes], said: Path) -> Booted:
             if not machine.fails("systemctl", "is-system-running"):
                 return machine
         time.sleep(0.1)
-    pytest.skip(f"systemd-nspawn cannot boot a Debian here: {said.read_text()[-500:]}")
+    pytest.skip(f"systemd-nspawn cannot boot a Debian here: {log.read_text()[-500:]}")
 
 
 @contextmanager
@@ -184,7 +184,7 @@ def _groups(name: str) -> Iterator[list[Path]]:
     permitted.
     """
     hierarchies = [Path("/sys/fs/cgroup", name) for name in ("memory", "pids")]
-    made = [one / name for one in hierarchies if (one / "tasks").exists()]
+    made = [hierarchy / name for hierarchy in hierarchies if (hierarchy / "tasks").exists()]
     for group in made:
         group.mkdir()
     try:
@@ -198,5 +198,5 @@ def _groups(name: str) -> Iterator[list[Path]]:
 
 def _children(container: subprocess.Popen[bytes]) -> list[int]:
     """Return the child processes of the container; the first is the machine's init."""
-    told = Path(f"/proc/{container.pid}/task/{container.pid}/children")
-    return [int(child) for child in told.read_text().split()] if told.exists() else []
+    children = Path(f"/proc/{container.pid}/task/{container.pid}/children")
+    return [int(child) for child in children.read_text().split()] if children.exists() else []

@@ -54,10 +54,10 @@ def machine(service: Path) -> Iterator[Booted]:
 
 
 def depends(built: Path) -> str:
-    told = subprocess.run(
+    completed = subprocess.run(
         ["dpkg-deb", "--field", built, "Depends"], check=True, capture_output=True, text=True
     )
-    return told.stdout.strip()
+    return completed.stdout.strip()
 
 
 @pytest.fixture
@@ -101,8 +101,8 @@ def test_files_have_the_intended_owners(installed: Booted) -> None:
         "/opt/longshare/bin/longshare": "755 root root",
         "/var/lib/longshare": "700 longshare longshare",
     }
-    found = installed.run("stat", "-c", "%n %a %U %G", *modes).splitlines()
-    assert dict(line.split(maxsplit=1) for line in found) == modes
+    lines = installed.run("stat", "-c", "%n %a %U %G", *modes).splitlines()
+    assert dict(line.split(maxsplit=1) for line in lines) == modes
 
 
 def test_a_killed_service_is_started_again(installed: Booted) -> None:
@@ -198,9 +198,9 @@ def test_a_thread_beyond_the_task_limit_of_the_unit_is_refused_and_the_service_c
     installed: Booted, groups: list[str]
 ) -> None:
     before = pid(installed)
-    said, _, others = installed.run("python3", "-c", ENTER + CROWD, *groups).rpartition(" ")
-    assert said == "refused, after"
-    assert int(others) < int(installed.property("TasksMax"))
+    message, _, tasks = installed.run("python3", "-c", ENTER + CROWD, *groups).rpartition(" ")
+    assert message == "refused, after"
+    assert int(tasks) < int(installed.property("TasksMax"))
     assert pid(installed) == before
 
 
@@ -208,8 +208,8 @@ def test_a_service_above_the_memory_limit_of_its_unit_is_killed_and_restarted(
     installed: Booted, groups: list[str]
 ) -> None:
     with installed.start("python3", "-c", ENTER + GREED, *groups) as greedy:
-        told, _ = greedy.communicate("")
-    assert told == ""
+        output, _ = greedy.communicate("")
+    assert output == ""
     assert greedy.returncode == -signal.SIGKILL
     installed.until(lambda: installed.property("ActiveState") == "active")
 
@@ -295,6 +295,6 @@ def test_an_upgrade_leaves_the_libraries_that_a_master_has_loaded_alone(
         assert holding.stdout is not None
         assert holding.stdout.readline() == "loaded\n"
         master.install(later(module, tmp_path))
-        told, _ = holding.communicate("")
-    assert told.strip() == "/usr/lib/longshare/liblongshare_transport.so (deleted)"
+        output, _ = holding.communicate("")
+    assert output.strip() == "/usr/lib/longshare/liblongshare_transport.so (deleted)"
     assert holding.returncode == 0

@@ -40,7 +40,9 @@ def filled_in(expression: str) -> str:
 
 def test_the_files_equal_the_output_of_the_generator() -> None:
     generator = runpy.run_path(str(GRAFANA / "generate.py"))
-    made = {name: generator["text"](each) for name, each in generator["dashboards"]().items()}
+    made = {
+        name: generator["text"](dashboard) for name, dashboard in generator["dashboards"]().items()
+    }
     assert made == {path.name: path.read_text() for path in SHOWN}
 
 
@@ -92,7 +94,7 @@ def test_every_panel_of_longshare_has_data_from_a_real_prometheus(tmp_path: Path
         deadline = time.monotonic() + PATIENCE
         while asked_for and time.monotonic() < deadline:
             before = asked.scraped()
-            asked_for -= {each for each in asked_for if asked.samples(each)}
+            asked_for -= {expression for expression in asked_for if asked.samples(expression)}
             if asked_for:
                 wait_for(lambda before=before: asked.scraped() > before)  # type: ignore[misc]
     assert asked_for == set(), "no data"

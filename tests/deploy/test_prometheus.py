@@ -35,14 +35,14 @@ def test_promtool_accepts_configuration_and_rules_and_their_tests_pass() -> None
         ["check", "rules", "rules/longshare.yml"],
         ["test", "rules", "rules_test.yml"],
     ):
-        told = subprocess.run(
+        completed = subprocess.run(
             [tool, *arguments],
             cwd=DEPLOY / "prometheus",
             capture_output=True,
             text=True,
             check=False,
         )
-        assert told.returncode == 0, told.stdout + told.stderr
+        assert completed.returncode == 0, completed.stdout + completed.stderr
 
 
 def test_every_alert_has_a_rule_test_and_a_section_with_instructions() -> None:
@@ -65,7 +65,7 @@ def test_the_service_shows_every_metric_that_rules_name(tmp_path: Path) -> None:
         def missing() -> set[str]:
             with urllib.request.urlopen(running.metrics_url) as answer:
                 families = text_string_to_metric_families(answer.read().decode())
-                return named - {sample.name for each in families for sample in each.samples}
+                return named - {sample.name for family in families for sample in family.samples}
 
         wait_for(lambda: not missing())  # a client without a task is detected after a pass over all
 

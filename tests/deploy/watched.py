@@ -97,13 +97,13 @@ class Prometheus:
             return json.load(answer)["data"]
 
     def samples(self, expression: str) -> list[dict[str, Any]]:
-        found: list[dict[str, Any]] = self.get("query", query=expression)["result"]
-        return found
+        samples: list[dict[str, Any]] = self.get("query", query=expression)["result"]
+        return samples
 
     def scraped(self) -> float:
         """Return when something was scraped last; 0 if nothing was."""
-        found = self.samples("max(timestamp(up))")
-        return float(found[0]["value"][1]) if found else 0.0
+        samples = self.samples("max(timestamp(up))")
+        return float(samples[0]["value"][1]) if samples else 0.0
 
 
 @contextmanager

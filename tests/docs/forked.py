@@ -16,11 +16,11 @@ def main() -> None:
     """Send the command to the test process, pass signals on, and end as the fork ends."""
     channel = socket.socket(socket.AF_UNIX)
     channel.connect(sys.argv[1])
-    environment = b"\0".join(b"=".join(each) for each in os.environb.items())
+    environment = b"\0".join(b"=".join(pair) for pair in os.environb.items())
     arguments = b"\0".join(map(os.fsencode, ["longshare", *sys.argv[2:]]))
-    said = END.join([os.fsencode(Path.cwd()), environment, arguments])
-    socket.send_fds(channel, [len(said).to_bytes(8)], [0, 1, 2])
-    channel.sendall(said)
+    request = END.join([os.fsencode(Path.cwd()), environment, arguments])
+    socket.send_fds(channel, [len(request).to_bytes(8)], [0, 1, 2])
+    channel.sendall(request)
     for number in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM):
         if signal.getsignal(number) is not signal.SIG_IGN:
             signal.signal(number, lambda number, _: channel.sendall(bytes([number])))

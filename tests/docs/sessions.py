@@ -85,14 +85,14 @@ def pages() -> list[Path]:
 def blocks(page: Path) -> list[Block]:
     """Return the blocks of a page in their order."""
     text = page.read_text()
-    found = []
+    collected = []
     for part in _PARTS.finditer(text):
         line = text.count("\n", 0, part.start()) + 1
         if part["before"] is not None:
-            found.append(Block(page, line, "before", "sh", part["before"]))
+            collected.append(Block(page, line, "before", "sh", part["before"]))
         else:
-            found.append(Block(page, line, part["mark"] or "", part["language"], part["text"]))
-    return found
+            collected.append(Block(page, line, part["mark"] or "", part["language"], part["text"]))
+    return collected
 
 
 def looks_like(output: str, written: str) -> bool:
@@ -102,8 +102,8 @@ def looks_like(output: str, written: str) -> bool:
         return " ".join(_NUMBER.sub("0", text).split())
 
     pattern = ".*".join(re.escape(shape(part).strip()) for part in written.split("…"))
-    said = shape(output.removesuffix(_LATE))
-    return re.fullmatch(pattern.replace(r".*", " ?.*"), said) is not None
+    shown = shape(output.removesuffix(_LATE))
+    return re.fullmatch(pattern.replace(r".*", " ?.*"), shown) is not None
 
 
 class Forks:
@@ -145,9 +145,9 @@ class Forks:
                 for stream in streams:
                     os.close(stream)
                 return  # the client has ended, perhaps within its request
-            said = data.decode(errors="surrogateescape")
+            request = data.decode(errors="surrogateescape")
             folder, environment, arguments = (
-                part.split("\0") for part in said.split("\0\0", maxsplit=2)
+                part.split("\0") for part in request.split("\0\0", maxsplit=2)
             )
             process = Longshare(
                 arguments[1:],
@@ -155,7 +155,7 @@ class Forks:
                 stdout=streams[1],
                 stderr=streams[2],
                 cwd=folder[0],
-                env=dict(each.split("=", 1) for each in environment),
+                env=dict(pair.split("=", 1) for pair in environment),
             )
             for stream in streams:
                 os.close(stream)
@@ -227,8 +227,8 @@ class Session:
             f". {step} >{output} 2>&1 </dev/null 3>&-; code=$?; set +e; echo exit $code >&3\n"
         )
         self._shell.stdin.flush()
-        said = self._shell.stdout.readline()
-        return int(said.split()[1]), output.read_text()
+        status_line = self._shell.stdout.readline()
+        return int(status_line.split()[1]), output.read_text()
 
     def close(self) -> None:
         """Kill the shell and all processes it has started."""

@@ -35,7 +35,7 @@ NUMBERED = {
 
 def named(part: str) -> set[str]:
     """Return the claims named in the first column of a table, with plurals split."""
-    found = set()
+    names = set()
     for row in re.findall(r"^\| ([^|]+) \|", part, flags=re.MULTILINE):
         kind = ""
         for word in re.findall(r"[A-Za-z]{4,}|[A-D]?\.?\d+(?:\.\d+)?|\bII?\b", row):
@@ -44,8 +44,8 @@ def named(part: str) -> set[str]:
             elif word in {"Corollary", "Corollaries"}:
                 kind = "Corollary"
             elif (kind and not word.isalpha()) or word in {"I", "II"}:
-                found.add(f"{kind} {word}")
-    return found
+                names.add(f"{kind} {word}")
+    return names
 
 
 @pytest.mark.parametrize("paper", NUMBERED)

@@ -41,13 +41,13 @@ SESSIONS = [page for page in pages() if any(map(chosen, blocks(page)))]
 @pytest.mark.timeout(400)  # the compilers of the fast path may have an empty cache
 @pytest.mark.parametrize("page", SESSIONS, ids=name)
 def test_the_commands_of_a_page_work_one_after_the_other(page: Path, tmp_path: Path) -> None:
-    found = blocks(page)
+    page_blocks = blocks(page)
     session = Session(tmp_path, fresh=name(page) in NEWCOMERS)
     try:
-        for block in found:
+        for block in page_blocks:
             if block.mark.startswith("file: "):
                 session.write(block.mark.removeprefix("file: "), block.text)
-        for block in filter(chosen, found):
+        for block in filter(chosen, page_blocks):
             for command, written in block.steps:
                 deadline = time.monotonic() + PATIENCE
                 while True:

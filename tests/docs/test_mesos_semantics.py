@@ -24,4 +24,4 @@ def test_every_section_mark_names_a_section_of_the_page() -> None:
     sections = set(re.findall(r"^#+ (\d(?:\.\d+)?)\.? ", PAGE, re.MULTILINE))
     marks = list(section_marks())
     assert len(marks) > 20
-    assert [each for each in marks if each[1] not in sections] == []
+    assert [mark for mark in marks if mark[1] not in sections] == []

@@ -37,8 +37,8 @@ def test_a_notebook_has_standard_cells_and_imports_only_the_public_api(path: Pat
     source = path.read_text()
     assert source.startswith("# %% [markdown]\n# # ")
     cells = re.split(r"^# %%", source, flags=re.MULTILINE)[1:]
-    told = [cell for cell in cells if cell.startswith(" [markdown]\n")]
-    assert len(told) >= 2
-    for cell in told:
+    explanations = [cell for cell in cells if cell.startswith(" [markdown]\n")]
+    assert len(explanations) >= 2
+    for cell in explanations:
         assert all(line.startswith("#") for line in cell.splitlines()[1:] if line), cell
     assert set(re.findall(r"from (allocator\S*)", source)) == {"allocator.api"}

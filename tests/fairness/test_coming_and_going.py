@@ -77,6 +77,6 @@ def test_the_order_is_as_if_all_users_had_been_rated_again(policy: str) -> None:
             known.remove(user)
         assert list(ours) == list(reference)
         for name in known:
-            mine, other = ours.standing(name), reference.standing(name)
-            assert mine.entitlement == pytest.approx(other.entitlement)
-            assert mine.commitments == pytest.approx(other.commitments)
+            mine, theirs = ours.standing(name), reference.standing(name)
+            assert mine.entitlement == pytest.approx(theirs.entitlement)
+            assert mine.commitments == pytest.approx(theirs.commitments)

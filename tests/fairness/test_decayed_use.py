@@ -123,8 +123,8 @@ def test_the_use_of_two_cpus_is_1_then_1500m_then_1750m_after_half_lives_like_in
 ):
     pool = one("kueue-afs", half_life="168h")
     pool.allocate("a", Quantities.parse("cpus:2"))
-    found = list(halvings(pool, 168 * 3600.0, 3))
-    assert found == pytest.approx([1.0, 1.5, 1.75])
+    priorities = list(halvings(pool, 168 * 3600.0, 3))
+    assert priorities == pytest.approx([1.0, 1.5, 1.75])
 
 
 @pytest.mark.parametrize(
@@ -150,8 +150,8 @@ def test_ten_gpu_hours_decay_to_five_after_volcanos_half_life_of_four_hours() ->
     pool = one("volcano", "gpus:1", resource="gpus")
     assert pool.policy.tau is not None
     pool.set_commitment("a", {"use": 10 * 3600 / pool.policy.tau})
-    [left] = halvings(pool, 4 * 3600.0, 1)
-    assert left * pool.policy.tau == pytest.approx(5 * 3600)
+    [halving] = halvings(pool, 4 * 3600.0, 1)
+    assert halving * pool.policy.tau == pytest.approx(5 * 3600)
 
 
 def test_the_priority_of_a_hundred_slots_is_half_reached_after_htcondors_half_life_of_a_day() -> (
@@ -161,8 +161,8 @@ def test_the_priority_of_a_hundred_slots_is_half_reached_after_htcondors_half_li
     assert pool.standing("b").priority == pytest.approx(0.5 / 1000)
     assert pool.standing("b").commitment == 0.0, "user b has used nothing"
     pool.allocate("a", Quantities.parse("cpus:100"))
-    found = [priority * 1000 for priority in halvings(pool, 86400.0, 3)]
-    assert found == pytest.approx([50.25, 75.125, 87.5625])  # from half a slot, not from zero
+    priorities = [priority * 1000 for priority in halvings(pool, 86400.0, 3)]
+    assert priorities == pytest.approx([50.25, 75.125, 87.5625])  # from half a slot, not from zero
     pool.release("a", Quantities.parse("cpus:100"))
     pool.advance(100 * 86400.0)
     assert pool.standing("a").priority == pool.standing("b").priority == 0.5 / 1000

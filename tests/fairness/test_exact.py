@@ -31,11 +31,11 @@ def test_values_that_almost_meet_sort_like_rationals(
     slope: float, s: float, ulps: int, towards: float
 ) -> None:
     level = -slope * s
-    other = level + ulps * math.ulp(level)
+    nearby = level + ulps * math.ulp(level)
     tilt = math.nextafter(slope, towards) if towards else slope
     assume(math.isfinite(tilt))
-    mine, theirs = exact.value(level, slope, s), exact.value(other, tilt, s)
-    first, second = rational(level, slope, s), rational(other, tilt, s)
+    mine, theirs = exact.value(level, slope, s), exact.value(nearby, tilt, s)
+    first, second = rational(level, slope, s), rational(nearby, tilt, s)
     assert (mine < theirs) == (first < second)
     assert (mine == theirs) == (first == second)
 

@@ -43,8 +43,8 @@ def test_of_two_users_the_one_with_the_higher_rank_in_slurm_is_first_here() -> N
         rows: dict[int, Row] = {row[0]: tuple(row) for row in case["tree"]}
         pools = pools_of(rows)
         users = [row for row in rows.values() if row[4]]
-        for one, other in combinations(users, 2):
-            mine, theirs = ancestry(rows, one[0]), ancestry(rows, other[0])
+        for former, latter in combinations(users, 2):
+            mine, theirs = ancestry(rows, former[0]), ancestry(rows, latter[0])
             level = next(k for k, (a, b) in enumerate(zip(mine, theirs, strict=False)) if a != b)
             pool = pools[mine[level - 1]]
             first, second = mine[level], theirs[level]
@@ -54,7 +54,7 @@ def test_of_two_users_the_one_with_the_higher_rank_in_slurm_is_first_here() -> N
                 continue
             order = list(pool)
             assert (ahead > 0.0) == (order.index(first) < order.index(second))
-            assert (ahead > 0.0) == (one[4] > other[4]), (case, one, other)
+            assert (ahead > 0.0) == (former[4] > latter[4]), (case, former, latter)
             compared += 1
     assert (compared, tied) == (1836, 94)
 
@@ -63,17 +63,17 @@ def test_slurms_code_does_not_merge_tied_accounts_although_its_documentation_say
     None
 ):
     """Users without use come after users with use, because their account was added later."""
-    found = 0
+    unordered = 0
     for case in json.loads(VECTORS.read_text()):
         accounts = [row for row in case["tree"] if not row[4] and row[3]]
-        for one, other in combinations(accounts, 2):
-            if one[1] != other[1] or one[3] * other[2] != other[3] * one[2]:
+        for first, second in combinations(accounts, 2):
+            if first[1] != second[1] or first[3] * second[2] != second[3] * first[2]:
                 continue
             ranks = [
                 {row[4]: row[3] for row in case["tree"] if row[1] == account[0] and row[4]}
-                for account in (one, other)
+                for account in (first, second)
             ]
             if ranks[0] and ranks[1]:
                 used = [use for _rank, use in sorted({**ranks[0], **ranks[1]}.items())]
-                found += used != sorted(used, reverse=True)
-    assert found == 2
+                unordered += used != sorted(used, reverse=True)
+    assert unordered == 2

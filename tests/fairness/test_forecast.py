@@ -53,20 +53,20 @@ def drawn(
 
 def slow(pool: Pool[str], user: str) -> list[Passing[str]]:
     """Look at many instants, and bisect each interval in which two users changed their order."""
-    active = [other for other in pool if other != user]
+    active = [rival for rival in pool if rival != user]
 
-    def lead(other: str) -> Callable[[float], float]:
+    def lead(rival: str) -> Callable[[float], float]:
         still = pool.still()
 
         def by(after: float) -> float:
             at = {s.user: s.priority for s in still.standings_at(pool.now + after)}
-            return at[other] - at[user]
+            return at[rival] - at[user]
 
         return by
 
-    found = []
-    for other in active:
-        by = lead(other)
+    collected = []
+    for rival in active:
+        by = lead(rival)
         samples = [by(HORIZON * step / STEPS) for step in range(STEPS + 1)]
         for step in range(STEPS):
             low, high = HORIZON * step / STEPS, HORIZON * (step + 1) / STEPS
@@ -77,9 +77,9 @@ def slow(pool: Pool[str], user: str) -> list[Passing[str]]:
                         low = middle
                     else:
                         high = middle
-                pair = (user, other) if samples[step] <= 0 else (other, user)
-                found.append(Passing(pool.now + high, *pair))
-    return sorted(found)
+                pair = (user, rival) if samples[step] <= 0 else (rival, user)
+                collected.append(Passing(pool.now + high, *pair))
+    return sorted(collected)
 
 
 @pytest.mark.parametrize(("policy", "parameters"), POLICIES)
@@ -88,10 +88,12 @@ def test_forecast_passings_equal_those_of_a_slow_search(
     seed: int, policy: str, parameters: dict[str, object]
 ) -> None:
     pool = drawn(seed, policy, parameters, users=5)
-    found = passings(pool, "u0", pool.now + HORIZON)
+    predicted = passings(pool, "u0", pool.now + HORIZON)
     expected = slow(pool, "u0")
-    assert [each[1:] for each in found] == [each[1:] for each in expected]
-    assert [each.when for each in found] == pytest.approx([each.when for each in expected])
+    assert [passing[1:] for passing in predicted] == [passing[1:] for passing in expected]
+    assert [passing.when for passing in predicted] == pytest.approx(
+        [passing.when for passing in expected]
+    )
     assert passings(pool, "u0", pool.now) == []
 
 
@@ -105,19 +107,21 @@ def test_a_passing_is_forecast_until_it_has_happened(policy: str, waiting: float
     for seed in range(12):
         pool = drawn(seed, policy, parameters, now=0.0, waiting=waiting)
         until = pool.now + 5 * HORIZON
-        found = passings(pool, "u0", until)
-        foretold += len(found)
-        for number, passing in enumerate(found):
+        predicted = passings(pool, "u0", until)
+        foretold += len(predicted)
+        for number, passing in enumerate(predicted):
             assert pool.now < passing.when < until
             if policy == "dynamic-drf":  # its time is that of the pool
-                assert passings(pool, "u0", passing.when) == found[:number]
+                assert passings(pool, "u0", passing.when) == predicted[:number]
             for when in (passing.when - 1.0, passing.when):  # forecast early, except for rounding
                 later = pool.twin()
                 later.advance(max(when, pool.now))
-                still = [each[1:] for each in passings(later, "u0", until)]
-                behind = sum(each.when < later.now for each in found)
+                still = [passing[1:] for passing in passings(later, "u0", until)]
+                behind = sum(passing.when < later.now for passing in predicted)
                 come = list(later).index(passing.passing) < list(later).index(passing.passed)
-                assert still == [each[1:] for each in found[behind + (come and number == behind) :]]
+                assert still == [
+                    passing[1:] for passing in predicted[behind + (come and number == behind) :]
+                ]
     assert foretold >= 5
 
 
@@ -162,26 +166,26 @@ def test_the_number_of_tasks_at_once_equals_that_of_single_allocations(
     newcomer = pool.twin()
     newcomer.add("new", weight=2.0)
     newcomer.set_active("new", True)
-    said = turn(newcomer, "new", demand, tasks, pool.now + HORIZON)
+    forecast = turn(newcomer, "new", demand, tasks, pool.now + HORIZON)
     given, giving = 0, newcomer.twin()
     while given < tasks and giving.minimum() == "new":
         giving.allocate("new", demand)
         given += 1
-    assert said.at_once == given
-    assert said.ahead == 0
+    assert forecast.at_once == given
+    assert forecast.ahead == 0
     if given == tasks:
-        assert said.first_after == 0.0
+        assert forecast.first_after == 0.0
         return
     rest = newcomer.twin()
     rest.allocate("new", demand.times(tasks - 1), times=tasks - 1)
-    if said.first_after is None:
+    if forecast.first_after is None:
         rest.advance(rest.now + HORIZON)
         assert rest.minimum() != "new"
-    elif said.first_after:
+    elif forecast.first_after:
         early = rest.twin()
-        early.advance(early.now + said.first_after - 1.0)
+        early.advance(early.now + forecast.first_after - 1.0)
         assert early.minimum() != "new"
-        rest.advance(rest.now + said.first_after + 1e-3)
+        rest.advance(rest.now + forecast.first_after + 1e-3)
         assert rest.minimum() == "new"
 
 
@@ -190,42 +194,42 @@ def test_the_forecast_cost_of_a_burst_equals_the_later_cost(seed: int) -> None:
     pool = drawn(seed, "sdrf", {"half_life": HALF_LIFE})
     burst, seconds = Quantities.parse("cpus:30"), 1200.0
     before = pool.standings()
-    said = cost(pool, "u0", burst, seconds, pool.now + seconds + HORIZON)
+    forecast = cost(pool, "u0", burst, seconds, pool.now + seconds + HORIZON)
     assert pool.standings() == before  # A forecast changes nothing.
     really, otherwise = pool.twin(), pool.twin()
     really.allocate("u0", burst)
     for twin in (really, otherwise):
         twin.advance(pool.now + seconds)
     really.release("u0", burst)
-    assert said.after == pytest.approx(really.standing("u0").commitment)
-    assert said.without == pytest.approx(otherwise.standing("u0").commitment)
-    assert said.after > said.without
-    place, other = list(really), list(otherwise)
-    ahead = set(place[: place.index("u0")]) - set(other[: other.index("u0")])
-    assert {user for user, _ in said.overtaken} == ahead
-    for user, after in said.overtaken:
+    assert forecast.after == pytest.approx(really.standing("u0").commitment)
+    assert forecast.without == pytest.approx(otherwise.standing("u0").commitment)
+    assert forecast.after > forecast.without
+    place, alternative = list(really), list(otherwise)
+    ahead = set(place[: place.index("u0")]) - set(alternative[: alternative.index("u0")])
+    assert {user for user, _ in forecast.overtaken} == ahead
+    for user, after in forecast.overtaken:
         if after is not None:
             later = really.twin()
             later.advance(later.now + after + 1e-3)
             order = list(later)
             assert order.index("u0") < order.index(user)
-    assert said.recovered is not None
+    assert forecast.recovered is not None
     for twin in (really, otherwise):
-        twin.advance(twin.now + said.recovered)
+        twin.advance(twin.now + forecast.recovered)
     owes, would = (twin.standing("u0").commitments for twin in (really, otherwise))
     assert max(owes[name] - would[name] for name in owes) <= NOTICEABLE * (1 + 1e-9)
 
 
-def leads_from(after: float | None, pool: Pool[str], user: str, other: str | None = None) -> bool:
+def leads_from(after: float | None, pool: Pool[str], user: str, rival: str | None = None) -> bool:
     """Return whether a user begins to precede another user, or all others, at `after` seconds.
 
     None for `after`: the user never takes the lead within the horizon.
     """
-    still, others = pool.still(), [each for each in pool if each != user]
+    still, rivals = pool.still(), [rival for rival in pool if rival != user]
 
     def leads(seconds: float) -> bool:
         at = {s.user: (s.priority, s.user) for s in still.standings_at(pool.now + seconds)}
-        return all(at[user] < at[each] for each in (others if other is None else [other]))
+        return all(at[user] < at[rival] for rival in (rivals if rival is None else [rival]))
 
     instants = [HORIZON * step / 60 for step in range(61)]
     return (after is None or leads(after + 1e-3)) and not any(
@@ -242,26 +246,26 @@ def test_the_forecast_turn_of_any_users_tasks_equals_that_of_a_slow_search(
     for seed in range(4):
         pool = drawn(seed, policy, {"half_life": HALF_LIFE} if policy == "sdrf" else {})
         for user in pool:
-            said = turn(pool, user, demand, tasks, pool.now + HORIZON)
-            assert said.ahead == list(pool).index(user)
+            forecast = turn(pool, user, demand, tasks, pool.now + HORIZON)
+            assert forecast.ahead == list(pool).index(user)
             giving, given = pool.twin(), 0
             while given < tasks and giving.minimum() == user:
                 giving.allocate(user, demand)
                 given += 1
-            assert said.at_once == given
+            assert forecast.at_once == given
             rest = pool.twin()
             rest.allocate(user, demand.times(tasks - 1), times=tasks - 1)
-            assert leads_from(said.first_after, rest, user)
+            assert leads_from(forecast.first_after, rest, user)
 
 
 @pytest.mark.parametrize("others", ["ac", "bc"])
 def test_of_equal_users_the_first_in_the_pool_has_the_first_turn(others: str) -> None:
     for user in others:
         pool: Pool[str] = Pool(policies.create("drf", {}), capacity=CAPACITY)
-        for each in others:
-            pool.add(each)
-            pool.set_active(each, True)
-            pool.allocate(each, Quantities.parse("cpus:1"))
+        for member in others:
+            pool.add(member)
+            pool.set_active(member, True)
+            pool.allocate(member, Quantities.parse("cpus:1"))
         first = user == min(others)
         at_once = turn(pool, user, Quantities.parse("cpus:1"), 3, pool.now).at_once
         assert at_once == (1 if first else 0)
@@ -269,21 +273,21 @@ def test_of_equal_users_the_first_in_the_pool_has_the_first_turn(others: str) ->
 
 @pytest.mark.parametrize("seed", range(4))
 def test_turns_of_users_with_equal_shares_equal_those_of_single_allocations(seed: int) -> None:
-    chance, one = random.Random(seed), Quantities.parse("cpus:1")
+    chance, one_cpu = random.Random(seed), Quantities.parse("cpus:1")
     for _ in range(15):
         pool: Pool[str] = Pool(policies.create("drf", {}), capacity=CAPACITY)
         for user in "abc":
             pool.add(user)
             pool.set_active(user, True)
-            pool.allocate(user, one.times(chance.randint(0, 3)), times=chance.randint(0, 3))
+            pool.allocate(user, one_cpu.times(chance.randint(0, 3)), times=chance.randint(0, 3))
         user, tasks = chance.choice("abc"), chance.randint(1, 4)
         giving, given = pool.twin(), 0
         while given < tasks and giving.minimum() == user:
-            giving.allocate(user, one)
+            giving.allocate(user, one_cpu)
             given += 1
-        said = turn(pool, user, one, tasks, pool.now + HORIZON)
-        assert said.at_once == given
-        assert said.first_after == (0.0 if given == tasks else None)
+        forecast = turn(pool, user, one_cpu, tasks, pool.now + HORIZON)
+        assert forecast.at_once == given
+        assert forecast.first_after == (0.0 if given == tasks else None)
 
 
 def has_had(pool: Pool[str], users: dict[str, tuple[int, int, int]]) -> None:
@@ -292,8 +296,8 @@ def has_had(pool: Pool[str], users: dict[str, tuple[int, int, int]]) -> None:
         pool.add(user)
         pool.set_active(user, True)
     for place in (0, 1):
-        for user, each in users.items():
-            pool.hold(user, Quantities({"cpus": 1000 * each[place]}), each[2])
+        for user, state in users.items():
+            pool.hold(user, Quantities({"cpus": 1000 * state[place]}), state[2])
         pool.advance(pool.now + 100.0 * (place == 0))
 
 
@@ -313,40 +317,40 @@ def test_the_turn_comes_when_the_last_preceding_user_has_been_passed(
 ) -> None:
     pool: Pool[str] = Pool(policies.create("dynamic-drf", {}), capacity=CAPACITY)
     has_had(pool, users)
-    said = turn(pool, "u", Quantities.parse("cpus:1"), 2, pool.now + 2000.0)
-    assert said.first_after == (None if turn_after is None else pytest.approx(turn_after))
+    forecast = turn(pool, "u", Quantities.parse("cpus:1"), 2, pool.now + 2000.0)
+    assert forecast.first_after == (None if turn_after is None else pytest.approx(turn_after))
 
 
 @pytest.mark.parametrize("cpus", [2, 40])
 def test_users_overtaken_because_of_a_burst_lead_until_the_forecast_time(
     cpus: int,
 ) -> None:
-    found = set()
+    outcomes = set()
     for seed in range(6):
         pool = drawn(seed, "sdrf", {"half_life": HALF_LIFE})
         burst = Quantities({"cpus": 1000 * cpus})
-        said = cost(pool, "u0", burst, 600.0, pool.now + 600.0 + HORIZON)
+        forecast = cost(pool, "u0", burst, 600.0, pool.now + 600.0 + HORIZON)
         really, otherwise = pool.twin(), pool.twin()
         really.allocate("u0", burst)
         for twin in (really, otherwise):
             twin.advance(pool.now + 600.0)
         really.release("u0", burst)
-        for user, after in said.overtaken:
+        for user, after in forecast.overtaken:
             assert leads_from(after, really, "u0", user)
-            found.add(after is None)
+            outcomes.add(after is None)
         owes, would = (twin.standing("u0").commitments for twin in (really, otherwise))
         surplus = max(owes[name] - would[name] for name in owes)
         faded = HALF_LIFE * math.log2(max(surplus / 0.01, 1.0))
-        assert said.recovered == pytest.approx(faded)
-    assert found if cpus == 40 else True, "at least one user leads"
+        assert forecast.recovered == pytest.approx(faded)
+    assert outcomes if cpus == 40 else True, "at least one user leads"
 
 
 @pytest.mark.parametrize("capacity", [CAPACITY, Quantities()])
 def test_under_a_policy_without_memory_a_burst_costs_nothing(capacity: Quantities) -> None:
     pool: Pool[str] = Pool(policies.create("drf", {}), capacity=capacity)
     pool.add("a")
-    said = cost(pool, "a", Quantities.parse("cpus:1"), 60.0, 600.0)
-    assert said == (0.0, 0.0, 0.0, [])
+    forecast = cost(pool, "a", Quantities.parse("cpus:1"), 60.0, 600.0)
+    assert forecast == (0.0, 0.0, 0.0, [])
     assert below_after(pool.standing("a"), None, 0.01) == 0.0
 
 
@@ -398,5 +402,5 @@ def test_a_fork_and_its_original_develop_alike_and_independently() -> None:
         pool.advance(pool.now + 500.0)
         pool.allocate("u1", Quantities.parse("cpus:5"))
         assert list(pool) == list(twin)
-        for one, other in zip(pool.standings(), twin.standings(), strict=True):
-            assert one.commitments == pytest.approx(other.commitments)
+        for standing, twin_standing in zip(pool.standings(), twin.standings(), strict=True):
+            assert standing.commitments == pytest.approx(twin_standing.commitments)

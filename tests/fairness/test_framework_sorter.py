@@ -44,35 +44,35 @@ class Both:
             self.pool.add(user)
             self.peers.add(user)
 
-    def change(self, kind: str, user: str, what: object) -> None:
-        for each in (self.pool, self.peers):
-            if isinstance(what, Quantities) and kind == "grow":
-                each.set_capacity(what)
-            elif isinstance(what, Quantities):
-                each.allocate(user, what, times=2)
+    def change(self, kind: str, user: str, value: object) -> None:
+        for sorter in (self.pool, self.peers):
+            if isinstance(value, Quantities) and kind == "grow":
+                sorter.set_capacity(value)
+            elif isinstance(value, Quantities):
+                sorter.allocate(user, value, times=2)
             elif kind in {"take", "go"}:
-                each.release(user, each.held(user))
+                sorter.release(user, sorter.held(user))
                 if kind == "go":  # removed and added again
-                    each.remove(user)
-                    each.add(user)
+                    sorter.remove(user)
+                    sorter.add(user)
             else:
-                each.set_active(user, bool(what))
+                sorter.set_active(user, bool(value))
 
 
 @given(st.lists(change, max_size=40))
 def test_a_framework_sorter_has_the_order_of_drf(changes: list[tuple[str, str, object]]) -> None:
     both = Both()
     pool, peers = both.pool, both.peers
-    for each in changes:
-        both.change(*each)
+    for change in changes:
+        both.change(*change)
         assert list(peers) == list(pool)
         assert peers.active == pool.active
         assert peers.held() == pool.held()
         for member in peers:
-            more = Quantities.parse("cpus:3;mem:7")
+            added = Quantities.parse("cpus:3;mem:7")
             assert peers.holding(member) == pool.holding(member)
             assert peers.prospect(member).rank == pool.prospect(member).rank
-            assert peers.prospect(member).rank_of(more) == pool.prospect(member).rank_of(more)
+            assert peers.prospect(member).rank_of(added) == pool.prospect(member).rank_of(added)
 
 
 @pytest.mark.parametrize("seed", range(3))

@@ -35,13 +35,13 @@ def slow(pool: Pool[str], begin: float, end: float) -> Iterator[tuple[int, float
     """Split a time into short intervals; yield instants with their weights in a quadrature."""
     hours = range(math.floor(begin / HOUR) + 1, math.ceil(end / HOUR))
     edges = [begin, *(float(hour * HOUR) for hour in hours)]
-    for left, right in zip(edges, [*edges[1:], end], strict=True):
-        pieces = max(1, math.ceil((right - left) / 300.0))
+    for start, right in zip(edges, [*edges[1:], end], strict=True):
+        pieces = max(1, math.ceil((right - start) / 300.0))
         for piece in range(pieces):
-            middle = left + (piece + 0.5) * (right - left) / pieces
-            half = (right - left) / pieces / 2
+            middle = start + (piece + 0.5) * (right - start) / pieces
+            half = (right - start) / pieces / 2
             for node, weight in GAUSS:
-                yield math.floor(left / HOUR), middle + node * half, weight * half
+                yield math.floor(start / HOUR), middle + node * half, weight * half
 
 
 class Reference:
@@ -61,13 +61,13 @@ class Reference:
                 for name, total in capacity.items():
                     sums = self.sums.setdefault((hour, user, name), {})
                     held, entitled = standing.allocation[name], standing.entitlement * total
-                    for what, amount in {
+                    for quantity, amount in {
                         "held": held,
                         "overused": max(held - entitled, 0.0),
                         "owed": standing.commitments.get(name, 0.0) * total,
                         "entitled": entitled,
                     }.items():
-                        sums[what] = sums.get(what, 0.0) + amount * weight
+                        sums[quantity] = sums.get(quantity, 0.0) + amount * weight
                 if standing.active:
                     key = hour, user
                     self.wanted[key] = self.wanted.get(key, 0.0) + weight
@@ -141,9 +141,9 @@ def test_integrals_equal_those_of_a_slow_reference(
     counted.add(meter.take())
     for (hour, user, name), expected in reference.sums.items():
         tally = counted.users[hour][user]
-        for what, amount in expected.items():
-            found = getattr(tally.resources[name], what)
-            assert found == pytest.approx(amount, rel=1e-9, abs=1e-3)
+        for quantity, amount in expected.items():
+            metered = getattr(tally.resources[name], quantity)
+            assert metered == pytest.approx(amount, rel=1e-9, abs=1e-3)
         assert tally.wanted == pytest.approx(reference.wanted.get((hour, user), 0.0))
         assert tally.waited == pytest.approx(reference.waited.get((hour, user), 0.0))
     assert {(h, u) for h, us in counted.users.items() for u in us} == {
@@ -217,7 +217,7 @@ class Metered:
 
 def flat(counted: UsageAccumulator) -> dict[tuple[object, ...], object]:
     """Return all nonzero counts, by hour, user, resource and quantity."""
-    found: dict[tuple[object, ...], float] = {
+    flattened: dict[tuple[object, ...], float] = {
         (hour, name): amount
         for hour, amounts in counted.capacity.items()
         for name, amount in amounts.items()
@@ -225,11 +225,11 @@ def flat(counted: UsageAccumulator) -> dict[tuple[object, ...], object]:
     for hour, tallies in counted.users.items():
         for user, tally in tallies.items():
             for name in ("wanted", "waited", "offers", "refused"):
-                found[hour, user, name] = getattr(tally, name)
+                flattened[hour, user, name] = getattr(tally, name)
             for name, integrals in tally.resources.items():
-                for each in fields(integrals):
-                    found[hour, user, name, each.name] = getattr(integrals, each.name)
-    return {key: pytest.approx(value, abs=1e-3) for key, value in found.items() if value}
+                for field in fields(integrals):
+                    flattened[hour, user, name, field.name] = getattr(integrals, field.name)
+    return {key: pytest.approx(value, abs=1e-3) for key, value in flattened.items() if value}
 
 
 @pytest.mark.parametrize("seed", range(2))
@@ -269,11 +269,11 @@ def test_each_instant_and_offer_counts_once_however_accounts_are_closed_and_read
         metered.close(4)
     for metered in (parts, parts, whole, whole):
         (together if metered is parts else counted).add(metered.meter.take())
-    found = flat(counted)
-    assert flat(together) == found
-    assert {key: found[key] for key in expected} == expected
-    assert not any(key[2:] == ("disk", "entitled") for key in found)
-    assert not any("gpus" in key for key in found), "the cluster has no gpus"
+    flattened = flat(counted)
+    assert flat(together) == flattened
+    assert {key: flattened[key] for key in expected} == expected
+    assert not any(key[2:] == ("disk", "entitled") for key in flattened)
+    assert not any("gpus" in key for key in flattened), "the cluster has no gpus"
 
 
 def test_no_capacity_is_counted_before_counting_has_begun() -> None:

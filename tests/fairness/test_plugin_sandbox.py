@@ -157,8 +157,8 @@ def test_a_key_policy_goes_by_shares_only_if_it_declares_so() -> None:
     class Remembers(Sdrf):
         name = "remembers"
 
-    said = [contained(each, ORIGIN).goes_by_shares for each in (Mine, Says, Remembers)]
-    assert said == [False, True, True]
+    answers = [contained(policy, ORIGIN).goes_by_shares for policy in (Mine, Says, Remembers)]
+    assert answers == [False, True, True]
 
 
 def test_the_priority_of_a_failing_line_is_constant() -> None:
@@ -180,11 +180,11 @@ def test_the_same_faults_give_the_same_order_in_every_engine() -> None:
     def moody(account: Account) -> float:
         return 1.0 / 0 if account.share > 0.15 else account.share
 
-    one, other = _pool(_key(moody)), _pool(_key(moody))
-    one.standings()
-    one.advance(5.0)
-    other.advance(5.0)
-    assert list(one) == list(other) == ["d", "b", "c", "a"]
+    first, second = _pool(_key(moody)), _pool(_key(moody))
+    first.standings()
+    first.advance(5.0)
+    second.advance(5.0)
+    assert list(first) == list(second) == ["d", "b", "c", "a"]
 
 
 NO_LINES: list[Says] = [
@@ -275,8 +275,8 @@ def test_any_error_in_a_plugins_parameters_is_reported_with_the_plugins_name(
             raise ZeroDivisionError("of parameters")
 
     monkeypatch.setitem(policies._POLICIES, "mine", contained(Mine, ORIGIN) if origin else Mine)
-    told = "policy 'mine': mine.py failed on its parameters: ZeroDivisionError: of parameters"
-    kind, text = (ValueError, told) if origin else (ZeroDivisionError, "of parameters")
+    message = "policy 'mine': mine.py failed on its parameters: ZeroDivisionError: of parameters"
+    kind, text = (ValueError, message) if origin else (ZeroDivisionError, "of parameters")
     with pytest.raises(kind, match=f"^{text}$"):
         policies.create("mine", {"half_life": 60})
 

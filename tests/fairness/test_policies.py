@@ -85,7 +85,7 @@ def test_priorities_depend_on_exactly_the_inputs_that_a_policy_declares(name: st
     assert (other_tasks.task_share is not None) == policy.counts_tasks
     other_queue = two(policy, first="b").standing("b")
     assert (other_queue.priority != standing.priority) == policy.queues
-    owed = max(standing.commitments.get(each, 0.0) for each in standing.measured)
+    owed = max(standing.commitments.get(name, 0.0) for name in standing.measured)
     by_shares = (max(standing.measured.values()) + (owed if policy.tau else 0.0)) / 2.0
     assert (standing.priority == pytest.approx(by_shares)) == policy.goes_by_shares
     machine, held = Quantities.parse("cpus:1"), Quantities.parse("cpus:0.5")
@@ -104,8 +104,8 @@ def test_in_a_cluster_without_resources_no_user_has_a_share(name: str) -> None:
     standing = pool.standing("a")
     assert set(standing.measured.values()) <= {0.0}
     # Queue position; missing guarantee; half a slot of a thousand, divided by the weight.
-    others = {"fifo": 1.0, "karma": -1.0, "htcondor": 0.00025}
-    assert standing.priority == others.get(name, 0.0)
+    expected = {"fifo": 1.0, "karma": -1.0, "htcondor": 0.00025}
+    assert standing.priority == expected.get(name, 0.0)
 
 
 def test_of_users_with_equal_allocations_on_a_machine_the_one_with_more_weight_is_first() -> None:
@@ -118,7 +118,7 @@ def test_of_users_with_equal_allocations_on_a_machine_the_one_with_more_weight_i
 
 @pytest.mark.parametrize("name", ["sdrf", "volcano", "dynamic-drf"])
 def test_only_a_live_tree_predicts_when_the_user_with_less_use_is_passed(name: str) -> None:
-    found = []
+    observed = []
     for ranking in ("live-tree", "scan"):
         given: dict[str, object] = {"ranking": ranking}
         pool: Pool[str] = Pool(
@@ -132,8 +132,8 @@ def test_only_a_live_tree_predicts_when_the_user_with_less_use_is_passed(name: s
         pool.advance(100.0)
         pool.release("a", pool.capacity)
         pool.allocate("b", Quantities.parse("cpus:1"))
-        found.append((list(pool), [each[1:] for each in pool.crossings()]))
-    assert found == [(["b", "a"], [("b", "a")]), (["b", "a"], [])]
+        observed.append((list(pool), [crossing[1:] for crossing in pool.crossings()]))
+    assert observed == [(["b", "a"], [("b", "a")]), (["b", "a"], [])]
 
 
 def test_default_parameters_are_those_of_the_emulated_schedulers() -> None:

@@ -95,18 +95,18 @@ def test_the_count_of_crossings_continues_after_a_complete_reranking() -> None:
 
 @pytest.mark.parametrize("looked", [False, True])
 def test_commitments_are_those_of_now_whether_or_not_they_were_read_before(*, looked: bool) -> None:
-    made, other = pool(users="AB", delta=0.99), pool(users="AB", delta=0.99)
-    for each in (made, other):
+    made, second = pool(users="AB", delta=0.99), pool(users="AB", delta=0.99)
+    for tested in (made, second):
         if looked:
-            assert each.minimum() == "A"
-        hold(each, "A", 160)
-        each.advance(each.now + 50.0)
-    owed, others = made.debts("A")
-    standing = other.standing("A")
-    assert (owed, others) == (standing.commitments, standing.inherited)
+            assert tested.minimum() == "A"
+        hold(tested, "A", 160)
+        tested.advance(tested.now + 50.0)
+    owed, inherited = made.debts("A")
+    standing = second.standing("A")
+    assert (owed, inherited) == (standing.commitments, standing.inherited)
     assert max(owed.values()) > 0.1
     made.set_weight("A", 3.0)
-    assert made.debts("A") == (owed, others), "the new weight has not applied for any time yet"
+    assert made.debts("A") == (owed, inherited), "the new weight has not applied for any time yet"
 
 
 def test_weights_divide_priorities() -> None:
@@ -392,9 +392,9 @@ class PoolMachine(RuleBasedStateMachine):
         self.user_gets_tasks(data.draw(st.sampled_from(sorted(self.held))), tasks)
 
     def user_gets_tasks(self, user: int, tasks: int) -> None:
-        more = Quantities({"cpus": tasks * 1000, "mem": tasks * 512_000})
-        self.pool.allocate(user, more)
-        self.held[user] = self.held[user] + more
+        added = Quantities({"cpus": tasks * 1000, "mem": tasks * 512_000})
+        self.pool.allocate(user, added)
+        self.held[user] = self.held[user] + added
 
     @precondition(lambda self: self.held)
     @rule(data=st.data())
@@ -574,18 +574,18 @@ def test_an_observed_pool_ranks_like_an_unobserved_pool(policy: str, seed: int) 
     plain: Pool[int] = Pool(chosen, capacity=CLUSTER)
     held = [0] * 6
     for now in range(40):
-        user, more = chance.randrange(6), chance.random() < 0.6
-        some = chance.random() < 0.7
+        user, growing = chance.randrange(6), chance.random() < 0.6
+        active = chance.random() < 0.7
         for both in (watched, plain):
             both.advance(float(now))
             if user not in both:
                 both.add(user, weight=1 / (1 + user % 3))
                 both.set_demand(user, TASK)
-            if more:
+            if growing:
                 both.allocate(user, TASK)
             elif held[user]:
                 both.release(user, TASK)
-            both.set_active(user, some)
-        held[user] = held[user] + 1 if more else max(held[user] - 1, 0)
+            both.set_active(user, active)
+        held[user] = held[user] + 1 if growing else max(held[user] - 1, 0)
         if chance.random() < 0.3:
             assert list(watched) == list(plain)

@@ -148,13 +148,19 @@ class History:
 
 
 def standings(pool: Pool[str]) -> Found:
-    found: Found = []
-    for each in sorted(pool.standings(), key=lambda standing: standing.user):
-        found += [each.user, each.weight, each.entitlement, each.active, str(each.allocation)]
-        found += [each.priority, each.commitment, each.inherited, each.task_share]
-        for amounts in (each.shares, each.measured, each.commitments, each.overuse):
-            found += [part for name in sorted(amounts) for part in (name, amounts[name])]
-    return found
+    values: Found = []
+    for standing in sorted(pool.standings(), key=lambda standing: standing.user):
+        values += [
+            standing.user,
+            standing.weight,
+            standing.entitlement,
+            standing.active,
+            str(standing.allocation),
+        ]
+        values += [standing.priority, standing.commitment, standing.inherited, standing.task_share]
+        for amounts in (standing.shares, standing.measured, standing.commitments, standing.overuse):
+            values += [part for name in sorted(amounts) for part in (name, amounts[name])]
+    return values
 
 
 def crossings(pool: Pool[str]) -> Found:
@@ -163,7 +169,7 @@ def crossings(pool: Pool[str]) -> Found:
 
 def forecast(pool: Pool[str]) -> Found:
     user = min(pool.users())
-    return [part for each in passings(pool, user, pool.now + 50.0) for part in each]
+    return [part for passing in passings(pool, user, pool.now + 50.0) for part in passing]
 
 
 def values(pool: Pool[str]) -> Found:
@@ -176,21 +182,21 @@ def values(pool: Pool[str]) -> Found:
 
 def courses(pool: Pool[str]) -> Found:
     """Read the trajectory of each user separately, the last user first."""
-    found: Found = []
+    values: Found = []
     for user in sorted(pool.users(), reverse=True):
         course = pool.course(user)
-        found += [user, course.inherited, *sorted(course.overuse.items())]
-    return [part for each in found for part in (each if isinstance(each, tuple) else (each,))]
+        values += [user, course.inherited, *sorted(course.overuse.items())]
+    return [part for value in values for part in (value if isinstance(value, tuple) else (value,))]
 
 
 def counts(pool: Pool[str]) -> Found:
-    found: Found = []
+    values: Found = []
     for user in sorted(pool.users(), reverse=True):
         at, stretch = pool.count(user)
-        found += [at, str(stretch.allocation), stretch.entitlement, stretch.active]
+        values += [at, str(stretch.allocation), stretch.entitlement, stretch.active]
         for amounts in (stretch.commitments, stretch.overuse):
-            found += [part for name in sorted(amounts) for part in (name, amounts[name])]
-    return found
+            values += [part for name in sorted(amounts) for part in (name, amounts[name])]
+    return values
 
 
 def prospects(pool: Pool[str]) -> Found:
@@ -216,12 +222,12 @@ LOOKS: list[Callable[[Pool[str]], Found]] = [
 ]
 
 
-def the_same(found: Found, expected: Found) -> bool:
-    return len(found) == len(expected) and all(
-        math.isclose(one, other, rel_tol=1e-9, abs_tol=1e-9)
-        if isinstance(one, float) and isinstance(other, float)
-        else one == other
-        for one, other in zip(found, expected, strict=True)
+def the_same(actual: Found, expected: Found) -> bool:
+    return len(actual) == len(expected) and all(
+        math.isclose(first, second, rel_tol=1e-9, abs_tol=1e-9)
+        if isinstance(first, float) and isinstance(second, float)
+        else first == second
+        for first, second in zip(actual, expected, strict=True)
     )
 
 
@@ -249,7 +255,7 @@ def what_follows_from_what_is_set(pool: Pool[str], part: float, *, charging: boo
 def futures(pool: Pool[str]) -> dict[str, object]:
     """Return the users' commitments after 100 s without changes."""
     still = pool.still().standings_at(pool.now + 100.0)
-    return {each.user: (each.commitments, each.inherited) for each in still}
+    return {standing.user: (standing.commitments, standing.inherited) for standing in still}
 
 
 def steps(history: History, number: int) -> Iterator[None]:
@@ -282,9 +288,9 @@ def test_all_readings_equal_those_of_a_pool_that_is_read_at_each_instant(
 def owed(pool: Pool[str]) -> dict[tuple[str, str], float]:
     """Return the users' commitments now."""
     return {
-        (each.user, name): amount
-        for each in pool.still().standings_at(pool.now)
-        for name, amount in each.commitments.items()
+        (standing.user, name): amount
+        for standing in pool.still().standings_at(pool.now)
+        for name, amount in standing.commitments.items()
     }
 
 
@@ -352,7 +358,7 @@ def test_commitments_set_between_readings_are_those_of_their_instant() -> None:
 def test_users_with_a_changed_commitment_trajectory_are_reported(
     seed: int, policy: str, parameters: dict[str, object]
 ) -> None:
-    history, told = History(seed, policies.create(policy, parameters)), set[int]()
+    history, lengths = History(seed, policies.create(policy, parameters)), set[int]()
     pool = history.alone
     for _ in range(200):
         history.wait()
@@ -361,8 +367,8 @@ def test_users_with_a_changed_commitment_trajectory_are_reported(
         history.change()
         after, diverted = futures(pool), pool.take_diverted()
         if diverted is not None:
-            told.add(len(diverted))
+            lengths.add(len(diverted))
             for user in after.keys() - set(diverted):
                 assert after[user] == before[user]
-    assert told == {0, 1}, "a change of one user reports only that user"
+    assert lengths == {0, 1}, "a change of one user reports only that user"
     assert pool.take_diverted() == set()

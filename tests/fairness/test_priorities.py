@@ -42,9 +42,9 @@ def order_changes(a: Envelope, b: Envelope, s: float) -> list[Fraction]:
     """Return the instants below s at which the order changes, in rational arithmetic."""
     lines = [(Fraction(level), Fraction(slope)) for level, slope in (*a.lines, *b.lines)]
     meetings = {
-        (level - other) / (tilt - slope)
+        (level - second_level) / (tilt - slope)
         for level, slope in lines
-        for other, tilt in lines
+        for second_level, tilt in lines
         if slope != tilt
     }
     both = {0: a, 1: b}
@@ -94,8 +94,8 @@ def test_lines_with_equal_rounded_values_are_distinguished(
 ) -> None:
     assert segment[0] + segment[1] * s == other[0] + other[1] * s
     exact = [Fraction(level) + Fraction(slope) * Fraction(s) for level, slope in (segment, other)]
-    found = Envelopes().compare(Envelope((segment,)), Envelope((other,)), -s)
-    assert found == (exact[0] > exact[1]) - (exact[0] < exact[1])
+    order = Envelopes().compare(Envelope((segment,)), Envelope((other,)), -s)
+    assert order == (exact[0] > exact[1]) - (exact[0] < exact[1])
 
 
 def test_a_line_that_is_never_the_highest_is_left_out() -> None:
@@ -151,18 +151,18 @@ def drifts(chance: random.Random) -> tuple[list[Drift], float]:
     ], now
 
 
-def exact_envelope(each: Envelope, s: float) -> Key:
+def exact_envelope(envelope: Envelope, s: float) -> Key:
     """Return a sort key in the order of priorities, in rational arithmetic."""
     at = [
         (Fraction(level) + Fraction(slope) * Fraction(s), -Fraction(slope))
-        for level, slope in each.lines
+        for level, slope in envelope.lines
     ]
-    return (*max(at), each.count)
+    return (*max(at), envelope.count)
 
 
-def exact_drift(each: Drift, now: float) -> Key:
-    value = Fraction(each.value) + Fraction(each.slope) * Fraction(now)
-    return not each.guaranteed, value, Fraction(each.slope), each.count
+def exact_drift(drift: Drift, now: float) -> Key:
+    value = Fraction(drift.value) + Fraction(drift.slope) * Fraction(now)
+    return not drift.guaranteed, value, Fraction(drift.slope), drift.count
 
 
 def in_order(
@@ -172,15 +172,15 @@ def in_order(
     now: float,
 ) -> None:
     """Compare comparisons, ranks and positions with exact sort keys."""
-    for one, key in zip(made, keys, strict=True):
-        for other, other_key in zip(made, keys, strict=True):
+    for first, key in zip(made, keys, strict=True):
+        for second, other_key in zip(made, keys, strict=True):
             sign = (key > other_key) - (key < other_key)
-            assert family.compare(one, other, now) == sign
-            rank, rank_of_other = family.rank(one, now)[0], family.rank(other, now)[0]
+            assert family.compare(first, second, now) == sign
+            rank, rank_of_other = family.rank(first, now)[0], family.rank(second, now)[0]
             assert (rank > rank_of_other) - (rank < rank_of_other) == (
                 (key[:-1] > other_key[:-1]) - (key[:-1] < other_key[:-1])
             )
-    nodes: list[Node[int, Any, float]] = [Node(number, each) for number, each in enumerate(made)]
+    nodes: list[Node[int, Any, float]] = [Node(number, key) for number, key in enumerate(made)]
     order = sorted(nodes, key=lambda node: (keys[node.id], node.id))
     for place, node in enumerate(order):
         assert family.position(order, node, now) == place
@@ -194,11 +194,11 @@ def test_envelopes_are_in_the_order_of_rational_arithmetic_however_close_they_ar
     chance = random.Random(seed)
     for _ in range(150):
         made, s = envelopes(chance)
-        in_order(Envelopes(), made, [exact_envelope(each, s) for each in made], -s)
-        for each in made:
-            assert each.at(s) == pytest.approx(float(exact_envelope(each, s)[0]))
-            size = max(abs(level) + abs(slope * s) for level, slope in each.lines)
-            assert 1e-13 * size <= Envelopes().rank(each, -s)[1] <= 1e-11 * size
+        in_order(Envelopes(), made, [exact_envelope(envelope, s) for envelope in made], -s)
+        for candidate in made:
+            assert candidate.at(s) == pytest.approx(float(exact_envelope(candidate, s)[0]))
+            size = max(abs(level) + abs(slope * s) for level, slope in candidate.lines)
+            assert 1e-13 * size <= Envelopes().rank(candidate, -s)[1] <= 1e-11 * size
 
 
 @pytest.mark.parametrize("seed", range(2))
@@ -206,10 +206,10 @@ def test_lines_in_time_are_in_exact_order_and_guarantees_come_first(seed: int) -
     chance = random.Random(seed)
     for _ in range(150):
         made, now = drifts(chance)
-        in_order(Drifts(), made, [exact_drift(each, now) for each in made], now)
-        for each in made:
-            size = abs(each.value) + abs(each.slope * now)
-            assert 1e-13 * size <= Drifts().rank(each, now)[1] <= 1e-11 * size
+        in_order(Drifts(), made, [exact_drift(drift, now) for drift in made], now)
+        for drift in made:
+            size = abs(drift.value) + abs(drift.slope * now)
+            assert 1e-13 * size <= Drifts().rank(drift, now)[1] <= 1e-11 * size
 
 
 def test_an_absent_allocation_count_equals_a_count_of_zero() -> None:
@@ -235,9 +235,9 @@ def test_steep_lines_that_differ_by_less_than_a_rounding_error_are_in_exact_orde
         made = [Envelope((line,)) for line in lines[:3]] + [
             Envelope(tuple(lines[at : at + 2])) for at in (1, 3)
         ]
-        in_order(Envelopes(), made, [exact_envelope(each, s) for each in made], -s)
+        in_order(Envelopes(), made, [exact_envelope(envelope, s) for envelope in made], -s)
         drifts = [Drift(False, *line) for line in lines]
-        in_order(Drifts(), drifts, [exact_drift(each, s) for each in drifts], s)
+        in_order(Drifts(), drifts, [exact_drift(drift, s) for drift in drifts], s)
         for at in range(5):
             whole, kept = Envelope(tuple(lines[at:])), envelope(lines[at:], s)
             assert exact_envelope(kept, s)[0] == exact_envelope(whole, s)[0]
@@ -250,20 +250,26 @@ def test_an_envelope_is_the_maximum_of_its_lines_and_has_no_superfluous_lines(se
         lines, s = lines_near(chance, 0.5, 0.5) + lines_near(chance, 0.5, 0.75), 0.75
         kept = envelope(lines, s).lines
         for at in (0.0, 0.25, 0.5, math.nextafter(0.5, 1.0), s):
-            whole, part = (exact_envelope(Envelope(tuple(each)), at) for each in (lines, kept))
+            whole, part = (
+                exact_envelope(Envelope(tuple(segments)), at) for segments in (lines, kept)
+            )
             assert part[0] == whole[0]
         for level, slope in kept:
-            for other, tilt in kept:
-                least = min(other - level, (other + tilt * s) - (level + slope * s))
-                assert least <= EXACTNESS * (abs(level) + abs(slope) + abs(other) + abs(tilt))
+            for second_level, tilt in kept:
+                least = min(second_level - level, (second_level + tilt * s) - (level + slope * s))
+                assert least <= EXACTNESS * (
+                    abs(level) + abs(slope) + abs(second_level) + abs(tilt)
+                )
 
 
 def meetings(a: Envelope, b: Envelope, s: float) -> Iterator[float]:
     """Yield meetings below s of lines that are both on their envelopes, except for rounding."""
     for level, slope in a.lines:
-        for other, tilt in b.lines:
+        for second_level, tilt in b.lines:
             if slope != tilt:
-                meeting = (Fraction(other) - Fraction(level)) / (Fraction(slope) - Fraction(tilt))
+                meeting = (Fraction(second_level) - Fraction(level)) / (
+                    Fraction(slope) - Fraction(tilt)
+                )
                 at = float(meeting)
                 height = level + slope * at
                 size = sum(abs(value) + abs(steep * at) for value, steep in (*a.lines, *b.lines))

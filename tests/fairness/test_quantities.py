@@ -119,10 +119,10 @@ def test_malformed_text_is_rejected_with_a_reason(text: str, complaint: str) -> 
 
 
 def test_thousandths_are_counted_from_zero_to_the_largest_64_bit_number() -> None:
-    one = Quantities({"cpus": 1})
-    assert (one + one) - one == one
+    one_cpu = Quantities({"cpus": 1})
+    assert (one_cpu + one_cpu) - one_cpu == one_cpu
     with pytest.raises(ValueError, match=r"cannot take 0\.001 of 'mem' from 0"):
-        _ = one - Quantities({"mem": 1})
+        _ = one_cpu - Quantities({"mem": 1})
     assert to_milli(math.nextafter(2.0**63 / 1000, 0.0)) < 2**63
     for too_large in (2.0**63 / 1000, 2.0**63):
         with pytest.raises(ValueError, match="below 2\\^63"):

@@ -307,9 +307,9 @@ class Plain:
         self.gains: dict[str, float] = {}
 
     def wait(self, seconds: float) -> None:
-        for user, other, share in self.gifts:
-            for each, sign in ((user, -1.0), (other, 1.0)):
-                self.gains[each] = self.gains.get(each, 0.0) + sign * share * seconds
+        for user, receiver, share in self.gifts:
+            for party, sign in ((user, -1.0), (receiver, 1.0)):
+                self.gains[party] = self.gains.get(party, 0.0) + sign * share * seconds
         self.gains.pop("", None)
 
     def keep(self, user: str, fraction: float) -> None:
@@ -328,19 +328,19 @@ def test_gains_equal_those_of_each_allocation_counted_separately(seed: int) -> N
         wait = chance.choice([0.0, 1.0, 60.0])
         now += wait
         plain.wait(wait)
-        user, other = chance.sample("abcd", 2)
+        user, receiver = chance.sample("abcd", 2)
         match chance.randrange(8):
             case 0:
-                claims.forget({user, other}, now)
-                plain.forget({user, other})
+                claims.forget({user, receiver}, now)
+                plain.forget({user, receiver})
             case 1 | 2:
                 fraction = chance.choice([0.0, 0.5, 0.9])
                 claims.keep(user, fraction, now)
                 plain.keep(user, fraction)
             case _:
                 share = chance.random()
-                claims.give(user, other, share, now)
-                plain.gifts.append((user, other, share))
+                claims.give(user, receiver, share, now)
+                plain.gifts.append((user, receiver, share))
         gains = run_to_completion(claims.gaining(functools.partial(float, now + 7.0)))
         later = Plain()
         later.gifts, later.gains = plain.gifts, dict(plain.gains)

@@ -81,8 +81,8 @@ def gives(
         given.add(user)
         if chance.random() < 0.5:
             agrees(front, really, at_first)
-            there = front.sort_key(user)
-            assert after in {None, there, there._replace(tolerance=0.0)}
+            present = front.sort_key(user)
+            assert after in {None, present, present._replace(tolerance=0.0)}
     return given
 
 
@@ -108,11 +108,11 @@ def test_a_sorter_snapshot_predicts_the_order_of_the_pool_after_allocations(
 def test_a_snapshot_of_a_framework_sorter_predicts_its_order(users: int) -> None:
     chance = random.Random(users)
     peers, really = (FrameworkSorter[str](CAPACITY) for _ in range(2))
-    for each in (peers, really):
+    for sorter in (peers, really):
         for number in range(users):
-            each.add(f"u{number}")
-            each.set_active(f"u{number}", active=True)
-            each.allocate(f"u{number}", GIFTS[number % 3])
+            sorter.add(f"u{number}")
+            sorter.set_active(f"u{number}", active=True)
+            sorter.allocate(f"u{number}", GIFTS[number % 3])
     front = SorterSnapshot(peers)
     agrees(front, really, peers)
     gives(chance, front, really, peers)
@@ -146,9 +146,9 @@ def test_a_user_certainly_precedes_another_only_by_more_than_both_tolerances() -
 
 
 def test_the_distance_to_a_sort_key_is_known_within_a_class() -> None:
-    here = SortKey((0, 1.0), 0.0)
-    assert here.distance_to(SortKey((0, 4.0), 0.0)) == 3.0
-    assert here.distance_to(SortKey((1, 4.0), 0.0)) is None
+    origin = SortKey((0, 1.0), 0.0)
+    assert origin.distance_to(SortKey((0, 4.0), 0.0)) == 3.0
+    assert origin.distance_to(SortKey((1, 4.0), 0.0)) is None
 
 
 def test_only_an_allocation_that_changes_a_priority_adds_tolerance() -> None:
@@ -157,9 +157,9 @@ def test_only_an_allocation_that_changes_a_priority_adds_tolerance() -> None:
     pool.set_active("u", active=True)
     pool.allocate("u", Quantities.parse("cpus:25"))
     front = SorterSnapshot(pool)
-    more, less = Quantities.parse("cpus:25"), Quantities.parse("mem:25")
-    moved, still = front.sort_key_after("u", more, 1), front.sort_key_after("u", less, 1)
+    cpus, memory = Quantities.parse("cpus:25"), Quantities.parse("mem:25")
+    moved, still = front.sort_key_after("u", cpus, 1), front.sort_key_after("u", memory, 1)
     assert (moved.priority, still.priority) == (0.5, 0.25)
     assert moved.position[2] == still.position[2], "both are exact"
     assert moved.tolerance > 0.0 == still.tolerance
-    assert front.holding("u", front.held("u") + more, 1) == moved
+    assert front.holding("u", front.held("u") + cpus, 1) == moved

@@ -102,24 +102,24 @@ def test_monopolies_equal_a_recount_of_all_machines_after_any_change(
     steps: list[tuple[str, int, int, int]],
 ) -> None:
     machines: Machines[str] = Machines()
-    there: dict[str, Quantities] = {}
+    present: dict[str, Quantities] = {}
     allowed = {f"{n}" for n in range(6)}
     demand = Quantities({"cpus": 1, "mem": 2})
-    for step, which, cpus, mem in steps:
-        name = f"{which}"
+    for step, number, cpus, mem in steps:
+        name = f"{number}"
         if step == "put":
-            there[name] = Quantities({"cpus": cpus, "mem": mem})
-            machines.put(name, there[name])
+            present[name] = Quantities({"cpus": cpus, "mem": mem})
+            machines.put(name, present[name])
         elif step == "discard":
-            there.pop(name, None)
+            present.pop(name, None)
             machines.discard(name)
         elif step == "restrict":
-            allowed = {f"{n}" for n in range(which)}
+            allowed = {f"{n}" for n in range(number)}
             machines.restrict("u", allowed.__contains__)
         else:
             allowed = {f"{n}" for n in range(6)}
             machines.restrict("u", None)
-        tasks = {name: min(has["cpus"], has["mem"] // 2) for name, has in there.items()}
+        tasks = {name: min(has["cpus"], has["mem"] // 2) for name, has in present.items()}
         assert machines.monopoly(demand) == sum(tasks.values())
         usable = sum(count for name, count in tasks.items() if name in allowed)
         assert machines.constrained_monopoly("u", demand) == usable

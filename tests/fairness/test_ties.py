@@ -156,7 +156,7 @@ def test_of_users_at_htcondors_lower_bound_the_one_with_the_smaller_allocation_i
 
 
 @pytest.mark.parametrize(
-    ("policy", "parameters"), [each for each in REMEMBERING if each[0] != "htcondor"]
+    ("policy", "parameters"), [case for case in REMEMBERING if case[0] != "htcondor"]
 )
 def test_users_with_equal_use_over_weight_share_by_weight(
     policy: str, parameters: dict[str, object]
@@ -174,7 +174,7 @@ def test_users_with_equal_use_over_weight_share_by_weight(
 
 
 @pytest.mark.parametrize(
-    ("policy", "parameters"), [each for each in REMEMBERING if each[0] not in ("sdrf", "stsf")]
+    ("policy", "parameters"), [case for case in REMEMBERING if case[0] not in ("sdrf", "stsf")]
 )
 def test_use_that_truly_differs_decides_whatever_the_allocations(
     policy: str, parameters: dict[str, object]
@@ -196,10 +196,10 @@ def exact_starts(number: int) -> list[float]:
 
 def order(pool: Pool[str]) -> list[str]:
     """Return the order of a pool, after a check that snapshot, fork and first user agree."""
-    found = list(pool)
-    assert list(SorterSnapshot(pool)) == list(pool.twin()) == found
-    assert pool.minimum() == found[0]
-    return found
+    ranking = list(pool)
+    assert list(SorterSnapshot(pool)) == list(pool.twin()) == ranking
+    assert pool.minimum() == ranking[0]
+    return ranking
 
 
 @pytest.mark.parametrize(("policy", "parameters"), STATEFUL)

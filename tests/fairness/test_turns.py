@@ -49,8 +49,8 @@ def test_each_other_member_has_at_most_one_turn_while_a_member_waits(
     """Any members wait at a look, and the policy orders them in any way."""
     turns, passed = Turns[str](), dict[str, Counter[str]]()
     for waiting, order in looks:
-        queue = turns.order(each for each in order if each in waiting)
-        passed = {each: passed.get(each, Counter()) for each in queue}
+        queue = turns.order(user for user in order if user in waiting)
+        passed = {user: passed.get(user, Counter()) for user in queue}
         if queue:
             turns.end(queue[0])
             del passed[queue[0]]

@@ -121,10 +121,10 @@ def test_sdrf_4_an_element_has_an_event_if_it_will_change_places_with_its_succes
     lines = live_tree.PRIORITIES
     order = sorted(lines, key=lambda element: (lines[element].value, lines[element].slope))
     assert [row[1] for row in rows] == [str(element) for element in order]
-    for row, left, right in zip(rows, order, order[1:], strict=False):
-        faster = lines[left].slope - lines[right].slope
+    for row, earlier, right in zip(rows, order, order[1:], strict=False):
+        faster = lines[earlier].slope - lines[right].slope
         if faster > 0:  # the priority of the left element grows faster: it reaches the right one
-            when = F(lines[right].value - lines[left].value, faster)
+            when = F(lines[right].value - lines[earlier].value, faster)
             assert row[4:] == (when, str(right))
         else:
             assert row[4:] == ("none", "none")
@@ -176,8 +176,8 @@ def test_components_of_a_constraint_graph_that_is_not_connected_can_be_shared_ap
                 for name in users
             ],
         }
-        found = optimum(read_problem(problem), create(policy, {}))
-        return {name: part.tasks for name, part in found.users.items()}
+        allocation = optimum(read_problem(problem), create(policy, {}))
+        return {name: part.tasks for name, part in allocation.users.items()}
 
     components = constraint_graph.components(edges)
     assert components == [{"u1", "u2", "m1", "m2"}, {"u3", "u4", "m3"}]

@@ -9,14 +9,14 @@ from typing import Any
 
 
 def film_of(page: bytes) -> dict[str, Any]:
-    found = re.search(rb'<script type="text/plain" id="data">([A-Za-z0-9+/=]*)</script>', page)
-    assert found is not None
-    film: dict[str, Any] = json.loads(gzip.decompress(base64.b64decode(found[1])))
+    embedded = re.search(rb'<script type="text/plain" id="data">([A-Za-z0-9+/=]*)</script>', page)
+    assert embedded is not None
+    film: dict[str, Any] = json.loads(gzip.decompress(base64.b64decode(embedded[1])))
     return film
 
 
 def times_of(film: dict[str, Any]) -> list[float]:
-    return [each / 1000 for each in accumulate(film["times"])]
+    return [milliseconds / 1000 for milliseconds in accumulate(film["times"])]
 
 
 def lines_of(film: dict[str, Any], user: str) -> list[list[int]]:

@@ -28,7 +28,7 @@ def user(name: str, share: float = 0.0, commitment: float = 0.0, turn: int = 0) 
 
 
 def agent(name: str, **held: int) -> AgentNow:
-    return AgentNow(name, "", {"cpus": 4000}, {user: {"cpus": each} for user, each in held.items()})
+    return AgentNow(name, "", {"cpus": 4000}, {user: {"cpus": cpus} for user, cpus in held.items()})
 
 
 histories = st.lists(
@@ -86,7 +86,7 @@ def test_a_film_of_any_duration_is_bounded_and_covers_the_whole_duration() -> No
 
 def test_frames_are_at_round_intervals_and_large_clusters_have_fewer_frames() -> None:
     spans = (0.0, 600.0, 86_400.0, 7 * 86_400.0)
-    assert [interval(each, 50) for each in spans] == [0.1, 0.5, 60.0, 600.0]
+    assert [interval(span, 50) for span in spans] == [0.1, 0.5, 60.0, 600.0]
     assert interval(86_400.0, 20_000) == 600.0
     assert interval(1e12, 10**9) == 1e12
 
@@ -121,7 +121,7 @@ def test_users_and_agents_that_come_and_go_are_marked() -> None:
     camera.take(0.0, [user("a", turn=1), user("b")], [agent("s"), agent("t")])
     camera.take(1.0, [user("a"), user("b", turn=1)], [agent("s")])
     camera.take(2.0, [user("a", turn=1)], [agent("s"), agent("u"), agent("v")])
-    assert [what for _, what in camera.reel.marks] == [
+    assert [text for _, text in camera.reel.marks] == [
         "a began to want offers",
         "b began to want offers",
         "agent t went",

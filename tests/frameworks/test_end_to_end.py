@@ -157,10 +157,10 @@ def mesos(folder: Path, *, speed: float) -> Iterator[str]:
 
 
 def address_of(log: Path, children: Children) -> str:
-    while (said := re.search(r"Mesos master on (\S+)", log.read_text())) is None:
+    while (started := re.search(r"Mesos master on (\S+)", log.read_text())) is None:
         children.check()
         time.sleep(0.02)
-    return said[1]
+    return started[1]
 
 
 THIRD_PARTY = Path(__file__).with_name("third_party_scheduler.py")
@@ -176,9 +176,9 @@ def test_an_unmodified_third_party_scheduler_works(tmp_path: Path) -> None:
             check=False,
         )
     assert ran.returncode == 0, ran.stderr
-    said = {tuple(line.split()) for line in ran.stdout.splitlines()}  # some more than once
+    states = {tuple(line.split()) for line in ran.stdout.splitlines()}  # some more than once
     running, finished = (
-        {task for task, state in said if state == name}
+        {task for task, state in states if state == name}
         for name in ("TASK_RUNNING", "TASK_FINISHED")
     )
     assert len(finished) >= 4
@@ -276,9 +276,9 @@ def test_ctrl_c_stops_everything_that_was_started(tmp_path: Path) -> None:
         assert running.poll() is None
         time.sleep(0.05)
     running.send_signal(signal.SIGINT)
-    _, said = running.communicate(timeout=30)
+    _, output = running.communicate(timeout=30)
     assert running.returncode == 130
-    assert "all processes have ended" in said
+    assert "all processes have ended" in output
     mine = [p for p in Path("/proc").glob("[0-9]*/cmdline") if str(tmp_path) in _read(p)]
     assert mine == []
     replayed = replay(events)

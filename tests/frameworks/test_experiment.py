@@ -88,10 +88,15 @@ def test_a_whitelist_of_nodes_names_hosts() -> None:
 
 def test_a_variant_differs_only_in_its_stated_changes() -> None:
     e = experiment.parse("x", VARIED)
-    one, other = (e.variant(variant) for variant in e.variants)
-    assert [user.name for user in one.users] == ["A"]
-    assert [(user.name, user.nodes) for user in other.users] == [("A", None), ("B", "2")]
-    assert (one.cluster, one.policy, one.variants, one.claims) == (e.cluster, e.policy, (), ())
+    first, second = (e.variant(variant) for variant in e.variants)
+    assert [user.name for user in first.users] == ["A"]
+    assert [(user.name, user.nodes) for user in second.users] == [("A", None), ("B", "2")]
+    assert (first.cluster, first.policy, first.variants, first.claims) == (
+        e.cluster,
+        e.policy,
+        (),
+        (),
+    )
 
 
 def test_phases_are_from_start_to_start() -> None:

@@ -27,8 +27,8 @@ def test_only_runs_with_the_first_seed_of_a_variant_are_filmed(tmp_path: Path) -
     for variant in ("pools-7", "together-7", "pools-8"):
         (tmp_path / variant).mkdir()
         (tmp_path / variant / film.EVENTS).touch()
-    found = [recording.parent.name for recording in film.recordings(tmp_path, 7)]
-    assert found == ["pools-7", "together-7"]
+    names = [recording.parent.name for recording in film.recordings(tmp_path, 7)]
+    assert names == ["pools-7", "together-7"]
 
 
 def test_an_unplayable_recording_loses_only_the_film(

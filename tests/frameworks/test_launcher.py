@@ -17,8 +17,8 @@ from tests.frameworks.local_mesos.shell import system
 
 
 def offer(cpus: float, mem: float, **extra: object) -> dict[str, Any]:
-    def scalar(name: str, value: float, **more: object) -> dict[str, Any]:
-        return {"name": name, "type": "SCALAR", "scalar": {"value": value}, **more}
+    def scalar(name: str, value: float, **fields: object) -> dict[str, Any]:
+        return {"name": name, "type": "SCALAR", "scalar": {"value": value}, **fields}
 
     return {
         "agent_id": {"value": "s1"},
@@ -65,8 +65,8 @@ def test_failed_tasks_are_launched_again_until_all_tasks_have_finished(
         for task in plan.fill(offer(2, 1e6)):
             fails = len(ends) < 40 and data.draw(st.booleans())
             state = data.draw(st.sampled_from(sorted(ENDED))) if fails else "TASK_FINISHED"
-            for told in ("TASK_RUNNING", state, state):  # repeated until acknowledged
-                plan.ended(task["task_id"]["value"], told)
+            for reported in ("TASK_RUNNING", state, state):  # repeated until acknowledged
+                plan.ended(task["task_id"]["value"], reported)
             ends[state] += 1
         if plan.done:
             break
@@ -96,7 +96,7 @@ def test_reserved_and_revocable_resources_are_not_used() -> None:
 
 def test_tasks_that_a_new_master_does_not_know_are_launched_again(tmp_path: Path) -> None:
     """A former launcher hung with suppressed offers, because no request named these tasks."""
-    stop, port, again = threading.Event(), free_port(), Counter[str]()
+    stop, port, counts = threading.Event(), free_port(), Counter[str]()
     wanted = replace(workload(4), demand={"cpus": 1.0})
 
     async def first(running: "asyncio.Future[None]") -> None:
@@ -110,13 +110,13 @@ def test_tasks_that_a_new_master_does_not_know_are_launched_again(tmp_path: Path
         running = asyncio.ensure_future(asyncio.to_thread(launching))
         await first(running)
         async with system(tmp_path, port=port) as (_, embedded):
-            while not again["tasks"]:
+            while not counts["tasks"]:
                 assert not running.done()
                 frameworks = embedded.master.frameworks.values()
-                again["tasks"] = max((len(f.tasks) for f in frameworks), default=0)
+                counts["tasks"] = max((len(f.tasks) for f in frameworks), default=0)
                 await asyncio.sleep(0.01)
             stop.set()
             await running
 
     asyncio.run(scenario())
-    assert again["tasks"] > 0
+    assert counts["tasks"] > 0

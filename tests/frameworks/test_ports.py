@@ -25,8 +25,8 @@ def test_free_ports_are_outside_the_range_for_outgoing_connections() -> None:
 def test_processes_get_different_ports_even_before_listening() -> None:
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(4, mp_context=context) as processes:
-        told = [port for ports in processes.map(some, [100] * 8) for port in ports]
-    assert len(set(told)) == 800
+        assigned = [port for ports in processes.map(some, [100] * 8) for port in ports]
+    assert len(set(assigned)) == 800
 
 
 def test_a_port_with_a_listener_is_not_free(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -42,13 +42,13 @@ def mesos_home() -> MesosHome:
 @cache
 def mesos_version() -> tuple[int, ...]:
     """Return the version of the installed Mesos, such as (1, 8, 0)."""
-    said = subprocess.run(
+    completed = subprocess.run(
         [mesos_home().program("mesos-master"), "--version"],
         capture_output=True,
         check=True,
         text=True,
     )
-    return tuple(int(part) for part in said.stdout.split()[-1].split("."))
+    return tuple(int(part) for part in completed.stdout.split()[-1].split("."))
 
 
 def needs_mesos(*version: int) -> None:
@@ -59,13 +59,13 @@ def needs_mesos(*version: int) -> None:
 
 def shares_then(service: Service) -> tuple[float, dict[str, Any]]:
     """Return the time and the output of `longshare shares` for a service, by user."""
-    said = subprocess.run(
+    completed = subprocess.run(
         [sys.executable, "-m", "allocator.cli", "shares", "--json", "--address", service.address],
         capture_output=True,
         check=True,
         text=True,
     )
-    reply = json.loads(said.stdout)
+    reply = json.loads(completed.stdout)
     return reply["cluster"]["time"], {user["user"]: user for user in reply["users"]}
 
 
@@ -215,14 +215,14 @@ async def offer_where(
     deadline = time.monotonic() + PATIENCE
     while True:
         event = await asyncio.wait_for(scheduler.next("OFFERS"), deadline - time.monotonic())
-        found = [offer for offer in event["offers"] if holds(offer)]
-        others = [offer["id"] for offer in event["offers"] if offer not in found[:1]]
-        if others:
+        fitting = [offer for offer in event["offers"] if holds(offer)]
+        unused = [offer["id"] for offer in event["offers"] if offer not in fitting[:1]]
+        if unused:
             await scheduler.call(
-                "DECLINE", decline={"offer_ids": others, "filters": {"refuse_seconds": 0.01}}
+                "DECLINE", decline={"offer_ids": unused, "filters": {"refuse_seconds": 0.01}}
             )
-        if found:
-            chosen: dict[str, Any] = found[0]
+        if fitting:
+            chosen: dict[str, Any] = fitting[0]
             return chosen
 
 

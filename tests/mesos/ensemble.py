@@ -54,10 +54,10 @@ class Ensemble:
 
     def leader(self, other_than: int | None = None) -> int:
         """Wait until a master leads and is served; return its number."""
-        found: list[int] = []
+        numbers: list[int] = []
 
         def leads() -> bool:
-            found[:] = [
+            numbers[:] = [
                 number
                 for number in range(3)
                 if number != other_than
@@ -65,10 +65,10 @@ class Ensemble:
                 and self.metrics(number).get("longshare/synchronised") == 1
                 and number in self.served()  # or the master is elected but still recovers
             ]
-            return bool(found)
+            return bool(numbers)
 
         wait_until(leads)
-        [number] = found
+        [number] = numbers
         return number
 
     def metrics(self, number: int) -> dict[str, float]:
@@ -95,12 +95,12 @@ class Ensemble:
 
     def served(self) -> list[int]:
         """Return the numbers of the services that serve a leading master."""
-        found = []
+        numbers = []
         for number, service in enumerate(self.services):
             with suppress(OSError):
                 if service.process.poll() is None and _serves(service):
-                    found.append(number)
-        return found
+                    numbers.append(number)
+        return numbers
 
     def start_agents(self, number: int, resources: str) -> None:
         for index in range(number):

@@ -99,9 +99,9 @@ def test_after_a_failover_no_resource_is_lost_or_allocated_twice(
             begun = time.monotonic()
             new = await asyncio.to_thread(three.leader, leader)
             led = time.monotonic() - begun
-            again = HttpScheduler(session, three.addresses[new])
-            await rejoin(again, known[1], "modest")
-            offer = await asyncio.wait_for(next_offer(again), PATIENCE)
+            rejoined = HttpScheduler(session, three.addresses[new])
+            await rejoin(rejoined, known[1], "modest")
+            offer = await asyncio.wait_for(next_offer(rejoined), PATIENCE)
             print(  # noqa: T201 - a measurement
                 f"{fail.__name__}: led and served after {led:.1f} s, "
                 f"next offer after {time.monotonic() - begun:.1f} s"
@@ -114,7 +114,7 @@ def test_after_a_failover_no_resource_is_lost_or_allocated_twice(
             assert three.metrics(new)["master/tasks_lost"] == 0
             assert booked_twice(three.state(new), [offer]) == []
             then, after = three.shares(new)
-            owed, owes = (told["greedy"]["dominant_commitment"] for told in (before, after))
+            owed, owes = (shares["greedy"]["dominant_commitment"] for shares in (before, after))
             assert_kept(owed, owes, then - when)
             if fail is freeze:
                 go_on(three.masters[leader])
@@ -124,7 +124,7 @@ def test_after_a_failover_no_resource_is_lost_or_allocated_twice(
                 wait_until, lambda: three.metrics(leader).get("master/elected", 0) == 0
             )
             await asyncio.to_thread(wait_until, lambda: three.served() == [new])
-            for scheduler in (greedy, modest, again, back):
+            for scheduler in (greedy, modest, rejoined, back):
                 scheduler.break_off()
 
     with ensemble(tmp_path) as three:

@@ -19,8 +19,8 @@ def test_an_operator_soon_gets_an_error_while_the_service_is_stopped(tmp_path: P
     async def reserve(cluster: Cluster, agent: object) -> tuple[int, str, float]:
         begun = time.monotonic()
         resources = {"agent_id": agent, "resources": [RESERVED]}
-        status, said = await cluster.operate("RESERVE_RESOURCES", reserve_resources=resources)
-        return status, said, time.monotonic() - begun
+        status, text = await cluster.operate("RESERVE_RESOURCES", reserve_resources=resources)
+        return status, text, time.monotonic() - begun
 
     async def conduct(cluster: Cluster) -> None:
         async with cluster.scheduler("a") as scheduler:
@@ -28,7 +28,7 @@ def test_an_operator_soon_gets_an_error_while_the_service_is_stopped(tmp_path: P
             agent = offer["agent_id"]
             await scheduler.call("SUPPRESS")
             await decline(scheduler, offer, 0.01)
-            cluster.wait_for(lambda found: found["longshare/queue_events"] == 0)
+            cluster.wait_for(lambda metrics: metrics["longshare/queue_events"] == 0)
             cluster.service.stand_still()
             first = await reserve(cluster, agent)
             # A call is not forwarded once answers are late; before the first late answer, the
@@ -37,7 +37,7 @@ def test_an_operator_soon_gets_an_error_while_the_service_is_stopped(tmp_path: P
                 assert "has not answered" in first[1], first
                 cluster.service.go_on()
                 runs = cluster.metrics()[RUNS]
-                cluster.wait_for(lambda found, runs=runs: found[RUNS] > runs)  # type: ignore[misc]
+                cluster.wait_for(lambda metrics, runs=runs: metrics[RUNS] > runs)  # type: ignore[misc]
                 cluster.service.stand_still()
                 first = await reserve(cluster, agent)
             second = await reserve(cluster, agent)
@@ -50,7 +50,7 @@ def test_an_operator_soon_gets_an_error_while_the_service_is_stopped(tmp_path: P
             cluster.wait_for(lambda _: cluster.resyncs() == 1)
             await scheduler.call("REVIVE")
             await offer_where(
-                scheduler, lambda found: amount(found, "disk", reserved=False) == 1024
+                scheduler, lambda candidate: amount(candidate, "disk", reserved=False) == 1024
             )
 
     with running(tmp_path) as cluster:

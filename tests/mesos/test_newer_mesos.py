@@ -41,12 +41,12 @@ ON_RACK_1 = {
 
 async def set_quota(cluster: Cluster, role: str, **config: dict[str, float]) -> None:
     amounts = {
-        what: {name: {"value": value} for name, value in by_name.items()}
-        for what, by_name in config.items()
+        section: {name: {"value": value} for name, value in by_name.items()}
+        for section, by_name in config.items()
     }
     update = {"force": True, "quota_configs": [{"role": role, **amounts}]}
-    status, said = await cluster.operate("UPDATE_QUOTA", update_quota=update)
-    assert status == 200, said
+    status, text = await cluster.operate("UPDATE_QUOTA", update_quota=update)
+    assert status == 200, text
 
 
 def test_a_role_is_offered_no_more_than_its_limit(tmp_path: Path) -> None:
@@ -61,8 +61,10 @@ def test_a_role_is_offered_no_more_than_its_limit(tmp_path: Path) -> None:
             async with cluster.scheduler("b") as free:
                 assert cpus(await asyncio.wait_for(free.next("OFFERS"), PATIENCE)) == 3.0
             limit = "allocator/mesos/quota/roles/a/resources/cpus/limit"
-            found = cluster.wait_for(lambda found: limit in found)  # from the next tick's answer on
-            assert found[limit] == 5.0
+            metrics = cluster.wait_for(
+                lambda metrics: limit in metrics
+            )  # from the next tick's answer on
+            assert metrics[limit] == 5.0
 
     with running(tmp_path, 2) as cluster:
         asyncio.run(conduct(cluster))
@@ -74,7 +76,7 @@ def test_limits_outlive_the_service(tmp_path: Path) -> None:
     async def conduct(cluster: Cluster) -> None:
         await set_quota(cluster, "a", limits={"cpus": 1.0})
         cluster.kill_service()
-        cluster.wait_for(lambda found: found["longshare/connected"] == 0)
+        cluster.wait_for(lambda metrics: metrics["longshare/connected"] == 0)
         cluster.start_service()
         async with cluster.scheduler("a") as scheduler:
             assert amount(await next_offer(scheduler), "cpus") == 1.0
@@ -90,8 +92,8 @@ def test_used_resources_are_distinguished_from_offered_resources(tmp_path: Path)
     async def offered(cluster: Cluster, expected: float) -> None:
         async with asyncio.timeout(PATIENCE):
             while True:
-                told: dict[str, Any] = cluster.shares()["a"]
-                if told["offered_share"] == expected:
+                standing: dict[str, Any] = cluster.shares()["a"]
+                if standing["offered_share"] == expected:
                     return
                 await asyncio.sleep(0.2)
 
@@ -105,9 +107,9 @@ def test_used_resources_are_distinguished_from_offered_resources(tmp_path: Path)
             await offered(cluster, 0.0)
             assert cluster.shares()["a"]["dominant_share"] == 0.25
             cluster.kill_service()
-            cluster.wait_for(lambda found: found["longshare/connected"] == 0)
+            cluster.wait_for(lambda metrics: metrics["longshare/connected"] == 0)
             cluster.start_service()
-            cluster.wait_for(lambda found: found["longshare/synchronised"] == 1)
+            cluster.wait_for(lambda metrics: metrics["longshare/synchronised"] == 1)
             await offered(cluster, 0.0)  # the snapshot contains the running tasks
             await scheduler.call("REVIVE")
             await next_offer(scheduler)
@@ -123,7 +125,7 @@ def test_offer_constraints_select_among_earlier_and_later_agents(tmp_path: Path)
     async def conduct(cluster: Cluster) -> None:
         cluster.mesos.agent(cluster.address, "wrong", AGENT, "--attributes=rack:r2")
         cluster.mesos.agent(cluster.address, "right", AGENT, "--attributes=rack:r1")
-        cluster.wait_for(lambda found: found["master/slaves_active"] == 2)
+        cluster.wait_for(lambda metrics: metrics["master/slaves_active"] == 2)
         async with cluster.scheduler("a", constraints=ON_RACK_1) as scheduler:
             offer = await next_offer(scheduler)
             assert offer["hostname"] == "right"
@@ -133,9 +135,9 @@ def test_offer_constraints_select_among_earlier_and_later_agents(tmp_path: Path)
             assert (await next_offer(scheduler))["hostname"] == "later-right"
             assert await nothing_comes(scheduler)
             cluster.kill_service()
-            cluster.wait_for(lambda found: found["longshare/connected"] == 0)
+            cluster.wait_for(lambda metrics: metrics["longshare/connected"] == 0)
             cluster.start_service()
-            cluster.wait_for(lambda found: found["longshare/synchronised"] == 1)
+            cluster.wait_for(lambda metrics: metrics["longshare/synchronised"] == 1)
             assert await nothing_comes(scheduler), "constraints are in the snapshot"
             await decline(scheduler, offer, 0.01)
             assert (await next_offer(scheduler))["hostname"] == "right"

@@ -92,10 +92,10 @@ async def operated(
     arrived.
     """
     while True:
-        status, said = await cluster.operate(kind, **content)
+        status, text = await cluster.operate(kind, **content)
         if status == 202:
             return
-        assert status == 409, said
+        assert status == 409, text
         await asyncio.wait_for(scheduler.next("OFFERS"), PATIENCE)
 
 
@@ -121,11 +121,11 @@ def test_the_keys_of_the_stock_allocator_are_in_the_masters_metrics(cluster: Clu
         async with cluster.scheduler("a") as scheduler:
             await decline(scheduler, await next_offer(scheduler), 3600.0)
             cluster.wait_for(
-                lambda found: found.get("allocator/mesos/offer_filters/roles/a/active") == 1
+                lambda metrics: metrics.get("allocator/mesos/offer_filters/roles/a/active") == 1
             )
             # The master sums up allocated resources once a second.
             cluster.wait_for(
-                lambda found: found["allocator/mesos/resources/cpus/offered_or_allocated"] == 0
+                lambda metrics: metrics["allocator/mesos/resources/cpus/offered_or_allocated"] == 0
             )
             metrics = cluster.metrics()
             suppressed = f"master/frameworks/n/{scheduler.framework_id}/roles/a/suppressed"
@@ -192,11 +192,11 @@ def test_an_operation_on_used_resources_is_refused(cluster: Cluster) -> None:
             await scheduler.launch(offer, *(f"t{n}" for n in range(4)), command="sleep 100")
             await asyncio.wait_for(scheduler.states_of("t3", "TASK_RUNNING"), PATIENCE)
             cpus = {**RESERVED, "name": "cpus", "scalar": {"value": 1}}
-            status, said = await cluster.operate(
+            status, text = await cluster.operate(
                 "RESERVE_RESOURCES",
                 reserve_resources={"agent_id": offer["agent_id"], "resources": [cpus]},
             )
-            assert status == 409, said
+            assert status == 409, text
 
     asyncio.run(conduct())
 
@@ -207,8 +207,8 @@ def test_quota_guarantees_are_kept_from_other_roles_until_the_quota_is_removed(
     async def conduct(cluster: Cluster) -> None:
         guarantee = [{"name": "cpus", "type": "SCALAR", "scalar": {"value": 6}}]
         request = {"quota_request": {"role": "q", "guarantee": guarantee}}
-        status, said = await cluster.operate("SET_QUOTA", set_quota=request)
-        assert status == 200, said
+        status, text = await cluster.operate("SET_QUOTA", set_quota=request)
+        assert status == 200, text
         async with cluster.scheduler("a") as scheduler:
             if mesos_version() < (1, 9):
                 assert await nothing_comes(scheduler), "8 cores less 6 are no whole agent"
@@ -217,12 +217,12 @@ def test_quota_guarantees_are_kept_from_other_roles_until_the_quota_is_removed(
                 assert cpus(event) == 2.0
                 assert await nothing_comes(scheduler), "the rest is guaranteed"
             cluster.wait_for(
-                lambda found: (
-                    found.get("allocator/mesos/quota/roles/q/resources/cpus/guarantee") == 6
+                lambda metrics: (
+                    metrics.get("allocator/mesos/quota/roles/q/resources/cpus/guarantee") == 6
                 )
             )
-            status, said = await cluster.operate("REMOVE_QUOTA", remove_quota={"role": "q"})
-            assert status == 200, said
+            status, text = await cluster.operate("REMOVE_QUOTA", remove_quota={"role": "q"})
+            assert status == 200, text
             await offer_where(scheduler, lambda offer: amount(offer, "cpus") > 2.0)
 
     with running(tmp_path, 2) as cluster:
@@ -234,8 +234,8 @@ def test_weights_reach_the_policy(cluster: Cluster) -> None:
         async with cluster.scheduler("a") as scheduler:
             await next_offer(scheduler)
             weights = {"weight_infos": [{"role": "a", "weight": 2.5}]}
-            status, said = await cluster.operate("UPDATE_WEIGHTS", update_weights=weights)
-            assert status == 200, said
+            status, text = await cluster.operate("UPDATE_WEIGHTS", update_weights=weights)
+            assert status == 200, text
             await asyncio.wait_for(scheduler.next("RESCIND"), PATIENCE)
             await next_offer(scheduler)
             assert cluster.shares()["a"]["weight"] == 2.5
@@ -272,11 +272,11 @@ def test_maintenance_asks_frameworks_to_leave_and_shows_their_answer(cluster: Cl
                     "duration": {"nanoseconds": 3600 * 10**9},
                 },
             }
-            status, said = await cluster.operate(
+            status, text = await cluster.operate(
                 "UPDATE_MAINTENANCE_SCHEDULE",
                 update_maintenance_schedule={"schedule": {"windows": [window]}},
             )
-            assert status == 200, said
+            assert status == 200, text
             event = await asyncio.wait_for(scheduler.next("INVERSE_OFFERS"), PATIENCE)
             inverse = event["inverse_offers"][0]
             assert inverse["agent_id"] == offer["agent_id"]
@@ -284,11 +284,11 @@ def test_maintenance_asks_frameworks_to_leave_and_shows_their_answer(cluster: Cl
             await scheduler.call("ACCEPT_INVERSE_OFFERS", accept_inverse_offers=accepted)
             deadline = asyncio.get_running_loop().time() + PATIENCE
             while True:
-                status, said = await cluster.operate("GET_MAINTENANCE_STATUS")
-                draining = json.loads(said)["get_maintenance_status"]["status"]["draining_machines"]
+                status, text = await cluster.operate("GET_MAINTENANCE_STATUS")
+                draining = json.loads(text)["get_maintenance_status"]["status"]["draining_machines"]
                 if draining[0].get("statuses"):
                     break
-                assert asyncio.get_running_loop().time() < deadline, said
+                assert asyncio.get_running_loop().time() < deadline, text
                 await asyncio.sleep(0.1)
             assert draining[0]["statuses"][0]["status"] == "ACCEPT"
 
@@ -333,7 +333,7 @@ def test_an_agent_that_is_killed_and_started_again_keeps_its_task(tmp_path: Path
             await scheduler.launch(await next_offer(scheduler), "t1", command="sleep 15")
             await asyncio.wait_for(scheduler.states_of("t1", "TASK_RUNNING"), PATIENCE)
             agent.kill()
-            cluster.wait_for(lambda found: found["master/slaves_active"] == 0)
+            cluster.wait_for(lambda metrics: metrics["master/slaves_active"] == 0)
             # The master kills an executor that has not reconnected by then, after two seconds by
             # default.
             cluster.mesos.agent(
@@ -378,14 +378,14 @@ def test_after_kill_9_of_the_service_offers_go_on_and_no_task_is_lost(cluster: C
             await asyncio.wait_for(scheduler.states_of("t1", "TASK_RUNNING"), PATIENCE)
             offer = await next_offer(scheduler)
             cluster.kill_service()
-            cluster.wait_for(lambda found: found["longshare/connected"] == 0)
+            cluster.wait_for(lambda metrics: metrics["longshare/connected"] == 0)
             # An earlier offer is still valid; an operator soon gets the error that no allocator
             # decides.
             await scheduler.launch(offer, "t2", command="sleep 1")
             resources = {"agent_id": offer["agent_id"], "resources": [RESERVED]}
-            status, said = await cluster.operate("RESERVE_RESOURCES", reserve_resources=resources)
+            status, text = await cluster.operate("RESERVE_RESOURCES", reserve_resources=resources)
             assert status == 409
-            assert "allocator service is" in said
+            assert "allocator service is" in text
             await asyncio.wait_for(scheduler.states_of("t2", "TASK_FINISHED"), PATIENCE)
             cluster.start_service()
             offer = await offer_where(scheduler, lambda offer: amount(offer, "cpus") >= 1.0)
@@ -417,11 +417,11 @@ def test_after_kill_9_of_the_master_all_frameworks_return_and_commitments_are_ke
         cluster.kill_master()
         cluster.start_master()
         async with cluster.scheduler("a", known):
-            cluster.wait_for(lambda found: found["master/slaves_active"] == 1)
-            cluster.wait_for(lambda found: found["master/tasks_running"] == 4)
+            cluster.wait_for(lambda metrics: metrics["master/slaves_active"] == 1)
+            cluster.wait_for(lambda metrics: metrics["master/tasks_running"] == 4)
             wait_for(lambda: cluster.shares()["a"]["dominant_share"] == 1.0)
             then, after = cluster.shares_then()
-            owed, owes = (told["a"]["dominant_commitment"] for told in (before, after))
+            owed, owes = (shares["a"]["dominant_commitment"] for shares in (before, after))
             # While masters and agents were away, only decay has reduced the commitment.
             assert owes >= owed * math.exp((when - then) / TAU) * (1.0 - 1e-6) > 0.0
 
@@ -436,8 +436,8 @@ def test_an_invalid_module_parameter_ends_the_start_of_the_master_with_a_reason(
     tmp_path: Path,
 ) -> None:
     wrong = {"address": "nowhere", "connect_timeout": "5parsecs"}
-    said = pytest.raises(ChildFailed, match="'5parsecs' is not a duration")
-    with nothing_running(tmp_path) as cluster, said:
+    failure = pytest.raises(ChildFailed, match="'5parsecs' is not a duration")
+    with nothing_running(tmp_path) as cluster, failure:
         cluster.mesos.master(wrong)
 
 
@@ -457,7 +457,9 @@ def test_the_start_of_a_master_is_detected_even_if_the_environment_silences_mast
     monkeypatch.setenv("MESOS_LOGGING_LEVEL", "ERROR")
     with nothing_running(tmp_path) as cluster:
         address = cluster.mesos.master(None)
-        assert cluster.mesos.wait_for(address, "to lead", lambda told: told["master/elected"] == 1)
+        assert cluster.mesos.wait_for(
+            address, "to lead", lambda metrics: metrics["master/elected"] == 1
+        )
 
 
 def test_calls_from_many_threads_at_once_leave_module_and_service_agreed(tmp_path: Path) -> None:

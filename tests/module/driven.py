@@ -67,22 +67,22 @@ class Master:
         self._reader.start()
 
     def start(self, message: contract.Hello | None = None) -> "Master":
-        said = message or hello().hello
-        self._tell("start", said.SerializeToString().hex())
+        greeting = message or hello().hello
+        self._tell("start", greeting.SerializeToString().hex())
         return self
 
     def push(self, *events: contract.Event) -> int:
         """Push events that belong together; return the number of the last event."""
         before = self.count("pushed")
-        for one in events:
-            self._tell("push", one.SerializeToString().hex())
+        for event in events:
+            self._tell("push", event.SerializeToString().hex())
         self._tell("flush")
         wait_for(lambda: self.count("pushed") == before + len(events))
         return int(self.lines("pushed")[-1])
 
-    def burst(self, threads: int, times: int, one: contract.Event) -> None:
+    def burst(self, threads: int, times: int, event: contract.Event) -> None:
         """Let threads push the same event many times, and do not wait for them."""
-        self._tell("burst", str(threads), str(times), one.SerializeToString().hex())
+        self._tell("burst", str(threads), str(times), event.SerializeToString().hex())
 
     def burst_over(self) -> int:
         """Wait for the only burst; return its last number."""
@@ -100,8 +100,8 @@ class Master:
         before = self.count("statistics")
         self._tell("statistics")
         wait_for(lambda: self.count("statistics") > before)
-        found: dict[str, int] = json.loads(self.lines("statistics")[-1])
-        return found
+        statistics: dict[str, int] = json.loads(self.lines("statistics")[-1])
+        return statistics
 
     def lines(self, kind: str) -> list[str]:
         """Return the driver's output lines of a kind."""

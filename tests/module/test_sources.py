@@ -50,11 +50,11 @@ def configured(mesos: Path, build: Path) -> subprocess.CompletedProcess[str]:
 def test_bundled_libraries_are_unpacked_and_missing_libraries_are_named_with_their_option(
     mesos: Path, tmp_path: Path
 ) -> None:
-    told = configured(mesos, tmp_path / "build")
-    assert told.returncode != 0
-    said = " ".join(told.stderr.split())
-    assert "protobuf-3.5.0.tar.gz is missing" in said
-    assert "-DPROTOBUF_SOURCE=FOLDER" in said
+    completed = configured(mesos, tmp_path / "build")
+    assert completed.returncode != 0
+    message = " ".join(completed.stderr.split())
+    assert "protobuf-3.5.0.tar.gz is missing" in message
+    assert "-DPROTOBUF_SOURCE=FOLDER" in message
     generated = tmp_path / "build/mesos/generated"
     assert "1.8.0" in (generated / "mesos/version.hpp").read_text()
     assert (generated / "glog/logging.h").read_text() == "// google\n"

@@ -89,9 +89,9 @@ def test_snapshot_and_events_are_answered_with_the_services_decisions(
         (offers,) = driven.decisions[-1].offers
         assert offers.framework_id == "f1"
         assert offers.offers[0].agent_id == "s1"
-        said = driven.statistics()
-        assert said.pop("round_trip_ns") > 0
-        assert said == {
+        statistics = driven.statistics()
+        assert statistics.pop("round_trip_ns") > 0
+        assert statistics == {
             "connected": 1,
             "synchronised": 1,
             "sessions": 1,
@@ -263,7 +263,7 @@ def test_a_service_that_is_silent_is_given_up(programs: Programs, running: Servi
 @in_every_build
 def test_the_transport_can_be_destroyed_during_a_flood_of_answers(programs: Programs) -> None:
     script = Scripted()
-    with peer(script) as other, master(programs, other.address) as driven:
+    with peer(script) as second_peer, master(programs, second_peer.address) as driven:
         driven.start().wait_for("snapshot")
         for _ in range(20_000):
             script.say(decisions=contract.Decisions(applied_sequence=1))
@@ -317,7 +317,7 @@ def test_invalid_settings_are_refused_before_any_process_starts(programs: Progra
 @in_every_build
 def test_decisions_from_before_the_latest_snapshot_are_withheld(programs: Programs) -> None:
     script = Scripted()
-    with peer(script) as other, master(programs, other.address) as driven:
+    with peer(script) as second_peer, master(programs, second_peer.address) as driven:
         driven.start().wait_for("snapshot")
         event_number = driven.push(TICK)
         wait_for(lambda: len(script.heard) == 3)
@@ -328,14 +328,14 @@ def test_decisions_from_before_the_latest_snapshot_are_withheld(programs: Progra
         driven.wait_for("decisions")
         script.end()
         driven.wait_for("disconnected")
-        assert [found.applied_sequence for found in driven.decisions] == [event_number + 1]
+        assert [decision.applied_sequence for decision in driven.decisions] == [event_number + 1]
         kinds = [message.WhichOneof("message") for message in script.heard]
         assert kinds == ["hello", "snapshot", "events", "snapshot"]
 
 
 def test_events_before_a_snapshot_are_contained_in_the_snapshot(programs: Programs) -> None:
     script = Scripted()
-    with peer(script) as other, master(programs, other.address) as driven:
+    with peer(script) as second_peer, master(programs, second_peer.address) as driven:
         driven.mute = True
         driven.start().wait_for("wanted")
         driven.push(TICK, TICK)
@@ -344,7 +344,7 @@ def test_events_before_a_snapshot_are_contained_in_the_snapshot(programs: Progra
         wait_for(lambda: len(script.heard) == 3)
         script.end()
         assert script.heard[1].snapshot.sequence == 3
-        assert [one.sequence for one in script.heard[2].events.events] == [4]
+        assert [event.sequence for event in script.heard[2].events.events] == [4]
 
 
 @in_every_build
@@ -368,7 +368,7 @@ def test_a_peer_with_invalid_messages_is_disconnected_and_retried(
         streams.append(requests)
         yield answer
 
-    with peer(babble) as other, master(programs, other.address) as driven:
+    with peer(babble) as second_peer, master(programs, second_peer.address) as driven:
         driven.start().wait_for("log")
         assert complaint in driven.lines("log")[0]
         wait_for(lambda: len(streams) > 3)

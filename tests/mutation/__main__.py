@@ -101,7 +101,7 @@ def main() -> int:
     score = Score()
     new = []
     for mutant in drawn:
-        if any(each.alone and each.explains(mutant) for each in explained):
+        if any(explanation.alone and explanation.explains(mutant) for explanation in explained):
             score.explained += 1
         elif found_before(mutant).exists():
             score.found += 1
@@ -112,11 +112,11 @@ def main() -> int:
     with Progress(console=console, auto_refresh=False) as progress:
         task = progress.add_task("Faults", total=len(new))
 
-        def heard(mutant: Mutant, found: bool) -> None:  # noqa: FBT001 - it is what is heard
-            if found:
+        def heard(mutant: Mutant, detected: bool) -> None:  # noqa: FBT001 - it is what is heard
+            if detected:
                 score.found += 1
                 found_before(mutant).touch()
-            elif any(each.explains(mutant) for each in explained):
+            elif any(explanation.explains(mutant) for explanation in explained):
                 score.explained += 1
             else:
                 score.open += 1

@@ -35,7 +35,7 @@ class Covered:
 
 def read(path: Path) -> dict[str, Covered]:
     """Return the record of each test."""
-    return {test: Covered(**each) for test, each in json.loads(path.read_text()).items()}
+    return {test: Covered(**record) for test, record in json.loads(path.read_text()).items()}
 
 
 class Recorder:
@@ -71,36 +71,36 @@ class Recorder:
         known = self._called.get(id(code))
         if known is None:
             known = self._called[id(code)] = self._look(code)
-        _, left, within = known
-        if not left:
+        _, remaining, within = known
+        if not remaining:
             return None
         self._calls[id(code)] += 1
         if self._calls[id(code)] > _MANY:
-            left.clear()
-        left.discard(frame.f_lineno)
+            remaining.clear()
+        remaining.discard(frame.f_lineno)
         return within
 
     def _look(self, code: CodeType) -> tuple[CodeType, set[int], Within]:
         ours = code.co_filename.startswith(f"{self._root}/")
-        left = _lines(code) if ours else set()
+        remaining = _lines(code) if ours else set()
 
         def within(frame: FrameType, _event: str, _argument: object) -> Within:
-            left.discard(frame.f_lineno)
+            remaining.discard(frame.f_lineno)
             return within
 
-        return code, left, within
+        return code, remaining, within
 
     def end(self, test: str) -> None:
         """Record the lines executed since the last `_begin` as those of a test."""
         sys.settrace(None)
         lines: defaultdict[str, set[int]] = defaultdict(set)
-        for code, left, _ in self._called.values():
+        for code, remaining, _ in self._called.values():
             if code.co_filename.startswith(f"{self._root}/"):
                 path = str(Path(code.co_filename).relative_to(self._root))
-                lines[path] |= _lines(code) - left
+                lines[path] |= _lines(code) - remaining
         self._covered[test] = {
             "seconds": _processor_time() - self._begun,
-            "lines": {path: sorted(each) for path, each in lines.items()},
+            "lines": {path: sorted(numbers) for path, numbers in lines.items()},
         }
 
 

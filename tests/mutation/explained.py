@@ -39,7 +39,7 @@ def equivalents() -> list[Equivalent]:
     """Return all explained faults."""
     files = sorted((Path(__file__).parent / "equivalent").glob("*.toml"))
     return [
-        Equivalent(**each)
+        Equivalent(**entry)
         for file in files
-        for each in tomllib.loads(file.read_text())["equivalent"]
+        for entry in tomllib.loads(file.read_text())["equivalent"]
     ]

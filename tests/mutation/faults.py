@@ -72,13 +72,13 @@ def mutants_of(path: str, source: str) -> Iterator[Mutant]:
         function = [name for name, lines in functions if node.lineno in lines][-1]
         mine = range(node.lineno, node.end_lineno + 1)
         run = [mine, *(lines for lines in statements if node.lineno in lines)][-1]
-        for other in _others(node):
+        for replacement in _others(node):
             begin = place(node.lineno, node.col_offset)
             end = place(node.end_lineno, node.end_col_offset)
-            text = ast.unparse(other)
+            text = ast.unparse(replacement)
             after = text if isinstance(node, ast.stmt) else f"({text})"
             lines = source[starts[node.lineno - 1] : begin], source[end : starts[node.end_lineno]]
-            was, now = (_in_one(each.join(lines)) for each in (source[begin:end], after))
+            was, now = (_in_one(part.join(lines)) for part in (source[begin:end], after))
             yield Mutant(path, function, node.lineno, run, begin, end, after, was, now)
 
 
@@ -110,7 +110,7 @@ def _functions(node: ast.AST, inside: str) -> Iterator[tuple[str, range]]:
         if isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
             name = f"{inside}.{child.name}".lstrip(".")
             if not isinstance(child, ast.ClassDef):
-                first = min(each.lineno for each in (child, *child.decorator_list))
+                first = min(node.lineno for node in (child, *child.decorator_list))
                 assert child.end_lineno is not None
                 yield name, range(first, child.end_lineno + 1)
         yield from _functions(child, name)
@@ -136,10 +136,10 @@ def _rules(node: ast.AST) -> Iterator[ast.expr | ast.stmt]:
 
 def _others(node: ast.expr | ast.stmt) -> Iterator[ast.AST]:
     match node:
-        case ast.Compare(left=left, ops=[op], comparators=comparators):
-            yield ast.Compare(left, [INSTEAD[type(op)]], comparators)  # type: ignore[list-item]
-        case ast.BinOp(left=left, op=op, right=right) if type(op) in INSTEAD:
-            yield ast.BinOp(left, INSTEAD[type(op)], right)  # type: ignore[arg-type]
+        case ast.Compare(left=first_operand, ops=[op], comparators=comparators):
+            yield ast.Compare(first_operand, [INSTEAD[type(op)]], comparators)  # type: ignore[list-item]
+        case ast.BinOp(left=first_operand, op=op, right=right) if type(op) in INSTEAD:
+            yield ast.BinOp(first_operand, INSTEAD[type(op)], right)  # type: ignore[arg-type]
         case ast.AugAssign(target=target, op=op, value=value) if type(op) in INSTEAD:
             yield ast.AugAssign(target, INSTEAD[type(op)], value)  # type: ignore[arg-type]
         case ast.BoolOp(op=op, values=values):

@@ -60,9 +60,11 @@ def test_a_fault_knows_its_function_and_the_lines_that_tests_must_execute() -> N
 def test_a_sample_is_stable_while_its_own_lines_are_unchanged() -> None:
     before = list(mutants_of("rules.py", SOURCE))
     after = list(mutants_of("rules.py", "MORE = 1\n" + SOURCE.replace("LIMIT = 2", "LIMIT = 4")))
-    few, again = ({described(each) for each in sample(them, 5, 7)} for them in (before, after))
-    assert len(few & again) >= 3, "two of eleven faults differ"
-    assert few != {described(each) for each in sample(before, 5, 8)}
+    few, repeated = (
+        {described(mutant) for mutant in sample(them, 5, 7)} for them in (before, after)
+    )
+    assert len(few & repeated) >= 3, "two of eleven faults differ"
+    assert few != {described(mutant) for mutant in sample(before, 5, 8)}
 
 
 def test_faults_are_drawn_from_the_given_folder_or_file() -> None:
@@ -79,15 +81,16 @@ def test_faults_are_drawn_from_the_given_folder_or_file() -> None:
 def test_a_reason_explains_one_fault_or_all_faults_of_lines_or_of_a_function() -> None:
     mutants = list(mutants_of("rules.py", SOURCE))
     place, was = "rules.py rule", "return inner() if n - 1 else False"
-    one = Equivalent(place, "", was, "return inner() if (n + 1) else False")
+    single = Equivalent(place, "", was, "return inner() if (n + 1) else False")
     lines, function = Equivalent(place, "", was), Equivalent(place, "")
     explained = [
-        {mutant.now for mutant in mutants if each.explains(mutant)} for each in (one, lines)
+        {mutant.now for mutant in mutants if equivalent.explains(mutant)}
+        for equivalent in (single, lines)
     ]
-    assert explained[0] == {one.now}
+    assert explained[0] == {single.now}
     assert explained[1] == {mutant.now for mutant in mutants if mutant.line == 14}
     assert {mutant.line for mutant in mutants if function.explains(mutant)} == {7, 14}
-    assert [each.alone for each in (one, lines, function)] == [True, False, False]
+    assert [equivalent.alone for equivalent in (single, lines, function)] == [True, False, False]
 
 
 def test_the_score_counts_found_and_explained_faults() -> None:
@@ -99,10 +102,10 @@ def test_the_score_counts_found_and_explained_faults() -> None:
 
 def test_each_explained_fault_exists_and_has_a_reason() -> None:
     explained = equivalents()
-    paths = {each.place.partition(" ")[0] for each in explained}
+    paths = {equivalent.place.partition(" ")[0] for equivalent in explained}
     mutants = [
         mutant for path in paths for mutant in mutants_of(path, Path(ROOT / path).read_text())
     ]
-    for each in explained:
-        assert any(map(each.explains, mutants)), each
-        assert each.why
+    for equivalent in explained:
+        assert any(map(equivalent.explains, mutants)), equivalent
+        assert equivalent.why

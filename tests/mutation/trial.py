@@ -38,7 +38,7 @@ settings.register_profile(
 
 def put(path: str, before: str, after: str, functions: Iterable[FunctionType]) -> bool:
     """Give a file's functions their code with the fault; return False if impossible."""
-    was, now = (dict(_codes(compile(each, path, "exec"))) for each in (before, after))
+    was, now = (dict(_codes(compile(text, path, "exec"))) for text in (before, after))
     changed = False
     for function in functions:
         place = function.__code__.co_qualname, function.__code__.co_firstlineno
@@ -52,9 +52,9 @@ def put(path: str, before: str, after: str, functions: Iterable[FunctionType]) -
 
 def _codes(code: CodeType) -> Iterator[tuple[tuple[str, int], CodeType]]:
     yield (code.co_qualname, code.co_firstlineno), code
-    for each in code.co_consts:
-        if isinstance(each, CodeType):
-            yield from _codes(each)
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield from _codes(constant)
 
 
 def until_one_fails(session: pytest.Session, seconds: dict[str, float]) -> bool:
@@ -92,16 +92,18 @@ class Anew:
 
 def main(file: str) -> NoReturn:
     """Import one file with a fault; the exit status says whether a test fails."""
-    told = json.loads(Path(file).read_text())
+    fault = json.loads(Path(file).read_text())
     load = SourceFileLoader.get_code
 
     def changed(loader: SourceFileLoader, name: str) -> CodeType | None:
         path = loader.get_filename(name)
-        return compile(told["source"], path, "exec") if path == told["path"] else load(loader, name)
+        return (
+            compile(fault["source"], path, "exec") if path == fault["path"] else load(loader, name)
+        )
 
     SourceFileLoader.get_code = changed  # type: ignore[method-assign, assignment]
-    files = sorted({test.partition("::")[0] for test in told["seconds"]})
-    sys.exit(pytest.main([*OPTIONS, *files], plugins=[Anew(told["seconds"])]) != 0)
+    files = sorted({test.partition("::")[0] for test in fault["seconds"]})
+    sys.exit(pytest.main([*OPTIONS, *files], plugins=[Anew(fault["seconds"])]) != 0)
 
 
 if __name__ == "__main__":

@@ -34,7 +34,7 @@ class Trials:
         self, root: Path, covered: dict[str, Covered], mutants: Iterable[Mutant], heard: Heard
     ) -> None:
         self._root = root
-        self._covered = dict(sorted(covered.items(), key=lambda each: each[1].seconds))
+        self._covered = dict(sorted(covered.items(), key=lambda item: item[1].seconds))
         self._mutants = mutants
         self._heard = heard
         self._running: dict[int, tuple[Mutant, Path]] = {}
@@ -48,9 +48,9 @@ class Trials:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
-        for each in gc.get_objects():
-            if isinstance(each, FunctionType):
-                self._functions[each.__code__.co_filename].append(each)
+        for candidate in gc.get_objects():
+            if isinstance(candidate, FunctionType):
+                self._functions[candidate.__code__.co_filename].append(candidate)
         gc.freeze()
         for mutant in self._mutants:
             seconds = self._tests_of(mutant)
@@ -80,9 +80,9 @@ class Trials:
         """Return the tests that can find the fault, the cheapest first, with their costs."""
         imported = self._imported(mutant)
         return {
-            test: each.seconds
-            for test, each in self._covered.items()
-            if test != IMPORTED and (imported or each.runs(mutant.path, mutant.lines))
+            test: coverage.seconds
+            for test, coverage in self._covered.items()
+            if test != IMPORTED and (imported or coverage.runs(mutant.path, mutant.lines))
         }
 
     def _found(
@@ -102,9 +102,9 @@ class Trials:
         for stream in range(3):
             os.dup2(silent, stream)
         if not changed:
-            told = folder / "fault.json"
-            told.write_text(json.dumps({"path": str(path), "source": after, "seconds": seconds}))
-            os.execv(sys.executable, [sys.executable, "-m", "tests.mutation.trial", str(told)])
+            file = folder / "fault.json"
+            file.write_text(json.dumps({"path": str(path), "source": after, "seconds": seconds}))
+            os.execv(sys.executable, [sys.executable, "-m", "tests.mutation.trial", str(file)])
         return until_one_fails(session, seconds)
 
     def _wait(self) -> None:

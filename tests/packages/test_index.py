@@ -46,14 +46,14 @@ def lean(index: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
     home = tmp_path_factory.mktemp("lean") / "environment"
     venv.create(home)
     pip = [sys.executable, "-m", "pip", "--python", str(home / "bin" / "python")]
-    said = subprocess.run(
+    completed = subprocess.run(
         [*pip, "install", "--quiet", "--no-compile", "longshare"],
         env={**os.environ, "PIP_EXTRA_INDEX_URL": index},
         check=False,
         capture_output=True,
         text=True,
     )
-    assert said.returncode == 0, said.stderr
+    assert completed.returncode == 0, completed.stderr
     return home
 
 
@@ -103,20 +103,20 @@ def test_the_installation_by_name_is_small_and_its_service_works(lean: Path) -> 
 def test_a_command_without_its_extra_names_the_extra(
     lean: Path, command: list[str], extra: str
 ) -> None:
-    told = _run(lean, *command)
-    assert told.returncode == 2, told.stderr
-    assert f"longshare[{extra}]" in told.stderr
-    assert "Traceback" not in told.stderr
+    completed = _run(lean, *command)
+    assert completed.returncode == 2, completed.stderr
+    assert f"longshare[{extra}]" in completed.stderr
+    assert "Traceback" not in completed.stderr
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_accounting_without_its_extra_is_refused_with_a_reason(lean: Path) -> None:
     (lean / "accounts.toml").write_text('[accounting]\ndatabase = "accounts.sqlite"\n')
-    told = _run(lean, "serve", "--check", "--config", "accounts.toml")
-    assert told.returncode == 2, told.stdout
-    assert "longshare[accounting]" in told.stderr
-    assert "Traceback" not in told.stderr
+    completed = _run(lean, "serve", "--check", "--config", "accounts.toml")
+    assert completed.returncode == 2, completed.stdout
+    assert "longshare[accounting]" in completed.stderr
+    assert "Traceback" not in completed.stderr
 
 
 @pytest.mark.slow

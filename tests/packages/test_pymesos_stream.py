@@ -138,8 +138,8 @@ class Subscriber(Scheduler):  # type: ignore[misc] # pymesos is untyped
         self.loop = asyncio.get_running_loop()
         self.told: asyncio.Queue[object] = asyncio.Queue()
 
-    def _tell(self, what: object) -> None:
-        self.loop.call_soon_threadsafe(self.told.put_nowait, what)
+    def _tell(self, message: object) -> None:
+        self.loop.call_soon_threadsafe(self.told.put_nowait, message)
 
     def registered(self, _driver: object, framework_id: object, _master_info: object) -> None:
         self._tell(framework_id)

@@ -18,15 +18,17 @@ def test_workflows_pin_third_party_actions_by_commit_and_start_without_permissio
     text = workflow.read_text()
     uses = re.findall(r"uses: (.*)", text)
     assert uses
-    assert [
-        each for each in uses if not re.fullmatch(r"[\w./-]+@[0-9a-f]{40} # v[\d.]+", each)
-    ] == []
+    assert [use for use in uses if not re.fullmatch(r"[\w./-]+@[0-9a-f]{40} # v[\d.]+", use)] == []
     assert re.search(r"^permissions: \{\}$", text, re.MULTILINE)
     assert "secrets." not in text
 
 
 def test_make_targets_of_workflows_exist() -> None:
-    made = {name for each in WORKFLOWS for name in re.findall(r"make ([a-z-]+)", each.read_text())}
+    made = {
+        name
+        for workflow in WORKFLOWS
+        for name in re.findall(r"make ([a-z-]+)", workflow.read_text())
+    }
     assert "release-check" in made
     for target in made:
         planned = subprocess.run(

@@ -44,7 +44,9 @@ def _declared() -> list[Requirement]:
     ours, pymesos = _project("."), _project(PYMESOS)
     declared = ours["project"]["dependencies"] + pymesos["project"]["dependencies"]
     for extra in ours["project"]["optional-dependencies"].values():
-        declared += [each for each in extra if not each.startswith("longshare[")]
+        declared += [
+            requirement for requirement in extra if not requirement.startswith("longshare[")
+        ]
     for name, group in ours["dependency-groups"].items():
         declared += group if name not in OF_THEIR_OWN else []
     return [Requirement(requirement) for requirement in declared]
@@ -87,13 +89,22 @@ def test_the_pins_of_separate_environments_satisfy_the_requirements_of_their_gro
 ) -> None:
     versions = {pin.name: str(pin.specifier).removeprefix("==") for pin in _pins(python, beside)}
     declared = map(Requirement, _project(".")["dependency-groups"][beside])
-    assert [each for each in declared if not each.specifier.contains(versions[each.name])] == []
+    assert [
+        requirement
+        for requirement in declared
+        if not requirement.specifier.contains(versions[requirement.name])
+    ] == []
 
 
 def test_no_version_is_local_because_indexes_refuse_local_versions() -> None:
     versions = [_project(folder)["project"]["version"] for folder in (".", PYMESOS)]
     assert [Version(version).local for version in versions] == [None, None]
-    local = [each for each in _declared() for clause in each.specifier if "+" in clause.version]
+    local = [
+        requirement
+        for requirement in _declared()
+        for clause in requirement.specifier
+        if "+" in clause.version
+    ]
     assert not local
 
 
@@ -108,6 +119,8 @@ def test_the_service_needs_neither_numerical_libraries_nor_a_database() -> None:
         "scipy",
         "longshare-pymesos",
     }
-    base = {Requirement(each).name for each in _project(".")["project"]["dependencies"]}
+    base = {
+        Requirement(requirement).name for requirement in _project(".")["project"]["dependencies"]
+    }
     pinned = {line.partition("==")[0] for line in _entries(ROOT / "requirements" / "runtime.txt")}
     assert not heavy & (base | pinned)

@@ -70,8 +70,8 @@ def test_the_wheels_are_installed_by_pip_alone_and_work_elsewhere(
     venv.create(home, with_pip=True)
     # Longshare's dependencies are copied from this environment, without a network; Longshare is
     # not.
-    (there,) = home.glob("lib/python*/site-packages")
-    (there / "needed.pth").write_text(sysconfig.get_path("purelib"))
+    (site_packages,) = home.glob("lib/python*/site-packages")
+    (site_packages / "needed.pth").write_text(sysconfig.get_path("purelib"))
     clean = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
 
     def run(*command: str | Path) -> str:

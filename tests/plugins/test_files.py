@@ -151,12 +151,12 @@ class TestTrust:
     ) -> None:
         """Puts another file in place before each system call, and removes the file afterwards."""
         folder = tmp_path.resolve()
-        path, kept, other = (folder / name for name in ("mine.py", "kept.py", "other.py"))
+        path, kept, unrelated = (folder / name for name in ("mine.py", "kept.py", "other.py"))
         for first, last in combinations(range(30), 2):
-            for each in (path, kept, other):
-                each.unlink(missing_ok=True)
-            file(folder, NORM.replace('name = "norm"', 'name = "evil"')).rename(other)
-            other.chmod(0o666)
+            for source in (path, kept, unrelated):
+                source.unlink(missing_ok=True)
+            file(folder, NORM.replace('name = "norm"', 'name = "evil"')).rename(unrelated)
+            unrelated.chmod(0o666)
             file(folder, NORM)
             calls = 0
 
@@ -166,7 +166,7 @@ class TestTrust:
                     calls += 1
                     if calls == first + 1:
                         path.rename(kept)
-                        path.symlink_to(other) if way == "link" else os.link(other, path)
+                        path.symlink_to(unrelated) if way == "link" else os.link(unrelated, path)
                     if calls == last + 1:
                         kept.replace(path)
                     return call(*arguments, **named)

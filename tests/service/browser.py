@@ -62,11 +62,11 @@ class Browser:
         return self._call("POST", f"{self._session}/execute/async", {"script": script, "args": []})
 
     def text(self, selector: str) -> str:
-        found: str = self.run(
+        content: str = self.run(
             f"const node = document.querySelector({json.dumps(selector)});"
             "return node === null ? '' : node.innerText"
         )
-        return found
+        return content
 
     def wait_for(self, selector: str, text: str) -> None:
         wait_for(lambda: text in self.text(selector))

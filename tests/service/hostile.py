@@ -120,8 +120,8 @@ def _cut(event: contract.Event, chance: random.Random) -> bytes:
 
 
 def _spliced(event: contract.Event, chance: random.Random) -> bytes:
-    data, other = _message(event), _message(chance.choice(calls()))
-    return data[: chance.randrange(len(data))] + other[chance.randrange(len(other)) :]
+    data, donor = _message(event), _message(chance.choice(calls()))
+    return data[: chance.randrange(len(data))] + donor[chance.randrange(len(donor)) :]
 
 
 def _rubbish(_: contract.Event, chance: random.Random) -> bytes:

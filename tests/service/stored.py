@@ -72,7 +72,7 @@ def stored(file: Path) -> Memory | None:
         if error.sqlite_errorcode != sqlite3.SQLITE_READONLY_ROLLBACK:
             raise
     with TemporaryDirectory() as folder:
-        for each in file.parent.glob(f"{file.name}*"):
-            shutil.copy(each, folder)
+        for part in file.parent.glob(f"{file.name}*"):
+            shutil.copy(part, folder)
         with closing(sqlite3.connect(Path(folder) / file.name)) as connection:
             return sqlite.read(connection)

@@ -23,14 +23,14 @@ class Peers:
         self.connections.ports.add(self._listening.getsockname()[1])
         self._peers: list[socket.socket] = []
 
-    def connect(self, host: str = "127.0.0.1", said: bytes = b"") -> str:
+    def connect(self, host: str = "127.0.0.1", data: bytes = b"") -> str:
         """Connect from a host; return the peer in gRPC's notation."""
         address = self._listening.getsockname()
         peer = self._stack.enter_context(
             socket.create_connection(address, source_address=(host, 0))
         )
         self._stack.enter_context(self._listening.accept()[0])
-        peer.sendall(said)
+        peer.sendall(data)
         self._peers.append(peer)
         own, port = peer.getsockname()
         return f"ipv4:{own}:{port}"
@@ -58,7 +58,7 @@ def test_the_oldest_silent_connections_of_a_host_are_closed_and_no_proved_one(
 ) -> None:
     monkeypatch.setattr(module, "HOST_UNPROVED", 3)
     master = peers.connect()
-    peers.connect(said=b"hello")
+    peers.connect(data=b"hello")
     for _ in range(4):
         peers.connect()
     peers.connections.note(master, True)

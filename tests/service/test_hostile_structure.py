@@ -94,8 +94,8 @@ class Battle:
             message = wire.parse(field(3, field(1, number.SerializeToString() + event)), 2**20)
         except wire.WireError:
             return
-        [said] = message.events.events
-        said.sequence, said.time_ns = self.sequence + 1, self.now_ns
+        [single_event] = message.events.events
+        single_event.sequence, single_event.time_ns = self.sequence + 1, self.now_ns
         done, before = self.engine.statistics, self.as_it_is or self.state()
         passed_over, remembered = done.passed_over, self.engine.memory() if look else None
         self.as_it_is = None
@@ -132,7 +132,11 @@ class Battle:
         assert remembered is None or self.engine.memory() == remembered, message
 
     def faults(self) -> list[object]:
-        return [each for each in self.engine.rejected_inputs() if each.flaw.reason == "fault"]
+        return [
+            rejected_input
+            for rejected_input in self.engine.rejected_inputs()
+            if rejected_input.flaw.reason == "fault"
+        ]
 
     def serve(self) -> bool:
         """Recover the good framework's resources, tick; return whether it gets an offer again."""

@@ -25,15 +25,15 @@ class Log:
 
 def test_repeated_lines_are_left_out_and_counted() -> None:
     log = Log()
-    said = [log.say("stream refused") for _ in range(1000)]
-    passed = [line for line in said if line is not None]
+    logged = [log.say("stream refused") for _ in range(1000)]
+    passed = [line for line in logged if line is not None]
     assert len(passed) == BURST
     assert "left out" in str(passed[-1]["more"])
     assert log.say("master leads") is not None, "other lines are not affected"
     log.now = WINDOW
-    again = log.say("stream refused")
-    assert again is not None
-    assert again["left_out"] == 1000 - BURST
+    later = log.say("stream refused")
+    assert later is not None
+    assert later["left_out"] == 1000 - BURST
 
 
 def test_every_order_of_an_operator_is_logged() -> None:

@@ -57,11 +57,11 @@ def test_no_peer_has_a_right_without_a_listed_name(found: list[str], right: Righ
 class Peer:
     """A gRPC context of a peer with this certificate."""
 
-    def __init__(self, common_name: str, *others: str) -> None:
+    def __init__(self, common_name: str, *alternative_names: str) -> None:
         self._told = {
             "transport_security_type": [b"ssl"],
             "x509_common_name": [common_name.encode()],
-            "x509_subject_alternative_name": [name.encode() for name in others],
+            "x509_subject_alternative_name": [name.encode() for name in alternative_names],
         }
 
     def auth_context(self) -> dict[str, list[bytes]]:
@@ -85,8 +85,8 @@ def test_a_peer_is_named_by_the_first_name_of_its_certificate_shortened(
 ) -> None:
     peer: Any = Peer(*names)
     assert identified(peer) == (who, "certificate")
-    others = [f"host-{number}" for number in range(3500)]
-    stranger: Any = Peer("eve", *others)
+    host_names = [f"host-{number}" for number in range(3500)]
+    stranger: Any = Peer("eve", *host_names)
     assert Rights(RIGHTS).refusal(stranger, "readers") == (
         "eve (and 3500 other names) is not among listen.rights.readers"
     )
@@ -236,8 +236,8 @@ def test_each_certificate_allows_exactly_the_calls_of_its_rights(tmp_path: Path)
         credentials = authority.issue("dashboard").credentials()
         assert credentials is not None
         with grpc.secure_channel(running.address, credentials) as channel:
-            told = audited(channel)
-        assert {(order.who, order.how, bool(order.refusal)) for order in told} == {
+            orders = audited(channel)
+        assert {(order.who, order.how, bool(order.refusal)) for order in orders} == {
             ("root" if os.getuid() == 0 else getpass.getuser(), "socket", False),  # first run
             ("alice", "certificate", False),
             ("master-1", "certificate", True),

@@ -93,12 +93,12 @@ def test_a_pipe_is_refused_without_waiting(
     os.mkfifo(tmp_path / "pipe")
     (tmp_path / "k").touch(0o600)
     config, log = tmp_path / "longshare.toml", tmp_path / "log"
-    more = '[metrics]\naddress = "127.0.0.1:0"\n[accounting]\ndatabase = "none"\n'
-    more += "" if "[store]" in str(text) else f'[store]\npath = "{tmp_path}/store"\n'
+    sections = '[metrics]\naddress = "127.0.0.1:0"\n[accounting]\ndatabase = "none"\n'
+    sections += "" if "[store]" in str(text) else f'[store]\npath = "{tmp_path}/store"\n'
     if text is None:
         config = tmp_path / "pipe"
     else:
-        config.write_text((text + more).format(tmp_path))
+        config.write_text((text + sections).format(tmp_path))
     given = [argument.format(tmp_path) for argument in arguments]
     with log.open("wb") as errors:
         started = Longshare(["serve", "--config", str(config), *given], stderr=errors)

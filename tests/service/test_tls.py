@@ -109,9 +109,9 @@ def test_with_mtls_only_clients_with_a_certificate_of_the_authority_are_answered
     impostor = Identity(authority.certificate, stranger.certificate, stranger.key)
     with protected(tmp_path, authority, mutual=True) as running:
         assert asks(running, authority.issue("operator")).cluster.policy == "sdrf"
-        for nobody in (Identity(authority.certificate), impostor):
+        for identity in (Identity(authority.certificate), impostor):
             with kept_out():
-                asks(running, nobody)
+                asks(running, identity)
 
 
 def test_a_renewed_certificate_is_used_without_a_restart(tmp_path: Path) -> None:
@@ -145,8 +145,8 @@ def test_a_master_and_an_operator_connect_by_mtls(
         wait_for(lambda: asks(running, mine).cluster.agents == 4)
         asking = ("shares", f"--address={running.address}", f"--timeout={PATIENCE:g}", "--json")
         children.start("shares", *asking)
-        said = tmp_path / "logs" / "shares.log"
-        wait_for(lambda: '"agents": 4' in said.read_text())
+        log = tmp_path / "logs" / "shares.log"
+        wait_for(lambda: '"agents": 4' in log.read_text())
 
 
 def test_a_failed_handshake_writes_no_grpc_lines_to_the_log(

@@ -62,7 +62,9 @@ class _User:
     waiting: deque[int] = field(default_factory=deque)
 
 
-def simulate(workload: Workload, rule: Rule, other: Sequence[int | None] | None = None) -> Found:
+def simulate(
+    workload: Workload, rule: Rule, other_starts: Sequence[int | None] | None = None
+) -> Found:
     """Start every task as Algorithm 1 does.
 
     Args:
@@ -71,17 +73,19 @@ def simulate(workload: Workload, rule: Rule, other: Sequence[int | None] | None 
         other: The starts of another simulator. If priorities differ by less than `NEAR`, rounding
             may have decided; the other simulator's choice is then taken, and counted.
     """
-    return _Simulation(workload, rule, other).run()
+    return _Simulation(workload, rule, other_starts).run()
 
 
 class _Simulation:
-    def __init__(self, workload: Workload, rule: Rule, other: Sequence[int | None] | None) -> None:
+    def __init__(
+        self, workload: Workload, rule: Rule, other_starts: Sequence[int | None] | None
+    ) -> None:
         self.tasks, self.capacity = workload.tasks, workload.capacity
-        self.rule, self.other = rule, other
+        self.rule, self.other = rule, other_starts
         self.total = sum(workload.weights)
-        none = [0] * len(self.capacity)
+        zeros = [0] * len(self.capacity)
         self.users = [
-            _User(Fraction(weight), list(none), [Fraction(0)] * len(none))
+            _User(Fraction(weight), list(zeros), [Fraction(0)] * len(zeros))
             for weight in workload.weights
         ]
         self.free = list(self.capacity)
@@ -117,10 +121,10 @@ class _Simulation:
     def move(self, when: int) -> None:
         """Let commitments move towards over-use, as Eq. 6 adds it up."""
         if self.rule.delta is not None and when > self.now:
-            left = self.rule.delta ** (when - self.now)
+            factor = self.rule.delta ** (when - self.now)
             for user in self.users:
                 user.owes = [
-                    over + (owed - over) * left
+                    over + (owed - over) * factor
                     for over, owed in zip(self.overuse(user), user.owes, strict=True)
                 ]
         self.now = when

@@ -571,9 +571,15 @@ def test_requests_that_are_expressions_or_unknown_are_named(tmp_path: Path) -> N
 
 
 def test_arrays_and_jobs_of_several_schedds_are_read_in_sequence(tmp_path: Path) -> None:
-    here, there = (JOB | {"GlobalJobId": f"{schedd}#12.0#1"} for schedd in ("here", "there"))
-    arrays = written(tmp_path / "two.json", json.dumps([here, JOB]), json.dumps([there], indent=1))
-    lines = written(tmp_path / "lines.jsonl", json.dumps(here), json.dumps(JOB | {"ClusterId": 13}))
+    local_job, remote_job = (
+        JOB | {"GlobalJobId": f"{schedd}#12.0#1"} for schedd in ("here", "there")
+    )
+    arrays = written(
+        tmp_path / "two.json", json.dumps([local_job, JOB]), json.dumps([remote_job], indent=1)
+    )
+    lines = written(
+        tmp_path / "lines.jsonl", json.dumps(local_job), json.dumps(JOB | {"ClusterId": 13})
+    )
     converted = htcondor.convert(arrays, lines)
     assert converted.left_out.rows_read == 5
     assert [*converted.left_out] == [
@@ -581,8 +587,8 @@ def test_arrays_and_jobs_of_several_schedds_are_read_in_sequence(tmp_path: Path)
     ]
     assert len(converted.trace) == 4
     assert len(set(converted.trace.job.tolist())) == 4, "each schedd has a cluster 12 of its own"
-    again = htcondor.convert(written(tmp_path / "j.jsonl", json.dumps(JOB), json.dumps(JOB)))
-    [(reason, at)] = assumed(again).items()
+    repeated = htcondor.convert(written(tmp_path / "j.jsonl", json.dumps(JOB), json.dumps(JOB)))
+    [(reason, at)] = assumed(repeated).items()
     assert reason.startswith("repeats ClusterId, ProcId, Owner and QDate of an earlier job")
     assert at == [2]
 

@@ -29,23 +29,23 @@ def crowded() -> tuple[Trace, Setting]:
 def test_memory_helps_light_users_beside_a_hog_and_the_best_half_life_was_tried() -> None:
     trace, setting = crowded()
     ran: list[None] = []
-    found = advice.advise(
+    advised = advice.advise(
         trace, setting, reference.simulate, coarse=6, fine=3, on_trial=lambda: ran.append(None)
     )
-    assert found.helps
-    assert found.best.light > 0.0
-    assert len(ran) == 1 + len(found.trials) <= 1 + 6 + 3
-    assert found.best.mean_user_wait_s == min(trial.mean_user_wait_s for trial in found.trials)
-    assert found.flat_from_s <= found.best.half_life_s <= found.flat_to_s
-    half_lives = [trial.half_life_s for trial in found.trials]
+    assert advised.helps
+    assert advised.best.light > 0.0
+    assert len(ran) == 1 + len(advised.trials) <= 1 + 6 + 3
+    assert advised.best.mean_user_wait_s == min(trial.mean_user_wait_s for trial in advised.trials)
+    assert advised.flat_from_s <= advised.best.half_life_s <= advised.flat_to_s
+    half_lives = [trial.half_life_s for trial in advised.trials]
     assert half_lives == sorted(half_lives)
     assert half_lives[0] == pytest.approx(60.0)
-    for trial in found.trials:
-        again = Setting("sdrf", {"half_life": trial.half_life_s}, setting.capacity)
-        waits = reference.simulate(trace, again).wait
+    for trial in advised.trials:
+        advised_setting = Setting("sdrf", {"half_life": trial.half_life_s}, setting.capacity)
+        waits = reference.simulate(trace, advised_setting).wait
         means = [waits[trace.user == user].mean() for user in range(len(trace.users))]
         assert trial.mean_user_wait_s == pytest.approx(sum(means) / len(means))
-        assert trial.reduction == pytest.approx(1 - trial.mean_user_wait_s / found.drf_wait_s)
+        assert trial.reduction == pytest.approx(1 - trial.mean_user_wait_s / advised.drf_wait_s)
         assert trial.delta**trial.half_life_s == pytest.approx(0.5)
 
 
@@ -58,9 +58,9 @@ def test_confidence_depends_on_the_number_of_users_that_agree() -> None:
     assert alike["low"] == pytest.approx(0.2)
     assert alike["high"] == pytest.approx(0.2)
     assert alike["better"] == 100.0
-    one = before.copy()
-    one[7] += 3000.0  # a single losing user decides
-    wide = advice._resampled(before, np.where(np.arange(400) == 7, one, after))
+    single = before.copy()
+    single[7] += 3000.0  # a single losing user decides
+    wide = advice._resampled(before, np.where(np.arange(400) == 7, single, after))
     assert wide["low"] < 0.15
     assert wide["high"] > 0.19
     assert advice._resampled(before, rng.permutation(before))["better"] == pytest.approx(50, abs=49)

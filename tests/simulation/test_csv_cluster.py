@@ -37,8 +37,8 @@ def test_attributes_of_users_and_machines_are_in_the_trace_and_survive_storage(
     files: tuple[Path, Path, Path],
 ) -> None:
     tasks, users, machines = files
-    found = csv.convert(tasks, users, machines)
-    trace = found.trace
+    conversion = csv.convert(tasks, users, machines)
+    trace = conversion.trace
     assert trace.machines == (
         MachineClass("big", 2, (4.0, 8.0), {"disk": "hdd"}),
         MachineClass("small", 1, (1.0, 2.0), {"disk": "ssd", "rack": "1"}),
@@ -53,7 +53,7 @@ def test_attributes_of_users_and_machines_are_in_the_trace_and_survive_storage(
     assert trace.users == ("ann", "bob", "cid", "idle")
     assert trace.weights == (1.0, 2.5, 1.0, 1.0)
     assert trace.commitments == ((0.0, 0.0), (0.25, 0.5), (0.0, 0.0), (1.0, 1.0))
-    [(reason, where)] = [(reason, line) for reason, _file, line in found.left_out]
+    [(reason, where)] = [(reason, line) for reason, _file, line in conversion.left_out]
     assert (reason, where) == ("names machines or an attribute that there are not", 6)
     store.write(trace, tasks.with_name("t"))
     assert same(store.read(tasks.with_name("t")), trace)
@@ -101,8 +101,8 @@ def test_weights_and_commitments_decide_the_order(tmp_path: Path) -> None:
     tasks.write_text("submitted_s,runtime_s,user,cpus\n" + "0,5,ann,1\n" * 4 + "0,5,bob,1\n" * 4)
     trace = csv.convert(tasks).trace
 
-    def first_two(**more: dict[str, float]) -> list[str]:
-        setting = Setting("sdrf", {"half_life": 3600.0}, (2.0,), **more)  # type: ignore[arg-type]
+    def first_two(**options: dict[str, float]) -> list[str]:
+        setting = Setting("sdrf", {"half_life": 3600.0}, (2.0,), **options)  # type: ignore[arg-type]
         started = reference.simulate(trace, setting).started
         # At the first instant, ann's tasks are first.
         first = np.argsort(started, kind="stable")[2:4]

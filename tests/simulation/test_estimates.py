@@ -21,18 +21,18 @@ from tests.simulation.crowded import trace_of
 
 
 def test_an_interval_is_students() -> None:
-    found = estimate([1.0, 2.0, 3.0])
-    assert (found.mean, found.draws) == (2.0, 3)
+    estimated = estimate([1.0, 2.0, 3.0])
+    assert (estimated.mean, estimated.draws) == (2.0, 3)
     reach = 2.919986 / math.sqrt(3.0)  # t distribution with two degrees of freedom, 95 %
-    assert [found.low, found.high] == pytest.approx([2.0 - reach, 2.0 + reach], rel=1e-6)
-    assert [found.exceeds(bound) for bound in (0.0, 2.0, 5.0)] == [True, None, False]
+    assert [estimated.low, estimated.high] == pytest.approx([2.0 - reach, 2.0 + reach], rel=1e-6)
+    assert [estimated.exceeds(bound) for bound in (0.0, 2.0, 5.0)] == [True, None, False]
 
 
 def test_a_single_draw_has_no_confidence_interval() -> None:
-    found = estimate([0.94])
-    assert math.isnan(found.low)
-    assert found.exceeds(0.1) is None
-    assert found.percent == "+94.0 %"
+    estimated = estimate([0.94])
+    assert math.isnan(estimated.low)
+    assert estimated.exceeds(0.1) is None
+    assert estimated.percent == "+94.0 %"
 
 
 def test_eight_draws_tell_their_standard_deviation_by_a_factor_of_two_only() -> None:
@@ -50,8 +50,8 @@ def test_eight_draws_tell_their_standard_deviation_by_a_factor_of_two_only() -> 
 
 
 def coverage(values: list[list[float]], mean: float) -> float:
-    estimates = [estimate(each) for each in values]
-    return sum(found.low <= mean <= found.high for found in estimates) / len(values)
+    estimates = [estimate(value) for value in values]
+    return sum(interval.low <= mean <= interval.high for interval in estimates) / len(values)
 
 
 def test_an_interval_of_eight_draws_contains_the_mean_in_nine_of_ten_cases() -> None:
@@ -128,12 +128,12 @@ def fared(policy: str, trace: int, wait: list[float], completion: list[float]) -
     return Result(raw, Path("none"))
 
 
-def verdicts(before: list[float], after: list[list[float]], more: float) -> list[bool | None]:
+def verdicts(before: list[float], after: list[list[float]], shift: float) -> list[bool | None]:
     """Return the verdicts on Fig. 9 and 10 for traces with these waits of four users."""
     all_ = [0.5] * 4
     results = [fared("drf", trace, before, all_) for trace in range(len(after))]
     results += [
-        fared("sdrf", trace, wait, [0.5 + more, *all_[1:]]) for trace, wait in enumerate(after)
+        fared("sdrf", trace, wait, [0.5 + shift, *all_[1:]]) for trace, wait in enumerate(after)
     ]
     nine, ten = sdrf_findings.sections(results)
     return [claim.agrees for claim in (*nine.claims, *ten.claims)]
@@ -163,7 +163,9 @@ def test_the_bigger_jobs_gain_the_more_only_if_each_size_gains_more_than_the_sma
     speedups: tuple[float, ...], agree: list[bool]
 ) -> None:
     sizes = ("small", "medium", "big", "huge")
-    faster = {"DRF": {name: np.full(3, each) for name, each in zip(sizes, speedups, strict=True)}}
+    faster = {
+        "DRF": {name: np.full(3, speedup) for name, speedup in zip(sizes, speedups, strict=True)}
+    }
     tenth, bigger, _ = tsf_findings._speedup_claims(faster)
     assert bigger.published == "Small jobs gain little; the bigger, the more."
     assert [tenth.agrees, bigger.agrees] == agree
@@ -196,9 +198,9 @@ def test_most_users_means_more_than_half_of_all_users() -> None:
 def test_concurrent_tasks_are_measured_by_the_size_of_the_largest_consumers() -> None:
     # A core for 300 s and three cores for 100 s: each size has half of the use, so 2 on average.
     trace = trace_of([(0, 300, "a", 1.0, 0.0), (0, 100, "b", 3.0, 0.0)])
-    found = statistics(trace)
-    assert found.mean_use["cpus"] == pytest.approx(2.0)
-    assert found.at_once == {"cpus": pytest.approx(1.0)}
+    measured = statistics(trace)
+    assert measured.mean_use["cpus"] == pytest.approx(2.0)
+    assert measured.at_once == {"cpus": pytest.approx(1.0)}
 
 
 def figure(relation: str, got: float) -> Fingerprint:
@@ -226,14 +228,15 @@ def test_a_search_compares_knobs_on_the_same_months_and_later_draws_are_near_the
     steps: list[None] = []
     tried = list(fitting.search(2, 3, months, lambda: steps.append(None)))
     assert len(steps) == 2 * 8
-    first, second = (one.knobs.job_spread for one in tried)
+    first, second = (trial.knobs.job_spread for trial in tried)
     assert 0.0 < abs(first - second) < 0.9
-    found = {one.name: one for one in tried[0].found}
+    measures = {measure.name: measure for measure in tried[0].found}
     trace = google_month.generate(1, months.tasks, knobs=tried[0].knobs)
     setting = Setting(
         "sdrf", {"delta": 1.0 - 1e-6}, capacity=tuple((0.5 * trace.mean_use()).tolist())
     )
     events = fast.simulate(trace, setting).operations.events
     assert (
-        found["events per 1,000 tasks, 50 %, 1 − 10⁻⁶"].measured == 1000.0 * events / months.tasks
+        measures["events per 1,000 tasks, 50 %, 1 − 10⁻⁶"].measured
+        == 1000.0 * events / months.tasks
     )

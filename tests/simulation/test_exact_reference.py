@@ -78,11 +78,11 @@ def check(simulate: Simulate, rule: Rule, seeds: Iterable[int]) -> int:
     unclear = 0
     for seed in seeds:
         workload = together.draw(seed)
-        found = starts_of(simulate(trace_of(workload), setting_of(workload, rule)))
-        if exact(seed, rule).starts != found:
-            led = rational.simulate(workload, rule, found)
+        starts = starts_of(simulate(trace_of(workload), setting_of(workload, rule)))
+        if exact(seed, rule).starts != starts:
+            led = rational.simulate(workload, rule, starts)
             assert rule.delta is not None, f"seed {seed}: without memory nothing is rounded"
-            assert led.starts == found, f"seed {seed}"
+            assert led.starts == starts, f"seed {seed}"
             assert led.unclear > 0
             unclear += led.unclear
     return unclear
@@ -103,8 +103,8 @@ def test_the_fast_path_decides_as_the_fractions_do(rule: Rule) -> None:
 def test_a_simulator_with_reversed_ties_is_detected() -> None:
     def upside_down(trace: Trace, setting: Setting) -> Outcome:
         last = len(trace.users) - 1
-        other = replace(trace, user=(last - trace.user).astype(np.int32))
-        return replace(reference.simulate(other, setting), trace=trace)
+        renumbered = replace(trace, user=(last - trace.user).astype(np.int32))
+        return replace(reference.simulate(renumbered, setting), trace=trace)
 
     with pytest.raises(AssertionError, match="seed"):
         check(upside_down, DRF, SEEDS)

@@ -73,13 +73,13 @@ def assert_same(trace: Trace, setting: Setting) -> None:
         np.testing.assert_array_equal(seen[1].times, seen[0].times)
         np.testing.assert_array_equal(seen[1].shares, seen[0].shares)
         np.testing.assert_allclose(seen[1].commitments, seen[0].commitments, 1e-9, 1e-12)
-    found = fast.simulate(trace, setting)
-    np.testing.assert_array_equal(found.started, expected.started)
-    np.testing.assert_array_equal(found.machine, expected.machine)
-    assert found.operations.events == expected.operations.events
+    outcome = fast.simulate(trace, setting)
+    np.testing.assert_array_equal(outcome.started, expected.started)
+    np.testing.assert_array_equal(outcome.machine, expected.machine)
+    assert outcome.operations.events == expected.operations.events
     # The pool ranks a user once after several changes, the kernels after each change.
-    assert found.operations.count.keys() >= expected.operations.count.keys()
-    assert all(found.operations.count[name] >= n for name, n in expected.operations.count.items())
+    assert outcome.operations.count.keys() >= expected.operations.count.keys()
+    assert all(outcome.operations.count[name] >= n for name, n in expected.operations.count.items())
 
 
 @settings(deadline=None, max_examples=100)
@@ -225,9 +225,9 @@ def test_backends_agree_on_a_trace_without_tasks() -> None:
 
 def test_progress_ends_with_all_tasks() -> None:
     trace = busy_month(tasks=10, users=2)
-    told: list[int] = []
-    fast.simulate(trace, Setting("drf", {}, (1.0, 1.0)), told.append)
-    assert told[-1] == 10
+    progress: list[int] = []
+    fast.simulate(trace, Setting("drf", {}, (1.0, 1.0)), progress.append)
+    assert progress[-1] == 10
 
 
 @pytest.fixture

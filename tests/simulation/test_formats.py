@@ -181,8 +181,8 @@ def test_the_authors_form_has_no_header_and_finishes_for_run_times(tmp_path: Pat
         "finish time is before the submission": [2],
         "submission time is no whole number": [4],
     }
-    again = csv.convert_authors(written(tmp_path / "a.csv", "5,6,9,a,0,1,1", "5,5,9,a,1,1,1"))
-    assert assumed(again) == {"the second field is not the submission: not read": [1]}
+    repeated = csv.convert_authors(written(tmp_path / "a.csv", "5,6,9,a,0,1,1", "5,5,9,a,1,1,1"))
+    assert assumed(repeated) == {"the second field is not the submission: not read": [1]}
 
 
 SWF = (

@@ -250,12 +250,12 @@ def test_attempts_are_the_same_wherever_files_and_blocks_end(
     tmp_path_factory: pytest.TempPathFactory,
 ) -> None:
     ends = [0, *sorted(cut for cut in cuts if cut < len(events)), len(events)]
-    parts = [[event(*each) for each in events[first:last]] for first, last in pairwise(ends)]
+    parts = [[event(*fields) for fields in events[first:last]] for first, last in pairwise(ends)]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(text, "_BLOCK", block)
         conversion = converted(tmp_path_factory.mktemp("google"), *parts)
-    found = [(submitted, runtime, job) for submitted, runtime, _, job in tasks(conversion)]
-    assert sorted(found) == sorted(attempts(events))
+    read_tasks = [(submitted, runtime, job) for submitted, runtime, _, job in tasks(conversion)]
+    assert sorted(read_tasks) == sorted(attempts(events))
     assert left_out(conversion) == {}
 
 

@@ -75,8 +75,8 @@ def test_waits_are_bounded_by_the_longest_task_times_the_number_of_users(
     outcome = simulate(trace, setting)
     user = trace.user if setting.per == "user" else trace.job
     longest = int(trace.runtime.max(initial=0)) * len(set(user.tolist()))
-    for one in set(user.tolist()):
-        mine = np.flatnonzero((user == one) & (outcome.started != NEVER))
+    for number in set(user.tolist()):
+        mine = np.flatnonzero((user == number) & (outcome.started != NEVER))
         begun = np.maximum(trace.submitted[mine], np.r_[0, outcome.started[mine][:-1]])
         assert (outcome.started[mine] - begun <= longest).all()
 
@@ -148,17 +148,17 @@ def lasts(
 
 
 def test_with_holds_the_big_job_ends_sooner_but_waits_for_running_tasks() -> None:
-    one, two = (1.0, 1.0), (2.0, 1.0)
-    shares = [("job-1", 10, one), ("job-2", 15, one), ("job-3", 10, two), ("job-4", 15, two)]
+    single, two = (1.0, 1.0), (2.0, 1.0)
+    shares = [("job-1", 10, single), ("job-2", 15, single), ("job-3", 10, two), ("job-4", 15, two)]
     pools = lasts(
         "skip",
         tuple(MachineClass(name, count, size) for name, count, size in shares),
         {name: (place,) for place, (name, _, _) in enumerate(shares)},
     )
     assert pools["job-1"] == pytest.approx(6 * 23.2)  # ten at a time
-    nodes = (MachineClass("small", 25, one), MachineClass("large", 25, two))
-    some = {"job-1": (0,), "job-2": (0,)}
-    skipped, held = (lasts(each, nodes, some)["job-1"] for each in ("skip", "hold-all"))
+    nodes = (MachineClass("small", 25, single), MachineClass("large", 25, two))
+    allowed = {"job-1": (0,), "job-2": (0,)}
+    skipped, held = (lasts(mode, nodes, allowed)["job-1"] for mode in ("skip", "hold-all"))
     # A job's share is its pool's, if capacity is free.
     bound = pools["job-1"] + 21.3 - JOBS["job-1"][0]
     assert bound <= held < skipped - 50

@@ -33,57 +33,57 @@ DRF = Setting(policy="drf", capacity=(1.0,))
 
 
 def test_the_wait_of_a_delayed_submission_starts_when_the_task_was_ready() -> None:
-    told = delayed(2.0)(TRACE, 1)
-    assert (np.diff(told.trace.submitted) >= 0).all()
-    started = told.trace.submitted  # a run without any waiting
-    assert told.waits(TRACE, started).tolist() == [2.0, 2.0]
+    altered = delayed(2.0)(TRACE, 1)
+    assert (np.diff(altered.trace.submitted) >= 0).all()
+    started = altered.trace.submitted  # a run without any waiting
+    assert altered.waits(TRACE, started).tolist() == [2.0, 2.0]
 
 
 def test_accounts_take_turns_and_users_keep_their_order_in_ties() -> None:
-    told = split(3)(TRACE, 0)
-    assert told.trace.users == ("a", "a~1", "a~2", "b")
-    assert told.trace.user.tolist() == [0, 3, 1, 3, 2, 0]
+    altered = split(3)(TRACE, 0)
+    assert altered.trace.users == ("a", "a~1", "a~2", "b")
+    assert altered.trace.user.tolist() == [0, 3, 1, 3, 2, 0]
 
 
 def test_padding_raises_the_demands_of_the_liar_only() -> None:
-    told = padded(2.0)(TRACE, 0)
-    assert told.trace.demand[:, 0].tolist() == [2, 1, 2, 1, 2, 2]
+    altered = padded(2.0)(TRACE, 0)
+    assert altered.trace.demand[:, 0].tolist() == [2, 1, 2, 1, 2, 2]
 
 
 def test_a_user_that_holds_on_runs_its_next_tasks_in_the_place_of_the_first() -> None:
     """The third task exists when the second ends, the fourth does not; two is the maximum."""
-    told = held(3)(TRACE, 0)
-    assert told.trace.runtime.tolist() == [15e6, 5e6, 5e6, 1e6]
-    assert told.carrier.tolist() == [0, 0, 0, 3]
-    assert told.offset.tolist() == [0, 5e6, 10e6, 0]
+    altered = held(3)(TRACE, 0)
+    assert altered.trace.runtime.tolist() == [15e6, 5e6, 5e6, 1e6]
+    assert altered.carrier.tolist() == [0, 0, 0, 3]
+    assert altered.offset.tolist() == [0, 5e6, 10e6, 0]
     pairs = held(2)(TRACE, 0)
     assert pairs.trace.runtime.tolist() == [10e6, 5e6, 5e6, 5e6, 1e6]
 
 
 @pytest.mark.parametrize("lie", [nothing, *LIES.values()], ids=["the truth", *LIES])
 def test_every_lie_runs_all_real_tasks_with_all_their_work(lie: object) -> None:
-    told = lie(TRACE, 0)  # type: ignore[operator]
+    altered = lie(TRACE, 0)  # type: ignore[operator]
     mine = np.flatnonzero(TRACE.user == 0)
-    assert told.mine.tolist() == mine.tolist()
-    others = ~np.isin(np.arange(len(told.trace)), told.carrier)
-    assert others.sum() == (TRACE.user == 1).sum()
-    work = told.trace.runtime[np.unique(told.carrier)].sum()
+    assert altered.mine.tolist() == mine.tolist()
+    unaltered = ~np.isin(np.arange(len(altered.trace)), altered.carrier)
+    assert unaltered.sum() == (TRACE.user == 1).sum()
+    work = altered.trace.runtime[np.unique(altered.carrier)].sum()
     assert work == TRACE.runtime[mine].sum()
     room = replace(DRF, capacity=(2.0,))
-    outcome = reference.simulate(told.trace, room)
-    assert (told.waits(TRACE, outcome.started) >= 0).all()
+    outcome = reference.simulate(altered.trace, room)
+    assert (altered.waits(TRACE, outcome.started) >= 0).all()
 
 
 def crowded() -> Trace:
     """Return a workload of two users; the second user has far more work."""
     tasks = [(k, k % 3 > 0, 9) for k in range(60)]
-    return trace_of(*((when, int(who), runs) for when, who, runs in tasks))
+    return trace_of(*((when, int(user), runs) for when, user, runs in tasks))
 
 
 def test_two_accounts_save_some_wait_under_drf_and_padding_costs_some() -> None:
     setting = Setting(policy="drf", capacity=(6.0,))
-    found = list(gains(crowded(), setting, 2, lambda _done, _of: None))
-    heavy = {gain.lie: gain for gain in found if gain.user == "b"}
+    results = list(gains(crowded(), setting, 2, lambda _done, _of: None))
+    heavy = {gain.lie: gain for gain in results if gain.user == "b"}
     assert heavy["two accounts"].saved > 0
     assert heavy["two accounts"].harm > 0
     assert heavy["demand × 2"].saved < 0

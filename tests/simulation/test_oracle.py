@@ -112,8 +112,8 @@ def test_every_task_starts_when_the_authors_simulator_starts_it(
     outcome = simulation.run()
     differing = [
         task
-        for task, start, other in zip(tasks, outcome.started, expected, strict=True)
-        if start != other
+        for task, start, reference_start in zip(tasks, outcome.started, expected, strict=True)
+        if start != reference_start
     ]
     assert not differing
     assert [tasks[task] for task in simulation.against_the_rule] == against_the_rule

@@ -62,8 +62,8 @@ def test_with_skipping_no_next_task_of_a_waiting_user_fits_into_the_free_resourc
     for when in seen.instants:
         free = seen.free(when)
         for task in seen.heads(when):
-            for machine, left in enumerate(free):
-                fits = (trace.demand[task] <= left - ROUNDING * (left > 0)).all()
+            for machine, remaining in enumerate(free):
+                fits = (trace.demand[task] <= remaining - ROUNDING * (remaining > 0)).all()
                 assert not (fits and seen.allows(task, machine))
 
 
@@ -81,19 +81,19 @@ def test_with_blocking_some_task_runs_while_any_task_waits(trace: Trace, setting
 def test_a_users_tasks_start_in_order_of_submission(trace: Trace, setting: Setting) -> None:
     outcome = simulate(trace, setting)
     user = trace.user if setting.per == "user" else trace.job
-    for one in set(user.tolist()):
-        started = outcome.started[(user == one) & (outcome.started != NEVER)]
+    for number in set(user.tolist()):
+        started = outcome.started[(user == number) & (outcome.started != NEVER)]
         assert (np.diff(started) >= 0).all()
 
 
 @settings(deadline=None)
 @given(workloads(), settings_of())
 def test_the_same_input_gives_the_same_starts(trace: Trace, setting: Setting) -> None:
-    one, other = simulate(trace, setting), simulate(trace, setting)
-    assert np.array_equal(one.started, other.started)
-    assert np.array_equal(one.machine, other.machine)
-    assert one.operations.count == other.operations.count
-    assert one.operations.events == other.operations.events
+    first, second = simulate(trace, setting), simulate(trace, setting)
+    assert np.array_equal(first.started, second.started)
+    assert np.array_equal(first.machine, second.machine)
+    assert first.operations.count == second.operations.count
+    assert first.operations.events == second.operations.events
 
 
 @settings(deadline=None)

@@ -160,9 +160,9 @@ def test_a_copy_to_share_is_the_trace_to_the_last_bit_and_mapped(
     path, copy = tmp_path / "trace.parquet", Path(mkdtemp(dir=tmp_path), "copy")
     store.write(trace, path)
     store.share(path, copy)
-    found = store.shared(path, copy)
-    assert same(found, trace)
-    for column in (found.submitted, found.demand, found.user):
+    loaded = store.shared(path, copy)
+    assert same(loaded, trace)
+    for column in (loaded.submitted, loaded.demand, loaded.user):
         assert isinstance(column.base, np.memmap) or not len(trace), (
             "the column was copied into memory"
         )

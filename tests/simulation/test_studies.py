@@ -104,13 +104,13 @@ def test_parallel_processes_give_the_same_results(tmp_path: Path) -> None:
     run(cells, tmp_path / "many", SimulatorKind("loky", jobs=2), seen.append)
     assert seen[-1] == 6
     for cell in cells:
-        one, other = (
+        single, several = (
             json.loads(cell.file(tmp_path / name).read_text()) for name in ("one", "many")
         )
-        for result in (one, other):
+        for result in (single, several):
             result.pop("seconds")
             result["operations"].pop("seconds")
-        assert one == other
+        assert single == several
 
 
 def test_cells_with_the_same_trace_share_memory_that_is_freed_afterwards(
@@ -226,8 +226,8 @@ policies = [
 """
     run(prepared(tmp_path, text), tmp_path / "cells", HERE)
     report = write_report(tmp_path, tmp_path, papers=True)
-    found = {section.name: section for section in report}
-    assert list(found) == ["tsf-fig-8", "tsf-fig-9", "tsf-fig-10", "tsf-fig-11"]
+    sections = {section.name: section for section in report}
+    assert list(sections) == ["tsf-fig-8", "tsf-fig-9", "tsf-fig-10", "tsf-fig-11"]
     _, results = read_results(tmp_path)
     jobs = results[0].jobs
     assert jobs.size.tolist() == [3, 2, 2]
@@ -294,9 +294,9 @@ def test_comparisons_compute_the_stated_figures() -> None:
     values, parts = distribution([3.0, float("nan"), 1.0, 2.0])
     assert (values.tolist(), parts.tolist()) == ([1.0, 2.0, 3.0], [0.25, 0.5, 0.75])
     size = np.array([1, 50, 600])
-    one = JobMeasures(size, size, np.zeros(3), np.array([10.0, 20.0, np.nan]))
-    other = JobMeasures(size, size, np.zeros(3), np.array([5.0, 30.0, 1.0]))
-    gained = by_size(size, speedup(one, other))
+    first = JobMeasures(size, size, np.zeros(3), np.array([10.0, 20.0, np.nan]))
+    second = JobMeasures(size, size, np.zeros(3), np.array([5.0, 30.0, 1.0]))
+    gained = by_size(size, speedup(first, second))
     assert {name: values.tolist() for name, values in gained.items()} == {
         "small": [0.5],
         "medium": [-0.5],
@@ -343,7 +343,7 @@ def test_a_cell_can_be_sampled_keep_windows_and_have_liars(tmp_path: Path) -> No
     assert [result.label for result in results] == ["volcano", "volcano (sampled: 1m)"]
     for result in results:
         assert 0.0 < result.raw["windows"]["jain"] <= 1.0
-        assert len({told["lie"] for told in result.raw["lies"]}) == len(result.raw["lies"]) == 8
+        assert len({entry["lie"] for entry in result.raw["lies"]}) == len(result.raw["lies"]) == 8
     for row in csv.DictReader(io.StringIO(rivals.table(results, "volcano"))):
         assert row["lie"] != ""
         assert row["lie_low"] == row["lie_high"] == "", "a single liar has no interval"
@@ -402,12 +402,14 @@ def test_figures_of_several_traces_have_minimum_maximum_and_mean(tmp_path: Path)
     _title, results = read_results(tmp_path)
     waits = {(r.raw["trace"], r.policy): r.mean_wait for r in results}
     traces = {trace for trace, _policy in waits}
-    less = [1 - waits[trace, "sdrf"] / waits[trace, "drf"] for trace in traces]
-    told = {name: float(row[f"traces_{name}"]) for name in ("less", "low", "high", "least", "most")}
-    assert told["least"] == pytest.approx(min(less), rel=1e-5)
-    assert told["most"] == pytest.approx(max(less), rel=1e-5)
-    assert told["less"] == pytest.approx(sum(less) / 3, rel=1e-5)
-    assert told["low"] < told["less"] < told["high"]
+    reductions = [1 - waits[trace, "sdrf"] / waits[trace, "drf"] for trace in traces]
+    reported = {
+        name: float(row[f"traces_{name}"]) for name in ("less", "low", "high", "least", "most")
+    }
+    assert reported["least"] == pytest.approx(min(reductions), rel=1e-5)
+    assert reported["most"] == pytest.approx(max(reductions), rel=1e-5)
+    assert reported["less"] == pytest.approx(sum(reductions) / 3, rel=1e-5)
+    assert reported["low"] < reported["less"] < reported["high"]
 
 
 def test_an_interval_contains_the_reduction_and_is_a_point_for_equal_gains() -> None:

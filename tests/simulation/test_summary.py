@@ -55,19 +55,19 @@ def test_a_jobs_tasks_need_not_lie_together() -> None:
 
 
 def test_the_summary_counts_users_alike_however_many_tasks_they_have() -> None:
-    told = summary(OUTCOME, users_of(OUTCOME), SETTING)
-    assert told["mean_user_wait_s"] == (7.5 + 20.0) / 2
-    assert told["mean_user_slowdown"] == pytest.approx((1.45 + 2.0) / 2)
-    assert told["mean_user_completion_ratio"] == 1 / 3
-    assert told["completion_ratio"] == 0.5
-    assert told["wait_s"]["mean"] == pytest.approx(35 / 3)
-    assert told["utilization"] == {"cpus": 44 / 50, "mem": 40 / 200}
-    assert told["live_tree_events"] == 2
-    assert told["operations"] == {"minimum": {"count": 3, "seconds": 0.5}}
+    report = summary(OUTCOME, users_of(OUTCOME), SETTING)
+    assert report["mean_user_wait_s"] == (7.5 + 20.0) / 2
+    assert report["mean_user_slowdown"] == pytest.approx((1.45 + 2.0) / 2)
+    assert report["mean_user_completion_ratio"] == 1 / 3
+    assert report["completion_ratio"] == 0.5
+    assert report["wait_s"]["mean"] == pytest.approx(35 / 3)
+    assert report["utilization"] == {"cpus": 44 / 50, "mem": 40 / 200}
+    assert report["live_tree_events"] == 2
+    assert report["operations"] == {"minimum": {"count": 3, "seconds": 0.5}}
 
 
 def test_an_empty_sample_has_no_mean() -> None:
     nothing = Outcome(trace_of([]), np.zeros(0, np.int64), np.zeros(0, np.int32), Operations())
-    told = summary(nothing, users_of(nothing), SETTING)
-    assert told["tasks"] == told["started"] == 0
-    assert told["mean_user_wait_s"] is told["wait_s"] is told["live_tree_events"] is None
+    report = summary(nothing, users_of(nothing), SETTING)
+    assert report["tasks"] == report["started"] == 0
+    assert report["mean_user_wait_s"] is report["wait_s"] is report["live_tree_events"] is None

@@ -25,8 +25,8 @@ def draw(seed: int) -> Workload:
     tasks: list[Task] = []
     instant = 0
     for _burst in range(dice.randint(2, 4)):
-        here = dice.sample(range(users), dice.randint(users // 2, users))
-        queue = [user for user in here for _ in range(dice.randint(1, 3))]
+        present = dice.sample(range(users), dice.randint(users // 2, users))
+        queue = [user for user in present for _ in range(dice.randint(1, 3))]
         if dice.random() < 0.5:
             dice.shuffle(queue)
         runs = dice.choice([(1,), (2, 2, 5), (0, 1, 3), (4,), (1, 2, 3, 4, 5, 6)])

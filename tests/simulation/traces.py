@@ -52,12 +52,12 @@ def traces(draw: st.DrawFn) -> Trace:
     )
 
 
-def same(one: Trace, other: Trace) -> bool:
+def same(first: Trace, second: Trace) -> bool:
     """Whether two traces are equal to the last bit."""
     return all(
-        np.array_equal(getattr(one, name), getattr(other, name))
+        np.array_equal(getattr(first, name), getattr(second, name))
         for name in ("submitted", "runtime", "user", "job", "demand", "constraint")
     ) and all(
-        getattr(one, name) == getattr(other, name)
+        getattr(first, name) == getattr(second, name)
         for name in ("resources", "users", "machines", "constraints", "weights", "commitments")
     )

@@ -62,9 +62,9 @@ def pooled_workloads(draw: st.DrawFn) -> tuple[Trace, tuple[float, ...]]:
     return trace, capacity
 
 
-def _maybe(each: st.SearchStrategy[T], users: int) -> st.SearchStrategy[tuple[T, ...]]:
+def _maybe(elements: st.SearchStrategy[T], users: int) -> st.SearchStrategy[tuple[T, ...]]:
     """Draw a value for each user, or an empty tuple."""
-    return st.one_of(st.just(()), st.lists(each, min_size=users, max_size=users).map(tuple))
+    return st.one_of(st.just(()), st.lists(elements, min_size=users, max_size=users).map(tuple))
 
 
 @st.composite

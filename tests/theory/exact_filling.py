@@ -14,10 +14,10 @@ def levels(tanks: Sequence[Tank]) -> list[Fraction]:
     active, frozen = set(range(len(tanks))), dict[int, Fraction]()
     while active:
         level = highest(tanks, active, frozen)
-        here = {t: tasks_at(tanks[t], level) for t in active}
-        stopped = {t for t in active if highest(tanks, {t}, frozen | without(here, t)) == level}
+        counts = {t: tasks_at(tanks[t], level) for t in active}
+        stopped = {t for t in active if highest(tanks, {t}, frozen | without(counts, t)) == level}
         assert stopped
-        frozen |= {t: here[t] for t in stopped}
+        frozen |= {t: counts[t] for t in stopped}
         active -= stopped
     return [frozen[t] for t in range(len(tanks))]
 
@@ -49,10 +49,10 @@ def highest(tanks: Sequence[Tank], active: set[int], frozen: dict[int, Fraction]
     for t, tank in enumerate(tanks):
         mine = [ONE if owner == t else ZERO for owner, _place in columns]
         if t in active:
-            rows.append([-tank.share * one for one in mine] + [ONE])
+            rows.append([-tank.share * value for value in mine] + [ONE])
             bounds.append(tank.base)
         else:
-            rows.append([-one for one in mine] + [ZERO])
+            rows.append([-value for value in mine] + [ZERO])
             bounds.append(-frozen[t])
         if tank.limit is not None:
             rows.append([*mine, ZERO])
@@ -111,7 +111,7 @@ def pivot(
     solved = [-value / factor for value in table[row]]
     solved[column + 1] = 1 / factor
     table[row] = solved
-    for line in [*(other for other in table if other is not solved), aim]:
+    for line in [*(row for row in table if row is not solved), aim]:
         by = line[column + 1]
         if by:
             line[column + 1] = ZERO

@@ -142,9 +142,9 @@ def test_proposition_4_nothing_is_given_that_its_user_cannot_use(
     resource = data.draw(st.integers(0, len(demands[0]) - 1))
     got = optimum.allocations[user]
     assume(got[resource] > 1e-6)
-    less = list(got)
-    less[resource] *= 0.9
-    assert utility(demands[user], less) < utility(demands[user], got)
+    reduced = list(got)
+    reduced[resource] *= 0.9
+    assert utility(demands[user], reduced) < utility(demands[user], got)
 
 
 @given(games())
@@ -256,8 +256,8 @@ def test_the_fluid_follows_figure_6() -> None:
     assert trajectory.commitments[1500][0][0] == pytest.approx(0.75 * (1 - 0.99**150))
     a, b = (160 * trajectory.allocations[1501][i][0] for i in (0, 1))
     assert b - a > 50
-    *others, d = (160 * trajectory.allocations[4501][i][0] for i in range(4))
-    assert 0 < d - max(others) < 25
+    *rest, d = (160 * trajectory.allocations[4501][i][0] for i in range(4))
+    assert 0 < d - max(rest) < 25
 
 
 @pytest.mark.parametrize("parameters", [None, {"delta": 0.9}])
@@ -281,7 +281,7 @@ def test_water_filling_with_whole_tasks_approaches_the_optimum_as_tasks_shrink(
         for user, owes in enumerate(owed):
             pool.add(user, commitment=dict(zip(names, owes, strict=True)))
             pool.set_active(user, True)
-        left = [tasks] * len(demands)
+        remaining = [tasks] * len(demands)
         used = Quantities()
         while pool.active:  # Algorithm 1
             user = pool.minimum()
@@ -289,8 +289,8 @@ def test_water_filling_with_whole_tasks_approaches_the_optimum_as_tasks_shrink(
                 break
             pool.allocate(user, task[user])
             used = used + task[user]
-            left[user] -= 1
-            if not left[user]:
+            remaining[user] -= 1
+            if not remaining[user]:
                 pool.set_active(user, False)
         # A task is at most 1/tasks of the cluster, and each of n users may lack a task.
         slack = 3 * len(demands) ** 2 / tasks

@@ -69,7 +69,7 @@ def test_the_gain_comes_from_the_commitment_of_the_other_user() -> None:
 
 def test_with_short_memory_proposition_3_does_not_hold_with_one_resource_either() -> None:
     """δ = 0: user 1's waiver in favour of j returns from j at once, and again by way of k."""
-    less = Fraction(1, 50)
+    reduction = Fraction(1, 50)
     game = read_game(
         {
             "idle": 1,
@@ -79,7 +79,7 @@ def test_with_short_memory_proposition_3_does_not_hold_with_one_resource_either(
                 {
                     "name": "1",
                     "needs": cpu(0, 1, 1, 1, 1),
-                    "claims": cpu(0, Fraction(7, 10) - less, 1, 1, 1),
+                    "claims": cpu(0, Fraction(7, 10) - reduction, 1, 1, 1),
                 },
                 {"name": "j", "needs": cpu(0.65, 1, 1, 1, 1)},
                 {"name": "k", "needs": cpu(0, 0, 0.5, 1, 0)},
@@ -87,7 +87,7 @@ def test_with_short_memory_proposition_3_does_not_hold_with_one_resource_either(
         }
     )
     truthful, lying = worths("sdrf", game)
-    gaps = [-less, less, -less / 3, less / 2]
+    gaps = [-reduction, reduction, -reduction / 3, reduction / 2]
     stages = range(1, 5)
     assert lying - truthful == sum(
         game.patience**t * gap for t, gap in zip(stages, gaps, strict=True)
@@ -186,17 +186,17 @@ def test_a_stage_that_is_played_several_times_equals_as_many_stages() -> None:
     assert game.duration == written_out.duration == 4
     for policy in POLICIES.values():
         assert play(policy, game, game.claimed) == play(policy, written_out, written_out.claimed)
-        for each in PROPERTIES.values():
-            if not each.one_resource:
-                assert each.complaint(policy, game) == each.complaint(policy, written_out)
+        for checked in PROPERTIES.values():
+            if not checked.one_resource:
+                assert checked.complaint(policy, game) == checked.complaint(policy, written_out)
 
 
 def test_games_with_long_stages_are_drawn() -> None:
     rng, limits = Random(1), GameLimits(longest=50)
     lengths = [draw(rng, 1.0, limits).times for _ in range(200)]
-    assert {1, 2} < {times for each in lengths for times in each} <= set(range(1, 51))
-    assert max(max(each) for each in lengths) > 40
-    assert sum(set(each) == {1} for each in lengths) > 80  # and games without long stages as well
+    assert {1, 2} < {times for row in lengths for times in row} <= set(range(1, 51))
+    assert max(max(row) for row in lengths) > 40
+    assert sum(set(row) == {1} for row in lengths) > 80  # and games without long stages as well
 
 
 def test_hill_climbing_finds_a_gain_of_a_third_by_long_stages() -> None:
@@ -208,8 +208,8 @@ def test_hill_climbing_finds_a_gain_of_a_third_by_long_stages() -> None:
         delta=Fraction(9, 10),
         patience=Fraction(1),
     )
-    found = climb(SDRF, Effort(steps=1, restarts=2), limits)
-    assert found.ratio > Fraction(131, 100)
+    worst = climb(SDRF, Effort(steps=1, restarts=2), limits)
+    assert worst.ratio > Fraction(131, 100)
 
 
 @pytest.mark.slow
@@ -227,16 +227,16 @@ def test_hill_climbing_from_a_random_game_finds_gains_by_long_stages_at_delta_0_
         patience=Fraction(1),
         longest=10,
     )
-    found = climb(SDRF, Effort(steps=400, restarts=1, seed=4), limits)
-    assert found.ratio > Fraction(108, 100)
-    assert found.game.duration > found.game.stages
+    worst = climb(SDRF, Effort(steps=400, restarts=1, seed=4), limits)
+    assert worst.ratio > Fraction(108, 100)
+    assert worst.game.duration > worst.game.stages
 
 
 def test_games_with_shorter_stages_are_simpler() -> None:
     game = long_absence(20, 1, delta=0.9)
-    shorter = [other for other in simpler(game) if other.times != game.times]
-    lengths = [other.times for other in shorter]
-    assert all(extent(other) < extent(game) for other in shorter)
+    shorter = [candidate for candidate in simpler(game) if candidate.times != game.times]
+    lengths = [candidate.times for candidate in shorter]
+    assert all(extent(candidate) < extent(game) for candidate in shorter)
     assert lengths == [(1,), (20,), (1, 1), (10, 1), (19, 1)]
 
 
@@ -346,22 +346,26 @@ def test_credit_is_not_repaid_by_policies_that_forget() -> None:
     )
     credit = PROPERTIES["credit-fairness"]
     for policy in ("drf", "sdrf", "stsf"):
-        found = credit.complaint(POLICIES[policy], game)
-        assert found is not None
-        assert found.user == "lender"
+        complaint = credit.complaint(POLICIES[policy], game)
+        assert complaint is not None
+        assert complaint.user == "lender"
 
 
 def test_under_kueues_decayed_use_a_user_can_envy_another_that_used_nothing_before() -> None:
-    one, little = {"cpu": 1, "mem": 0.2}, {"cpu": 0.2, "mem": 0.2}
+    full, little = {"cpu": 1, "mem": 0.2}, {"cpu": 0.2, "mem": 0.2}
     game = read_game(
         {
             "delta": 0.9,
-            "users": [{"name": "1", "needs": [{}, one]}, {"name": "2", "needs": [little, one]}],
+            "users": [{"name": "1", "needs": [{}, full]}, {"name": "2", "needs": [little, full]}],
         }
     )
-    found = PROPERTIES["envy-freeness"].complaint(POLICIES["kueue-afs"], game)
-    assert found is not None
-    assert (found.user, found.has, found.instead) == ("2", Fraction(103, 200), Fraction(117, 200))
+    complaint = PROPERTIES["envy-freeness"].complaint(POLICIES["kueue-afs"], game)
+    assert complaint is not None
+    assert (complaint.user, complaint.has, complaint.instead) == (
+        "2",
+        Fraction(103, 200),
+        Fraction(117, 200),
+    )
 
 
 @settings(deadline=None)
@@ -412,29 +416,29 @@ def test_the_search_is_reproducible_with_the_same_seed() -> None:
 @pytest.mark.slow
 def test_hill_climbing_finds_more_profitable_lies() -> None:
     limits = GameLimits(resources=2, users=3, stages=3, idle=6, delta=Fraction(1, 2))
-    found = climb(SDRF, Effort(steps=1000, restarts=2), limits)
-    assert found.ratio > Fraction(105, 100)
-    assert worths("sdrf", found.game) == (found.truthful, found.gained)
+    worst = climb(SDRF, Effort(steps=1000, restarts=2), limits)
+    assert worst.ratio > Fraction(105, 100)
+    assert worths("sdrf", worst.game) == (worst.truthful, worst.gained)
 
 
 @given(games(resources=2, deltas=LONG))
 def test_simpler_games_are_games(game: Game) -> None:
-    for other in list(simpler(game))[:40]:
-        again = Game(
-            users=other.users,
-            idle=other.idle,
-            delta=other.delta,
-            patience=other.patience,
-            lengths=other.lengths,
+    for candidate in list(simpler(game))[:40]:
+        rebuilt = Game(
+            users=candidate.users,
+            idle=candidate.idle,
+            delta=candidate.delta,
+            patience=candidate.patience,
+            lengths=candidate.lengths,
         )
-        assert extent(again) == extent(other)
+        assert extent(rebuilt) == extent(candidate)
 
 
 @given(games(resources=2, deltas=("1/2",)))
 def test_a_game_file_contains_the_game(game: Game) -> None:
-    again = read_game(file_of(game))
+    reread = read_game(file_of(game))
     for policy in POLICIES.values():
-        assert play(policy, again, again.claimed) == play(policy, game, game.claimed)
+        assert play(policy, reread, reread.claimed) == play(policy, game, game.claimed)
 
 
 @pytest.mark.parametrize(

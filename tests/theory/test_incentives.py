@@ -34,7 +34,7 @@ def three_users_three_epochs() -> Profile:
     return read_profile(
         {
             "users": users("1", "2", "3"),
-            "epochs": [{"capacity": 1, "demands": {"1": 1, other: 1}} for other in ("2", "3", "2")],
+            "epochs": [{"capacity": 1, "demands": {"1": 1, rival: 1}} for rival in ("2", "3", "2")],
         }
     )
 
@@ -81,9 +81,9 @@ def under_reporting(steps: int, halvings: int) -> tuple[Profile, range]:
     alice = Fraction(0)
     phase_2 = []
     for k in reversed(range(steps)):
-        there = 2 * (alice + taken[k]) - alice
+        capacity = 2 * (alice + taken[k]) - alice
         alice += taken[k]
-        phase_2.append(epoch(there, alice=there, **{f"b{k}": there}))
+        phase_2.append(epoch(capacity, alice=capacity, **{f"b{k}": capacity}))
     gaps = [alice / 2**k for k in range(1, halvings + 1)]
     epochs = [
         *(epoch(alice - gap, **{f"c{k}": alice - gap}) for k, gap in enumerate(gaps)),
@@ -175,10 +175,10 @@ def test_table_5_allocations_of_both_epochs_match_the_proof_of_theorem_4_7(
         got = play(profile, {"1": [Fraction(0), truth[1]] if lie else truth})
         used = [
             {
-                q: sum(profile.ratios(u, each)[q] * got[u.name][t] for u in profile.users)
+                q: sum(profile.ratios(u, period)[q] * got[u.name][t] for u in profile.users)
                 for q in "ab"
             }
-            for t, each in enumerate(profile.epochs)
+            for t, period in enumerate(profile.epochs)
         ]
         assert used[0]["a"] == first.capacity >= used[0]["b"]
         assert used[1]["b"] == second.capacity >= used[1]["a"]
@@ -235,7 +235,7 @@ def test_weights_of_10_to_1_leave_a_liar_less_than_twice_as_much() -> None:
     profile = read_profile(
         {
             "users": [{"name": "1", "weight": 10}, *users("2", "3")],
-            "epochs": [epoch(1, **{"1": 1, other: 1}) for other in ("2", "3", "2")],
+            "epochs": [epoch(1, **{"1": 1, rival: 1}) for rival in ("2", "3", "2")],
         }
     )
     assert bound(profile, profile.users[:1]) == 1 + Fraction(10, 11)
@@ -315,9 +315,9 @@ def test_gains_of_false_ratios_are_also_possible_by_claiming_less_theorem_4_4(
 
     def shape() -> dict[str, Fraction]:
         """Draw proportions of which the largest is 1."""
-        other = data.draw(whole)
-        one = Fraction(1)
-        return data.draw(st.sampled_from([{"a": one, "b": other}, {"a": other, "b": one}]))
+        second = data.draw(whole)
+        first = Fraction(1)
+        return data.draw(st.sampled_from([{"a": first, "b": second}, {"a": second, "b": first}]))
 
     profile = read_profile(
         {
@@ -329,14 +329,14 @@ def test_gains_of_false_ratios_are_also_possible_by_claiming_less_theorem_4_4(
         }
     )
     liar = profile.users[0]
-    true = [profile.ratios(liar, each) for each in profile.epochs]
+    true = [profile.ratios(liar, period) for period in profile.epochs]
     shapes, claims = [shape() for _ in true], [data.draw(AMOUNT) for _ in true]
 
     def worth(shapes: list[dict[str, Fraction]], claims: list[Fraction]) -> list[Fraction]:
         got = play(profile, {"0": claims}, {"0": shapes})["0"]
         return [
-            min(amount * min(told[q] / real[q] for q in real), demand)
-            for amount, told, real, demand in zip(
+            min(amount * min(claimed[q] / real[q] for q in real), demand)
+            for amount, claimed, real, demand in zip(
                 got, shapes, true, profile.demands(liar), strict=True
             )
         ]

@@ -79,9 +79,9 @@ def test_leads_and_lags_of_users_are_within_the_bounds_of_lemmas_3_3_and_c_1() -
         demand = profile.demands(profile.users[0])
         for t, now in enumerate(both(profile, claims)[1:]):
             for i, j in permutations(weights, 2):
-                more, less = true[i][t] < lied[i][t], lied[j][t] < true[j][t]
+                gains, loses = true[i][t] < lied[i][t], lied[j][t] < true[j][t]
                 wants_more = i != "0" or true[i][t] < demand[t]
-                if more and less and wants_more and lied[j][t] < asked[j][t]:
+                if gains and loses and wants_more and lied[j][t] < asked[j][t]:
                     seen += 1
                     (true_i, lied_i), (true_j, lied_j) = now[i], now[j]
                     assert lied_i / weights[i] <= lied_j / weights[j], f"seed {seed}"
@@ -112,11 +112,11 @@ def again_and_again(profile: Profile, claims: list[Fraction]) -> list[tuple[Frac
     for now in both(profile, claims):
         true, lied = now["0"]
         if lied > true > 0:
-            here = (true, lied / true)
+            candidate = (true, lied / true)
             if behind:
-                best.append(here)
-            elif here[1] > best[-1][1]:
-                best[-1] = here
+                best.append(candidate)
+            elif candidate[1] > best[-1][1]:
+                best[-1] = candidate
             behind = False
         elif lied < true:
             behind = True
@@ -130,11 +130,11 @@ def cycles(scale: int, count: int) -> tuple[Profile, list[Fraction]]:
     claims nothing in the first epoch has more after the third.
     """
     epochs = [
-        {"capacity": scale**k, "demands": {"0": scale**k, f"{other}{k}": scale**k}}
+        {"capacity": scale**k, "demands": {"0": scale**k, f"{name}{k}": scale**k}}
         for k in range(count)
-        for other in ("a", "b", "a")
+        for name in ("a", "b", "a")
     ]
-    names = ["0", *(f"{other}{k}" for k in range(count) for other in ("a", "b"))]
+    names = ["0", *(f"{name}{k}" for k in range(count) for name in ("a", "b"))]
     profile = read_profile({"users": [{"name": name} for name in names], "epochs": epochs})
     truth = profile.demands(profile.users[0])
     return profile, [claim if t % 3 else ZERO for t, claim in enumerate(truth)]
@@ -168,17 +168,17 @@ def zeros(bobs: int) -> Profile:
     users who need hardly any of it. Alice competes with these users one by one in the following
     epochs, when their totals are far above hers.
     """
-    others = bobs - 2
+    count = bobs - 2
     level = Fraction(bobs, bobs * bobs + 1)
     names = [f"bob {k}" for k in range(bobs)]
-    met = [f"user {k}" for k in range(others)]
+    met = [f"user {k}" for k in range(count)]
     return read_profile(
         {
             "users": [
                 {"name": "alice", "ratios": {"1": 1} | {f"of {name}": 1 for name in met}},
                 *({"name": name, "ratios": {"1": 1, "2": 1}} for name in names),
                 *(
-                    {"name": name, "ratios": {"2": Fraction(1, bobs * others), f"of {name}": 1}}
+                    {"name": name, "ratios": {"2": Fraction(1, bobs * count), f"of {name}": 1}}
                     for name in met
                 ),
             ],
@@ -208,7 +208,7 @@ def test_table_4_the_claim_of_alice_in_epoch_1_moves_resources_from_bobs_to_othe
     for k in range(bobs - 2):
         grown = lied[f"user {k}"][0] / true[f"user {k}"][0]
         assert grown > bobs - 1
-    capacities = [each.capacity for each in profile.epochs]
+    capacities = [period.capacity for period in profile.epochs]
     assert lied["alice"][1:] == capacities[1:]  # from epoch 2 on she gets everything
 
 

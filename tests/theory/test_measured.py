@@ -43,16 +43,16 @@ def test_powers_of_a_measure_are_the_same_measure(tmp_path: Path) -> None:
 
 def test_a_user_defined_policy_is_searched_for_violations(tmp_path: Path) -> None:
     plugins.load(file(tmp_path, NORM))
-    found = violation("norm", "single-machine", trials=30)
-    assert found is not None
-    assert "under DRF" in found.text
+    counterexample = violation("norm", "single-machine", trials=30)
+    assert counterexample is not None
+    assert "under DRF" in counterexample.text
     assert violation("norm", "pareto-optimality", trials=30) is None
 
 
 def test_a_small_difference_is_no_violation_where_measures_are_rounded(tmp_path: Path) -> None:
     rounded = "return 1.001 ** ((account.demand or {}).get('cpu', 0) / 1000 % 2)"
     plugins.load(file(tmp_path, key(f"{rounded} * account.share / account.weight")))
-    wanted = next(each for each in PROPERTIES if each.name == "single-machine")
+    wanted = next(checked for checked in PROPERTIES if checked.name == "single-machine")
     outcome = search(measured(plugins.create("mine", {})), wanted, trials=40, seed=1)
     assert outcome.violation is None
 

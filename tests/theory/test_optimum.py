@@ -25,20 +25,25 @@ def machines(**resources: dict[str, float]) -> list[dict[str, Any]]:
     return [{"name": name, "resources": has} for name, has in resources.items()]
 
 
-def user(name: str, demand: dict[str, float], *where: str, **more: object) -> dict[str, Any]:
-    return {"name": name, "demand": demand, **({"machines": list(where)} if where else {}), **more}
+def user(name: str, demand: dict[str, float], *where: str, **options: object) -> dict[str, Any]:
+    return {
+        "name": name,
+        "demand": demand,
+        **({"machines": list(where)} if where else {}),
+        **options,
+    }
 
 
 def shared(policy: str, cluster: list[dict[str, Any]], *users: dict[str, Any]) -> Shared:
     return optimum(read_problem({"machines": cluster, "users": users}), create(policy, {}))
 
 
-def tasks(found: Shared) -> list[Number]:
-    return [part.tasks for part in found.users.values()]
+def tasks(allocation: Shared) -> list[Number]:
+    return [part.tasks for part in allocation.users.values()]
 
 
-def shares(found: Shared) -> list[Number]:
-    return [part.share for part in found.users.values()]
+def shares(allocation: Shared) -> list[Number]:
+    return [part.share for part in allocation.users.values()]
 
 
 TWO = machines(m1=cpu(18, 18), m2=cpu(18, 18))
@@ -51,45 +56,45 @@ FIGURE_4 = [
 
 
 def test_constrained_cdrf_gives_the_allocation_of_figure_2a_of_the_tsf_paper() -> None:
-    found = shared("cdrf", TWO, user("u1", cpu(1, 2)), user("u2", cpu(1, 3), "m2"))
-    assert found.exact
-    assert tasks(found) == [12, 4]
-    assert shares(found) == [Fraction(2, 3)] * 2
-    assert found.users["u1"].machines == {"m1": 9, "m2": 3}
+    allocation = shared("cdrf", TWO, user("u1", cpu(1, 2)), user("u2", cpu(1, 3), "m2"))
+    assert allocation.exact
+    assert tasks(allocation) == [12, 4]
+    assert shares(allocation) == [Fraction(2, 3)] * 2
+    assert allocation.users["u1"].machines == {"m1": 9, "m2": 3}
 
 
 def test_constrained_cdrf_rewards_the_lie_of_figure_2b() -> None:
-    found = shared("cdrf", TWO, user("u1", cpu(1, 2)), user("u2", cpu(1, 3)))
-    assert tasks(found) == [9, 6]
+    allocation = shared("cdrf", TWO, user("u1", cpu(1, 2)), user("u2", cpu(1, 3)))
+    assert tasks(allocation) == [9, 6]
 
 
 def test_constrained_cdrf_gives_the_allocation_of_figure_3() -> None:
-    one = {"cpu": 1.0}
-    found = shared(
+    one_cpu = {"cpu": 1.0}
+    allocation = shared(
         "cdrf",
         [{"name": name, "resources": {"cpu": 3}} for name in ("m1", "m2", "m3")],
-        user("u1", one, "m1"),
-        user("u2", one),
-        *(user(f"u{i}", one, "m2" if i < 5 else "m3") for i in range(3, 8)),
+        user("u1", one_cpu, "m1"),
+        user("u2", one_cpu),
+        *(user(f"u{i}", one_cpu, "m2" if i < 5 else "m3") for i in range(3, 8)),
     )
-    assert tasks(found) == [1, 3, 1, 1, 1, 1, 1]
-    assert found.users["u2"].machines == {"m1": 2, "m2": 1}
+    assert tasks(allocation) == [1, 3, 1, 1, 1, 1, 1]
+    assert allocation.users["u2"].machines == {"m1": 2, "m2": 1}
 
 
 def test_tsf_gives_the_allocation_of_figure_4() -> None:
-    found = shared("tsf", THREE, *FIGURE_4)
-    assert tasks(found) == [6, 1, 3]
-    assert shares(found) == [Fraction(3, 7), Fraction(1, 7), Fraction(3, 7)]
+    allocation = shared("tsf", THREE, *FIGURE_4)
+    assert tasks(allocation) == [6, 1, 3]
+    assert shares(allocation) == [Fraction(3, 7), Fraction(1, 7), Fraction(3, 7)]
 
 
 def test_drf_gives_the_allocation_of_figure_2_6_of_the_thesis() -> None:
-    found = shared(
+    allocation = shared(
         "drf",
         machines(all=cpu(9, 180)),
         user("A", cpu(1, 40), tasks=4),
         user("B", cpu(3, 10), tasks=3),
     )
-    assert tasks(found) == [3, 2]  # 3 cores and 120 GB; 6 cores and 20 GB
+    assert tasks(allocation) == [3, 2]  # 3 cores and 120 GB; 6 cores and 20 GB
 
 
 @pytest.mark.parametrize(
@@ -148,11 +153,11 @@ def test_lemma_2_of_tsf_a_user_has_the_same_without_the_users_that_stay_active_l
 ) -> None:
     together = shared("tsf", cluster["machines"], *cluster["users"]).users
     for gone, part in together.items():
-        rest = [each for each in cluster["users"] if each["name"] != gone]
+        rest = [member for member in cluster["users"] if member["name"] != gone]
         apart = shared("tsf", cluster["machines"], *rest).users
-        for name, other in apart.items():
+        for name, separate in apart.items():
             if together[name].share < part.share - 1e-9:
-                assert float(other.tasks) == pytest.approx(float(together[name].tasks))
+                assert float(separate.tasks) == pytest.approx(float(together[name].tasks))
 
 
 @settings(deadline=None, max_examples=50)
@@ -160,14 +165,14 @@ def test_lemma_2_of_tsf_a_user_has_the_same_without_the_users_that_stay_active_l
 def test_lemma_3_of_tsf_a_lie_changes_nothing_for_users_that_stop_before_the_liar(
     cluster: dict[str, Any], data: st.DataObject
 ) -> None:
-    liar, *others = cluster["users"]
+    liar, *honest = cluster["users"]
     lie = {**liar, "demand": cpu(data.draw(st.integers(1, 6)), data.draw(st.integers(1, 6)))}
-    true = shared("tsf", cluster["machines"], liar, *others).users
-    lied = shared("tsf", cluster["machines"], lie, *others).users
+    true = shared("tsf", cluster["machines"], liar, *honest).users
+    lied = shared("tsf", cluster["machines"], lie, *honest).users
     stops = min(true[liar["name"]].share, lied[liar["name"]].share) - 1e-9
-    for other in (each["name"] for each in others):
-        if min(true[other].share, lied[other].share) < stops:
-            assert float(true[other].tasks) == pytest.approx(float(lied[other].tasks))
+    for name in (member["name"] for member in honest):
+        if min(true[name].share, lied[name].share) < stops:
+            assert float(true[name].tasks) == pytest.approx(float(lied[name].tasks))
 
 
 def test_tsf_settles_where_the_micro_benchmark_of_the_paper_does() -> None:
@@ -206,23 +211,23 @@ def test_a_user_with_an_excessive_commitment_gets_only_otherwise_unwanted_resour
 
 
 def test_weights_are_proportions() -> None:
-    found = shared(
+    allocation = shared(
         "tsf", machines(all=cpu(9, 9)), user("a", cpu(1, 1), weight=2), user("b", cpu(1, 1))
     )
-    assert tasks(found) == [6, 3]
-    assert shares(found) == [Fraction(1, 3)] * 2
+    assert tasks(allocation) == [6, 3]
+    assert shares(allocation) == [Fraction(1, 3)] * 2
 
 
 def test_a_user_that_may_run_nowhere_gets_nothing_and_takes_nothing() -> None:
     cluster = machines(m1={"cpu": 4}, m2={"cpu": 4, "gpu": 1})
     for policy in divisible.names():
-        found = shared(
+        allocation = shared(
             policy,
             cluster,
             user("stuck", {"cpu": 1, "gpu": 1}, "m1"),
             user("well", {"cpu": 1}),
         )
-        assert tasks(found) == [0, 8], policy
+        assert tasks(allocation) == [0, 8], policy
 
 
 def test_cmmf_shares_the_configured_resource() -> None:
@@ -332,13 +337,13 @@ def test_no_machine_is_allocated_beyond_its_capacity(made: list[Tank]) -> None:
 def test_a_difference_of_a_billionth_is_not_a_tie_and_freezes_no_user_early() -> None:
     """A user stops a billionth below another user, who may use a further machine."""
     almost = 1 - 1e-9
-    found = shared(
+    allocation = shared(
         "tsf",
         machines(m1={"cpu": almost}, m2={"cpu": 1.0}, m3={"cpu": 5.0}),
         user("a", {"cpu": 1.0}, "m1"),
         user("b", {"cpu": 1.0}, "m2", "m3"),
     )
-    assert tasks(found) == pytest.approx([almost, 6.0], abs=1e-12)
+    assert tasks(allocation) == pytest.approx([almost, 6.0], abs=1e-12)
 
 
 @settings(deadline=None, max_examples=30)
@@ -360,14 +365,14 @@ def test_on_one_machine_every_drf_equals_water_filling(
         [float(weight) for _, _, weight in users],
     )
     for policy in ("drf", "drfh", "tsf", "cdrf", "per-machine-drf"):
-        found = shared(
+        allocation = shared(
             policy,
             machines(all=cpu(cpus, gb)),
             *(user(str(i), cpu(c, g), weight=w) for i, (c, g, w) in enumerate(users)),
         )
         held = [
             [float(n) * c / cpus, float(n) * g / gb]
-            for n, (c, g, _) in zip(tasks(found), users, strict=True)
+            for n, (c, g, _) in zip(tasks(allocation), users, strict=True)
         ]
         for has, row in zip(held, expected.allocations, strict=True):
             assert has == pytest.approx(row, abs=1e-7)
@@ -390,12 +395,12 @@ def test_with_commitments_the_optimum_equals_water_filling(
         [[c / max(c, g), g / max(c, g)] for c, g, _ in users],
         [[owes / 5] * 2 for _, _, owes in users],
     )
-    found = shared(
+    allocation = shared(
         "sdrf",
         machines(all=cpu(3, 3)),
         *(user(str(i), cpu(c, g), commitment=owes / 5) for i, (c, g, owes) in enumerate(users)),
     )
-    held = [float(share) for share in shares(found)]
+    held = [float(share) for share in shares(allocation)]
     assert held == pytest.approx([max(row) for row in expected.allocations], abs=1e-7)
 
 

@@ -49,8 +49,13 @@ def problem(machines: dict[str, dict[str, float]], *users: dict[str, Any]) -> Pr
     return read_problem({"machines": listed, "users": users})
 
 
-def user(name: str, demand: dict[str, float], *where: str, **more: object) -> dict[str, Any]:
-    return {"name": name, "demand": demand, **({"machines": list(where)} if where else {}), **more}
+def user(name: str, demand: dict[str, float], *where: str, **options: object) -> dict[str, Any]:
+    return {
+        "name": name,
+        "demand": demand,
+        **({"machines": list(where)} if where else {}),
+        **options,
+    }
 
 
 def find(policy: DivisiblePolicy, name: str, *, trials: int = TRIALS) -> Violation | None:
@@ -66,14 +71,14 @@ def test_a_tick_of_table_i_survives_a_search(policy: str, name: str) -> None:
 
 @pytest.mark.parametrize(("policy", "name"), LACKED)
 def test_a_missing_tick_of_table_i_has_a_small_counterexample(policy: str, name: str) -> None:
-    found = find(create(policy, {}), name, trials=MORE)
-    assert found is not None
-    assert found.certain
-    assert len(found.problem.users) <= 4
-    assert len(found.problem.machines) <= 3
-    read = read_problem(file_of(found.problem))
-    assert read == found.problem
-    assert optimum(read, create(policy, {})).users[found.user].tasks == found.has
+    counterexample = find(create(policy, {}), name, trials=MORE)
+    assert counterexample is not None
+    assert counterexample.certain
+    assert len(counterexample.problem.users) <= 4
+    assert len(counterexample.problem.machines) <= 3
+    read = read_problem(file_of(counterexample.problem))
+    assert read == counterexample.problem
+    assert optimum(read, create(policy, {})).users[counterexample.user].tasks == counterexample.has
 
 
 @pytest.mark.parametrize("policy", ["tsf", "cdrf"])
@@ -98,20 +103,20 @@ FIGURE_3 = problem(
 
 def test_the_lie_of_figure_2_pays_under_cdrf_and_not_under_tsf() -> None:
     lie = Case(FIGURE_2, lie=FIGURE_2.users[1].model_copy(update={"machines": None}))
-    found = strategy_proofness.violation(create("cdrf", {}), lie)
-    assert found is not None
-    assert found.user == "u2"
-    assert [found.has, found.instead] == [4, 6]
-    assert not found.certain  # u1 and u2 could change places
-    assert found.placement == {"u1": {"m1": Fraction(9)}, "u2": {"m2": Fraction(6)}}
+    counterexample = strategy_proofness.violation(create("cdrf", {}), lie)
+    assert counterexample is not None
+    assert counterexample.user == "u2"
+    assert [counterexample.has, counterexample.instead] == [4, 6]
+    assert not counterexample.certain  # u1 and u2 could change places
+    assert counterexample.placement == {"u1": {"m1": Fraction(9)}, "u2": {"m2": Fraction(6)}}
     assert strategy_proofness.violation(create("tsf", {}), lie) is None
 
 
 def test_the_envy_of_figure_3_occurs_under_cdrf_and_not_under_tsf() -> None:
-    found = envy_freeness.violation(create("cdrf", {}), Case(FIGURE_3))
-    assert found is not None
-    assert found.certain
-    assert found.text == "u1 runs 1 task, and on what u2 has it could run 2"
+    counterexample = envy_freeness.violation(create("cdrf", {}), Case(FIGURE_3))
+    assert counterexample is not None
+    assert counterexample.certain
+    assert counterexample.text == "u1 runs 1 task, and on what u2 has it could run 2"
     assert envy_freeness.violation(create("tsf", {}), Case(FIGURE_3)) is None
 
 
@@ -152,15 +157,15 @@ def test_waste_is_found_where_each_machine_is_shared_apart() -> None:
     assert pareto.violation(create("drfh", {}), Case(two)) is None
 
 
-def monopoly_on_machines_it_may_use(problem: Problem, who: ProblemUser) -> Fraction:
-    return 1 / problem.constrained_monopoly(who)
+def monopoly_on_machines_it_may_use(problem: Problem, member: ProblemUser) -> Fraction:
+    return 1 / problem.constrained_monopoly(member)
 
 
-def largest_machine(problem: Problem, who: ProblemUser) -> Fraction:
-    return 1 / max(who.fit(machine) for machine in problem.machines)
+def largest_machine(problem: Problem, member: ProblemUser) -> Fraction:
+    return 1 / max(member.fit(machine) for machine in problem.machines)
 
 
-def number_of_tasks(_problem: Problem, _who: ProblemUser) -> Fraction:
+def number_of_tasks(_problem: Problem, _member: ProblemUser) -> Fraction:
     return Fraction(1)
 
 
@@ -207,19 +212,19 @@ def test_commitments_waste_nothing_and_on_one_machine_count_as_in_sdrf(
 def test_a_user_with_a_commitment_gets_less_than_its_pool_and_envies(
     policy: str, name: str
 ) -> None:
-    found = find(create(policy, {}), name)
-    assert found is not None
-    owing = {user.name for user in found.problem.users if user.commitment}
-    assert found.user in owing
+    counterexample = find(create(policy, {}), name)
+    assert counterexample is not None
+    owing = {user.name for user in counterexample.problem.users if user.commitment}
+    assert counterexample.user in owing
 
 
 def test_a_search_is_reproducible_and_another_seed_gives_another_case() -> None:
-    first, again, other = (
+    first, repeated, different = (
         search(create("drfh", {}), BY_NAME["sharing-incentive"], trials=TRIALS, seed=seed)
         for seed in (1, 1, 2)
     )
-    assert first == again
-    assert first.tried != other.tried
+    assert first == repeated
+    assert first.tried != different.tried
 
 
 def test_a_reduction_is_tried_only_on_cases_within_its_scope() -> None:
@@ -232,19 +237,19 @@ def test_figure_3_shrinks_to_a_case_that_shows_the_same() -> None:
     case = Case(FIGURE_3)
     envy = envy_freeness.violation(cdrf, case)
     assert envy is not None
-    found = smallest(cdrf, envy_freeness.PROPERTY, case, envy)
-    assert envy_freeness.violation(cdrf, Case(found.problem)) is not None
-    assert len(found.problem.users) <= 4
-    assert len(found.problem.machines) == 2
+    reduced = smallest(cdrf, envy_freeness.PROPERTY, case, envy)
+    assert envy_freeness.violation(cdrf, Case(reduced.problem)) is not None
+    assert len(reduced.problem.users) <= 4
+    assert len(reduced.problem.machines) == 2
 
 
 @settings(max_examples=25, deadline=None)
 @given(st.randoms(use_true_random=False), st.sampled_from(PROPERTIES), st.booleans())
 def test_simplified_cases_are_smaller_and_still_valid(rng: Any, wanted: Any, debts: bool) -> None:  # noqa: ANN401, FBT001
     case = wanted.draw(rng, 0.5, debts)
-    for other in simpler(case):
-        if extent(other) < extent(case):
-            read_problem(file_of(other.problem))
-            if other.lie is not None:
-                told = strategy_proofness.problem_with(other.problem, other.lie)
-                read_problem(file_of(told))
+    for candidate in simpler(case):
+        if extent(candidate) < extent(case):
+            read_problem(file_of(candidate.problem))
+            if candidate.lie is not None:
+                altered = strategy_proofness.problem_with(candidate.problem, candidate.lie)
+                read_problem(file_of(altered))

@@ -76,8 +76,8 @@ def week(days: float) -> int:
         for _ in range(LOOKS):
             await asyncio.sleep(days * DAY / LOOKS)
             looks.append(_look(world))
-            one = looks[-1]
-            print(f"day {one.day:.1f}: {one.number} objects, {one.memory:.0f} MiB", flush=True)
+            look = looks[-1]
+            print(f"day {look.day:.1f}: {look.number} objects, {look.memory:.0f} MiB", flush=True)
 
     def prepare(world: World) -> None:
         world.loop.create_task(looking(world))
@@ -109,7 +109,7 @@ def least(looks: Sequence[Look]) -> tuple[Look, Look]:
     """
     third = len(looks) // 3
     parts = looks[max(third // 4, 1) : third], looks[-third:]
-    first, last = (min(part, key=lambda one: one.number) for part in parts)
+    first, last = (min(part, key=lambda look: look.number) for part in parts)
     return first, last
 
 
@@ -117,8 +117,8 @@ def grown(looks: Sequence[Look]) -> str:
     """Return a description of the growth; empty without growth."""
     first, last = least(looks)
     if last.number > GROWTH * first.number:
-        more = (last.objects - first.objects).most_common(12)
-        return ", ".join(f"{kind} by {number}" for kind, number in more)
+        growth = (last.objects - first.objects).most_common(12)
+        return ", ".join(f"{kind} by {number}" for kind, number in growth)
     if last.memory > first.memory + ROOM:
         return f"memory, from {first.memory:.0f} to {last.memory:.0f} MiB"
     return ""
@@ -133,7 +133,7 @@ def _look(world: World) -> Look:
     web_app._cached_build_middleware.cache_clear()
     gc.collect()
     objects = Counter(
-        f"{type(one).__module__}.{type(one).__qualname__}" for one in gc.get_objects()
+        f"{type(tracked).__module__}.{type(tracked).__qualname__}" for tracked in gc.get_objects()
     )
     size = int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
     return Look(world.loop.instant / DAY, objects, size / 2**20)

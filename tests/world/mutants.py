@@ -200,10 +200,10 @@ def _what_cannot_be_accepted_is_refused() -> Iterator[None]:
     read = subscriptions.read_subscription
 
     def wrong(framework: str, data: bytes, limits: Limits) -> object:
-        said = read(framework, data, limits)
-        if said.flaw is not None:
-            raise InvalidEvent(said.flaw.words)
-        return said
+        subscription = read(framework, data, limits)
+        if subscription.flaw is not None:
+            raise InvalidEvent(subscription.flaw.words)
+        return subscription
 
     with mock.patch.object(frameworks, "read_subscription", wrong):
         yield

@@ -110,12 +110,12 @@ def drawn(seed: int) -> Plan:
             "offers": {"allocation": chance.choice(["event", "event", "batch"])},
         },
     )
-    others = Random(f"plan {seed}, what came later")
-    plan.faults["depose master"] = others.choice([0.0, 0.5])
-    if plan.store == "zookeeper" and others.random() < 0.7:
+    later_random = Random(f"plan {seed}, what came later")
+    plan.faults["depose master"] = later_random.choice([0.0, 0.5])
+    if plan.store == "zookeeper" and later_random.random() < 0.7:
         plan.services = 2
-        plan.faults["lose host"] = others.choice([0.0, 0.3])
+        plan.faults["lose host"] = later_random.choice([0.0, 0.3])
         plan.faults["fail over"] = max(plan.faults["fail over"], 0.3)
-    if others.random() < 0.25:
+    if later_random.random() < 0.25:
         plan.settings["users"]["counts_for"] = 4.0
     return plan

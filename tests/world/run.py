@@ -25,7 +25,7 @@ def main() -> int:
         print("\n".join(world.trace.lines))
         print(_described(arguments.seed, world, 0.0))
         return int(world.wrong is not None)
-    begun, found = time.monotonic(), []
+    begun, failing = time.monotonic(), []
     for seed in itertools.count(arguments.first):
         enough = (
             time.monotonic() - begun > 60 * arguments.minutes
@@ -38,10 +38,10 @@ def main() -> int:
         world = run(drawn(seed))
         print(_described(seed, world, time.process_time() - before), flush=True)
         if world.wrong is not None:
-            found.append(seed)
-    for seed in found:
+            failing.append(seed)
+    for seed in failing:
         print(f"found something: make world SEED={seed}")
-    return int(bool(found))
+    return int(bool(failing))
 
 
 def _described(seed: int, world: World, seconds: float) -> str:

@@ -411,8 +411,8 @@ def _fail_over(world: World) -> None:
     world.elect((elsewhere or world.masters)[0])
 
 
-def _snapshot(**what: Any) -> contract.FromMaster:  # noqa: ANN401 - fields of a Snapshot
-    return contract.FromMaster(snapshot=contract.Snapshot(time_ns=1, **what))
+def _snapshot(**fields: Any) -> contract.FromMaster:  # noqa: ANN401 - fields of a Snapshot
+    return contract.FromMaster(snapshot=contract.Snapshot(time_ns=1, **fields))
 
 
 async def _stranger(world: World, session: str, *messages: contract.FromMaster) -> Call:

@@ -224,19 +224,19 @@ def _stores(watcher: Watcher) -> Iterator[None]:
     """Let stores in the block write to their host's disk, or to the world's ZooKeeper."""
     save, send = SqliteStore.save, zookeeper.ZookeeperStore.save
 
-    def saved(store: SqliteStore, *what: Any) -> None:  # noqa: ANN401 - whatever is saved
+    def saved(store: SqliteStore, *arguments: Any) -> None:  # noqa: ANN401 - whatever is saved
         life = INCARNATION.get()
         if life is None or not life.alive:
             return  # the service is dead, and its disk has a new owner
         with life.host.disk.writing():
-            save(store, *what)
+            save(store, *arguments)
         watcher.saved(life)
 
-    def sent(store: zookeeper.ZookeeperStore, *what: Any) -> None:  # noqa: ANN401 - likewise
+    def sent(store: zookeeper.ZookeeperStore, *arguments: Any) -> None:  # noqa: ANN401 - likewise
         life = INCARNATION.get()
         if life is None or not life.alive:
             return
-        send(store, *what)
+        send(store, *arguments)
         life.host.disk.saves += 1
         watcher.saved(life)
 

@@ -75,12 +75,12 @@ def test_past_failures_do_not_recur(name: str) -> None:
 
 
 def test_growth_is_measured_between_services_and_not_within_a_service() -> None:
-    def week(left: int, memory: float = 0.0) -> list[Look]:
+    def week(leaked: int, memory: float = 0.0) -> list[Look]:
         """Services live for seven looks each, and leave something behind."""
         return [
             Look(
                 number,
-                Counter(kept=100_000 + left * (number // 7), gathered=number % 7 * 5_000),
+                Counter(kept=100_000 + leaked * (number // 7), gathered=number % 7 * 5_000),
                 100.0 + memory * number,
             )
             for number in range(LOOKS)

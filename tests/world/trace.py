@@ -16,9 +16,9 @@ class Trace:
         self.lines: deque[str] = deque(maxlen=keep)
         self.count = 0
 
-    def note(self, instant: float, what: str, data: bytes = b"") -> None:
+    def note(self, instant: float, text: str, data: bytes = b"") -> None:
         """Add an event at an instant."""
-        line = f"{instant:.6f} {what}"
+        line = f"{instant:.6f} {text}"
         self._hash.update(line.encode("utf-8", "backslashreplace"))
         self._hash.update(data)
         self._hash.update(b"\n")

@@ -277,9 +277,9 @@ class World(Watcher):
             self.note("WRONG", str(error))
             self._finished.set()
 
-    def note(self, what: str, more: str = "", data: bytes = b"") -> None:
+    def note(self, text: str, details: str = "", data: bytes = b"") -> None:
         """Write into the trace."""
-        self.trace.note(self.loop.instant, f"{what} {more}".replace(str(self._folder), ""), data)
+        self.trace.note(self.loop.instant, f"{text} {details}".replace(str(self._folder), ""), data)
 
     @override
     def began(self, life: Incarnation) -> None:
@@ -376,10 +376,10 @@ class World(Watcher):
         drift = self.plan.clock_drift
         return 1.0 + self._clock_chance("rate", number).uniform(-drift, drift)
 
-    def _clock_chance(self, what: str, number: int | None) -> Random:
+    def _clock_chance(self, kind: str, number: int | None) -> Random:
         """Return a source of chance for the clock of a host, or of the next master."""
-        which = len(self.masters) if number is None else -number
-        return self.chance(f"{what} {self.loop.instant} {which}")
+        index = len(self.masters) if number is None else -number
+        return self.chance(f"{kind} {self.loop.instant} {index}")
 
 
 class _Ears:
@@ -482,10 +482,10 @@ def _logs(world: World) -> Iterator[None]:
     """Receive the logs of services during the block."""
 
     def hear(_logger: object, level: str, fields: MutableMapping[str, Any]) -> str:
-        told = {name: value for name, value in fields.items() if name != "event"}
-        if told.pop("exc_info", None):
-            told["exception"] = repr(sys.exc_info()[1])
-        world.told(level, str(fields.get("event")), told)
+        shown = {name: value for name, value in fields.items() if name != "event"}
+        if shown.pop("exc_info", None):
+            shown["exception"] = repr(sys.exc_info()[1])
+        world.told(level, str(fields.get("event")), shown)
         raise structlog.DropEvent
 
     before = structlog.get_config()

@@ -65,8 +65,8 @@ _TASK = amounts("cpus:1;mem:512")
 class Good(Scheduler):
     """Requests a task at a time, and records the wait for an offer."""
 
-    def __init__(self, *what: Any) -> None:  # noqa: ANN401 - as any scheduler
-        super().__init__(*what)
+    def __init__(self, *arguments: Any) -> None:  # noqa: ANN401 - as any scheduler
+        super().__init__(*arguments)
         self.labels["longshare.demand"] = "cpus:1;mem:512"
         self.waits: list[float] = []
         self._asked: float | None = None
@@ -119,8 +119,8 @@ class Names(Scheduler):
         what: Arguments of any scheduler.
     """
 
-    def __init__(self, kind: str, *what: Any) -> None:  # noqa: ANN401 - as any scheduler
-        super().__init__(*what)
+    def __init__(self, kind: str, *arguments: Any) -> None:  # noqa: ANN401 - as any scheduler
+        super().__init__(*arguments)
         self.kind = kind
         self.roles = tuple(f"name-{number}" for number in range(NAMES))
         self._served = set[str]()
@@ -233,10 +233,10 @@ def dilution(rounds: int) -> float:
         alone = [entitled("", seed, counts_for) for seed in range(rounds)]
         for kind in DILUTING:
             shares = [entitled(kind, seed, counts_for) for seed in range(rounds)]
-            left = min(a / b for a, b in zip(shares, alone, strict=True))
+            ratio = min(a / b for a, b in zip(shares, alone, strict=True))
             if counts_for < math.inf:
-                least = min(least, left)
-            print(f"{kind:36} {counts_for:10g} {statistics.median(shares):9.3f} {left:6.3f}")
+                least = min(least, ratio)
+            print(f"{kind:36} {counts_for:10g} {statistics.median(shares):9.3f} {ratio:6.3f}")
     return least
 
 
@@ -263,7 +263,7 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=5, help="seeds")
     arguments = parser.parse_args()
     kinds = ["", *HARM, PRESUMED, UNBOUNDED]
-    found: dict[str, list[tuple[float, float, float]]] = {kind: [] for kind in kinds}
+    measured: dict[str, list[tuple[float, float, float]]] = {kind: [] for kind in kinds}
     for seed in range(arguments.rounds):
         for kind in kinds:
             if kind in {PRESUMED, UNBOUNDED}:
@@ -271,15 +271,15 @@ def main() -> int:
                 result = measure("mute", seed, tells=False, answered_after=after)
             else:
                 result = measure(kind, seed)
-            found[kind].append(result)
+            measured[kind].append(result)
     print(
         f"{'connected':36} {'wait':>9} {'factor':>7} {'over the seeds':>15} {'per message':>12} "
         f"{'factor':>7} {'most':>9}"
     )
     worst = 0.0
-    for kind, results in found.items():
-        slower = [_wait(a) / _wait(b) for a, b in zip(results, found[""], strict=True)]
-        (wait, mean, most), alone = _medians(results), _medians(found[""])
+    for kind, results in measured.items():
+        slower = [_wait(a) / _wait(b) for a, b in zip(results, measured[""], strict=True)]
+        (wait, mean, most), alone = _medians(results), _medians(measured[""])
         factor = statistics.median(slower)
         if kind != UNBOUNDED:
             worst = max(worst, factor)

@@ -27,12 +27,12 @@ HOLD_OFF_NS = 600 * SECOND
 
 def bag(text: str) -> Bag:
     """Parse text like `cpus:4;mem(a):64`."""
-    found: Bag = Counter()
+    quantities: Bag = Counter()
     for entry in filter(None, text.split(";")):
         match = re.fullmatch(r"(\w+(?:\([\w/]+\))?):([\d.]+)", entry)
         assert match, entry
-        found[match[1]] += round(float(match[2]) * 1000)
-    return found
+        quantities[match[1]] += round(float(match[2]) * 1000)
+    return quantities
 
 
 def written(amounts: Bag, role: str | None = None) -> list[bytes]:
@@ -58,10 +58,10 @@ class AgentEntry:
     inverse: dict[str, contract.InverseOfferState] = field(default_factory=dict)
 
     def free(self) -> Bag:
-        left = Counter(self.total)
+        remaining = Counter(self.total)
         for held in self.held.values():
-            left -= held  # drops negative amounts
-        return left
+            remaining -= held  # drops negative amounts
+        return remaining
 
 
 @dataclass
@@ -120,10 +120,10 @@ class Mirror:
         )
         for name, agent in self.agents.items():
             for framework, state in agent.inverse.items():
-                told = snapshot.inverse_offers.add(agent_id=name, framework_id=framework)
-                told.outstanding = state.outstanding
+                inverse_offer = snapshot.inverse_offers.add(agent_id=name, framework_id=framework)
+                inverse_offer.outstanding = state.outstanding
                 if state.HasField("status"):
-                    told.status = state.status
+                    inverse_offer.status = state.status
         return snapshot
 
     def agent_call(self, name: str) -> contract.AddAgent:

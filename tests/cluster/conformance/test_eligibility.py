@@ -118,8 +118,8 @@ def test_only_agents_on_the_whitelist_are_offered_and_a_change_counts_from_the_n
     assert master.tick() == []
     assert master.send(contract.UpdateWhitelist()) == []
     assert told(master.tick()) == {("f1", "s2", "cpus:1;mem:64")}
-    nobody = contract.UpdateWhitelist(whitelist=contract.Whitelist())
-    master.send(nobody)
+    empty_whitelist = contract.UpdateWhitelist(whitelist=contract.Whitelist())
+    master.send(empty_whitelist)
     assert master.add_agent("s3", "cpus:1;mem:64") == []
 
 
@@ -134,21 +134,21 @@ def test_oversubscribed_resources_are_offered_at_once_to_frameworks_that_accept_
             agent_id="s1", info=agent_info("s1"), total=contract.ResourceList(resources=total)
         )
 
-    [more] = master.send(oversubscribed("cpus:10"))
-    assert more.resources == "cpus:10"
-    assert mesos.Resource.FromString(more.messages[0]).HasField("revocable")
+    [next_offer] = master.send(oversubscribed("cpus:10"))
+    assert next_offer.resources == "cpus:10"
+    assert mesos.Resource.FromString(next_offer.messages[0]).HasField("revocable")
     [rest] = master.send(oversubscribed("cpus:12"))
     assert rest.resources == "cpus:2"
     assert master.send(oversubscribed("cpus:8")) == []
     assert master.tick() == []
     # Recovered regular and oversubscribed resources are offered together.
     both = contract.RecoverResources(
-        framework_id="f1", agent_id="s1", resources=[*whole.messages, *more.messages]
+        framework_id="f1", agent_id="s1", resources=[*whole.messages, *next_offer.messages]
     )
     assert master.send(oversubscribed("cpus:12")) == []
     assert master.send(both) == []
-    [again] = master.tick()
-    assert amount([again], "cpus") == 110.0
+    [later_offer] = master.tick()
+    assert amount([later_offer], "cpus") == 110.0
 
 
 def test_oversubscribed_resources_are_not_offered_to_frameworks_without_that_capability() -> None:

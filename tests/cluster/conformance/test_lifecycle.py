@@ -113,8 +113,8 @@ def test_a_framework_updated_while_inactive_gets_no_offer_before_activation() ->
     master.send(freed(offer))
     assert master.send(returning(["b"])) == []
     assert master.tick() == []
-    [again] = master.send(contract.ActivateFramework(framework_id="f1"))
-    assert (again.role, again.resources) == ("b", WHOLE)
+    [next_offer] = master.send(contract.ActivateFramework(framework_id="f1"))
+    assert (next_offer.role, next_offer.resources) == ("b", WHOLE)
 
 
 def test_roles_that_an_inactive_framework_suppresses_stay_suppressed_after_activation() -> None:
@@ -122,8 +122,8 @@ def test_roles_that_an_inactive_framework_suppresses_stay_suppressed_after_activ
     master.send(contract.DeactivateFramework(framework_id="f1"))
     master.send(freed(offer))
     master.send(returning(["a", "b"], suppressed=["a"]))
-    [again] = master.send(contract.ActivateFramework(framework_id="f1"))
-    assert again.role == "b"
+    [next_offer] = master.send(contract.ActivateFramework(framework_id="f1"))
+    assert next_offer.role == "b"
 
 
 def test_a_role_that_is_added_suppressed_gets_no_offers_until_it_is_revived() -> None:
@@ -187,8 +187,8 @@ def test_a_left_role_is_forgotten_when_its_last_resources_are_recovered() -> Non
     assert share(master, "a") == 0.0
     assert master.held() == {}
     master.send(returning(["a"]))
-    [again] = master.tick()
-    assert (again.role, again.resources) == ("a", WHOLE)
+    [next_offer] = master.tick()
+    assert (next_offer.role, next_offer.resources) == ("a", WHOLE)
 
 
 def test_a_framework_that_returns_to_a_role_keeps_its_allocation_there() -> None:
@@ -475,6 +475,8 @@ def test_a_framework_that_answers_without_a_filter_gets_an_inverse_offer_at_once
 
 def test_an_unreadable_schedule_stays_reported_until_a_readable_one_replaces_it() -> None:
     master, _ = asked_to_leave()
-    for said, topics in ((b"\xff", ["maintenance"]), (unavailability(START_NS), [])):
-        master.send(contract.UpdateUnavailability(agent_id="s1", unavailability=said))
-        assert [each.topic for each in master.engine.rejected_inputs()] == topics
+    for data, topics in ((b"\xff", ["maintenance"]), (unavailability(START_NS), [])):
+        master.send(contract.UpdateUnavailability(agent_id="s1", unavailability=data))
+        assert [
+            rejected_input.topic for rejected_input in master.engine.rejected_inputs()
+        ] == topics

@@ -100,11 +100,11 @@ def test_exclusions_end_when_their_agent_or_framework_is_removed(master: BatchMa
     master.send(framework("f1", "a", "s1", "s2"))
     master.send(contract.RemoveFramework(framework_id="f1"))
     assert {offer.agent for offer in master.add_framework("f1", "a")} == {"s1", "s2"}
-    other = BatchMaster()
-    other.send(excluding(agent_call("s1", AGENT, {}), ("f1", "a")))
-    other.remove_agent("s1")
-    other.add_agent("s1", AGENT)
-    assert {offer.agent for offer in other.add_framework("f1", "a")} == {"s1"}
+    second_master = BatchMaster()
+    second_master.send(excluding(agent_call("s1", AGENT, {}), ("f1", "a")))
+    second_master.remove_agent("s1")
+    second_master.add_agent("s1", AGENT)
+    assert {offer.agent for offer in second_master.add_framework("f1", "a")} == {"s1"}
 
 
 def test_a_snapshot_contains_the_exclusions_of_its_agents() -> None:
@@ -176,7 +176,7 @@ def test_agents_that_bring_a_framework_beyond_the_limit_end_its_offers() -> None
     master.add_framework("f1", "a")
     for agent in ("s1", "s2", "s3", "s4"):
         assert master.send(excluding(agent_call(agent, AGENT, {}), ("f1", "a"))) == []
-    assert [each.name for each in master.engine.rejected_inputs()] == ["f1"]
+    assert [rejected_input.name for rejected_input in master.engine.rejected_inputs()] == ["f1"]
     assert master.add_agent("s5", AGENT) == [], "the exclusions of new agents are no longer known"
 
 
@@ -190,13 +190,13 @@ def test_an_unlisted_framework_gets_no_offers_whichever_call_says_so(*, by_agent
         call.excluded_unlisted = True
     snapshot = contract.Snapshot(time_ns=START_NS, agents=[agent], frameworks=[call])
     assert master.restore(snapshot) == []
-    assert [each.name for each in master.engine.rejected_inputs()] == ["f1"]
+    assert [rejected_input.name for rejected_input in master.engine.rejected_inputs()] == ["f1"]
     relaxed = contract.UpdateFramework(framework_id="f1", info=framework_info("f1", "a"))
     master.send(relaxed)
     assert told(master.tick()) == {("f1", "s1", AGENT)}
     relaxed.excluded_unlisted = True
     master.send(relaxed)
-    assert [each.name for each in master.engine.rejected_inputs()] == ["f1"]
+    assert [rejected_input.name for rejected_input in master.engine.rejected_inputs()] == ["f1"]
 
 
 def test_what_an_unlisted_framework_holds_stays_its_own() -> None:

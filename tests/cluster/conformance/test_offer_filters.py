@@ -20,9 +20,9 @@ def test_declined_resources_are_offered_again_when_the_filter_has_expired() -> N
     master, offer = offered()
     master.recover(offer, refuse_seconds=2)
     assert master.engine.filters_by_role()[offer.role] == 1
-    other = ({"r1", "r2"} - {offer.role}).pop()
+    other_role = ({"r1", "r2"} - {offer.role}).pop()
     [elsewhere] = master.tick()  # The other role of the framework has declined nothing.
-    assert elsewhere.role == other
+    assert elsewhere.role == other_role
     master.recover(elsewhere, refuse_seconds=100)
     assert [o.role for o in master.tick()] == [offer.role]
     assert master.engine.filters_by_role()[offer.role] == 0

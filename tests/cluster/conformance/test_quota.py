@@ -249,9 +249,9 @@ def test_headroom_is_not_taken_from_other_roles_reservations() -> None:
     assert told([offer]) == {("f1", "s1", "cpus:4;mem:512")}
     master.recover(offer, refuse_seconds=10)
     assert master.tick() == []
-    [other] = master.add_framework("f2", "plain")
-    assert told([other]) == {("f2", "s2", "cpus(plain):4;mem(plain):512")}
-    master.recover(other, refuse_seconds=10)
+    [next_offer] = master.add_framework("f2", "plain")
+    assert told([next_offer]) == {("f2", "s2", "cpus(plain):4;mem(plain):512")}
+    master.recover(next_offer, refuse_seconds=10)
     assert master.tick() == []
 
 
@@ -343,9 +343,9 @@ def test_a_shared_volume_allocated_twice_counts_once_towards_quota() -> None:
     volume = disk(50, reserved=["quota"], volume="id1", shared=True, role="quota")
     master.send(converted(offer, (resources("disk(quota):50", "quota"), [volume])))
     master.send(freed(offer, "cpus(quota):1;mem(quota):512"))
-    [again] = master.tick()
-    assert volume in again.messages
-    assert again.resources == "cpus(quota):1;disk(quota):50;mem(quota):512"
+    [next_offer] = master.tick()
+    assert volume in next_offer.messages
+    assert next_offer.resources == "cpus(quota):1;disk(quota):50;mem(quota):512"
     assert master.consumed("quota") == {"cpus": 2.0, "mem": 1024.0, "disk": 50.0}
     assert told(master.add_agent("s2", "cpus:1;mem:1024;disk:50")) == {
         ("f1", "s2", "cpus:1;disk:50;mem:1024")

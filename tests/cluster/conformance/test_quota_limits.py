@@ -259,7 +259,7 @@ class Books:
 
 def unreserved(offer: Offered) -> float:
     messages = map(mesos.Resource.FromString, offer.messages)
-    return sum(each.scalar.value for each in messages if not each.reservations)
+    return sum(message.scalar.value for message in messages if not message.reservations)
 
 
 @given(

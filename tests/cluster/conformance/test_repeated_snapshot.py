@@ -76,11 +76,11 @@ class Teller(Mirror):
         return call
 
     def exclusions(self, name: str) -> contract.ExclusionList:
-        told = contract.ExclusionList()
+        exclusions = contract.ExclusionList()
         for agent, framework, role in sorted(self.excluded):
             if agent == name:
-                told.exclusions.add(framework_id=framework, role=role)
-        return told
+                exclusions.exclusions.add(framework_id=framework, role=role)
+        return exclusions
 
     def framework_call(self, name: str) -> contract.AddFramework:
         call = super().framework_call(name)
@@ -115,9 +115,9 @@ class Teller(Mirror):
 
     def resize(self, name: str, total: str) -> None:
         self.agents[name].total = bag(total)
-        told = contract.ResourceList(resources=resources(total))
+        resource_list = contract.ResourceList(resources=resources(total))
         info = self.agent_call(name).info
-        self.send(contract.UpdateAgent(agent_id=name, info=info, total=told))
+        self.send(contract.UpdateAgent(agent_id=name, info=info, total=resource_list))
 
     def move(self, name: str, rack: str) -> None:
         self.racks[name] = rack
@@ -131,9 +131,9 @@ class Teller(Mirror):
         by_role: dict[str, list[str]] = {}
         for agent, _, role in sorted(place for place in self.excluded if place[1] == name):
             by_role.setdefault(role, []).append(agent)
-        told = [contract.ExcludedAgents(role=r, agent_ids=a) for r, a in by_role.items()]
+        excluded_agents = [contract.ExcludedAgents(role=r, agent_ids=a) for r, a in by_role.items()]
         call = contract.UpdateFramework(
-            framework_id=name, info=self.framework_call(name).info, excluded=told
+            framework_id=name, info=self.framework_call(name).info, excluded=excluded_agents
         )
         call.suppressed_roles.extend(sorted(suppressed))
         self.send(call)
@@ -195,8 +195,8 @@ class Talk(Chance):
                 if self.either():
                     self.mirror.move(agent, self.mirror.racks.get(agent, "r1"))
                 else:
-                    said = self.mirror.frameworks[framework]
-                    self.mirror.update_framework(framework, said.roles, said.suppressed)
+                    state = self.mirror.frameworks[framework]
+                    self.mirror.update_framework(framework, state.roles, state.suppressed)
 
     def request(self) -> None:
         for name in self.one(self.mirror.frameworks):
@@ -246,8 +246,8 @@ class Talk(Chance):
         for user in self.one(user for user in self.mirror.master.engine.users() if "." not in user):
             weight = self.random.choice([None, 0.5, 3.0])
             seconds = 20.0 if weight and self.either() else None
-            said = operator.SetWeight(user=user, weight=weight, seconds=seconds)
-            self.mirror.master.engine.order(operator.Order(set_weight=said))
+            weight_order = operator.SetWeight(user=user, weight=weight, seconds=seconds)
+            self.mirror.master.engine.order(operator.Order(set_weight=weight_order))
 
     def speak(self) -> None:
         for name in self.one(self.mirror.frameworks):
@@ -272,15 +272,15 @@ def seen(engine: Engine) -> dict[str, Any]:
     """Return the visible state of all users that have an allocation or a framework."""
     clients = engine.clients()
     survey = run_to_completion(engine.survey())
-    told = {user for client in clients for user in engine.users_of(client)}
-    standings = [each for each in engine.standings() if each.user in told]
+    known_users = {user for client in clients for user in engine.users_of(client)}
+    standings = [standing for standing in engine.standings() if standing.user in known_users]
     return {
         "places": list(engine.agent_summaries()),
         "holdings": engine.allocations(),
         "offered": engine.offered(),
         "clients": sorted(clients),
         "users": {client: engine.users_of(client) for client in clients},
-        "below": {user: sorted(engine.clients(user)) for user in told},
+        "below": {user: sorted(engine.clients(user)) for user in known_users},
         "why": {
             client: run_to_completion(survey.explain(client, closely=True)) for client in clients
         },
@@ -289,36 +289,36 @@ def seen(engine: Engine) -> dict[str, Any]:
         "demands": engine.demands(),
         "constraints": engine.constraints(),
         "misfits": engine.misfits(),
-        "fits": {user: engine.task_fits(user) for user in told},
+        "fits": {user: engine.task_fits(user) for user in known_users},
         "set aside": sorted(map(str, engine.rejected_inputs())),
-        "weights": {user: engine.weights.by(user) for user in told},
-        "beside the gone": beside_the_gone(engine, told),
+        "weights": {user: engine.weights.by(user) for user in known_users},
+        "beside the gone": beside_the_gone(engine, known_users),
         "standings": {
-            each.user: {one.name: getattr(each, one.name) for one in fields(each)}
-            for each in standings
+            standing.user: {field.name: getattr(standing, field.name) for field in fields(standing)}
+            for standing in standings
         },
     }
 
 
-def beside_the_gone(engine: Engine, told: set[str]) -> set[str]:
+def beside_the_gone(engine: Engine, known_users: set[str]) -> set[str]:
     """Return sub-roles of removed roles with a commitment.
 
     Their standings differ after a snapshot, or once the commitment has decayed.
     """
-    leaves = {user for user in engine.users() if user.endswith("/.")} - told
-    return {user for user in told if any(user.startswith(leaf[:-1]) for leaf in leaves)}
+    leaves = {user for user in engine.users() if user.endswith("/.")} - known_users
+    return {user for user in known_users if any(user.startswith(leaf[:-1]) for leaf in leaves)}
 
 
 def the_same(before: dict[str, Any], after: dict[str, Any]) -> None:
-    for what, value in before.items():
-        if what not in {"standings", "beside the gone"}:
-            assert after[what] == value, what
+    for part, value in before.items():
+        if part not in {"standings", "beside the gone"}:
+            assert after[part] == value, part
     assert set(after["standings"]) == set(before["standings"])
     for user in set(before["standings"]) - before["beside the gone"]:
-        for what, value in before["standings"][user].items():
+        for part, value in before["standings"][user].items():
             near = isinstance(value, float | dict)
             expected = pytest.approx(value, abs=1e-9) if near else value
-            assert after["standings"][user][what] == expected, (user, what)
+            assert after["standings"][user][part] == expected, (user, part)
 
 
 def noted(mirror: Teller) -> dict[str, Any]:
@@ -332,8 +332,8 @@ def noted(mirror: Teller) -> dict[str, Any]:
                 holding.setdefault(role, set()).add(Client(role, framework))
                 idle = held - running.get((name, framework, role), Counter())
                 offered[role] = offered.get(role, Counter()) + idle
-    for framework, said in mirror.frameworks.items():
-        for role in said.roles:
+    for framework, state in mirror.frameworks.items():
+        for role in state.roles:
             holding.setdefault(role, set()).add(Client(role, framework))
     return {
         "clients": {
@@ -362,7 +362,12 @@ def place(mirror: Teller, name: str) -> tuple[str, str, str, dict[str, str]]:
     held: dict[str, Bag] = {}
     for (_, role), amounts in agent.held.items():
         held[role] = held.get(role, Counter()) + amounts
-    return name, state, by_name(agent.free()), {role: by_name(each) for role, each in held.items()}
+    return (
+        name,
+        state,
+        by_name(agent.free()),
+        {role: by_name(amounts) for role, amounts in held.items()},
+    )
 
 
 def by_name(amounts: Bag) -> str:
@@ -384,12 +389,12 @@ def people_see(engine: Engine, users: Iterable[str]) -> dict[str, Any]:
         "offered": {user: in_order(offered.get(user, Quantities())) for user in users},
         "places": [
             (
-                each.agent,
-                each.state,
-                in_order(each.free),
-                {user: in_order(held) for user, held in each.held.items()},
+                agent_summary.agent,
+                agent_summary.state,
+                in_order(agent_summary.free),
+                {user: in_order(held) for user, held in agent_summary.held.items()},
             )
-            for each in engine.agent_summaries()
+            for agent_summary in engine.agent_summaries()
         ],
     }
 
@@ -397,9 +402,11 @@ def people_see(engine: Engine, users: Iterable[str]) -> dict[str, Any]:
 def alone(mirror: Teller, client: Client) -> list[Offered]:
     """Return the offers for a client if no other client wanted offers."""
     snapshot = mirror.snapshot()
-    for each in snapshot.frameworks:
-        each.active = each.active and each.framework_id == client.framework
-        each.suppressed_roles.extend(role for role in ("a", "b", "c", "a/b") if role != client.role)
+    for framework in snapshot.frameworks:
+        framework.active = framework.active and framework.framework_id == client.framework
+        framework.suppressed_roles.extend(
+            role for role in ("a", "b", "c", "a/b") if role != client.role
+        )
     engine = Engine(mirror.master.settings)
     return read(engine.restore(mirror.master.options, snapshot))
 
@@ -422,8 +429,8 @@ def test_a_client_that_waits_for_its_turn_would_get_an_offer_alone(world: str) -
     for _ in range(50):
         for _ in range(3):
             talk.call(talk.random.choice([kind for kind in SAID if kind != "request"]))
-        told = noted(mirror)
-        assert people_see(master.engine, told["clients"]) == told
+        expected = noted(mirror)
+        assert people_see(master.engine, expected["clients"]) == expected
         survey = run_to_completion(master.engine.survey())
         for client in master.engine.clients():
             why = run_to_completion(survey.explain(client))
@@ -465,7 +472,7 @@ def test_a_repeated_snapshot_changes_nothing_that_is_shown_and_causes_no_offers(
         for seconds in (talk.random.choice([0.4, 1, 3]), 0, 0, 0):
             mirror.tick(seconds)  # Removed users are forgotten level by level.
         before = seen(master.engine)
-        again = master.engine.restore(master.options, mirror.snapshot())
-        assert not again.offers, "everything that could be offered is offered already"
-        assert not again.inverse_offers, "all inverse offers had been made already"
+        decisions = master.engine.restore(master.options, mirror.snapshot())
+        assert not decisions.offers, "everything that could be offered is offered already"
+        assert not decisions.inverse_offers, "all inverse offers had been made already"
         the_same(before, seen(master.engine))

@@ -26,11 +26,11 @@ def test_a_volume_that_a_framework_creates_is_offered_again_as_a_volume() -> Non
     volume = disk(50, reserved=["r1"], volume="v1", role="r1")
     plain = resources("disk(r1):50", "r1")
     assert master.send(converted(offer, (plain, [volume]))) == []
-    left = [*resources("cpus:4;mem:64;disk(r1):150", "r1"), volume]
-    back = contract.RecoverResources(framework_id="f1", agent_id="s1", resources=left)
+    remaining = [*resources("cpus:4;mem:64;disk(r1):150", "r1"), volume]
+    back = contract.RecoverResources(framework_id="f1", agent_id="s1", resources=remaining)
     assert master.send(back) == []
-    [again] = master.tick()
-    assert unallocated(again.messages) == unallocated(left)
+    [next_offer] = master.tick()
+    assert unallocated(next_offer.messages) == unallocated(remaining)
 
 
 def test_a_conversion_into_nothing_reduces_allocation_and_total() -> None:
@@ -110,11 +110,11 @@ def test_an_agent_that_grows_is_offered_at_once_and_may_shrink_below_its_allocat
     master = BatchMaster()
     master.add_framework("f1", "r1")
     [offer] = master.add_agent("s1", "cpus:100;mem:1024")
-    [more] = master.send(total_of("cpus:200;mem:2048"))
-    assert more.resources == "cpus:100;mem:1024"
+    [next_offer] = master.send(total_of("cpus:200;mem:2048"))
+    assert next_offer.resources == "cpus:100;mem:1024"
     assert master.send(total_of("cpus:150;mem:1536")) == []
     assert master.tick() == []
-    for held in (offer, more):
+    for held in (offer, next_offer):
         master.send(freed(held))
     assert told(master.tick()) == {("f1", "s1", "cpus:150;mem:1536")}
 
@@ -140,8 +140,8 @@ def test_a_resource_providers_resources_are_offered_in_the_next_batch() -> None:
     master = BatchMaster()
     master.add_framework("f1", "r1")
     master.add_agent("s1", "cpus:1;mem:64")
-    more = contract.AddResourceProvider(agent_id="s1", total=resources("disk:5;mem:64"))
-    assert master.send(more) == []
+    provider = contract.AddResourceProvider(agent_id="s1", total=resources("disk:5;mem:64"))
+    assert master.send(provider) == []
     assert told(master.tick()) == {("f1", "s1", "disk:5;mem:64")}
 
 
@@ -184,11 +184,11 @@ def test_accounting_stays_balanced_when_a_shared_volume_is_created_used_and_dest
     plain = resources("disk(r1):50", "r1")
     master.send(converted(offer, (plain, [volume])))
     assert master.held() == {("s1", "f1", "r1"): "cpus:100;mem:1024;disk:200"}
-    left = [*resources("cpus:100;mem:1024;disk(r1):150", "r1"), volume]
-    again = contract.RecoverResources(framework_id="f1", agent_id="s1", resources=left)
-    master.send(again)
+    remaining = [*resources("cpus:100;mem:1024;disk(r1):150", "r1"), volume]
+    recovery = contract.RecoverResources(framework_id="f1", agent_id="s1", resources=remaining)
+    master.send(recovery)
     [second] = master.tick()
-    assert unallocated(second.messages) == unallocated(left)
+    assert unallocated(second.messages) == unallocated(remaining)
     # Tasks use two more copies; then all copies but one are recovered, and that copy is destroyed.
     master.send(converted(second, ([], [volume, volume])))
     assert master.held() == {("s1", "f1", "r1"): "cpus:100;mem:1024;disk:200"}
@@ -197,7 +197,7 @@ def test_accounting_stays_balanced_when_a_shared_volume_is_created_used_and_dest
     destroyed = contract.UpdateAllocation(
         framework_id="f1",
         agent_id="s1",
-        offered=allocated(left, "r1"),
+        offered=allocated(remaining, "r1"),
         conversions=[contract.Conversion(consumed=[volume], converted=plain)],
     )
     master.send(destroyed)
@@ -216,8 +216,8 @@ def test_a_shared_volume_that_a_framework_creates_is_offered_to_its_role_in_the_
     master.add_framework("f2", "r1", capabilities=[SHARED])
     master.tick()
     master.send(converted(offer, (resources("disk(r1):50", "r1"), [volume])))
-    [other] = master.tick()
-    assert (other.framework, other.messages) == ("f2", (volume,))
+    [next_offer] = master.tick()
+    assert (next_offer.framework, next_offer.messages) == ("f2", (volume,))
 
 
 def test_a_shared_volume_that_an_operator_destroys_leaves_a_plain_disk() -> None:

@@ -117,8 +117,8 @@ class Chance:
     def answer(self) -> None:
         for offer in self.mirror.offers[:1]:
             whole = bag(offer.resources)
-            there = self.mirror.agents[offer.agent].total
-            if whole <= there and self.random.random() < 0.3:
+            total = self.mirror.agents[offer.agent].total
+            if whole <= total and self.random.random() < 0.3:
                 self.mirror.reserve_offered(offer)
                 continue
             part: Bag = Counter({name: m for name, m in whole.items() if self.either()})

@@ -111,6 +111,6 @@ def test_a_batch_divides_equal_agents_by_weight_from_the_next_batch_on() -> None
     for offer in offers:
         master.send(freed(offer))
     assert master.send(update_weights({"r1": 1.0, "r2": 2.0, "r3": 3.0})) == []
-    again = Counter(offer.framework for offer in master.tick())
-    assert again == {"f1": 1, "f2": 2, "f3": 3}
+    second_round = Counter(offer.framework for offer in master.tick())
+    assert second_round == {"f1": 1, "f2": 2, "f3": 3}
     assert master.send(contract.UpdateWeights()) == []

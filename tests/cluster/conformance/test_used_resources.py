@@ -28,9 +28,9 @@ def ended(offer: Offered, text: str, *, running: bool) -> contract.RecoverResour
 
 
 def offered(master: BatchMaster) -> dict[str, dict[str, float]]:
-    told = master.engine.offered()
-    assert told is not None
-    return {user: amounts.to_doubles() for user, amounts in told.items()}
+    offered = master.engine.offered()
+    assert offered is not None
+    return {user: amounts.to_doubles() for user, amounts in offered.items()}
 
 
 def test_a_master_that_reports_no_used_resources_is_not_assumed_to_have_offered_everything() -> (
@@ -109,6 +109,6 @@ def test_a_removed_framework_has_no_used_resources() -> None:
     [offer] = master.add_agent("s1", "cpus:4")
     master.send(launched(offer, "cpus:4"))
     master.send(contract.RemoveFramework(framework_id="f1"))
-    [again] = master.add_framework("f1", "a") or master.tick()
-    assert again.resources == "cpus:4"
+    [next_offer] = master.add_framework("f1", "a") or master.tick()
+    assert next_offer.resources == "cpus:4"
     assert offered(master) == {"a": {"cpus": 4.0}}

@@ -44,7 +44,7 @@ def test_a_master_gets_no_requests_before_authentication_is_ready(tmp_path: Path
     with Children(tmp_path) as children:
         mesos = RealMesos(home(tmp_path), children, tmp_path)
         address = mesos.master(None)
-        metrics = mesos.wait_for(address, "to lead", lambda found: found["master/elected"] == 1)
+        metrics = mesos.wait_for(address, "to lead", lambda metrics: metrics["master/elected"] == 1)
     assert metrics == {"master/elected": 1.0}
 
 

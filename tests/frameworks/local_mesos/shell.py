@@ -225,8 +225,8 @@ class HttpScheduler:
 
     async def acknowledge(self, status: dict[str, Any]) -> None:
         """Acknowledge an update."""
-        said = {key: status[key] for key in ("agent_id", "task_id", "uuid")}
-        await self.call("ACKNOWLEDGE", acknowledge=said)
+        acknowledgement = {key: status[key] for key in ("agent_id", "task_id", "uuid")}
+        await self.call("ACKNOWLEDGE", acknowledge=acknowledgement)
 
     async def states_of(self, task: str, last: str) -> list[str]:
         """Acknowledge all updates until a task reaches a state; return the task's states.

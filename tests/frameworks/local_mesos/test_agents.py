@@ -19,18 +19,18 @@ def test_an_agent_introduces_itself_with_all_that_a_recent_mesos_agent_can() -> 
 
 def test_a_lost_agent_ends_its_tasks_executors_and_offers_and_frameworks_are_notified() -> None:
     cluster = Cluster(agents=2)
-    holder, other = cluster.subscribe(), cluster.subscribe()
+    holder, waiter = cluster.subscribe(), cluster.subscribe()
     cluster.run(holder, cluster.task("t1"), cluster.task("t2", executor="e"))
     cluster.accept(holder, [cluster.offer(holder, agent=1)], cluster.task("far", agent=1))
-    offer = cluster.offer(other)
+    offer = cluster.offer(waiter)
     before = cluster.book.sequence
     cluster.master.remove_agent(cluster.agents[0].id)
     assert cluster.book.kinds(since=before)[0] == "remove_agent"
     lost = [u for u in holder.updates if u.state == v1.TASK_LOST]
     assert [u.task_id.value for u in lost] == ["t1", "t2"]
     assert {u.reason for u in lost} == {v1.TaskStatus.REASON_AGENT_REMOVED}
-    assert [e.rescind.offer_id for e in other.of(v1.Event.RESCIND)] == [offer.id]
-    for scheduler in (holder, other):
+    assert [e.rescind.offer_id for e in waiter.of(v1.Event.RESCIND)] == [offer.id]
+    for scheduler in (holder, waiter):
         [event] = scheduler.of(v1.Event.FAILURE)
         assert event.failure.agent_id.value == cluster.agents[0].id
         assert not event.failure.HasField("executor_id")
@@ -55,9 +55,9 @@ def test_a_snapshot_contains_the_effects_of_all_earlier_calls() -> None:
     cluster.offer(busy, "cpus:1;mem(eng):32", agent=1)
     cluster.master.disconnected(away.framework_id, away)
     cluster.master.disconnect_agent(cluster.agents[2].id)
-    anew = Book()
-    anew.restore(contract.Snapshot.FromString(cluster.master.snapshot().SerializeToString()))
-    assert anew.summary() == cluster.book.summary()
+    restored = Book()
+    restored.restore(contract.Snapshot.FromString(cluster.master.snapshot().SerializeToString()))
+    assert restored.summary() == cluster.book.summary()
 
 
 def test_ticks_come_once_per_interval_of_the_master_s_time() -> None:

@@ -25,17 +25,17 @@ JSON = {"Content-Type": wire.JSON}
 
 
 def _misspelt() -> bytes:
-    said = v1.Call(type=v1.Call.SUBSCRIBE)
-    said.subscribe.framework_info.MergeFrom(mesos.FrameworkInfo(user="u", name="n", role="ROLE"))
-    return said.SerializeToString().replace(b"ROLE", b"R\xffLE")
+    call = v1.Call(type=v1.Call.SUBSCRIBE)
+    call.subscribe.framework_info.MergeFrom(mesos.FrameworkInfo(user="u", name="n", role="ROLE"))
+    return call.SerializeToString().replace(b"ROLE", b"R\xffLE")
 
 
 def _filtered() -> bytes:
-    said = v1.Call(type=v1.Call.SUBSCRIBE)
-    info = said.subscribe.framework_info
+    call = v1.Call(type=v1.Call.SUBSCRIBE)
+    info = call.subscribe.framework_info
     info.MergeFrom(mesos.FrameworkInfo(user="u", name="n"))
     info.offer_filters["ROLE"].SetInParent()
-    return said.SerializeToString().replace(b"ROLE", b"R\xffLE")
+    return call.SerializeToString().replace(b"ROLE", b"R\xffLE")
 
 
 def _bad_requests(framework: str, stream: str, away: str) -> dict[str, Any]:
@@ -111,7 +111,7 @@ def test_a_malformed_request_gets_mesos_s_code_and_a_reason_and_changes_nothing(
             framework = embedded.master.frameworks[away.framework_id]
             await until(lambda: not framework.connected)
             before = embedded.link.sequence
-            method, headers, body, status, said = _bad_requests(
+            method, headers, body, status, message = _bad_requests(
                 scheduler.framework_id, scheduler.stream_id, away.framework_id
             )[mistake]
             data = json.dumps(body).encode() if isinstance(body, dict) else body
@@ -123,7 +123,7 @@ def test_a_malformed_request_gets_mesos_s_code_and_a_reason_and_changes_nothing(
                 skip_auto_headers=["Content-Type"],
             ) as response:
                 assert response.status == status
-                assert said in await response.text()
+                assert message in await response.text()
                 assert status != 405 or response.headers["Allow"] == "POST"
             assert embedded.link.sequence == before
             assert len(embedded.master.frameworks) == 2
@@ -256,8 +256,8 @@ def test_a_second_subscription_takes_over_and_the_first_stream_ends(tmp_path: Pa
         async with system(tmp_path) as (allocator, embedded), aiohttp.ClientSession() as http:
             first, second = (HttpScheduler(http, embedded.address) for _ in range(2))
             await first.subscribe()
-            again = await second.subscribe(first.framework_id)
-            assert again["framework_id"]["value"] == first.framework_id
+            resubscribed = await second.subscribe(first.framework_id)
+            assert resubscribed["framework_id"]["value"] == first.framework_id
             assert await first.next("ERROR") == {"message": "Framework failed over"}
             await first.ended.wait()
             await second.next("OFFERS")

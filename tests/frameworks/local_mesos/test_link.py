@@ -132,16 +132,16 @@ def test_tasks_run_on_and_nothing_is_lost_when_the_allocator_is_killed_and_resta
             scheduler = HttpScheduler(http, embedded.address)
             await scheduler.subscribe()
             async with listening(first, tmp_path):
-                one, other = (await scheduler.next("OFFERS"))["offers"]
+                first_offer, second_offer = (await scheduler.next("OFFERS"))["offers"]
                 first.offering = False
-                await scheduler.launch(one, "short", command="sleep 10")
-                await scheduler.launch(other, "long", command="sleep 1000000")
+                await scheduler.launch(first_offer, "short", command="sleep 10")
+                await scheduler.launch(second_offer, "long", command="sleep 1000000")
             await until(lambda: not embedded.link.connected)
             states = await scheduler.states_of("short", "TASK_FINISHED")
             assert states == ["TASK_STARTING", "TASK_RUNNING", "TASK_FINISHED"]
             assert embedded.master.frameworks[scheduler.framework_id].connected
             for _ in range(3):  # and again, and again
-                await _check_restart(tmp_path, embedded, other["agent_id"]["value"])
+                await _check_restart(tmp_path, embedded, second_offer["agent_id"]["value"])
             assert "long" in embedded.master.frameworks[scheduler.framework_id].tasks
 
     asyncio.run(scenario())
@@ -149,17 +149,17 @@ def test_tasks_run_on_and_nothing_is_lost_when_the_allocator_is_killed_and_resta
 
 async def _check_restart(folder: Path, embedded: Embedded, agent_id: str) -> None:
     """Start an allocator, check the messages that it receives, and kill the allocator."""
-    anew = GreedyAllocator()
-    anew.offering = False
-    async with listening(anew, folder):
-        await until(lambda: len(anew.received) > 4)
-        assert _kinds(anew)[:2] == ["hello", "snapshot"]
-        assert set(_kinds(anew)[2:]) == {"events"}
-        held = {key: +amounts for key, amounts in anew.book.held.items() if +amounts}
+    restarted = GreedyAllocator()
+    restarted.offering = False
+    async with listening(restarted, folder):
+        await until(lambda: len(restarted.received) > 4)
+        assert _kinds(restarted)[:2] == ["hello", "snapshot"]
+        assert set(_kinds(restarted)[2:]) == {"events"}
+        held = {key: +amounts for key, amounts in restarted.book.held.items() if +amounts}
         [(place, amounts)] = held.items()
         assert place[0] == agent_id
         assert amounts == {("cpus", (), None): 1000}
-    assert anew.failure is None
+    assert restarted.failure is None
     await until(lambda: not embedded.link.connected)
 
 
@@ -265,7 +265,7 @@ async def _work(number: int, scheduler: HttpScheduler) -> None:
 async def _offer_of_two_cpus(scheduler: HttpScheduler) -> dict[str, Any]:
     """Wait for an offer, suppress further offers, and decline all remaining ones."""
     fitting: list[dict[str, Any]] = []
-    others: list[dict[str, Any]] = []
+    small_offers: list[dict[str, Any]] = []
     while not fitting:
         offers = (await scheduler.next("OFFERS"))["offers"]
         if any(_cpus(offer) >= 2 for offer in offers):
@@ -273,8 +273,8 @@ async def _offer_of_two_cpus(scheduler: HttpScheduler) -> dict[str, Any]:
         while not scheduler.events["OFFERS"].empty():
             offers += (await scheduler.next("OFFERS"))["offers"]
         fitting += [offer for offer in offers if _cpus(offer) >= 2]
-        others += [offer for offer in offers if _cpus(offer) < 2]
-    for offer in [*fitting[1:], *others]:
+        small_offers += [offer for offer in offers if _cpus(offer) < 2]
+    for offer in [*fitting[1:], *small_offers]:
         await scheduler.call("DECLINE", decline={"offer_ids": [offer["id"]]})
     return fitting[0]
 

@@ -85,10 +85,10 @@ def test_offers_from_before_the_removal_of_an_agent_are_void_after_its_return() 
     cluster.master.remove_agent(agent.id)
     cluster.decide(on_its_way)
     cluster.master.add_agent(agent.hostname, agent.total, agent_id=agent.id)
-    again = cluster.book.offer_all()
-    assert again.offers
+    decisions = cluster.book.offer_all()
+    assert decisions.offers
     cluster.call(scheduler, v1.Call.TEARDOWN)
-    cluster.decide(again)
+    cluster.decide(decisions)
     assert not scheduler.of(v1.Event.OFFERS)
     assert cluster.book.free(agent.id) == cluster.book.totals[agent.id]
 
@@ -139,15 +139,15 @@ def test_an_accept_with_an_invalid_offer_launches_nothing_and_returns_its_valid_
 ) -> None:
     cluster = Cluster(agents=2)
     scheduler = cluster.subscribe(capabilities=capabilities)
-    other = cluster.subscribe()
-    others = cluster.offer(other, "cpus:1;mem:64")
+    rival = cluster.subscribe()
+    second_offer = cluster.offer(rival, "cpus:1;mem:64")
     mine, second = cluster.offer(scheduler, agent=0), cluster.offer(scheduler, agent=1)
     offers = {
         "stale": [mine, v1.Offer(id=v1.OfferID(value="gone"))],
         "twice": [mine, mine],
         "none": [],
         "two agents": [mine, second],
-        "another's": [mine, others],
+        "another's": [mine, second_offer],
     }[mistake]
     before = cluster.book.sequence
     cluster.accept(scheduler, offers, cluster.task("t1"), cluster.task("t2"))
@@ -158,10 +158,10 @@ def test_an_accept_with_an_invalid_offer_launches_nothing_and_returns_its_valid_
         assert not status.HasField("uuid")
     assert not cluster.framework(scheduler).tasks
     returned = [e.recover_resources for e in cluster.book.log if e.sequence > before]
-    assert len(returned) == len({o.id.value for o in offers} - {"gone", others.id.value})
+    assert len(returned) == len({o.id.value for o in offers} - {"gone", second_offer.id.value})
     assert not any(call.HasField("filters") for call in returned)
     assert not any(
-        offer.id.value in cluster.master.offers for offer in (*offers,) if offer != others
+        offer.id.value in cluster.master.offers for offer in (*offers,) if offer != second_offer
     )
 
 
@@ -277,11 +277,11 @@ def test_an_offer_of_resources_that_would_harm_a_master_is_rejected(
         role="*", agent_id=cluster.agents[0].id, resources=[resource.SerializePartialToString()]
     )
     before = cluster.book.sequence
-    told: list[contract.Event] = []
-    cluster.book.apply = told.append  # type: ignore[assignment,method-assign]  # not booked by the book
+    events: list[contract.Event] = []
+    cluster.book.apply = events.append  # type: ignore[assignment,method-assign]  # not booked by the book
     cluster.master.decide(contract.Decisions(applied_sequence=before, offers=[offers]))
-    assert [event.WhichOneof("call") for event in told] == ["reject_offer"]
-    assert complaint in told[0].reject_offer.reason
+    assert [event.WhichOneof("call") for event in events] == ["reject_offer"]
+    assert complaint in events[0].reject_offer.reason
     assert not scheduler.offers
 
 
@@ -290,12 +290,12 @@ def test_an_offer_that_is_not_even_a_resource_is_rejected() -> None:
     scheduler = cluster.subscribe()
     offers = contract.Offers(framework_id=scheduler.framework_id)
     offers.offers.add(role="*", agent_id=cluster.agents[0].id, resources=[b"\xff"])
-    told: list[contract.Event] = []
-    cluster.book.apply = told.append  # type: ignore[assignment,method-assign]  # not booked by the book
+    events: list[contract.Event] = []
+    cluster.book.apply = events.append  # type: ignore[assignment,method-assign]  # not booked by the book
     cluster.master.decide(
         contract.Decisions(offers=[offers], applied_sequence=cluster.book.sequence)
     )
-    assert [event.WhichOneof("call") for event in told] == ["reject_offer"]
+    assert [event.WhichOneof("call") for event in events] == ["reject_offer"]
 
 
 def test_an_offer_of_an_earlier_registration_of_the_agent_is_dropped_silently() -> None:
@@ -345,7 +345,7 @@ def test_a_resource_request_reaches_the_allocator_unchanged() -> None:
     scheduler = cluster.subscribe()
     request = v1.Request(agent_id=v1.AgentID(value="S1"), resources=cluster.task().resources)
     cluster.call(scheduler, v1.Call.REQUEST, request=v1.Call.Requests(requests=[request]))
-    [said] = cluster.book.last("request_resources").request_resources.requests
-    heard = mesos.Request.FromString(said)
+    [data] = cluster.book.last("request_resources").request_resources.requests
+    heard = mesos.Request.FromString(data)
     assert heard.slave_id.value == "S1"
     assert list(heard.resources) == list(request.resources)

@@ -203,8 +203,8 @@ def test_agents_may_be_of_several_kinds() -> None:
     kinds += ["--agents=1", "--resources=cpus:2", "--attributes=rack:2;disk:ssd"]
     with command("--port=0", *kinds) as process:
         assert process.stdout is not None
-        said = (re.search(r"Mesos master on (\S+)", line) for line in process.stdout)
-        address = next(filter(None, said))[1]
+        matches = (re.search(r"Mesos master on (\S+)", line) for line in process.stdout)
+        address = next(filter(None, matches))[1]
         with urllib.request.urlopen(f"http://{address}/slaves") as answer:
             agents = json.load(answer)["slaves"]
     shown = [(a["hostname"], a["resources"]["cpus"], a["attributes"]) for a in agents]
@@ -224,7 +224,9 @@ def test_kinds_of_agents_must_be_complete() -> None:
 
 @pytest.mark.parametrize("numbers", [["3000000"], ["60000", "60000"]])
 def test_too_many_agents_are_refused(numbers: list[str]) -> None:
-    options = [each for number in numbers for each in (f"--agents={number}", "--resources=cpus:1")]
+    options = [
+        option for number in numbers for option in (f"--agents={number}", "--resources=cpus:1")
+    ]
     with command(*options) as process:
         _, errors = process.communicate()
     assert process.returncode == 2

@@ -104,15 +104,15 @@ class EmbeddedMesos(RuleBasedStateMachine):
         roles = self.book.roles(framework_id)
         parts = []
         for agent_id in self.book.totals:
-            some = Amounts(
+            chosen = Amounts(
                 {
                     atom: random.randint(0, amount) if atom[2] is None else 1
                     for atom, amount in self.book.free(agent_id).items()
                     if random.random() < 0.8
                 }
             )
-            if +some and random.random() < 0.7:
-                parts.append((agent_id, +some))
+            if +chosen and random.random() < 0.7:
+                parts.append((agent_id, +chosen))
         if roles and parts and framework_id in self.book.active:
             self.late.append(self.book.offer(framework_id, random.choice(roles), parts))
 
@@ -220,9 +220,9 @@ class EmbeddedMesos(RuleBasedStateMachine):
     @invariant()
     def a_snapshot_says_what_the_calls_said(self) -> None:
         if not self.late:  # offers under way are allocated on one side only
-            anew = Book()
-            anew.restore(self.master.snapshot())
-            assert anew.summary() == self.book.summary()
+            restored = Book()
+            restored.restore(self.master.snapshot())
+            assert restored.summary() == self.book.summary()
 
     @invariant()
     def no_more_is_held_than_there_is(self) -> None:

@@ -111,10 +111,10 @@ def test_a_framework_that_stays_away_for_longer_than_its_timeout_is_removed() ->
     cluster.run(scheduler, cluster.task(command="sleep 1000"))
     cluster.master.disconnected(scheduler.framework_id, scheduler)
     cluster.advance(9.9)
-    again = cluster.subscribe(scheduler.framework_id, failover_timeout=10)
+    resubscribed = cluster.subscribe(scheduler.framework_id, failover_timeout=10)
     cluster.advance(60)
     assert scheduler.framework_id in cluster.book.frameworks
-    cluster.master.disconnected(scheduler.framework_id, again)
+    cluster.master.disconnected(scheduler.framework_id, resubscribed)
     cluster.advance(10)
     assert not cluster.book.frameworks
     assert cluster.book.free(cluster.agents[0].id) == cluster.book.totals[cluster.agents[0].id]

@@ -325,10 +325,10 @@ def test_teardown_ends_everything_and_the_framework_does_not_come_back() -> None
     assert cluster.book.free(cluster.agents[0].id) == cluster.book.totals[cluster.agents[0].id]
     assert scheduler.states == ["RUNNING", "STARTING"]  # nothing more was said
     cluster.advance(3600)
-    again = cluster.subscribe(scheduler.framework_id)
-    [error] = again.of(v1.Event.ERROR)
+    resubscribed = cluster.subscribe(scheduler.framework_id)
+    [error] = resubscribed.of(v1.Event.ERROR)
     assert "removed" in error.error.message
-    assert again.closed
+    assert resubscribed.closed
     assert not cluster.book.frameworks
 
 

@@ -83,11 +83,11 @@ def test_updates_wait_for_a_disconnected_scheduler_and_arrive_after_its_return()
     cluster.master.disconnected(scheduler.framework_id, scheduler)
     cluster.advance(60)
     assert scheduler.states == ["STARTING"]
-    again = cluster.subscribe(scheduler.framework_id, failover_timeout=100)
-    assert _sent(again) == _sent(scheduler)
+    resubscribed = cluster.subscribe(scheduler.framework_id, failover_timeout=100)
+    assert _sent(resubscribed) == _sent(scheduler)
     for _ in range(3):
-        cluster.acknowledge(again)
-    assert again.states == ["STARTING", "RUNNING", "FINISHED"]
+        cluster.acknowledge(resubscribed)
+    assert resubscribed.states == ["STARTING", "RUNNING", "FINISHED"]
 
 
 def test_resources_come_back_even_while_the_scheduler_is_away() -> None:

@@ -31,14 +31,14 @@ def _members(intervals: Intervals) -> frozenset[int]:
 
 @given(numbers, numbers)
 def test_intervals_are_the_sets_of_their_numbers(a: frozenset[int], b: frozenset[int]) -> None:
-    left, right = _intervals(a), _intervals(b)
-    assert _members(left) == a
-    assert left | right == _intervals(a | b)
-    assert left & right == _intervals(a & b)
-    assert left - right == _intervals(a - b)
-    assert (left >= right) == (a >= b)
-    assert bool(left) == bool(a)
-    assert all(end + 1 < begin for (_, end), (begin, _) in pairwise(left))
+    first, right = _intervals(a), _intervals(b)
+    assert _members(first) == a
+    assert first | right == _intervals(a | b)
+    assert first & right == _intervals(a & b)
+    assert first - right == _intervals(a - b)
+    assert (first >= right) == (a >= b)
+    assert bool(first) == bool(a)
+    assert all(end + 1 < begin for (_, end), (begin, _) in pairwise(first))
 
 
 def test_intervals_that_overlap_or_run_backwards_are_refused() -> None:
@@ -169,9 +169,9 @@ def test_json_has_the_format_of_mesos() -> None:
             },
         ],
     }
-    said = wire.to_dict(_call())
-    assert said["type"] == "ACKNOWLEDGE"
-    assert said["acknowledge"]["uuid"] == base64.b64encode(bytes(range(16))).decode()
+    fields = wire.to_dict(_call())
+    assert fields["type"] == "ACKNOWLEDGE"
+    assert fields["acknowledge"]["uuid"] == base64.b64encode(bytes(range(16))).decode()
 
 
 def test_maps_are_written_as_objects() -> None:

@@ -60,7 +60,7 @@ def audit(running: Service) -> list[str]:
     """Return the kinds of the audited orders."""
     with grpc.insecure_channel(running.address) as channel:
         reply = AdminStub(channel).Audit(admin.AuditRequest(since=0.0, until=1e12))
-    return [each.kind for each in reply.orders]
+    return [order.kind for order in reply.orders]
 
 
 def cores(running: Service) -> float:
@@ -108,20 +108,20 @@ def test_usage_is_exact_and_counted_once_when_masters_fail_over(
         assert (row.offers, row.wanted) == (0, 0.0)
         tick(stream, 10.0)
         assert cores(running) == pytest.approx(3 * 110.5, rel=1e-12)
-        told = scrape(running)
-        assert told["longshare_user_held_resource_seconds_total", "a", "cpus"] == 3 * 110.5
+        metrics = scrape(running)
+        assert metrics["longshare_user_held_resource_seconds_total", "a", "cpus"] == 3 * 110.5
         stream.close()
         wait_for(lambda: not scrape(running)["longshare_session_connected",])
-        other = Stream(running.address, "another")
-        other.leading_since_ns = stream.now_ns
-        other.now_ns = stream.now_ns - 20 * SECOND  # the clock of the second master is behind
-        other.open(agents=[THREE], frameworks=[FRAMEWORK])
-        tick(other, 15.0)
+        second = Stream(running.address, "another")
+        second.leading_since_ns = stream.now_ns
+        second.now_ns = stream.now_ns - 20 * SECOND  # the clock of the second master is behind
+        second.open(agents=[THREE], frameworks=[FRAMEWORK])
+        tick(second, 15.0)
         assert cores(running) == pytest.approx(3 * 110.5)
-        tick(other, 15.0)
+        tick(second, 15.0)
         assert cores(running) == pytest.approx(3 * 120.5)
-        other.resynchronise(agents=[THREE], frameworks=[FRAMEWORK])
-        tick(other, 5.0)
+        second.resynchronise(agents=[THREE], frameworks=[FRAMEWORK])
+        tick(second, 5.0)
         assert cores(running) == pytest.approx(3 * 125.5)
 
 
@@ -245,17 +245,17 @@ def test_an_order_waits_for_a_slow_database_up_to_a_limit_and_is_stored_later(
     monkeypatch.setattr(bookkeeper_module, "ORDER_PATIENCE", 0.01)
     file, meter = tmp_path / "accounting.sqlite", Meter()
     engine = Engine(EngineSettings(policies.create("drf", {})), meter=meter)
-    said = ("", "socket", "unix:", "set_weight", "{}", "{}", "{}", "")
+    columns = ("", "socket", "unix:", "set_weight", "{}", "{}", "{}", "")
 
     async def order() -> tuple[bool, bool]:
         database = SlowDatabase(file)
         keeper = Accountant(engine, meter, lambda: database, AccountingSection())
         async with running_accountant(keeper):
-            keeper.note(OrderRecord("1", 1.0, *said))
+            keeper.note(OrderRecord("1", 1.0, *columns))
             late = await keeper.keep()
             database.done.set()
             monkeypatch.setattr(bookkeeper_module, "ORDER_PATIENCE", PATIENCE)
-            keeper.note(OrderRecord("2", 2.0, *said))
+            keeper.note(OrderRecord("2", 2.0, *columns))
             return late, await keeper.keep()
 
     assert asyncio.run(order()) == (False, True)

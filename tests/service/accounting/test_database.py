@@ -67,13 +67,13 @@ def counted(hour: int, **held: float) -> UsageAccumulator:
     return made
 
 
-def batch(number: int, what: UsageAccumulator, writer: str = "one", **more: float) -> Batch:
-    since, until = more.get("since", NOON), more.get("until", NOON + 1.0)
+def batch(number: int, usage: UsageAccumulator, writer: str = "one", **times: float) -> Batch:
+    since, until = times.get("since", NOON), times.get("until", NOON + 1.0)
     stretch = AccountState(
         Quantities({"cpus": 5000}), 0.5, {"cpus": 0.25}, {"cpus": 0.5}, active=True
     )
     roles = UsageAccumulator()
-    for hour, tallies in what.users.items():  # each user has a role that holds the same amount
+    for hour, tallies in usage.users.items():  # each user has a role that holds the same amount
         for user, tally in tallies.items():
             roles.usage(hour, f"r{user}").add(tally)
     alone = AccountState(Quantities({"cpus": 5000}), 0.0, {}, {}, active=False)
@@ -82,7 +82,7 @@ def batch(number: int, what: UsageAccumulator, writer: str = "one", **more: floa
         number,
         since,
         until,
-        what,
+        usage,
         {"A": AccountCheckpoint(until, stretch)},
         roles=roles,
         role_checkpoints={"rA": AccountCheckpoint(until, alone)},
@@ -92,8 +92,8 @@ def batch(number: int, what: UsageAccumulator, writer: str = "one", **more: floa
 def held(
     database: Database, since: float = 0.0, until: float = 1e12, by: By = "user"
 ) -> dict[str, float]:
-    found = database.read(lambda connection: usages(connection, since, until, by))
-    return {each.user: sum(used.held for used in each.used) / HOUR for each in found}
+    users = database.read(lambda connection: usages(connection, since, until, by))
+    return {user.user: sum(used.held for used in user.used) / HOUR for user in users}
 
 
 def test_written_usage_adds_up_and_survives_a_restart(connect: Open) -> None:
@@ -107,7 +107,7 @@ def test_written_usage_adds_up_and_survives_a_restart(connect: Open) -> None:
         assert first == Hour(NOON, HOUR, "A", share=0.045, commitment=0.01125)
         [used, _] = database.read(lambda c: usages(c, 0.0, 1e12, "day"))
         assert (used.start, used.offers, used.wanted) == (NOON // DAY * DAY, 6, 20.0)
-        assert [(each.resource, each.held / HOUR) for each in used.used] == [("cpus", 9.0)]
+        assert [(amount.resource, amount.held / HOUR) for amount in used.used] == [("cpus", 9.0)]
         [_, role] = database.read(lambda c: usages(c, 0.0, 1e12, "role"))
         assert (role.user, role.offers, role.wanted) == ("rB", 3, None)
         assert role.used == (Used("cpus", 2.0 * HOUR),)
@@ -120,9 +120,9 @@ def test_users_without_a_row_in_a_complete_hour_held_nothing(
         database.write(batch(1, counted(NOON // HOUR, A=8.0, B=1.0)), 100)
         database.write(batch(2, counted(NOON // HOUR + 1, A=8.0)), 100)
         database.write(batch(3, counted(NOON // HOUR + 24, A=8.0, C=1.0)), 1)  # C has no row
-        found = database.read(lambda c: hourly_shares_of(c, 0.0, 1e12, ["B"]))
-        told = [((hour.start - NOON) // HOUR, hour.user, hour.share) for hour in found]
-        assert told == [(0, "B", 0.01), (1, "B", 0.0)]
+        hours = database.read(lambda c: hourly_shares_of(c, 0.0, 1e12, ["B"]))
+        rows = [((hour.start - NOON) // HOUR, hour.user, hour.share) for hour in hours]
+        assert rows == [(0, "B", 0.01), (1, "B", 0.0)]
 
 
 def test_a_retried_batch_counts_once(connect: Open) -> None:
@@ -135,8 +135,8 @@ def test_a_retried_batch_counts_once(connect: Open) -> None:
 def test_two_services_never_count_the_same_period(connect: Open) -> None:
     with closing(connect()) as database:
         assert database.write(batch(1, counted(NOON // HOUR, A=8.0), until=NOON + 60.0), 100)
-        other = batch(1, counted(NOON // HOUR, A=8.0), "two", since=NOON + 59.0, until=NOON + 90.0)
-        assert not database.write(other, 100)
+        second = batch(1, counted(NOON // HOUR, A=8.0), "two", since=NOON + 59.0, until=NOON + 90.0)
+        assert not database.write(second, 100)
         later = batch(2, counted(NOON // HOUR, A=1.0), "two", since=NOON + 60.0, until=NOON + 90.0)
         assert database.write(later, 100)
         assert held(database) == {"A": 9.0}
@@ -218,8 +218,8 @@ def wanting(hour: int, *users: str) -> UsageAccumulator:
 
 
 def wanted(database: Database) -> dict[str, float | None]:
-    found = database.read(lambda connection: usages(connection, 0.0, 1e12, "user"))
-    return {each.user: each.wanted for each in found}
+    users = database.read(lambda connection: usages(connection, 0.0, 1e12, "user"))
+    return {user.user: user.wanted for user in users}
 
 
 def test_names_that_only_want_offers_keep_no_user_out_of_the_accounts(connect: Open) -> None:

@@ -53,10 +53,12 @@ def test_without_the_extra_usage_and_audit_name_the_package_to_install(
 ) -> None:
     with without_sqlalchemy(tmp_path) as log:
         for command in ("usage", "audit"):
-            told = CliRunner().invoke(app, [command, "--address", f"unix://{tmp_path}/lean.sock"])
-            assert told.exit_code == 1
-            assert "this service keeps no accounts" in told.stderr
-            assert "longshare[accounting] is not installed" in told.stderr
+            completed = CliRunner().invoke(
+                app, [command, "--address", f"unix://{tmp_path}/lean.sock"]
+            )
+            assert completed.exit_code == 1
+            assert "this service keeps no accounts" in completed.stderr
+            assert "longshare[accounting] is not installed" in completed.stderr
         assert "Traceback" not in log.read_text()
 
 

@@ -88,9 +88,9 @@ def test_callers_during_a_computation_share_the_next_answer() -> None:
         once = SharedComputation(make)
         first = asyncio.create_task(once.get())
         await begun.wait()
-        others = [asyncio.create_task(once.get()) for _ in range(50)]
+        waiters = [asyncio.create_task(once.get()) for _ in range(50)]
         assert await first == 1
-        assert await asyncio.gather(*others) == [2] * 50, "started after the calls, run once"
+        assert await asyncio.gather(*waiters) == [2] * 50, "started after the calls, run once"
         assert await once.get() == 3
 
     asyncio.run(main())
@@ -160,13 +160,13 @@ def test_work_progresses_although_other_tasks_hold_the_lock_back_to_back(
                 await asyncio.sleep(0)
                 heard += 1
 
-        at_work = [asyncio.create_task(each()) for each in (others, listener)]
+        at_work = [asyncio.create_task(job()) for job in (others, listener)]
         await asyncio.sleep(0)
         try:
             return await asyncio.wait_for(run_in_slices(steps(), turn, rest=0.0), PATIENCE)
         finally:
-            for each in at_work:
-                each.cancel()
+            for task in at_work:
+                task.cancel()
 
     assert asyncio.run(side_by_side()) == "done"
     assert turns <= 5

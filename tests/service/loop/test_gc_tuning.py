@@ -16,7 +16,9 @@ def as_before() -> Iterator[None]:
     thresholds = gc.get_threshold()
     yield
     gc.set_threshold(*thresholds)
-    gc.callbacks[:] = [each for each in gc.callbacks if each is not garbage._freeze_after_full]
+    gc.callbacks[:] = [
+        callback for callback in gc.callbacks if callback is not garbage._freeze_after_full
+    ]
     gc.unfreeze()
 
 

@@ -105,8 +105,8 @@ def test_a_master_with_an_invalid_snapshot_supersedes_no_leader(running: Service
         liar.open(agents=[OTHER])
     assert raised.value.code() == grpc.StatusCode.INVALID_ARGUMENT
     assert scrape(running)["longshare_capacity", "cpus"] == 4.0
-    again = master(running, "m1", ELECTED)
-    assert again.open(agents=[AGENT], frameworks=[FRAMEWORK]).offers
+    returned = master(running, "m1", ELECTED)
+    assert returned.open(agents=[AGENT], frameworks=[FRAMEWORK]).offers
 
 
 @pytest.mark.parametrize("name", ["m1", ""])
@@ -121,9 +121,9 @@ def test_a_standby_master_with_the_leaders_session_id_does_not_end_its_stream(
 
 
 def test_a_master_without_session_id_is_not_taken_for_the_leader(running: Service) -> None:
-    leader, other = master(running, "", ELECTED), master(running, "", ELECTED)
+    leader, rival = master(running, "", ELECTED), master(running, "", ELECTED)
     leader.open(agents=[AGENT])
-    other.open(agents=[OTHER])
+    rival.open(agents=[OTHER])
     assert leader.tell(tick=contract.Tick()).decisions.applied_sequence == 1
     assert scrape(running)["longshare_capacity", "cpus"] == 4.0
 
@@ -193,6 +193,6 @@ def test_a_master_is_told_once_about_a_refused_framework(running: Service) -> No
     leader.open(agents=[AGENT], frameworks=[FRAMEWORK])
     leader.tell(add_framework=many)
     refused = leader.tell(tick=contract.Tick()).decisions.refused
-    assert [each.framework_id for each in refused] == ["many"]
+    assert [framework.framework_id for framework in refused] == ["many"]
     assert "limits.roles" in refused[0].reason
     assert not leader.tell(tick=contract.Tick()).decisions.refused

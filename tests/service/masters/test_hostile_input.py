@@ -200,11 +200,11 @@ def test_a_master_that_reads_no_answers_does_not_make_the_service_grow(tmp_path:
         session: Any = channel.stream_stream(METHOD)
         before = memory(running.process.pid)
         call = session(flood(Attacker(running.address).snapshot()), timeout=60.0)
-        other = Stream(running.address, "other")
-        other.leading_since_ns = 0
-        other.open()
+        second = Stream(running.address, "other")
+        second.leading_since_ns = 0
+        second.open()
         for _ in range(200):  # the service answers other masters meanwhile
-            other.tell(tick=contract.Tick())
+            second.tell(tick=contract.Tick())
         assert memory(running.process.pid) - before < 100 * 2**20
         call.cancel()
 

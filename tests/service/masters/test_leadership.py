@@ -78,39 +78,39 @@ def test_a_former_leader_with_a_fast_clock_locks_no_later_master_out(
 
 def test_the_log_names_the_suspected_clock_skew_once(election: Election) -> None:
     first, second = Master("m1", NOON + 180 * SECOND), Master("m2", NOON)
-    with capture_logs() as said:
+    with capture_logs() as logs:
         election.says_it_leads(first)
         election.ends(first)
         for _ in range(3):
             election.says_it_leads(second)
-    assert [line["skew_at_least"] for line in said if "skew_at_least" in line] == [180.0]
+    assert [line["skew_at_least"] for line in logs if "skew_at_least" in line] == [180.0]
 
 
 def test_a_second_claimant_waits_while_the_leader_is_connected_and_not_silent(
     election: Election,
 ) -> None:
-    leader, other = Master("m1"), Master("m2", NOON + 3600 * SECOND)
+    leader, rival = Master("m1"), Master("m2", NOON + 3600 * SECOND)
     assert election.says_it_leads(leader)
     for _ in range(100):
         election.wait(1.0)
-        assert not election.says_it_leads(other)
+        assert not election.says_it_leads(rival)
     election.ends(leader)
-    assert election.says_it_leads(other)
+    assert election.says_it_leads(rival)
 
 
 def test_a_warning_is_logged_if_a_master_waits_longer_than_an_election_takes(
     election: Election,
 ) -> None:
-    leader, other = Master("m1"), Master("m2")
+    leader, rival = Master("m1"), Master("m2")
     assert election.says_it_leads(leader)
     with capture_logs() as logs:
         for _ in range(4):
-            assert not election.says_it_leads(other)
+            assert not election.says_it_leads(rival)
             election.wait(GRACE / 2)
     waits = [entry["log_level"] for entry in logs if entry["event"] == "master has to wait"]
     assert waits == ["info", "warning"]
     election.ends(leader)
-    assert election.says_it_leads(other)
+    assert election.says_it_leads(rival)
 
 
 def test_a_frozen_leader_with_an_open_stream_is_superseded_after_the_silence_limit(
@@ -151,11 +151,11 @@ def test_a_superseded_master_is_served_again_when_its_successor_does_not_come_ba
     election.says_it_leads(first)
     election.ends(first)
     election.says_it_leads(second)
-    again = Master("m1")
-    assert not election.says_it_leads(again)
+    returned = Master("m1")
+    assert not election.says_it_leads(returned)
     election.ends(second)
     election.wait(GRACE + 0.1)
-    assert election.says_it_leads(again)
+    assert election.says_it_leads(returned)
 
 
 def test_the_newest_waiting_claim_leads_next_unless_its_stream_is_silent(
@@ -172,15 +172,15 @@ def test_the_newest_waiting_claim_leads_next_unless_its_stream_is_silent(
 
 
 def test_a_busy_service_does_not_take_its_leader_for_silent(election: Election) -> None:
-    leader, other = Master("m1"), Master("m2")
+    leader, rival = Master("m1"), Master("m2")
     election.says_it_leads(leader)
-    assert not election.says_it_leads(other)
+    assert not election.says_it_leads(rival)
     election.now += 60.0  # 60 s in which this service read no stream
-    assert not election.says_it_leads(other)
+    assert not election.says_it_leads(rival)
     election.wait(0.5)  # now the service reads the queued messages
-    assert not election.says_it_leads(other)
+    assert not election.says_it_leads(rival)
     election.wait(5.0)
-    assert not election.says_it_leads(other)
+    assert not election.says_it_leads(rival)
 
 
 def test_the_same_master_on_a_new_stream_is_served_at_once(election: Election) -> None:
@@ -200,6 +200,6 @@ def test_the_same_master_on_a_new_stream_is_served_at_once(election: Election) -
 def test_masters_without_session_id_or_with_different_certificates_are_distinct(
     election: Election, make: Callable[[], tuple[Master, Master]]
 ) -> None:
-    leader, other = make()
+    leader, rival = make()
     election.says_it_leads(leader)
-    assert not election.says_it_leads(other)
+    assert not election.says_it_leads(rival)

@@ -10,10 +10,10 @@ from bench.memory import MIB, cost, of_many_roles
 
 @pytest.mark.slow
 def test_a_hundred_thousand_roles_in_one_message_take_memory_up_to_the_limit() -> None:
-    found = cost(contract.Snapshot(frameworks=of_many_roles()))
-    assert found.subjects == 390
-    assert found.users == 39 * 256
-    assert 4 < found.kept < 96, found
+    measured = cost(contract.Snapshot(frameworks=of_many_roles()))
+    assert measured.subjects == 390
+    assert measured.users == 39 * 256
+    assert 4 < measured.kept < 96, measured
 
 
 @pytest.mark.slow

@@ -75,10 +75,10 @@ class Site:
             yield contract.FromMaster(snapshot=snapshot(agents))
             yield contract.FromMaster(events=contract.Events(events=events))
 
-        said = requests()
+        messages = requests()
         session = Session(self.engine, self.statistics, self.sessions)
-        await session.greet(said)
-        async for answer in session.serve(said):
+        await session.greet(messages)
+        async for answer in session.serve(messages):
             if not answer.HasField("welcome"):
                 yield answer
 
@@ -251,11 +251,11 @@ def test_an_order_and_a_query_between_two_parts_are_handled_and_replayed(
 
 
 def test_a_task_waits_for_the_engine_lock_for_at_most_one_part(site: Site) -> None:
-    found: list[int] = []
+    sequences: list[int] = []
 
     async def look() -> None:
         async with site.turn:
-            found.append(site.engine.sequence)
+            sequences.append(site.engine.sequence)
 
     async def main() -> None:
         looking = [
@@ -265,9 +265,9 @@ def test_a_task_waits_for_the_engine_lock_for_at_most_one_part(site: Site) -> No
         await asyncio.gather(*looking)
 
     asyncio.run(main())
-    assert found[0] <= MAX_EVENTS_PER_PART
-    assert found[1] <= 2 * MAX_EVENTS_PER_PART
-    assert found[2] <= 3 * MAX_EVENTS_PER_PART
+    assert sequences[0] <= MAX_EVENTS_PER_PART
+    assert sequences[1] <= 2 * MAX_EVENTS_PER_PART
+    assert sequences[2] <= 3 * MAX_EVENTS_PER_PART
 
 
 def test_an_inconsistency_in_a_long_message_requests_a_single_snapshot(
@@ -301,11 +301,11 @@ def test_during_a_snapshot_other_tasks_run_and_engine_readers_wait(
 ) -> None:
     monkeypatch.setattr(turn, "BUDGET", 0.0)
     beats: list[int] = []
-    found: list[int] = []
+    counts: list[int] = []
 
     async def look() -> None:
         async with site.turn:
-            found.append(site.engine.agents)
+            counts.append(site.engine.agents)
 
     async def main() -> None:
         async def listen() -> None:
@@ -324,7 +324,7 @@ def test_during_a_snapshot_other_tasks_run_and_engine_readers_wait(
 
     asyncio.run(main())
     assert beats.count(0) > 60, "other tasks run between any two agents"
-    assert found == [60]
+    assert counts == [60]
 
 
 def test_a_master_that_disconnects_before_its_snapshot_is_read_does_not_lead(
@@ -340,9 +340,9 @@ def test_a_master_that_disconnects_before_its_snapshot_is_read_does_not_lead(
             yield contract.FromMaster(snapshot=snapshot(60))
 
         async def listen() -> None:
-            said = requests()
-            await session.greet(said)
-            async for _answer in session.serve(said):
+            messages = requests()
+            await session.greet(messages)
+            async for _answer in session.serve(messages):
                 pass
 
         listening = asyncio.create_task(listen())

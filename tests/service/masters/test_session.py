@@ -77,17 +77,17 @@ def test_answers_to_ticks_contain_the_statistics_for_the_masters_metrics(stream:
 
 def test_a_stream_without_an_initial_hello_is_refused(stream: Stream) -> None:
     stream.say(contract.FromMaster(events=contract.Events()))
-    code, said = refusal(stream)
+    code, details = refusal(stream)
     assert code == grpc.StatusCode.FAILED_PRECONDITION
-    assert "must be Hello" in said
+    assert "must be Hello" in details
 
 
 def test_an_unknown_contract_version_is_refused_with_both_versions(stream: Stream) -> None:
     stream.say(hello(version=7))
-    code, said = refusal(stream)
+    code, details = refusal(stream)
     assert code == grpc.StatusCode.FAILED_PRECONDITION
-    assert "version 7" in said
-    assert "versions 1 to 3" in said
+    assert "version 7" in details
+    assert "versions 1 to 3" in details
 
 
 def test_hello_twice_is_refused(stream: Stream) -> None:
@@ -100,9 +100,9 @@ def test_events_before_a_snapshot_are_refused(stream: Stream) -> None:
     stream.say(hello())
     stream.hear()
     stream.send(tick=contract.Tick())
-    code, said = refusal(stream)
+    code, details = refusal(stream)
     assert code == grpc.StatusCode.FAILED_PRECONDITION
-    assert "before a snapshot" in said
+    assert "before a snapshot" in details
 
 
 def test_a_message_of_an_unknown_kind_is_refused(stream: Stream) -> None:
@@ -145,9 +145,9 @@ def test_a_new_stream_of_the_same_master_supersedes_the_former_stream(
     stream.open(agents=[AGENT])
     newer = Stream(running.address)
     newer.open(agents=[AGENT])
-    code, said = refusal(stream)
+    code, details = refusal(stream)
     assert code == grpc.StatusCode.ABORTED
-    assert "superseded" in said
+    assert "superseded" in details
     assert newer.tell(add_framework=FRAMEWORK).decisions.offers
     newer.close()
 
@@ -157,16 +157,16 @@ def test_commitments_survive_a_broken_stream(running: Service, stream: Stream) -
     stream.now_ns += 100 * SECOND
     stream.tell(tick=contract.Tick())
     stream.close()
-    again = Stream(running.address)
-    again.now_ns = stream.now_ns
+    second = Stream(running.address)
+    second.now_ns = stream.now_ns
     both = [
         FRAMEWORK,
         contract.AddFramework(framework_id="f2", info=framework_info("f2", "b"), active=True),
     ]
     # Both users hold nothing now. Without the commitment, "a" would be first by name.
-    [offers] = again.open(agents=[AGENT], frameworks=both).offers
+    [offers] = second.open(agents=[AGENT], frameworks=both).offers
     assert offers.framework_id == "f2"
-    again.close()
+    second.close()
 
 
 def test_on_sigterm_streams_end_with_a_reason_and_the_exit_code_is_0(
@@ -174,9 +174,9 @@ def test_on_sigterm_streams_end_with_a_reason_and_the_exit_code_is_0(
 ) -> None:
     stream.open()
     assert running.stop(signal.SIGTERM) == 0
-    code, said = refusal(stream)
+    code, details = refusal(stream)
     assert code == grpc.StatusCode.ABORTED
-    assert "stopping" in said
+    assert "stopping" in details
     assert not Path(running.address.removeprefix("unix://")).exists()
 
 
@@ -196,9 +196,9 @@ def test_a_second_service_at_the_same_address_is_refused(tmp_path: Path, *, over
     with service(tmp_path, SDRF, listen) as first:
         config = (tmp_path / "longshare.toml").read_text()
         (tmp_path / "again.toml").write_text(config.replace(str(first.store), f"{tmp_path}/other"))
-        again = longshare("serve", "--config", str(tmp_path / "again.toml"))
-        assert again.returncode == 2
-        assert "listen.address" in again.stderr
+        completed = longshare("serve", "--config", str(tmp_path / "again.toml"))
+        assert completed.returncode == 2
+        assert "listen.address" in completed.stderr
         stream = Stream(first.address)
         stream.open()
         stream.close()
@@ -257,10 +257,10 @@ def conversation(stream: Stream) -> list[bytes]:
         stream.now_ns += SECOND // 3
         heard.append(stream.tell(tick=contract.Tick()).decisions)
         if step == 20:
-            other = contract.AddFramework(
+            second_framework = contract.AddFramework(
                 framework_id="f2", info=framework_info("f2", "b"), active=True
             )
-            heard.append(stream.tell(add_framework=other).decisions)
+            heard.append(stream.tell(add_framework=second_framework).decisions)
         for framework, offer in given_back(heard[-1], step):
             part = contract.RecoverResources(
                 framework_id=framework, agent_id=offer.agent_id, resources=offer.resources

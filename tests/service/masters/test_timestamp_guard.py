@@ -54,8 +54,8 @@ def test_no_timestamp_beyond_the_tolerance_reaches_the_engine(
         message.events.events.extend(contract.Event(time_ns=stamp) for stamp in stamps)
     bounded.bound(message)
     seen = [message.snapshot.time_ns] if snapshot else [e.time_ns for e in message.events.events]
-    for said, believed in zip(stamps, seen, strict=False):
-        off = said - (NOW + passed)
+    for claimed, believed in zip(stamps, seen, strict=False):
+        off = claimed - (NOW + passed)
         assert believed - (NOW + passed) == max(min(off, TOLERANCE_NS), -TOLERANCE_NS)
 
 
@@ -63,11 +63,11 @@ def test_a_wrong_master_clock_is_logged_once_with_its_offset() -> None:
     bounded = TimestampGuard(Machine().timeline(), "m:1")
     message = contract.FromMaster()
     message.snapshot.time_ns = NOW + 180 * SECOND
-    with capture_logs() as said:
+    with capture_logs() as logs:
         for _ in range(5):
             message.snapshot.time_ns = NOW + 180 * SECOND
             bounded.bound(message)
-    assert [(line["master"], line["ahead"]) for line in said] == [("m:1", 180.0)]
+    assert [(line["master"], line["ahead"]) for line in logs] == [("m:1", 180.0)]
     assert bounded.corrected == 5
 
 
@@ -130,8 +130,8 @@ def least(since_ns: int) -> float:
     Call this function after reading the commitment, since the duration of the reading is unknown.
     """
     passed = max(0, Timeline.from_now(0.0).now_ns - since_ns)
-    left: float = 0.5 ** ((passed + 2 * TOLERANCE_NS) / (3600 * SECOND))
-    return 0.5 * left
+    factor: float = 0.5 ** ((passed + 2 * TOLERANCE_NS) / (3600 * SECOND))
+    return 0.5 * factor
 
 
 @pytest.mark.parametrize("leap", [YEARS, -YEARS, 2**62])

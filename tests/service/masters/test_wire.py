@@ -30,47 +30,47 @@ def message(*events: contract.Event) -> contract.FromMaster:
 
 
 def test_well_formed_messages_are_parsed_unchanged() -> None:
-    said = message(*calls())
-    assert parse(said.SerializeToString(), MANY) == said
-    assert parse(said.SerializeToString() * 300, MANY) == message(*calls() * 300)
-    assert len(said.SerializeToString()) * 300 > MAX_STEP_BYTES
+    original = message(*calls())
+    assert parse(original.SerializeToString(), MANY) == original
+    assert parse(original.SerializeToString() * 300, MANY) == message(*calls() * 300)
+    assert len(original.SerializeToString()) * 300 > MAX_STEP_BYTES
 
 
 def test_long_messages_are_parsed_in_steps_with_the_same_result() -> None:
-    said = snapshot_of(500)
-    data = said.SerializeToString()
+    original = snapshot_of(500)
+    data = original.SerializeToString()
     assert len(list(reading(data, MANY))) >= len(data) // MAX_STEP_BYTES, (
         "each step parses at most SHORT bytes"
     )
-    assert parse(data, MANY) == said
+    assert parse(data, MANY) == original
     read = parse(data.replace(b"ROLE", b"R\xff\xfeE"), MANY)
-    assert read == with_escaped_names(said)
+    assert read == with_escaped_names(original)
 
 
 def test_a_snapshot_is_walked_through_only_if_it_is_large_or_not_utf8() -> None:
-    said = snapshot_of(200)
-    data, walked = said.SerializeToString(), len(said.SerializeToString()) // MAX_STEP_BYTES
+    original = snapshot_of(200)
+    data, walked = original.SerializeToString(), len(original.SerializeToString()) // MAX_STEP_BYTES
     assert walked > 1
     assert not list(reading(data, 12 * len(data)))
-    assert parse(data, 12 * len(data)) == said
+    assert parse(data, 12 * len(data)) == original
     assert len(list(reading(data, 12 * len(data) - 1))) >= walked, (
         "the snapshot could exceed the weight limit"
     )
     torn = data.replace(b"ROLE", b"R\xff\xfeE")
     assert len(list(reading(torn, 12 * len(data)))) >= walked, "the names are not UTF-8"
-    assert parse(torn, 12 * len(data)) == with_escaped_names(said)
+    assert parse(torn, 12 * len(data)) == with_escaped_names(original)
 
 
 def snapshot_of(agents: int) -> contract.FromMaster:
     """Return a snapshot with about a kilobyte for each agent."""
-    said = [contract.AddAgent(agent_id=f"ROLE{n}", info=b"x" * 1000) for n in range(agents)]
-    return contract.FromMaster(snapshot=contract.Snapshot(agents=said, sequence=7, paused=True))
+    added = [contract.AddAgent(agent_id=f"ROLE{n}", info=b"x" * 1000) for n in range(agents)]
+    return contract.FromMaster(snapshot=contract.Snapshot(agents=added, sequence=7, paused=True))
 
 
-def with_escaped_names(said: contract.FromMaster) -> contract.FromMaster:
-    for agent in said.snapshot.agents:
+def with_escaped_names(original: contract.FromMaster) -> contract.FromMaster:
+    for agent in original.snapshot.agents:
         agent.agent_id = agent.agent_id.replace("ROLE", r"R\xff\xfeE")
-    return said
+    return original
 
 
 @pytest.mark.parametrize(
@@ -96,13 +96,13 @@ def test_parts_that_take_more_memory_weigh_more(
 
 def test_text_that_is_not_utf8_is_escaped_and_other_fields_are_unchanged() -> None:
     revive = contract.ReviveOffers(framework_id="f1", roles=["ROLE", "b"])
-    said = message(
+    original = message(
         contract.Event(sequence=1, revive_offers=revive),
         contract.Event(
             sequence=2, activate_framework=contract.ActivateFramework(framework_id="f2")
         ),
     ).SerializeToString()
-    read = parse(said.replace(b"ROLE", b"R\xff\xfeE"), MANY)
+    read = parse(original.replace(b"ROLE", b"R\xff\xfeE"), MANY)
     revive.roles[0] = r"R\xff\xfeE"
     assert list(read.events.events) == [
         contract.Event(sequence=1, revive_offers=revive),
@@ -172,16 +172,16 @@ def cluster_said(agents: int, roles: int, *, per_agent: bool, length: int = 4) -
         info=b"modest's",
         excluded=[contract.ExcludedAgents(role="m", agent_ids=["s0"])],
     )
-    told = contract.ExclusionList()
+    exclusions = contract.ExclusionList()
     if per_agent:
-        told.exclusions.add(framework_id="modest", role="m")
+        exclusions.exclusions.add(framework_id="modest", role="m")
         for role in excluded:
-            told.exclusions.add(framework_id=EVIL, role=role)
+            exclusions.exclusions.add(framework_id=EVIL, role=role)
     else:
         for role in excluded:
             picky.excluded.add(role=role, agent_ids=names)
     return contract.Snapshot(
-        agents=[contract.AddAgent(agent_id=name, info=b"i", excluded=told) for name in names],
+        agents=[contract.AddAgent(agent_id=name, info=b"i", excluded=exclusions) for name in names],
         frameworks=[picky, modest],
         sequence=7,
     )
@@ -191,32 +191,36 @@ def cluster_said(agents: int, roles: int, *, per_agent: bool, length: int = 4) -
 def test_exclusions_of_one_framework_cost_it_its_offers_and_not_the_master_its_message(
     *, per_agent: bool
 ) -> None:
-    said = cluster_said(50, 400, per_agent=per_agent)
-    data = contract.FromMaster(snapshot=said).SerializeToString()
+    snapshot = cluster_said(50, 400, per_agent=per_agent)
+    data = contract.FromMaster(snapshot=snapshot).SerializeToString()
     read = parse(data, 15_000).snapshot
-    assert [agent.agent_id for agent in read.agents] == [agent.agent_id for agent in said.agents]
+    assert [agent.agent_id for agent in read.agents] == [
+        agent.agent_id for agent in snapshot.agents
+    ]
     picky, modest = read.frameworks
-    assert modest == said.frameworks[1]
-    kept = [each.framework_id for agent in read.agents for each in agent.excluded.exclusions]
+    assert modest == snapshot.frameworks[1]
+    kept = [
+        exclusion.framework_id for agent in read.agents for exclusion in agent.excluded.exclusions
+    ]
     assert kept == ["modest"] * 50 * per_agent
     unlisted = [name for agent in read.agents for name in agent.excluded.unlisted]
     assert unlisted == [EVIL] * per_agent, "the engine needs one mark"
     assert picky.excluded_unlisted
     assert picky.info == b"picky's"
     assert not picky.excluded
-    assert parse(data, 10**7).snapshot == said, "without need nothing is cut"
+    assert parse(data, 10**7).snapshot == snapshot, "without need nothing is cut"
 
 
 def test_as_few_frameworks_as_possible_lose_their_exclusions() -> None:
-    said = cluster_said(1, 1, per_agent=False)
-    del said.frameworks[:]
+    snapshot = cluster_said(1, 1, per_agent=False)
+    del snapshot.frameworks[:]
     for number in range(6):
         agents = [f"s{k}" for k in range(1000 * (number + 1))]
-        said.frameworks.add(
+        snapshot.frameworks.add(
             framework_id=f"f{number}",
             excluded=[contract.ExcludedAgents(role="a", agent_ids=agents)],
         )
-    data = contract.FromMaster(snapshot=said).SerializeToString()
+    data = contract.FromMaster(snapshot=snapshot).SerializeToString()
     read = parse(data, 20_000).snapshot
     unlisted = [framework.excluded_unlisted for framework in read.frameworks]
     assert unlisted == [False] * 5 + [True], "the longest is cut, and that is enough"
@@ -225,7 +229,7 @@ def test_as_few_frameworks_as_possible_lose_their_exclusions() -> None:
 def test_a_call_with_lists_of_one_framework_that_are_too_long_is_cut_alone() -> None:
     names = [f"s{number}" for number in range(20_000)]
     excluded = [contract.ExcludedAgents(role="a", agent_ids=names)]
-    said = message(
+    original = message(
         contract.Event(
             sequence=1,
             add_framework=contract.AddFramework(framework_id="f", info=b"i", excluded=excluded),
@@ -257,7 +261,7 @@ def test_a_call_with_lists_of_one_framework_that_are_too_long_is_cut_alone() -> 
         contract.Event(sequence=6, tick=contract.Tick()),
     )
     added, updated, asked, revived, agent, tick = parse(
-        said.SerializeToString(), 32 * 15_000
+        original.SerializeToString(), 32 * 15_000
     ).events.events
     assert added == contract.Event(
         sequence=1,
@@ -272,12 +276,12 @@ def test_a_call_with_lists_of_one_framework_that_are_too_long_is_cut_alone() -> 
     assert "listen.most_parts" in flaw.words
     assert not revived.revive_offers.roles, "all of its roles"
     assert agent.add_agent.excluded == contract.ExclusionList(unlisted=["f"])
-    assert tick == said.events.events[-1]
+    assert tick == original.events.events[-1]
 
 
 def test_lists_that_are_too_long_are_cut_in_steps() -> None:
-    said = cluster_said(2_000, 40, per_agent=False)
-    data = contract.FromMaster(snapshot=said).SerializeToString()
+    snapshot = cluster_said(2_000, 40, per_agent=False)
+    data = contract.FromMaster(snapshot=snapshot).SerializeToString()
     steps = 0
     for _ in reading(data, 70_000):
         steps += 1
@@ -285,8 +289,8 @@ def test_lists_that_are_too_long_are_cut_in_steps() -> None:
 
 
 def test_identical_lists_of_agents_are_weighed_once() -> None:
-    said = cluster_said(100, 300, per_agent=True)
-    data = contract.FromMaster(snapshot=said).SerializeToString()
+    snapshot = cluster_said(100, 300, per_agent=True)
+    data = contract.FromMaster(snapshot=snapshot).SerializeToString()
     with mock.patch.object(wire, "_exclusion_shares", wraps=wire._exclusion_shares) as shares:
         parse(data, 20_000)
     assert shares.call_count == 1

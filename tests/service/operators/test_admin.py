@@ -147,19 +147,23 @@ def test_the_parts_of_an_explanation_add_up_to_the_priority(ops: Operator) -> No
     ops.set_weight("greedy", 2.0)
     ops.wait(20)
     for user, row in ops.shares().items():
-        told = ops.explain(user)
-        parts = told.priority
+        explanation = ops.explain(user)
+        parts = explanation.priority
         assert (parts.held + parts.owed) / parts.weight == pytest.approx(row.priority)
-        assert told.priority_without_debt == pytest.approx(parts.held / parts.weight)
-        assert told.user == row
-        assert user in told.words[0]
+        assert explanation.priority_without_debt == pytest.approx(parts.held / parts.weight)
+        assert explanation.user == row
+        assert user in explanation.words[0]
 
 
 def test_an_explanation_names_the_neighbours_by_rank(ops: Operator) -> None:
-    told = ops.explain("owing")
-    assert (told.turn, told.ahead.user, told.behind.user) == (2, "small", "greedy")
-    assert told.ahead.distance == pytest.approx(0.25)
-    assert told.rank_without_debt == 1
+    explanation = ops.explain("owing")
+    assert (explanation.turn, explanation.ahead.user, explanation.behind.user) == (
+        2,
+        "small",
+        "greedy",
+    )
+    assert explanation.ahead.distance == pytest.approx(0.25)
+    assert explanation.rank_without_debt == 1
     first, last = ops.explain("small"), ops.explain("greedy")
     assert (first.turn, first.HasField("ahead")) == (1, False)
     assert (last.turn, last.HasField("behind")) == (3, False)
@@ -184,9 +188,9 @@ def test_users_change_ranks_at_the_predicted_time(ops: Operator) -> None:
 def test_a_commitment_halves_at_the_predicted_time(ops: Operator) -> None:
     ops.wait(10)
     before = ops.shares()["owing"].dominant_commitment
-    told = ops.explain("owing")
-    assert told.halved_after == pytest.approx(HALVING)
-    ops.wait(told.halved_after)
+    explanation = ops.explain("owing")
+    assert explanation.halved_after == pytest.approx(HALVING)
+    ops.wait(explanation.halved_after)
     assert ops.shares()["owing"].dominant_commitment == pytest.approx(before / 2)
     greedy = ops.explain("greedy")
     assert not greedy.HasField("halved_after"), "the commitment of greedy keeps growing"
@@ -196,9 +200,9 @@ def test_a_commitment_halves_at_the_predicted_time(ops: Operator) -> None:
 def test_an_explanation_says_why_a_user_gets_no_offers(ops: Operator) -> None:
     assert not ops.explain("small").no_offers
     ops.stream.tell(suppress_offers=contract.SuppressOffers(framework_id="fb"))
-    told = ops.explain("small")
-    assert "suppressed" in told.no_offers
-    assert (told.turn, ops.shares()["small"].shortfall) == (0, 0.0)
+    explanation = ops.explain("small")
+    assert "suppressed" in explanation.no_offers
+    assert (explanation.turn, ops.shares()["small"].shortfall) == (0, 0.0)
     ops.stream.tell(remove_framework=contract.RemoveFramework(framework_id="fb"))
     assert "no framework has registered" in ops.explain("small").no_offers
 
@@ -250,12 +254,14 @@ def test_an_explanation_gives_the_wait_reason_and_the_user_ahead(
     ops: Operator,
 ) -> None:
     ops.wait(10)
-    told = ops.explain("owing")
-    [why] = told.reasons
+    explanation = ops.explain("owing")
+    [why] = explanation.reasons
     assert (why.framework, why.role, why.reason) == ("fa", "owing", "nothing_free")
     assert dict(why.agents) == {"nothing_free": 1}
-    after = told.passings[0].after
-    assert f"small is asked before, for {after:.1f} s if nothing changes." in " ".join(told.words)
+    after = explanation.passings[0].after
+    assert f"small is asked before, for {after:.1f} s if nothing changes." in " ".join(
+        explanation.words
+    )
 
 
 def test_without_a_master_no_user_is_said_to_be_next(ops: Operator) -> None:
@@ -263,10 +269,10 @@ def test_without_a_master_no_user_is_said_to_be_next(ops: Operator) -> None:
     assert not ops.explain("small").cluster.HasField("alone")
     ops.stream.close()
     wait_for(lambda: not ops.stub.Shares(admin.SharesRequest()).cluster.connected)
-    told = ops.explain("small")
-    assert "but gets no offers: no master has been connected for " in told.words[0]
-    assert told.cluster.alone >= 0.0
-    assert not told.reasons
+    explanation = ops.explain("small")
+    assert "but gets no offers: no master has been connected for " in explanation.words[0]
+    assert explanation.cluster.alone >= 0.0
+    assert not explanation.reasons
 
 
 def test_the_default_role_is_shown_as_a_quoted_star(tmp_path: Path) -> None:

@@ -93,12 +93,12 @@ def test_as_many_tasks_come_before_other_users_as_predicted(seed: int, policy: s
         if user in state.hopeless:
             continue
         name = f"{user}/." if f"{user}/." in state.master.engine.users() else user
-        said = state.forecast(name, SLOTS).wait
+        wait = state.forecast(name, SLOTS).wait
         served = [offer.role for slot in range(SLOTS) for offer in state.free(slot)]
         first = next((n for n, role in enumerate(served) if role != user), len(served))
         assert len(served) == SLOTS
-        assert said.at_once == first
-        assert (said.ahead == 0) == (served[0] == user)
+        assert wait.at_once == first
+        assert (wait.ahead == 0) == (served[0] == user)
 
 
 @pytest.mark.parametrize("seed", range(12))
@@ -108,10 +108,13 @@ def test_a_turn_comes_at_the_predicted_time(seed: int) -> None:
         if user in state.hopeless:
             continue
         name = f"{user}/." if f"{user}/." in state.master.engine.users() else user
-        said = state.forecast(name, 1).wait
-        if not said.HasField("first_after") or said.first_after <= 2.0:
+        forecast = state.forecast(name, 1).wait
+        if not forecast.HasField("first_after") or forecast.first_after <= 2.0:
             continue
-        for wait, has_it in ((said.first_after - 1.0, False), (said.first_after + 1.0, True)):
+        for wait, has_it in (
+            (forecast.first_after - 1.0, False),
+            (forecast.first_after + 1.0, True),
+        ):
             state = played(seed)
             state.master.wait(wait)
             [offer] = state.free(0)
@@ -123,8 +126,8 @@ def test_some_predicted_turns_are_in_the_future() -> None:
     for seed in range(12):
         state = played(seed)
         for user in set(users(state)) - state.hopeless:
-            said = state.forecast(user, 1).wait
-            later += said.HasField("first_after") and said.first_after > 2.0
+            wait = state.forecast(user, 1).wait
+            later += wait.HasField("first_after") and wait.first_after > 2.0
     assert later > 3
 
 
@@ -137,16 +140,16 @@ def test_forecast_and_explanation_agree_on_the_users_ahead(seed: int) -> None:
         if not row.standing.active:
             continue
         kept = ExplanationFacts(passed_over=passed_over)
-        told = explain(engine, row, rows, kept)
-        said = state.forecast(row.user, 1).wait
+        explanation = explain(engine, row, rows, kept)
+        wait = state.forecast(row.user, 1).wait
         if row.user in passed_over:
-            assert (told.turn, told.passed_over) == (0, True)
-            assert "no agent could serve it" in told.words[0]
+            assert (explanation.turn, explanation.passed_over) == (0, True)
+            assert "no agent could serve it" in explanation.words[0]
             continue
-        assert told.users_ahead == said.ahead
-        assert sum(map(len, users_before(engine, row.user, passed_over).values())) == said.ahead
-        assert (told.turn == 1 and not told.above) == (said.ahead == 0)
-        assert ("it is next" in told.words[0]) == (said.ahead == 0)
+        assert explanation.users_ahead == wait.ahead
+        assert sum(map(len, users_before(engine, row.user, passed_over).values())) == wait.ahead
+        assert (explanation.turn == 1 and not explanation.above) == (wait.ahead == 0)
+        assert ("it is next" in explanation.words[0]) == (wait.ahead == 0)
 
 
 def branch() -> MasterSide:
@@ -162,13 +165,15 @@ def branch() -> MasterSide:
 def test_users_ahead_of_the_parent_role_count_as_ahead() -> None:
     master = branch()
     state = Played(master, set())
-    said = state.forecast("B/b", 1)
-    assert (said.wait.ahead, said.wait.at_once) == (1, 0)
+    forecast = state.forecast("B/b", 1)
+    assert (forecast.wait.ahead, forecast.wait.at_once) == (1, 0)
     rows = user_shares(master.engine)
     [row] = [row for row in rows if row.user == "B/b"]
-    told = explain(master.engine, row, rows, ExplanationFacts())
-    assert [(each.user, each.ahead.user) for each in told.above] == [("B", "A")]
-    assert any("B, to which it belongs, is served after A" in words for words in told.words)
+    explanation = explain(master.engine, row, rows, ExplanationFacts())
+    assert [(comparison.user, comparison.ahead.user) for comparison in explanation.above] == [
+        ("B", "A")
+    ]
+    assert any("B, to which it belongs, is served after A" in words for words in explanation.words)
     [offer] = master.send(contract.ActivateAgent(agent_id="slot"), contract.Tick())
     assert offer.role == "A"
 
@@ -177,15 +182,23 @@ def test_a_task_too_large_for_every_agent_has_no_predicted_turn() -> None:
     master = branch()
     master.send(framework("huge", "cpus:32"))
     request = admin.ForecastRequest(user="huge", tasks=1)
-    said = asyncio.run(answer_forecast(master.engine, request, EngineLock()))
-    assert (said.wait.at_once, said.wait.most, said.wait.HasField("first_after")) == (0, 0, False)
-    assert "No agent could hold such a task for it, even if nothing else ran there." in said.words
-    assert "no agent could serve it" in said.words[0]
-    others = asyncio.run(
+    forecast = asyncio.run(answer_forecast(master.engine, request, EngineLock()))
+    assert (forecast.wait.at_once, forecast.wait.most, forecast.wait.HasField("first_after")) == (
+        0,
+        0,
+        False,
+    )
+    assert (
+        "No agent could hold such a task for it, even if nothing else ran there." in forecast.words
+    )
+    assert "no agent could serve it" in forecast.words[0]
+    second_forecast = asyncio.run(
         answer_forecast(master.engine, admin.ForecastRequest(user="A", tasks=1), EngineLock())
     )
-    assert (others.wait.ahead, list(others.passed_over)) == (0, ["huge"])
-    assert any(words.startswith("Passed over") and "huge" in words for words in others.assumptions)
+    assert (second_forecast.wait.ahead, list(second_forecast.passed_over)) == (0, ["huge"])
+    assert any(
+        words.startswith("Passed over") and "huge" in words for words in second_forecast.assumptions
+    )
 
 
 def test_only_agents_the_user_may_be_offered_count_as_capacity() -> None:
@@ -205,8 +218,8 @@ def test_a_task_kept_out_by_smaller_tasks_is_reported_with_settings_that_help() 
     master.add_agent("s1", "cpus:4;mem:64")
     master.send(framework("large", "cpus:4"))
     request = admin.ForecastRequest(user="large", tasks=1)
-    said = " ".join(asyncio.run(answer_forecast(master.engine, request, EngineLock())).words)
-    assert "smaller tasks may fill every gap" in said
-    assert 'offers.hold_for = "one"' in said
-    assert 'offers.allocation = "batch"' in said
+    words = " ".join(asyncio.run(answer_forecast(master.engine, request, EngineLock())).words)
+    assert "smaller tasks may fill every gap" in words
+    assert 'offers.hold_for = "one"' in words
+    assert 'offers.allocation = "batch"' in words
     assert "smaller" not in " ".join(Played(master, set()).forecast("small", 1).words)

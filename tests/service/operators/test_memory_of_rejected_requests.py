@@ -190,7 +190,7 @@ async def crowded(folder: Path, *, shared: bool, silent: bool) -> list[grpc.Stat
         codes = [ask(b"")]
         if silent:
             serves.go_on.set()
-            return [await each.code() for each in (*calls, *codes)]
+            return [await call.code() for call in (*calls, *codes)]
         last = await codes[0].code()
         serves.go_on.set()
-        return [*[await each.code() for each in calls], last]
+        return [*[await call.code() for call in calls], last]

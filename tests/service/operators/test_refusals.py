@@ -28,9 +28,18 @@ class Noted:
         self.entries.append(entry)
 
 
-def refused(who: str, number: int = 0) -> OrderRecord:
+def refused(requester: str, number: int = 0) -> OrderRecord:
     return OrderRecord(
-        f"{who}-{number}", 1.0 + number, who, "certificate", "", "", "{}", "{}", "{}", "no"
+        f"{requester}-{number}",
+        1.0 + number,
+        requester,
+        "certificate",
+        "",
+        "",
+        "{}",
+        "{}",
+        "{}",
+        "no",
     )
 
 
@@ -49,7 +58,7 @@ def noted(orders: list[OrderRecord]) -> list[OrderRecord]:
 
 def test_refused_orders_of_a_peer_are_kept_up_to_a_limit_and_then_counted() -> None:
     entries = noted([*(refused("eve", number) for number in range(1000)), refused("mallory")])
-    assert Counter(each.who for each in entries) == {"eve": EACH + 1, "mallory": 1}
+    assert Counter(entry.who for entry in entries) == {"eve": EACH + 1, "mallory": 1}
     assert entries[-1].who == "eve"
     assert entries[-1].refusal.startswith(f"{1000 - EACH} more refused in 60 s")
     assert entries[-1].at == 1000.0
@@ -58,9 +67,9 @@ def test_refused_orders_of_a_peer_are_kept_up_to_a_limit_and_then_counted() -> N
 def test_refused_orders_of_thousands_of_peers_make_few_entries() -> None:
     entries = noted([refused(f"eve-{number % 5000}", number) for number in range(10_000)])
     assert len(entries) <= 2 * ALL + 1
-    told = [each.refusal for each in entries if each.refusal != "no"]
-    counts = [int(words.split()[0].replace(",", "")) for words in told]
-    assert sum(counts) + sum(each.refusal == "no" for each in entries) == 10_000
+    refusals = [entry.refusal for entry in entries if entry.refusal != "no"]
+    counts = [int(words.split()[0].replace(",", "")) for words in refusals]
+    assert sum(counts) + sum(entry.refusal == "no" for entry in entries) == 10_000
 
 
 @pytest.mark.slow
@@ -84,8 +93,8 @@ def test_an_audit_shows_executed_orders_among_hundreds_of_refused_orders(
                         codes[error.code()] += 1
                 orders = audited(channel) if name == "alice" else []
         assert codes == {grpc.StatusCode.PERMISSION_DENIED: 200}
-        assert Counter(each.who for each in orders) == {"alice": 2, "nobody": EACH + 1}
-        assert [each.refusal.split()[0] for each in orders if "more refused" in each.refusal] == [
-            str(200 - EACH)
-        ]
+        assert Counter(order.who for order in orders) == {"alice": 2, "nobody": EACH + 1}
+        assert [
+            order.refusal.split()[0] for order in orders if "more refused" in order.refusal
+        ] == [str(200 - EACH)]
         running.wait_for_metric('longshare_refused_calls_total{right="operators"} 200.0')

@@ -127,7 +127,7 @@ def test_a_newer_memory_of_another_engine_is_taken_over_and_logged(
     master = RecordedMaster(tmp_path / "log")
     now = START_NS / 1e9
     owed = {"a": RememberedUser({"cpus": 0.5}, {}), "b": RememberedUser({"mem": 0.25}, {})}
-    for left, expected in (
+    for memory, expected in (
         (Memory(now - 1.0, {"a": RememberedUser({"cpus": 0.9}, {})}), None),  # outdated
         (Memory(now + 50.0, owed), {"a": 0.5 / 2**0.5, "b": 0.25 / 2**0.5}),
     ):
@@ -137,7 +137,7 @@ def test_a_newer_memory_of_another_engine_is_taken_over_and_logged(
         snapshot = contract.Snapshot(
             time_ns=master.now_ns, agents=[agent_call("s", "cpus:4;mem:4")]
         )
-        master.engine.restore(master.options, snapshot, left)
+        master.engine.restore(master.options, snapshot, memory)
         after = {s.user: s.commitment for s in master.engine.standings()}
         assert after == pytest.approx(before if expected is None else expected)
     master.event_log.close()
@@ -229,11 +229,11 @@ def test_a_changed_decision_is_found_and_named(tmp_path: Path) -> None:
     decisions.offers[0].framework_id = "somebody else"
     kept[index].apply.outcome.decisions = decisions.SerializeToString(deterministic=True)
     rewrite(path, kept)
-    found = replay(path).difference
-    assert found is not None
-    assert found.entry == index
-    assert "somebody else" in found.recorded
-    assert '"f1"' in found.replayed
+    difference = replay(path).difference
+    assert difference is not None
+    assert difference.entry == index
+    assert "somebody else" in difference.recorded
+    assert '"f1"' in difference.replayed
 
 
 def size_of(entry: log.LogEntry) -> int:
@@ -254,9 +254,9 @@ def test_a_truncated_last_entry_is_left_out_and_reported(tmp_path: Path) -> None
         assert replayed.entries == len(kept) - 2, "the header and the truncated entry do not count"
         assert replayed.difference is None
         assert replayed.left_out == last - lost
-    said = CliRunner().invoke(app, ["replay", str(path)])
-    assert said.exit_code == 0
-    assert "last 1 bytes are left out" in said.stderr
+    completed = CliRunner().invoke(app, ["replay", str(path)])
+    assert completed.exit_code == 0
+    assert "last 1 bytes are left out" in completed.stderr
 
 
 def test_names_with_control_characters_are_escaped_in_the_output(tmp_path: Path) -> None:
@@ -269,11 +269,11 @@ def test_names_with_control_characters_are_escaped_in_the_output(tmp_path: Path)
         master.tick(10)
     master.event_log.close()
     command = ["replay", str(path), "--policy", "sdrf", "--set", "half_life=1m"]
-    said = CliRunner().invoke(app, command)
-    assert said.exit_code == 0
-    assert "[red]a[" in said.stdout
-    assert r"a\x1b[2Jb" in said.stdout
-    assert "\x1b" not in said.stdout
+    completed = CliRunner().invoke(app, command)
+    assert completed.exit_code == 0
+    assert "[red]a[" in completed.stdout
+    assert r"a\x1b[2Jb" in completed.stdout
+    assert "\x1b" not in completed.stdout
 
 
 @pytest.mark.parametrize("length", [b"\xff\x7f", b"\xff\xff\xff\xff\xff"])
@@ -306,9 +306,9 @@ def test_unreadable_decisions_are_a_difference(tmp_path: Path) -> None:
     kept = entries(path)
     kept[3].apply.outcome.decisions = b"\xff\xff\xff"
     rewrite(path, kept)
-    found = replay(path).difference
-    assert found is not None
-    assert found.recorded == "3 bytes that are no decisions"
+    difference = replay(path).difference
+    assert difference is not None
+    assert difference.recorded == "3 bytes that are no decisions"
 
 
 def test_a_file_of_another_format_is_rejected(tmp_path: Path) -> None:
@@ -366,10 +366,10 @@ def test_a_killed_service_leaves_a_log_that_replays(tmp_path: Path) -> None:
     with service(tmp_path, arguments=["--record", str(path)]) as running:
         stream = Stream(running.address)
         stream.open(agents=[agent_call("s1", "cpus:4;mem:4096")])
-        other = contract.AddFramework(
+        addition = contract.AddFramework(
             framework_id="f1", info=framework_info("f1", "a"), active=True
         )
-        assert stream.tell(add_framework=other).decisions.offers
+        assert stream.tell(add_framework=addition).decisions.offers
         wait_for(lambda: len(entries(path)) == 3)
         running.stop(signal.SIGKILL)
     replayed = replay(path)
@@ -380,15 +380,15 @@ def test_a_killed_service_leaves_a_log_that_replays(tmp_path: Path) -> None:
 def test_the_replay_command_reports_differences_and_exit_codes(tmp_path: Path) -> None:
     path = tmp_path / "log"
     record(path)
-    said = CliRunner().invoke(app, ["replay", str(path), "--json"])
-    assert said.exit_code == 0
-    assert json.loads(said.output)["same"] is True
+    completed = CliRunner().invoke(app, ["replay", str(path), "--json"])
+    assert completed.exit_code == 0
+    assert json.loads(completed.output)["same"] is True
     kept = entries(path)
     kept[3].apply.outcome.refusal = "never"
     rewrite(path, kept)
-    said = CliRunner().invoke(app, ["replay", str(path)])
-    assert said.exit_code == 1
-    assert "refused: never" in said.output
+    completed = CliRunner().invoke(app, ["replay", str(path)])
+    assert completed.exit_code == 1
+    assert "refused: never" in completed.output
     assert CliRunner().invoke(app, ["replay", str(tmp_path / "none")]).exit_code == 2
 
 
@@ -415,9 +415,9 @@ def test_another_policy_is_simulated_on_the_recorded_history(tmp_path: Path) -> 
     path = tmp_path / "log"
     two_users(path)
     assert replay(path).difference is None
-    said = CliRunner().invoke(app, ["replay", str(path), "--policy", "drf", "--json"])
-    assert said.exit_code == 0, said.output
-    answer = json.loads(said.output)
+    completed = CliRunner().invoke(app, ["replay", str(path), "--policy", "drf", "--json"])
+    assert completed.exit_code == 0, completed.output
+    answer = json.loads(completed.output)
     assert answer["recorded_policy"] == "sdrf"
     users = answer["users"]
     for user in ("a", "b"):
@@ -432,8 +432,8 @@ def test_the_recorded_policy_in_the_model_gives_equal_results(tmp_path: Path) ->
     path = tmp_path / "log"
     two_users(path)
     arguments = ["--policy", "sdrf", "--set", "half_life=50", "--json"]
-    said = CliRunner().invoke(app, ["replay", str(path), *arguments])
-    for fates in json.loads(said.output)["users"].values():
+    completed = CliRunner().invoke(app, ["replay", str(path), *arguments])
+    for fates in json.loads(completed.output)["users"].values():
         assert fates["other_policy"] == fates["recorded_policy"]
 
 
@@ -448,9 +448,9 @@ def test_the_recorded_policy_in_the_model_gives_equal_results(tmp_path: Path) ->
 )
 def test_an_invalid_policy_is_refused(tmp_path: Path, arguments: list[str], complaint: str) -> None:
     record(tmp_path / "log")
-    said = CliRunner().invoke(app, ["replay", str(tmp_path / "log"), *arguments])
-    assert said.exit_code == 2
-    assert complaint in said.output
+    completed = CliRunner().invoke(app, ["replay", str(tmp_path / "log"), *arguments])
+    assert completed.exit_code == 2
+    assert complaint in completed.output
 
 
 def history_of(path: Path) -> History:

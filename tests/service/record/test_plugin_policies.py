@@ -61,8 +61,8 @@ def test_a_policy_failing_at_run_time_is_logged_and_the_log_replays_only_with_it
     same = _replay(log, "--policy-file", str(path), "--json")
     assert (same.exit_code, json.loads(same.stdout)["same"]) == (0, True), same.stderr
     assert same.stderr.strip() == ""
-    other = file(tmp_path, FAILING + "# another\n", "other.py")
-    differing = _replay(log, "--policy-file", str(other), "--json")
+    second_file = file(tmp_path, FAILING + "# another\n", "other.py")
+    differing = _replay(log, "--policy-file", str(second_file), "--json")
     assert json.loads(differing.stdout)["other_policy"] == str(path)
     assert "the policy is not the one that was recorded" in differing.stderr
     saved = tmp_path / "saved.py"

@@ -57,24 +57,24 @@ def watched(seconds: int, step: int = 5) -> tuple[Engine, StandingHistory]:
     return engine, past
 
 
-def read(found: Curves, users: Sequence[str], seconds: float) -> dict[str, Any]:
-    return asyncio.run(found.read(users, seconds))
+def read(source: Curves, users: Sequence[str], seconds: float) -> dict[str, Any]:
+    return asyncio.run(source.read(users, seconds))
 
 
 def test_samples_agree_with_the_engine_and_have_equal_times_for_all_users() -> None:
     engine, past = watched(600)
-    told = read(Curves(engine, past), ["a", "b", "nobody"], HOUR)
-    assert told["until"] == engine.now
-    assert told["seen_since"] == told["times"][0] < START + 10
-    shares, debts = told["users"]["a"]
-    assert len(told["times"]) == len(shares) == len(debts) > 50
+    answer = read(Curves(engine, past), ["a", "b", "nobody"], HOUR)
+    assert answer["until"] == engine.now
+    assert answer["seen_since"] == answer["times"][0] < START + 10
+    shares, debts = answer["users"]["a"]
+    assert len(answer["times"]) == len(shares) == len(debts) > 50
     assert set(shares) == {0.75}
-    for instant, owed in zip(told["times"], debts, strict=True):
+    for instant, owed in zip(answer["times"], debts, strict=True):
         fading = 0.5 ** ((instant - START) / 600)
         assert owed == pytest.approx(0.25 * (1 - fading), abs=1e-4), (
             "Eq. 12, for an entitlement of a half"
         )
-    assert set(told["users"]["nobody"][0]) == {0.0}
+    assert set(answer["users"]["nobody"][0]) == {0.0}
 
 
 def test_hours_before_the_service_start_come_from_the_accounting_database() -> None:
@@ -86,22 +86,22 @@ def test_hours_before_the_service_start_come_from_the_accounting_database() -> N
             hour(START, "a", 0.9, 0.9),  # replaced by the service's own samples of this hour
         ]
     )
-    told = read(Curves(engine, past, chronicle), ["a", "b"], 24 * HOUR)
-    assert told["chronicle"] is True
-    assert told["times"][:3] == [before + HOUR / 2 + n * HOUR for n in range(3)]
-    shares, debts = told["users"]["a"]
+    answer = read(Curves(engine, past, chronicle), ["a", "b"], 24 * HOUR)
+    assert answer["chronicle"] is True
+    assert answer["times"][:3] == [before + HOUR / 2 + n * HOUR for n in range(3)]
+    shares, debts = answer["users"]["a"]
     assert shares[:3] == [0.0, 0.1, 0.2]
     assert debts[:3] == [0.2, 0.2, 0.2]
-    assert told["users"]["b"][0][:3] == [None] * 3, "the database has no rows of user b"
-    assert told["times"][3] >= START
+    assert answer["users"]["b"][0][:3] == [None] * 3, "the database has no rows of user b"
+    assert answer["times"][3] >= START
     short = read(Curves(engine, past, chronicle), ["a"], 60)
     assert short["times"][0] >= engine.now - 60
 
 
 def test_without_an_answer_of_the_accounting_database_only_its_hours_are_missing() -> None:
     engine, past = watched(60)
-    told = read(Curves(engine, past, Chronicle(None)), ["a"], HOUR)
-    assert (told["chronicle"], len(told["times"])) == (False, 6)
+    answer = read(Curves(engine, past, Chronicle(None)), ["a"], HOUR)
+    assert (answer["chronicle"], len(answer["times"])) == (False, 6)
 
 
 def test_the_accounting_database_is_queried_by_a_single_reader_at_a_time() -> None:
@@ -120,19 +120,19 @@ def test_the_accounting_database_is_queried_by_a_single_reader_at_a_time() -> No
             return await super().hours(users, since, until)
 
     async def crowd() -> list[dict[str, Any]]:
-        found = Curves(engine, past, Busy([]))
-        return await asyncio.gather(*(found.read(["a"], HOUR) for _ in range(5)))
+        source = Curves(engine, past, Busy([]))
+        return await asyncio.gather(*(source.read(["a"], HOUR) for _ in range(5)))
 
-    assert [told["chronicle"] for told in asyncio.run(crowd())] == [True] * 5
+    assert [answer["chronicle"] for answer in asyncio.run(crowd())] == [True] * 5
     assert most == 1
 
 
 def test_curve_answers_are_bounded() -> None:
     engine, past = watched(2 * HOUR, 10)
-    told = read(Curves(engine, past), [f"u{n}" for n in range(1000)], 1e300)
-    assert len(told["users"]) == curves.MOST_ASKED
-    assert MOST_POINTS / 2 < len(told["times"]) <= MOST_POINTS
-    assert told["times"][-1] >= engine.now - 2 * EVERY
+    answer = read(Curves(engine, past), [f"u{n}" for n in range(1000)], 1e300)
+    assert len(answer["users"]) == curves.MOST_ASKED
+    assert MOST_POINTS / 2 < len(answer["times"]) <= MOST_POINTS
+    assert answer["times"][-1] >= engine.now - 2 * EVERY
 
 
 def test_the_last_hour_is_kept_finely_and_the_history_reaches_back_to_the_start() -> None:
@@ -144,7 +144,7 @@ def test_the_last_hour_is_kept_finely_and_the_history_reaches_back_to_the_start(
     assert instants == sorted(set(instants))
     assert instants[0] == engine.now, "the history reaches back to the start"
     assert len(instants) <= 2 * MOST_SAMPLES
-    recent = [each for each in instants if each > engine.now + EVERY * 19_999 - HOUR]
+    recent = [instant for instant in instants if instant > engine.now + EVERY * 19_999 - HOUR]
     assert len(recent) == MOST_SAMPLES
     kept.sample_until(engine, engine.now)
     assert [sample.time for sample in kept.samples] == [engine.now], (

@@ -106,8 +106,8 @@ def test_silent_connections_end_silent_ones_only_and_make_no_protocol() -> None:
         protocol.connection_made(asks)
         protocol.data_received(b"GET /healthz")
         for transport in silent:
-            other: Any = guard()
-            other.connection_made(transport)
+            second: Any = guard()
+            second.connection_made(transport)
         protocol.data_received(b" HTTP/1.1")
         assert [transport.aborted for transport in silent].index(False) == 3
         assert not asks.aborted

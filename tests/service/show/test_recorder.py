@@ -263,9 +263,9 @@ def test_a_recording_path_redirected_to_the_store_overwrites_nothing(
 def test_a_link_at_the_recording_path_is_refused_at_the_start(
     tmp_path: Path, plant: Callable[[Path, Path], None]
 ) -> None:
-    other, path = tmp_path / "other", tmp_path / "r.csv"
-    other.write_bytes(b"of another program")
-    plant(path, other)
+    foreign_file, path = tmp_path / "other", tmp_path / "r.csv"
+    foreign_file.write_bytes(b"of another program")
+    plant(path, foreign_file)
     with pytest.raises(OSError, match="link"):
         Recorder(path, 1.0)
-    assert other.read_bytes() == b"of another program"
+    assert foreign_file.read_bytes() == b"of another program"

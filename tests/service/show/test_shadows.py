@@ -65,13 +65,13 @@ def test_decisions_are_the_same_with_shadows_and_without() -> None:
     followed = FollowedMaster(shadows)
     assert played(followed) == played(FollowedMaster(Shadows({})))
     drf, same = shadows.followers
-    told = {each.user: each for each in run_to_completion(shadows.compare(followed.engine, drf))}
-    assert told["a"].commitment == 0.0, "under DRF there are no commitments"
-    assert told["a"].gain == pytest.approx(-told["b"].gain)
-    for each in run_to_completion(shadows.compare(followed.engine, same)):
-        assert each.turn == each.shadow_turn
-        standing = followed.engine.pool.standing(each.user)
-        assert each.commitment == pytest.approx(standing.commitment, abs=1e-9)
+    rows = {row.user: row for row in run_to_completion(shadows.compare(followed.engine, drf))}
+    assert rows["a"].commitment == 0.0, "under DRF there are no commitments"
+    assert rows["a"].gain == pytest.approx(-rows["b"].gain)
+    for row in run_to_completion(shadows.compare(followed.engine, same)):
+        assert row.turn == row.shadow_turn
+        standing = followed.engine.pool.standing(row.user)
+        assert row.commitment == pytest.approx(standing.commitment, abs=1e-9)
     assert not drf.failure
     assert not same.failure
 
@@ -97,8 +97,8 @@ def test_queued_events_of_shadows_are_bounded_and_change_no_result(
             if prompt:
                 run_to_completion(shadows.replay())
             waited[prompt].append(shadows.waiting)
-        told = run_to_completion(shadows.compare(master.engine, shadows.followers[0]))
-        gains.append([(each.user, each.gain) for each in told])
+        rows = run_to_completion(shadows.compare(master.engine, shadows.followers[0]))
+        gains.append([(row.user, row.gain) for row in rows])
     assert max(waited[True]) == 0
     assert 6 < max(waited[False]) < 2 * 6, "the queue is bounded below the number of events"
     assert gains[0] == gains[1]
@@ -114,12 +114,12 @@ def test_a_comparison_runs_in_steps_while_events_arrive() -> None:
         master.engine.pool.set_commitment(f"user{number}", number / 20)
     [follower] = shadows.followers
     comparing, steps = shadows.compare(master.engine, follower), 0
-    told = None
-    while told is None:
+    rows = None
+    while rows is None:
         try:
             next(comparing)
         except StopIteration as end:
-            told = end.value
+            rows = end.value
         else:
             steps += 1
             if steps == 3:
@@ -130,7 +130,7 @@ def test_a_comparison_runs_in_steps_while_events_arrive() -> None:
                 master.tick()
     assert steps > 7
     assert not follower.failure
-    assert {each.user for each in told} == {f"user{number}" for number in range(20)}
+    assert {row.user for row in rows} == {f"user{number}" for number in range(20)}
 
 
 def test_a_shadow_whose_policy_failed_is_dropped(
@@ -222,17 +222,17 @@ name = "holding"
             stream.now_ns += 60 * SECOND
             stream.tell(tick=contract.Tick())
         with urllib.request.urlopen(running.metrics_url) as answer:
-            told = answer.read().decode()
-        assert 'longshare_shadow_turn{shadow="drf",user="owing"} 1.0' in told
-        assert 'longshare_shadow_failed{shadow="sdrf half_life=1m"} 0.0' in told
+            text = answer.read().decode()
+        assert 'longshare_shadow_turn{shadow="drf",user="owing"} 1.0' in text
+        assert 'longshare_shadow_failed{shadow="sdrf half_life=1m"} 0.0' in text
         page = running.metrics_url.removesuffix("metrics") + "api/status"
         with urllib.request.urlopen(page) as answer:
             seen = json.load(answer)
         shadows = seen["shadows"]
         assert [shadow["name"] for shadow in shadows] == ["drf", "sdrf half_life=1m"]
-        drf = {each["user"]: each for each in shadows[0]["users"]}
-        forgetful = {each["user"]: each for each in shadows[1]["users"]}
-        really = {each["user"]: each["commitment"] for each in seen["users"]}
+        drf = {row["user"]: row for row in shadows[0]["users"]}
+        forgetful = {row["user"]: row for row in shadows[1]["users"]}
+        really = {row["user"]: row["commitment"] for row in seen["users"]}
         assert drf["owing"]["shadow_turn"] == 1
         assert drf["owing"]["commitment"] == 0.0
         assert forgetful["owing"]["commitment"] == pytest.approx(0.9 / 8, abs=0.01)
@@ -270,9 +270,7 @@ def test_a_user_whose_tasks_fit_no_agent_has_no_gain_and_no_turn(follow: str) ->
             run_to_completion(shadows.replay())
         master.tick()
     [follower] = shadows.followers
-    apart = {
-        each.user: each for each in run_to_completion(shadows.compare(master.engine, follower))
-    }
+    apart = {row.user: row for row in run_to_completion(shadows.compare(master.engine, follower))}
     huge = apart["huge"]
     assert (huge.gain, huge.turn, huge.shadow_turn, huge.passed_over) == (0.0, 0, 0, True)
     assert sorted((apart[user].turn, apart[user].shadow_turn) for user in ("one", "two")) == [
@@ -285,8 +283,6 @@ def test_a_user_whose_tasks_fit_no_agent_has_no_gain_and_no_turn(follow: str) ->
     run_to_completion(waits.examine())
     assert waits.passed_over == frozenset()
     [follower] = shadows.followers
-    apart = {
-        each.user: each for each in run_to_completion(shadows.compare(master.engine, follower))
-    }
+    apart = {row.user: row for row in run_to_completion(shadows.compare(master.engine, follower))}
     assert not apart["huge"].passed_over
     assert apart["huge"].shadow_turn > 0

@@ -102,12 +102,12 @@ def test_only_users_that_want_offers_have_a_shortfall(side: MasterSide) -> None:
 def test_the_parts_of_every_explanation_add_up(side: MasterSide) -> None:
     rows = user_shares(side.engine)
     for row in rows:
-        told = explain(side.engine, row, rows, ExplanationFacts())
-        parts = told.priority
+        explanation = explain(side.engine, row, rows, ExplanationFacts())
+        parts = explanation.priority
         assert (parts.held + parts.owed) / parts.weight == pytest.approx(row.standing.priority)
-        assert told.priority_without_debt <= row.standing.priority + 1e-12
-        assert 1 <= told.rank_without_debt <= row.rank
-        assert (told.turn > 0) == row.standing.active == (not told.no_offers)
+        assert explanation.priority_without_debt <= row.standing.priority + 1e-12
+        assert 1 <= explanation.rank_without_debt <= row.rank
+        assert (explanation.turn > 0) == row.standing.active == (not explanation.no_offers)
 
 
 @example(held=10, owed={"mem": 1.0}, weight=1.0)  # cpus rise to a half and not beyond

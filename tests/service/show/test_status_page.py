@@ -43,10 +43,10 @@ def get(url: str) -> Any:  # noqa: ANN401 - JSON
 
 def axe() -> str | None:
     """Return the accessibility checker's source, if it is installed."""
-    found = importlib.util.find_spec("axe_core_python")
-    if found is None or not found.submodule_search_locations:
+    spec = importlib.util.find_spec("axe_core_python")
+    if spec is None or not spec.submodule_search_locations:
         return None
-    return (Path(found.submodule_search_locations[0]) / "axe.min.js").read_text()
+    return (Path(spec.submodule_search_locations[0]) / "axe.min.js").read_text()
 
 
 def snapshot() -> contract.Snapshot:
@@ -130,19 +130,19 @@ def test_the_status_is_never_older_than_its_time() -> None:
         if sum(1 for _ in itertools.islice(looking, steps)) < steps:
             break
         engine.apply(contract.Events(events=[tick]))
-        told, later = run_to_completion(looking), run_to_completion(status.first_view())
-        instants.add(told["time"])
-        if told["time"] == engine.now:
-            assert told["users"] == later["users"]
-            assert told["agents"] == later["agents"]
+        view, later = run_to_completion(looking), run_to_completion(status.first_view())
+        instants.add(view["time"])
+        if view["time"] == engine.now:
+            assert view["users"] == later["users"]
+            assert view["agents"] == later["agents"]
     assert instants == {START_NS / SECOND, START_NS / SECOND + 60}
 
 
 @pytest.mark.parametrize("policy", policies.names())
 def test_the_page_gets_json_without_infinities_under_every_policy(policy: str) -> None:
     _, status = offered(policy, seconds=3)
-    told = json.loads(json.dumps(run_to_completion(status.first_view()), allow_nan=False))
-    assert {row["user"] for row in told["users"]} == {"a", "b"}
+    view = json.loads(json.dumps(run_to_completion(status.first_view()), allow_nan=False))
+    assert {row["user"] for row in view["users"]} == {"a", "b"}
     assert run_to_completion(status.explanation("a", run_to_completion(status.rows())))
     assert run_to_completion(status.explanation("nobody", run_to_completion(status.rows()))) is None
 
@@ -150,10 +150,10 @@ def test_the_page_gets_json_without_infinities_under_every_policy(policy: str) -
 def test_the_service_sends_a_strict_content_policy_and_explains_on_request(tmp_path: Path) -> None:
     with busy_service(tmp_path) as (running, _):
         base = running.metrics_url.removesuffix("metrics")
-        told = get(f"{base}api/status")
-        assert (told["connected"], told["agents_known"]) == (True, 1)
-        assert {row["user"] for row in told["users"]} == {"holding", "owing"}
-        assert told["overtakings"][0]["passing"] == "owing"
+        status = get(f"{base}api/status")
+        assert (status["connected"], status["agents_known"]) == (True, 1)
+        assert {row["user"] for row in status["users"]} == {"holding", "owing"}
+        assert status["overtakings"][0]["passing"] == "owing"
         assert "owes" in " ".join(get(f"{base}api/explain?user=owing")["words"])
         with pytest.raises(urllib.error.HTTPError, match="404"):
             get(f"{base}api/explain?user=%3Cscript%3E")
@@ -215,8 +215,12 @@ def test_the_page_updates_itself_and_survives_the_services_restart(
         assert "owing" in browser.text("#users"), "the last known state stays"
         with service(tmp_path, metrics=metrics):
             browser.wait_for("#connection", "No leading master is connected")
-            told = [each for each in browser.complaints() if not any(map(each.count, GONE))]
-            assert told == []
+            complaints = [
+                complaint
+                for complaint in browser.complaints()
+                if not any(map(complaint.count, GONE))
+            ]
+            assert complaints == []
             assert_it_fits(browser, width)
 
 
@@ -256,10 +260,10 @@ def drawn(browser: Browser) -> int:
 
 
 def names(browser: Browser) -> list[str]:
-    found: list[str] = browser.run(
+    names: list[str] = browser.run(
         "return [...document.querySelectorAll('#users .name')].map((each) => each.textContent)"
     )
-    return found
+    return names
 
 
 @pytest.mark.slow
@@ -304,7 +308,7 @@ def test_a_thousand_users_are_searched_sorted_and_paged(tmp_path: Path) -> None:
             assert browser.run(
                 f"return {shown}.filter((each) => each.offsetWidth)"
                 ".map((each) => getComputedStyle(each, '::before').content)"
-            ) == [f'"{each}"' for each in wide if each not in {"user", "over time"}]
+            ) == [f'"{heading}"' for heading in wide if heading not in {"user", "over time"}]
             browser.wait_for("#shadows", "gain, h")
             width = "document.querySelector('#shadows > div').{}Width"
             assert browser.run(f"return {width.format('scroll')} <= {width.format('client')}")
@@ -314,27 +318,27 @@ def click(browser: Browser, selector: str) -> None:
     browser.run(f"document.querySelector({json.dumps(selector)}).click()")
 
 
-def search(browser: Browser, what: str) -> None:
+def search(browser: Browser, text: str) -> None:
     browser.run(
         "const field = document.getElementById('search'); "
-        f"field.value = {json.dumps(what)}; field.dispatchEvent(new Event('input'))"
+        f"field.value = {json.dumps(text)}; field.dispatchEvent(new Event('input'))"
     )
 
 
 def headings(browser: Browser) -> list[str]:
-    found: list[str] = browser.run(
+    headings: list[str] = browser.run(
         "return [...document.querySelectorAll('#headings th')].map((each) => "
         "each.querySelector('button')?.textContent ?? 'over time')"
     )
-    return found
+    return headings
 
 
 def cells(browser: Browser, column: str) -> list[str]:
-    found: list[str] = browser.run(
+    texts: list[str] = browser.run(
         f"return [...document.querySelectorAll('#users td[data-heading=\"{column}\"]')]"
         ".map((each) => each.textContent)"
     )
-    return found
+    return texts
 
 
 @pytest.mark.slow
@@ -350,8 +354,8 @@ def test_an_accessibility_checker_finds_nothing(width: int, tmp_path: Path) -> N
         browser.run("document.querySelector('#users .name').click()")
         browser.wait_for("#why", "has rank")
         browser.run(checker)
-        found = browser.run_later(
+        violations = browser.run_later(
             "const done = arguments[0]; axe.run().then((all) => done(all.violations.map("
             "(each) => each.id + ': ' + each.nodes.map((node) => node.html).join(' '))));"
         )
-        assert found == []
+        assert violations == []

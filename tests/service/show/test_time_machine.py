@@ -59,9 +59,9 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def played(recorded: Path) -> Path:
     page = recorded.with_name("time-machine.html")
-    said = CliRunner().invoke(app, ["replay", str(recorded), "--html", str(page)])
-    assert said.exit_code == 0, said.output
-    assert str(page) in said.output.replace("\n", "")
+    completed = CliRunner().invoke(app, ["replay", str(recorded), "--html", str(page)])
+    assert completed.exit_code == 0, completed.output
+    assert str(page) in completed.output.replace("\n", "")
     return page
 
 
@@ -99,7 +99,7 @@ def test_each_frame_shows_the_shares_and_allocations_of_its_time(
 
 
 def test_orders_new_users_and_lost_agents_are_marked(played: Path) -> None:
-    marks = [what for _, what in film_of(played.read_bytes())["marks"]]
+    marks = [text for _, text in film_of(played.read_bytes())["marks"]]
     assert marks[0] == "the recording begins"
     assert "an operator set the weight of f1 of the tests to 2" in marks
     assert f"{HOSTILE} of the tests began to want offers" in marks
@@ -120,8 +120,8 @@ def test_a_log_with_a_differing_decision_is_played_up_to_the_difference(
     kept[100].apply.outcome.refusal = "never"
     changed, page = tmp_path / "log", tmp_path / "film.html"
     rewrite(changed, kept)
-    said = CliRunner().invoke(app, ["replay", str(changed), "--html", str(page)])
-    assert said.exit_code == 1
+    completed = CliRunner().invoke(app, ["replay", str(changed), "--html", str(page)])
+    assert completed.exit_code == 1
     notes = film_of(page.read_bytes())["about"]["notes"]
     assert "It ends where this version of Longshare decides otherwise than was recorded." in notes
 
@@ -130,12 +130,14 @@ def test_an_unusable_log_is_refused_and_leaves_no_file(recorded: Path, tmp_path:
     page = tmp_path / "film.html"
     nothing = tmp_path / "log"
     rewrite(nothing, entries(recorded)[:1])
-    said = CliRunner().invoke(app, ["replay", str(nothing), "--html", str(page)])
-    assert (said.exit_code, "records nothing" in said.output) == (2, True)
+    completed = CliRunner().invoke(app, ["replay", str(nothing), "--html", str(page)])
+    assert (completed.exit_code, "records nothing" in completed.output) == (2, True)
     asked = ["replay", str(recorded), "--html", str(page), "--policy", "drf"]
     assert CliRunner().invoke(app, asked).exit_code == 2
-    said = CliRunner().invoke(app, ["replay", str(recorded), "--html", str(tmp_path / "no" / "f")])
-    assert said.exit_code == 2
+    completed = CliRunner().invoke(
+        app, ["replay", str(recorded), "--html", str(tmp_path / "no" / "f")]
+    )
+    assert completed.exit_code == 2
     assert list(tmp_path.iterdir()) == [nothing]
 
 
@@ -191,11 +193,11 @@ def test_a_browser_plays_the_time_machine(width: int, played: Path, tmp_path: Pa
         checker = axe()
         if checker is not None:
             browser.run(checker)
-            found = browser.run_later(
+            violations = browser.run_later(
                 "const done = arguments[0]; axe.run().then((all) => done(all.violations.map("
                 "(each) => each.id + ': ' + each.nodes.map((node) => node.html).join(' '))));"
             )
-            assert found == []
+            assert violations == []
         assert browser.complaints() == [], "the page obeys its own content policy"
 
 

@@ -125,10 +125,10 @@ def test_metrics_and_explanations_give_the_same_seconds() -> None:
     rows = user_shares(master.engine)
     row = next(row for row in rows if row.user == "b")
     kept = ExplanationFacts(run_to_completion(find_reasons(master.engine, "b")), waits.seconds("b"))
-    told = explain(master.engine, row, rows, kept)
-    assert dict(told.waited) == {"too_large": 10.0}
-    assert told.reasons[0].reason == "too_large"
-    assert f"since the service began: {BRIEFLY['too_large']} 10.0 s." in told.words[-1]
+    explanation = explain(master.engine, row, rows, kept)
+    assert dict(explanation.waited) == {"too_large": 10.0}
+    assert explanation.reasons[0].reason == "too_large"
+    assert f"since the service began: {BRIEFLY['too_large']} 10.0 s." in explanation.words[-1]
 
 
 def test_the_service_updates_wait_reasons_by_itself(tmp_path: Path) -> None:
@@ -174,15 +174,15 @@ def test_ever_new_user_names_add_a_limited_number_of_series() -> None:
     master, waits = waiting(Limits(idle_users=1))
     now = 1e6
     listed = LabelLimiter(4, lambda: now)
-    told = users_in(told_to_prometheus(master, waits, listed))
-    assert told == {"a", "b"}
+    exported = users_in(told_to_prometheus(master, waits, listed))
+    assert exported == {"a", "b"}
     for number in range(130):  # a new name every 30 s, for a little more than an hour
         now += 30.0
         add(master, f"new {number}", f"new {number}")
-        told |= users_in(told_to_prometheus(master, waits, listed))
+        exported |= users_in(told_to_prometheus(master, waits, listed))
         master.send(contract.RemoveFramework(framework_id=f"new {number}"))
         master.tick(30.0)
-    assert len(told) == 4 + 4, "the limit is reached at first, and once more after an hour"
+    assert len(exported) == 4 + 4, "the limit is reached at first, and once more after an hour"
     assert {"a", "b"} <= users_in(told_to_prometheus(master, waits, listed))
     now += AN_HOUR
     add(master, "honest", "honest")
@@ -203,8 +203,8 @@ def test_metrics_show_users_that_take_nothing_with_the_reason() -> None:
     assert told(master, waits) == {("b", "no_agent"): 1.0}, "the task of user b needs 100 CPUs"
     master.add_framework("f3", "c")
     [offer] = master.add_agent("s9", "cpus:4;mem:512")
-    [other] = master.recover(offer, refuse_seconds=300)
-    assert master.recover(other, refuse_seconds=300) == []
+    [next_offer] = master.recover(offer, refuse_seconds=300)
+    assert master.recover(next_offer, refuse_seconds=300) == []
     run_to_completion(waits.examine())
     declines = {("a", "declines"): 1.0, ("c", "declines"): 1.0}
     assert told(master, waits) == {("b", "no_agent"): 1.0, **declines}

@@ -65,7 +65,7 @@ def test_random_damage_is_reported_with_the_file_name(tmp_path: Path) -> None:
     saved(file)
     sound = file.read_bytes()
     chance = random.Random(5)
-    told = 0
+    reported = 0
     for _ in range(60):
         content = bytearray(sound)
         for _ in range(chance.choice([1, 1, 20])):
@@ -74,12 +74,12 @@ def test_random_damage_is_reported_with_the_file_name(tmp_path: Path) -> None:
         try:
             store = SqliteStore(file)
         except StoreError as error:
-            told += str(error).startswith(f"{file}: ")
+            reported += str(error).startswith(f"{file}: ")
             continue
         with closing(store):
             assert store.load() == memory(users=200), "undetected damage changes no data"
-            told += 1
-    assert told == 60
+            reported += 1
+    assert reported == 60
 
 
 def test_text_that_is_not_utf8_is_damage(tmp_path: Path) -> None:
@@ -101,11 +101,11 @@ def test_a_damaged_store_is_moved_away_if_configured(tmp_path: Path) -> None:
     damaged(file)
     content = file.read_bytes()
     with service(tmp_path, f'{SET_ASIDE}"{file}"\n') as running:
-        said = running.log.read_text()
+        log_text = running.log.read_text()
         assert running.stop() == 0
     assert aside.read_bytes() == content
-    assert "a damaged store has been set aside" in said
-    assert str(aside) in said
+    assert "a damaged store has been set aside" in log_text
+    assert str(aside) in log_text
     damaged(file)
     with closing(SqliteStore(file, set_aside=True)) as store:
         assert store.load() is None

@@ -45,17 +45,17 @@ class World:
         self.held: dict[str, int] = {}
         self.capacity = 100
 
-    def go_on(self, what: str, role: str, number: int) -> None:
+    def go_on(self, action: str, role: str, number: int) -> None:
         client = Client(role, "f")
-        here = role in self.held
-        match what:
+        present = role in self.held
+        match action:
             case "time":
                 self.now += number
                 self.users.advance(self.now)
-            case "join" if not here:
+            case "join" if not present:
                 self.held[role] = 0
                 self.users.add(self.users.get(role), client)
-            case "allocate" if here:
+            case "allocate" if present:
                 self.held[role] += 1
                 self.users.allocate(self.users.get(role), client, TASK)
             case "release" if self.held.get(role):
@@ -115,9 +115,9 @@ def plainly(kept: Memory) -> object:
 def test_changes_add_up_to_the_memory(policy: str, steps: list[tuple[str, str, int]]) -> None:
     world, rows = World(policy), StoreRows()
     world.users.inherit(LEFT_BEHIND)
-    for what, role, number in [*steps, ("store", "", 0)]:
-        if what != "store":
-            world.go_on(what, role, number)
+    for action, role, number in [*steps, ("store", "", 0)]:
+        if action != "store":
+            world.go_on(action, role, number)
             continue
         run_to_completion(rows.take(world.users.changes()))
         read = decode_memory(rows.head(), rows.all())
@@ -146,8 +146,8 @@ def test_the_row_of_a_forgotten_user_is_deleted() -> None:
     world.go_on("join", "e/f", 0)
     run_to_completion(rows.take(world.users.changes()))
     rows.mark_written()
-    for what in ("leave", "time", "time", "forget"):
-        world.go_on(what, "e/f", 40)
+    for action in ("leave", "time", "time", "forget"):
+        world.go_on(action, "e/f", 40)
     run_to_completion(rows.take(world.users.changes()))
     assert ("e/f", None) in list(rows.unwritten())
 
@@ -181,11 +181,11 @@ def test_any_damage_to_rows_is_detected(kept: Memory, data: st.DataObject) -> No
 def test_a_number_written_with_other_digits_is_damage() -> None:
     rows = StoreRows()
     run_to_completion(rows.take(whole(Memory(1.2808609111085168e154, {}, None))))
-    other = rows.head().replace(b"168e+154", b"169e+154")
-    assert other != rows.head()
+    changed = rows.head().replace(b"168e+154", b"169e+154")
+    assert changed != rows.head()
     assert float("1.2808609111085169e+154") == 1.2808609111085168e154
     with pytest.raises(StoreError, match="checksum"):
-        decode_memory(other, [])
+        decode_memory(changed, [])
 
 
 def in_the_former_layout(file: Path, kept: Memory) -> None:

@@ -246,11 +246,11 @@ def test_saving_works_again_once_a_missing_folder_returns(tmp_path: Path) -> Non
 
 
 def test_a_file_that_replaced_the_store_is_left_unchanged(tmp_path: Path) -> None:
-    file, other = tmp_path / "commitments.sqlite", tmp_path / "other"
-    garbage(other)
+    file, second_file = tmp_path / "commitments.sqlite", tmp_path / "other"
+    garbage(second_file)
     with closing(SqliteStore(file)) as store:
-        content = other.read_bytes()
-        other.rename(file)
+        content = second_file.read_bytes()
+        second_file.rename(file)
         with pytest.raises(StoreError, match="has been replaced by another file"):
             store.save(whole(memory()))
     assert file.read_bytes() == content
@@ -371,8 +371,8 @@ def test_a_service_never_reloads_its_own_saves(tmp_path: Path) -> None:
             weight = operator.SetWeight(user="a", weight=3.0)
             wait_for(lambda: stub.Order(operator.Order(set_weight=weight)).stored)
         stream.close()
-        anew = Stream(running.address)
-        anew.open(agents=[FREE], frameworks=[FRAMEWORK])
+        restarted = Stream(running.address)
+        restarted.open(agents=[FREE], frameworks=[FRAMEWORK])
         seen = scrape(running)
         assert seen["longshare_user_commitment_ratio", "a", "cpus"] == 0.0
         assert seen["longshare_user_weight", "a"] == 3.0
@@ -542,9 +542,9 @@ def test_a_damaged_store_ends_the_start_with_exit_code_2_and_stays_unchanged(
     before = file.read_bytes()
     refused = Service(tmp_path, settings(file, every=1.0))
     assert refused.process.wait(PATIENCE) == 2
-    said = refused.log.read_text()
-    assert f"longshare serve: store: {file}: damaged: the checksum does not fit" in said
-    assert "Traceback" not in said
+    log_text = refused.log.read_text()
+    assert f"longshare serve: store: {file}: damaged: the checksum does not fit" in log_text
+    assert "Traceback" not in log_text
     assert file.read_bytes() == before
 
 

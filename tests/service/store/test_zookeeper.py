@@ -172,8 +172,8 @@ def test_a_service_without_a_reachable_server_ends_with_exit_code_1(tmp_path: Pa
     settings = f'[store]\nkind = "zookeeper"\nhosts = "127.0.0.1:{free_port()}"\n'
     refused = Service(tmp_path, settings)
     assert refused.process.wait(PATIENCE) == 1
-    [said] = refused.log.read_text().splitlines()
-    assert said.startswith("longshare serve: store: znode")
+    [log_line] = refused.log.read_text().splitlines()
+    assert log_line.startswith("longshare serve: store: znode")
 
 
 @pytest.mark.slow
@@ -245,17 +245,17 @@ def test_a_take_over_overwrites_later_saves_and_the_former_writer_is_told(
 @pytest.mark.slow
 def test_only_newer_writes_of_another_service_are_loaded(server: Server) -> None:
     with (
-        closing(ZookeeperStore(server.hosts, ZNODE)) as here,
-        closing(ZookeeperStore(server.hosts, ZNODE)) as there,
+        closing(ZookeeperStore(server.hosts, ZNODE)) as first,
+        closing(ZookeeperStore(server.hosts, ZNODE)) as second,
     ):
-        assert here.recall() is None, "no service has written the node yet"
-        here.save(whole(memory(1.0)))
-        assert here.recall() is None, "the last writer is the same service"
-        assert there.recall() == memory(1.0)
-        assert there.recall() is None, "the write has been loaded already"
-        there.save(whole(memory(2.0)))
-        assert here.recall() == memory(2.0)
-        here.save(whole(memory(3.0)))
+        assert first.recall() is None, "no service has written the node yet"
+        first.save(whole(memory(1.0)))
+        assert first.recall() is None, "the last writer is the same service"
+        assert second.recall() == memory(1.0)
+        assert second.recall() is None, "the write has been loaded already"
+        second.save(whole(memory(2.0)))
+        assert first.recall() == memory(2.0)
+        first.save(whole(memory(3.0)))
     with closing(ZookeeperStore(server.hosts, ZNODE)) as later:
         assert later.load() == memory(3.0)
         assert later.recall() is None, "the write was loaded at the start"
@@ -291,9 +291,9 @@ def test_a_memory_too_large_for_a_node_is_rejected(server: Server) -> None:
 def test_with_credentials_no_other_client_reads_or_writes(server: Server) -> None:
     with closing(ZookeeperStore(server.hosts, ZNODE, "longshare:secret")) as store:
         store.save(whole(memory()))
-    for others in (None, "longshare:guessed"):
+    for identity in (None, "longshare:guessed"):
         with pytest.raises(StoreError, match=r"access denied; check store.credentials"):
-            ZookeeperStore(server.hosts, ZNODE, others)
+            ZookeeperStore(server.hosts, ZNODE, identity)
     with closing(ZookeeperStore(server.hosts, ZNODE, "longshare:secret")) as store:
         assert store.load() == memory()
 

@@ -39,8 +39,8 @@ class Clocks(Checker):
     @override
     def said(self, link: Link, message: contract.FromMaster) -> None:
         if message.snapshot.leading_since_ns > 0:
-            said = message.snapshot.time_ns, self._loop.time()
-            self._said[link.hello.session_id] = said
+            claim = message.snapshot.time_ns, self._loop.time()
+            self._said[link.hello.session_id] = claim
 
     @override
     def logged(self, life: Incarnation, entry: log.LogEntry) -> None:
@@ -52,7 +52,7 @@ class Clocks(Checker):
         if entry.HasField("restore"):
             stamp = entry.restore.snapshot.time_ns
             stamps.append(stamp)
-            known = {self._reached[life], *(said for said, _ in self._said.values())}
+            known = {self._reached[life], *(stamp for stamp, _ in self._said.values())}
             if stamp not in known and not self._bounded(life, stamp):
                 raise Violated(f"no master that leads has stamped its snapshot {stamp}")
         waited = UNDER_WAY if entry.HasField("restore") else 0.0
@@ -65,9 +65,9 @@ class Clocks(Checker):
     def _bounded(self, life: Incarnation, stamp: int) -> bool:
         """Return whether a timestamp is at the bound, perhaps due to a recent larger one."""
         return abs(self._ahead(life, stamp)) >= BELIEVED or any(
-            abs(self._ahead(life, said, at)) >= BELIEVED
+            abs(self._ahead(life, claimed, at)) >= BELIEVED
             and abs(self._ahead(life, stamp, at)) >= BELIEVED
-            for said, at in self._said.values()
+            for claimed, at in self._said.values()
             if self._loop.time() - at < UNDER_WAY
         )
 

@@ -140,25 +140,25 @@ class Conservation(Checker):
 
     def _book(self, stream: _Stream, name: str, offer: contract.Offer) -> None:
         amounts, roles = read(offer.resources)
-        what = f"{amounts} of {offer.agent_id} for {name} in {offer.role!r}"
+        description = f"{amounts} of {offer.agent_id} for {name} in {offer.role!r}"
         framework, agent = stream.frameworks.get(name), stream.agents.get(offer.agent_id)
         if framework is None or not framework.active or offer.role not in framework.roles:
-            raise Violated(f"{what}: it is gone, or not in that role")
+            raise Violated(f"{description}: it is gone, or not in that role")
         if offer.role in framework.suppressed:
-            raise Violated(f"{what}: it wants no offers")
+            raise Violated(f"{description}: it wants no offers")
         if agent is None or not agent.active:
-            raise Violated(f"{what}: the agent is gone")
+            raise Violated(f"{description}: the agent is gone")
         if roles != {offer.role} or not amounts:
-            raise Violated(f"{what}: nothing, or for {roles}")
+            raise Violated(f"{description}: nothing, or for {roles}")
         for name_of in amounts:
             owner = reserved_for(name_of)
             if owner is not None and offer.role != owner:
-                raise Violated(f"{what}: {name_of} is reserved")
+                raise Violated(f"{description}: {name_of} is reserved")
         if framework.rack and agent.rack != framework.rack:
-            raise Violated(f"{what}: it may not run there, but in rack {framework.rack}")
+            raise Violated(f"{description}: it may not run there, but in rack {framework.rack}")
         self.confined += bool(framework.rack)
         if not fits(amounts, agent.free):
-            raise Violated(f"{what}: only {agent.free} is free")
+            raise Violated(f"{description}: only {agent.free} is free")
         agent.held[name, offer.role] = plus(agent.held.get((name, offer.role), {}), amounts)
         self.offers += 1
 
@@ -200,9 +200,9 @@ class Conservation(Checker):
             for agent in stream.agents.values()
         )
         held = total(
-            plain(one)
+            plain(amounts)
             for agent in stream.agents.values()
-            for (_framework, of), one in agent.held.items()
+            for (_framework, of), amounts in agent.held.items()
             if of == role
         )
         return plus(scalars(reserved), held)
@@ -263,13 +263,13 @@ def _last(message: contract.FromMaster) -> int:
 
 def _add_agent(stream: _Stream, call: contract.AddAgent) -> None:
     attributes = mesos.SlaveInfo.FromString(call.info).attributes
-    rack = "".join(each.text.value for each in attributes if each.name == "rack")
+    rack = "".join(attribute.text.value for attribute in attributes if attribute.name == "rack")
     agent = stream.agents[call.agent_id] = _Agent(read(call.total)[0], rack)
     for allocation in call.used:
         for data in allocation.resources:
-            one, [role] = read([data])
+            read_amounts, [role] = read([data])
             place = (allocation.framework_id, role)
-            agent.held[place] = plus(agent.held.get(place, {}), one)
+            agent.held[place] = plus(agent.held.get(place, {}), read_amounts)
 
 
 def _roles(info: bytes) -> set[str]:
@@ -278,8 +278,8 @@ def _roles(info: bytes) -> set[str]:
 
 def _rack(info: bytes) -> str:
     labels = mesos.FrameworkInfo.FromString(info).labels.labels
-    said = [label.value for label in labels if label.key == "longshare.attributes"]
-    return said[0].removeprefix("rack:") if said else ""
+    labelled = [label.value for label in labels if label.key == "longshare.attributes"]
+    return labelled[0].removeprefix("rack:") if labelled else ""
 
 
 def _add_framework(stream: _Stream, call: contract.AddFramework) -> None:
@@ -337,19 +337,19 @@ def _operated(operations: Any, free: Amounts) -> Amounts | None:  # noqa: ANN401
     for data in operations:
         operation = mesos.Operation.FromString(data)
         kind = mesos.Operation.Type.Name(operation.type)
-        which = {
+        affected = {
             "RESERVE": operation.reserve.resources,
             "UNRESERVE": operation.unreserve.resources,
             "CREATE": operation.create.volumes,
             "DESTROY": operation.destroy.volumes,
         }.get(kind)
-        if which is None:
+        if affected is None:
             return None
-        said, _ = read(one.SerializeToString() for one in which)
+        quantities, _ = read(resource.SerializeToString() for resource in affected)
         mark = "#" if kind in {"CREATE", "DESTROY"} else "("
-        bare = total({name.partition(mark)[0]: milli} for name, milli in said.items())
-        before, after = (bare, said) if kind in {"RESERVE", "CREATE"} else (said, bare)
-        if not said or not fits(before, free):
+        bare = total({name.partition(mark)[0]: milli} for name, milli in quantities.items())
+        before, after = (bare, quantities) if kind in {"RESERVE", "CREATE"} else (quantities, bare)
+        if not quantities or not fits(before, free):
             return None
         free = plus(minus(free, before), after)
     return free
@@ -369,13 +369,13 @@ def _converted(stream: _Stream, call: contract.UpdateAllocation) -> None:
 def _set_quota(stream: _Stream, call: contract.SetQuota) -> None:
     """As in Mesos 1.8: a quota's guarantee is also its limit."""
     info = mesos.QuotaInfo.FromString(call.info)
-    amounts, _ = read(one.SerializeToString() for one in info.guarantee)
+    amounts, _ = read(resource.SerializeToString() for resource in info.guarantee)
     stream.quotas[call.role] = _Quota(amounts, amounts)
 
 
 def _update_quota(stream: _Stream, call: contract.UpdateQuota) -> None:
-    def milli(one: contract.Quantities) -> Amounts:
-        return {name: round(1000 * amount) for name, amount in one.amounts.items()}
+    def milli(quantities: contract.Quantities) -> Amounts:
+        return {name: round(1000 * amount) for name, amount in quantities.amounts.items()}
 
     limits = milli(call.limits)
     guarantees = {

@@ -42,11 +42,11 @@ class Debts(Checker):
     @override
     def logged(self, life: Incarnation, entry: log.LogEntry) -> None:
         if entry.HasField("header"):
-            others = [one for one in self._twins if one.host is not life.host]
-            self._twins = {one: self._twins[one] for one in others}
+            remaining = [twin for twin in self._twins if twin.host is not life.host]
+            self._twins = {twin: self._twins[twin] for twin in remaining}
             twin = self._twins[life] = Twin(entry.header)
-            self._refused = {each: self._refused.get(each, {}) for each in self._twins.values()}
-            self._ticked = {each: self._ticked.get(each, 0) for each in self._twins.values()}
+            self._refused = {twin: self._refused.get(twin, {}) for twin in self._twins.values()}
+            self._ticked = {twin: self._ticked.get(twin, 0) for twin in self._twins.values()}
             return
         twin = self._twins[life]
         match entry.WhichOneof("entry"):
@@ -161,10 +161,10 @@ class Debts(Checker):
                 refused[place] = max(until, refused.get(place, 0))
 
 
-def _same(what: str, said: float, twin: Fraction, weight: Fraction = Fraction(1)) -> None:
+def _same(subject: str, stated: float, twin: Fraction, weight: Fraction = Fraction(1)) -> None:
     most = Fraction(TOLERANCE) * max(Fraction(1), weight * abs(twin))
-    if weight * abs(Fraction(said) - twin) > most:
-        raise Violated(f"{what} is {said}, where {float(twin)} is right")
+    if weight * abs(Fraction(stated) - twin) > most:
+        raise Violated(f"{subject} is {stated}, where {float(twin)} is right")
 
 
 def _apart(twin: Twin, *users: str) -> Fraction:
@@ -174,12 +174,12 @@ def _apart(twin: Twin, *users: str) -> Fraction:
 
 def _worth_while(many: Iterable[Amounts]) -> bool:
     """Return whether the amounts reach the master's minimum."""
-    return all(one.get("cpus", 0) >= 10 or one.get("mem", 0) >= 32_000 for one in many)
+    return all(amounts.get("cpus", 0) >= 10 or amounts.get("mem", 0) >= 32_000 for amounts in many)
 
 
 def _takes_anything(name: str, info: bytes) -> bool:
     """Return whether a framework states no restriction that would exclude it from offers."""
     if not acceptable(name, info):
         return False
-    said = mesos.FrameworkInfo.FromString(info)
-    return not said.labels.labels and not said.offer_filters
+    framework_info = mesos.FrameworkInfo.FromString(info)
+    return not framework_info.labels.labels and not framework_info.offer_filters

@@ -40,13 +40,13 @@ class Effort:
     def __init__(
         self,
         fail: Callable[[Violated], None],
-        said: Callable[[], list[bytes]],
+        messages: Callable[[], list[bytes]],
         largest: Callable[[], list[Amounts]],
     ) -> None:
         self.closest = 0.0
         """The largest fraction of its bound that a message has used."""
         self._fail = fail
-        self._said = said
+        self._said = messages
         self._largest = largest
 
     @contextmanager
@@ -58,8 +58,8 @@ class Effort:
             steps = applying(engine, events)
             return self._counting(engine, steps, lambda: EVENT * len(events.events))
 
-        def restore(engine: Engine, *what: Any) -> Any:  # noqa: ANN401 - likewise
-            steps = restoring(engine, *what)
+        def restore(engine: Engine, *arguments: Any) -> Any:  # noqa: ANN401 - likewise
+            steps = restoring(engine, *arguments)
             return self._counting(engine, steps, lambda: PART * (engine.agents + engine.frameworks))
 
         with (
@@ -105,7 +105,7 @@ class Effort:
         for data in self._said():
             for label in mesos.FrameworkInfo.FromString(data).labels.labels:
                 if label.key == "longshare.demand":
-                    most = max(most, *(_tasks(label.value, one) for one in self._largest()))
+                    most = max(most, *(_tasks(label.value, amounts) for amounts in self._largest()))
         return min(most, FINEST)
 
 

@@ -102,9 +102,9 @@ class Liveness(Checker):
 
     def _usable(self, master: Master) -> list[tuple[str, str, str]]:
         now = self._loop.time()
-        found: list[tuple[str, str, str]] = []
+        starved: list[tuple[str, str, str]] = []
         if master.has_quotas:  # the conservation checker checks the effects of quotas
-            return found
+            return starved
         for name, known in master.frameworks.items():
             scheduler = known.scheduler
             if not isinstance(scheduler, Scheduler) or not scheduler.harmless or not known.active:
@@ -113,13 +113,13 @@ class Liveness(Checker):
             for role in known.roles:
                 if role in known.suppressed:
                     continue
-                found += [
+                starved += [
                     (name, role, agent)
                     for agent, booked in master.agents.items()
                     if _offerable(booked, needs)
                     and self._refused.get((name, role, agent), 0.0) < now - 2.0
                 ]
-        return found
+        return starved
 
 
 def _offerable(booked: Booked, needs: Amounts) -> bool:

@@ -89,7 +89,7 @@ class Remembrance(Checker):
                 self._compare(twin, entry.header.memory)
             self._read[life] = entry.header.memory
             self._hosts.add(life.host.name)
-            self._claims = {each for each in self._claims if each.host is not life.host}
+            self._claims = {claim for claim in self._claims if claim.host is not life.host}
         follows = life.host is former.host or entry.HasField("restore")
         if life is not former and not (follows and self._serves(life)):
             if entry.HasField("restore"):
@@ -132,8 +132,8 @@ class Remembrance(Checker):
         """
         if life not in self._left:
             return math.inf
-        left, then = self._left[life]
-        return max(self._loop.time() - left, (after.now - then) / 1e9)
+        departure, then = self._left[life]
+        return max(self._loop.time() - departure, (after.now - then) / 1e9)
 
     @override
     def second(self) -> None:
@@ -216,6 +216,8 @@ class Remembrance(Checker):
     def _keep_promises(self, users: Mapping[str, Owed]) -> None:
         """Check that weights of stored orders are present."""
         for name, weight in self._promised.items():
-            found = users[name].ordered if name in users else None
-            if found != weight:
-                raise Violated(f"{name} was ordered to weigh {weight}, stored, and is now {found}")
+            ordered = users[name].ordered if name in users else None
+            if ordered != weight:
+                raise Violated(
+                    f"{name} was ordered to weigh {weight}, stored, and is now {ordered}"
+                )

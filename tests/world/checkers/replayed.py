@@ -29,7 +29,7 @@ def check(path: Path) -> int:
     engine = Engine(settings, memory=codec.decode(header.memory) if header.memory else None)
     number = 0
     for number, entry in enumerate(entries, 1):
-        again, recorded = apply_entry(engine, entry), recorded_outcome(entry)
-        if again != recorded:
+        repeated, recorded = apply_entry(engine, entry), recorded_outcome(entry)
+        if repeated != recorded:
             raise Violated(f"entry {number} of {path.name} is decided otherwise by the scan")
     return number

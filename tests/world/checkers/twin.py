@@ -138,10 +138,10 @@ class Twin:
         for framework in snapshot.frameworks:
             self._add_framework(framework)
         if snapshot.HasField("hold_off"):
-            told = snapshot.hold_off
-            until = min(told.until_ns, self.now + HOLD_OFF)
-            expected = max(told.agents_expected, told.agents_needed)
-            self._failover = Failover(told.agents_needed, expected, until, before)
+            recovery = snapshot.hold_off
+            until = min(recovery.until_ns, self.now + HOLD_OFF)
+            expected = max(recovery.agents_expected, recovery.agents_needed)
+            self._failover = Failover(recovery.agents_needed, expected, until, before)
             self._offering = False
         self._follow_failover()
         self._rate()
@@ -368,10 +368,10 @@ class Twin:
         amounts, roles = read(call.resources)
         for role in roles:
             place = (call.framework_id, role, call.agent_id)
-            left = minus(self.held.get(place, {}), amounts)
+            remaining = minus(self.held.get(place, {}), amounts)
             self.held.pop(place, None)
-            if left:
-                self.held[place] = left
+            if remaining:
+                self.held[place] = remaining
 
     _reject_offer = _recover_resources
 
@@ -389,22 +389,29 @@ class Twin:
     def _update_weights(self, call: contract.UpdateWeights) -> None:
         least, most = _WEIGHTS
         self._weights.update(
-            {each.role: min(max(Fraction(each.weight), least), most) for each in call.weights}
+            {entry.role: min(max(Fraction(entry.weight), least), most) for entry in call.weights}
         )
 
 
 def readable_roles(framework: str, info: bytes) -> frozenset[str] | None:
     """Return a framework's roles; None: they, or its names, cannot be accepted."""
-    said = mesos.FrameworkInfo.FromString(info)
-    texts: list[str | bytes] = [*said.roles, said.principal]  # invalid UTF-8 is read as bytes
+    framework_info = mesos.FrameworkInfo.FromString(info)
+    texts: list[str | bytes] = [
+        *framework_info.roles,
+        framework_info.principal,
+    ]  # invalid UTF-8 is read as bytes
     if any(isinstance(text, bytes) or len(text.encode()) > 1024 for text in texts):
         return None
-    if len(said.roles) > 256 or len(said.name) > 1024 or said.id.value not in {"", framework}:
+    if (
+        len(framework_info.roles) > 256
+        or len(framework_info.name) > 1024
+        or framework_info.id.value not in {"", framework}
+    ):
         return None
-    levels = [role.split("/") for role in said.roles]
+    levels = [role.split("/") for role in framework_info.roles]
     if any(len(parts) > 32 or not {"", ".", ".."}.isdisjoint(parts) for parts in levels):
         return None
-    return frozenset(said.roles)
+    return frozenset(framework_info.roles)
 
 
 def acceptable(framework: str, info: bytes) -> bool:
@@ -421,14 +428,14 @@ def acceptable(framework: str, info: bytes) -> bool:
 
 def _fade(owed: Owed, overuse: Mapping[str, Fraction], elapsed: int, rate: Decimal | None) -> None:
     """Let commitments follow Eq. 12: c = (1 − δ)·ō + δ·c₀."""
-    left = kept(elapsed, rate)
-    if left == 1:
+    factor = kept(elapsed, rate)
+    if factor == 1:
         return
     for name, before in owed.commitments.items():
         towards = overuse.get(name, Fraction(0))
-        after = towards + (before - towards) * left
+        after = towards + (before - towards) * factor
         owed.commitments[name] = Fraction(int(after * _GRAIN), _GRAIN)
-    owed.others = Fraction(int(owed.others * left * _GRAIN), _GRAIN)
+    owed.others = Fraction(int(owed.others * factor * _GRAIN), _GRAIN)
 
 
 def kept(elapsed: int, rate: Decimal | None) -> Fraction:

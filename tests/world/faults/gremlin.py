@@ -145,16 +145,16 @@ class Gremlin:
         await asyncio.sleep(self._chance.uniform(0.5, 15.0))
         if world.elected is not None:
             return  # by another election meanwhile
-        world.elect(self._chance.choice([each for each in world.masters if not each.deposed]))
+        world.elect(self._chance.choice([master for master in world.masters if not master.deposed]))
         self._trouble()
 
     async def _depose_master(self) -> None:
         """Another master is elected, and the former leader continues unawares for a while."""
         world, former = self._world, self._world.elected
-        others = [each for each in world.masters if each is not former and not each.deposed]
-        if former is None or not others:
+        rivals = [master for master in world.masters if master is not former and not master.deposed]
+        if former is None or not rivals:
             return
-        world.elect(self._chance.choice(others))
+        world.elect(self._chance.choice(rivals))
         await asyncio.sleep(self._chance.uniform(0.2, 15.0))
         if former in world.masters:
             world.restart_master(former)
@@ -193,12 +193,14 @@ class Gremlin:
     async def _slow_disk(self) -> None:
         self._spoil("slow", self._chance.choice([0.5, 3.0]))
 
-    def _spoil(self, what: str, how: object, thing: object = None) -> None:
+    def _spoil(self, attribute: str, how: object, thing: object = None) -> None:
         """Make the disk, or another thing, fail in some way for a while."""
         world, thing = self._world, thing or self._host().disk
-        setattr(thing, what, how)
+        setattr(thing, attribute, how)
         self.honest_disk = self.honest_disk and all(host.keeps for host in world.hosts)
-        world.loop.call_later(self._chance.uniform(5.0, 40.0), setattr, thing, what, type(how)())
+        world.loop.call_later(
+            self._chance.uniform(5.0, 40.0), setattr, thing, attribute, type(how)()
+        )
 
     async def _lose_zookeeper(self) -> None:
         if self._world.ensemble is not None:

@@ -13,11 +13,11 @@ written as nothing."""
 
 def amounts(text: str) -> Amounts:
     """Read `cpus:4;mem(a):64`."""
-    found: Amounts = {}
+    amounts: Amounts = {}
     for entry in filter(None, text.split(";")):
         name, _, value = entry.rpartition(":")
-        found[name] = found.get(name, 0) + round(float(value) * 1000)
-    return found
+        amounts[name] = amounts.get(name, 0) + round(float(value) * 1000)
+    return amounts
 
 
 def plus(left: Amounts, right: Amounts) -> Amounts:
@@ -30,9 +30,9 @@ def minus(left: Amounts, right: Amounts) -> Amounts:
     return _clean({name: max(milli - right.get(name, 0), 0) for name, milli in left.items()})
 
 
-def times(factor: int, one: Amounts) -> Amounts:
+def times(factor: int, quantities: Amounts) -> Amounts:
     """Multiply."""
-    return _clean({name: factor * milli for name, milli in one.items()})
+    return _clean({name: factor * milli for name, milli in quantities.items()})
 
 
 def fits(small: Amounts, large: Amounts) -> bool:
@@ -43,15 +43,17 @@ def fits(small: Amounts, large: Amounts) -> bool:
 def total(many: Iterable[Amounts]) -> Amounts:
     """Add up."""
     sums: Amounts = {}
-    for one in many:
-        for name, milli in one.items():
+    for quantities in many:
+        for name, milli in quantities.items():
             sums[name] = sums.get(name, 0) + milli
     return _clean(sums)
 
 
-def copies(one: Amounts, within: Amounts) -> int:
+def copies(quantities: Amounts, within: Amounts) -> int:
     """Return how often an amount is contained in another."""
-    return min((within.get(name, 0) // milli for name, milli in one.items() if milli), default=0)
+    return min(
+        (within.get(name, 0) // milli for name, milli in quantities.items() if milli), default=0
+    )
 
 
 def reserved_for(name: str) -> str | None:
@@ -60,21 +62,21 @@ def reserved_for(name: str) -> str | None:
     return match[1] if match else None
 
 
-def plain(one: Amounts) -> Amounts:
+def plain(quantities: Amounts) -> Amounts:
     """Return the unreserved amounts."""
-    return {name: milli for name, milli in one.items() if "(" not in name}
+    return {name: milli for name, milli in quantities.items() if "(" not in name}
 
 
-def scalars(one: Amounts) -> Amounts:
+def scalars(quantities: Amounts) -> Amounts:
     """Add up reserved resources, volumes and unreserved resources by name."""
     counted: Amounts = {}
-    for name, milli in one.items():
+    for name, milli in quantities.items():
         base = name.partition("(")[0]
         counted[base] = counted.get(base, 0) + milli
     return counted
 
 
-def operation(kind: str, one: Amounts) -> bytes:
+def operation(kind: str, quantities: Amounts) -> bytes:
     """Write an operator's RESERVE, UNRESERVE, CREATE or DESTROY."""
     message = mesos.Operation(type=mesos.Operation.Type.Value(kind))
     into = {
@@ -83,18 +85,18 @@ def operation(kind: str, one: Amounts) -> bytes:
         "CREATE": message.create.volumes,
         "DESTROY": message.destroy.volumes,
     }[kind]
-    into.extend(mesos.Resource.FromString(data) for data in written(one))
+    into.extend(mesos.Resource.FromString(data) for data in written(quantities))
     return message.SerializeToString(deterministic=True)
 
 
-def written(one: Amounts, role: str | None = None) -> list[bytes]:
+def written(quantities: Amounts, role: str | None = None) -> list[bytes]:
     """Serialise amounts as resources, allocated to a role if a role is given."""
-    return [_resource(name, milli, role) for name, milli in sorted(one.items())]
+    return [_resource(name, milli, role) for name, milli in sorted(quantities.items())]
 
 
 def read(messages: Iterable[bytes]) -> tuple[Amounts, set[str]]:
     """Parse serialised resources; return also the roles of their allocation."""
-    found = []
+    parts = []
     roles = set()
     for data in messages:
         message = mesos.Resource.FromString(data)
@@ -103,9 +105,9 @@ def read(messages: Iterable[bytes]) -> tuple[Amounts, set[str]]:
             name += f"({reservation.role})"
         if message.disk.HasField("persistence"):
             name += f"#{message.disk.persistence.id}"
-        found.append({name: round(message.scalar.value * 1000)})
+        parts.append({name: round(message.scalar.value * 1000)})
         roles.add(message.allocation_info.role)
-    return total(found), roles
+    return total(parts), roles
 
 
 def _resource(name: str, milli: int, role: str | None) -> bytes:
@@ -123,5 +125,5 @@ def _resource(name: str, milli: int, role: str | None) -> bytes:
     return message.SerializeToString(deterministic=True)
 
 
-def _clean(one: Amounts) -> Amounts:
-    return {name: milli for name, milli in sorted(one.items()) if milli}
+def _clean(quantities: Amounts) -> Amounts:
+    return {name: milli for name, milli in sorted(quantities.items()) if milli}

@@ -85,10 +85,10 @@ class UnderWay:
     steps: list[Step]
 
 
-def applied(steps: list[Step], one: Amounts) -> Amounts | None:
+def applied(steps: list[Step], amounts: Amounts) -> Amounts | None:
     """Return the amounts after some steps; None if the steps do not apply."""
     for step in steps:
-        if not fits(step.consumed, one):
+        if not fits(step.consumed, amounts):
             return None
-        one = plus(minus(one, step.consumed), step.converted)
-    return one
+        amounts = plus(minus(amounts, step.consumed), step.converted)
+    return amounts

@@ -228,9 +228,9 @@ class Master:
         if offer.id not in self.offers or not fits(wanted, offer.amounts):
             return []
         del self.offers[offer.id]
-        left = minus(offer.amounts, wanted)
-        if left:
-            self._recover(offer.agent, offer.framework, offer.role, left, _filters(refuse))
+        remaining = minus(offer.amounts, wanted)
+        if remaining:
+            self._recover(offer.agent, offer.framework, offer.role, remaining, _filters(refuse))
         if tasks and self.tells_running:
             started = contract.TransitionOfferedToAllocated(
                 framework_id=offer.framework,
@@ -243,13 +243,13 @@ class Master:
     def convert(self, offer: Offer, steps: list[Step]) -> None:
         """Carry out a framework's operations on an offer; recover the rest."""
         booked = self.agents.get(offer.agent)
-        left = applied(steps, offer.amounts)
-        if booked is None or left is None or offer.id not in self.offers:
+        remaining = applied(steps, offer.amounts)
+        if booked is None or remaining is None or offer.id not in self.offers:
             return
         del self.offers[offer.id]
         place, (machine, role) = (offer.framework, offer.role), (booked.machine, offer.role)
-        booked.used[place] = plus(minus(booked.used[place], offer.amounts), left)
-        machine.amounts = plus(minus(machine.amounts, offer.amounts), left)
+        booked.used[place] = plus(minus(booked.used[place], offer.amounts), remaining)
+        machine.amounts = plus(minus(machine.amounts, offer.amounts), remaining)
         self.call(
             update_allocation=contract.UpdateAllocation(
                 framework_id=offer.framework,
@@ -264,7 +264,7 @@ class Master:
                 ],
             )
         )
-        self._recover(offer.agent, *place, left, _filters(None))
+        self._recover(offer.agent, *place, remaining, _filters(None))
 
     def operate(self, name: str, steps: list[Step]) -> None:
         """Carry out an operator's operations on free resources of an agent; rescind its offers."""
@@ -457,8 +457,8 @@ class Master:
             )
         )
 
-    def _forget_offers(self, which: Callable[[Offer], bool]) -> None:
-        self.offers = {id_: offer for id_, offer in self.offers.items() if not which(offer)}
+    def _forget_offers(self, matches: Callable[[Offer], bool]) -> None:
+        self.offers = {id_: offer for id_, offer in self.offers.items() if not matches(offer)}
 
     def _end_hold_off(self) -> None:
         hold_off = self.hold_off
@@ -508,7 +508,9 @@ def _filters(refuse: float | None) -> bytes:
 
 
 def _quota(role: str, guarantees: Amounts, limits: Amounts) -> contract.UpdateQuota:
-    def amounts(one: Amounts) -> contract.Quantities:
-        return contract.Quantities(amounts={name: milli / 1000 for name, milli in one.items()})
+    def amounts(quantities: Amounts) -> contract.Quantities:
+        return contract.Quantities(
+            amounts={name: milli / 1000 for name, milli in quantities.items()}
+        )
 
     return contract.UpdateQuota(role=role, guarantees=amounts(guarantees), limits=amounts(limits))

@@ -64,9 +64,9 @@ class Disk:
         Args:
             torn: Whether a write to the store was under way.
         """
-        left = self.present
+        folder = self.present
         self.present = self._next()
-        for file in left.glob(f"{STORE}*"):
+        for file in folder.glob(f"{STORE}*"):
             if file.is_file():
                 shutil.copyfile(file, self.present / file.name)
         store = self.present / STORE
@@ -75,7 +75,7 @@ class Disk:
         elif torn and store.is_file():
             _tear(store)
         self._before = []
-        shutil.rmtree(left, ignore_errors=True)
+        shutil.rmtree(folder, ignore_errors=True)
 
     def _next(self) -> Path:
         self._lives += 1

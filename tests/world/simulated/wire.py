@@ -307,7 +307,7 @@ class Server:
         """Return the handler of a method, after all interceptors."""
 
         async def found(details: Any) -> Any:  # noqa: ANN401 - likewise
-            handlers = (each.service(details) for each in self._handlers)
+            handlers = (handler.service(details) for handler in self._handlers)
             return next((handler for handler in handlers if handler is not None), None)
 
         continuation: Any = found

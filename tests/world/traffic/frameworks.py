@@ -130,8 +130,8 @@ class Picky(Worker):
 
     @override
     def answer(self, master: Master, offer: Offer) -> None:
-        left = minus(offer.amounts, times(1, self.task))
-        if left == offer.amounts:
+        remaining = minus(offer.amounts, times(1, self.task))
+        if remaining == offer.amounts:
             master.decline(offer, None)
         else:
             super().answer(master, offer)
@@ -177,8 +177,8 @@ _STATE = amounts("cpus:0.5;disk:100;mem:256")
 """Resources of a task with a volume."""
 
 
-def _text(one: Amounts) -> str:
-    return ";".join(f"{name}:{milli / 1000:g}" for name, milli in one.items())
+def _text(quantities: Amounts) -> str:
+    return ";".join(f"{name}:{milli / 1000:g}" for name, milli in quantities.items())
 
 
 CHARACTERS: dict[str, type[Scheduler]] = {

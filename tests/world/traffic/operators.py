@@ -113,14 +113,14 @@ class Operator:
             return
         name = self._chance.choice(list(master.agents))
         free = master.agents[name].free
-        reserved = {each: milli for each, milli in free.items() if "(" in each and "#" not in each}
+        reserved = {name: milli for name, milli in free.items() if "(" in name and "#" not in name}
         if reserved and self._chance.random() < 0.5:
-            bare = {each.partition("(")[0]: milli for each, milli in reserved.items()}
+            bare = {name.partition("(")[0]: milli for name, milli in reserved.items()}
             if len(bare) == len(reserved):
                 master.operate(name, [Step("UNRESERVE", reserved, bare)])
             return
         wanted: Amounts = amounts(self._chance.choice(["cpus:1;mem:512", "cpus:2", "mem:1024"]))
         role = self._chance.choice(ROLES)
         if fits(wanted, master.agents[name].machine.amounts):
-            kept = {f"{each}({role})": milli for each, milli in wanted.items()}
+            kept = {f"{name}({role})": milli for name, milli in wanted.items()}
             master.operate(name, [Step("RESERVE", wanted, kept)])
