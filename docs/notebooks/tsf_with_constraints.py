@@ -19,12 +19,12 @@ PROBLEM: dict[str, list[dict[str, object]]] = {
     ],
 }
 shared = {name: optimum(PROBLEM, name) for name in ("tsf", "cdrf")}
-for name, found in shared.items():
+for name, allocation in shared.items():
     print(
         name,
-        {user: float(part.tasks) for user, part in found.users.items()},
+        {user: float(part.tasks) for user, part in allocation.users.items()},
         "proved:",
-        found.exact,
+        allocation.exact,
     )
 
 # %% [markdown]

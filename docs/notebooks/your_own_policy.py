@@ -72,6 +72,6 @@ assert waits["norm", 1.0]["both"] > waits["drf",]["both"]
 # Which properties does it lack? A search finds the smallest case.
 
 # %%
-found = violation("norm", "single-machine", trials=30)
-assert found is not None
-print(found.text)
+counterexample = violation("norm", "single-machine", trials=30)
+assert counterexample is not None
+print(counterexample.text)

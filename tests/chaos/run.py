@@ -302,7 +302,8 @@ def table(chaos: Chaos) -> str:
         ends = sum(number for end, number in counts.items() if end.startswith("TASK_"))
         lines.append(
             f"{client.habit:12} {counts['offers']:6} {counts['tasks']:6} "
-            f"{counts['TASK_FINISHED']:8} {ends - counts['TASK_FINISHED']:10} {counts['declined']:8} {longest:22.1f} s"
+            f"{counts['TASK_FINISHED']:8} {ends - counts['TASK_FINISHED']:10} "
+            f"{counts['declined']:8} {longest:22.1f} s"
         )
     followed = follow(chaos.lives)
     lines.append(
