@@ -144,7 +144,7 @@ class Refused:
     def __init__(self, on: dict[str, list[tuple[int, int]]]) -> None:
         self._on = on
 
-    def on(self, agent: str) -> Iterator[tuple[int, Any]]:
+    def declined_on(self, agent: str) -> Iterator[tuple[int, Any]]:
         for mask, size in self._on[agent]:
             yield mask, SimpleNamespace(plain=SimpleNamespace(divisible={"cpus": size}))
 

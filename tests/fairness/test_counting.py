@@ -92,7 +92,7 @@ def test_mean_use_decays_like_commitments() -> None:
     pool.allocate("b", Quantities({"cpus": 900}))
     pool.advance(2 * HALF_LIFE)
     look(pool)
-    assert pool.mean_use("a") == pytest.approx(0.125)
+    assert pool.mean_use("a") == {"cpus": pytest.approx(0.125)}
     assert pool.entitlement("b") == pytest.approx(0.5), "four times an eighth: user a counts half"
     pool.advance(4 * HALF_LIFE)
     look(pool)

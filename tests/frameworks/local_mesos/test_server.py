@@ -174,7 +174,7 @@ def test_time_stops_until_expected_frameworks_have_subscribed_and_answered(tmp_p
 def test_the_allocator_is_waited_for_in_an_experiment_and_else_time_only_slows_down(
     *, expecting: bool, owed: bool, kept: bool, unheard: bool, pace: float
 ) -> None:
-    master: Any = SimpleNamespace(expecting=expecting, owed=owed, awaiting=kept)
+    master: Any = SimpleNamespace(expecting=expecting, answer_due=owed, awaiting=kept)
     link: Any = SimpleNamespace(awaiting=unheard)
     assert server._pace(40.0, master, link) == pace
 
