@@ -17,7 +17,10 @@ class Boost(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class RememberedUser:
-    """One user's part of a memory: commitments, weights and mean use, as of the memory's time."""
+    """One user's state in a `Memory`: commitments, weights, and average use of resources.
+
+    All values are those at the memory's time.
+    """
 
     commitments: Mapping[str, float] = field(default_factory=dict)
     """Commitments by resource, as fractions of the cluster."""
@@ -67,10 +70,10 @@ class StoredTrajectory:
     def at(self, instant: float) -> RememberedUser:
         """Return the user's state at a later time, computed exactly (SDRF paper, Eq. 12).
 
-        Times before `since` return `remembered`.
+        For times before `since`, the result is `remembered`, the user's state at the time `since`.
 
         Args:
-            instant: Seconds since the Unix epoch.
+            instant: The time, in seconds since the Unix epoch.
         """
         elapsed, remembered = instant - self.since, self.remembered
         if self.tau is None or elapsed <= 0.0:
@@ -85,7 +88,7 @@ class StoredTrajectory:
 
 @dataclass(frozen=True, slots=True)
 class MemoryChanges:
-    """Changes of an engine's memory since the last call of `Engine.changes`, for the store."""
+    """The parts of an engine's memory that have changed since the last call of `Engine.changes`."""
 
     time: float
     """The master's clock, in seconds since the Unix epoch."""

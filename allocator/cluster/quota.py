@@ -208,15 +208,15 @@ class Headroom:
     def slack(self, names: Iterable[str]) -> dict[str, int] | None:
         """Return how much of each resource may be allocated without touching unmet guarantees.
 
-        Resources that no unmet guarantee needs are left out. The result is None if of any resource
-        less is available than unmet guarantees need, because no allocation is permitted then.
-        `CapacityBudget` applies this result and `remaining_limit` instead of calling `admits`.
+        `CapacityBudget` uses this result and `remaining_limit` instead of `admits`, to save time.
 
         Args:
             names: The names of the resources to look up.
 
         Returns:
-            Thousandths by resource, or None.
+            Thousandths by resource, without resources that no unmet guarantee needs. The result is
+            None if no allocation is permitted, because unmet guarantees need more of a resource
+            than is available.
         """
         if self._scarce:
             return None
@@ -249,7 +249,7 @@ class Headroom:
         self._subtract(quantities)
 
     def allocate(self, role: str, quantities: Quantities) -> None:
-        """Record an allocation to a role that does not count towards a guarantee."""
+        """Record an allocation of which nothing counts towards an unmet guarantee of its role."""
         top = top_level(role)
         if top in self._consumed:
             self._consumed[top] = self._consumed[top] + quantities
@@ -264,9 +264,10 @@ class Headroom:
         self._update_scarce(quantities)
 
     def _update_scarce(self, names: Iterable[str]) -> None:
-        """Update which of the named resources are scarce: less available than guarantees need.
+        """Update the set of scarce resources: less is available than unmet guarantees need.
 
-        `_scarce` holds them.
+        Args:
+            names: Names of the resources whose amounts have changed.
         """
         for name in names:
             if self._slack(name) < 0:

@@ -100,7 +100,10 @@ class AllocationCandidates:
         return self._due is None or bool(self._due)
 
     def take(self) -> tuple[list[str], list[str] | None]:
-        """Return the agents to examine and the due agents, and clear the marks of both.
+        """Return the agents that a cycle must examine and all due agents, and clear these marks.
+
+        A due agent is one on which Mesos would allocate now. Only due agents that have changed must
+        be examined.
 
         Returns:
             The IDs of the agents that are changed and due; then the IDs of all due agents, or None
@@ -202,10 +205,11 @@ class Cluster:
         self.follow_failover()
 
     def follow_failover(self) -> None:
-        """Update the failover recovery after an event: end it, if enough agents are back.
+        """Resume offers if enough agents have re-registered, and end the recovery if all are back.
 
-        Over-use does not increase commitments until enough agents are back. Policies that count
-        tasks need all agents. O(1) unless the recovery's state changes.
+        Cluster changes call this method during a failover recovery. Until offers resume, over-use
+        does not increase commitments; under a policy that counts users' tasks, not until the
+        recovery ends. O(1) unless the recovery's state changes.
         """
         failover = self.failover
         if failover is None:
@@ -261,7 +265,7 @@ class Cluster:
                 self.ledger.refresh(framework)
 
     def forget(self, client: Client) -> None:
-        """Forget the holds, filters and learned demand of a client that gets no more offers."""
+        """Delete the holds, filters and learned demand of a client that gets no more offers."""
         for agent in self.holds.forget(client):
             self.mark_dirty(agent)
         self.filters.forget(client)

@@ -74,7 +74,8 @@ class Allocator:
     def hold_back(self) -> None:
         """Create backfill holds for clients whose next task fits on no agent, if holds are enabled.
 
-        `AllocationCycle` calls this method after each cycle for which all agents were due.
+        `AllocationCycle` calls this method only after a cycle that examined all changed agents of
+        the cluster. Other cycles examine only agents that an event has affected.
         """
         agents = self._ledger.agents
         if self._holds.full or not agents:
@@ -177,7 +178,7 @@ class Allocator:
         return eligible
 
     def _open_agents(self, agents: Sequence[Agent]) -> Cooperative[list[Agent]]:
-        """Return the agents, in the given order, that have free resources and may be offered."""
+        """Return the agents, in the given order, that have free resources and are not withheld."""
         open_agents: list[Agent] = []
         for first in range(0, len(agents), _AGENTS_A_STEP):
             batch = agents[first : first + _AGENTS_A_STEP]

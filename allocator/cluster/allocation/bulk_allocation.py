@@ -55,7 +55,7 @@ IndexedNeeds: TypeAlias = Sequence[tuple[int, int]]
 
 @dataclass(frozen=True, slots=True)
 class IdenticalAgents:
-    """A row of a packing table: agents with equal capacity and the same eligible clients.
+    """Agents with equal capacity and the same eligible clients: one row of a `PackingTable`.
 
     Rows make packing fast, because identical agents are examined once.
     """
@@ -72,7 +72,7 @@ class IdenticalAgents:
     """Whether a task of each client in `fitting` fits."""
 
     def max_tasks(self, wants: IndexedNeeds) -> int:
-        """Return how many tasks with these needs fit on each agent of the row."""
+        """Return how many tasks with these needs fit on each of these agents."""
         maximum, free = _UNLIMITED, self.free
         for column, amount in wants:
             number = free[column] // amount
@@ -82,12 +82,12 @@ class IdenticalAgents:
     def with_tasks(
         self, wants: IndexedNeeds, number: int, agents: Sequence[int]
     ) -> "IdenticalAgents":
-        """Return a row of some of these agents, with tasks placed on each agent.
+        """Return a row with some of these agents, after tasks have been placed on each of them.
 
         Args:
             wants: The needs of a task.
             number: The number of tasks to place on each agent.
-            agents: Indices, within the group, of the agents in the returned row.
+            agents: The agents of the new row, as indices within the agent group.
         """
         free = list(self.free)
         for column, amount in wants:
@@ -145,7 +145,7 @@ class PackingTable:
         Args:
             clients: Clients that may still be allocated tasks.
             useful: A predicate, called for each row with the clients whose next task fits on an
-                agent of the row. Rows with a false result are dropped.
+                agent of the row. If it returns a false value, the row is dropped.
         """
 
         def key(row: IdenticalAgents) -> tuple[int, ClientMask, tuple[int, ...]]:
@@ -190,10 +190,11 @@ class PackingTable:
         return capacities
 
     def probe_limit(self, shapes: int) -> int:
-        """Return the `probe_limit` to pass to `pack`, which bounds the cost of packing many shapes.
+        """Return the argument `probe_limit` for `pack`, to bound the cost of packing many shapes.
 
-        The limit is a number of rows. If more rows than this are too full for one shape, `pack`
-        hides the surplus rows from the next shapes until `regroup`.
+        The limit is a number of rows, each with identical agents. If more rows than this are too
+        full for one shape, `pack` hides the surplus rows from the next shapes. `regroup` makes the
+        rows visible again.
 
         Args:
             shapes: The number of shapes to pack.
@@ -210,12 +211,16 @@ class PackingTable:
     ) -> bool:
         """Place tasks of one shape on agents: each task on the first agent with capacity.
 
+        A shape is a task's resource needs together with the agents that may run the task.
+
         Args:
-            needs: Thousandths that a task needs, by resource.
+            needs: Thousandths that one unit needs, by resource. A unit is the least number of tasks
+                that a client accepts.
             bit: The bit of one client of the shape, as in `ClientIndex`.
-            tasks: Clients and their numbers of tasks, in the order to place.
-            multiplier: The number of tasks to record in `placements` for each task placed here.
-            probe_limit: How many rows without capacity for this shape the next shape examines, too.
+            tasks: Clients and their numbers of units, in the order to place.
+            multiplier: The number of tasks in a unit; `placements` records tasks.
+            probe_limit: How many groups of agents that are too full for this shape are examined for
+                the next shape, too.
 
         Returns:
             True if all tasks fit. Otherwise, the table has been changed in part, and must be
@@ -277,9 +282,9 @@ def _capacity(rows: Iterable[IdenticalAgents], wants: IndexedNeeds, bit: ClientM
     """Return how many tasks of one shape fit in total on the agents of several rows.
 
     Args:
-        rows: Rows of a packing table.
+        rows: Rows of a packing table, each with identical agents.
         wants: The needs of one task.
-        bit: The bit of one client of the shape; rows that this client cannot use are skipped.
+        bit: The bit of one client of the shape; agents that this client cannot use are skipped.
     """
     return sum([len(row.agents) * row.max_tasks(wants) for row in rows if row.fitting & bit])
 
@@ -355,13 +360,13 @@ class Eligibility:
     ) -> Iterator[tuple[Client, int]]:
         """Yield each client that declined part of an agent, and the least number of tasks to offer.
 
-        This number of tasks needs strictly more than the declined part. The number is 0 if the
-        agent cannot hold that many tasks.
+        This number of tasks needs strictly more resources than the declined part. The number is 0
+        if the agent cannot hold that many tasks.
 
         Args:
             agent: The agent whose offer filters are examined.
-            able: Clients to consider.
-            fewest: By client: its task, and a number of tasks, which is ignored here.
+            able: The clients to consider.
+            fewest: By client: its task, and a number that is ignored here.
         """
         free, capacities = agent.available.divisible, dict[ClientTask, int]()
         able &= ~self._index.unknown_demand
@@ -470,7 +475,7 @@ class TaskShape:
 
 @dataclass
 class BulkPlan:
-    """The state of one agent group's bulk allocation: remaining shapes and packed tasks."""
+    """The state of one agent group's bulk allocation: task shapes to allocate, and packed tasks."""
 
     group: AgentGroup
     shapes: list[TaskShape]
@@ -531,7 +536,7 @@ class BulkAllocator:
         return list(groups)
 
     def allocate_group(self, group: AgentGroup) -> Cooperative[dict[str, list[PlacedTasks]]]:
-        """Allocate a group of agents in the sorter view; return the placed tasks by agent.
+        """Allocate a group of agents in the sorter view; return the placed tasks by agent ID.
 
         The returned tasks are not yet in the ledger; `FairShareStage.serve` records and offers
         them.
@@ -558,7 +563,10 @@ class BulkAllocator:
         return tasks
 
     def _stage(self, plan: BulkPlan) -> Cooperative[bool]:
-        """Run one stage: allocate part of the capacity, or drop scarce shapes from the plan.
+        """Run one stage: allocate part of the group's capacity, or remove scarce task shapes.
+
+        A task shape is scarce if only few of its tasks still fit. Agents with capacity for them
+        leave the plan, and are allocated one by one later.
 
         Returns:
             True if another stage may allocate more.
@@ -583,13 +591,14 @@ class BulkAllocator:
         return bool(plan.shapes) and (yield from self.allocate(plan, part, _TRIES if mixed else 1))
 
     def allocate(self, plan: BulkPlan, part: int, tries: int) -> Cooperative[bool]:
-        """Allocate part of a group's remaining capacity, and add the tasks to the plan.
+        """Allocate a fraction of a group's remaining capacity, and add the tasks to the plan.
 
-        If the tasks cannot be packed on the agents, the method tries again with half of the part.
+        If the tasks cannot be packed on the agents, or exceed the limit on outstanding offers, the
+        method tries again with half of the fraction.
 
         Args:
             plan: The plan of the group, which is extended.
-            part: The part of the remaining capacity, as a number from 1 to `_ALL`; `_ALL` means the
+            part: The fraction of the remaining capacity, in units of 1 / `_ALL`; `_ALL` means the
                 whole capacity.
             tries: The maximum number of attempts.
 
@@ -649,13 +658,13 @@ class BulkAllocator:
         return table
 
     def _regroup(self, plan: BulkPlan, shapes: list[TaskShape], *, out: bool = False) -> int:
-        """Drop useless agents from the plan's table; return the number of agents kept.
+        """Remove agents from the plan's table; return the number of agents that remain.
 
         Args:
             plan: The plan whose table is changed.
-            shapes: The shapes to look for on each agent.
-            out: If false, agents with capacity for one of the shapes are kept. If true, exactly
-                these agents are dropped.
+            shapes: The task shapes to look for on each agent.
+            out: If false, agents without capacity for any of the shapes are removed. If true,
+                agents with capacity for one of the shapes are removed.
         """
         clients = self._clients_of(shapes)
 
@@ -691,7 +700,7 @@ class BulkAllocator:
     def _shapes(
         self, fewest: Mapping[Client, tuple[ClientTask, int]], classes: Iterable[ClientMask]
     ) -> list[TaskShape]:
-        """Return the task shapes of the clients.
+        """Group clients into task shapes.
 
         Clients with equal tasks, equal least numbers of tasks, and the same class form one shape.
 

@@ -55,7 +55,7 @@ class _AgentAllocation:
     """The agent's available resources for which `judged` is valid."""
 
     def count(self, client: Client, task: ClientTask, number: int) -> None:
-        """Add tasks to `uncut`: allocated, but not yet subtracted from available resources.
+        """Add tasks to `uncut`, the allocated tasks that the ledger has not yet recorded.
 
         Args:
             client: The client that is allocated the tasks.
@@ -142,7 +142,7 @@ class FairShareStage:
         return capacity
 
     def _limit(self, name: Name) -> int:
-        """Return the remaining amount of a name that the agent's capacity does not list.
+        """Return how much of a name may still be allocated that the agent's capacity does not list.
 
         `CapacityBudget` calls this function for such names.
 
@@ -184,7 +184,7 @@ class FairShareStage:
     def _pass_over(
         self, state: _AgentAllocation, eligible: ClientMask, client: Client | None = None
     ) -> bool:
-        """Mark clients as exhausted, to be skipped, if they can get nothing more of an agent.
+        """Mark clients that can get nothing more of an agent as exhausted, to be skipped.
 
         Clients that were allocated tasks of the agent are not marked. Their offer already reaches
         their minimum, so they may get more.
@@ -216,8 +216,8 @@ class FairShareStage:
     def _node(self, state: _AgentAllocation, client: Client, *, deep: bool) -> ClientNode | None:
         """Return a client's node for progressive filling; None if the client cannot use the agent.
 
-        The node has no task if the client's next task cannot be counted ahead (see
-        `progressive_filling`).
+        The node has no task if the next task must be allocated outside of the filling. This is so
+        if its needs are unknown, or if the client may refuse an offer of one task.
 
         Args:
             state: The allocation of the agent.
@@ -263,7 +263,8 @@ class FairShareStage:
     def _count(self, state: _AgentAllocation, batch: TaskBatch) -> None:
         """Count a batch of tasks in the sorter view and quotas, before the ledger records it.
 
-        `_cut` later subtracts the tasks from the agent's available resources in the ledger.
+        `_cut` later records the tasks in the ledger, once for all batches of the agent, to save
+        time.
         """
         for name in state.capacity:
             state.capacity[name] -= batch.needs.get(name, 0)
@@ -278,7 +279,10 @@ class FairShareStage:
             self._cut(state)
 
     def _cut(self, state: _AgentAllocation) -> None:
-        """Move all `uncut` tasks to the ledger, which reduces the available resources."""
+        """Record all tasks of `uncut` in the ledger, which subtracts them from available resources.
+
+        `uncut` has the tasks that have been allocated, but only in the sorter view and quotas.
+        """
         for client, (task, number) in state.uncut.items():
             tasks = self._builder.cut(state.agent, task.needs, number)
             self._builder.book(state.agent, client, tasks)

@@ -157,7 +157,7 @@ class OfferBuilder:
     def hopeless(
         self, agent: Agent, index: ClientIndex, client: Client | None = None
     ) -> tuple[ClientMask, ClientMask]:
-        """Return the clients that can get nothing of an agent now, and all clients considered.
+        """Return the clients that can get nothing of an agent now, and the clients examined.
 
         A client can get nothing if it lacks a capability for the agent. A client also gets nothing
         if the agent's free resources, within its quota, do not reach its minimum offer.
@@ -165,8 +165,11 @@ class OfferBuilder:
         Args:
             agent: The agent that would be offered.
             index: All clients that want offers.
-            client: Consider only clients for which the same checks hold as for this one, because
-                quota, capabilities and reservations are alike. None: consider all clients.
+            client: Examine only clients for which the same checks hold as for this one, because
+                quota, capabilities and reservations are alike. None: examine all clients.
+
+        Returns:
+            Two client masks: clients that can get nothing, and clients that were examined.
         """
         free, rules = agent.available, self._cluster.rules
         if client is None or (free.ordinary and not self.quotas):
@@ -222,11 +225,14 @@ class OfferBuilder:
         )
 
     def fewest(self, client: Client, needs: Needs) -> int:
-        """Return the least number of tasks that reaches a client's minimum offer; 0 if impossible.
+        """Return the least number of tasks that reaches a client's minimum offer.
 
         Args:
             client: The client that would get the offer.
             needs: Thousandths that one task needs, by resource.
+
+        Returns:
+            The number of tasks; 0 if no number of tasks reaches the minimum.
         """
         numbers = [_fewest(needs, minimum) for minimum in self._alternatives(client)]
         return min(filter(None, numbers), default=0) if numbers else 1
@@ -268,8 +274,9 @@ class OfferBuilder:
         """Record an allocation in the ledger, but neither in the sorter view nor in an offer.
 
         Returns:
-            The increase of the client's scalar quantities; and by user, the quantities of shared
-            volumes that other clients of the same user hold already.
+            The increase of the client's scalar quantities. Also, by user, the quantities of shared
+            volumes that other clients of the user hold already, because a user may be charged once
+            for them.
         """
         booked = self._ledger.allocate(agent, client, share, self._remaining(agent, share))
         if share.has_shared:
@@ -308,8 +315,8 @@ class OfferBuilder:
     def write_offers(self, decisions: contract.Decisions) -> Cooperative[int]:
         """Write all offers into a decisions message, and return the number of offers.
 
-        Each framework gets at most one `Offers` message. Messages are created in place, because
-        copying a message costs more than creating it.
+        Each framework gets at most one `Offers` message, which contains all its offers. Messages
+        are created in place, because copying a message costs more than creating it.
         """
         number, meter, now = 0, self._cluster.meter, self._cluster.now_ns / 1e9
         for framework, by_agent in self._offers.items():

@@ -47,7 +47,10 @@ class ClientTask:
         self._multiples: dict[int, tuple[Needs, Quantities, int]] = {}
 
     def multiple(self, number: int) -> tuple[Needs, Quantities, int]:
-        """Return what several tasks need together, and how they change the client's allocation.
+        """Return the total needs of several tasks, and how they change the client's allocation.
+
+        Args:
+            number: The number of tasks.
 
         Returns:
             The total needs, the increase of the client's allocation, and the allocation count. The
@@ -64,7 +67,7 @@ class ClientTask:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TaskBatch:
-    """Several tasks that a progressive filling has allocated, or considers to allocate, in total.
+    """A set of tasks that a progressive filling has allocated, or might allocate.
 
     A batch has the number of tasks of each client, and sums over all tasks.
     """
@@ -89,8 +92,8 @@ class ClientNode:
 
     Args:
         client: The client of this node.
-        task: The client's next task and all later ones; None if the next task cannot be counted
-            ahead.
+        task: The client's next task and all later ones. It is None if the filling must not allocate
+            the next task, because its needs are unknown or the client may refuse it.
     """
 
     __slots__ = ("_batches", "client", "task")
@@ -103,7 +106,8 @@ class ClientNode:
     def batch(self, number: int) -> TaskBatch:
         """Return the batch with this number of the client's tasks.
 
-        The batch is empty if the client's tasks cannot be counted ahead.
+        The batch is empty if the node has no task, because the client's demand is unknown or an
+        offer of one task may be refused.
         """
         batch = self._batches.get(number)
         if batch is None:
@@ -118,8 +122,11 @@ class ClientNode:
     def fill(self, budget: "CapacityBudget", _stride: int = 0) -> TaskBatch:
         """Return the largest batch of the client's tasks that the budget admits.
 
-        The budget is not spent. `_stride` is ignored; the argument exists for the same signature as
-        `RoleNode.fill`.
+        Nothing is subtracted from the budget.
+
+        Args:
+            budget: The limit on the tasks.
+            _stride: Ignored; it exists so that `RoleNode.fill` has the same signature.
         """
         if self.task is None:
             return NONE
@@ -128,7 +135,7 @@ class ClientNode:
 
 
 def combined(batches: list[TaskBatch]) -> TaskBatch:
-    """Return the sum of several batches, which must belong to different clients."""
+    """Return the sum of several batches; no client may have tasks in two of them."""
     batches = [batch for batch in batches if batch.number]
     if len(batches) == 1:
         return batches[0]
@@ -152,9 +159,9 @@ def combined(batches: list[TaskBatch]) -> TaskBatch:
 class Budget(Protocol):
     """A limit on the tasks that a filling may still allocate, for example an agent's capacity.
 
-    A member's batch grows in steps, and each step spends the difference. Methods therefore take two
-    batches: `batch`, the member's batch after the step, and `given`, its part that is spent
-    already.
+    A filling allocates tasks to the members of a role node. A member's batch grows in steps, and
+    only its growth is subtracted from the budget. Methods therefore take two batches: `batch`, the
+    member's batch after the step, and `given`, the same member's batch before the step.
     """
 
     depth: int
@@ -164,31 +171,51 @@ class Budget(Protocol):
         """Return a copy of the budget; spending the copy leaves this budget unchanged."""
 
     def admits(self, batch: TaskBatch, given: TaskBatch) -> bool:
-        """Return whether the budget suffices for a batch.
+        """Return whether the budget suffices to extend a member's batch.
 
         Args:
-            batch: The batch as a whole.
-            given: The part of the batch that is spent already.
+            batch: The member's batch after the extension.
+            given: The member's batch before the extension, which has been subtracted already.
         """
 
     def spend(self, batch: TaskBatch, given: TaskBatch) -> None:
-        """Spend the budget for a batch, except for the part `given`, which is spent already."""
+        """Subtract the extension of a member's batch from the budget.
+
+        Args:
+            batch: The member's batch after the extension.
+            given: The member's batch before the extension, which has been subtracted already.
+        """
 
     def repeats(self, earlier: Self) -> float:
-        """Return how often the amount spent since `earlier`, a copy, could be spent again.
+        """Return how many times the remaining budget contains the amount spent since a copy.
 
-        The number need not be whole. The filling estimates its next step with this number.
+        The filling repeats similar steps, and uses this number to estimate the size of the next
+        step.
+
+        Args:
+            earlier: A copy of the budget from before the amount was spent.
+
+        Returns:
+            The number of times, which need not be whole.
         """
 
     def shares(self, batch: TaskBatch, given: TaskBatch) -> dict[Name, float]:
-        """Return the fraction of the remaining budget that a batch takes, by resource name.
+        """Return the fraction of the remaining budget that the extension of a batch would take.
 
-        The part `given` of the batch, which is spent already, does not count.
+        Args:
+            batch: The member's batch after the extension.
+            given: The member's batch before the extension, which has been subtracted already.
+
+        Returns:
+            The fraction by resource name, from 0 to infinity.
         """
 
 
 class _Left(dict[Name, int]):
-    """Remaining amounts by name; the function `unasked` is called for each missing name."""
+    """Remaining amounts by resource name.
+
+    The function `unasked` is called to look up each name that the mapping does not contain.
+    """
 
     __slots__ = ("unasked",)
 
@@ -222,7 +249,7 @@ class CapacityBudget:
         return CapacityBudget(self.left.items(), self.left.unasked)
 
     def admits(self, batch: TaskBatch, given: TaskBatch) -> bool:
-        """Return whether the capacity suffices for `batch`, of which `given` is spent already."""
+        """Return whether the capacity suffices to extend a batch from `given` to `batch`."""
         needs = given.needs
         for name, amount in batch.needs.items():
             if amount - needs.get(name, 0) > self.left[name]:
@@ -230,14 +257,20 @@ class CapacityBudget:
         return True
 
     def spend(self, batch: TaskBatch, given: TaskBatch) -> None:
-        """Subtract a batch from the capacity, except for its part `given`, spent already."""
+        """Subtract the needs of the tasks in `batch` that are not in `given` from the capacity."""
         needs = given.needs
         for name, amount in batch.needs.items():
             if amount:
                 self.left[name] -= amount - needs.get(name, 0)
 
     def repeats(self, earlier: "CapacityBudget") -> float:
-        """Return how often the amount spent since `earlier`, a copy, could be spent again."""
+        """Return how many times the remaining capacity contains the amount spent since a copy.
+
+        The scarcest resource decides.
+
+        Args:
+            earlier: A copy of the budget from before the amount was spent.
+        """
         return min(
             free / (earlier.left[name] - free)
             for name, free in self.left.items()
@@ -245,9 +278,14 @@ class CapacityBudget:
         )
 
     def shares(self, batch: TaskBatch, given: TaskBatch) -> dict[Name, float]:
-        """Return the fraction of the remaining capacity that a batch takes, by resource name.
+        """Return the fraction of the remaining capacity that the extension of a batch would take.
 
-        The part `given` of the batch, which is spent already, does not count.
+        Args:
+            batch: The member's batch after the extension.
+            given: The member's batch before the extension, which has been subtracted already.
+
+        Returns:
+            The fraction by resource name; infinity if nothing of a needed resource remains.
         """
         needs = given.needs
         return {
@@ -271,26 +309,35 @@ class CountBudget:
         return CountBudget(self.left)
 
     def admits(self, batch: TaskBatch, given: TaskBatch) -> bool:
-        """Return whether the number suffices for `batch`, of which `given` is spent already."""
+        """Return whether enough tasks remain to extend a batch from `given` to `batch`."""
         return batch.number - given.number <= self.left
 
     def spend(self, batch: TaskBatch, given: TaskBatch) -> None:
-        """Subtract a batch's number of tasks, except for its part `given`, spent already."""
+        """Subtract the number of tasks in `batch` that are not in `given`."""
         self.left -= batch.number - given.number
 
     def repeats(self, earlier: "CountBudget") -> float:
-        """Return how often the tasks spent since `earlier`, a copy, could be spent again."""
+        """Return how many times the remaining tasks contain the number spent since a copy.
+
+        Args:
+            earlier: A copy of the budget from before the tasks were spent.
+        """
         return self.left / (earlier.left - self.left)
 
     def shares(self, batch: TaskBatch, given: TaskBatch) -> dict[Name, float]:
-        """Return the fraction of the remaining tasks that a batch takes, under the name ""."""
+        """Return the fraction of the remaining tasks that extending `given` to `batch` would take.
+
+        Returns:
+            The fraction under the key "", because this budget does not distinguish resources.
+        """
         return {"": (batch.number - given.number) / self.left}
 
 
 class LevelBudget:
-    """A budget for one member of a role node: its sort key must stay before a level.
+    """A budget for one member of a role node: its sort key must stay before a given sort key.
 
-    The member's batches must also fit within another budget, such as the agent's capacity.
+    The given sort key is the *level*. The member's batches must also fit within another budget,
+    such as the agent's capacity.
 
     Args:
         level: The sort key that the member must stay before, even if sort keys are rounded.
@@ -339,30 +386,49 @@ class LevelBudget:
         return budget
 
     def admits(self, batch: TaskBatch, given: TaskBatch) -> bool:
-        """Return whether a batch fits the other budget and keeps the member before the level.
+        """Return whether the member's batch may be extended from `given` to `batch`.
 
-        The part `given` of the batch is spent already.
+        The extension must fit within the other budget, and the member's sort key must stay before
+        the level.
         """
         return self._within.admits(batch, given) and self._key_with(batch, given).surely_before(
             self._level
         )
 
     def spend(self, batch: TaskBatch, given: TaskBatch) -> None:
-        """Spend a batch, except for its part `given`, and remember the member's new holdings."""
+        """Subtract a batch's extension from the other budget, and update the member's holdings.
+
+        Args:
+            batch: The member's batch after the extension.
+            given: The member's batch before the extension, which has been subtracted already.
+        """
         self._within.spend(batch, given)
         self._holds, self._allocations, self._cached_key = self._holding_with(batch, given)
         self._last = None
 
     def repeats(self, earlier: "LevelBudget") -> float:
-        """Return how often the amount spent since `earlier`, a copy, could be spent again."""
+        """Return how many times the steps since a copy could be repeated within the budget.
+
+        The number need not be whole. It assumes that equal steps change the sort key's priority
+        equally.
+
+        Args:
+            earlier: A copy of the budget from before these steps.
+        """
         times = self._within.repeats(earlier._within)  # noqa: SLF001 - same class
         moved, ahead = earlier._key().distance_to(self._key()), self._key().distance_to(self._level)  # noqa: SLF001
         return times if not moved or ahead is None else min(times, ahead / moved)
 
     def shares(self, batch: TaskBatch, given: TaskBatch) -> dict[Name, float]:
-        """Return the fraction of the remaining budget that a batch takes, by name.
+        """Return the fraction of the remaining budget that the extension of a batch would take.
 
-        The distance from the member's sort key to the level counts as a further name.
+        Args:
+            batch: The member's batch after the extension.
+            given: The member's batch before the extension, which has been subtracted already.
+
+        Returns:
+            The fractions of the other budget by resource name. A further key has the fraction of
+            the distance from the member's sort key to the level.
         """
         shares = self._within.shares(batch, given)
         key, ahead = self._key(), self._key().distance_to(self._level)
@@ -377,9 +443,11 @@ class LevelBudget:
         return self._cached_key
 
     def _key_with(self, batch: TaskBatch, given: TaskBatch) -> SortKey:
-        """Return the sort key that the member would have after it was allocated a batch.
+        """Return the sort key that the member would have if its batch grew to `batch`.
 
-        The part `given` of the batch is allocated already.
+        Args:
+            batch: The member's batch after the growth.
+            given: The member's batch before the growth, which its current holdings include.
         """
         holds, allocations, key = self._holding_with(batch, given)
         if key is None:
@@ -390,13 +458,15 @@ class LevelBudget:
     def _holding_with(
         self, batch: TaskBatch, given: TaskBatch
     ) -> tuple[Quantities, int, SortKey | None]:
-        """Return the holdings that the member would have after it was allocated a batch.
+        """Return the holdings that the member would have if its batch grew to `batch`.
 
-        The part `given` of the batch is allocated already.
+        Args:
+            batch: The member's batch after the growth.
+            given: The member's batch before the growth, which its current holdings include.
 
         Returns:
-            The holdings, the number of allocations, and the sort key; None for a key not computed
-            yet.
+            The holdings, the number of allocations, and the sort key. The sort key is None if it
+            has not been computed yet.
         """
         last = self._last
         if last is not None and last[0] is batch and last[1] is given:
@@ -411,7 +481,7 @@ _TRAJECTORIES_A_STEP = 50
 
 
 class Trajectory(NamedTuple):
-    """How one member's priority and budget consumption grow with each further task, linearly.
+    """The linear growth of one member's priority and of its use of the budget, per further task.
 
     `find_water_level` uses trajectories to predict how far all members can be filled.
     """
@@ -528,7 +598,8 @@ class RoleNode(Generic[User]):
     def batch(self, number: int) -> TaskBatch:
         """Return the batch with this number of tasks, allocated to the members in sorter order.
 
-        The batch is smaller if the first member's next task cannot be counted ahead.
+        The batch is smaller if it would need a task that cannot be counted ahead. Such a task has
+        unknown needs, or the client may not accept it as an offer.
         """
         return self._batches.get(number) or run_to_completion(self.batch_in_steps(number))
 
@@ -553,11 +624,11 @@ class RoleNode(Generic[User]):
         return batch
 
     def extend(self, taken: TaskBatch, budget: Budget) -> Cooperative[TaskBatch]:
-        """Continue a batch of this node by the largest extension that a budget admits.
+        """Continue a batch of this node with as many further tasks as a budget admits.
 
         Args:
-            taken: A batch that this node has returned.
-            budget: The limit on the further tasks. The method spends the budget.
+            taken: A batch that this node returned earlier.
+            budget: The limit on the further tasks. The method subtracts them from the budget.
 
         Returns:
             The extended batch, including `taken`.
@@ -586,9 +657,10 @@ class RoleNode(Generic[User]):
         Filling ends when the first member in order cannot be allocated one more task.
 
         Args:
-            budget: The limit. The method spends the budget.
+            budget: The limit on the tasks. The method subtracts the batch from the budget.
             stride: An estimate of the first member's number of tasks. With 0, the filling predicts
-                the water level from the members' sort keys. The stride affects the speed only.
+                from the members' sort keys how far the budget suffices. The stride affects the
+                speed only.
         """
         return run_to_completion(self.fill_in_steps(budget, stride))
 
@@ -617,12 +689,12 @@ class RoleNode(Generic[User]):
     def level_budget(
         self, user: User, level: SortKey, budget: Budget, batch: TaskBatch
     ) -> LevelBudget:
-        """Return a budget that keeps a member before a level, within another budget.
+        """Return a budget that stops a member's batch before its sort key reaches a level.
 
         Args:
             user: The member of this node.
             level: The sort key that the member must stay before.
-            budget: The other budget.
+            budget: The budget of the whole filling, which the member's batch must fit, too.
             batch: The batch that the member has been allocated already.
         """
         held = self._ranks.held(user) + batch.scalars
@@ -658,7 +730,7 @@ class _Entry(Generic[User]):
 class _Step(NamedTuple, Generic[User]):
     """A possible extension of one member's batch up to a level; nothing is allocated yet.
 
-    `_Filling._give` applies the step.
+    The level is the sort key that members are filled up to. `_Filling._give` carries out the step.
     """
 
     entry: _Entry[User]
@@ -674,16 +746,19 @@ class _Step(NamedTuple, Generic[User]):
 
 
 class _Filling(Generic[User]):
-    """The progressive filling of one role node within a budget.
+    """The progressive filling of one role node within a budget: a loop of rounds.
 
-    The filling repeats one step. The step chooses a level and allocates tasks to every member below
-    that level. With a stride, the level is the first member's sort key after that many tasks. The
-    remaining budget then determines the next stride. If the level exceeds the budget, the stride is
-    halved.
+    Each round chooses a level, a sort key, and allocates tasks to every member before that level.
+    The level is chosen in one of two ways.
 
-    Without a stride, a large allocation is expected, and the step predicts the water level. If a
-    member has heterogeneous tasks, the prediction is uncertain and uses only a part of the budget.
-    The part shrinks after each predicted level that was too high.
+    With a *stride*, a number of tasks, the level is the sort key that the first member would have
+    after that many tasks. The remaining budget determines the stride of the next round. If the
+    budget does not suffice for the level, the stride is halved.
+
+    Without a stride, a large allocation is expected, and the water level is predicted: the level at
+    which the budget is used up. If a member has heterogeneous tasks, the prediction is uncertain
+    and uses only a part of the budget. The part shrinks after each predicted level that was too
+    high.
     """
 
     def __init__(self, node: RoleNode[User], budget: Budget) -> None:
@@ -716,14 +791,14 @@ class _Filling(Generic[User]):
         return filling
 
     def run(self, stride: int) -> Cooperative[TaskBatch]:
-        """Continue the filling until the first member in order cannot get one more task.
+        """Continue the filling until the first member in sorter order cannot get one more task.
 
         Args:
-            stride: The first level is the first member's sort key after this number of tasks; 0:
-                predict the level.
+            stride: The number of tasks after which the first member's sort key becomes the first
+                level. If 0, the first level is predicted.
 
         Returns:
-            The whole batch that the filling has allocated.
+            All tasks that the filling has allocated.
         """
         pick: _Entry[User] | None = None
         may_predict = predict = not stride
@@ -766,9 +841,13 @@ class _Filling(Generic[User]):
         return combined([entry.taken for entry in self._served])
 
     def one_more(self) -> TaskBatch:
-        """Allocate one task to the first member; return the batch allocated so far.
+        """Allocate one task to the first member in sorter order; the budget must admit this task.
 
-        If the task cannot be counted ahead, nothing is allocated.
+        Nothing is allocated if the task's needs are unknown, or its client may not accept it as an
+        offer.
+
+        Returns:
+            All tasks that the filling has allocated so far.
         """
         first = self._entry(0)
         if first is not None:
@@ -776,10 +855,9 @@ class _Filling(Generic[User]):
         return combined([entry.taken for entry in self._served])
 
     def _entry(self, number: int) -> _Entry[User] | None:
-        """Return an entry by its index in the current sorter order; None past the end.
+        """Return the member with this index in the current sorter order; None past the end.
 
-        Members are added to the entries as needed, so entries with smaller indices must be read
-        first.
+        Entries are created on demand, so entries with smaller indices must be read first.
         """
         pending = self._pending
         if pending is None:
@@ -798,20 +876,27 @@ class _Filling(Generic[User]):
         return self._entries[number] if number < len(self._entries) else None
 
     def _count_in_steps(self, entry: _Entry[User], number: int) -> Cooperative[None]:
-        """Compute and cache an entry's batch with more tasks, in steps if the node is a role node.
+        """Compute a role node's larger batch in cooperative steps, so that `batch` finds it cached.
+
+        For a client node, nothing is done, because its batches are computed at once.
 
         Args:
-            entry: The member whose batch is computed.
-            number: The number of further tasks.
+            entry: The member whose batch will be computed.
+            number: The number of tasks in addition to those allocated already.
         """
         if isinstance(entry.node, RoleNode):
             yield
             yield from entry.node.batch_in_steps(entry.taken.number + number)
 
     def _key_ahead(self, entry: _Entry[User], number: int) -> Cooperative[SortKey]:
-        """Return the sort key that an entry would have after more tasks.
+        """Return the sort key that a member would have after a number of further tasks.
 
-        If fewer tasks can be counted ahead, the key is the one after these tasks.
+        If an earlier task has unknown needs or may be refused, only the tasks before it are
+        counted.
+
+        Args:
+            entry: The member.
+            number: The number of tasks in addition to those allocated already.
         """
         yield from self._count_in_steps(entry, number)
         return self._key(entry, entry.node.batch(entry.taken.number + number))
@@ -819,15 +904,15 @@ class _Filling(Generic[User]):
     def _predicted_level(
         self, first: _Entry[User], pick: _Entry[User], number: int
     ) -> Cooperative[SortKey]:
-        """Return a level that all members can probably reach within the budget.
+        """Return a sort key that all members can probably reach within the budget.
 
-        The prediction assumes that priorities change linearly with the number of tasks. The level
-        is at most the sort key that `pick` has after `number` more tasks.
+        The prediction assumes that priorities change linearly with the number of tasks. The result
+        is never after the sort key that `pick` would have with `number` further tasks.
 
         Args:
-            first: The first entry in sorter order.
-            pick: The entry that limits the level.
-            number: The number of further tasks of `pick` that limits the level.
+            first: The first member in sorter order.
+            pick: The member that bounds the result.
+            number: The number of further tasks of `pick` at the bound.
         """
         start = pick.key
         slope, _ = yield from self._slope(pick)
@@ -857,13 +942,13 @@ class _Filling(Generic[User]):
         return (yield from self._key_ahead(pick, number))
 
     def _slope(self, entry: _Entry[User]) -> Cooperative[tuple[float, dict[Name, float]]]:
-        """Return how much one task of an entry changes its priority and takes of the budget.
+        """Return how much one further task changes a member's priority and takes of the budget.
 
-        If an entry has heterogeneous tasks, both results are averages of several tasks.
+        If the member's tasks are heterogeneous, both results are averages of several tasks.
 
         Returns:
-            The change of priority, which is 0 if unknown; and the fractions of the budget, by
-            resource name.
+            The change of priority per task, which is 0 if unknown; and the fractions of the
+            remaining budget per task, by resource name.
         """
         key, given = entry.key, entry.taken
         if not isinstance(entry.node, RoleNode):
@@ -879,13 +964,16 @@ class _Filling(Generic[User]):
         return max(distance, 0.0) / number, {name: share / number for name, share in shares.items()}
 
     def _attempt(self, level: SortKey) -> Cooperative[tuple[list[_Step[User]], _Step[User] | None]]:
-        """Compute the steps that bring all members up to a level, without applying them.
+        """Compute the steps that would bring all members up to a level, without allocating them.
 
-        If a member's next task cannot be counted ahead, the level is lowered to that member's sort
-        key.
+        The filling cannot allocate a task of unknown needs or uncertain acceptance. If this is a
+        member's next task, the level is lowered to that member's sort key.
+
+        Args:
+            level: The sort key to reach.
 
         Returns:
-            The members' steps in sorter order, and the step of the first member that exceeds the
+            The members' steps in sorter order; and the step of the first member that exceeds the
             budget, or None.
         """
         while True:
@@ -914,10 +1002,10 @@ class _Filling(Generic[User]):
                 return trial, failed
 
     def _one_task(self, entry: _Entry[User]) -> _Step[User]:
-        """Return a step with one task for the first member; the budget must admit this task.
+        """Return a step with one task for a member; the budget must admit this task.
 
-        If the sorter counts no tasks of the member, for example tasks that need only ports, the
-        step has all tasks that fit.
+        If the sorter does not count the member's tasks, because they need only ports for example,
+        the step has all tasks that fit.
         """
         number = _first_false(lambda number: self._is_unseen(entry, number), 1) - 1
         if number > 1:
@@ -943,10 +1031,10 @@ class _Filling(Generic[User]):
     def _reach(
         self, entry: _Entry[User], level: SortKey, budget: Budget
     ) -> Cooperative[_Step[User]]:
-        """Return the longest step of an entry before it must stop.
+        """Return the longest step of a member towards a level.
 
-        The step ends at the level, at the end of the budget, or before a task that cannot be
-        counted ahead, whichever comes first.
+        The step ends at the level, at the end of the budget, or before a task of unknown needs or
+        uncertain acceptance, whichever comes first.
         """
         node, taken = entry.node, entry.taken
         if isinstance(node, RoleNode):
@@ -965,10 +1053,17 @@ class _Filling(Generic[User]):
     def _step(
         self, entry: _Entry[User], number: int, level: SortKey, budget: Budget
     ) -> _Step[User] | None:
-        """Return the step with this number of tasks if the step must end there, otherwise None.
+        """Return a member's step with this number of tasks if it must end there; otherwise None.
 
-        A step ends at the level, at the end of the budget, or before a task that cannot be counted
-        ahead. `_reach` searches for this number.
+        A step ends at the level, at the end of the budget, or before a task of unknown needs or
+        uncertain acceptance. `_reach` calls this method with increasing numbers until a step is
+        returned.
+
+        Args:
+            entry: The member that gets the tasks.
+            number: The number of further tasks.
+            level: The sort key that ends the step.
+            budget: The limit on the further tasks.
         """
         total = entry.taken.number + number
         batch = entry.node.batch(total)
@@ -984,13 +1079,14 @@ class _Filling(Generic[User]):
     def _surely_continues(
         self, entry: _Entry[User], number: int, level: SortKey, budget: Budget
     ) -> bool:
-        """Return whether an entry can surely get even more tasks before the level is reached.
+        """Return whether a member, after a number of further tasks, is surely still before a level.
 
-        If the result is True, it holds in spite of rounding errors.
+        The budget must also admit these tasks. A true result holds in spite of rounding errors; a
+        false result may be caused by them.
 
         Args:
             entry: The member that gets the tasks.
-            number: The number of further tasks that the entry gets.
+            number: The number of further tasks.
             level: The sort key that ends the step.
             budget: The limit on these tasks.
         """
@@ -1003,7 +1099,7 @@ class _Filling(Generic[User]):
         )
 
     def _guess(self, entry: _Entry[User], level: SortKey) -> int:
-        """Return an estimate of how many tasks bring an entry up to a level.
+        """Estimate how many tasks a member can get before its sort key reaches a level.
 
         The estimate assumes that each task changes the priority by the same amount.
         """
@@ -1017,11 +1113,18 @@ class _Filling(Generic[User]):
         return round(min(distance / step, _MAX_TASKS))
 
     def _key(self, entry: _Entry[User], batch: TaskBatch) -> SortKey:
-        """Return the sort key that an entry would have if it had been allocated a batch."""
+        """Return the sort key that a member would have if its whole allocation were this batch."""
         return self._node.key(entry.user, batch)
 
     def _give(self, trial: list[_Step[User]]) -> None:
-        """Apply the steps of `_attempt`: spend their batches, and re-sort the changed entries."""
+        """Allocate the steps that `_attempt` returned.
+
+        The method subtracts their batches from the budget, and sorts the members by their new sort
+        keys.
+
+        Args:
+            trial: Steps that the budget admits together.
+        """
         for step in trial:
             entry = step.entry
             self._served[entry] = None
@@ -1031,9 +1134,9 @@ class _Filling(Generic[User]):
 
 
 def _first_false(condition: Callable[[int], bool], guess: int) -> int:
-    """Search for a number n ≥ 1 with a false condition, while the condition is true for n − 1.
+    """Return a number n ≥ 1 for which a condition is false, although it is true for n − 1.
 
-    The condition counts as true for 0. A good guess of n makes the search faster.
+    The condition counts as true for 0. The search is faster if `guess` is near the result.
     """
     low, high, step = 0, guess, 1
     if condition(guess):

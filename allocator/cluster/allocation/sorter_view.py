@@ -45,7 +45,7 @@ class LocalSorterSnapshot:
         yield from sorted(holders, key=lambda user: self.sort_key(user).position)
 
     def sort_key(self, user: str) -> SortKey:
-        """Return the current sort key of a user."""
+        """Return the current sort key of a user, in which its share of this agent comes first."""
         sort_key = self.snapshot.sort_key(user)
         if user not in self.held_here:
             return SortKey((0, 0.0, *sort_key.position), sort_key.tolerance)
@@ -53,7 +53,7 @@ class LocalSorterSnapshot:
         return SortKey((1, share, *sort_key.position), sort_key.tolerance)
 
     def sort_key_after(self, user: str, more: Quantities, times: int) -> SortKey:
-        """Return the sort key that a user would have after further allocations on the agent.
+        """Return the sort key that a user would have after further allocations on this agent.
 
         Args:
             user: The user to rank.
@@ -172,9 +172,10 @@ class SorterView:
                 user.sub_pool.hold(name, quantities, count)
 
     def _snapshots(self, user: User) -> Iterator[tuple[SorterSnapshot[str], str]]:
-        """Yield each snapshot that includes a user's own clients, with the name of the member.
+        """Yield each snapshot of a pool in which a user's own clients count, up to the top level.
 
-        The member is the user, its virtual leaf, or an ancestor.
+        Yields pairs of the snapshot and the name under which the clients count. This name is the
+        virtual leaf of the user, the user itself, or one of its ancestors.
         """
         if user.sub_pool is not None:
             yield self.below(user), user.leaf
@@ -195,7 +196,8 @@ _FEW = 8
 class RoleTreeIterator:
     """Iterates over the users and clients of the role tree in sorter order, in one cycle.
 
-    Progressive filling and the allocation of single shares use this order.
+    Progressive filling uses this order, and so does `FairShareStage` when it allocates task by
+    task.
     """
 
     def __init__(self, clients: Clients, sorter: SorterView, index: ClientIndex) -> None:
@@ -400,7 +402,8 @@ class RoleTreeIterator:
     def _held(self, agent: Agent) -> dict[Client, Quantities]:
         """Return the quantities that each client holds on an agent.
 
-        The result is empty unless the policy ranks users on each machine apart.
+        The result is empty, because it is not needed, unless the policy ranks users on each machine
+        separately.
         """
         if not self._users.per_machine:
             return {}

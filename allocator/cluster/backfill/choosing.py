@@ -21,13 +21,15 @@ _MAX_CLIENTS = 100
 def choose(cluster: Cluster, order: Callable[[], Iterator[Client]], allocate: Allocate) -> None:
     """Create holds for clients whose next task fits on no agent now, but on an empty agent.
 
-    With `BackfillHolds.by_turns`, clients get holds in turn. Otherwise, as in event logs of earlier
-    versions, each client has at most one hold in a round. If several holds are allowed, the first
-    client in sorter order gets further agents. This continues as long as the client would still be
-    first with the held resources allocated.
+    If `BackfillHolds.by_turns` is set, the client that has waited longest for a hold is first.
+    Otherwise, holds are created in rounds, as event logs of earlier versions require. In a round,
+    each client gets at most one hold.
+
+    If several holds are allowed at a time, the first client in sorter order gets further holds. The
+    held resources are counted as allocated. The client gets holds until it is no longer first.
 
     Costs O(agents) for each distinct task among the first hundred clients, less if a task fits.
-    Each of these clients costs O(agents that are ready when the first agent is ready).
+    Each of these clients also costs O(agents that are ready at the same time as the earliest one).
 
     Args:
         cluster: The cluster whose agents are held.
@@ -71,9 +73,15 @@ def _in_turn(holds: BackfillHolds, selector: "_AgentSelector", order: Iterator[C
 
 
 def _in_rounds(holds: BackfillHolds, selector: "_AgentSelector", clients: list[Client]) -> None:
-    """Create a hold for each of these clients that needs one and has had none in this round.
+    """Create a hold for each client that needs one and has had none in the current round of holds.
 
-    `choose` calls this function if clients do not get holds in turn.
+    A round ends when no client needs a hold. `choose` calls this function unless the client that
+    has waited longest is first.
+
+    Args:
+        holds: All holds, to which the new holds are added.
+        selector: Finds an agent for a hold.
+        clients: Clients in sorter order.
     """
     for client in clients:
         if holds.may_begin(client):
@@ -88,11 +96,11 @@ def _as_long_as_first(
 ) -> None:
     """Create further holds for the client that is first in sorter order.
 
-    The order counts held resources as allocated. The function ends when the first client needs no
-    hold, or may have no more.
+    Held resources count as allocated, so another client may become first. The function ends when
+    the first client needs no hold, or is not allowed another one.
 
     Args:
-        holds: All holds.
+        holds: All holds, to which the new holds are added.
         selector: Finds an agent for a hold.
         order: Yields clients in sorter order.
         allocate: Counts an allocation in this sorter order, without a real allocation.
@@ -162,9 +170,10 @@ class _AgentSelector:
     def _first(self, client: Client, task: Quantities) -> _Ready | None:
         """Return the agent without a hold that is expected to be ready first for a client's task.
 
-        The result is None if there is no such agent. The client's own tasks are assumed to
-        continue. An agent that runs such tasks is therefore ready later for this client than for
-        other clients, and its time is estimated again.
+        An agent is ready when it has capacity for the task. The result is None if there is no such
+        agent. The client's own tasks are assumed to continue. An agent that runs such tasks is
+        therefore ready later for this client than for other clients, and its time is estimated
+        again.
         """
         holds, first = self._cluster.holds, None
         for ready in self._possible(client, task):
@@ -179,10 +188,12 @@ class _AgentSelector:
         return first
 
     def _possible(self, client: Client, task: Quantities) -> list[_Ready]:
-        """Return the agents that could run a client's task later, sorted by expected readiness.
+        """Return the agents that could run a client's task later, the earliest ready agent first.
 
-        The agents are those on which the task would fit if they were empty. The result is empty if
-        the task fits on an agent now. The times assume that the client runs no tasks on the agents.
+        An agent is ready when enough tasks on it are expected to have ended. The agents are those
+        on which the task would fit if they were empty. If the task fits on an agent now, the result
+        is empty, because no hold is needed. The times assume that the client itself runs no tasks
+        on the agents.
         """
         ledger = self._cluster.ledger
         framework = ledger.frameworks[client.framework]
@@ -223,7 +234,7 @@ class _AgentSelector:
         yield from possible
 
     def _ready(self, agent_id: str, task: Quantities, own: Client | None = None) -> _Ready | None:
-        """Estimate when an agent will have capacity for a task; None if not foreseeable.
+        """Estimate when an agent will have capacity for a task; None if this cannot be estimated.
 
         Args:
             agent_id: The agent's ID.
@@ -249,7 +260,7 @@ class _AgentSelector:
 
         Args:
             free: The agent's free thousandths, by resource.
-            run: Resources that another client got at one time, for one or more tasks.
+            run: Resources that another client was offered at one time, for one or more tasks.
             task: Thousandths that the waiting task needs, by resource.
         """
         ledger = self._cluster.ledger

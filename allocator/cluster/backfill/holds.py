@@ -88,7 +88,10 @@ class BackfillHolds:
 
     @property
     def full(self) -> bool:
-        """Whether holds are disabled, or the only hold allowed at a time exists already."""
+        """Whether no further hold is allowed now.
+
+        This is so if holds are disabled, or if one hold is allowed at a time and exists already.
+        """
         return not self.several and (bool(self._holds) or not self.enabled)
 
     def on(self, agent: str) -> BackfillHold | None:
@@ -100,9 +103,10 @@ class BackfillHolds:
         return any(hold.client == client for hold in self._holds.values())
 
     def may_begin(self, client: Client) -> bool:
-        """Return whether a client may get its first hold of this round.
+        """Return whether a client may get its first hold of the current round of holds.
 
-        The client must not be paused, and a further hold must be allowed.
+        Within a round, each client gets at most one hold. The client must not be paused, and a
+        further hold must be allowed.
         """
         return self.may_have_more(client) and client not in self._held and not self.has(client)
 
@@ -123,20 +127,18 @@ class BackfillHolds:
         self._turns.defer(clients)
 
     def may_have_more(self, client: Client) -> bool:
-        """Return whether a client may get another hold, as far as number and pauses allow it.
+        """Return whether a client that already has holds may get another one.
 
-        A further hold must be allowed, and the client must not be paused. Turns and rounds are not
-        considered.
+        A further hold must be allowed, and the client must not be paused. Whether it is the
+        client's turn is not considered.
         """
         return not self.full and client not in self._paused
 
     def next_round(self) -> bool:
-        """Begin a new round of holds, in which clients with earlier holds may get holds again.
+        """Begin a new round of holds if a further hold is allowed; return whether it has begun.
 
-        Nothing changes if no further hold is allowed, or no client had a hold in this round.
-
-        Returns:
-            True if a new round has begun.
+        Within a round, each client gets at most one hold. In the new round, all clients may get
+        holds again. A new round does not begin if no client had a hold in this round.
         """
         helps = bool(self._held) and not self.full
         if helps:
@@ -185,14 +187,14 @@ class BackfillHolds:
     def declined(self, client: Client, agent: str, now_ns: int) -> None:
         """Record that a client declined resources of an agent.
 
-        If the declined offer had ended the client's hold, the client is paused, as after an expired
-        hold.
+        If the client's hold ended when these resources were offered, the client is paused: it gets
+        no hold for the maximum length of a hold.
         """
         if self._awaiting_answer.pop(client, None) == agent:
             self._paused[client] = now_ns + self._longest_ns
 
     def drop(self, hold: BackfillHold) -> None:
-        """End a hold without counting it as served or expired."""
+        """End a hold without counting it as served or expired; its agent becomes available."""
         if self._holds.get(hold.agent) is hold:
             del self._holds[hold.agent]
             self._held.add(hold.client)
@@ -201,7 +203,8 @@ class BackfillHolds:
     def expire(self, now_ns: int) -> list[str]:
         """End the holds that have reached their maximum length; return the IDs of their agents.
 
-        The pauses of clients end here, too.
+        The clients of these holds are paused, so they get no hold for some time. Earlier pauses
+        that are over by now end, too.
         """
         for client in [paused for paused, until in self._paused.items() if until <= now_ns]:
             del self._paused[client]

@@ -95,17 +95,17 @@ class RuntimeEstimates:
         return sorted(expected, key=lambda expected_end: expected_end[0])
 
     def _take(self, client: Client, agent: str, amounts: Quantities, *, newest: bool) -> int | None:
-        """Subtract returned resources from a client's runs on an agent.
+        """Subtract returned resources from a client's task runs on an agent.
 
         Args:
             client: The client that returned the resources.
             agent: The agent's ID.
             amounts: The returned quantities.
-            newest: Whether to begin with the newest run instead of the oldest.
+            newest: Whether to subtract from the newest run first, instead of from the oldest.
 
         Returns:
-            The start time, in nanoseconds, of the first run considered; None if the client has no
-            runs.
+            The start time, in nanoseconds, of the run that was subtracted from first; None if the
+            client has no runs.
         """
         runs = self._runs.get(agent, [])
         own = [run for run in runs if run.client == client]

@@ -184,8 +184,8 @@ class Engine(View):
         """Apply events in order, then run one allocation cycle if one is due.
 
         An event that contradicts the known state changes nothing. The first contradiction raises an
-        error, so that the caller requests a snapshot. Contradictions within a minute after the
-        first are skipped.
+        error, so that the caller requests a snapshot. Within the next minute, further contradicting
+        events are skipped without an error.
 
         Raises:
             InvalidEvent: A snapshot is needed. Events before the contradicting event have been
@@ -218,44 +218,46 @@ class Engine(View):
         return decisions
 
     def divergence(self) -> str | None:
-        """Return a contradiction between master and engine that needs a snapshot, or None.
+        """Return a description of a contradiction between master and engine, or None.
 
-        The session then requests a snapshot, which resolves the contradiction. At most one
-        contradiction a minute is returned.
+        The caller then requests a snapshot, which resolves the contradiction. At most one
+        contradiction each minute is reported.
         """
         return self._divergence
 
     def note_skipped_events(self, events: Iterable[contract.Event]) -> None:
-        """Apply the filter changes of skipped events, while a snapshot is on its way.
+        """Apply the effects of skipped events on offer filters.
 
-        The snapshot will contain all other effects of these events, but no offer filters.
+        Events are skipped while the engine waits for a snapshot. The snapshot will contain all
+        their other effects, but no offer filters.
         """
         self._note_skipped(events)
 
     def memory(self) -> Memory:
         """Return the state that a successor needs and cannot learn from a master.
 
-        The memory consists of commitments, operators' weights and frameworks' places in the role
-        tree.
+        The state consists of the users' commitments, weights set by operators, and the number of
+        role-tree nodes that each framework occupies.
         """
         places = self._handover.places(self._cluster)
         return replace(self._handover.memory(self._users), places=places)
 
     def changes(self) -> MemoryChanges:
-        """Return the changes of the engine's memory since the last call, for the store.
+        """Return what has changed since the last call in the state that `memory` returns.
 
-        Costs O(users whose allocation has changed since); the first call costs O(users).
+        The store saves these changes. Costs O(users whose allocation has changed since); the first
+        call costs O(users).
         """
         places = self._handover.places(self._cluster)
         return replace(self._handover.changes(self._users), places=places)
 
     def close_accounts(self) -> Cooperative[dict[str, AccountCheckpoint]]:
-        """Close all users' accounts in the meter for the end of a period; return their checkpoints.
+        """Close all users' accounts in the meter at the end of an accounting period.
 
-        This is a generator for cooperative steps. Events may be applied between two steps.
+        Generator for cooperative steps. Events may be applied between two steps.
 
         Returns:
-            The account checkpoint of each user and virtual leaf, by name.
+            An account checkpoint for each user and virtual leaf, by name: the account's state now.
         """
         users, checkpoints = None, dict[str, AccountCheckpoint]()
         while users is not self._users:  # a snapshot replaces the metered users
@@ -398,9 +400,9 @@ class Engine(View):
         return InvalidEvent(f"event {sequence} ({call}): {describe_error(error)}")
 
     def _may_request_snapshot(self) -> bool:
-        """Return whether a snapshot may be requested now: at most one is requested each minute.
+        """Return whether a snapshot may be requested now, which is permitted once a minute.
 
-        If the result is True, the time of this request is recorded.
+        If the result is True, the minute starts now.
         """
         if self._cluster.now_ns < self._requested_ns + PATIENCE_NS:
             return False
@@ -408,7 +410,9 @@ class Engine(View):
         return True
 
     def _skip(self, event: contract.Event, error: InvalidEvent) -> None:
-        """Skip a contradicting call: quarantine the call, and note the error for `divergence`.
+        """Skip an event that contradicts the known state.
+
+        The event's call is put in quarantine. The error is noted, so that `divergence` reports it.
 
         Args:
             event: The event to skip.

@@ -23,9 +23,10 @@ _KEPT: tuple[Topic, ...] = ("request", "answer")
 
 
 def note_skipped(cluster: Cluster, event: contract.Event) -> None:
-    """Apply a skipped event's effect on offer filters.
+    """Apply an event's effect on offer filters, although the event itself is skipped.
 
-    The snapshot on its way contains the event's other effects, but no filters.
+    Events are skipped while the engine waits for a snapshot. The snapshot will contain all their
+    other effects, but no filters, because the master does not know filters.
     """
     match event.WhichOneof("call"):
         case "revive_offers":
@@ -76,7 +77,13 @@ def carry_over(before: Cluster, after: Cluster) -> Cooperative[None]:
 def _carry_framework(before: Cluster, after: Cluster, framework: Framework) -> None:
     """Copy a framework's request and learned demands, and drop filters that no longer apply.
 
-    Filters are dropped where the framework has left a role, is gone, or is inactive.
+    Filters are dropped for roles that the framework has left. All its filters are dropped if it is
+    gone or inactive.
+
+    Args:
+        before: The previous cluster, whose filters are changed.
+        after: The new cluster, which receives the copies.
+        framework: The framework in the previous cluster.
     """
     framework_after = after.ledger.frameworks.get(framework.id)
     for client in before.ledger.clients.of(framework.id):

@@ -51,7 +51,10 @@ class AgentSummary:
 
 @dataclass(frozen=True, slots=True)
 class TaskFit:
-    """How one framework's tasks fit the cluster: suitable agents and problems of the labels."""
+    """How one framework's tasks fit the cluster: the number of suitable agents, and problems.
+
+    Problems are requirements that no agent meets, and task labels that cannot be read.
+    """
 
     framework: str
     constraint: str
@@ -72,7 +75,10 @@ class TaskFit:
 
 @dataclass(frozen=True, slots=True)
 class TreeLevel:
-    """One step on the path of the role tree from the top to a user: a pool, and its member."""
+    """One step on the path from the top of the role tree to a user.
+
+    A step consists of a pool, and the member of this pool through which the path leads.
+    """
 
     pool: Pool[str]
     """The pool of this level."""
@@ -159,8 +165,8 @@ class View:
     def path(self, user: str) -> list[TreeLevel]:
         """Return the levels at which a user competes, top first; empty if the user is not known.
 
-        At each level, a member competes with its siblings in one pool. The user is served next if
-        its member is first at every level.
+        At each level, the user or one of its ancestors competes with its siblings in one pool. The
+        user is served next if it or its ancestor is first at every level.
         """
         return [TreeLevel(pool, member) for pool, member in self._users.path(user)]
 
@@ -227,10 +233,12 @@ class View:
     def misfits(self) -> dict[str, str]:
         """Return problems of frameworks: requirements that no agent meets, and unreadable labels.
 
-        The result has a description by framework ID. A framework with an unreadable label may get
-        offers nevertheless; `unreadable_labels` returns only such frameworks. During a failover
-        recovery, missing agents may still meet a constraint, so constraints are not reported. Costs
-        O(frameworks).
+        A framework with an unreadable label may get offers nevertheless; `unreadable_labels`
+        returns only such frameworks. During a failover recovery, missing agents may still meet a
+        constraint, so constraints are not reported. Costs O(frameworks).
+
+        Returns:
+            A description of the problem, by framework ID.
         """
         frameworks = self._cluster.ledger.frameworks.values()
         misfits = ((framework.id, self._misfit(framework, slips=True)) for framework in frameworks)
@@ -239,7 +247,8 @@ class View:
     def unreadable_labels(self) -> dict[str, str]:
         """Return the unreadable labels of frameworks that get offers nevertheless.
 
-        The result has a description by framework ID.
+        Returns:
+            A description of the labels, by framework ID.
         """
         frameworks = self._cluster.ledger.frameworks.values()
         slips = (framework for framework in frameworks if framework.subscription.unreadable)
@@ -254,7 +263,7 @@ class View:
         return iter(self._cluster.quarantine)
 
     def task_fits(self, user: str) -> list[TaskFit]:
-        """Return how each framework of a user fits the cluster: suitable agents, and problems."""
+        """Return how the tasks of each of a user's frameworks fit the cluster."""
         clients = self._cluster.ledger.clients
         return [
             self._fit(framework)
