@@ -33,7 +33,10 @@ class Quota:
 
     @property
     def shown_limits(self) -> Mapping[str, int]:
-        """Limits in thousandths by resource, also if the guarantees are the limits (Mesos 1.8)."""
+        """Limits in thousandths by resource, for displays.
+
+        For a quota of Mesos 1.8, these are the guarantees, because they are also the limits.
+        """
         return dict(self.guarantees.items()) if self.capped else self.limits
 
 
@@ -84,13 +87,18 @@ class Quotas:
         self._quotas.pop(role, None)
 
     def note_total(self, before: Resources, after: Resources) -> None:
-        """Update the sums after an agent's total resources changed from `before` to `after`."""
+        """Update the cluster-wide sums after an agent's total resources changed.
+
+        Args:
+            before: The agent's total resources before the change.
+            after: The agent's total resources after the change.
+        """
         if self._quotas and before is not after:
             self._sums.add_total(before, -1)
             self._sums.add_total(after, 1)
 
     def note_held(self, role: str, before: Resources, after: Resources) -> None:
-        """Update the sums after a change of one allocation on one agent.
+        """Update the sums after a framework's allocation for a role on one agent has changed.
 
         Args:
             role: The role that the resources are allocated to.
@@ -106,7 +114,10 @@ class Quotas:
         return Headroom(self._quotas, self.consumed(), available=self._sums.available())
 
     def consumed(self) -> dict[str, Quantities]:
-        """Return, for each role with a quota, reservations plus allocated unreserved resources."""
+        """Return the quantities that count against each quota, by role.
+
+        These are the role's reservations, plus the unreserved resources allocated to it.
+        """
         return {role: self._sums.counted(role) for role in self._quotas}
 
 
@@ -141,23 +152,24 @@ class Headroom:
         """Resources of which less is available than required."""
 
     def missing(self, role: str) -> Quantities:
-        """Return the quantities that a role lacks to reach its guarantee."""
+        """Return the quantities by which a role's consumption is below its guarantee."""
         return _less(self.quotas[role].guarantees, self._consumed[role])
 
     def spare(self) -> Quantities:
-        """Return the available quantities that are not required for unmet guarantees."""
+        """Return the available quantities of the cluster that no unmet guarantee requires."""
         required = self._required
         return Quantities(
             {n: max(amount - required.get(n, 0), 0) for n, amount in self._available.items()}
         )
 
     def within(self, role: str, plain: Resources, besides: Resources = NOTHING) -> Resources:
-        """Return the part of unreserved scalars that limits and headroom permit for a role.
+        """Return the part of unreserved scalars that quotas still permit for a role.
 
         Args:
             role: The role to allocate to; the limits of its top-level role apply.
             plain: The unreserved scalars.
-            besides: Resources that the role gets in addition; they use up part of the limits.
+            besides: Resources that the role gets in the same allocation; they use up part of the
+                limits.
         """
         top = top_level(role)
         quota = self.quotas.get(top)
@@ -293,7 +305,12 @@ class _Sums:
         """Thousandths that count against a quota: top-level role → resource → amount."""
 
     def add_total(self, total: Resources, sign: int) -> None:
-        """Add an agent's total resources to the sums (`sign` 1), or subtract (−1)."""
+        """Add an agent's total resources to the sums, or subtract them.
+
+        Args:
+            total: The agent's total resources.
+            sign: 1 to add, −1 to subtract.
+        """
         _add(self._total, total.scalars, sign)
         _add(self._revocable, total.revocable.scalars, sign)
         for role, quantities in total.reserved.items():
@@ -301,7 +318,13 @@ class _Sums:
             self._count(role, quantities, sign)
 
     def add_held(self, role: str, held: Resources, sign: int) -> None:
-        """Add resources held for a role on one agent to the sums (`sign` 1), or subtract (−1)."""
+        """Add resources that are allocated to a role on one agent to the sums, or subtract them.
+
+        Args:
+            role: The role that holds the resources.
+            held: The allocated resources.
+            sign: 1 to add, −1 to subtract.
+        """
         _add(self._held, held.scalars, sign)
         _add(self._held_revocable, held.revocable.scalars, sign)
         self._count(role, held.plain.scalars, sign)

@@ -113,10 +113,10 @@ class Explanation:
 
 @dataclass(slots=True, eq=False)
 class _EquivalentAgents:
-    """Agents with equal resources and state, which are examined once for all of them.
+    """Agents with equal resources and state, so that it suffices to examine one of them.
 
-    Every client gets the same reason for each of these agents, apart from placement constraints,
-    offer constraints and offer filters.
+    A client gets the same reason for each of these agents, apart from placement constraints, offer
+    constraints and offer filters.
     """
 
     agent: Agent
@@ -156,7 +156,7 @@ class _ClientNeeds:
     def fits(self, resources: Resources) -> bool:
         """Return whether the client could be offered a part of these resources if it were alone.
 
-        The result equals `bool(self.of(resources))`, but is computed faster, without the offer.
+        This is a faster form of `bool(self.of(resources))`, which does not compute the offer.
         """
         if self.task is None or not resources.ordinary:
             return bool(self.of(resources))
@@ -170,14 +170,19 @@ class _ClientNeeds:
     def number(self, available: Resources) -> int:
         """Return how many of the client's tasks fit into an agent's available resources.
 
-        The result is 0 if the task's needs are unknown.
+        Resources that the client may not use do not count. The result is 0 if the task's needs are
+        unknown.
         """
         if self.task is None:
             return 0
         return self._number(self.framework.usable_part(available, self.client.role).plain)
 
     def _number(self, plain: Resources) -> int:
-        """Return how many of the client's tasks fit into unreserved, non-revocable resources."""
+        """Return how many of the client's tasks fit into resources that the client can use.
+
+        Args:
+            plain: Unreserved and non-revocable resources.
+        """
         assert self.task is not None
         return _max_tasks(plain, self.task)
 
@@ -200,7 +205,7 @@ class _ClientNeeds:
 class Survey:
     """The agents of a cluster at one time, grouped by equivalence, to explain missing offers.
 
-    Clients get no free resources for reasons that `explain` names. The explanation for one client
+    Agents are equivalent if their resources and states are equal. An explanation for one client
     costs O(groups + agents whose free resources the client could use).
     """
 
@@ -213,7 +218,7 @@ class Survey:
         """Distinct task demands of clients that want offers; None until first needed."""
 
     def add_agent(self, agent: Agent) -> None:
-        """Add an agent to the group of equivalent agents, with the agent's current resources."""
+        """Add an agent to its group of equivalent agents, with the agent's current resources."""
         state = self._cluster.withheld(agent)
         total, free = agent.total, agent.available_for_display
         hold = self._cluster.holds.on(agent.id)
@@ -289,12 +294,12 @@ class Survey:
         )
 
     def passed_over(self, *, declining: bool = False) -> Cooperative[frozenset[str]]:
-        """Return the users, at all levels, that want offers but cannot be served by any agent.
+        """Return the users, at all levels of the role tree, that no agent can serve.
 
-        An agent could serve a user if a client of the user would be offered resources of the agent
-        after tasks there end. The offer must not be prevented by a constraint, size, reservation,
-        capability or limit. The result is empty while no agent is known, and during a failover
-        recovery.
+        Only users that want offers are considered. An agent can serve a user if a client of the
+        user could be offered its resources, perhaps after tasks there end. Constraints, minimum
+        sizes, reservations, capabilities and limits may prevent this. The result is empty while no
+        agent is known, and during a failover recovery.
 
         Args:
             declining: Whether to include users that decline every agent that could serve them.
@@ -315,14 +320,18 @@ class Survey:
     def task_capacity(
         self, clients: Iterable[Client], task: Quantities
     ) -> Cooperative[tuple[int, int]]:
-        """Return how many tasks fit now, and how many would fit if all agents were empty.
+        """Return how many tasks fit on all agents now, and how many if all agents were empty.
 
         Generator for cooperative steps.
 
         Args:
-            clients: The clients that may run the tasks. If there are none, tasks of an unknown
-                client are counted, which can use unreserved resources only.
+            clients: The clients that may run the tasks. If there are none, the tasks may use only
+                resources that are open to every client.
             task: The resources that one task needs.
+
+        Returns:
+            The number of tasks that fit now, and the number that would fit if all agents were
+            empty.
         """
         ledger, fitting_now, fitting_if_empty = self._cluster.ledger, 0, 0
         all_needs = [
@@ -356,7 +365,7 @@ class Survey:
     def can_be_served(self, client: Client, *, declining: bool = False) -> Cooperative[bool]:
         """Return whether at least one agent could serve a client that wants offers.
 
-        Tasks on the agent may have to end first. Generator for cooperative steps.
+        An agent also counts if tasks on it have to end first. Generator for cooperative steps.
 
         Args:
             client: The client that would be offered the agent.
@@ -447,7 +456,7 @@ class Survey:
         return declined, min(ends, default=None)
 
     def _own_reason(self, client: Client, framework: Framework) -> Reason | None:
-        """Return a reason that keeps a client from all agents, such as "suppressed", or None."""
+        """Return a reason that does not depend on the agent, such as "suppressed", or None."""
         if framework.subscription.flaw is not None:
             return "set_aside"
         if not framework.active or client.role not in framework.roles:
@@ -474,12 +483,15 @@ class Survey:
     def _reason(self, needs: _ClientNeeds, group: _EquivalentAgents) -> tuple[Reason, Resources]:
         """Return why a client is not offered a group of agents, and the offer that it could get.
 
-        The client's own filters are not considered. The offer is empty unless the reason is "turn"
-        or "quota".
+        The client's own filters are not considered.
 
         Args:
             needs: The client's task demand and minimum offer.
             group: Agents that the client's constraints admit.
+
+        Returns:
+            The reason and the offer. The offer is empty unless the reason is "turn", because other
+            clients come first, or "quota".
         """
         lacking = needs.framework.missing_capability(group.agent, needs.client.role, self._rules)
         if lacking is not None:
@@ -546,7 +558,8 @@ def _max_tasks(available: Resources, task: Quantities) -> int:
 def could_be_served(cluster: Cluster, client: Client) -> bool:
     """Return whether at least one agent could serve a client that wants offers.
 
-    Costs O(agents), a fraction of a survey. In most cases, the first agent examined can serve.
+    Costs O(agents), less than the construction of a `Survey`. In most cases, the first agent
+    examined can serve the client.
     """
     ledger, seen = cluster.ledger, set[object]()
     for agent in ledger.agents.values():

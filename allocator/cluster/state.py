@@ -132,9 +132,10 @@ class AllocationCandidates:
 
 @dataclass(frozen=True, slots=True)
 class Recovery:
-    """Parameters of the failover recovery, from the master's flags (since Mesos 1.11).
+    """Parameters of the recovery after a master's failover, from the master's flags.
 
-    After a master's failover, allocation pauses until enough agents have re-registered.
+    After a failover, allocation pauses until enough agents have re-registered. Masters have these
+    flags since Mesos 1.11.
     """
 
     factor: float = 0.8
@@ -207,9 +208,11 @@ class Cluster:
     def follow_failover(self) -> None:
         """Resume offers if enough agents have re-registered, and end the recovery if all are back.
 
-        Cluster changes call this method during a failover recovery. Until offers resume, over-use
-        does not increase commitments; under a policy that counts users' tasks, not until the
-        recovery ends. O(1) unless the recovery's state changes.
+        After a timeout, both are done in any case. The engine calls this method after each event.
+        O(1) unless the recovery's state changes.
+
+        Until offers resume, over-use does not increase the users' commitments. Under a policy that
+        counts users' tasks, it does not do so until the recovery ends.
         """
         failover = self.failover
         if failover is None:
@@ -256,7 +259,10 @@ class Cluster:
             raise InvalidEvent(f"framework {framework_id!r} is not known") from None
 
     def reject_unlisted(self) -> None:
-        """Quarantine frameworks whose offer constraints exclude too many agents to be recorded."""
+        """Quarantine frameworks whose offer constraints exclude more agents than can be recorded.
+
+        Such frameworks get no offers.
+        """
         for framework_id, flaw in self.ledger.exclusions.take_unlisted():
             framework = self.ledger.frameworks.get(framework_id)
             if framework is not None and framework.subscription.flaw is None:
@@ -281,7 +287,11 @@ class Cluster:
             self.candidates.schedule(agent_id)
 
     def mark_dirty(self, agent_id: str | None) -> None:
-        """Mark an agent as changed because its backfill hold has ended; ignore unknown agents."""
+        """Mark an agent as changed because its backfill hold has ended.
+
+        Args:
+            agent_id: The agent's ID; None and IDs of unknown agents are ignored.
+        """
         if agent_id in self.ledger.agents:
             self.candidates.mark_dirty(agent_id)
 

@@ -98,7 +98,7 @@ class Allocator:
         roles: RoleTreeIterator,
         limit: OutstandingOfferLimit,
     ) -> Cooperative[None]:
-        """Run the second stage: allocate agents by fair share, one by one or many at once.
+        """Run the second stage of a cycle: allocate agents by fair share, singly or in groups.
 
         Args:
             agents: The agents to allocate, in the order to visit.
@@ -191,15 +191,19 @@ class Allocator:
         return self._cluster.withheld(agent) is None and bool(agent.available)
 
     def _current_index(self) -> ClientIndex:
-        """Return the client index, rebuilt if clients, filters or demand floors have changed."""
+        """Return the index of clients that want offers, rebuilt if its input has changed.
+
+        The input consists of the clients, their offer filters, and the demand floor. The demand
+        floor is the least size of an allocation; smaller tasks are allocated in batches.
+        """
         if self._index is None or self._version != self._current_version():
             self._index = ClientIndex(self._ledger, self._filters)
             self._version = self._current_version()
         return self._index
 
     def _current_version(self) -> tuple[object, ...]:
-        """Return a version that changes with all state that the client index depends on.
+        """Return the version numbers of all state that the client index depends on.
 
-        `_current_index` compares two versions to decide whether the index must be rebuilt.
+        `_current_index` rebuilds the index if a version number has changed.
         """
         return self._ledger.clients.version, self._filters.version, self._ledger.floor.version

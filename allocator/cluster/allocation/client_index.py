@@ -26,10 +26,12 @@ of this type is a set of clients; a plain int in this package is a number or an 
 class ClientIndex:
     """The clients that want offers, as client masks, indexed by role, constraint and task size.
 
-    These clients are called *candidates*. The index holds all facts about clients that do not
-    depend on an agent. When one of these facts has changed, the allocator builds a new index in
-    O(clients · log clients). For m resources, a query costs O(m + constraints) operations on masks,
-    whatever the number of clients.
+    A client mask is a set of clients: an integer with one bit for each client. The clients of the
+    index are called *candidates*.
+
+    The index holds all facts about clients that do not depend on an agent. When one of these facts
+    has changed, the allocator builds a new index in O(clients · log clients). For m resources, a
+    query costs O(m + constraints) operations on masks, whatever the number of clients.
     """
 
     def __init__(self, ledger: Ledger, filters: OfferFilters) -> None:
@@ -169,7 +171,7 @@ class ClientIndex:
         return self._alike[self._capabilities(client)][2]
 
     def reserved_for(self, roles: Collection[str]) -> ClientMask:
-        """Return a superset of the clients that can be offered resources reserved for these roles.
+        """Return the clients that can be offered resources reserved for these roles, perhaps more.
 
         With few roles, the result has the clients of the roles and of their descendants. With many
         roles, the result has all clients of their top-level roles, to save time.
@@ -185,7 +187,7 @@ class ClientIndex:
         return mask
 
     def _below(self, role: str) -> ClientMask:
-        """Return the clients of a role and of all roles below it."""
+        """Return the clients that want offers and have a role or one of its sub-roles."""
         mask = self._below_role.get(role)
         if mask is None:
             prefix = f"{role}/"
@@ -197,7 +199,10 @@ class ClientIndex:
         return mask
 
     def _capabilities(self, client: Client) -> tuple[bool, frozenset[int]]:
-        """Return a key of the client's capabilities; equal keys allow the same agents."""
+        """Return a key of a client's capabilities that decide which agents it can use.
+
+        Clients with equal keys can use the same agents.
+        """
         return "/" in client.role, self._frameworks[client.framework].placing_capabilities
 
     def in_quota(self, top: str | None, quotas: Iterable[str]) -> ClientMask:
@@ -232,7 +237,7 @@ class ClientIndex:
 
     @cached_property
     def _by_top(self) -> dict[str, ClientMask]:
-        """Clients by top-level role."""
+        """The clients that want offers, by top-level role."""
         clients: dict[str, ClientMask] = {}
         for role, mask in self.by_role.items():
             top = top_level(role)
@@ -241,10 +246,13 @@ class ClientIndex:
 
     @cached_property
     def _minimums(self) -> tuple[ClientMask, ClientMask, list[tuple[Quantities, ClientMask]]]:
-        """Clients that want offers, by their minimum offer (`min_allocatable`), for `unreached`.
+        """Clients that want offers, grouped by their minimum offer (`min_allocatable`).
 
-        The result has three parts: clients with the master's minimum, clients without a minimum,
-        and each other minimum with the mask of its clients.
+        `unreached` uses these groups.
+
+        Returns:
+            Clients with the master's minimum; clients without a minimum; and each other minimum
+            with the mask of its clients.
         """
         with_default = without = 0
         by_tuple: dict[int, tuple[Alternatives, ClientMask]] = {}
@@ -299,7 +307,7 @@ class ClientIndex:
 
 
 def ones(bits: ClientMask) -> Iterator[ClientMask]:
-    """Yield each set bit of a mask as a mask of its own, lowest first."""
+    """Yield each set bit of a client mask as a mask of its own, lowest bit first."""
     while bits:
         lowest = bits & -bits
         yield lowest

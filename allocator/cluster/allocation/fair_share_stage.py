@@ -157,15 +157,15 @@ class FairShareStage:
     def _eligible(
         self, state: _AgentAllocation, free: Resources, capacity: dict[str, int]
     ) -> ClientMask:
-        """Return the clients that may be allocated resources of an agent now, by a fast check.
+        """Return a superset of the clients that may be allocated resources of an agent now.
 
-        The masks exclude many clients at once. An included client may still be unable to use the
-        agent.
+        The method is fast, because masks exclude many clients at once. A client in the result may
+        still be unable to use the agent.
 
         Args:
             state: The allocation of the agent.
             free: The agent's available resources.
-            capacity: Thousandths for tasks, by resource, as from `_capacity`.
+            capacity: Thousandths that may be allocated to tasks, by resource, as from `_capacity`.
         """
         allowed = state.allowed & ~state.exhausted
         eligible = allowed & self._index.fitting(capacity)
@@ -291,11 +291,11 @@ class FairShareStage:
         state.uncut.clear()
 
     def _step(self, state: _AgentAllocation, eligible: ClientMask) -> None:
-        """Allocate one share: to the first eligible client in sorter order that can use a share.
+        """Allocate one share to the first eligible client in sorter order that can use a share.
 
-        A client with known demand gets one task, or its least acceptable number of tasks. A client
-        with unknown demand gets all that it can use of the agent. If no client accepts a share, all
-        eligible clients are marked as exhausted.
+        A client with known demand gets one task, or the least number of tasks that it accepts as an
+        offer. A client with unknown demand gets all that it can use of the agent. If no client
+        accepts a share, all eligible clients are marked as exhausted.
         """
         if state.uncut:
             self._cut(state)
@@ -328,10 +328,10 @@ class FairShareStage:
         state.exhausted |= eligible
 
     def _within_quota(self, role: str, usable: Resources) -> Resources:
-        """Return usable resources without the part that quotas forbid.
+        """Return the part of usable resources that quotas permit for a role.
 
-        The role's limits forbid resources beyond the limits. Unmet guarantees of other roles forbid
-        resources that are needed for them.
+        The role's limits must not be exceeded. Resources that the unmet guarantees of other roles
+        need must remain.
 
         Args:
             role: The role that would be allocated the resources.
@@ -350,9 +350,9 @@ class FairShareStage:
     ) -> Resources:
         """Return the share for a client's next task; empty if the agent cannot serve the client.
 
-        A client's first share on an agent is the least number of tasks that the client accepts as
-        an offer. The first share also includes all resources that only some clients may use, such
-        as reserved resources.
+        A client's first share on an agent has the least number of tasks that the client accepts as
+        an offer. The first share also has all resources that only some clients may use, such as
+        reserved resources. The share is subtracted from the headroom of quotas.
 
         Args:
             state: The allocation of the agent.

@@ -19,10 +19,11 @@ from allocator.fairness.quantities import Quantities
 
 
 class OutstandingOfferLimit:
-    """The limit on unanswered offers of a framework, as applied in one allocation cycle.
+    """The limit on the outstanding offers of each framework, as applied in one allocation cycle.
 
-    A framework whose outstanding offers reach the limit gets no further offers in this cycle. The
-    constructor costs O(clients); without a limit, each call costs O(1).
+    An offer is outstanding until the framework answers it. A framework whose outstanding offers
+    reach the limit gets no further offers in this cycle. The constructor costs O(clients); without
+    a limit, each call costs O(1).
     """
 
     limited: ClientMask = 0
@@ -43,7 +44,7 @@ class OutstandingOfferLimit:
             self._note(framework, outstanding_offers(cluster, framework))
 
     def without(self, eligible: ClientMask) -> ClientMask:
-        """Return the given clients without clients of frameworks that have reached the limit."""
+        """Return the given clients except those of frameworks that have reached the limit."""
         if eligible & self.limited:
             self.excluded_any = True
         return eligible & ~self.limited
@@ -77,8 +78,9 @@ class OutstandingOfferLimit:
 def outstanding_limit(cluster: Cluster) -> Mapping[str, float] | None:
     """Return the limit on one framework's outstanding offers, by resource; None if unlimited.
 
-    The limit is the setting `limits.unanswered` as a fraction of the capacity. A limit requires
-    that the master reports used resources, or that a setting assumes them.
+    The limit is a fraction of the cluster's capacity, set by `limits.unanswered`. The limit needs
+    to know which resources are used. It therefore applies only if the master reports them, or if a
+    setting makes the engine assume them.
     """
     fraction = cluster.limits.unanswered
     if fraction >= 1.0 or not (cluster.reports_used or cluster.ledger.assumed_usage is not None):
@@ -182,15 +184,18 @@ class OfferBuilder:
     def _alike(
         self, free: Resources, index: ClientIndex, client: Client
     ) -> tuple[ClientMask, Quantities]:
-        """Return the clients treated like a client, and an upper bound of an offer to each of them.
+        """Return the clients for which the same resources are available as for a given client.
 
-        The clients have the same quota and capabilities, and the same reserved resources may be
+        These clients have the same quota and capabilities, and the same reserved resources may be
         offered to them. `hopeless` uses this method.
 
         Args:
             free: The available resources of an agent.
             index: All clients that want offers.
-            client: The client that represents the others.
+            client: The given client.
+
+        Returns:
+            The clients, and an upper bound of an offer to each of them.
         """
         top = top_level(client.role)
         limited = top if top in self.quotas else None
@@ -211,9 +216,10 @@ class OfferBuilder:
         return alike, special.quantities + self.headroom.most(client.role, plain.scalars)
 
     def surely_wanted(self, agent: Agent, client: Client, needs: Needs) -> bool:
-        """Return whether the client surely accepts an offer of one task on an agent.
+        """Return whether a client is certain to accept an offer of one task on an agent.
 
-        The client has no filter on the agent, and one task reaches the client's minimum offer.
+        This is so if the client has no filter on the agent, and one task reaches the client's
+        minimum offer. If the result is False, the client may still accept.
 
         Args:
             agent: The agent that would be offered.
@@ -238,7 +244,7 @@ class OfferBuilder:
         return min(filter(None, numbers), default=0) if numbers else 1
 
     def cut(self, agent: Agent, needs: Needs, number: int) -> Resources:
-        """Return resources for several tasks, as a part of an agent's available resources.
+        """Return the part of an agent's available resources that several tasks would use.
 
         The agent is not changed. Agents and tasks are often identical, so the result is cached for
         the rest of the cycle.
@@ -330,10 +336,14 @@ class OfferBuilder:
         return number
 
     def _remaining(self, agent: Agent, share: Resources) -> Resources | None:
-        """Return an agent's available resources after a share is taken, for `Ledger.allocate`.
+        """Return the available resources that an agent has after a share of them is taken.
 
-        The result is None if the share has shared volumes, which stay available while they are
-        used. The ledger then computes the available resources itself.
+        `Ledger.allocate` uses the result. The result is None if the share has shared volumes, which
+        stay available while they are used. The ledger then computes the available resources itself.
+
+        Args:
+            agent: The agent before the share is taken.
+            share: The resources to take.
         """
         if share.has_shared:
             return None

@@ -1,4 +1,4 @@
-"""Memory handover: the state that an engine inherits, and hands over to its successor."""
+"""Memory handover: the state that an engine inherits from an earlier one, and hands over itself."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -12,8 +12,9 @@ from allocator.cluster.users import Users
 class MemoryHandover:
     """Combines the memory of an earlier engine with the current state of the users.
 
-    Before the first snapshot, current allocations are unknown, and so are the users' over-uses.
-    Until then, each user's over-use is taken from the inherited memory.
+    A memory is the state, mainly the users' commitments, that an engine hands over to its
+    successor. Before the first snapshot, current allocations are unknown, and so are the users'
+    over-uses. Until then, each user's over-use is taken from the inherited memory.
 
     Args:
         memory: The memory of the earlier engine; None if there is no earlier engine.
@@ -29,16 +30,20 @@ class MemoryHandover:
         self._inherited = None
 
     def places(self, cluster: Cluster) -> Mapping[str, int]:
-        """Return how many role-tree nodes each framework occupies, by digest of the framework ID.
+        """Return how many role-tree nodes each framework occupies.
 
-        The digest is `role_places.digest`. Before the first snapshot, the numbers are inherited.
+        Before the first snapshot, the numbers are those of the inherited memory.
+
+        Returns:
+            The number of nodes by `role_places.digest` of the framework ID.
         """
         return cluster.roles.counted() if self._inherited is None else self._inherited.places
 
     def known(self, users: Users, statistics: ClusterStatistics) -> Cooperative[Memory]:
-        """Return the users' current memory; if computing it fails, return the memory known last.
+        """Return the users' current memory; if computing it fails, return the last memory computed.
 
-        Generator for cooperative steps.
+        Generator for cooperative steps. A failure is not raised, because the snapshot will replace
+        the broken state.
 
         Args:
             users: The users before a snapshot.
@@ -59,7 +64,7 @@ class MemoryHandover:
         return self._with_inherited(users.memory())
 
     def _with_inherited(self, memory: Memory) -> Memory:
-        """Replace the over-use and time constant in a memory by inherited values.
+        """Return a memory with the over-uses and the time constant of the inherited memory.
 
         Once a snapshot has provided current allocations, the memory is returned unchanged.
         """
@@ -78,7 +83,13 @@ class MemoryHandover:
         )
 
     def changes(self, users: Users) -> MemoryChanges:
-        """Return the changes of the memory since the last call, with inherited values if needed."""
+        """Return the parts of the memory that have changed since the last call.
+
+        Before the first snapshot, over-uses are those of the inherited memory.
+
+        Args:
+            users: The current users, from which the changes are taken.
+        """
         changes = users.changes()
         if self._inherited is None:
             return changes

@@ -39,13 +39,14 @@ def fill_cluster(
 ) -> Cooperative[None]:
     """Apply a snapshot to an empty cluster. Parts that cannot be used are quarantined.
 
-    Generator for cooperative steps.
+    Generator for cooperative steps. A part is one agent, framework or other object of the snapshot.
 
     Args:
         cluster: An empty cluster.
         snapshot: The master's whole state.
         before: The previous cluster, whose capacity is used in a failover recovery.
-        places: Numbers of role-tree nodes that frameworks occupied before, by framework digest.
+        places: How many nodes of the role tree each framework occupied before, by
+            `role_places.digest` of the framework ID.
         without: Errors of the parts to leave out, by index of the part.
 
     Raises:
@@ -81,13 +82,13 @@ def _plan_roles(
 ) -> Cooperative[None]:
     """Decide which frameworks of a snapshot get the role-tree nodes that their roles need.
 
-    The total number of nodes is limited. The decision does not depend on the order of frameworks in
-    the snapshot.
+    The decision is needed because the total number of nodes is limited. It does not depend on the
+    order of frameworks in the snapshot.
 
     Args:
         cluster: The cluster to fill.
         snapshot: The master's whole state.
-        before: Numbers of nodes that frameworks occupied before, by `role_places.digest`.
+        before: How many nodes each framework occupied before, by `role_places.digest` of its ID.
     """
     wishes = []
     for framework in snapshot.frameworks:

@@ -140,7 +140,7 @@ class View:
     def standings(self) -> list[Standing[str]]:
         """Return the standings of all users: rank, allocation, commitments and more.
 
-        Users of one level of the role tree follow each other in order of priority.
+        Users are sorted by priority within each level of the role tree.
         """
         return self._users.standings()
 
@@ -156,9 +156,10 @@ class View:
         return self._users.standing(user)
 
     def twin(self, user: str) -> Pool[str] | None:
-        """Return a copy of the pool in which a user competes, for what-if computations.
+        """Return a copy of the pool in which a user competes with its siblings.
 
-        The result is None if the user is not known. Costs O(users of the pool).
+        Callers allocate resources in the copy to predict the effect on the order of users. The
+        result is None if the user is not known. Costs O(users of the pool).
         """
         return self._users.twin(user)
 
@@ -309,15 +310,15 @@ class View:
         return counts
 
     def quotas(self) -> dict[str, tuple[Quota, Quantities]]:
-        """Return, for each role with a quota, the quota and the part consumed."""
+        """Return each role's quota, and the quantities that count against it, by role."""
         quotas = self._cluster.ledger.quotas
         consumed = quotas.consumed()
         return {role: (quota, consumed[role]) for role, quota in quotas.items()}
 
     def offered(self) -> dict[str, Quantities] | None:
-        """Return each user's resources that are offered but not used; None if unknown.
+        """Return the resources that each user has been offered, but does not use.
 
-        The resources are known if the master reports used resources (since Mesos 1.10). Costs
+        The result is None if the master does not report used resources (before Mesos 1.10). Costs
         O(clients).
         """
         if not self._cluster.reports_used:
@@ -406,7 +407,7 @@ class View:
         )
 
     def _unknown(self, framework: Framework, demands: Iterable[Quantities | None]) -> Iterator[str]:
-        """Yield descriptions of resources that a framework needs and that no agent has ever had.
+        """Yield descriptions of resources that a framework needs, but that no agent has ever had.
 
         Args:
             framework: The framework, whose minimum offers are checked.
