@@ -17,10 +17,7 @@ class Boost(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class RememberedUser:
-    """One user's state in a `Memory`: commitments, weights, and average use of resources.
-
-    All values are those at the memory's time.
-    """
+    """One user's state at one time: commitments, weights, and average use of resources."""
 
     commitments: Mapping[str, float] = field(default_factory=dict)
     """Commitments by resource, as fractions of the cluster."""

@@ -124,9 +124,9 @@ class Quotas:
 class Headroom:
     """The allocations that the quotas still permit, from limits and from unmet guarantees.
 
-    The headroom is the available unreserved resources beyond all unmet guarantees. An allocation
-    cycle updates the headroom with each allocation. Construction costs O(quotas). A query or an
-    allocation costs O(resource names in it).
+    In Mesos, the headroom is the available unreserved resources beyond all unmet guarantees. An
+    allocation cycle updates this object with each allocation. Construction costs O(quotas). A query
+    or an allocation costs O(resource names in it).
 
     Args:
         quotas: Quotas by top-level role.

@@ -297,9 +297,9 @@ class Survey:
         """Return the users, at all levels of the role tree, that no agent can serve.
 
         Only users that want offers are considered. An agent can serve a user if a client of the
-        user could be offered its resources, perhaps after tasks there end. Constraints, minimum
-        sizes, reservations, capabilities and limits may prevent this. The result is empty while no
-        agent is known, and during a failover recovery.
+        user could be offered its resources, perhaps after tasks there end. An agent cannot if
+        constraints, minimum sizes, reservations, capabilities or limits prevent the offer. The
+        result is empty while no agent is known, and during a failover recovery.
 
         Args:
             declining: Whether to include users that decline every agent that could serve them.
@@ -396,7 +396,7 @@ class Survey:
         return False
 
     def _is_at_limit(self, needs: _ClientNeeds, total: Resources) -> bool:
-        """Return whether the role's quota limits forbid the client's task even on an empty agent.
+        """Return whether the limits of the role's quota forbid the client's task on an empty agent.
 
         Args:
             needs: The client's task demand and minimum offer.
@@ -514,7 +514,7 @@ class Survey:
 
     @staticmethod
     def _shortage(needs: _ClientNeeds, total: Resources) -> Reason:
-        """Return the reason why even an agent's total resources do not suffice for a client."""
+        """Return why an agent's total resources, even if free, do not suffice for a client."""
         if not needs.enough(total.quantities):
             absent = needs.task is not None and needs.task.keys() - total.quantities.keys()
             return "no_such_resource" if absent else "too_large"

@@ -440,7 +440,7 @@ _TRIES = 3
 
 @dataclass(eq=False)
 class AgentGroup:
-    """Agents that bulk allocation treats as one bin, or a single agent that is allocated alone."""
+    """Agents that bulk allocation treats as one large agent, or one agent to allocate alone."""
 
     agents: list[Agent]
     eligible: list[ClientMask]
@@ -676,7 +676,8 @@ class BulkAllocator:
     def _fewest(self, agent: Agent) -> dict[Client, tuple[ClientTask, int]]:
         """Return each client's task and the least number of tasks in an acceptable offer.
 
-        A client with unknown demand gets a whole agent as its task.
+        If a client's demand is unknown, its task is a whole agent. Clients that accept no number of
+        tasks are left out.
 
         Args:
             agent: An agent that represents the group.
@@ -722,7 +723,18 @@ class BulkAllocator:
         return sum(self._index.bit[client] for shape in shapes for client in shape.clients)
 
     def _group_key(self, agent: Agent, eligible: ClientMask) -> _GroupKey | None:
-        """Return a key that agents of one group share; None for an agent to allocate alone."""
+        """Return a key that is equal for agents of the same group.
+
+        If the task demand of a client is unknown, agents of a group have equal free resources.
+
+        Args:
+            agent: The agent to group.
+            eligible: The clients that may be allocated the agent.
+
+        Returns:
+            The key; None for an agent to allocate alone. This is an agent that no client with known
+            demand may use, or that has resources for only some clients or indivisible resources.
+        """
         free = agent.available
         if not eligible & ~self._index.unknown_demand or not (free.ordinary and free.all_divisible):
             return None

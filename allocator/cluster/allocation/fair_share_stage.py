@@ -142,7 +142,7 @@ class FairShareStage:
         return capacity
 
     def _limit(self, name: Name) -> int:
-        """Return how much of a name may still be allocated that the agent's capacity does not list.
+        """Return the remaining amount for a name that is missing in the agent's capacity.
 
         `CapacityBudget` calls this function for such names.
 
@@ -418,7 +418,7 @@ def task_of(
     top: str = "",
     limited: frozenset[str] = frozenset(),
 ) -> ClientTask:
-    """Return the task with a given demand: its needs on agents, and its needs within role limits.
+    """Return the task with a given demand, which also counts against the limits of a role.
 
     Args:
         demand: Thousandths that one task needs, by resource.

@@ -313,7 +313,7 @@ class CountBudget:
         return batch.number - given.number <= self.left
 
     def spend(self, batch: TaskBatch, given: TaskBatch) -> None:
-        """Subtract the number of tasks in `batch` that are not in `given`."""
+        """Subtract the tasks in `batch` that are not in `given` from the number of tasks."""
         self.left -= batch.number - given.number
 
     def repeats(self, earlier: "CountBudget") -> float:
@@ -499,7 +499,8 @@ def find_water_level(
 ) -> Cooperative[float]:
     """Return the highest priority to which all members can be filled within the budget.
 
-    The result is found by bisection.
+    A member is filled to a priority by allocating tasks until it has this priority. The result is
+    found by bisection.
 
     Args:
         trajectories: The members whose priority is below `end`, sorted by priority.
@@ -671,7 +672,7 @@ class RoleNode(Generic[User]):
     def member(self, number: int) -> "tuple[User, Node] | None":
         """Return a member and its node by index in the initial sorter order; None past the end.
 
-        The initial order is the order before the filling allocated anything.
+        The initial order is the order before a filling allocates anything.
         """
         while number >= len(self._members):
             member = next(self._unread, None)
@@ -681,7 +682,7 @@ class RoleNode(Generic[User]):
         return self._members[number]
 
     def key(self, user: User, batch: TaskBatch) -> SortKey:
-        """Return the sort key that a member would have if it had been allocated a batch."""
+        """Return the sort key that a member would have if a filling had allocated it a batch."""
         if not batch.number:
             return self._ranks.sort_key(user)
         return self._ranks.sort_key_after(user, batch.scalars, batch.allocations)
@@ -748,12 +749,12 @@ class _Step(NamedTuple, Generic[User]):
 class _Filling(Generic[User]):
     """The progressive filling of one role node within a budget: a loop of rounds.
 
-    Each round chooses a level, a sort key, and allocates tasks to every member before that level.
-    The level is chosen in one of two ways.
+    Each round chooses a *level*, which is a sort key, and allocates tasks to every member before
+    that level. The level is chosen in one of two ways.
 
-    With a *stride*, a number of tasks, the level is the sort key that the first member would have
-    after that many tasks. The remaining budget determines the stride of the next round. If the
-    budget does not suffice for the level, the stride is halved.
+    With a *stride*, which is a number of tasks, the level is the sort key that the first member
+    would have after that many tasks. The remaining budget determines the stride of the next round.
+    If the budget does not suffice for the level, the stride is halved.
 
     Without a stride, a large allocation is expected, and the water level is predicted: the level at
     which the budget is used up. If a member has heterogeneous tasks, the prediction is uncertain
@@ -1015,9 +1016,9 @@ class _Filling(Generic[User]):
         return _Step(entry, 1, batch, self._key(entry, batch), "level")
 
     def _is_unseen(self, entry: _Entry[User], number: int) -> bool:
-        """Return whether the budget admits more tasks that need no scalar resources.
+        """Return whether a member's next tasks fit the budget, but are not counted by the sorter.
 
-        The sorter does not count such tasks, so they leave the member's sort key unchanged.
+        The sorter does not count tasks without scalar resources. They leave the sort key unchanged.
 
         Args:
             entry: The member that gets the tasks.
@@ -1113,7 +1114,7 @@ class _Filling(Generic[User]):
         return round(min(distance / step, _MAX_TASKS))
 
     def _key(self, entry: _Entry[User], batch: TaskBatch) -> SortKey:
-        """Return the sort key that a member would have if its whole allocation were this batch."""
+        """Return the sort key that a member would have if the filling had allocated it a batch."""
         return self._node.key(entry.user, batch)
 
     def _give(self, trial: list[_Step[User]]) -> None:

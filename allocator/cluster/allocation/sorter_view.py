@@ -45,7 +45,7 @@ class LocalSorterSnapshot:
         yield from sorted(holders, key=lambda user: self.sort_key(user).position)
 
     def sort_key(self, user: str) -> SortKey:
-        """Return the current sort key of a user, in which its share of this agent comes first."""
+        """Return a user's current sort key, which depends first on its share of this agent."""
         sort_key = self.snapshot.sort_key(user)
         if user not in self.held_here:
             return SortKey((0, 0.0, *sort_key.position), sort_key.tolerance)
@@ -208,7 +208,7 @@ class RoleTreeIterator:
 
     @property
     def per_machine(self) -> bool:
-        """Whether the sorter order differs by agent, as it depends on holdings on the agent."""
+        """Whether the sorter order depends on the quantities held on the agent to allocate."""
         return self._users.per_machine
 
     def clients(self, agent: Agent, eligible: ClientMask) -> Iterator[Client]:

@@ -1,4 +1,4 @@
-"""Memory handover: the state that an engine inherits from an earlier one, and hands over itself."""
+"""Memory handover: the state that an engine inherits, such as commitments, and hands over."""
 
 from collections.abc import Mapping
 from dataclasses import replace

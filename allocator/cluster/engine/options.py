@@ -57,7 +57,7 @@ def recovery(options: contract.Options) -> Recovery:
 
 
 def answered_after_ns(options: contract.Options, limits: Limits) -> int | None:
-    """Return the nanoseconds after which an offer without an answer is assumed to be used.
+    """Return the time in nanoseconds after which an unanswered offer is assumed to be used.
 
     The result is None if the master reports used resources, or if no limit depends on them.
     """

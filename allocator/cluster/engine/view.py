@@ -172,7 +172,10 @@ class View:
         return [TreeLevel(pool, member) for pool, member in self._users.path(user)]
 
     def ranks(self) -> dict[str, int]:
-        """Return each user's rank, from 0, among the users of its level that want offers."""
+        """Return each user's rank among its siblings in the role tree that want offers.
+
+        Ranks begin at 0 in each pool of siblings.
+        """
         return {user: place for pool in self._users.pools() for place, user in enumerate(pool)}
 
     def unservable_users(self, *, declining: bool = False) -> Cooperative[frozenset[str]]:
