@@ -321,7 +321,7 @@ class Ledger:
     def _record_allocation(
         self, agent: Agent, framework: str, role: str, before: Resources, after: Resources
     ) -> None:
-        """Update agent, quotas, used resources and `_agents_of` after a change of an allocation.
+        """Record a changed allocation in the agent, the quotas and the used resources.
 
         Fair shares are not updated; `_count_held` does so.
 

@@ -251,10 +251,10 @@ def _parse_hosts(value: str | bytes, limits: Limits) -> Hosts:
 
 
 def _glob(item: str) -> str:
-    """Return a glob as a regular expression.
+    """Convert a glob, such as `node-[1-9]*`, into a regular expression.
 
-    Brackets after the last closing bracket are literal characters. These are escaped first, so that
-    `translate` does not search for the end of each of them.
+    A `[` that no `]` follows is a literal character. The function escapes such brackets first,
+    because `fnmatch.translate` would search the whole rest of the glob for each of them.
     """
     head, closing, tail = item.rpartition("]")
     return translate(head + closing + tail.replace("[", "[[]"))

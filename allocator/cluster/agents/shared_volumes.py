@@ -71,7 +71,9 @@ class SharedVolumes:
         return {name: (self._add(name, added), self._remove(name, removed)) for name in names}
 
     def repeated(self, name: str, agent: str | None = None) -> Quantities:
-        """Return a user's repeated quantities: the excess if its clients' holdings are added up.
+        """Return a user's repeated quantities, caused by volumes that several of its clients hold.
+
+        A volume held by n clients is repeated n - 1 times.
 
         Args:
             name: A user or virtual leaf.
@@ -85,10 +87,10 @@ class SharedVolumes:
         )
 
     def _add(self, name: str, volumes: Iterable[Volume]) -> Quantities:
-        """Count one more holding client for each volume of a user or virtual leaf.
+        """Record that one more client of a user or virtual leaf holds each of these volumes.
 
         Returns:
-            The total size of volumes that other clients held already.
+            Total size of the volumes that another client of the user held already.
         """
         holders, repeated = self._holders.setdefault(name, {}), []
         for volume in volumes:
@@ -98,10 +100,10 @@ class SharedVolumes:
         return sizes(repeated)
 
     def _remove(self, name: str, volumes: Iterable[Volume]) -> Quantities:
-        """Count one holding client less for each volume of a user or virtual leaf.
+        """Record that one client less of a user or virtual leaf holds each of these volumes.
 
         Returns:
-            The total size of volumes that other clients still hold.
+            Total size of the volumes that another client of the user still holds.
         """
         holders, repeated = self._holders[name], []
         for volume in volumes:

@@ -15,7 +15,7 @@ from allocator.contract import allocator_pb2 as contract
 
 
 def add(cluster: Cluster, call: contract.AddAgent) -> Callable[[], None]:
-    """Prepare to add a registered agent with the resources allocated on it.
+    """Return a function that adds a registered agent, with the resources allocated on it.
 
     Raises:
         InvalidEvent: The agent is known already.
@@ -52,7 +52,7 @@ def add(cluster: Cluster, call: contract.AddAgent) -> Callable[[], None]:
 
 
 def remove(cluster: Cluster, call: contract.RemoveAgent) -> Callable[[], None]:
-    """Prepare to remove an agent with all its allocations.
+    """Return a function that removes an agent with all its allocations.
 
     Resources that are recovered later are ignored (Mesos semantics, §1.5).
     """
@@ -71,7 +71,10 @@ def remove(cluster: Cluster, call: contract.RemoveAgent) -> Callable[[], None]:
 
 
 def update(cluster: Cluster, call: contract.UpdateAgent) -> Callable[[], None]:
-    """Prepare to replace an agent's description, and its total and capabilities if given."""
+    """Return a function that replaces an agent's description, total and capabilities.
+
+    If the call omits the total or the capabilities, the agent keeps them.
+    """
     agent = cluster.agent(call.agent_id)
     info, flaw = parse_agent_info(call.agent_id, call.info, cluster.limits)
     parser = ResourceParser(cluster.limits)
@@ -112,7 +115,10 @@ def update(cluster: Cluster, call: contract.UpdateAgent) -> Callable[[], None]:
 def add_resource_provider(
     cluster: Cluster, call: contract.AddResourceProvider
 ) -> Callable[[], None]:
-    """Prepare to add a resource provider's resources to an agent, with the allocated part."""
+    """Return a function that adds a resource provider's resources to an agent.
+
+    The call also says which of these resources are allocated already.
+    """
     agent = cluster.agent(call.agent_id)
     parser = ResourceParser(cluster.limits)
     total = agent.total + parser.total(call.total)
@@ -132,7 +138,7 @@ def add_resource_provider(
 
 
 def activate(cluster: Cluster, call: contract.ActivateAgent) -> Callable[[], None]:
-    """Prepare to resume offers of an agent that has reconnected."""
+    """Return a function that resumes offers of an agent that has reconnected."""
     agent = cluster.agent(call.agent_id)
 
     def change() -> None:
@@ -143,7 +149,10 @@ def activate(cluster: Cluster, call: contract.ActivateAgent) -> Callable[[], Non
 
 
 def deactivate(cluster: Cluster, call: contract.DeactivateAgent) -> Callable[[], None]:
-    """Prepare to stop offers of a disconnected agent; its resources still count in the capacity."""
+    """Return a function that stops offers of a disconnected agent.
+
+    The agent's resources still count in the capacity.
+    """
     agent = cluster.agent(call.agent_id)
 
     def change() -> None:
@@ -156,7 +165,7 @@ def deactivate(cluster: Cluster, call: contract.DeactivateAgent) -> Callable[[],
 def update_unavailability(
     cluster: Cluster, call: contract.UpdateUnavailability
 ) -> Callable[[], None]:
-    """Prepare to schedule or cancel maintenance of an agent."""
+    """Return a function that schedules or cancels maintenance of an agent."""
     agent = cluster.agent(call.agent_id)
     unavailability, flaw = read_unavailability(call)
 
@@ -170,7 +179,10 @@ def update_unavailability(
 
 
 def update_inverse_offer(cluster: Cluster, call: contract.UpdateInverseOffer) -> Callable[[], None]:
-    """Prepare to record a framework's answer to an inverse offer, or the offer's withdrawal."""
+    """Return a function that records a framework's answer to an inverse offer.
+
+    The call may also report that the master withdrew the inverse offer.
+    """
     status, flaw = read_status(call.status) if call.HasField("status") else (None, None)
     refusal, unreadable = (
         parse_filter_duration(call.filters) if call.HasField("filters") else (0, None)
@@ -192,7 +204,7 @@ def update_inverse_offer(cluster: Cluster, call: contract.UpdateInverseOffer) ->
 def get_inverse_offer_statuses(
     cluster: Cluster, _: contract.GetInverseOfferStatuses
 ) -> Callable[[], None]:
-    """Prepare a reply with the frameworks' answers to inverse offers."""
+    """Return a function that replies with the frameworks' answers to inverse offers."""
 
     def change() -> None:
         cluster.replies.append(contract.Reply(statuses=cluster.maintenance.statuses()))

@@ -15,9 +15,10 @@ from allocator.fairness.bounds import LARGEST_WEIGHT, LEAST_WEIGHT
 
 
 def tick(cluster: Cluster, _: contract.Tick) -> Callable[[], None]:
-    """Prepare the periodic work: expire filters, forget idle users, and allocate changed agents.
+    """Return a function for periodic work: expire filters, forget idle users, allocate agents.
 
-    If a sample of the users' use is due, the sample is taken, too.
+    Once in each sampling period, the function also samples the resources that users use. These
+    samples limit the weights of users in entitlements (setting `counts_for`).
     """
 
     def change() -> None:
@@ -33,7 +34,10 @@ def tick(cluster: Cluster, _: contract.Tick) -> Callable[[], None]:
 
 
 def pause(cluster: Cluster, _: contract.Pause) -> Callable[[], None]:
-    """Prepare to suspend allocation until `resume`, while the master sends related calls."""
+    """Return a function that suspends allocation until `resume`.
+
+    The master suspends allocation while it sends several calls that belong together.
+    """
 
     def change() -> None:
         cluster.paused = True
@@ -42,7 +46,10 @@ def pause(cluster: Cluster, _: contract.Pause) -> Callable[[], None]:
 
 
 def resume(cluster: Cluster, _: contract.Resume) -> Callable[[], None]:
-    """Prepare to end the suspension begun by `pause`; a failover recovery continues."""
+    """Return a function that ends the suspension begun by `pause`.
+
+    A failover recovery, which also suspends allocation, is not ended.
+    """
 
     def change() -> None:
         cluster.paused = False
@@ -51,7 +58,7 @@ def resume(cluster: Cluster, _: contract.Resume) -> Callable[[], None]:
 
 
 def recover(cluster: Cluster, call: contract.Recover) -> Callable[[], None]:
-    """Prepare to set quotas, and to hold offers off until most of the expected agents are back.
+    """Return a function that sets quotas and suspends offers until most expected agents are back.
 
     Stock Mesos holds offers off only to protect quota. While only a fraction of the cluster is
     known, shares look too large, and SDRF would remember them as commitments. Offers are therefore
@@ -78,7 +85,10 @@ def recover(cluster: Cluster, call: contract.Recover) -> Callable[[], None]:
 
 
 def set_quota(cluster: Cluster, call: contract.SetQuota) -> Callable[[], None]:
-    """Prepare to set a role's quota guarantee, effective from the next tick (Mesos 1.8)."""
+    """Return a function that sets a role's quota guarantee, as the call of Mesos 1.8 does.
+
+    The quota takes effect at the next `Tick` call.
+    """
     quota = parse_quota(call)
     if call.role in cluster.ledger.quotas:
         raise InvalidEvent(f"role {call.role!r} has a quota already; remove it first")
@@ -91,7 +101,10 @@ def set_quota(cluster: Cluster, call: contract.SetQuota) -> Callable[[], None]:
 
 
 def update_quota(cluster: Cluster, call: contract.UpdateQuota) -> Callable[[], None]:
-    """Prepare to set or remove a role's guarantee and limit, effective from the next tick."""
+    """Return a function that sets or removes a role's quota guarantee and limit.
+
+    The change takes effect at the next `Tick` call.
+    """
     quota = parse_limited_quota(call)
 
     def change() -> None:
@@ -102,7 +115,10 @@ def update_quota(cluster: Cluster, call: contract.UpdateQuota) -> Callable[[], N
 
 
 def remove_quota(cluster: Cluster, call: contract.RemoveQuota) -> Callable[[], None]:
-    """Prepare to remove a role's quota; Mesos 1.8.0 may send this call twice (MESOS-9786)."""
+    """Return a function that removes a role's quota, if the role has one.
+
+    Mesos 1.8.0 may send this call twice (MESOS-9786).
+    """
 
     def change() -> None:
         cluster.ledger.quotas.remove(call.role)
@@ -112,7 +128,10 @@ def remove_quota(cluster: Cluster, call: contract.RemoveQuota) -> Callable[[], N
 
 
 def update_weights(cluster: Cluster, call: contract.UpdateWeights) -> Callable[[], None]:
-    """Prepare to set weights of roles; weights outside the supported range are clipped."""
+    """Return a function that sets weights of roles.
+
+    Weights outside the supported range are clipped to it.
+    """
     for entry in call.weights:
         if not 0.0 < entry.weight < math.inf:
             raise InvalidEvent(
@@ -140,7 +159,7 @@ def update_weights(cluster: Cluster, call: contract.UpdateWeights) -> Callable[[
 
 
 def update_whitelist(cluster: Cluster, call: contract.UpdateWhitelist) -> Callable[[], None]:
-    """Prepare to set the whitelist of hostnames, effective from the next tick.
+    """Return a function that sets the whitelist of hostnames, effective at the next `Tick` call.
 
     Only agents on the whitelist may be offered. Without a whitelist in the call, all agents may be
     offered.

@@ -22,7 +22,7 @@ from allocator.contract import allocator_pb2 as contract
 
 
 def recover(cluster: Cluster, call: contract.RecoverResources) -> Callable[[], None]:
-    """Prepare to release resources: declined, unused, rescinded, or of a task that ended.
+    """Return a function that releases resources: declined, unused, rescinded, or of ended tasks.
 
     If the call has a filter, an offer filter is added for the client.
     """
@@ -61,7 +61,7 @@ def recover(cluster: Cluster, call: contract.RecoverResources) -> Callable[[], N
 def transition_offered_to_allocated(
     cluster: Cluster, call: contract.TransitionOfferedToAllocated
 ) -> Callable[[], None]:
-    """Prepare to mark offered resources as used, because the framework accepted the offer.
+    """Return a function that marks resources as used, because their offer was accepted.
 
     Only displays and the limit on unanswered offers depend on used resources.
     """
@@ -80,7 +80,7 @@ def transition_offered_to_allocated(
 
 
 def reject(cluster: Cluster, call: contract.RejectOffer) -> Callable[[], None]:
-    """Prepare to release resources of an offer that the master's side rejected.
+    """Return a function that releases the resources of an offer that the master's side rejected.
 
     The offer has not reached the framework, so no offer filter is added.
     """
@@ -98,7 +98,7 @@ def reject(cluster: Cluster, call: contract.RejectOffer) -> Callable[[], None]:
 
 
 def update_allocation(cluster: Cluster, call: contract.UpdateAllocation) -> Callable[[], None]:
-    """Prepare to apply a framework's operations to the resources that it was offered.
+    """Return a function that applies a framework's operations to the resources offered to it.
 
     A conversion that consumes nothing adds copies of a shared volume. The agent's total does not
     grow by these copies. See Mesos semantics, §4.1.
@@ -138,10 +138,10 @@ def update_allocation(cluster: Cluster, call: contract.UpdateAllocation) -> Call
 
 
 def update_available(cluster: Cluster, call: contract.UpdateAvailable) -> Callable[[], None]:
-    """Prepare to apply an operator's operations to available resources of an agent.
+    """Return a function that applies an operator's operations to an agent's available resources.
 
-    If the operations do not apply, the only change is a reply with an error. See Mesos semantics,
-    §4.2.
+    If the operations do not apply, the function only sends a reply with an error. See Mesos
+    semantics, §4.2.
     """
     agent = cluster.agent(call.agent_id)
     total: Resources | None = None

@@ -110,7 +110,7 @@ class Demands:
         self._offered.pop(client, None)
 
     def forget_agent(self, agent: str) -> None:
-        """Forget unanswered offers of a removed agent."""
+        """Forget offers of a removed agent that clients have not answered."""
         for offered in self._offered.values():
             offered.pop(agent, None)
 
@@ -201,7 +201,7 @@ class DemandFloor(Largest):
         return sorted(map(readable, present.difference(named)))
 
     def batch_size(self, demand: Quantities) -> int:
-        """Return how many tasks are allocated together: the smallest number that reaches the floor.
+        """Return the smallest number of tasks that together need as much as the demand floor.
 
         Args:
             demand: Thousandths that one task needs, by resource.

@@ -171,7 +171,9 @@ class RolePlaces:
         return rejected
 
     def _counted(self, places: int) -> int:
-        """Return how many of a framework's places count towards the limit; 0 for a few places.
+        """Return how many of a framework's places count towards the limit.
+
+        If `leaves_room` is set, the places of a framework with at most `FEW` places do not count.
 
         Args:
             places: Number of places that the framework has.

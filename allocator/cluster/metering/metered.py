@@ -38,7 +38,7 @@ def hand_over_metering(
 
 
 def _passing_on_users(meter: Meter, before: Users | None, after: Users) -> Cooperative[None]:
-    """Connect the users' meter to a new cluster, as `hand_over_metering` does.
+    """Do the part of `hand_over_metering` that concerns the meter of users.
 
     Generator for cooperative steps.
     """

@@ -1,1 +1,1 @@
-"""Which offers clients do not get, and how offer operations convert resources."""
+"""Filters and constraints that prevent offers, and conversions of offered resources."""

@@ -85,18 +85,24 @@ class Exclusions:
                 return
 
     def unlist(self, framework: str, flaw: ValidationError = _UNLISTED) -> None:
-        """Drop the pairs of a framework, and ignore further pairs until the framework is updated.
+        """Forget the agents that a framework excludes, and ignore further exclusions by it.
+
+        Exclusions count again once the framework is updated or removed.
 
         Args:
             framework: The framework's ID.
-            flaw: Why the framework is unlisted.
+            flaw: The reason, for `take_unlisted`.
         """
         self.discard_framework(framework)
         self._unlisted[framework] = flaw
         self._to_reject.append(framework)
 
     def take_unlisted(self) -> list[tuple[str, ValidationError]]:
-        """Return frameworks to quarantine: those unlisted since the last call, and why."""
+        """Return the frameworks that were unlisted since the last call, for the quarantine.
+
+        Returns:
+            Pairs of a framework's ID and the reason.
+        """
         taken, self._to_reject = self._to_reject, []
         return [(name, self._unlisted[name]) for name in taken if name in self._unlisted]
 
@@ -106,7 +112,7 @@ class Exclusions:
         self.add_framework(framework, agents)
 
     def discard_framework(self, framework: str) -> None:
-        """Forget the pairs of a removed framework, and that it was unlisted."""
+        """Forget the exclusions of a removed framework, and whether it was unlisted."""
         self._unlisted.pop(framework, None)
         if framework in self._pairs:
             for client in [client for client in self._agents if client.framework == framework]:
@@ -152,9 +158,9 @@ class Exclusions:
             self._unlist_largest()
 
     def _unlist_largest(self) -> None:
-        """Unlist the framework with the most pairs, because a maximum is exceeded.
+        """Unlist the framework that excludes the most pairs of a role and an agent.
 
-        The maximum is that of the framework itself, or of all frameworks together.
+        Called if one framework, or all frameworks together, exceed the maximum number of pairs.
         """
         pairs, framework = max((pairs, name) for name, pairs in self._pairs.items())
         said = f"its offer constraints exclude {pairs} pairs of a role and an agent"

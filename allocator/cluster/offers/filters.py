@@ -50,7 +50,10 @@ def parse_filter_duration(filters: bytes) -> tuple[int, ValidationError | None]:
 
 @dataclass(slots=True, eq=False)
 class _Declined:
-    """Resources of one agent that clients declined, and when each client's filter ends."""
+    """One entry of `OfferFilters`: resources declined on an agent, and the declining clients.
+
+    Clients that declined equal resources share an entry. Each client's filter has its own end.
+    """
 
     agent: str
     resources: Resources
@@ -67,12 +70,13 @@ class _Declined:
 class OfferFilters:
     """All offer filters in force.
 
-    Clients are numbered by *slots*, the smallest free numbers, because client masks have one bit
-    for each slot. A client that drops its filters gets a new slot, which is cheap. The filters of
-    its abandoned slot are removed later, when there are many abandoned slots or filters.
+    A set of clients is an integer used as a bit mask. A client's bit number is its *slot*, the
+    smallest number that was free. A client that drops its filters gets a new slot, which is
+    cheap. The old slot is then *abandoned*: its filters no longer count, and are removed later,
+    when there are many.
 
-    Costs: `add` is O(log n) in the number of instants. `declining_clients` and `refuses` are
-    O(different declined resources on the agent).
+    Costs: `add` is O(log n) in the number of different filter ends. `declining_clients` and
+    `refuses` are O(different declined resources on the agent).
     """
 
     def __init__(self) -> None:
@@ -104,9 +108,10 @@ class OfferFilters:
         return self._counts[self._slots[client]] if client in self._slots else 0
 
     def slot(self, client: Client) -> int:
-        """Return the number of the client's bit in masks of `declining_clients`.
+        """Return a client's slot: the number of its bit in the masks of this class.
 
-        A client without filters gets a slot by the first call.
+        The method assigns a slot to a client that has none. A slot changes if the client drops
+        its filters; `version` then changes, too.
         """
         slot = self._slots.get(client)
         if slot is None:
@@ -158,7 +163,10 @@ class OfferFilters:
             self._schedule_check(entry, until_ns)
 
     def declining_clients(self, agent: str, available: Resources) -> int:
-        """Return the mask of clients that decline all available resources of an agent."""
+        """Return the clients that decline all available resources of an agent, as a bit mask.
+
+        Bit n is set for the client whose `slot` is n.
+        """
         mask = 0
         for entry in self._by_agent.get(agent, {}).values():
             if available in entry.resources:
@@ -166,9 +174,9 @@ class OfferFilters:
         return mask
 
     def declined_on(self, agent: str) -> Iterator[tuple[int, Resources]]:
-        """Iterate over an agent's declined resources, as pairs: declining clients, resources.
+        """Iterate over an agent's declined resources: pairs of declining clients and resources.
 
-        The clients are given as a mask with their bits (see `slot`).
+        The clients are given as a bit mask: bit n is set for the client whose `slot` is n.
         """
         for entry in self._by_agent.get(agent, {}).values():
             yield entry.mask, entry.resources
@@ -202,10 +210,15 @@ class OfferFilters:
         return max(ends, default=None)
 
     def left_over(self, client: Client, agent: str, offer: Resources) -> bool:
-        """Return whether a declined offer is declined only by filters of accepted offers.
+        """Return whether a client would decline an offer only because of earlier accepted offers.
 
-        Such a filter contains the resources that the client left unused. The client has no other
-        filter that contains the offer.
+        An accepted offer sets a filter if the client leaves a part of the offer unused. The result
+        is True if every filter that contains the offer was set in this way.
+
+        Args:
+            client: A client with a filter that contains the offer.
+            agent: The agent's ID.
+            offer: The resources that could be offered.
         """
         slot = self._slots[client]
         return all(
@@ -215,7 +228,11 @@ class OfferFilters:
         )
 
     def expire(self, now_ns: int) -> list[str]:
-        """Remove filters whose last instant has passed; return the IDs of their agents."""
+        """Remove the filters that have ended; return the IDs of the agents that they concerned.
+
+        Args:
+            now_ns: The current time in nanoseconds.
+        """
         agents: dict[str, None] = {}
         while self._instants and self._instants[0] < now_ns:
             for entry in self._due.pop(heapq.heappop(self._instants), {}):
@@ -258,7 +275,12 @@ class OfferFilters:
             self._forget(entry)
 
     def _remove(self, entry: _Declined, slot: int) -> None:
-        """Remove the filter of the client with this slot from an entry of declined resources."""
+        """Remove one client's filter from the clients that declined certain resources.
+
+        Args:
+            entry: The declined resources; afterwards, `entry` may be without filters.
+            slot: The client's bit number.
+        """
         del entry.until[slot]
         entry.mask &= ~(1 << slot)
         if entry.left_over:
@@ -273,9 +295,11 @@ class OfferFilters:
             heapq.heappush(self._free, slot)
 
     def _schedule_check(self, entry: _Declined, when_ns: int) -> None:
-        """Schedule an entry to be checked for expired filters after an instant, in nanoseconds.
+        """Schedule when `expire` next looks for ended filters among those of certain resources.
 
-        An earlier schedule of the entry is replaced.
+        Args:
+            entry: The declined resources, with their filters. An earlier schedule is replaced.
+            when_ns: Time in nanoseconds after which a filter may have ended.
         """
         self._cancel_check(entry)
         entry.due = when_ns
@@ -288,7 +312,7 @@ class OfferFilters:
         self._due[when_ns][entry] = None
 
     def _cancel_check(self, entry: _Declined) -> None:
-        """Cancel the scheduled check of an entry for expired filters, if there is one."""
+        """Cancel what `_schedule_check` has scheduled for these declined resources, if anything."""
         if entry.due is not None:
             entries = self._due[entry.due]
             del entries[entry]
@@ -297,7 +321,7 @@ class OfferFilters:
             entry.due = None
 
     def _forget(self, entry: _Declined) -> None:
-        """Remove an entry of declined resources that has no filters left."""
+        """Remove declined resources from the index of their agent, because no filter is left."""
         self._cancel_check(entry)
         entries = self._by_agent[entry.agent]
         del entries[entry.resources.key]
@@ -305,7 +329,10 @@ class OfferFilters:
             del self._by_agent[entry.agent]
 
     def _sweep(self) -> None:
-        """Remove all filters of abandoned slots, so that these slots can be used again."""
+        """Remove filters that clients have dropped, so that the bits of these filters become free.
+
+        `drop` only marks the client's slot as abandoned, because removal at once would be slow.
+        """
         mask = sum(1 << slot for slot in self._abandoned)
         for entries in list(self._by_agent.values()):
             for entry in [entry for entry in entries.values() if entry.mask & mask]:

@@ -1,4 +1,7 @@
-"""Commitments of virtual leaves that do not exist, and the export of all users' memory."""
+"""Stored commitments of absent virtual leaves, and the export of all users' state for the store.
+
+A virtual leaf, `ROLE/.`, represents the frameworks directly in a role that has sub-roles.
+"""
 
 from collections.abc import Iterator, Mapping
 
@@ -42,7 +45,10 @@ class AbsentUsers:
         self._stored[name] = self._pools.now, RememberedUser(commitments, others=rest)
 
     def discard(self, name: str) -> None:
-        """Forget a virtual leaf that exists now, or whose role is forgotten."""
+        """Remove the stored commitments of a virtual leaf.
+
+        Called once the leaf exists and has its own commitments, or if its role is forgotten.
+        """
         self._stored.pop(name, None)
 
     def commitments_of(self, name: str) -> tuple[dict[str, float], float]:
@@ -127,7 +133,10 @@ class MemoryExport:
         self._all_changed = True
 
     def mark_all_changed(self) -> None:
-        """Make the next `changes` return all users, because a user has been removed."""
+        """Make the next call of `changes` return all users.
+
+        Called after a user has been removed, because a list of changes cannot express this.
+        """
         self._all_changed = True
 
     def steps(self) -> Cooperative[Memory]:
@@ -154,9 +163,11 @@ class MemoryExport:
         return Memory(time=self._pools.now, tau=self._pools.tau, users=users)
 
     def changes(self) -> MemoryChanges:
-        """Return the users whose trajectory or ordered weight has changed since the last call.
+        """Return the users whose trajectory, weight or boost has changed since the last call.
 
-        A trajectory describes a user's commitments as functions of time.
+        A trajectory describes a user's commitments as functions of time. Only weights and boosts
+        set by operators are considered.
+
         The first call returns all users, and so does a call after `mark_all_changed`.
         """
         pools = list(self._pools)
@@ -173,7 +184,12 @@ class MemoryExport:
         return MemoryChanges(self._pools.now, trajectories, complete)
 
     def _trajectory(self, pool: Pool[str], user: str) -> StoredTrajectory:
-        """Return a pool member's commitments as functions of time, and its ordered weights."""
+        """Return a user's commitments as functions of time, and the weights set by operators.
+
+        Args:
+            pool: The pool that the user competes in.
+            user: A user or virtual leaf.
+        """
         since, commitments, overuse, inherited = pool.course(user)
         weight, boost = self._weights.ordered(user), self._weights.boost(user)
         remembered = RememberedUser(commitments, overuse, inherited, weight, boost)

@@ -23,9 +23,10 @@ its counted weights."""
 class RolePools:
     """All pools of users, with one common time, capacity and time constant of decay.
 
-    Entitlements depend on n, the sum of the users' *counted weights*. The setting `counts_for`
-    limits a user's counted weight by the user's use of resources. The use is then sampled once in
-    each period of `LOOK` seconds.
+    A user's entitlement is a fraction of the pool's resources: w / (w + o). Here, w is the user's
+    weight, and o is the sum of the *counted weights* of the other users. The setting `counts_for`
+    limits a user's counted weight by the resources that the user uses. These resources are then
+    sampled once in each period of `LOOK` seconds.
     """
 
     def __init__(self, settings: EngineSettings, now: float, excluded: tuple[str, ...]) -> None:
@@ -70,7 +71,7 @@ class RolePools:
         self.machines.restrict(user.leaf, None)
 
     def mark_outdated(self) -> None:
-        """Mark entitlements as outdated; `update_entitlements` then updates them at once."""
+        """Mark entitlements as outdated; the next `update_entitlements` recomputes all of them."""
         self._outdated = True
 
     def update_entitlements(self) -> None:
@@ -87,16 +88,25 @@ class RolePools:
                 self._set_part(user, below)
 
     def mark_recount(self) -> None:
-        """Mark counted weights as outdated; `update_entitlements` recomputes them once."""
+        """Mark the weights that count in entitlements as outdated.
+
+        The next `update_entitlements` recomputes them. Without the setting `counts_for`, nothing
+        happens.
+        """
         self._recount_due = self._counts_for < math.inf
 
     @property
     def look_is_due(self) -> bool:
-        """Whether `look` must be called: counted weights depend on use, and a new period began."""
+        """Whether `look` must be called to sample the users' use of resources.
+
+        A sample is due once in each period of `LOOK` seconds, if `counts_for` is set.
+        """
         return self._counts_for < math.inf and self.now // LOOK != self._sampled_period
 
     def look(self, used: Mapping[str, Quantities] | None) -> None:
-        """Take a sample of the users' use, and update counted weights; O(users).
+        """Sample the resources that users use, and update their counted weights; O(users).
+
+        A counted weight is the part of a user's weight that counts in entitlements.
 
         Args:
             used: Used resources by user and virtual leaf; None: allocations count as used.
@@ -107,7 +117,9 @@ class RolePools:
         self._count_users(_THRESHOLD)
 
     def _count_users(self, threshold: float) -> None:
-        """Recompute the counted weights in every pool, ancestors first.
+        """Recompute, in every pool, the part of each user's weight that counts in entitlements.
+
+        Pools of ancestors come first, because they determine the entitlements of lower pools.
 
         Args:
             threshold: If the total counted weight of a pool changes by a smaller fraction, the pool
@@ -120,7 +132,7 @@ class RolePools:
             pool.count_users(threshold)
 
     def _set_part(self, user: User, below: Pool[str]) -> None:
-        """Set the entitlement of a user as the capacity that its sub-users share.
+        """Let a user's sub-users share the user's entitlement, as the capacity of their pool.
 
         Args:
             user: A user with sub-users.
@@ -196,12 +208,15 @@ class RolePools:
         self._machines_changed()
 
     def clients_of(self, user: User) -> FrameworkSorter[Client]:
-        """Return the framework sorter of a user's own clients, after updating its capacity."""
+        """Return the framework sorter of a user's own clients.
+
+        The sorter's capacity is updated on access only, as most sorters are not read often.
+        """
         user.clients.set_capacity(self._capacity)  # updated lazily, on access
         return user.clients
 
     def new_clients(self) -> FrameworkSorter[Client]:
-        """Return an empty framework sorter for a new user."""
+        """Return an empty framework sorter, which will rank the clients of a new user."""
         return FrameworkSorter(self._capacity, self._excluded)
 
     def _machines_changed(self) -> None:

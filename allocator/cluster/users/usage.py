@@ -1,7 +1,10 @@
-"""Used resources by user, for the setting `counts_for`: users count by their use, not by offers.
+"""Samples the resources that each user uses, if `counts_for` is set.
 
-Users of one pool that use a shared volume count for equal parts of the volume. The sum of these
-parts therefore never exceeds the size of the volume.
+With this setting, a user's weight counts in entitlements only as far as the user uses resources.
+Resources that are merely offered do not count.
+
+If several users of a pool use a shared volume, each is counted as using an equal part of the
+volume. The sum of these parts therefore never exceeds the size of the volume.
 """
 
 from allocator.cluster.agents.shared_volumes import Volume, sizes
@@ -11,7 +14,9 @@ from allocator.fairness.quantities import Quantities
 
 
 def update_usage(cluster: Cluster) -> None:
-    """Take a sample of the users' use now, and update their counted weights.
+    """Sample the resources that users use now, and update their counted weights.
+
+    A counted weight is the part of a user's weight that counts in entitlements.
 
     Costs O(clients with used resources) if the master reports usage, otherwise O(clients).
     """

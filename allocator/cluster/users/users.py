@@ -114,10 +114,14 @@ class Users:
         self._pools.attach(meter)
 
     def count(self, name: str) -> AccountCheckpoint | None:
-        """Add a user's usage up to now to its account in the meter; return its checkpoint.
+        """Add a user's usage up to now to its account in the meter.
 
         Args:
-            name: A user or virtual leaf. For an unknown name, the result is None.
+            name: A user or virtual leaf.
+
+        Returns:
+            The account's state at this time, up to which usage is now added; None if the name is
+            unknown.
         """
         self.update_entitlements()
         pool = self._pool_of(name)
@@ -164,7 +168,7 @@ class Users:
     def set_wanting(self, user: User, client: Client, *, wanting: bool) -> None:
         """Set whether a client wants offers.
 
-        A user without such clients is left out of the sorter order.
+        The sorter does not rank a user if none of its clients wants offers.
         """
         user.clients.set_active(client, wanting)
         if user.sub_pool is not None and user.leaf in user.sub_pool:
@@ -182,8 +186,8 @@ class Users:
             user: The client's user.
             client: The client that is allocated the resources.
             quantities: All quantities, including shared volumes.
-            repeats: By user, the change of quantities that are subtracted, because several clients
-                of the user share a volume. See `SharedVolumes.change`.
+            repeats: By user, the increase and decrease of repeated quantities, which are subtracted
+                because several of the user's clients share a volume (`SharedVolumes.change`).
         """
         before, count = user.clients.holding(client)
         after = before + quantities
@@ -206,8 +210,8 @@ class Users:
             user: The client's user.
             client: The client that releases the resources.
             quantities: All quantities, including shared volumes.
-            repeats: By user, the change of quantities that are subtracted, because several clients
-                of the user share a volume. See `SharedVolumes.change`.
+            repeats: By user, the increase and decrease of repeated quantities, which are subtracted
+                because several of the user's clients share a volume (`SharedVolumes.change`).
 
         Raises:
             ValueError: The client holds less; nothing has changed.
@@ -235,7 +239,7 @@ class Users:
         return self._root
 
     def clients_of(self, user: User) -> FrameworkSorter[Client]:
-        """Return the framework sorter of a user's own clients, after updating its capacity."""
+        """Return the framework sorter, which ranks a user's own clients."""
         return self._pools.clients_of(user)
 
     @property
@@ -400,7 +404,7 @@ class Users:
             self.reset_commitments(name)
 
     def memory(self) -> Memory:
-        """Return the users' current commitments and the weights that operators have set."""
+        """Return the state to store: commitments, and the weights that operators have set."""
         return run_to_completion(self.memory_in_steps())
 
     def memory_in_steps(self) -> Cooperative[Memory]:
@@ -421,11 +425,15 @@ class Users:
         return self._export.changes()
 
     def inherit(self, memory: Memory) -> None:
-        """Restore commitments and ordered weights from a memory.
+        """Restore commitments, and weights set by operators, from stored state.
 
-        Commitments grow and decay for the time since the memory. The over-use assumed for this time
-        is the smaller of the remembered and the current over-use. The result is exact if nothing
-        changed in between. Otherwise the commitments may be too small, in the users' favour.
+        Commitments are advanced from the time of storage to now: they grow with over-use, and
+        decay. The assumed over-use is the smaller of the stored and the current over-use. The
+        result is exact if nothing changed in between. Otherwise the commitments may be too small,
+        in the users' favour.
+
+        Args:
+            memory: The stored state, as returned by `memory`.
         """
         run_to_completion(self.inherit_in_steps(memory))
 
@@ -473,11 +481,16 @@ class Users:
 
     @property
     def look_is_due(self) -> bool:
-        """Whether `look` must be called: counted weights depend on use, and a new period began."""
+        """Whether `look` must be called to sample the users' use of resources.
+
+        A sample is due once in each period of `LOOK` seconds, if `counts_for` is set.
+        """
         return self._pools.look_is_due
 
     def look(self, used: Mapping[str, Quantities] | None) -> None:
-        """Take a sample of the users' use, and update the counted weights (see `RolePools`).
+        """Sample the resources that users use, and update their counted weights.
+
+        A counted weight is the part of a user's weight that counts in entitlements.
 
         Args:
             used: Used resources by user and virtual leaf; None: allocations count as used.
@@ -536,7 +549,7 @@ class Users:
     def _within_depth(
         self, users: Mapping[str, RememberedUser]
     ) -> Iterator[tuple[str, RememberedUser]]:
-        """Yield the users of a memory, except roles with more levels than the current limit."""
+        """Yield the stored users, except roles with more levels than the current limit."""
         deepest = (
             self._settings.limits.role_depth if self._settings.user_key == "role" else math.inf
         )
@@ -618,7 +631,7 @@ class Users:
         self._pools.mark_outdated()
 
     def _note_idle(self, user: User) -> None:
-        """If a user or its leaf has no clients any more, record that it is idle from now on."""
+        """Record a user or its virtual leaf as idle from now on, if it has no clients any more."""
         if len(user.clients):
             return
         if not user.children:

@@ -72,7 +72,11 @@ class Weights:
         return self._boosts.get(name)
 
     def keeps(self, name: str) -> bool:
-        """Return whether a user must stay known, due to a declaration, ordered weight or boost."""
+        """Return whether a user must not be forgotten while idle.
+
+        This is so if the user is declared in the configuration, or if an operator has set its
+        weight or boost.
+        """
         return name in self._declared or name in self._ordered or name in self._boosts
 
     def ordered(self, name: str) -> float | None:
@@ -123,11 +127,13 @@ class Weights:
         return ended
 
     def _is_present(self, end: float, name: str) -> bool:
-        """Return whether a heap entry belongs to the user's current boost, not to a former boost.
+        """Return whether an entry of `_ends` is current: the user has a boost with this end.
+
+        The heap `_ends` keeps the entries of boosts that have been replaced or removed.
 
         Args:
-            end: The end of the entry's boost.
-            name: The entry's user.
+            end: End of the boost in the entry, in seconds since the Unix epoch.
+            name: The user in the entry.
         """
         boost = self._boosts.get(name)
         return boost is not None and boost.until == end
