@@ -84,11 +84,12 @@ class Ledger:
     def set_exclusions(self, agent: str, clients: Collection[Client]) -> bool:
         """Replace the clients that may not be offered an agent because of offer constraints.
 
-        Returns whether the set of clients changed.
-
         Args:
             agent: ID of an agent, which need not be known.
             clients: Clients that may not be offered the agent.
+
+        Returns:
+            True if the set of clients has changed.
         """
         changed = self.exclusions.put_agent(agent, clients)
         for client in changed:

@@ -14,7 +14,10 @@ from allocator.contract import mesos_pb2 as mesos
 
 @dataclass(slots=True)
 class _Schedule:
-    """The maintenance schedule of one agent, and the state of its inverse offers."""
+    """The maintenance schedule of one agent, and the state of its inverse offers.
+
+    An inverse offer asks a framework to leave the agent before the maintenance.
+    """
 
     unavailability: bytes
     """The serialised Unavailability message, as the master sent it."""
@@ -27,7 +30,10 @@ class _Schedule:
 
 
 class Maintenance:
-    """Maintenance schedules of agents, and the frameworks' answers to inverse offers."""
+    """Maintenance schedules of agents, and the frameworks' answers to inverse offers.
+
+    An inverse offer asks a framework to leave an agent before the maintenance.
+    """
 
     def __init__(self) -> None:
         self._schedules: dict[str, _Schedule] = {}

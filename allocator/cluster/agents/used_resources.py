@@ -83,13 +83,12 @@ def _common(resources: Resources, allocated: Resources) -> Resources:
 
 
 class AssumedUsage:
-    """Assumes that an offer is used once it has been answered, or after a timeout.
+    """Assumes that resources are used once their offer has been answered, or after a timeout.
 
-    The class is used if the master does not report used resources. Until the answer, the offer
-    counts as unanswered. An answer is a recovery of resources with a filter: a declined offer, or
-    the unused part of an accepted offer. Resources that a task releases or the master rescinds are
-    not an answer. Otherwise, a framework could hoard offers as long as one of its tasks ends now
-    and then.
+    The class is needed with masters before Mesos 1.10, which do not report used resources. An
+    answer is a recovery of resources with a filter: a declined offer, or the unused part of an
+    accepted offer. Resources that a task releases or the master rescinds are not an answer, because
+    a framework could otherwise hoard offers as long as one of its tasks ends now and then.
 
     Costs: `offered`, `answered` and `forget` are O(1); `expire_in_steps` is O(expired offers).
 
@@ -106,7 +105,13 @@ class AssumedUsage:
         dict would search past all removed entries to find the first one."""
 
     def offered(self, agent: str, client: Client, now_ns: int) -> None:
-        """Record that the agent's resources were offered to the client at a time in nanoseconds."""
+        """Record that resources of the agent were offered to the client.
+
+        Args:
+            agent: The agent's ID.
+            client: The client that received the offer.
+            now_ns: Time of the offer in nanoseconds.
+        """
         self._offered_at[agent, client] = now_ns
         self._offered_at.move_to_end((agent, client))
 

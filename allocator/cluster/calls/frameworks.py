@@ -47,8 +47,8 @@ def add(cluster: Cluster, call: contract.AddFramework) -> Callable[[], None]:
 def update(cluster: Cluster, call: contract.UpdateFramework) -> Callable[[], None]:
     """Return a function that replaces a framework's subscription.
 
-    New offers follow at the next tick. A framework whose new subscription is rejected keeps its
-    former roles and its commitments in these roles.
+    New offers follow at the next `Tick` call. A framework whose new subscription is rejected keeps
+    its former roles and its commitments in these roles.
     """
     framework = cluster.framework(call.framework_id)
     subscription = read_subscription(call.framework_id, call.info, cluster.limits)
@@ -193,7 +193,7 @@ def request(cluster: Cluster, call: contract.RequestResources) -> Callable[[], N
 
 
 def _wish(framework: str, subscription: Subscription) -> PlaceRequest:
-    """Return how many role-tree places a framework requests: the nodes that its roles occupy.
+    """Return a framework's request for the role-tree nodes that its roles and their ancestors need.
 
     Args:
         framework: The framework's ID.

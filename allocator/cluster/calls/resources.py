@@ -202,6 +202,8 @@ def _note_task_end(
 ) -> None:
     """Update runtime estimates and backfill holds after resources of a client were recovered.
 
+    A backfill hold keeps resources free for a client with a large task.
+
     Args:
         cluster: The cluster that has the client.
         client: The client that held the resources.
@@ -225,7 +227,7 @@ def _skip_operations(
     """Skip a call with unreadable operations, and request a snapshot, which has their results.
 
     Args:
-        cluster: The cluster that notes the contradiction.
+        cluster: Its `divergence` is set, so that the session requests the snapshot.
         call: The skipped call.
         flaw: The error in the operations.
     """
@@ -237,10 +239,10 @@ def _skip_operations(
 
 
 def _release(cluster: Cluster, client: Client, agent_id: str, resources: Resources) -> Agent | None:
-    """Release a client's resources; return their agent, or None if the agent is gone.
+    """Release a client's resources; return their agent, or None if the agent was removed.
 
-    Resources of a removed agent or framework are ignored, because late recoveries are normal (Mesos
-    semantics, §1.6).
+    Resources of a removed agent or framework are ignored. The master may recover resources after
+    the removal (Mesos semantics, §1.6).
     """
     agent = cluster.ledger.agents.get(agent_id)
     if agent is None:

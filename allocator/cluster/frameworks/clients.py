@@ -157,7 +157,7 @@ class Clients:
         return self.users.volumes.change(client, self._users[client].names, lost, gained)
 
     def set_task(self, client: Client, task: UserTask) -> None:
-        """Give a user the demand of a client's tasks, and the agents on which they may run."""
+        """Set the demand of a client's tasks, and the agents on which they may run, in its user."""
         if self.users.set_task(self._users[client], client, task):
             self.version += 1
 

@@ -118,8 +118,10 @@ class Demands:
 class DemandFloor(Largest):
     """The minimum size of a task batch: a fraction of the largest agent, in some resource.
 
-    Tasks smaller than the floor are allocated in batches that reach the floor. The floor therefore
-    bounds the number of parts that an agent is divided into, however small a framework's demand is.
+    If one task is smaller than the floor, several tasks are allocated together, as a batch. The
+    floor therefore bounds the number of allocations on an agent, however small a framework's
+    demand is. The class also knows the resource names of all agents, to explain demands that no
+    agent can meet.
 
     Args:
         part: The floor as a fraction of the largest agent, for example 0.001; 0: no floor.
@@ -161,7 +163,7 @@ class DemandFloor(Largest):
         self._seen.update(quantities)
 
     def beyond(self, demand: Quantities) -> str:
-        """Return a text that names demanded amounts above every agent's total; "" if none."""
+        """Return an explanation of the demanded amounts that no agent's total reaches; "" if none."""
         return " and ".join(
             f"{readable(name)}:{amount / 1000:g}, and no agent has more than {largest / 1000:g}"
             for name, amount in demand.items()
@@ -169,9 +171,9 @@ class DemandFloor(Largest):
         )
 
     def unknown(self, demand: Quantities) -> str:
-        """Return a text that names demanded resources that no agent has ever had; "" if none.
+        """Return an explanation of which demanded resources no agent has ever had; "" if none.
 
-        The text names at most `MOST_DESCRIBED` resources.
+        The explanation names at most `MOST_DESCRIBED` resources.
         """
         descriptions = []
         for name in heapq.nsmallest(MOST_DESCRIBED, demand.keys() - self._names):
@@ -201,7 +203,7 @@ class DemandFloor(Largest):
         return sorted(map(readable, present.difference(named)))
 
     def batch_size(self, demand: Quantities) -> int:
-        """Return the smallest number of tasks that together need as much as the demand floor.
+        """Return the number of tasks in a batch: the fewest that reach the floor in some resource.
 
         Args:
             demand: Thousandths that one task needs, by resource.
@@ -215,5 +217,5 @@ class DemandFloor(Largest):
 
 
 def _size(quantities: Quantities) -> tuple[int, int]:
-    """Return a sort key for learned quantities: CPUs, then memory."""
+    """Return the key by which the smallest learned quantities are found: CPUs, then memory."""
     return quantities["cpus"], quantities["mem"]

@@ -29,7 +29,10 @@ FEW = 4
 
 
 class PlaceRequest(NamedTuple):
-    """A framework's request for role-tree places, one for each node that its roles occupy."""
+    """A framework's request to occupy nodes of the role tree.
+
+    The framework needs one place for each of its roles, and for each ancestor of its roles.
+    """
 
     framework: str
     principal: str
@@ -96,7 +99,11 @@ class RolePlaces:
             self._by_framework[digest(wish.framework)] = counted
 
     def discard(self, wish: PlaceRequest) -> None:
-        """Subtract the places of a framework that is gone or has changed its roles."""
+        """Free the places of a framework that was removed or has changed its roles.
+
+        Args:
+            wish: The request that was granted, and counted by `put`.
+        """
         counted = self._counted(wish.places)
         self._taken -= counted
         self._by_principal[wish.principal] -= counted
@@ -144,7 +151,10 @@ class RolePlaces:
         self._rejected = rejected
 
     def _assign(self, wishes: Iterable[PlaceRequest]) -> dict[str, ValidationError]:
-        """Decide on requests of a snapshot; the principal with the fewest places is served next.
+        """Decide on requests of a snapshot, one by one.
+
+        Each time, the principal with the fewest places is served, because the master's order of
+        frameworks must not matter.
 
         Args:
             wishes: Requests in ascending order of places.
@@ -181,10 +191,10 @@ class RolePlaces:
         return 0 if self.leaves_room and places <= FEW else places
 
     def end_plan(self) -> None:
-        """Forget the decisions of `plan`, once all frameworks of the snapshot are added."""
+        """Forget the decisions of `plan`. Called once all frameworks of the snapshot are added."""
         self._rejected = None
 
 
 def digest(framework: str) -> str:
-    """Return a short hash of a framework ID, by which places are remembered across restarts."""
+    """Return a short hash of a framework ID, under which the number of its places is stored."""
     return blake2b(framework.encode(errors="surrogatepass"), digest_size=8).hexdigest()

@@ -33,7 +33,10 @@ _NOTHING = Quantities()
 
 
 class _Period:
-    """An accounting period that is being closed: its usage so far, and the roles' checkpoints."""
+    """An accounting period that has ended, while its last recorded changes are added up.
+
+    The period has its usage so far, and each role's account checkpoint at the end of the period.
+    """
 
     def __init__(self, at: float) -> None:
         self.at = at
@@ -100,9 +103,9 @@ class RoleMeter:
         self._notes.append((role, now, refused))
 
     def add_up_in_steps(self) -> Cooperative[None]:
-        """Add all recorded changes up to usage by role and hour. Generator for cooperative steps.
+        """Add up all recorded changes of allocations, as usage by role and hour.
 
-        Changes recorded between the steps are added up, too.
+        Generator for cooperative steps. Changes recorded between the steps are added up, too.
         """
         while self._notes:
             for _ in range(min(len(self._notes), _AT_ONCE)):
@@ -169,7 +172,9 @@ class RoleMeter:
     def bridge(
         self, before: Mapping[str, AccountCheckpoint], after: Mapping[str, AccountCheckpoint]
     ) -> None:
-        """Count usage in the gap between another service's metering and this metering.
+        """Count the usage between the end of another service's metering and the start of this one.
+
+        The other service is, for example, an instance that was active before a takeover.
 
         As in `resume_in_steps`, an allocation counts as far as it existed before and after the gap.
 
@@ -198,7 +203,7 @@ class RoleMeter:
         return tuple("/".join(levels[:depth]) for depth in range(len(levels), 0, -1))
 
     def _line(self, role: str) -> tuple[str, ...]:
-        """Return a role and its ancestors, as `with_ancestors` does, from a cache."""
+        """Return the same result as `with_ancestors`, from a cache."""
         line = self._ancestors.get(role)
         if line is None:
             if len(self._ancestors) >= _REMEMBERED:
@@ -207,7 +212,10 @@ class RoleMeter:
         return line
 
     def _follow(self, note: _Change | _Offer | _Period) -> None:
-        """Add one record to the usage: a change, an offer or decline, or the end of a period."""
+        """Process one record: a change of allocation, an offer, a decline, or the end of a period.
+
+        `add_up_in_steps` calls this method for all records, in order of arrival.
+        """
         if isinstance(note, _Period):
             if self._period is not None:  # an earlier closing was abandoned
                 self.counted.add(self._period.counted)
@@ -220,7 +228,9 @@ class RoleMeter:
             self._change(*note)
 
     def _change(self, role: str, now: float, added: Quantities, released: Quantities) -> None:
-        """Add usage until a change of allocation, and set the new allocation of role and ancestors.
+        """Process a recorded change of a role's allocation, for the role and its ancestors.
+
+        Usage by the old allocation is added up until the change; then the new allocation holds.
 
         Args:
             role: The role that the resources are allocated to.
@@ -237,7 +247,7 @@ class RoleMeter:
         self._latest = max(self._latest, now)
 
     def _count(self, role: str, until: float) -> None:
-        """Add a role's usage, since it was last counted, up to a time.
+        """Add up a role's usage from the time until which it is counted already to a later time.
 
         If a period is being closed, usage before its end is added to this period, and later usage
         to the next period.
@@ -258,7 +268,13 @@ class RoleMeter:
             self._held[role] = until, held
 
     def _hold(self, role: str, at: float, held: Quantities) -> None:
-        """Set the allocation of a role from the time `at` on, in seconds; empty: no allocation."""
+        """Set a role's allocation from a time on.
+
+        Args:
+            role: The role.
+            at: Time in seconds, until which earlier usage has been counted.
+            held: The new allocation; empty: the role has no allocation.
+        """
         if held:
             self._held[role] = at, held
         else:

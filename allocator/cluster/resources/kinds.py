@@ -119,7 +119,10 @@ def _decode(data: bytes) -> tuple[Kind, Amount, str | None]:
 
 
 def entries(data: bytes) -> int:
-    """Return the number of a serialised resource's reservations, plus that of their labels."""
+    """Return how many reservations and labels of reservations a serialised resource has in total.
+
+    The number is checked against a limit. It is 0 if the message is malformed.
+    """
     try:
         reservations = mesos.Resource.FromString(data).reservations
     except DecodeError:
@@ -168,7 +171,7 @@ def _new_kind(template: bytes, whole: int | None) -> Kind:
 
 
 def _is_whole(message: mesos.Resource) -> bool:
-    """Return whether a resource is indivisible: a volume, or a MOUNT, BLOCK or RAW disk."""
+    """Return whether a resource is only usable as a whole: a volume, MOUNT, BLOCK or RAW disk."""
     if not message.HasField("disk"):
         return False
     disk = message.disk

@@ -7,7 +7,7 @@ T = TypeVar("T")
 
 
 class lazily(Generic[T]):  # noqa: N801 - a decorator, named as one
-    """Like `functools.cached_property`, without the lock of Python before 3.12.
+    """Like `functools.cached_property`, but without the lock that Python before 3.12 takes.
 
     Bags of resources are created and read several times for each event, so the lock would be
     costly.

@@ -275,7 +275,10 @@ class RoleDemands:
             self._replace(user, before, None)
 
     def begin_leaf(self, user: User) -> None:
-        """Set the demand of a user's new virtual leaf from the user's own clients."""
+        """Set the task demand and eligible agents of a new virtual leaf.
+
+        The leaf represents the user's own clients, so their tasks determine both.
+        """
         if self._counts:
             assert user.sub_pool is not None
             for task in user.tasks.values():
@@ -309,7 +312,7 @@ class RoleDemands:
         before: UserTask | None,
         after: UserTask | None,
     ) -> None:
-        """Update the demand and eligible agents of one pool member after a change of a task.
+        """Update the demand and eligible agents of a user or virtual leaf after a change of a task.
 
         Args:
             pool: The pool that the member competes in.

@@ -23,7 +23,10 @@ class UserTask:
 
 @dataclass(slots=True, eq=False)
 class User:
-    """One node of the user tree, with its own clients, and with its sub-users, if any."""
+    """One user, a node of the user tree.
+
+    A user has clients (frameworks in a role) of its own, sub-users, or both.
+    """
 
     name: str
     parent: "User | None"
@@ -51,7 +54,8 @@ class User:
     def display_names(self) -> tuple[str, ...]:
         """Names under which allocations of the user's own clients are displayed.
 
-        The first name is the user's; the virtual leaf, if any, and the ancestors follow.
+        The first name is the user's. If the user has sub-users, the virtual leaf `ROLE/.` follows,
+        which represents the user's own clients. The ancestors come last.
         """
         if self.sub_pool is None:
             return self.ancestry
@@ -64,7 +68,10 @@ class User:
 
     @property
     def names(self) -> Iterator[str]:
-        """Names of the user's virtual leaf, of the user, and of its ancestors, in this order."""
+        """Names of the user's virtual leaf, of the user, and of its ancestors, in this order.
+
+        The leaf's name is included even if the user has no sub-users, and therefore no leaf.
+        """
         yield self.leaf
         user = self
         while user.parent is not None:
@@ -97,9 +104,10 @@ class User:
         return self.clients.active > 0 or (self.sub_pool is not None and self.sub_pool.active > 0)
 
     def member(self, client: Client) -> str | None:
-        """Return which member of the user's pool of sub-users includes a client.
+        """Return the name of the sub-user or virtual leaf, directly below this user, with a client.
 
-        The member is a child or the virtual leaf; None if the client is not in the subtree.
+        The sub-user has the client itself or through a descendant. The result is None if the client
+        is not below this user.
         """
         if client in self.clients:
             return self.leaf

@@ -230,7 +230,7 @@ class Users:
 
     @property
     def now(self) -> float:
-        """The time that all users' commitments refer to, in seconds since the Unix epoch."""
+        """The time for which commitments are computed, in seconds since the Unix epoch."""
         return self._pools.now
 
     @property
@@ -279,7 +279,7 @@ class Users:
         return self._weights
 
     def twin(self, name: str) -> Pool[str] | None:
-        """Return a copy of the pool in which a user competes, for what-if computations.
+        """Return a copy of the pool in which a user competes, to compute the effects of changes.
 
         The result is None if the user is unknown.
         """
@@ -655,7 +655,7 @@ class Users:
             self._reweigh([name])
 
     def _reweigh(self, names: "Mapping[str, float] | list[str]") -> None:
-        """Apply the current weights of the named users to their pools; ignore unknown names."""
+        """Apply the current weights of these users in their pools; ignore unknown names."""
         for name in names:
             if name in self._known:
                 self._known[name].siblings.set_weight(name, self._weights.of(name))
