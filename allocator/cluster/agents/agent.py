@@ -190,7 +190,7 @@ def parse_agent_info(
 
 
 def _excess(info: mesos.SlaveInfo, limits: Limits) -> ValidationError | None:
-    """Return an error if a description is too large to be read; None if within limits."""
+    """Return an error if an agent's description exceeds the limits; None otherwise."""
     if not limits.entries:
         return None
     if len(info.hostname) > limits.name:

@@ -13,7 +13,7 @@ from allocator.fairness.quantities import Quantities
 
 @dataclass(frozen=True, slots=True)
 class FailoverRecovery:
-    """One failover recovery: the conditions under which offers resume, and under which it ends."""
+    """One failover recovery: the numbers of agents at which offers resume and recovery ends."""
 
     needed: int
     """Number of known agents at which offers resume."""
@@ -25,7 +25,7 @@ class FailoverRecovery:
     """Capacity of the cluster before the failover; empty if unknown."""
 
     def holds_back_offers(self, agents: int, now_ns: int) -> bool:
-        """Return whether offers must wait, because too few agents are back and time remains.
+        """Return whether offers must wait: too few agents are back, and no timeout has expired.
 
         Args:
             agents: The number of agents that are back.

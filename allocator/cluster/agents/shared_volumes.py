@@ -27,8 +27,8 @@ _NOTHING = Quantities()
 class SharedVolumes:
     """Tracks which clients hold which shared volumes, to count each volume once for a user.
 
-    If the holdings of a user's clients are added up, a volume held by n clients counts n times. The
-    *repeated* quantities of a user are the excess of this sum over the right total.
+    A sum over a user's clients counts a volume n times if n of the clients hold it. The *repeated*
+    quantities of a user are the surplus in this sum: n - 1 times the size of each volume.
     """
 
     def __init__(self) -> None:

@@ -264,7 +264,7 @@ def _read_allocations(
 
 
 def _note_task_runs(cluster: Cluster, agent: Agent, used: dict[str, dict[str, Resources]]) -> None:
-    """Begin task runs for resources allocated on a new agent, for runtime estimates.
+    """Record that tasks run on a new agent's allocated resources, to estimate tasks' runtimes.
 
     The true start of the tasks is unknown, so they count as started now.
     """

@@ -202,7 +202,7 @@ def _note_task_end(
 ) -> None:
     """Update runtime estimates and backfill holds after resources of a client were recovered.
 
-    A backfill hold keeps resources free for a client with a large task.
+    A backfill hold keeps an agent free for a client whose next task fits on no agent yet.
 
     Args:
         cluster: The cluster that has the client.

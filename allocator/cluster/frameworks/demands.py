@@ -163,7 +163,7 @@ class DemandFloor(Largest):
         self._seen.update(quantities)
 
     def beyond(self, demand: Quantities) -> str:
-        """Return an explanation of the demanded amounts that no agent's total reaches; "" if none."""
+        """Return an explanation of demanded amounts that no agent's total reaches; "" if none."""
         return " and ".join(
             f"{readable(name)}:{amount / 1000:g}, and no agent has more than {largest / 1000:g}"
             for name, amount in demand.items()

@@ -88,8 +88,8 @@ class Framework:
     def wants(self, role: str) -> bool:
         """Return whether the framework wants offers in the role.
 
-        The framework must be connected, accepted and subscribed with the role, and must not have
-        suppressed it.
+        The framework must be connected, and subscribed with the role. Its subscription must be
+        valid, and it must not have suppressed the role.
         """
         return (
             self.active

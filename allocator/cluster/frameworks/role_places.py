@@ -91,7 +91,10 @@ class RolePlaces:
         return None
 
     def put(self, wish: PlaceRequest) -> None:
-        """Count the places of a framework whose request was granted, until `discard` is called."""
+        """Count the places of a framework whose request was granted.
+
+        The places count until the same request is passed to `discard`.
+        """
         counted = self._counted(wish.places)
         self._taken += counted
         self._by_principal[wish.principal] += counted

@@ -23,8 +23,9 @@ _SMALL = 1000
 class ResourceParser:
     """Parses the resources of one call, and skips invalid ones.
 
-    All calls skip the same resources, so the ledger is consistent without them. `flaw` is the first
-    error. Valid resources have no extra cost.
+    An invalid resource is skipped in every call that contains it. The ledger is therefore
+    consistent without the resource. Each resource is validated singly only if parsing all of them
+    at once fails, so valid resources have no extra cost.
     """
 
     def __init__(self, limits: Limits) -> None:

@@ -14,7 +14,7 @@ def hand_over_metering(
 ) -> Cooperative[None]:
     """Connect the meters to a new cluster, which a snapshot or a start has created.
 
-    For the time between the two clusters, an allocation is counted as far as both clusters have it.
+    For the time between the two clusters, the smaller allocation of the two is counted.
     Costs O(users · resources), and O(clients) if roles are metered. Generator for cooperative
     steps.
 
@@ -59,7 +59,7 @@ def _passing_on_users(meter: Meter, before: Users | None, after: Users) -> Coope
 def write_checkpoints(users: Users, checkpoints: dict[str, AccountCheckpoint]) -> Cooperative[None]:
     """Add all users' usage up to now to their accounts, and collect the accounts' checkpoints.
 
-    Generator for cooperative steps, one for each user.
+    Generator for cooperative steps, with one step for each user.
 
     Args:
         users: All users of one cluster.

@@ -214,7 +214,7 @@ class RoleMeter:
     def _follow(self, note: _Change | _Offer | _Period) -> None:
         """Process one record: a change of allocation, an offer, a decline, or the end of a period.
 
-        `add_up_in_steps` calls this method for all records, in order of arrival.
+        Records are processed in order of arrival: by `add_up_in_steps`, or earlier if many wait.
         """
         if isinstance(note, _Period):
             if self._period is not None:  # an earlier closing was abandoned

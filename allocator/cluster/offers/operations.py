@@ -1,4 +1,4 @@
-"""Offer operations (RESERVE, CREATE, GROW_VOLUME, opposites) as conversions of resources.
+"""Offer operations (RESERVE, CREATE, GROW_VOLUME, inverses) as conversions of resources.
 
 See Mesos semantics, §4.
 """

@@ -78,7 +78,7 @@ class AbsentUsers:
 
 
 def is_significant(commitments: Mapping[str, float], rest: float = 0.0) -> bool:
-    """Return whether commitments are so large that their user must not be forgotten.
+    """Return whether a user's commitments are so large that the user must not be forgotten.
 
     Args:
         commitments: Commitments by resource, as fractions of the capacity.

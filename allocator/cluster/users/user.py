@@ -88,8 +88,8 @@ class User:
     def memberships(self) -> "Iterator[tuple[Pool[str], str]]":
         """Iterate over the pools in which allocations of the user's own clients count.
 
-        Each item has a pool, and the name of the pool's member: the virtual leaf, the user, or an
-        ancestor.
+        Each item has a pool, and the name under which the allocations count in this pool: the
+        virtual leaf's, the user's, or an ancestor's.
         """
         if self.sub_pool is not None:
             yield self.sub_pool, self.leaf

@@ -1,4 +1,4 @@
-"""All users: their allocations, commitments and weights, and the order in which they are served."""
+"""All users of a cluster: their allocations, commitments and weights, and their pools."""
 
 import math
 from collections.abc import Iterator, Mapping
@@ -255,7 +255,7 @@ class Users:
     def standings(self) -> list[Standing[str]]:
         """Return the standings of all users: rank, allocation, commitments and more.
 
-        Users of one pool follow each other in order of priority.
+        The users of each pool are in order of priority; the pools follow one after the other.
         """
         self.update_entitlements()
         return [standing for below in self._pools for standing in below.standings()]
@@ -288,13 +288,13 @@ class Users:
         return None if pool is None else pool.twin()
 
     def path(self, name: str) -> list[tuple[Pool[str], str]]:
-        """Return the pools from the top to a user; in each, one member is the user or its ancestor.
+        """Return the pools in which a user and its ancestors compete, the top-level pool first.
 
         Args:
             name: A user or virtual leaf. For an unknown name, the result is empty.
 
         Returns:
-            Pairs of a pool and the name of this member.
+            Pairs of a pool and the member that competes in it: an ancestor, or at last the user.
         """
         self.update_entitlements()
         user = self._known.get(name)
@@ -560,7 +560,10 @@ class Users:
     def allocations_on(
         self, user: User, held: Mapping[Client, Quantities], agent: str = ""
     ) -> dict[str, Quantities]:
-        """Return, for each member of a user's pool of sub-users, its allocation on one agent.
+        """Return allocations on one agent, added up by the sub-users of a user.
+
+        The user's virtual leaf counts as a sub-user. Sub-users without an allocation on the agent
+        have no entry.
 
         Args:
             user: A user with sub-users.

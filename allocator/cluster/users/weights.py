@@ -13,10 +13,10 @@ By = Literal["boost", "operator", "master", "configuration", ""]
 
 
 class Weights:
-    """Determines the weight of each user, known or not, from several sources.
+    """Determines the weight of each user, also of users that are not known yet.
 
-    A boost has precedence, then the operator's permanent weight, the master's, and the configured
-    weight.
+    The first of these weights applies: a boost, which an operator has set for some time; an
+    operator's permanent weight; the master's weight; the configured weight.
     """
 
     def __init__(self, settings: EngineSettings) -> None:
