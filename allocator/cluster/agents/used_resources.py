@@ -87,8 +87,8 @@ class AssumedUsage:
 
     The class is needed with masters before Mesos 1.10, which do not report used resources. An
     answer is a recovery of resources with a filter: a declined offer, or the unused part of an
-    accepted offer. Resources that a task releases or the master rescinds are not an answer, because
-    a framework could otherwise hoard offers as long as one of its tasks ends now and then.
+    accepted offer. Resources that a task releases or the master rescinds are not an answer.
+    Otherwise, a framework could hoard offers as long as one of its tasks ends now and then.
 
     Costs: `offered`, `answered` and `forget` are O(1); `expire_in_steps` is O(expired offers).
 

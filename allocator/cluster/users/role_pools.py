@@ -210,7 +210,7 @@ class RolePools:
     def clients_of(self, user: User) -> FrameworkSorter[Client]:
         """Return the framework sorter of a user's own clients.
 
-        The sorter's capacity is updated on access only, as most sorters are not read often.
+        The sorter's capacity is updated lazily, by this method.
         """
         user.clients.set_capacity(self._capacity)  # updated lazily, on access
         return user.clients
