@@ -128,9 +128,10 @@ class Account:
         }
 
     def inherited_at(self, now: float, tau: float | None) -> float:
-        """Return the commitment at a time that holds for resources outside the capacity.
+        """Return `inherited` at a time: the commitment for resources that the cluster does not have.
 
-        Such resources may be added to the cluster later. The commitment only decays.
+        If such a resource is added to the cluster later, its commitment begins with this value. The
+        value only decays, because nothing of the resource is allocated.
 
         Args:
             now: The time in seconds, not before `settled_at`.

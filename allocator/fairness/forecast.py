@@ -226,7 +226,9 @@ def cost(
 def _overtaken(
     with_burst: Pool[User], without: Pool[User], user: User, until: float
 ) -> list[tuple[User, float | None]]:
-    """Return the users that are ranked before the burst's user only because of the burst.
+    """Return the users that a burst causes to be ranked before the user of the burst.
+
+    A burst is an allocation beyond the present one for a limited time.
 
     Args:
         with_burst: The pool after the burst.
@@ -235,7 +237,8 @@ def _overtaken(
         until: End of the forecast, in the pools' time.
 
     Returns:
-        Each of these users, and the seconds until it is ranked behind. None: not before `until`.
+        Each of these users, and the seconds from the end of the burst until the burst's user passes
+        it. None: this does not happen before `until`.
     """
     burst_order, plain_order = list(with_burst), list(without)
     if user not in burst_order:

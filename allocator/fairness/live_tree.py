@@ -390,7 +390,8 @@ class LiveTree(Generic[Id, K, T]):
     def _part(self, node: "Node[Id, K, T]") -> "tuple[Iterable[Node[Id, K, T]], Node[Id, K, T]]":
         """Collect the successive nodes with the same priority function as `node`, which is first.
 
-        O(log n), and O(1) for each block that only contains nodes with this function.
+        O(log n), and O(1) for each block (list of successive nodes) in which all nodes have this
+        function.
 
         Returns:
             These nodes, and the node after the last of them.
@@ -499,7 +500,10 @@ class LiveTree(Generic[Id, K, T]):
         return None
 
     def _divide(self, block: "list[Node[Id, K, T]]") -> None:
-        """Divide a block into two blocks, because it has become too long after an insertion."""
+        """Divide a block, one of the lists that hold successive nodes, into two blocks.
+
+        Called if a block has become too long after an insertion.
+        """
         rest = block[_LONGEST_BLOCK // 2 :]
         del block[_LONGEST_BLOCK // 2 :]
         number = self._heads.index(block[0]) + 1
@@ -509,7 +513,10 @@ class LiveTree(Generic[Id, K, T]):
             node.block = rest
 
     def _behead(self, block: "list[Node[Id, K, T]]") -> None:
-        """Remove the first node of a block, and the block if it becomes empty."""
+        """Remove the first node of a block, one of the lists that hold successive nodes.
+
+        A block that becomes empty is removed, unless it is the only one.
+        """
         number = self._heads.index(block[0])
         del block[0]
         self._heads[number : number + 1] = block[:1]

@@ -159,9 +159,10 @@ class UsageAccumulator:
             pass
 
     def bound(self) -> None:
-        """Add the earliest entry of each queue that is too long to the usage, to limit memory.
+        """Limit the queues of spans and offer events to `MOST_WAITING` entries each.
 
-        Call this method after adding an entry to a queue.
+        If a queue is longer, its earliest entry is removed and added to the usage. Call this method
+        after adding an entry to a queue.
         """
         if len(self.spans) > MOST_WAITING:
             self._integrate(self.spans.popleft())
@@ -361,12 +362,12 @@ class Meter:
             self._add_capacity(capacity, begin, end)
 
     def close(self) -> dict[str, AccountCheckpoint]:
-        """Begin to divide usage: the next `take` returns each user's usage up to its checkpoint.
+        """Begin to divide usage in two parts: before and after a checkpoint of each user's account.
 
-        The caller then stores one user's checkpoint after another in the returned dictionary. A
-        user's usage after its checkpoint is collected for the `take` after the next. The usage of
-        the capacity is divided at the time of this call. So no time is counted twice by a program
-        that continues from the checkpoints, however long the caller takes to store them.
+        The caller then stores one user's checkpoint after another in the returned dictionary. The
+        next `take` returns each user's usage up to its checkpoint, and the `take` after it the
+        rest. Integrals of the capacity are divided at the time of this call. So a program that
+        continues from the checkpoints counts no time twice, however long the caller needs.
 
         Returns:
             An empty dictionary, in which the caller stores the users' checkpoints.

@@ -191,9 +191,10 @@ class Pool(Generic[User]):
         )
 
     def set_fading(self, tau: float | None) -> None:
-        """Set how fast commitments decay under a policy without memory; else there is no effect.
+        """Set how fast commitments decay under a policy that does not create commitments.
 
-        Such commitments come from a former policy of the users.
+        Such commitments remain from a former policy of the users. Under any other policy, this call
+        has no effect, because the policy sets the decay.
 
         Args:
             tau: Time constant of the decay in seconds. None: commitments do not decay.
@@ -244,14 +245,19 @@ class Pool(Generic[User]):
 
     @property
     def counts_for(self) -> float:
-        """A user's fraction of n is at most this multiple of its use. Infinite: no limit."""
+        """Limit of the weight with which a user counts in n, the total weight of the pool's users.
+
+        A user's fraction of n is at most this multiple of the fraction of the resource that it
+        uses. Infinite: each user counts with its whole weight.
+        """
         return self._parameters.counts_for
 
     @property
     def counted(self) -> Mapping[str, float]:
-        """The sums of the weights that users count with, by resource, if users count by use.
+        """The total weight of the pool's users for each resource (n in the SDRF paper, Eq. 7).
 
-        These are n for each resource if all weights are 1. The most used resource comes first.
+        The most used resource comes first. Only pools whose users count by their use
+        (`counts_for`) have these totals. In them, a user's weight is reduced if it uses little.
         """
         return self._parameters.totals
 
@@ -321,8 +327,9 @@ class Pool(Generic[User]):
     def set_named(self, user: User, named: bool) -> None:  # noqa: FBT001 - a setter
         """Set whether a user is named: an operator has declared the user or set its weight.
 
-        A named user counts with its whole weight in n, whatever it uses. The caller must also name
-        the ancestors of a named user in the role tree.
+        A named user counts with its whole weight in n, the total weight of the pool's users,
+        whatever it uses. The caller must also call this method for the user's ancestors in the role
+        tree.
 
         Raises:
             KeyError: the user is not known.
@@ -942,7 +949,10 @@ class Pool(Generic[User]):
         counted.bound()
 
     def _note_change(self, user: User, account: Account) -> None:
-        """Mark an account, so that the next read ranks its user; with a watch, rank it at once."""
+        """Record that a user's priority must be recomputed, at the next read of the order.
+
+        If the pool has a `watch`, which counts operations, the priority is recomputed at once.
+        """
         self._changed[user] = account
         if self._watch is not None:
             self._update_order()
@@ -950,7 +960,7 @@ class Pool(Generic[User]):
     def _accrue_all(self) -> None:
         """Move all users' commitments forward to now, before a parameter of the pool changes.
 
-        The next read then rates and ranks all users again.
+        The next read then recomputes all users' shares, over-use and priorities.
         """
         if self._unrated and self._accrued_at == self._now:
             return
@@ -1000,7 +1010,7 @@ class Pool(Generic[User]):
     def _rank_if_needed(self) -> None:
         """Fill a new ranking with all active users, if a parameter of the pool has changed.
 
-        The users must be rated.
+        The users' shares and over-use must have been computed.
         """
         if not self._unranked:
             return
@@ -1020,7 +1030,10 @@ class Pool(Generic[User]):
         self._unranked = False
 
     def _new_ranking(self, phase: float) -> Ranking[Any, Any]:
-        """Return an empty ranking that begins at a phase; with a watch, the watch's ranking."""
+        """Return an empty ranking that begins at a phase.
+
+        If the pool has a `watch`, this is the ranking that the watch returns for the new one.
+        """
         ranking = self.policy.new_ranking(phase)
         return ranking if self._watch is None else self._watch(ranking)
 

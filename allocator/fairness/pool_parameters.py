@@ -104,7 +104,12 @@ class PoolParameters(Generic[User]):
     def count_users(
         self, accounts: Mapping[User, Account]
     ) -> tuple[dict[str, float], dict[User, dict[str, float]]]:
-        """Compute the weight with which each user counts, from its use of each resource.
+        """Compute the weight with which each user counts in n, from its use of each resource.
+
+        n is the total weight of the pool's users. `counted_weight` explains the computation.
+
+        Args:
+            accounts: Accounts of all users, with the use that `Pool.look` has sampled.
 
         Returns:
             The total of these weights by resource, and the weights by user and resource. Users

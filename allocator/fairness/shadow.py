@@ -44,7 +44,10 @@ class _UserClaims(Generic[User]):
     """The sums of both numbers for all claimants that `named` does not contain."""
 
     def advance(self, now: float) -> None:
-        """Compute `area` up to a time in seconds, before `scale` changes."""
+        """Continue the integral `area` of `scale` to a time in seconds.
+
+        Call this method before `scale`, the remaining fraction of each claim, changes.
+        """
         self.area += self.scale * max(now - self.at, 0.0)
         self.at = max(now, self.at)
 
@@ -60,11 +63,11 @@ class _UserClaims(Generic[User]):
         yield None, share * area - earlier
 
     def unname(self, user: User) -> float:
-        """Merge a claimant's claim into the sum `unnamed`, to limit memory.
+        """Stop storing a claimant's claim separately: add it to the sum `unnamed`, to limit memory.
 
         Returns:
-            The claimant's claim up to the time `at`, in share × seconds. The caller must count it,
-            because this object now attributes later seconds only to the sum.
+            The claim up to the time `at`, in share × seconds. The caller must credit it to the
+            claimant now, because the sum does not tell which claimants it consists of.
         """
         share, earlier = self.named.pop(user)
         unnamed_share, unnamed_earlier = self.unnamed
@@ -212,7 +215,10 @@ class Shadow(Generic[User]):
         self._claims.forget({user for user in former.users() if user not in copied}, pool.now)
 
     def pass_over(self, users: frozenset[User]) -> None:
-        """Set the users that want offers, but to which this shadow must not allocate resources."""
+        """Set the users to which this shadow must not allocate, although they want offers.
+
+        These users are inactive in the shadow's pool, until a later call leaves them out.
+        """
         pool, former = self._pool, self._passed_over
         self._passed_over = users
         for user in former ^ users:
@@ -222,7 +228,8 @@ class Shadow(Generic[User]):
     def follow(self, entries: Iterable[JournalEntry]) -> None:
         """Repeat recorded changes of the followed pool in the shadow's own pool, in order.
 
-        An entry with the method `Shadow.pass_over` changes the shadow instead of its pool.
+        An entry is a time, a method and its arguments. The method is one of `Pool`, or
+        `Shadow.pass_over`, which is called on the shadow instead of its pool.
 
         Args:
             entries: Entries of the pool's journal.

@@ -50,9 +50,10 @@ class SortKey(NamedTuple):
 
 
 class _RankedAllocation:
-    """An allocation that users of a rank class may have, with the rank that it gives them.
+    """An allocation, and the rank that a user of a rank class has with this allocation.
 
-    Allocations that result from adding resources are cached by the identity of the added object.
+    A rank class contains all users that get equal ranks for equal allocations. Allocations that
+    result from adding resources are cached by the identity of the added object.
     This works because a cycle adds few different objects.
     """
 

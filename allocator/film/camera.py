@@ -103,7 +103,11 @@ Cell = tuple[str, Amounts, tuple[tuple[str, Amounts], ...]]
 
 
 class UserFrame(NamedTuple):
-    """A user in a stored picture: ratios in ten-thousandths; `waits`, `held`: indices in `Reel`."""
+    """A user in a stored picture, in integers.
+
+    `share`, `commitment` and `entitlement` are ten-thousandths of the cluster. `turn` is as in
+    `UserNow`.
+    """
 
     share: int
     commitment: int

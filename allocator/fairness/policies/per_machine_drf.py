@@ -11,10 +11,10 @@ from allocator.fairness.policies.policy import KeyPolicy
 class PerMachineDrf(KeyPolicy):
     """DRF on each machine (TSF paper, §IV-1).
 
-    On machine m, the priority is max_r oᵢₘᵣ / w: the dominant share of the machine, over the
-    weight. Users that hold nothing on a machine come first there. These users, and users with equal
-    priorities, are in the order of DRF on the whole cluster. The displayed priority is that of
-    `drf`.
+    A user has one priority per machine: max_r oᵣ / w. Here oᵣ is the fraction of the machine's
+    resource r that the user holds, and w is the user's weight. Users with equal priorities are
+    ordered by DRF on the whole cluster, also users that hold nothing on the machine. The displayed
+    priority is that of `drf`.
     """
 
     name: ClassVar[str] = "per-machine-drf"

@@ -76,7 +76,7 @@ class Policy(BaseModel, ABC):
 
     @cached_property
     def tau(self) -> float | None:
-        """Time constant of commitments in seconds. None: the policy has no memory."""
+        """Time constant of commitments in seconds. None: past use does not count."""
         return None
 
     @cached_property
@@ -86,7 +86,10 @@ class Policy(BaseModel, ABC):
 
     @cached_property
     def rebased_after(self) -> float:
-        """Seconds after which the pool restarts phases from a new begin, for numerical accuracy."""
+        """Seconds after which the pool sets `base`, the time at which phases begin, to the present.
+
+        Else e^(−t/τ) would lose precision. Infinite: the pool never changes `base`.
+        """
         return math.inf
 
     def phase(self, elapsed: float) -> float:
@@ -106,9 +109,10 @@ class Policy(BaseModel, ABC):
         return account.shares
 
     def free_of_charge(self, account: Account) -> float:
-        """Return the amount of each measured value that is not charged, such as the entitlement.
+        """Return the amount of each measured value that creates no commitment.
 
-        The over-use is the measured value minus this amount, or 0.
+        By default this is the entitlement. The over-use is the measured value minus this amount, or
+        0 if the difference is negative.
         """
         return account.entitlement
 
@@ -136,7 +140,8 @@ class Policy(BaseModel, ABC):
         """Return a user's priority as a function of the phase, which the ranking stores.
 
         Args:
-            account: The user's account, accrued and rated.
+            account: The user's account. Its commitments are those at the present time, and its
+                shares and over-use are computed from its allocation.
             base: Time at which phases begin, in seconds.
             phase: The present phase.
         """
