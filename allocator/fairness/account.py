@@ -128,7 +128,7 @@ class Account:
         }
 
     def inherited_at(self, now: float, tau: float | None) -> float:
-        """Return `inherited` at a time: the commitment for resources that the cluster does not have.
+        """Return the commitment (`inherited`) at a time for resources that the cluster lacks.
 
         If such a resource is added to the cluster later, its commitment begins with this value. The
         value only decays, because nothing of the resource is allocated.

@@ -1,4 +1,7 @@
-"""The framework sorter: orders the frameworks of a role by dominant share, without any memory."""
+"""The framework sorter: orders the frameworks of a role by their present dominant shares.
+
+Past use does not matter.
+"""
 
 import heapq
 from bisect import bisect_left, insort

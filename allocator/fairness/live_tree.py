@@ -65,8 +65,8 @@ class Priorities(ABC, Generic[K, T]):
     def position(self, nodes: "Sequence[Node[Id, K, T]]", node: "Node[Id, K, T]", now: T) -> int:
         """Return the index at which to insert a node into sorted nodes. O(log n) comparisons.
 
-        A family whose priorities are numbers can override this method, to compute the priority of
-        `node` only once.
+        Subclasses whose priorities are numbers can override this method, to compute the priority of
+        `node` only once instead of at each comparison.
         """
         low, high = 0, len(nodes)
         while low < high:
@@ -484,10 +484,15 @@ class LiveTree(Generic[Id, K, T]):
     def _close_behind(
         self, guess: "Node[Id, K, T]", node: "Node[Id, K, T]"
     ) -> "Node[Id, K, T] | None":
-        """Return the node after which to insert `node`, if it is `guess` or soon after `guess`.
+        """Search for the position of a node, only at `guess` and at a few nodes after it.
+
+        Args:
+            guess: The node at which the search begins.
+            node: The node to insert.
 
         Returns:
-            The node. None: the position is elsewhere, so the caller must search the whole tree.
+            The node after which to insert `node`. None: the position is elsewhere, so the caller
+            must search the whole tree.
         """
         if not guess.block or not self._priorities.precedes(guess, node, self._now):
             return None  # the guess was removed, or comes after the node

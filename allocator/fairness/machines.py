@@ -206,7 +206,7 @@ class _AllowedMachines:
         return next(iter(self._groups)) if len(self._groups) == 1 else self._union
 
     def join(self, group: _ConstraintGroup) -> None:
-        """Add a constraint's group: the user may also use the machines in this group."""
+        """Add the machines that meet a further constraint to the machines that the user may use."""
         group.used_by[self] = None
         self._groups[group] = None
         for counted in self._groups if len(self._groups) == 2 else (group,):
@@ -214,7 +214,11 @@ class _AllowedMachines:
                 self.put(machine, kind)
 
     def leave(self, group: _ConstraintGroup) -> None:
-        """Remove a constraint's group, and those of its machines that are in no other group."""
+        """Remove a constraint of the user, and the machines that meet no other of its constraints.
+
+        Args:
+            group: The machines that meet the constraint.
+        """
         del group.used_by[self]
         for machine, kind in group.machines.items():
             self.discard(machine, kind)
@@ -223,14 +227,24 @@ class _AllowedMachines:
             self._constraints_met, self._union = Counter(), _Group()
 
     def put(self, machine: Machine, kind: _Class) -> None:
-        """Record that a machine meets one more of the user's constraints."""
+        """Record that a machine meets one more of the user's constraints.
+
+        Args:
+            machine: The machine.
+            kind: Its class: its resources.
+        """
         if len(self._groups) > 1:
             self._constraints_met[machine] += 1
             if self._constraints_met[machine] == 1:
                 self._union.add(kind)
 
     def discard(self, machine: Machine, kind: _Class) -> None:
-        """Record that a machine meets one fewer of the user's constraints."""
+        """Record that a machine meets one fewer of the user's constraints.
+
+        Args:
+            machine: The machine; with no constraint left, the user may not use it any more.
+            kind: Its class: its resources.
+        """
         if len(self._groups) > 1:
             _subtract_one(self._constraints_met, machine)
             if machine not in self._constraints_met:

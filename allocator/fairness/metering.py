@@ -41,7 +41,7 @@ class Integrals:
     """Integral of the entitlement, times the capacity."""
 
     def add(self, integrals: "Integrals") -> None:
-        """Add the integrals of the same user and resource from another meter."""
+        """Add another meter's integrals for the same user and resource to these integrals."""
         self.held += integrals.held
         self.overused += integrals.overused
         self.owed += integrals.owed
@@ -63,7 +63,7 @@ class HourlyUsage:
     """Number of times that the user declined an offer, or part of an offer, with a filter."""
 
     def add(self, usage: "HourlyUsage") -> None:
-        """Add usage of the same user and hour from another meter."""
+        """Add another meter's usage of the same user in the same hour to this record."""
         for name, integrals in usage.resources.items():
             self.resources.setdefault(name, Integrals()).add(integrals)
         self.wanted += usage.wanted
@@ -297,7 +297,9 @@ class Meter:
         self.terms = excluded, tau
 
     def count_capacity(self, capacity: Quantities, now: float) -> None:
-        """Add the capacity since the last call to the usage; call this before the capacity changes.
+        """Add the integral of the capacity over the time since the last call to the usage.
+
+        Call this method before the capacity changes.
 
         Args:
             capacity: The cluster's capacity since the last call.
@@ -410,7 +412,7 @@ def by_hours(begin: float, end: float) -> Iterable[tuple[float, float]]:
 
 
 def _is_moving(state: AccountState) -> bool:
-    """Return whether commitments change with time: a commitment or an over-use is above 0."""
+    """Return whether the state has a commitment or an over-use above 0, so it changes with time."""
     return any(state.commitments.values()) or any(state.overuse.values())
 
 

@@ -212,8 +212,9 @@ class Pool(Generic[User]):
             self._parameters.charging = charging
 
     def machines_changed(self) -> None:
-        """Recount, at the next read, how many tasks each user could run alone.
+        """Announce that the cluster's machines have changed.
 
+        The next read then recounts how many tasks each user could run if it had the machines alone.
         Call this method after a change of `machines`. After a change of one user's constraints,
         call `set_demand` instead.
         """
@@ -639,9 +640,9 @@ class Pool(Generic[User]):
         return self.policy.phase(when - self._base)
 
     def instant(self, phase: float) -> float:
-        """Return the time in seconds that belongs to a phase; at least the pool's present time.
+        """Return the pool's time in seconds at which the policy reaches a phase.
 
-        Inverse of `phase_at`.
+        Inverse of `phase_at`. The result is never before the pool's present time.
         """
         return max(self._base + self.policy.elapsed(phase), self._now)
 
@@ -740,8 +741,8 @@ class Pool(Generic[User]):
         """Sort users whose priorities are equal except for rounding errors; for `by_level`.
 
         A ranking computes a user's priority from a line, with rounding errors that differ between
-        users. So this method sorts by `Policy.level`, which is rounded, and then by allocation
-        count. O(k log k) for k users.
+        users. So this method sorts by `Policy.level`, which does not depend on when an account
+        was last accrued, and then by allocation count. O(k log k) for k users.
 
         Args:
             near: Groups of users. The users of a group have the same priority function and are in

@@ -67,9 +67,9 @@ class Envelope:
     """A priority under SDRF: the maximum of straight lines A + M·s.
 
     s = e^(−t/τ) is the decay factor, which falls from 1 towards 0 as time passes. Between two
-    changes of the allocation, each commitment c moves exponentially towards its over-use ō (Eq.
-    12). So the sum of a share o and its commitment is A + M·s with A = o + ō and M = c − ō. The
-    maximum over resources is an upper envelope of lines (SDRF paper, Eq. 13).
+    changes of the allocation, each commitment c moves exponentially towards its over-use ō (SDRF
+    paper, Eq. 12). So the sum of a share o and its commitment is A + M·s with A = o + ō and M = c −
+    ō. The maximum over resources is an upper envelope of lines (SDRF paper, Eq. 13).
     """
 
     lines: tuple[Segment, ...]

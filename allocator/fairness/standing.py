@@ -58,7 +58,7 @@ class CommitmentTrajectory(NamedTuple):
 
 @dataclass(frozen=True)
 class PoolSnapshot(Generic[User]):
-    """Copies of a pool's accounts at a time, which later changes of the pool do not affect."""
+    """A copy of all accounts of a pool at one time. Later changes of the pool do not affect it."""
 
     policy: Policy
     tau: float | None

@@ -1,4 +1,4 @@
-"""Turns: shares a scarce resource fairly, by a queue ordered by the time since the last turn."""
+"""Turns: shares a scarce resource by a queue, in which the longest-waiting member is first."""
 
 from collections.abc import Hashable, Iterable
 from typing import Generic, TypeVar

@@ -1,4 +1,7 @@
-"""Constrained CDRF: first is the user that runs the least of the tasks that it could run alone."""
+"""CDRF, a form of DRF with placement constraints.
+
+First is the user with the lowest ratio of running tasks to the tasks that it could run alone.
+"""
 
 from typing import ClassVar
 

@@ -1,4 +1,4 @@
-"""Dominant Resource Fairness: least dominant share first, without memory."""
+"""Dominant Resource Fairness: least dominant share first; past use does not matter."""
 
 from typing import ClassVar
 

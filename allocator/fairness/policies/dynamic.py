@@ -47,7 +47,8 @@ class DynamicPolicy(LinePolicy):
     def priority(self, account: Account, commitments: dict[str, float], when: float) -> float:
         """Return the accumulated use over the weight, for display.
 
-        The number is below 0 for a user that holds less than its guarantee.
+        For a user that holds less than its guarantee, the result is −1 / (1 + this quotient). So
+        such users have negative numbers, in the same order.
         """
         value = super().priority(account, commitments, when)
         return -1.0 / (1.0 + value) if self._guaranteed(account) else value

@@ -9,7 +9,10 @@ from allocator.fairness.policies.dynamic import DynamicPolicy
 
 
 class DynamicDrf(DynamicPolicy):
-    """Dynamic DRF (incentives paper, Eq. 6) in continuous time.
+    """Dynamic DRF in continuous time.
+
+    After Eq. 6 of "Incentives in Dominant Resource Fair Allocation under Dynamic Demands"
+    (Fikioris, Agarwal and Tardos), which divides time into epochs.
 
     The priority is R(t) / w, with the accumulated dominant share R(t) = ∫ max_r oᵣ dt and the
     weight w. Users that hold less than alpha times their entitlement come before all others.

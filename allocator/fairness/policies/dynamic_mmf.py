@@ -10,7 +10,10 @@ from allocator.fairness.policies.dynamic import DynamicPolicy
 
 
 class DynamicMmf(DynamicPolicy):
-    """Dynamic MMF (incentives paper, §3; with weights, §5.1) in continuous time.
+    """Dynamic MMF in continuous time.
+
+    After §3 (with weights: §5.1) of "Incentives in Dominant Resource Fair Allocation under Dynamic
+    Demands" (Fikioris, Agarwal and Tardos), which divides time into epochs.
 
     The priority is R(t) / w, with the accumulated share R(t) = ∫ oᵣ dt of one resource r and the
     weight w. Users that hold less of this resource than alpha times their entitlement come before

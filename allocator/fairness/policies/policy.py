@@ -76,7 +76,7 @@ class Policy(BaseModel, ABC):
 
     @cached_property
     def tau(self) -> float | None:
-        """Time constant of commitments in seconds. None: past use does not count."""
+        """Time constant of commitments in seconds. None: the policy creates no commitments."""
         return None
 
     @cached_property
@@ -88,7 +88,8 @@ class Policy(BaseModel, ABC):
     def rebased_after(self) -> float:
         """Seconds after which the pool sets `base`, the time at which phases begin, to the present.
 
-        Else e^(−t/τ) would lose precision. Infinite: the pool never changes `base`.
+        Otherwise phases would leave the range in which floats are accurate. Infinite: the pool
+        never changes `base`.
         """
         return math.inf
 

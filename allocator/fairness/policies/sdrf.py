@@ -1,4 +1,4 @@
-"""Stateful DRF: users that used more than their share in the past are ranked later now."""
+"""Stateful DRF: adds to a user's share a commitment, a decaying charge for past over-use."""
 
 from functools import cached_property
 from typing import ClassVar, Literal, Self

@@ -1,4 +1,8 @@
-"""Task Share Fairness: least task share first, whatever machines the tasks may run on."""
+"""Task Share Fairness: least task share first, whatever machines the tasks may run on.
+
+After "Multi-Resource Fair Sharing for Datacenter Jobs with Placement Constraints" (Wang, Li, Liang
+and Li, SC 2016; "the TSF paper").
+"""
 
 from typing import ClassVar
 
@@ -32,8 +36,8 @@ class Tsf(KeyPolicy):
 def task_share(account: Account) -> dict[str, float]:
     """Return the values that TSF policies compare with the entitlement.
 
-    They are the user's task share under the key `tasks`; if it is unknown, the user's shares by
-    resource.
+    If the user's task share is known, it is the only value, with the key `tasks`. Otherwise the
+    values are the user's shares by resource.
     """
     share = account.task_share
     return account.shares if share is None else {"tasks": share}

@@ -17,10 +17,11 @@ class HtCondor(DecayedUse):
     """Effective user priority (HTCondor manual, "User Priorities"; `Accountant.cpp`).
 
     The real priority π approaches the number of slots that a user holds, ρ: π ← βπ + (1−β)ρ with β
-    = 0.5^(δt/h), and π is at least 0.5. The effective priority is π times a factor; here the factor
-    is 1 / w. HTCondor's negotiator hands out slots in proportion to 1 / effective priority, to
-    users with the best priority first. This ranking only puts the best priority first. Here ρ is a
-    fraction of the present capacity; in HTCondor it is a number of slots.
+    = 0.5^(δt/h), with the half-life h and the time δt between updates. π is at least 0.5. The
+    effective priority is π times a factor; here the factor is 1 / w. HTCondor's negotiator hands
+    out slots in proportion to 1 / effective priority, to users with the best priority first. This
+    ranking only puts the best priority first. Here ρ is a fraction of the present capacity; in
+    HTCondor it is a number of slots.
     """
 
     name: ClassVar[str] = "htcondor"

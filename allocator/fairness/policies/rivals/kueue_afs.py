@@ -19,11 +19,11 @@ class KueueAfs(DecayedUse):
     """Admission fair sharing (Kueue, KEP-4136; `admission_fair_sharing.go`).
 
     The priority is Σ_r ω_r A_r / w: the decayed use A of each resource r, with resource weights ω,
-    over the weight w. Kueue updates A ← (1−α)A + αU at each sample, with α = 1 − 0.5^(Δ/h). In
-    continuous time this is dA/dt = (U − A) / τ. Kueue sums amounts in the units of each resource.
-    Here resources are fractions of the cluster at that time. Kueue adds a penalty at admission,
-    because its next sample may be minutes later. Here an allocation counts at once, without a
-    penalty.
+    over the weight w. Kueue updates A ← (1−α)A + αU at each sample, with α = 1 − 0.5^(Δ/h). Here U
+    is the present use, h the half-life and Δ the time between samples. In continuous time this is
+    dA/dt = (U − A) / τ. Kueue sums amounts in the units of each resource. Here resources are
+    fractions of the cluster at that time. Kueue adds a penalty at admission, because its next
+    sample may be minutes later. Here an allocation counts at once, without a penalty.
     """
 
     name: ClassVar[str] = "kueue-afs"

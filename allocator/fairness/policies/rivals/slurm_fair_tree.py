@@ -18,12 +18,13 @@ from allocator.fairness.policies.rivals.decayed_use import (
 class SlurmFairTree(DecayedUse):
     """Fair Tree (Slurm, `doc/html/fair_tree.shtml`; `priority/multifactor/fair_tree.c`).
 
-    Level fairshare is (Sᵢ / ΣS) / (Uᵢ / ΣU) among siblings, the highest first. Here S are weights,
-    and siblings are the users of a pool. In a role tree these are the children of one role. So the
-    order is that of Uᵢ / wᵢ. U is the billed use Σ_r ω_r o_r, decayed by half every
-    `PriorityDecayHalfLife`. Slurm bills CPUs unless `TRESBillingWeights` sets other weights.
-    Slurm's weights are for one unit of a resource; the weights here are for the cluster's whole
-    resource at that time. So the order may differ after a change of the capacity.
+    Slurm ranks siblings by level fairshare, (Sᵢ / ΣS) / (Uᵢ / ΣU), the highest first. S are the
+    siblings' weights and U their decayed use. Siblings are the users of a pool: the children of one
+    role. So the order is that of Uᵢ / wᵢ. U accumulates Σ_r ω_r o_r, with the billing weight ω_r
+    and the share o_r of each resource r, and halves every `PriorityDecayHalfLife`. Slurm bills CPUs
+    unless `TRESBillingWeights` sets other weights. Slurm's weights are for one unit of a resource;
+    the weights here are for the cluster's whole resource at that time. So the order may differ
+    after a change of the capacity.
     """
 
     name: ClassVar[str] = "slurm-fair-tree"

@@ -13,10 +13,10 @@ class Volcano(DecayedUse):
     """The plugin `fairshare` (Volcano 1.16, pull request 5161; `plugins/fairshare/fairshare.go`).
 
     The priority is U / w: decayed use over the weight. Volcano updates U ← U·2^(−Δ/h) + use·Δ each
-    cycle, for one resource r. In Volcano all weights are 1. Volcano treats uses that differ by less
-    than a resource-second as equal, and ranks equal users by present allocation, the smallest
-    first. Here uses are equal only within rounding. Here use is a fraction of the present capacity;
-    in Volcano it is in resource-seconds.
+    cycle, for one resource r, with the half-life h and Δ seconds since the last cycle. In Volcano
+    all weights are 1. Volcano treats uses that differ by less than a resource-second as equal, and
+    ranks equal users by present allocation, the smallest first. Here uses are equal only within
+    rounding. Here use is a fraction of the present capacity; in Volcano it is in resource-seconds.
     """
 
     name: ClassVar[str] = "volcano"
