@@ -33,7 +33,7 @@ class _FrameworkState:
 
 
 class _Group(Generic[User]):
-    """Active users with equal allocations, so their shares are equal whatever the capacity is."""
+    """Active users with equal allocations: their shares are equal whatever the capacity is."""
 
     __slots__ = ("members", "share", "version")
 
@@ -167,7 +167,8 @@ class FrameworkSorter(Generic[User]):
     def prospect(self, user: User) -> RankPreview:
         """Return a user's present rank, and a function for its rank with another allocation.
 
-        The function takes the allocation and changes nothing. `SorterSnapshot` calls it.
+        The function takes an allocation, returns its rank and changes nothing. `SorterSnapshot`
+        calls it.
         """
         return RankPreview(self._rank(self._states[user].allocation), (), self._rank)
 
@@ -235,7 +236,10 @@ class FrameworkSorter(Generic[User]):
         return group.share
 
     def _share(self, allocation: "Quantities | dict[str, int]") -> float:
-        """Return an allocation's dominant share, at the capacity that the last full sort used."""
+        """Return the dominant share by which the stored order of groups (`_order`) is sorted.
+
+        Its capacity is that of the last full sort, which may differ from the present capacity.
+        """
         return _dominant(allocation, self._sorted_by, self._excluded)
 
     def _rank(self, allocation: Quantities) -> tuple[Rank, float]:

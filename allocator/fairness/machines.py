@@ -122,28 +122,31 @@ class Machines(Generic[User]):
 
 
 class _Group:
-    """A set of machines, counted by class, with a cache of task counts."""
+    """A set of machines, which counts machines with equal resources (a class) only.
+
+    It caches how many tasks of each demand fit on these machines.
+    """
 
     def __init__(self) -> None:
         self._classes: Counter[_Class] = Counter()
         self._task_counts: dict[_Class, int] = {}
 
     def add(self, kind: _Class) -> None:
-        """Add one machine of a class."""
+        """Add one machine of a class, given by its resources."""
         self._classes[kind] += 1
         self._update_cache(kind, 1)
 
     def take(self, kind: _Class) -> None:
-        """Remove one machine of a class."""
+        """Remove one machine of a class, given by its resources."""
         _subtract_one(self._classes, kind)
         self._update_cache(kind, -1)
 
     def _update_cache(self, kind: _Class, change: int) -> None:
-        """Update the cached task counts, or clear the cache if recounting is cheaper.
+        """Update the cached numbers of tasks that fit, or clear them if recounting is cheaper.
 
         Args:
-            kind: Class of the machines that are added or removed.
-            change: Number of machines: 1 or −1.
+            kind: Resources of the machine that is added or removed.
+            change: 1 if the machine is added, −1 if it is removed.
         """
         if len(self._task_counts) > len(self._classes):
             self._task_counts.clear()

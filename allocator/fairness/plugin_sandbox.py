@@ -26,7 +26,7 @@ Value = TypeVar("Value")
 
 
 class PolicyFailedError(ValueError):
-    """An external policy failed during a study, so the study has no result.
+    """An external policy failed during a simulation or report, which therefore has no result.
 
     Args:
         policy: The policy's name.
@@ -45,13 +45,15 @@ class PolicyFailedError(ValueError):
         return f"policy {self.policy!r} failed, so there is no result: {self.latest}"
 
     def summary(self) -> dict[str, object]:
-        """Return the JSON object that a study prints in place of a result."""
+        """Return the failure as a JSON object, which a command prints in place of a result."""
         failed = {"policy": self.policy, "times": self.times, "latest": self.latest}
         return {"failed": failed}
 
 
 def require_success(policy: Policy) -> None:
-    """Reject the results of a policy that has failed: its failures changed the order of users.
+    """Raise an error if an external policy has failed, because its results are then invalid.
+
+    A failure has changed the order of users.
 
     Raises:
         PolicyFailedError: The policy failed at least once.

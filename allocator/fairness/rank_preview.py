@@ -10,7 +10,7 @@ from allocator.fairness.quantities import Quantities
 class RankPreview(NamedTuple):
     """A user's present rank, and a function for its rank with another allocation.
 
-    An allocation cycle computes the order after hypothetical allocations with these functions.
+    An allocation cycle uses the functions to compute the order after hypothetical allocations.
     """
 
     rank: tuple[Rank, float]

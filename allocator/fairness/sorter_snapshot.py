@@ -28,13 +28,18 @@ class SortKey(NamedTuple):
 
     @property
     def priority(self) -> float:
-        """The priority value. Keys are compared first by class, then by this number."""
+        """The priority value: the second component of the position.
+
+        The first component is an integer that takes precedence, for example to place users below
+        their guarantee before all others.
+        """
         return cast("float", self.position[1])
 
     def distance_to(self, key: "SortKey") -> float | None:
-        """Return the other key's priority minus this key's. None: the keys' classes differ.
+        """Return the other key's priority minus this key's.
 
-        The class is the first component of the position; it takes precedence over the priority.
+        None: the first components of the positions differ, so priorities do not determine the
+        order.
         """
         if self.position[0] != key.position[0]:
             return None
@@ -79,7 +84,7 @@ class _RankedAllocation:
 
 
 class _RankClass:
-    """A class of users that get equal ranks for equal allocations; each rank is computed once."""
+    """A set of users that get equal ranks for equal allocations; each rank is computed once."""
 
     __slots__ = ("_held", "rank_of")
 
@@ -275,7 +280,9 @@ class SorterSnapshot(Generic[User]):
         return SortKey((*rank, state.count + times, state.user), tolerance)
 
     def _unmoved_user(self, index: int) -> User | None:
-        """Return the user at an index in the pool's order, without users whose allocation changed.
+        """Return the user at an index in the pool's order, not counting users that have changed.
+
+        Users have changed if this cycle has replaced their allocations.
 
         Returns:
             The user. None: there are not more than `index` such users.

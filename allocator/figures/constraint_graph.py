@@ -1,4 +1,8 @@
-"""Fig. 1 of the TSF paper: placement constraints as a bipartite graph of users and machines."""
+"""Fig. 1 of the TSF paper: placement constraints as a bipartite graph of users and machines.
+
+The paper is "Multi-Resource Fair Sharing for Datacenter Jobs with Placement Constraints" (Wang, Li,
+Liang and Li, SC 2016).
+"""
 
 from collections.abc import Mapping
 

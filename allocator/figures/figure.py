@@ -60,7 +60,7 @@ class Panel:
 
 @dataclass(frozen=True, slots=True)
 class PaperFigure:
-    """A figure of a paper as computed here: values, panels, and facts to compare with the paper."""
+    """A computed figure: its values, its panels, and numbers to compare with a paper's text."""
 
     name: str
     source: str

@@ -99,8 +99,8 @@ def fig_6() -> PaperFigure:
 def _workload(run_time: float, seed: int) -> Trace:
     """Return a trace for Fig. 6 of the SDRF paper: tasks of one core, A's from 0 s, B's from 150 s.
 
-    A and B submit more tasks than can run. C and D submit one task each, after the measured time,
-    so that the policy counts four users.
+    A and B submit more tasks than can run. C and D exist only so that the policy counts four users.
+    They submit one task each, after the time in which the lead is measured.
     """
     draw = random.Random(seed)  # noqa: S311 - a reproducible draw
     task_count = CORES * (1 + int(2 * COMES / (run_time * (1 - JITTER))))

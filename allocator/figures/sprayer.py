@@ -68,7 +68,7 @@ class Spread:
 
 
 def spread(values: Sequence[tuple[float, float]]) -> Spread:
-    """Compute mean, standard deviation and range of a random number.
+    """Compute mean, standard deviation, and 5 % and 95 % quantiles of a random number.
 
     Args:
         values: Pairs of a possible value and its probability.

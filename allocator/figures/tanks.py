@@ -1,4 +1,7 @@
-"""Water-filling diagrams: max-min fairness (MMF), and Stateful MMF on top of commitments."""
+"""Water-filling diagrams of max-min fairness (MMF) and Stateful MMF.
+
+Under Stateful MMF, each user's commitment counts as if it were a share that the user already has.
+"""
 
 from collections.abc import Sequence
 from fractions import Fraction

@@ -211,7 +211,7 @@ class Camera:
         )  # rounding: the sum of ten tenths is less than 1
 
     def _mark_changes(self, now: float) -> None:
-        """Mark events since the last picture: agents came or went, users first want offers."""
+        """Mark events since the last picture: new and lost agents, users that first want offers."""
         frame = self.reel.frames[-1]
         newcomers = [name for name, line in frame.users.items() if line.turn]
         newcomers = [name for name in newcomers if name not in self._seen]

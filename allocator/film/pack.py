@@ -80,10 +80,12 @@ def pack(reel: Reel, about: About) -> dict[str, Any]:
 
 
 def _select_users(frames: list[Frame]) -> tuple[list[str], int]:
-    """Choose the users that a film shows: those with the highest share or commitment ever.
+    """Choose at most `MOST_USERS` users that a film shows.
+
+    They are the users with the highest share or commitment in any picture.
 
     Returns:
-        The users by descending total share, and the number of omitted users.
+        The users by descending sum of shares over all pictures, and the number of omitted users.
     """
     peaks: dict[str, int] = {}
     sums: dict[str, int] = {}
@@ -96,7 +98,7 @@ def _select_users(frames: list[Frame]) -> tuple[list[str], int]:
 
 
 def _omissions(reel: Reel, users_left_out: int) -> Iterator[str]:
-    """Yield sentences that tell the viewer how many agents, users and marks are omitted."""
+    """Yield sentences that tell the viewer how many agents, users and marked events are omitted."""
     if reel.agents_left_out:
         yield f"{reel.agents_left_out:,} more agents are not shown."
     if users_left_out:

@@ -9,11 +9,11 @@ from allocator.fairness.policies.policy import KeyPolicy
 
 
 class Drfh(KeyPolicy):
-    """DRFH (TSF paper, §IV-2): the priority is the tasks' global dominant share over the weight.
+    """DRFH (TSF paper, §IV-2): the priority is the global dominant share over the weight.
 
-    A task's dominant resource is the resource of which it needs the largest fraction of the
-    cluster's total. Held resources that the task does not need do not count, unlike under `drf`. A
-    user with an unknown demand is ranked by its dominant share.
+    The global dominant share is the largest share of the whole cluster that the user holds of a
+    resource. Only resources that the user's tasks need are counted, unlike under `drf`. If the
+    tasks' demand is unknown, all resources are counted.
     """
 
     name: ClassVar[str] = "drfh"
