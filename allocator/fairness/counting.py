@@ -39,10 +39,11 @@ class CountedUser(NamedTuple):
 def counted_weight(users: Iterable[CountedUser], times: float) -> float:
     """Return W, the total weight with which all users of a pool count for one resource.
 
-    W is the largest solution of W = Σ min(w, times · use · W), where a named user adds its whole
-    weight w. So users that together use the fraction s of the resource reduce the entitlements of
-    all other users by at most times · s. The result is 0 if no user is named and all users together
-    use less than 1 / times of the pool's part of the resource. O(n log n).
+    W is the largest solution of W = Σ min(w, times · use · W), where a named user
+    (`CountedUser.named`) adds its whole weight w. So users that together use the fraction s of the
+    resource reduce the entitlements of all other users by at most times · s. The result is 0 if no
+    user is named and all users together use less than 1 / times of the fraction of the resource to
+    which the pool is entitled. O(n log n).
 
     Args:
         users: All known users, with their use of the resource.

@@ -29,7 +29,7 @@ class Priorities(ABC, Generic[K, T]):
 
     @abstractmethod
     def compare(self, a: K, b: K, now: T) -> int:
-        """Compare two attributes by their order just after `now`.
+        """Compare two attributes (priorities as functions of time) by their order just after `now`.
 
         The order is by value at `now`. If values are equal, the slower-growing attribute is first
         (≺ₜ in the paper's §5.3).
@@ -41,13 +41,15 @@ class Priorities(ABC, Generic[K, T]):
 
     @abstractmethod
     def crossing(self, a: K, b: K, now: T) -> T | None:
-        """Return the time after `now` at which two attributes may change their order; None: never.
+        """Return the time after `now` at which two elements may change their order; None: never.
+
+        The arguments are the elements' priorities as functions of time.
 
         The result may be too early, even `now` itself, but never too late (the paper's Eq. 15).
         """
 
     def same_line(self, a: K, b: K) -> bool:
-        """Return whether two attributes give the same priority at all times.
+        """Return whether two elements with these attributes have the same priority at all times.
 
         Their tie-breakers, such as allocation counts, may differ.
         """
@@ -78,7 +80,7 @@ class Priorities(ABC, Generic[K, T]):
         return low
 
     def precedes(self, a: "Node[Id, K, T]", b: "Node[Id, K, T]", now: T) -> bool:
-        """Return whether node `a` comes before node `b`. Equal attributes are ordered by id."""
+        """Return whether node `a` comes before node `b`. If their attributes are equal, ids decide."""
         order = self.compare(a.attribute, b.attribute, now)
         return order < 0 or (order == 0 and a.id < b.id)  # type: ignore[operator]  # ids are ordered
 
@@ -243,7 +245,7 @@ class LiveTree(Generic[Id, K, T]):
         self._update_events(self._take_out(node))
 
     def replace(self, element: Id, attribute: K) -> None:
-        """Replace an element's attribute, and move the element to its new position. O(log n).
+        """Replace the priority function of an element, and move it to its new position. O(log n).
 
         >>> from allocator.fairness.priorities import PriorityLine, StraightLines
         >>> tree = LiveTree(StraightLines(), now=0)
@@ -413,7 +415,7 @@ class LiveTree(Generic[Id, K, T]):
         return parts[0] if len(parts) == 1 else chain.from_iterable(parts), block[end]
 
     def __getitem__(self, element: Id) -> K:
-        """Return an element's attribute. O(1)."""
+        """Return an element's attribute: its priority as a function of time. O(1)."""
         return self._node(element).attribute
 
     def __contains__(self, element: object) -> bool:

@@ -196,7 +196,7 @@ class UsageAccumulator:
                 sums[name] = sums.get(name, 0.0) + amount
 
     def _integrate(self, span: Span) -> None:
-        """Divide a span of constant allocation at full hours, and add integrals to each hour."""
+        """Add the integrals of a span with constant allocation to the usage of each hour in it."""
         user, begin, end, capacity, (excluded, tau), held, entitled, at, owed, over, active = span
         closed = self.closed.get(user)
         if closed is not None and self.next is not None and begin >= closed.at:
@@ -401,7 +401,9 @@ class Meter:
 
 
 def by_hours(begin: float, end: float) -> Iterable[tuple[float, float]]:
-    """Yield the begin and end of each hour's part of a time span, in seconds since the epoch.
+    """Divide a time span at full hours, and yield the begin and end of each part.
+
+    All times are seconds since the epoch.
 
     A span that ends before it begins has no parts.
     """

@@ -223,9 +223,7 @@ class Pool(Generic[User]):
             self._accrue_all()
 
     def set_part(self, part: float) -> None:
-        """Set the part of the capacity that the users of this pool share; initially 1.
-
-        The entitlements of all users together are this part.
+        """Set the sum of the entitlements of all users of this pool, which is initially 1.
 
         Args:
             part: Fraction of the capacity. In a role tree, the parent's entitlement.
@@ -741,8 +739,8 @@ class Pool(Generic[User]):
         """Sort users whose priorities are equal except for rounding errors; for `by_level`.
 
         A ranking computes a user's priority from a line, with rounding errors that differ between
-        users. So this method sorts by `Policy.level`, which does not depend on when an account
-        was last accrued, and then by allocation count. O(k log k) for k users.
+        users. So this method sorts by `Policy.level`, which avoids these differences, and then by
+        allocation count. O(k log k) for k users.
 
         Args:
             near: Groups of users. The users of a group have the same priority function and are in
@@ -822,7 +820,8 @@ class Pool(Generic[User]):
         Such policies set `has_levels`.
 
         Args:
-            accrued: A copy of the user's account, accrued up to now. The preview changes this copy.
+            accrued: A copy of the user's account, with commitments moved forward to now. The
+                preview changes this copy.
         """
         policy = self.policy
         moves = policy.moves_at_once
@@ -920,10 +919,11 @@ class Pool(Generic[User]):
             account.settle(self._now, self._parameters.tau)
 
     def _meter_span(self, user: User, account: Account) -> None:
-        """Pass the time span since the account was last metered to the meter, if one is attached.
+        """Pass a user's usage since the last call to the meter, if one is attached.
 
-        Call this method before a change makes the account's values stale. The span keeps its
-        values, because accrual replaces an account's dictionary of commitments.
+        Call this method before the account changes, because the usage is computed from its present
+        values. The meter may integrate later: it keeps the account's dictionary of commitments,
+        which accrual replaces instead of changing it.
         """
         meter, now, at = self._meter, self._now, account.counted_until
         if meter is None or not at < now or self._unrated:

@@ -24,14 +24,23 @@ class Ranking(ABC, Generic[Id, K]):
 
     @abstractmethod
     def insert(self, element: Id, attribute: K) -> None:
-        """Add an element. Its id must be new."""
+        """Add an element.
+
+        Args:
+            element: A new id.
+            attribute: The element's priority, as a function of the phase.
+        """
 
     @abstractmethod
     def delete(self, element: Id) -> None:
         """Remove an element. Its id must be present."""
 
     def fill(self, elements: Iterable[tuple[Id, K]]) -> None:
-        """Add pairs of id and attribute to an empty ranking; faster if they are almost in order."""
+        """Add elements to an empty ranking; this is faster if they are almost in order.
+
+        Args:
+            elements: Pairs of id and priority as a function of the phase.
+        """
         for element, attribute in elements:
             self.insert(element, attribute)
 
@@ -58,7 +67,12 @@ class Ranking(ABC, Generic[Id, K]):
         raise NotImplementedError
 
     def replace(self, element: Id, attribute: K) -> None:
-        """Replace the attribute of an element, which must be present."""
+        """Replace the priority of an element, and so its position. The element must be present.
+
+        Args:
+            element: Id of the element.
+            attribute: Its new priority, as a function of the phase.
+        """
         self.delete(element)
         self.insert(element, attribute)
 

@@ -88,7 +88,7 @@ def standing(
         policy: The pool's policy.
         tau: Time constant of the decay in seconds. None: commitments do not decay.
         user: The user's id.
-        account: The user's account, with shares and over-use computed (rated).
+        account: The user's account, with shares and over-use of its present allocation.
         when: The time in seconds.
     """
     commitments = account.commitments_at(when, tau)

@@ -65,7 +65,7 @@ def live_tree() -> PaperFigure:
 
 
 def _structure(order: list[int], times: dict[int, int | Fraction]) -> Panel:
-    """Return a panel with three rows of nodes: array below, elements in the middle, events on top.
+    """Return the panel of Fig. 4: the array below, elements in the middle, and events on top.
 
     Args:
         order: The elements in order.

@@ -54,7 +54,7 @@ class Saved:
 
     Args:
         less: Relative reduction of the mean of users' mean waits, compared with DRF.
-        light: Fraction of all saved seconds that the half of the users with the lowest usage saves.
+        light: Fraction of all users' saved seconds that goes to the half with the lowest usage.
         wait_h: Mean of users' mean waits under DRF, in hours.
     """
 

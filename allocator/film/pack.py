@@ -140,9 +140,9 @@ def _parts(
 def _changes(
     frames: list[Frame], agents: list[str], numbers: Mapping[int, int]
 ) -> Iterator[list[int]]:
-    """Encode how agents' states change: yield a row of numbers, in pairs, for each picture.
+    """Encode how agents' states change: yield a list of integers for each picture.
 
-    Each pair stands for a changed agent: the number of unchanged agents since the previous pair,
+    The list consists of pairs. Each pair stands for an agent that has changed: the number of unchanged agents since the previous pair,
     and the index of the agent's new state (0: the agent is absent).
 
     Args:

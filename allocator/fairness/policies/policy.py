@@ -122,7 +122,7 @@ class Policy(BaseModel, ABC):
 
         Args:
             account: The new user's account.
-            others: Accounts of all other users, accrued up to now.
+            others: Accounts of all other users, whose commitments are moved forward to now.
         """
 
     def rate_of_use(self, account: Account) -> float:  # noqa: ARG002 - overridden
@@ -174,7 +174,8 @@ class Policy(BaseModel, ABC):
         """Return a user's priority at the time `now` in seconds, not before `account.settled_at`.
 
         Called only for policies that set `has_levels`, to sort users that are equal except for
-        rounding. So the result must not depend on when the account was last accrued.
+        rounding. So the result must not depend on the time at which the account's commitments were
+        last moved forward.
         """
         raise NotImplementedError
 
