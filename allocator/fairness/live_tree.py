@@ -60,7 +60,7 @@ class Priorities(ABC, Generic[K, T]):
 
         `b` comes after `a` in the order.
 
-        This method is called only for policies that set `has_levels`.
+        Only called for policies that treat such priorities as equal (`Policy.has_levels`).
         """
         raise NotImplementedError
 
@@ -80,7 +80,7 @@ class Priorities(ABC, Generic[K, T]):
         return low
 
     def precedes(self, a: "Node[Id, K, T]", b: "Node[Id, K, T]", now: T) -> bool:
-        """Return whether node `a` comes before node `b`. If their attributes are equal, ids decide."""
+        """Return whether node `a` comes before node `b`. If attributes are equal, ids decide."""
         order = self.compare(a.attribute, b.attribute, now)
         return order < 0 or (order == 0 and a.id < b.id)  # type: ignore[operator]  # ids are ordered
 

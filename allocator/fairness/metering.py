@@ -50,7 +50,7 @@ class Integrals:
 
 @dataclass(slots=True)
 class HourlyUsage:
-    """Usage of one user in one hour: integrals by resource, waiting time and offers."""
+    """Usage of one user in one hour: integrals by resource, waiting time and offer counts."""
 
     resources: dict[str, Integrals] = field(default_factory=dict)
     wanted: float = 0.0

@@ -1039,7 +1039,10 @@ class Pool(Generic[User]):
         return ranking if self._watch is None else self._watch(ranking)
 
     def _likeness(self, account: Account) -> Hashable:
-        """Return a key of a user: users with equal keys get equal ranks for equal allocations."""
+        """Return all values on which a user's rank depends, except for its allocation.
+
+        Users with equal values get equal ranks for equal allocations, so ranks can be shared.
+        """
         return (
             account.weight,
             account.inherited,

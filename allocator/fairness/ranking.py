@@ -59,7 +59,7 @@ class Ranking(ABC, Generic[Id, K]):
     def by_level(self, in_order: Callable[[list[Iterable[Id]]], Iterable[Id]]) -> Iterator[Id]:
         """Iterate over the elements in order; a callback sorts nearly equal priorities.
 
-        This method is called only for policies that set `has_levels`.
+        Only called for policies that treat nearly equal priorities as equal (`Policy.has_levels`).
 
         Args:
             in_order: Sorts elements as described at `LiveTree.by_level`.

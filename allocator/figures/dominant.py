@@ -1,4 +1,4 @@
-"""Figure 2.6 of the thesis: DRF for two users with different dominant resources."""
+"""Figure 2.6 of Sadok's thesis: DRF for two users with different dominant resources."""
 
 from fractions import Fraction
 
@@ -14,7 +14,7 @@ _DEMANDS = {
 
 
 def dominant_shares() -> PaperFigure:
-    """Compute Figure 2.6 of the thesis: cores and gigabytes of two users under DRF."""
+    """Compute Figure 2.6 of Sadok's thesis: cores and gigabytes of two users under DRF."""
     problem = Problem(
         machines=(Machine(name="all", resources=_CAPACITY),),
         users=tuple(ProblemUser(name=name, demand=demand) for name, demand in _DEMANDS.items()),

@@ -54,7 +54,7 @@ def leads(run_time: float, seed: int) -> float:
 def divisible() -> float:
     """Return the largest lead of B over A in cores, in Fig. 6 with arbitrarily divisible tasks.
 
-    B then gets its share at once, without waiting for A's tasks to end.
+    With divisible tasks, B gets its share at once, without waiting for A's tasks to end.
     """
     users = [FluidUser((1.0,), start=COMES * number) for number in range(len(_USERS))]
     result = fluid(users, tau=time_constant(DELTA), end=2.0 * COMES, step=1.0)

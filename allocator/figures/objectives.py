@@ -1,4 +1,4 @@
-"""Figure 1.1 of the thesis: exact rates of flows in a network, under three objectives.
+"""Figure 1.1 of Sadok's thesis: exact rates of flows in a network, under three objectives.
 
 The objectives are the highest sum, equal rates and max-min fairness.
 """
@@ -79,7 +79,7 @@ def jain(rates: Sequence[Fraction]) -> Fraction:
 
 
 def objectives(routes: Mapping[str, Sequence[str]] = ROUTES) -> PaperFigure:
-    """Compute Figure 1.1 of the thesis: rates of four flows under three objectives."""
+    """Compute Figure 1.1 of Sadok's thesis: rates of four flows under three objectives."""
     route_list = list(routes.values())
     rates = {
         "efficiency": efficient(route_list),

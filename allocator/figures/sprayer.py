@@ -1,4 +1,4 @@
-"""Figures 3.7 and 3.9 of the thesis, by a model: flows hashed to cores, or packets sprayed.
+"""Figures 3.7 and 3.9 of Sadok's thesis, by a model: flows hashed to cores, or packets sprayed.
 
 The thesis's Sprayer is a separate system; nothing in Longshare is part of it. The model computes
 the consequences of hashing k flows to 8 cores uniformly. The numbers of flows on the cores have
@@ -114,7 +114,7 @@ def hashed(flows: int) -> Hashed:
 
 
 def sprayer() -> PaperFigure:
-    """Compute Figures 3.7 and 3.9 of the thesis, as far as a model can reproduce them."""
+    """Compute Figures 3.7 and 3.9 of Sadok's thesis, as far as a model can reproduce them."""
     results = [hashed(flows) for flows in FLOWS]
     sprayed, over_tcp = CORES * PACKETS, min(LINK, CORES * TCP)
     rows = tuple(

@@ -31,7 +31,7 @@ def filled(demands: Sequence[Fraction], commitments: Sequence[Fraction]) -> list
 
 
 def water_filling() -> PaperFigure:
-    """Compute Fig. 2 of the SDRF paper (4.2 of the thesis): MMF next to Stateful MMF."""
+    """Compute Fig. 2 of the SDRF paper (4.2 of Sadok's thesis): MMF next to Stateful MMF."""
     users = ("1", "2", "3", "4")
     plain, stateful = filled(DEMANDS, _NO_COMMITMENTS), filled(DEMANDS, COMMITMENTS)
     return PaperFigure(
@@ -53,7 +53,7 @@ def water_filling() -> PaperFigure:
 
 
 def max_min() -> PaperFigure:
-    """Compute Figure 2.5 of the thesis: max-min fair shares of four users."""
+    """Compute Figure 2.5 of Sadok's thesis: max-min fair shares of four users."""
     users = ("A", "B", "C", "D")
     shares = filled(DEMANDS, _NO_COMMITMENTS)
     return PaperFigure(

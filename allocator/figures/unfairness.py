@@ -45,12 +45,12 @@ def finished(course: FluidTrajectory) -> float:
 
 
 def under_drf() -> PaperFigure:
-    """Compute Fig. 1 of the SDRF paper (4.1 of the thesis): the arrival of B under DRF."""
+    """Compute Fig. 1 of the SDRF paper (4.1 of Sadok's thesis): the arrival of B under DRF."""
     return _figure("sdrf-1", "Stateful DRF, Fig. 1; thesis, Figure 4.1", "DRF", None)
 
 
 def under_sdrf() -> PaperFigure:
-    """Compute Fig. 3 of the SDRF paper (4.8 of the thesis): the arrival of B under SDRF."""
+    """Compute Fig. 3 of the SDRF paper (4.8 of Sadok's thesis): the arrival of B under SDRF."""
     tau = time_constant(DELTA)
     return _figure("sdrf-3", "Stateful DRF, Fig. 3; thesis, Figure 4.8", "SDRF", tau)
 

@@ -142,8 +142,9 @@ def _changes(
 ) -> Iterator[list[int]]:
     """Encode how agents' states change: yield a list of integers for each picture.
 
-    The list consists of pairs. Each pair stands for an agent that has changed: the number of unchanged agents since the previous pair,
-    and the index of the agent's new state (0: the agent is absent).
+    The list consists of pairs. Each pair stands for an agent that has changed: the number of
+    unchanged agents since the previous pair, and the index of the agent's new state (0: the agent
+    is absent).
 
     Args:
         frames: The pictures.

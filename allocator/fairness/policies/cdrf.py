@@ -1,7 +1,4 @@
-"""CDRF, a form of DRF with placement constraints.
-
-First is the user with the lowest ratio of running tasks to the tasks that it could run alone.
-"""
+"""CDRF (DRF with constraints): least ratio of running tasks to tasks that could run alone first."""
 
 from typing import ClassVar
 

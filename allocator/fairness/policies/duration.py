@@ -1,4 +1,4 @@
-"""The type of policy parameters that are durations, such as half-lives."""
+"""`Duration`: the type of policy parameters that are durations, such as half-lives."""
 
 from typing import Annotated, TypeAlias
 

@@ -173,9 +173,9 @@ class Policy(BaseModel, ABC):
     def level(self, account: Account, now: float) -> Level:
         """Return a user's priority at the time `now` in seconds, not before `account.settled_at`.
 
-        Called only for policies that set `has_levels`, to sort users that are equal except for
-        rounding. So the result must not depend on the time at which the account's commitments were
-        last moved forward.
+        Only called for policies that treat priorities that differ only by rounding as equal
+        (`has_levels`), to sort users with such priorities. So the result must not depend on the
+        time at which the account's commitments were last moved forward.
         """
         raise NotImplementedError
 

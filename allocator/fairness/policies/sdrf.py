@@ -17,9 +17,9 @@ class Sdrf(DecayPolicy):
     """SDRF (Sadok, Campista and Costa; journal paper Algorithm 1, line 5).
 
     With shares o, commitments c and weight w, the priority is (max_r oᵣ + max_r cᵣ) / w in the
-    journal's form, max_r (oᵣ + cᵣ) / w in the thesis's. Equal priorities are ordered by growth, the
-    slowest first, then by allocation count, the lowest first. Priorities that differ only by
-    rounding are equal.
+    journal's form, max_r (oᵣ + cᵣ) / w in the form of Sadok's thesis. Equal priorities are ordered
+    by growth, the slowest first, then by allocation count, the lowest first. Priorities that differ
+    only by rounding are equal.
     """
 
     name: ClassVar[str] = "sdrf"
