@@ -326,7 +326,7 @@ class LimitsSection(_Section):
     among equals the users idle for longest."""
 
     def limits(self) -> Limits:
-        """Return the section as the engine's `Limits`."""
+        """Return this section's limits in the form that the engine takes."""
         return Limits(**self.model_dump())
 
 
@@ -637,7 +637,7 @@ class Config(_Section):
         return self
 
     def require_files(self, own: Path, record: Path | None = None) -> None:
-        """Check that no two files overwrite each other, and that secrets are private.
+        """Check that no file of the service would overwrite another, and that secrets are private.
 
         Args:
             own: Path of the configuration file.

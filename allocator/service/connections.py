@@ -56,7 +56,7 @@ class _Connection:
 
 @dataclass
 class _Calls:
-    """Summary of one peer's calls so far, which a scan needs to judge the peer's connection."""
+    """Numbers of a peer's permitted and refused calls, by which a scan judges its connection."""
 
     scan: int
     """Number of scans before the first call."""
@@ -116,7 +116,7 @@ class Connections:
         connection.
 
         Args:
-            peers: The peers that `scan` has found connected.
+            peers: Addresses and ports of the connected peers that `scan` has found.
         """
         self._calls = {
             peer: calls
@@ -125,7 +125,7 @@ class Connections:
         }
 
     def _useless(self, present: list[_Connection]) -> Work[list[_Connection]]:
-        """Choose the connections to close: those without a permitted call that exceed the limits.
+        """Choose the connections to close, so that few without a permitted call stay open.
 
         Args:
             present: All open connections on the gRPC ports.
@@ -169,7 +169,7 @@ class Connections:
         self._sockets = sockets
 
     def _examine(self, inode: int, descriptor: int) -> _Connection | None:
-        """Return the connection of a newly found socket; None if the socket is not on a gRPC port.
+        """Return the TCP connection of a newly found socket; None if it is not on a gRPC port.
 
         Args:
             inode: The kernel's number of the socket.
@@ -218,7 +218,7 @@ class Connections:
 
 
 def _descriptors() -> list[str]:
-    """Return the numbers of this process's open descriptors; empty on systems without /proc."""
+    """Return the numbers of this process's open file descriptors; empty without /proc."""
     try:
         return os.listdir(_DESCRIPTORS)  # noqa: PTH208 - a hot path
     except OSError:
@@ -246,7 +246,10 @@ def _opened(descriptor: int) -> Iterator[socket.socket]:
 
 
 def _ends(opened: socket.socket) -> tuple[int, str] | None:
-    """Return a TCP connection's own port and its peer as gRPC writes it; None for other sockets."""
+    """Return a TCP connection's port on this machine, and its peer's address as gRPC writes it.
+
+    The result is None for other sockets.
+    """
     try:
         own, peer = opened.getsockname(), opened.getpeername()
     except OSError:  # it listens, or the peer is gone

@@ -110,7 +110,7 @@ async def _port(
     handlers: list[Handlers],
     limits: RequestLimits | None = None,
 ) -> AsyncIterator[int]:
-    """Serve some services on one port while the block runs.
+    """Serve masters, operators or both on one port while the block runs.
 
     Args:
         section: The addresses and limits.

@@ -101,7 +101,7 @@ def _pattern(globs: Sequence[str]) -> re.Pattern[str]:
 
 
 def _ignore(_peer: str, _permitted: bool) -> None:  # noqa: FBT001 - an observer
-    """Do nothing; the default observer of checked calls in `Rights.observe`."""
+    """Do nothing; initial value of `Rights.observe`, which is called for each checked call."""
 
 
 class Rights:

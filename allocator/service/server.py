@@ -171,7 +171,7 @@ def _raise_file_limit() -> None:
 
 
 async def _no_memory() -> Memory | None:
-    """Return None, in place of the stored memory, for a service without a store."""
+    """Return None as the content of another service's store, for a service without a store."""
     return None
 
 
@@ -209,7 +209,7 @@ async def _lock_accounts(accountant: Accountant, accounts: str) -> None:
 def _database(accounts: str) -> "Database":
     """Open the accounting database at a URL or path.
 
-    The database's modules are imported only now, because importing takes time.
+    The module `database` is imported only now, because importing SQLAlchemy takes time.
     """
     from allocator.service.accounting.database import Database, parse_location  # noqa: PLC0415
 
@@ -218,11 +218,11 @@ def _database(accounts: str) -> "Database":
 
 @asynccontextmanager
 async def _store(section: StoreSection) -> AsyncIterator[tuple[Store | None, Memory | None]]:
-    """Open the configured store, load the stored commitments, and close the store after the block.
+    """Open the configured store, load its content, and close the store after the block.
 
     Yields:
-        The store and its memory. Both are None without a store; the memory is None if nothing is
-            stored.
+        The store and its content: commitments and operator settings. Both are None without a store;
+            the content is None if nothing is stored.
 
     Raises:
         ConfigError: the store cannot be used.

@@ -236,7 +236,7 @@ class Accountant:
         self._wake.set()
 
     async def _wait_least_pause(self) -> None:
-        """Wait `LEAST_PAUSE` seconds after a write, so that several commands share one write."""
+        """Wait `LEAST_PAUSE` seconds, so that several operator commands can share a write."""
         with suppress(TimeoutError):
             await asyncio.wait_for(self._stopping.wait(), LEAST_PAUSE)
 
@@ -340,12 +340,12 @@ class Accountant:
     async def _bridge(self, database: "Database", beginning: dict[str, AccountCheckpoint]) -> None:
         """Account for the time from another service's latest write to the start of this service.
 
-        No messages of a master are known for this time. An allocation therefore counts only as far
-        as it existed both before and after.
+        No messages of a master are known for this time. Resources therefore count as allocated only
+        if they were allocated both before and after this time.
 
         Args:
-            database: The database, which contains the other service's checkpoints.
-            beginning: Checkpoints of users' accounts at the start of this service's measurement.
+            database: The database, which contains the other service's checkpoints of accounts.
+            beginning: State of each user's account at the start of this service's measurement.
         """
         until, checkpoints, roles = await self._in_thread(
             lambda: database.last_checkpoints(self._writer)
@@ -389,9 +389,10 @@ class Accountant:
         self.totals = {user: total for user, total in totals.items() if user in known}
 
     def _drop_excess(self) -> None:
-        """Delete unwritten usage, earliest hours first, down to `MOST_TALLIES` hourly sums.
+        """Delete unwritten usage, earliest hours first, until at most `MOST_TALLIES` entries stay.
 
-        Usage of the latest hour is never deleted.
+        An entry is the usage of one user or role in one hour. Usage of the latest hour is never
+        deleted.
         """
         users, roles = self._usage.users, self._role_usage.users
         while len(users.keys() | roles) > 1 and (

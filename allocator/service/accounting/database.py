@@ -281,7 +281,7 @@ class Database:
             self._upsert(connection, state, [{"key": "layout", "value": str(LAYOUTS[-1])}], ())
 
     def _upgrade(self) -> None:
-        """Create the tables that an older release's SQLite file lacks."""
+        """Create the tables that are missing in a SQLite file of an older release."""
         with self._engine.begin() as connection:
             metadata.create_all(connection)
             connection.exec_driver_sql(f"PRAGMA user_version = {LAYOUTS[-1]}")
@@ -297,12 +297,13 @@ class Database:
         """Return a function that says whether a user or role has rows of its own in an hour.
 
         The first `most` names of a day get rows of their own. A later name displaces a name with
-        less use, whose rows are added to the sum of other names.
+        less use, whose rows are added to the sum of other names. The use is the name's share of the
+        cluster plus its commitment, times hours (see `use_by_day`).
 
         Args:
             connection: Connection to the database.
             tables: The tables of usage and activity, of users or of roles.
-            use: Use in the batch: start of the day → name → use (see `use_by_day`).
+            use: Use in the batch to write: start of the day → name → use.
             most: Maximum number of names per day.
             pinned: Names that always have rows.
         """
@@ -532,7 +533,11 @@ def _prune_orders(connection: Connection) -> None:
 
 
 def _encode_checkpoints(checkpoints: Mapping[str, AccountCheckpoint]) -> str:
-    """Encode account checkpoints, by user or role, as JSON for the table `state`."""
+    """Encode the state of accounts at the latest write as JSON for the table `state`.
+
+    Args:
+        checkpoints: Each user's or role's checkpoint: a time, and the account's state at this time.
+    """
     return json.dumps(
         {
             user: (checkpoint.at, dict(account.allocation.items()), *account[1:])
@@ -543,9 +548,9 @@ def _encode_checkpoints(checkpoints: Mapping[str, AccountCheckpoint]) -> str:
 
 
 def _decode_checkpoints(text: str) -> dict[str, AccountCheckpoint]:
-    """Decode account checkpoints from the table `state`; return an empty dictionary if invalid.
+    """Decode the accounts' state at the latest write, from the table `state`.
 
-    Without checkpoints, usage since the last write is not accounted.
+    If the text is invalid, the result is empty. Usage since the latest write is then not accounted.
 
     Args:
         text: JSON, as returned by `_encode_checkpoints`.
@@ -565,7 +570,7 @@ def _accounted_until(stored: Mapping[str, str]) -> float:
     """Return the time up to which usage is accounted, in seconds since the epoch; 0 if unknown.
 
     Args:
-        stored: Content of the table `state`.
+        stored: Keys and values of the table `state`.
     """
     try:
         until = float(stored.get("until", "0"))

@@ -22,19 +22,22 @@ _MOST_KNOWN = 25
 
 @dataclass(slots=True)
 class DayNames:
-    """The names that have rows of their own in the accounting database on one day."""
+    """The users or roles that have rows of their own in the accounting database on one day."""
 
     named: set[str] = field(default_factory=set)
     use: dict[str, float] = field(default_factory=dict)
     """Use of the day by name, also of names without rows, as a share of the cluster times hours."""
 
     def add(self, use: Mapping[str, float], most: int, pinned: Collection[str] = ()) -> list[str]:
-        """Add the use of a batch, choose which names have rows, and return names that lose rows.
+        """Add the use of names in a batch to the day, and choose which names have their own rows.
 
         Args:
             use: Use by name (see `use_by_day`). All these names need rows.
             most: Maximum number of names with rows.
             pinned: Names that always get rows, and keep them.
+
+        Returns:
+            The names that lose their rows.
         """
         for name, amount in use.items():
             self.use[name] = self.use.get(name, 0.0) + amount
@@ -48,11 +51,14 @@ class DayNames:
         return replaced
 
     def _replace(self, newcomers: Iterable[str], pinned: Collection[str]) -> list[str]:
-        """Let new names displace names with less than half their use; return the displaced names.
+        """Let names without rows displace names with less than half their use.
 
         Args:
             newcomers: Names without rows, those with the largest use first.
             pinned: Names that are never displaced.
+
+        Returns:
+            The displaced names.
         """
         least = sorted(self.named.difference(pinned), key=self._order)
         replaced = list[str]()
@@ -69,10 +75,14 @@ class DayNames:
 
 
 def use_by_day(batch: Batch) -> tuple[dict[int, dict[str, float]], dict[int, dict[str, float]]]:
-    """Return two mappings, of users and of roles in a batch: start of the day → name → use.
+    """Return how much each user and role in a batch used the cluster on each day.
 
-    The use ranks names when rows are scarce. It is the share held plus the commitment, of the
-    resource for which this sum is largest, times hours. Names with nothing to write are left out.
+    The use ranks names when rows are scarce. For each resource, the allocation as a share of the
+    cluster is added to the commitment. The use is the largest of these sums, times hours. Names
+    with nothing to write are left out.
+
+    Returns:
+        Two mappings, of users and of roles: start of the day → name → use.
     """
     hours = min(max(batch.until - batch.since, 1.0), HOUR) / HOUR
     uses = dict[int, dict[str, float]](), dict[int, dict[str, float]]()
@@ -89,7 +99,9 @@ def use_by_day(batch: Batch) -> tuple[dict[int, dict[str, float]], dict[int, dic
 
 
 def _share(tally: HourlyUsage, capacity: Mapping[str, float]) -> float:
-    """Return the share held plus the commitment, of the resource for which this sum is largest.
+    """Return the largest of the user's or role's sums of share and commitment, over all resources.
+
+    The share is the allocation as a fraction of the cluster.
 
     Args:
         tally: Usage of a user or role in one hour.

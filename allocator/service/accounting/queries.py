@@ -52,7 +52,10 @@ class Hour:
 
 @dataclass(frozen=True, slots=True)
 class Used:
-    """Usage of one resource, in Mesos's unit × seconds. For a role only `held` is set."""
+    """Usage of one resource, in Mesos's unit of the resource × seconds.
+
+    For a role only `held` is set.
+    """
 
     resource: str
     held: float
@@ -227,17 +230,17 @@ def _sums(
     keys: Sequence[str],
     request: tuple[float, float, By, Collection[str]],
 ) -> Iterator[tuple[int | None, str, Sequence[Any]]]:
-    """Yield the sums of a table's amounts, grouped as requested.
+    """Yield sums over the rows of a usage or activity table, grouped as requested.
 
     Args:
         connection: Connection to the database.
         table: The table.
-        keys: Further columns to group by.
+        keys: Columns to group by, in addition to the requested grouping.
         request: Start and end of the interval, grouping, and users (empty for all).
 
     Yields:
-        Start of the day (None unless grouped by day), the user or role, and a row with the further
-            keys and the sums.
+        Start of the day (None unless grouped by day), the user or role, and a row with the values
+            of `keys` and the sums.
 
     Raises:
         TooMuch: there are more than `MOST_LINES` rows.

@@ -79,8 +79,8 @@ class Batch:
         Users and roles without usage, commitments, offers and demand for offers get no rows.
 
         Args:
-            users: Says whether a user has rows of its own in an hour.
-            roles: Says whether a role has rows of its own in an hour.
+            users: Function that returns whether a user has rows of its own in an hour.
+            roles: Function that returns whether a role has rows of its own in an hour.
         """
         usage_rows, activity_rows = list[Row](), list[Row]()
         for start, user, tally in _hourly_usages(self.counted, users):
@@ -115,7 +115,7 @@ def _hourly_usages(
 
     Args:
         counted: The usage by hour and user.
-        named: Says whether a user has rows of its own in an hour.
+        named: Function that returns whether a user has rows of its own in an hour.
 
     Yields:
         Start of the hour in seconds since the epoch, the user or `OTHERS`, and the usage.
@@ -134,9 +134,9 @@ def _hourly_usages(
 
 
 def total(tally: HourlyUsage) -> float:
-    """Return 0 if an hour of a user or role has nothing to write, and a positive number otherwise.
+    """Return a positive number if an hour of a user or role has to be written, and 0 otherwise.
 
-    Usage, commitments, offers, declines and demand for offers have to be written.
+    An hour with usage, commitments, offers, declines or demand for offers has to be written.
     """
     amounts = sum(integrals.held + integrals.owed for integrals in tally.resources.values())
     return amounts + tally.wanted + tally.offers + tally.refused
@@ -166,7 +166,9 @@ def _usage_rows(start: int, user: str, tally: HourlyUsage) -> list[Row]:
 
 
 def _activity_row(start: int, user: str, tally: HourlyUsage) -> Row:
-    """Return one user's or role's offers and waiting time in an hour as a row of an activity table.
+    """Return one user's or role's offers and waiting time in an hour, as a row of a table.
+
+    The tables of such rows are separate from the tables of resource usage.
 
     Args:
         start: Start of the hour, in seconds since the epoch.

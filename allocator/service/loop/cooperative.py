@@ -120,7 +120,7 @@ class PendingWork:
         self._work: Work[None] | None = None
 
     def put(self, work: Work[None]) -> None:
-        """Complete the pending work now, and make new work the pending work."""
+        """Complete the pending work now, and keep new work to be run by `steps` or `finish`."""
         self.finish()
         self._work = work
 
@@ -131,7 +131,7 @@ class PendingWork:
             run_to_completion(work)
 
     def steps(self) -> Work[None]:
-        """Run the pending work in cooperative steps, until it ends or is replaced."""
+        """Run the pending work in cooperative steps, until it ends or `put` has replaced it."""
         work = self._work
         while work is not None and work is self._work:
             try:
@@ -161,7 +161,7 @@ class SharedComputation(Generic[T]):
         """End of the pause after the latest computation, in seconds by the loop's clock."""
 
     async def get(self) -> T:
-        """Wait for an answer whose computation begins after this call, and return it."""
+        """Join or start a computation that has not begun yet, and return its answer."""
         if self._next is None:
             self._next = asyncio.create_task(self._compute(self._running))
         return await asyncio.shield(self._next)

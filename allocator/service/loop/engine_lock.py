@@ -63,7 +63,7 @@ class EngineLock:
         return await asyncio.shield(task)
 
     async def _run_rest(self, work: Work[T]) -> T:
-        """Complete work that `run` has started, release the lock, and return the result."""
+        """Complete work that `run` has started, release the lock, and return the work's result."""
         try:
             while True:
                 await asyncio.sleep(0)

@@ -171,7 +171,7 @@ class Leadership:
             _log.warning("master has to wait", master=claimant.hello.master, reason=reason)
 
     def _reason_to_wait(self, number: int) -> str | None:
-        """Return why a master has to wait; None if it may lead now.
+        """Return why a master that is not the leader has to wait; None if it may lead now.
 
         Args:
             number: Number of the master's first claim; masters are numbered in the order of first

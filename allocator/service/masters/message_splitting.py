@@ -40,7 +40,7 @@ def split_message(message: contract.FromMaster) -> Iterable[contract.FromMaster]
 def _split(events: Sequence[contract.Event]) -> Iterator[contract.FromMaster]:
     """Yield the parts of a message, of `MAX_EVENTS_PER_PART` events each.
 
-    A part becomes longer if no allocation may happen between its last event and the next event.
+    A part becomes longer if its last event must not be separated from the next event.
     """
     attached = _attached_to_previous(events)
     first = 0
@@ -53,7 +53,10 @@ def _split(events: Sequence[contract.Event]) -> Iterator[contract.FromMaster]:
 
 
 def _attached_to_previous(events: Sequence[contract.Event]) -> list[bool]:
-    """Return for each event whether it must be in the same part as the event before it."""
+    """Return for each event whether it must not be separated from the event before it.
+
+    The sequences that must stay together are listed in the module's docstring.
+    """
     calls = [event.WhichOneof("call") for event in events]
     attached = [False] * len(events)
     awaited = made_known = False

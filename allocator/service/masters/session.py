@@ -70,7 +70,7 @@ class SessionStatistics:
     in seconds."""
 
     def lead(self, *, connected: bool) -> None:
-        """Record whether a leading master is connected; called whenever this may have changed."""
+        """Record whether a leading master is connected now; called after each possible change."""
         if connected != self.connected:
             self.connected, self.since = connected, _now()
 
@@ -130,13 +130,13 @@ class Masters(Protocol):
         """Return why a master that claims leadership has to wait; None if it may lead now."""
 
     async def load_stored_memory(self) -> Memory | None:
-        """Return the memory that another service stored; None if none or if it cannot be read.
+        """Return commitments and operator settings that another service stored.
 
-        The memory consists of commitments and operator settings.
+        The result is None if there are none, or if they cannot be read.
         """
 
     def promote(self, session: "Session") -> None:
-        """Promote a master to leader, after its snapshot has been restored successfully."""
+        """Make a master the leader; called in the step in which the engine adopts its snapshot."""
 
     def demote(self, session: "Session") -> None:
         """Record that a master on standby no longer leads or claims leadership."""
@@ -309,8 +309,8 @@ class Session:
 
         Args:
             message: The message or part.
-            memory: Memory that another service has stored, for a master that takes over; None if
-                none.
+            memory: Commitments and operator settings that another service has stored, for a master
+                that takes over; None if there are none.
 
         Raises:
             ProtocolError: the message violates the protocol.
@@ -336,12 +336,12 @@ class Session:
     ) -> Cooperative[contract.ToMaster]:
         """Restore a snapshot in cooperative steps, and return the answer.
 
-        The master becomes the leader in the same step in which the engine takes over its state. A
-        master that may not lead gets an empty answer, and the engine stays unchanged.
+        The master becomes the leader in the same step in which the engine adopts the master's
+        state. A master that may not lead gets an empty answer, and the engine stays unchanged.
 
         Args:
             snapshot: The master's state.
-            memory: Memory that another service has stored, to continue from; None if none.
+            memory: Commitments and operator settings that another service has stored; None if none.
         """
         self._check_not_ended()
         self._synchronised, self._snapshot_requested = True, False
@@ -413,10 +413,13 @@ class Session:
         return contract.ToMaster(decisions=decisions)
 
     def _applying(self, events: contract.Events) -> Cooperative[contract.Decisions]:
-        """Return the engine's work that applies events; called once the engine lock is held.
+        """Return the engine's steps that apply events; called once the engine lock is held.
+
+        Args:
+            events: The events.
 
         Raises:
-            InvalidEvent: the events were too heavy to be read, so a snapshot is needed.
+            InvalidEvent: the events were too heavy to be parsed, so a snapshot is needed.
             Ended: the service has ended the stream.
         """
         self._check_not_ended()
@@ -434,12 +437,12 @@ class Session:
             self._masters.before_message()
 
     def _check_not_ended(self) -> None:
-        """Raise Ended if the service has ended the stream since the last check."""
+        """Raise Ended if the service has ended the stream."""
         if self._end_reason is not None:
             raise Ended(self._end_reason)
 
     def _can_take_over(self) -> bool:
-        """Return whether this master claims leadership, does not lead yet, and may lead now."""
+        """Return whether this master claims leadership, is not the leader, and may lead now."""
         claims = self.elected_ns > 0 and not self._leads
         return claims and self._masters.takeover_blocker(self) is None
 
@@ -452,7 +455,7 @@ class Session:
         return ticks or self.hello.options.always_measure
 
     def _add_measurements(self, statistics: contract.Statistics, seconds: float) -> None:
-        """Add the number of allocation cycles, the duration, and active filters to an answer.
+        """Add the number of allocation cycles, their duration and the active filters to an answer.
 
         Args:
             statistics: The answer's field to fill.
@@ -479,7 +482,10 @@ class Session:
         ]
 
     def _report_misfits(self) -> None:
-        """Log why frameworks cannot get offers, or why input is rejected; each reason only once."""
+        """Log why frameworks cannot get offers, and why the engine has rejected input.
+
+        Each reason is logged only once.
+        """
         misfits, slips = self._engine.misfits(), self._engine.unreadable_labels()
         for framework, reason in misfits.items():
             if self._reported_misfits.get(framework) != reason:
@@ -521,7 +527,8 @@ class Session:
     async def _next(self, requests: Requests) -> contract.FromMaster | None:
         """Return the next message of the master, parsed; None at the end of the stream.
 
-        Events that are too heavy to be read are replaced by an empty message, and `_unread` is set.
+        If events are too heavy to be parsed, an empty message is returned. The reason is then
+        stored in `_unread`, and `_applying` raises an error that leads to a request for a snapshot.
 
         Raises:
             ProtocolError: the message violates the contract.
@@ -564,7 +571,7 @@ class Session:
 
 
 def _empty_answer(sequence: int, waiting_for: str | None = None) -> contract.ToMaster:
-    """Return an answer without decisions, for a master that is not served.
+    """Return an answer without decisions, for a master on standby or waiting to lead.
 
     Args:
         sequence: Sequence number of the latest event that the answer acknowledges.

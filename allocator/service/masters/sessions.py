@@ -194,9 +194,9 @@ class Sessions:
         return self._leadership.takeover_blocker(session)
 
     async def load_stored_memory(self) -> Memory | None:
-        """Return the memory that another service stored; None if none or if it cannot be read.
+        """Return commitments and operator settings that another service stored.
 
-        The memory consists of commitments and operator settings.
+        The result is None if there are none, or if they cannot be read.
         """
         return await self._load_stored()
 
@@ -242,10 +242,13 @@ class Sessions:
         self._update_statistics()
 
     def _supersede(self, session: Session) -> None:
-        """End older streams of the master of a session, which has connected again.
+        """End the older streams of a session's master, because the master has connected again.
 
         Such a stream may still seem open, because the loss of its connection went unnoticed. The
         leader's stream stays open until the new stream is promoted.
+
+        Args:
+            session: The new stream.
         """
         for former in list(self._sessions):
             leads = former is self._leadership.leader
@@ -287,7 +290,7 @@ def _parser(most_parts: int) -> Callable[[bytes], contract.FromMaster | PendingM
     `PendingMessage`, which the session parses in cooperative steps.
 
     Args:
-        most_parts: Maximum total weight of a message's parts.
+        most_parts: Maximum weight of a message, in parts of about a hundred bytes once parsed.
     """
 
     def parse(data: bytes) -> contract.FromMaster | PendingMessage:

@@ -49,10 +49,10 @@ class Timeline:
 
     @classmethod
     def from_now(cls, remembered: float) -> "Timeline":
-        """Start at this machine's date, or at the stored time if that is later.
+        """Start a timeline at this machine's date, or at the time of the latest save if later.
 
         Args:
-            remembered: Time of the stored memory, in seconds since the Unix epoch; 0 if none is
+            remembered: Time of the latest save, in seconds since the Unix epoch; 0 if nothing is
                 stored.
         """
         begin_ns = round(min(remembered * _NANOSECONDS, _LATEST_NS))

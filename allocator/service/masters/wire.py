@@ -72,9 +72,10 @@ class WireError(ValueError):
 
 
 class HeavyEventsError(WireError):
-    """The events of a message weigh too much together, although no framework's lists are too long.
+    """A message with events is too heavy, although no framework's lists in it are too long.
 
-    The service then requests a snapshot in their place.
+    The weight estimates the memory of the parsed message. The service then requests a snapshot in
+    place of the events.
     """
 
 
@@ -128,9 +129,10 @@ _STEP = 2**14
 
 @dataclass(frozen=True, slots=True)
 class _Shape:
-    """Facts about one message type that weighing needs: the type's weight, and its fields by kind.
+    """Weights and field numbers of one message type, from which a message's weight is computed.
 
-    Fields are given by number. Only length-delimited fields count: messages, text and bytes.
+    The weight estimates a message's memory once parsed. Only length-delimited fields count:
+    messages, text and bytes.
     """
 
     weight: int
@@ -150,11 +152,11 @@ def parse(data: bytes, most_parts: int) -> contract.FromMaster:
 
     Args:
         data: The serialised message.
-        most_parts: Maximum total weight of the message's parts; most parts weigh 1.
+        most_parts: Maximum weight of the message, in parts of about a hundred bytes once parsed.
 
     Raises:
-        HeavyEventsError: events are too heavy.
-        WireError: the message is invalid, or a snapshot is too heavy.
+        HeavyEventsError: the message contains events, and weighs more than `most_parts`.
+        WireError: the message is invalid, or is a snapshot and weighs more than `most_parts`.
     """
     if len(data) <= MAX_STEP_BYTES:
         return _read(contract.FromMaster, data)
@@ -164,17 +166,17 @@ def parse(data: bytes, most_parts: int) -> contract.FromMaster:
 def reading(data: bytes, most_parts: int) -> Cooperative[contract.FromMaster]:
     """Parse a serialised message, in cooperative steps if it is long.
 
-    If the message is too heavy, overlong lists of single frameworks are left out, with a mark for
-    the engine. The lists are offer constraints, suppressed roles and requests. So one framework
+    If the message is too heavy, overlong lists of single frameworks are left out, and a field tells
+    the engine so. The lists are offer constraints, suppressed roles and requests. So one framework
     cannot make the message of its master unreadable.
 
     Args:
         data: The serialised message.
-        most_parts: Maximum total weight of the message's parts; most parts weigh 1.
+        most_parts: Maximum weight of the message, in parts of about a hundred bytes once parsed.
 
     Raises:
-        HeavyEventsError: events are too heavy.
-        WireError: the message is invalid, or a snapshot is too heavy.
+        HeavyEventsError: the message contains events, and weighs more than `most_parts`.
+        WireError: the message is invalid, or is a snapshot and weighs more than `most_parts`.
     """
     if len(data) <= MAX_STEP_BYTES:
         return _read(contract.FromMaster, data)
@@ -198,14 +200,14 @@ def reading(data: bytes, most_parts: int) -> Cooperative[contract.FromMaster]:
 
 
 def _reading_parts(data: bytes, most_parts: int) -> Cooperative[contract.FromMaster]:
-    """Parse a long message part by part, in cooperative steps, up to a maximum total weight.
+    """Parse a long message field by field, in cooperative steps, up to a maximum weight.
 
     Args:
         data: The serialised message.
-        most_parts: Maximum total weight of the message's parts.
+        most_parts: Maximum weight of the message, in parts of about a hundred bytes once parsed.
 
     Raises:
-        _TooHeavyError: all parts together weigh too much.
+        _TooHeavyError: the message weighs more than `most_parts`.
         WireError: the message is invalid.
     """
     whole = contract.FromMaster()
@@ -222,10 +224,15 @@ def _reading_parts(data: bytes, most_parts: int) -> Cooperative[contract.FromMas
 
 
 def _may_exceed(data: bytes, limit: int) -> Cooperative[bool]:
-    """Return whether a message may weigh more than a limit; if not, no part needs to be weighed.
+    """Return whether a message's weight (estimated memory) may exceed a limit.
 
-    The function quickly counts the bytes that can begin a part. The count gives an upper bound of
-    the weight, about four times the weight of an ordinary snapshot.
+    The function quickly counts the bytes that can begin a part of the message. The count gives an
+    upper bound of the weight, about four times the weight of an ordinary snapshot. If the result is
+    False, no part needs to be weighed.
+
+    Args:
+        data: The serialised message.
+        limit: The maximum weight.
     """
     if len(data) * _DENSEST <= limit:
         return False
@@ -243,20 +250,22 @@ def _may_exceed(data: bytes, limit: int) -> Cooperative[bool]:
 def _merge_steps(
     message: Message, data: bytes, span: tuple[int, int], remaining: float, most_parts: int
 ) -> Cooperative[float]:
-    """Parse a range of the data into a message, in cooperative steps.
+    """Parse the fields in a range of the data into a message, in cooperative steps.
 
     Args:
-        message: The message to complete.
+        message: Receives the fields.
         data: The serialised bytes.
         span: Start and end of the range, as byte offsets.
-        remaining: Weight that further parts may have; infinite for no limit.
-        most_parts: Maximum total weight, for the error's text.
+        remaining: Weight (estimated memory) that this range and later ranges together may have;
+            infinite for no limit.
+        most_parts: Maximum weight of the whole message; only `_SHARE` of it is allowed to one
+            framework.
 
     Returns:
-        The weight that remains for further parts.
+        The weight that later ranges may have.
 
     Raises:
-        _TooHeavyError: the range is too heavy.
+        _TooHeavyError: the range weighs more than `remaining`.
         WireError: the range is invalid.
     """
     shape, (start_of_part, end) = _shape(message.DESCRIPTOR), span
@@ -293,7 +302,7 @@ class _TooHeavyError(Exception):
 
 @dataclass(slots=True)
 class _Cut:
-    """The frameworks whose lists `_without_lists` leaves out of a message, and its progress."""
+    """The frameworks whose lists `_without_lists` leaves out, and caches for this purpose."""
 
     owners: AbstractSet[bytes]
     """IDs of the frameworks, and prefixed IDs of agents, whose lists are left out."""
@@ -307,9 +316,10 @@ class _Cut:
 
 @dataclass(slots=True)
 class _Tally:
-    """Total weights of lists in one message: by framework that decides their length, and by agent.
+    """Total weight of each framework's and each agent's lists in one message.
 
-    From these totals `_without_longest_lists` chooses the lists to leave out.
+    The length of these lists is decided by frameworks. From the totals `_without_longest_lists`
+    chooses the lists to leave out.
     """
 
     shares: dict[bytes, int] = field(default_factory=dict)
@@ -320,38 +330,41 @@ class _Tally:
     """Weights of the entries in `exclusions`, by framework ID."""
 
     def add(self, shares: dict[bytes, int]) -> int:
-        """Add weights to the totals of frameworks or agents; return the sum of the added weights.
+        """Add weights to the totals, and return the sum of the added weights.
 
         Args:
-            shares: Weight of the lists to add, by framework ID or by prefixed agent ID.
+            shares: Weights of lists, by framework ID or by agent ID with `_AGENT_PREFIX`.
         """
         for framework, weight in shares.items():
             self.shares[framework] = self.shares.get(framework, 0) + weight
         return sum(shares.values())
 
     def frameworks(self) -> Iterator[tuple[bytes, int]]:
-        """Yield each framework ID with the total weight of the framework's lists; omit agents."""
+        """Yield each framework ID with the total weight of its lists, but no agent IDs."""
         for owner, weight in self.shares.items():
             if not owner.startswith(_AGENT_PREFIX):
                 yield owner, weight
 
 
 def _weight(data: bytes, descriptor: Descriptor) -> float:
-    """Return the weight of a serialised message, which estimates its memory once parsed."""
+    """Return the weight of a serialised message: its estimated memory once parsed, in parts."""
     return _UNLIMITED - _after_message(data, 0, len(data), descriptor, _UNLIMITED)
 
 
 def _weighing(
     data: bytes, begin: int, end: int, descriptor: Descriptor, tally: _Tally
 ) -> Cooperative[float]:
-    """Return the weight of a message, and add the weights of frameworks' lists in it to a tally.
+    """Return a message's weight (estimated memory), and add the weights of its lists to a tally.
+
+    Only the lists whose length a framework decides are added to the tally, for example offer
+    constraints.
 
     Args:
         data: The serialised bytes.
         begin: Byte offset of the message.
         end: Byte offset of the message's end.
         descriptor: The message's type.
-        tally: Receives the weights by framework ID or prefixed agent ID.
+        tally: Receives the lists' weights, by framework ID or by agent ID with `_AGENT_PREFIX`.
     """
     if descriptor.full_name == _AGENTS:
         return float(2 + sum(data.count(tag, begin, end) for tag in _AGENT_TAGS))
@@ -383,10 +396,13 @@ def _weighing(
 
 
 def _exclusion_shares(data: bytes, begin: int, end: int) -> Cooperative[dict[bytes, int]]:
-    """Return the weight of each framework's entries in an agent's `ExclusionList`, by framework ID.
+    """Return the weight (estimated memory) of each framework's entries in an `ExclusionList`.
+
+    The list contains one agent's exclusions: the frameworks whose offer constraints exclude the
+    agent. The result maps each framework ID to a weight.
 
     Args:
-        data: The serialised bytes.
+        data: The serialised bytes of the message that contains the list.
         begin: Byte offset of the list.
         end: Byte offset of the list's end.
     """
@@ -403,7 +419,15 @@ def _exclusion_shares(data: bytes, begin: int, end: int) -> Cooperative[dict[byt
 
 
 def _framework_id(data: bytes, begin: int, end: int) -> bytes:
-    """Return the framework ID (or agent ID) in a serialised message; empty if it contains none."""
+    """Return the value of a message's first field: a framework ID or, in some types, an agent ID.
+
+    The result is empty if the message lacks the field.
+
+    Args:
+        data: The serialised bytes.
+        begin: Byte offset of the message.
+        end: Byte offset of the message's end.
+    """
     for number, kind, start, stop in _fields(data, begin, end):
         if number == _FRAMEWORK_ID and kind == _LENGTH_DELIMITED:
             return data[start:stop]
@@ -411,7 +435,17 @@ def _framework_id(data: bytes, begin: int, end: int) -> bytes:
 
 
 def _owner(data: bytes, begin: int, end: int, descriptor: Descriptor) -> bytes:
-    """Return who decides the length of a message's lists: a framework ID or a prefixed agent ID."""
+    """Return the party that decides the length of a message's lists.
+
+    The result is the message's framework ID, or the ID of its agent with `_AGENT_PREFIX`. The lists
+    of an agent depend on the frameworks that reserve parts of it.
+
+    Args:
+        data: The serialised bytes.
+        begin: Byte offset of the message.
+        end: Byte offset of the message's end.
+        descriptor: The message's type.
+    """
     prefix = _AGENT_PREFIX if descriptor is contract.AddAgent.DESCRIPTOR else b""
     return prefix + _framework_id(data, begin, end)
 
@@ -419,13 +453,13 @@ def _owner(data: bytes, begin: int, end: int, descriptor: Descriptor) -> bytes:
 def _without_longest_lists(data: bytes, most_parts: int) -> Cooperative[bytes]:
     """Return a message without its heaviest lists, so that it weighs at most `most_parts`.
 
-    As few frameworks as possible lose their lists. An agent whose resources weigh more than these
-    lists loses its resources. If the message is too heavy even without all lists, it is returned
-    unchanged.
+    Only lists whose length a framework decides are left out, from as few frameworks as possible. An
+    agent whose resources weigh more than these lists loses its resources. If the message is too
+    heavy even without all lists, it is returned unchanged.
 
     Args:
         data: The serialised message.
-        most_parts: Maximum total weight of the message's parts.
+        most_parts: Maximum weight of the message, in parts of about a hundred bytes once parsed.
     """
     tally = _Tally()
     weight = yield from _weighing(data, 0, len(data), _CONTRACT, tally)
@@ -443,10 +477,12 @@ def _without_longest_lists(data: bytes, most_parts: int) -> Cooperative[bytes]:
 def _without_lists(
     data: bytes, span: tuple[int, int], descriptor: Descriptor, cut: _Cut
 ) -> Cooperative[bytes]:
-    """Return a message in which a mark replaces the lists of some frameworks.
+    """Return a message in which a marker field replaces the lists of some frameworks.
+
+    The marker tells the engine that a list was left out.
 
     Args:
-        data: Serialised bytes.
+        data: Serialised bytes that contain the message.
         span: Start and end of the message, as byte offsets.
         descriptor: The type of the message.
         cut: The frameworks whose lists are left out.
@@ -473,7 +509,10 @@ def _without_lists(
 
 
 def _without_exclusions(data: bytes, cut: _Cut) -> Cooperative[bytes]:
-    """Return a serialised `ExclusionList` in which a mark replaces the entries of some frameworks.
+    """Return a serialised `ExclusionList` without the entries of some frameworks.
+
+    The list contains the frameworks whose offer constraints exclude one agent. If a framework's
+    entries are left out, a field in the first such list tells the engine so.
 
     Args:
         data: The serialised list of one agent.
@@ -498,7 +537,11 @@ def _without_exclusions(data: bytes, cut: _Cut) -> Cooperative[bytes]:
 
 
 def _unlisted_mark(framework: bytes) -> bytes:
-    """Return the serialised field that says that a framework's exclusions were left out."""
+    """Return a serialised field that tells the engine which framework's exclusions were left out.
+
+    Args:
+        framework: The framework ID.
+    """
     tag = contract.ExclusionList.UNLISTED_FIELD_NUMBER << 3 | _LENGTH_DELIMITED
     return bytes([tag]) + _varint(len(framework)) + framework
 
@@ -522,18 +565,18 @@ def _read(kind: type[M], data: bytes) -> M:
 def _after_field(  # noqa: PLR0913, PLR0917 - a field, where it is, and in what
     data: bytes, start: int, stop: int, number: int, shape: _Shape, remaining: float
 ) -> float:
-    """Subtract a field's weight, with its content, from the remaining weight.
+    """Subtract the weight (estimated memory) of a field and its content from a remaining weight.
 
     Args:
         data: The serialised bytes.
         start: Byte offset of the field's value.
         stop: Byte offset of the value's end.
         number: The field's number.
-        shape: Shape of the message that contains the field.
-        remaining: Weight that further parts may have.
+        shape: Shape of the message type that contains the field.
+        remaining: Weight that this field and later fields together may have.
 
     Returns:
-        The remaining weight; below 0 if the field is too heavy.
+        The weight that later fields may have; below 0 if this field is too heavy.
     """
     nested = shape.nested.get(number)
     if nested is not None:
@@ -546,17 +589,17 @@ def _after_field(  # noqa: PLR0913, PLR0917 - a field, where it is, and in what
 def _after_message(
     data: bytes, begin: int, end: int, descriptor: Descriptor, remaining: float
 ) -> float:
-    """Subtract a message's weight, with its content, from the remaining weight.
+    """Subtract the weight (estimated memory) of a message and its content from a remaining weight.
 
     Args:
         data: The serialised bytes.
         begin: Byte offset of the message.
         end: Byte offset of the message's end.
         descriptor: The message's type.
-        remaining: Weight that further parts may have.
+        remaining: Weight that this message and later messages together may have.
 
     Returns:
-        The remaining weight; below 0 if the message is too heavy.
+        The weight that later messages may have; below 0 if this message is too heavy.
     """
     shape = _shape(descriptor)
     remaining -= shape.weight
@@ -569,7 +612,7 @@ def _after_message(
 
 
 def _escape_text(data: bytes, descriptor: Descriptor) -> bytes:
-    """Return a serialised message with escapes in place of text that is not UTF-8.
+    """Return a serialised message in which text that is not UTF-8 is escaped.
 
     Args:
         data: The serialised message.
@@ -669,7 +712,7 @@ def _is_utf8(value: bytes) -> bool:
 
 @cache
 def _shape(descriptor: Descriptor) -> _Shape:
-    """Return the weights and field kinds of a message type; cached per type."""
+    """Return what `_weighing` needs to know of a message type; computed once per type."""
     return _Shape(
         _HEAVY.get(descriptor.full_name, 1),
         {
@@ -685,14 +728,20 @@ def _shape(descriptor: Descriptor) -> _Shape:
 
 @cache
 def _list_numbers(descriptor: Descriptor) -> frozenset[int]:
-    """Return the numbers of a message type's list fields whose length one framework decides."""
+    """Return the numbers of the fields of a message type whose length one framework decides.
+
+    They are the lists that are left out of a message that is too heavy.
+    """
     names = _LISTS.get(descriptor.full_name, ())
     return frozenset(descriptor.fields_by_name[name].number for name in names)
 
 
 @cache
 def _carriers() -> frozenset[str]:
-    """Return the names of message types that can contain lists whose length a framework decides."""
+    """Return the message types that can contain lists whose length a framework decides.
+
+    Examples of such lists are offer constraints and suppressed roles.
+    """
     lists = {_EXCLUSIONS, *_LISTS}
     return frozenset(
         descriptor.full_name
@@ -703,18 +752,22 @@ def _carriers() -> frozenset[str]:
 
 @cache
 def _weighed() -> frozenset[str]:
-    """Return the names of message types that `_weighing` examines even if a message is short."""
+    """Return the names of message types that `_weighing` handles itself even if a message is short.
+
+    It hands short messages of other types to `_after_field`.
+    """
     return _carriers() | {_AGENTS}
 
 
 @cache
 def _first_bytes() -> list[tuple[int, bytes]]:
-    """Return an upper bound of a part's weight for each value of the part's first byte.
+    """Return, for each possible first byte of a field, the maximum weight of such a field.
 
-    `_may_exceed` uses the bounds. A field unknown to the contract weighs 1, as a text field does.
+    The weight estimates the field's memory once parsed. `_may_exceed` uses the result. A field
+    unknown to the contract weighs 1, as a text field does.
 
     Returns:
-        Pairs of a weight and all first bytes with this bound.
+        Pairs of a maximum weight and a byte string with all first bytes that have this maximum.
     """
     weights = {byte: 1 for byte in range(256) if byte & 7 == _LENGTH_DELIMITED}
     for descriptor in _reachable(_CONTRACT):

@@ -63,6 +63,8 @@ class AgentIntervals:
     def look_at_all(self, engine: Engine, agents: Iterable[str], now: float) -> None:
         """Compare all recorded agents and all agents of a snapshot with the engine's state.
 
+        The interval of each changed agent ends, and a new interval begins.
+
         Args:
             engine: The engine, after it has restored the snapshot.
             agents: Identifiers of the agents in the snapshot.
@@ -83,7 +85,7 @@ class AgentIntervals:
         return self._closed
 
     def _close(self, presence: Presence, now: float) -> None:
-        """End an agent's interval now, and keep the interval unless its length is zero.
+        """End an agent's open interval, and add it to the ended intervals unless it is empty.
 
         Args:
             presence: The open interval.

@@ -108,8 +108,8 @@ class LoggedEngine(Engine):
         event_log: The log to write.
         memory: Stored commitments and operator settings to continue from; None if nothing is
             stored.
-        before_change: As for `Engine`.
-        meter: As for `Engine`.
+        before_change: Callback invoked before each change of the state, as for `Engine`.
+        meter: Meter of the users' usage, as for `Engine`.
     """
 
     def __init__(
@@ -169,8 +169,8 @@ class LoggedEngine(Engine):
         """Run an engine's steps, then log the entry with the resulting decisions or error.
 
         Args:
-            entry: The entry to log, which contains the input.
-            outcome: The entry's field that receives the decisions, or the text of the error.
+            entry: The entry to log, which contains the engine's input.
+            outcome: Part of the entry that receives the decisions, or the text of the error.
             steps: The engine's steps.
         """
         try:
@@ -323,7 +323,9 @@ def _origin_fields(origin: Origin | None) -> dict[str, Any]:
 
 
 def recorded_code(data: bytes) -> Origin | None:
-    """Return which file the policy in recorded settings came from; None for a built-in policy.
+    """Return the origin (file) of an external policy in recorded settings.
+
+    The result is None for a built-in policy.
 
     Args:
         data: Settings, as encoded by `encode_settings`.

@@ -85,7 +85,10 @@ class History:
 
 @dataclass(slots=True)
 class _Held:
-    """Resources of one offer that a framework still holds on an agent; taken for running tasks."""
+    """Resources of one offer that a framework still holds on an agent.
+
+    They are assumed to be used by tasks that still run.
+    """
 
     ready: float
     start: float
@@ -153,7 +156,7 @@ class _Builder:
         """Whether the master reports which allocated resources are used."""
 
     def begin(self, engine: Engine) -> None:
-        """Start to replay the next log.
+        """Start to replay the next log; the history continues.
 
         Args:
             engine: A new engine, made from the log's header.
@@ -163,7 +166,7 @@ class _Builder:
         self._engine = engine
 
     def note_weights(self) -> None:
-        """Record the weight of each user for which no weight is recorded yet."""
+        """Record the weights of users that were unknown so far; called at the end of each log."""
         for standing in self._engine.standings():
             self._history.first_weights.setdefault(standing.user, standing.weight)
 
@@ -198,7 +201,7 @@ class _Builder:
         return self._history
 
     def _restored(self, restored: log.LogRestore, now: float) -> None:
-        """Adjust the resources recorded as held, after the engine has restored a snapshot.
+        """Adjust the held resources after the engine has restored a snapshot.
 
         Resources that are used only according to the snapshot count as held from now on. Held
         resources that the snapshot lacks count as ended now.
@@ -311,7 +314,8 @@ class _Builder:
 
         Args:
             place: Framework, role and agent.
-            ready: Estimated time at which the tasks were ready, in seconds.
+            ready: Estimated time since which the tasks on these resources were ready to run, in
+                seconds.
             now: Time at which the resources were offered, in seconds.
             quantities: The resources.
             at_first: Whether the resources were already held at the first snapshot.
@@ -320,12 +324,13 @@ class _Builder:
         self._held.setdefault(place, []).append(_Held(ready, now, quantities, at_first))
 
     def _learn_user(self, place: _Place) -> None:
-        """Record a client's user and task demand, if the engine knows the framework by now.
+        """Record the user and task demand of a framework's role, if the engine knows the framework.
 
-        A snapshot may list agents with a framework's resources before the framework itself.
+        A snapshot may list agents with a framework's resources before the framework itself. The
+        method is then called again later.
 
         Args:
-            place: Framework, role and agent; framework and role are the client.
+            place: Framework, role and agent; the agent is ignored.
         """
         framework, role, _ = place
         user = self._engine.user(role, framework)
@@ -352,14 +357,18 @@ class _Builder:
             self._agent_intervals.look(self._engine, getattr(event, call).agent_id, now)
 
     def _sum(self, place: _Place) -> Quantities:
-        """Return the total of all resources that a framework holds in one role on an agent."""
+        """Return the total of all resources that a framework holds in one role on an agent.
+
+        Args:
+            place: Framework, role and agent.
+        """
         return sum((held.remaining for held in self._held.get(place, [])), Quantities())
 
     def _refused(self, place: _Place, quantities: Quantities) -> None:
         """Subtract declined resources from the latest offers, because no tasks use them.
 
         Args:
-            place: Framework, role and agent.
+            place: Framework, role and agent of the declined offer.
             quantities: The declined resources.
         """
         latest = self._held.get(place, [])[::-1]
@@ -375,7 +384,7 @@ class _Builder:
         """Record that the earliest tasks, or parts of tasks, with the given resources have ended.
 
         Args:
-            place: Framework, role and agent.
+            place: Framework, role and agent of the tasks.
             now: End of the tasks, in seconds.
             quantities: Resources that the tasks have released.
         """
@@ -386,16 +395,20 @@ class _Builder:
         self._drop_empty(place)
 
     def _drop_empty(self, place: _Place) -> None:
-        """Remove offers whose resources were all declined, or whose tasks have all ended."""
+        """Remove held offers whose resources were all declined, or whose tasks have all ended.
+
+        Args:
+            place: Framework, role and agent of the offers.
+        """
         remaining = [held for held in self._held.pop(place, []) if held.remaining]
         if remaining:
             self._held[place] = remaining
 
     def _end_all(self, places: list[_Place], now: float) -> None:
-        """Record that all tasks in the given places have ended.
+        """Record that all tasks of some frameworks, roles and agents have ended.
 
         Args:
-            places: Framework, role and agent of each place.
+            places: Combinations of framework, role and agent.
             now: End of the tasks, in seconds.
         """
         for place in places:
@@ -407,7 +420,7 @@ class _Builder:
 
         Args:
             place: Framework, role and agent.
-            held: The offer to which the resources belong.
+            held: The held offer whose resources the tasks used.
             now: End of the tasks, in seconds.
             demand: Resources of all the tasks together.
         """
@@ -451,9 +464,10 @@ def _used(
 
 
 def _matching(candidates: list[_Held], quantities: Quantities) -> list[_Held]:
-    """Return the offers from which resources are to be subtracted.
+    """Return the held offers from which resources are to be subtracted.
 
-    These are the first offer that still holds all of the quantities, or else all offers.
+    The result is the first offer that still contains all of the quantities; without such an offer,
+    all offers.
 
     Args:
         candidates: Offers held by one role of a framework on one agent.
@@ -482,5 +496,5 @@ def _whole_multiples(demand: Quantities, total: Quantities) -> int:
 
 
 def _common(a: Quantities, b: Quantities) -> Quantities:
-    """Return the smaller of two amounts for each resource: the part that both have in common."""
+    """Return for each resource the smaller of two amounts."""
     return Quantities({name: min(amount, b[name]) for name, amount in a.items()})

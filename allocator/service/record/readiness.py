@@ -2,8 +2,8 @@
 
 A client is a framework in one of its roles. An allocator never sees task submissions. A client is
 assumed to have work since it asked for offers, as long as it keeps a part of every offer. A client
-that declines a whole offer has no work until it accepts an offer again. Work that arrived in
-between cannot be recognised.
+that declines a whole offer is assumed to have no work until it accepts an offer again. Work that
+arrived in between cannot be recognised.
 """
 
 from collections.abc import Iterable
@@ -54,7 +54,7 @@ class Readiness:
         """Update the estimates of all clients after the engine has restored a snapshot.
 
         Args:
-            engine: The engine, after the snapshot.
+            engine: The engine, after it has restored the snapshot.
             now: The master's time, in seconds since the epoch.
         """
         known = {client.framework for client in engine.clients()}
@@ -92,7 +92,7 @@ class Readiness:
         self._wanting |= wanting
 
     def _roles(self, revived: contract.ReviveOffers) -> list[str]:
-        """Return the roles in which a framework that has sent a REVIVE call now wants offers."""
+        """Return the roles in which a framework that has sent a REVIVE call wants offers."""
         return [c.role for c in self._wanting if c.framework == revived.framework_id]
 
 

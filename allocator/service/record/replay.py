@@ -24,7 +24,7 @@ from allocator.service.store import StoreError, codec
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """The first difference in a replay: a log entry with its recorded and its replayed outcome."""
+    """First entry of an event log whose recomputed outcome differs from the recorded outcome."""
 
     entry: int
     """Number of the entry, from 1; the header is 0."""
@@ -72,14 +72,14 @@ def new_engine(header: log.LogHeader, policy: Policy | None = None) -> Engine:
 
 
 def _memory(data: bytes, source: str) -> Memory | None:
-    """Decode a recorded memory (commitments and operator settings); return None if it is empty.
+    """Decode recorded commitments and operator settings; return None for empty data.
 
     Args:
-        data: The encoded memory.
-        source: Place of the memory in the log, for the error.
+        data: The encoded commitments and settings.
+        source: Entry of the log that contains them, for the error.
 
     Raises:
-        EventLogError: the memory cannot be read.
+        EventLogError: the data cannot be read.
     """
     try:
         return codec.decode(data) if data else None
@@ -114,7 +114,7 @@ def apply_entry(engine: Engine, entry: log.LogEntry) -> log.Outcome:
         The decisions, or the error text of an input that the engine rejects.
 
     Raises:
-        EventLogError: the entry contains a memory that cannot be read.
+        EventLogError: the entry contains commitments or operator settings that cannot be read.
     """
     outcome = log.Outcome()
     try:
@@ -190,7 +190,7 @@ def replay(
 
 
 def _text(outcome: log.Outcome) -> str:
-    """Return an outcome as text for people: the decisions, or the error of a rejected input."""
+    """Return an outcome as text for people: the decisions, or why the engine rejected the input."""
     if outcome.refusal:
         return f"refused: {outcome.refusal}"
     try:

@@ -41,7 +41,7 @@ class UserOutcome:
 
 @dataclass(slots=True)
 class _Queue:
-    """One user in `recorded` or `_Model`: its waiting tasks, and sums over its started tasks."""
+    """One user's waiting tasks and sums over its started tasks, recorded or simulated."""
 
     tasks: deque[RecordedTask] = field(default_factory=deque)
     """Tasks of the user that are ready, but have not started."""
@@ -54,7 +54,10 @@ class _Queue:
 
 
 def recorded(history: History) -> dict[str, UserOutcome]:
-    """Return each user's result in the recorded history, for comparison with `modelled`."""
+    """Return each user's recorded result: number of tasks, share, waiting time and commitment.
+
+    It is compared with the result of `modelled`.
+    """
     queues: dict[str, _Queue] = {}
     for task in history.tasks:
         _record_start(queues.setdefault(task.user, _Queue()), task, task.start, task.end)
@@ -81,7 +84,7 @@ def modelled(history: History, settings: EngineSettings, policy: Policy) -> dict
 
 
 class _Model:
-    """Simulation of the recorded tasks under a policy, with the cluster as one machine."""
+    """Simulation of the recorded tasks under another policy, with the cluster as one machine."""
 
     def __init__(self, history: History, settings: EngineSettings, policy: Policy) -> None:
         self._history = history
@@ -129,9 +132,9 @@ class _Model:
         self._pool.set_capacity(capacity)
 
     def _start_fitting(self, now: float) -> None:
-        """Start waiting tasks until none fits: always the next task of the user that ranks first.
+        """Start tasks until no user's next task fits: always that of the user that ranks first.
 
-        A user whose next task does not fit is skipped.
+        A user whose next task does not fit into the free resources is skipped.
 
         Args:
             now: Present time of the simulation, in seconds since the epoch.
@@ -160,7 +163,7 @@ def _record_start(queue: _Queue, task: RecordedTask, start: float, end: float) -
     """Add a started task's waiting time, and its resources × time, to its user's sums.
 
     Args:
-        queue: The user's sums.
+        queue: The user's waiting tasks and sums.
         task: The task.
         start: Start of the task, in seconds.
         end: End of the task or of the log, in seconds.
@@ -174,7 +177,7 @@ def _record_start(queue: _Queue, task: RecordedTask, start: float, end: float) -
 def _fates(
     history: History, queues: dict[str, _Queue], commitments: dict[str, float]
 ) -> dict[str, UserOutcome]:
-    """Return each user's outcome: share, mean waiting time, CPU time and commitment.
+    """Return each user's outcome: number of tasks, share, mean waiting time and commitment.
 
     Args:
         history: The history of the log.

@@ -26,7 +26,7 @@ class StoreDamaged(StoreError):  # noqa: N818 - the name states a condition
 
 
 class Store(Protocol):
-    """Storage that keeps an engine's memory: users' commitments, and settings made by operators.
+    """Storage that keeps an engine's commitments and operator settings.
 
     All methods block. Callers call one method at a time, from any thread.
     """
@@ -36,7 +36,9 @@ class Store(Protocol):
         """Whether another service may save into the store while this service has it open."""
 
     def load(self) -> Memory | None:
-        """Return the memory that the store held when it was opened; None if it was empty.
+        """Return the commitments and operator settings that the store contained when it was opened.
+
+        The result is None if the store was empty.
 
         Raises:
             StoreUnavailable: the store does not answer.
@@ -44,10 +46,10 @@ class Store(Protocol):
         """
 
     def recall(self) -> Memory | None:
-        """Return the memory that another service has saved meanwhile; None if none has.
+        """Return commitments and operator settings that another service has saved meanwhile.
 
-        "Meanwhile" means since this service's last load, recall or save. The next save of this
-        service may replace the returned memory.
+        "Meanwhile" means since this service's last load, recall or save. The result is None if no
+        other service has saved. The next save of this service may replace the returned content.
 
         Raises:
             StoreUnavailable: the store does not answer.
@@ -65,13 +67,14 @@ class Store(Protocol):
         """
 
     def save(self, changes: MemoryChanges) -> None:
-        """Store changes of the memory durably and atomically.
+        """Store changes of commitments and operator settings durably and atomically.
 
         An error leaves the former content in place, and the next successful save includes the
         failed changes.
 
         Args:
-            changes: Changes since the last save. The first changes must contain the whole memory.
+            changes: Changes since the last save. The first changes must contain all commitments and
+                settings.
 
         Raises:
             StoreUnavailable: the store does not answer or is full.

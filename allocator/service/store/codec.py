@@ -1,4 +1,4 @@
-"""Encoding of an engine's memory (commitments, operator settings): a head line, canonical JSON.
+"""Encoding of commitments and operator settings as text: a head line, then canonical JSON.
 
 Numbers are read back exactly. The head line contains the format, its version and the checksum of
 the rest. The reader can therefore tell a damaged file from a foreign file.
@@ -31,7 +31,7 @@ _Amount = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
 
 class _User(BaseModel):
-    """JSON form of one user's commitments and weight; pydantic validates input against it."""
+    """JSON form of one user's commitments and weight; pydantic validates stored data against it."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
@@ -43,7 +43,10 @@ class _User(BaseModel):
 
 
 class _Memory(BaseModel):
-    """JSON form of an engine's memory, after the head line; pydantic validates input against it."""
+    """JSON form of commitments and operator settings, after the head line.
+
+    Pydantic validates stored data against it.
+    """
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
@@ -54,7 +57,7 @@ class _Memory(BaseModel):
 
 
 def encode(memory: Memory) -> bytes:
-    """Encode an engine's memory as bytes; equal memories give equal bytes."""
+    """Encode commitments and operator settings as bytes; equal input gives equal bytes."""
     users = {
         name: {
             "commitments": dict(user.commitments),
@@ -74,10 +77,10 @@ def encode(memory: Memory) -> bytes:
 
 
 def decode(data: bytes) -> Memory:
-    """Decode an engine's memory from bytes that `encode` has returned.
+    """Decode commitments and operator settings from bytes that `encode` has returned.
 
     Raises:
-        StoreError: the bytes are not a memory, are incomplete, or have an unknown version.
+        StoreError: the bytes have another format, are incomplete, or have an unknown version.
     """
     head_line, _, body = data.partition(b"\n")
     head = plain(head_line)

@@ -1,10 +1,9 @@
-"""Encoding of an engine's memory in rows, so that each save writes only the changed rows.
+"""Encoding of commitments and operator settings in rows, so that a save writes only changed rows.
 
-The memory consists of users' commitments and operator settings. Each user has a row with its
-commitment trajectory, in canonical JSON whose numbers are read back exactly. One further row, the
-head, contains format, version, time of the latest save, and a checksum. The checksum is a sum of
-the digests of all rows, updated with each changed row. The reader thus detects damaged, lost or
-outdated rows.
+Each user has a row with its commitment trajectory, in canonical JSON whose numbers are read back
+exactly. One further row, the head, contains format, version, time of the latest save, and a
+checksum. The checksum is a sum of the digests of all rows, updated with each changed row. The
+reader thus detects damaged, lost or outdated rows.
 """
 
 import hashlib
@@ -44,7 +43,7 @@ identifier."""
 
 
 class _Row(BaseModel):
-    """JSON form of one user's commitments and weight; pydantic validates stored rows against it."""
+    """JSON form of one user's row (commitments, weight); pydantic validates stored rows with it."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
@@ -61,7 +60,7 @@ class _Row(BaseModel):
 
 
 class _Head(BaseModel):
-    """JSON form of the head (version, time, checksum); pydantic validates stored heads with it."""
+    """JSON form of the head row (version, time, checksum); pydantic validates heads with it."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
@@ -95,7 +94,10 @@ class StoreRows:
         """Users whose row has been changed or removed since the last write."""
 
     def take(self, changes: MemoryChanges) -> Cooperative[None]:
-        """Encode changes of a memory into rows, in cooperative steps of one user each.
+        """Encode changed commitments and settings into rows, in cooperative steps of one user each.
+
+        Args:
+            changes: The changes since the previous call.
 
         Raises:
             ValueError: a number is not finite; no change has been applied.
@@ -140,17 +142,17 @@ class StoreRows:
             yield user, row
 
     def head(self) -> bytes:
-        """Return the encoded head, with the checksum of all rows."""
+        """Return the encoded head row: format, version, time, and the checksum of all rows."""
         version = PLACED if self._places else BOOSTED if self._boosted else VERSION
         claims = _head_fields(self._time, version, self._places)
         return _canonical({**claims, "sum": _checksum(self._sum, claims)})
 
 
 def decode_memory(head: bytes, rows: Iterable[tuple[str, bytes]]) -> Memory:
-    """Decode a memory from its head and rows; commitments are computed as of the latest save.
+    """Decode commitments and operator settings from rows; commitments are as of the latest save.
 
     Args:
-        head: The encoded head.
+        head: The encoded head, which contains format, version, time and checksum.
         rows: Each user with its encoded row, in any order.
 
     Raises:
@@ -222,29 +224,29 @@ def _validated(model: type[_Read], data: bytes, subject: str) -> _Read:
 
 
 def _addend(user: str, row: bytes) -> int:
-    """Return what a row adds to the checksum: a number made from the user's name and the row."""
+    """Return the number that a row contributes to the checksum, a digest of user and row."""
     digest = hashlib.sha256(user.encode() + b"\0" + row).digest()
     return int.from_bytes(digest, "big")
 
 
 def _head_fields(time: float, version: int, places: Mapping[str, int]) -> dict[str, object]:
-    """Return the fields of a head, except its checksum.
+    """Return the fields of the head row, except its checksum.
 
     Args:
         time: Time of the save, in seconds since the epoch.
         version: Version of the encoding.
-        places: Number of role-tree nodes that each framework occupies, by digest.
+        places: Number of role-tree nodes that each framework occupies, by digest of its identifier.
     """
     claims: dict[str, object] = {"format": FORMAT, "time": time, "version": version}
     return {**claims, "places": dict(places)} if places else claims
 
 
 def _checksum(rows: int, claims: Mapping[str, object]) -> str:
-    """Return the checksum over rows and head, in hexadecimal digits.
+    """Return the checksum over the rows of all users and the head, in hexadecimal digits.
 
     Args:
-        rows: Sum of `_addend` over all rows.
-        claims: Fields of the head, except its checksum.
+        rows: Sum of `_addend` over the rows of all users.
+        claims: Fields of the head (format, version, time), except its checksum.
     """
     return f"{(rows + _addend('', _canonical(claims))) % _MODULUS:064x}"
 

@@ -68,7 +68,10 @@ class SqliteStore:
             raise StoreError(str(error)) from error
 
     def load(self) -> Memory | None:
-        """Return the commitments and settings that the file contained when opened; None if new."""
+        """Return the commitments and operator settings that the file contained when it was opened.
+
+        The result is None for a new file.
+        """
         return self._loaded
 
     def recall(self) -> Memory | None:
@@ -190,9 +193,9 @@ class SqliteStore:
 
 
 def _inspect(path: Path) -> Memory | None:
-    """Return the commitments and settings in a file of unknown content; None if it is empty.
+    """Return the commitments and settings in a file of unknown content, without modifying the file.
 
-    The file is not modified.
+    The result is None if the file is empty.
 
     Raises:
         StoreError: the file is damaged, foreign, or of an unknown version.
@@ -211,9 +214,9 @@ def _inspect(path: Path) -> Memory | None:
 
 
 def read(connection: sqlite3.Connection) -> Memory | None:
-    """Return the commitments and settings in an open file; None if it is empty.
+    """Return the commitments and operator settings in an open SQLite file; None if it is empty.
 
-    The tables may have the present or the former version.
+    The tables may have the layout of this release or of the former.
 
     Raises:
         StoreError: the content is damaged.

@@ -1,4 +1,4 @@
-"""Saves an engine's memory to a store regularly, without delaying the engine."""
+"""Saves commitments and operator settings to a store regularly, without delaying the engine."""
 
 import asyncio
 import math
@@ -48,15 +48,13 @@ class StoreStatistics:
 
 
 class StoreWriter:
-    """Saves an engine's memory regularly, and at once on request.
-
-    The memory consists of users' commitments and of what operators have set.
+    """Saves an engine's commitments and operator settings regularly, and at once on request.
 
     Args:
         engine: The engine, read in the event loop's thread.
         store: The store, used in another thread with one call at a time.
-        every: Seconds between saves while the memory changes; a crash loses at most the changes of
-            this time.
+        every: Seconds between saves while the saved state changes; a crash loses at most the
+            changes of this time.
         engine_lock: Lock acquired before the engine is read; None for a new lock.
         leads: Returns whether a leading master is connected.
     """
@@ -96,7 +94,7 @@ class StoreWriter:
         """The numbers returned by `_state` at the latest successful save; None after a failure."""
 
     async def save_now(self) -> bool:
-        """Save the engine's memory at once; return whether the save succeeded."""
+        """Save commitments and operator settings now; return whether the save succeeded."""
         async with self._saving:
             state = self._state()
             try:
@@ -112,7 +110,7 @@ class StoreWriter:
             return True
 
     async def save_with_time_limit(self) -> bool:
-        """Save the engine's memory at once, and wait for at most `ORDER_PATIENCE` seconds.
+        """Save commitments and operator settings now; wait for at most `ORDER_PATIENCE` seconds.
 
         Returns:
             Whether the save succeeded in this time. If not, it continues.
@@ -124,11 +122,12 @@ class StoreWriter:
         return bool(done) and saving.result()
 
     async def recall(self) -> Memory | None:
-        """Return the memory that another service has saved and that no leader has taken over yet.
+        """Return the commitments and operator settings that another service saved, if not yet used.
 
         Returns:
-            The memory; None if no other service has saved, or if the store cannot be read in time.
-                The engine then continues with its own memory.
+            The commitments and settings. None if no other service has saved any since they were
+                last taken over, or if the store cannot be read in time. The engine then continues
+                with its own.
         """
         if not self._store.shared:
             return None  # without waiting for a running save
@@ -142,10 +141,11 @@ class StoreWriter:
         return self._others_memory
 
     async def _read_others_memory(self) -> None:
-        """Read from the store the memory that another service has saved, for `recall`.
+        """Read the commitments and settings that another service has saved, for `recall`.
 
         An attempt that fails because the store does not answer is repeated for `RECALL_PATIENCE`
-        seconds: ZooKeeper's client may switch to another server. Errors are logged, not raised.
+        seconds, because ZooKeeper's client may switch to another server. Errors are logged, not
+        raised.
         """
         async with self._saving:
             until = time.monotonic() + RECALL_PATIENCE
@@ -164,10 +164,10 @@ class StoreWriter:
                 await asyncio.sleep(_RECALL_RETRY)
 
     def take_over(self) -> None:
-        """Save soon, and replace any memory that another leader's service has saved meanwhile.
+        """Save soon, over any content that another leader's service has saved meanwhile.
 
-        If the other service's memory could not be read, nothing is replaced; an operator has to
-        decide.
+        The method is called when a different master has become the leader. If the other service's
+        content could not be read, nothing is replaced; an operator has to decide.
         """
         self._will_replace = self._read_succeeded and self._store.shared
         self._others_memory, self._taken_since = None, None
@@ -184,7 +184,7 @@ class StoreWriter:
         self._will_replace, self._taken_since = False, None
 
     def _take_back_if_due(self, now: float) -> None:
-        """Replace another service's memory in the store, if this service's master still leads.
+        """Let the next save replace another service's data, if this service's master still leads.
 
         The method is called after each save that fails because another service has written the
         store. If a leading master stays connected for `TAKEN_PATIENCE` seconds, the other service's
@@ -199,10 +199,11 @@ class StoreWriter:
             self.take_over()
 
     def _later(self, memory: Memory) -> Memory:
-        """Return another service's memory with a time later than the engine's.
+        """Return another service's commitments and settings, with a time later than the engine's.
 
-        The engine compares times, and then uses that memory instead of its own. The times
-        themselves would not tell which memory is newer, because clocks differ between machines.
+        The engine compares the two times, and then uses the other service's commitments. The saved
+        times themselves would not tell which commitments are newer, because clocks differ between
+        machines.
 
         Args:
             memory: The other service's commitments and operator settings.
@@ -210,7 +211,7 @@ class StoreWriter:
         return replace(memory, time=max(memory.time, math.nextafter(self._engine.now, math.inf)))
 
     async def run(self) -> None:
-        """Save the engine's memory regularly until `stop` is called, then save once more."""
+        """Save commitments and operator settings regularly until `stop` is called, then again."""
         pause = self._every
         while not self._stopping.is_set():
             started = time.monotonic()
@@ -237,7 +238,7 @@ class StoreWriter:
         return self._engine.sequence, self._engine.statistics.snapshots
 
     async def _sleep(self, seconds: float) -> None:
-        """Wait for some seconds, or until `_wake` is set."""
+        """Wait for some seconds, or until another method sets `_wake` because a save or the end is due."""
         with suppress(TimeoutError):
             await asyncio.wait_for(self._wake.wait(), max(seconds, 0.0))
         self._wake.clear()
@@ -279,12 +280,12 @@ async def saving_to_store(
     engine_lock: EngineLock | None = None,
     leads: Callable[[], bool] = lambda: True,
 ) -> AsyncIterator[StoreWriter]:
-    """Save an engine's memory to a store while the block runs, and once more at its end.
+    """Save commitments and operator settings to a store while the block runs, and once at its end.
 
     Args:
-        engine: The engine.
+        engine: The engine whose commitments and settings are saved.
         store: The store.
-        every: Seconds between saves while the memory changes.
+        every: Seconds between saves while the commitments or settings change.
         engine_lock: Lock acquired before the engine is read; None for a new lock.
         leads: Returns whether a leading master is connected.
     """

@@ -117,13 +117,17 @@ class ZookeeperStore:
             raise
 
     def load(self) -> Memory | None:
-        """Return the stored commitments and settings as of opening the store; None if none."""
+        """Return the commitments and operator settings that the node held at the opening.
+
+        The result is None if there was no node, or no content.
+        """
         return self._loaded
 
     def recall(self) -> Memory | None:
-        """Return the memory that another service has written meanwhile; None if none has.
+        """Return commitments and operator settings that another service has written meanwhile.
 
-        This service may replace the returned memory from then on.
+        The result is None if no other service has written. This service may replace the returned
+        content from then on.
         """
         with self._explained_errors():
             known = self._version
@@ -184,7 +188,12 @@ class ZookeeperStore:
             self._version = stat.get(timeout=_TIMEOUT).version
 
     def _copy_damaged(self, data: bytes, error: StoreDamaged) -> None:
-        """Copy damaged content to a new node, and log that the commitments are lost."""
+        """Copy damaged content to a new ZooKeeper node, and log that the commitments are lost.
+
+        Args:
+            data: The damaged content.
+            error: The damage, for the log.
+        """
         created = self._client.create_async(f"{self._znode}.damaged-", data, sequence=True)
         _log.error(
             "commitments are lost: the content of a damaged node has been set aside",
@@ -193,7 +202,7 @@ class ZookeeperStore:
         )
 
     def _catch_up(self) -> None:
-        """After a version conflict, adopt the node's version if this service wrote it.
+        """After a version conflict, adopt the ZooKeeper node's version if this service wrote it.
 
         A conflict arises if an earlier write succeeded, but its answer was lost. The node may also
         have been deleted; the next write then creates it.
@@ -242,11 +251,13 @@ class ZookeeperStore:
 
 
 def encode_node(stored_rows: rows.StoreRows, writer: bytes) -> bytes:
-    """Return the compressed content of a node: an identifier of its writer, the head and the rows.
+    """Return the compressed content of a ZooKeeper node: identifier of the service, head and rows.
+
+    The head contains the version, time and checksum. Each row contains one user's commitments.
 
     Args:
         stored_rows: The head and the rows to write.
-        writer: Identifier of the service.
+        writer: Identifier of the service that writes.
     """
     lines = [stored_rows.head()]
     lines += [json.dumps(user).encode() + b"\t" + row for user, row in stored_rows.all()]
@@ -254,14 +265,14 @@ def encode_node(stored_rows: rows.StoreRows, writer: bytes) -> bytes:
 
 
 def decode_node(data: bytes) -> Memory | None:
-    """Decode the memory in a node, as written by this or the former release.
+    """Decode commitments and operator settings in a node, as written by this or the last release.
 
     Args:
         data: Content of the node; empty if there is no node.
 
     Returns:
-        The memory; None if the content is empty. An operator may have created an empty node, for
-            example to set an ACL.
+        The commitments and settings; None if the content is empty. An operator may have created an
+            empty node, for example to set an ACL.
 
     Raises:
         StoreError: the content is foreign or damaged.
@@ -299,7 +310,7 @@ def _name(data: bytes) -> str:
     """Decode a user's name from JSON.
 
     Raises:
-        StoreDamaged: the data are not a name.
+        StoreDamaged: the data are not a JSON string.
     """
     name = codec.plain(data)
     if not isinstance(name, str) or name != name.encode("utf-8", "replace").decode():
