@@ -175,7 +175,7 @@ class UserSection(_Section):
 
 
 class UsersSection(_Section):
-    """`[users]`: what Longshare regards as a user, and the users known from the start."""
+    """`[users]`: the property of frameworks that is their user, and users known from the start."""
 
     key: UserKey = _ENGINE["user_key"]
     """Property of a framework that identifies its user."""
@@ -260,7 +260,7 @@ _LIMITS = Limits()
 
 
 class LimitsSection(_Section):
-    """`[limits]`: limits on each input; only the input beyond a limit is rejected."""
+    """`[limits]`: limits on the content of messages; only content beyond a limit is rejected."""
 
     subscription: Annotated[int, Field(ge=1024, le=_LARGEST_NUMBER)] = _LIMITS.subscription
     """Maximum size of a framework's or agent's description, in bytes."""
@@ -657,8 +657,8 @@ class Config(_Section):
     def apart_from(self, name: str, record: Path | None = None) -> list[Path]:
         """Return the paths of all files that the service uses, except one setting's file.
 
-        A writer compares its own path with these paths, so that it overwrites no other file. The
-        files that SQLite writes next to a database are included.
+        A module that writes a file compares its own path with these paths, so that it overwrites no
+        other file. The files that SQLite writes next to a database are included.
 
         Args:
             name: Setting of the excluded file, such as `"recorder.file"`.
@@ -719,7 +719,7 @@ class Config(_Section):
         return {shadow.label: shadow.create() for shadow in self.shadow}
 
     def engine_settings(self) -> EngineSettings:
-        """Return the configuration as settings of the engine, with new policy objects."""
+        """Return the configuration in the form that the engine takes, with new policy objects."""
         return EngineSettings(
             policy=self.policy.create(),
             user_key=self.users.key,
@@ -772,11 +772,11 @@ class _Listen(BaseModel):
 
 
 def _read(path: Path, model: type[_Read]) -> _Read:
-    """Read a TOML file and validate its content.
+    """Read a TOML file, and validate its content.
 
     Args:
         path: Path of the file.
-        model: The pydantic model of the expected content.
+        model: The pydantic model that the content must match.
 
     Raises:
         ConfigError: the file cannot be read or is invalid.
@@ -822,10 +822,10 @@ def _require_distinct(written: dict[str, Path], read: dict[str, Path]) -> None:
 
 
 def _identities(path: Path) -> list[object]:
-    """Return values by which `_require_distinct` notices that two paths lead to the same file.
+    """Return values that two paths have in common if they lead to the same file.
 
-    Two such paths have a value in common. The values are the resolved path, and the device and
-    inode numbers of an existing file.
+    `_require_distinct` compares these values. They are the resolved path and, of an existing file,
+    the device and inode numbers.
     """
     identities: list[object] = [Path(os.path.realpath(path))]
     try:

@@ -209,7 +209,7 @@ class Connections:
         return oldest + ordered[: number - len(oldest)]
 
     def _close(self, connection: _Connection) -> None:
-        """Shut down a connection, unless its descriptor now belongs to another socket."""
+        """Shut down a connection, unless its file descriptor now belongs to another socket."""
         with suppress(OSError), _opened(connection.descriptor) as opened:
             if _ends(opened) == (connection.port, connection.peer):
                 opened.shutdown(socket.SHUT_RDWR)

@@ -1,6 +1,7 @@
 """Structured logs on standard error: text for people, or one JSON object per line.
 
-Repeated lines are rate-limited, so that they fill neither the disk nor the event loop's time.
+Lines of the same kind are rate-limited, so that they fill neither the disk nor the event loop's
+time.
 """
 
 import logging
@@ -69,7 +70,7 @@ def _cleaned(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDic
 
 @dataclass(slots=True)
 class _Window:
-    """Counts the lines of one kind of event in the present time window of `RateLimiter`."""
+    """Number of lines of one kind of event in the present time window of `RateLimiter`."""
 
     start: float
     """Start of the window, in seconds of the rate limiter's clock."""
@@ -79,7 +80,8 @@ class _Window:
 class RateLimiter:
     """Structlog processor that limits the number of lines per kind of event.
 
-    A later line tells how many lines were dropped.
+    The kind of event is a line's constant text. The first line of the next time window says how
+    many lines were dropped.
 
     Args:
         clock: Returns seconds from any origin; never goes back.
@@ -90,7 +92,10 @@ class RateLimiter:
         self._windows: dict[str, _Window] = {}
 
     def __call__(self, _logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
-        """Return the event of a line, or drop the line if its kind of event is too frequent.
+        """Return the event of a log line, or drop the line if its kind of event is too frequent.
+
+        The kind of event is the line's constant text. Each kind has a limit of lines per time
+        window.
 
         Raises:
             structlog.DropEvent: the limit for this kind of event is reached.

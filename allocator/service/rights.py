@@ -157,7 +157,7 @@ class Rights:
         return f"{_short_name(certificate_names or ())}{suffix} is not among listen.rights.{right}"
 
     def _refused_lately(self, peer: str, right: Right) -> str | None:
-        """Return the reason of a refusal in about the last second; None if there was none.
+        """Return why a peer was refused within about the last second; None if it was not.
 
         The reason is cached because gRPC copies all names of a certificate at each check: 2 ms for
         3,500 names.

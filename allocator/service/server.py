@@ -293,6 +293,8 @@ async def _event_log(path: Path | None, config: Config) -> AsyncIterator[EventLo
 async def _recorder(config: Config, record: Path | None) -> AsyncIterator[Recorder | None]:
     """Open the configured recorder, run its pending work while the block runs, and close it.
 
+    The recorder writes users' shares to a CSV file.
+
     Yields:
         The recorder; None if none is configured.
 

@@ -172,9 +172,9 @@ class Accountant:
         return bool(done) and task.result()
 
     def sum_up_in_steps(self) -> Work[None]:
-        """Sum up the measured usage by user and hour, in cooperative steps.
+        """Sum up the usage measured so far by user and hour, in cooperative steps.
 
-        A later write then has less to do.
+        A later write then has less to do. The event loop runs these steps regularly.
         """
         yield from self._meter.counted.add_up_in_steps()
         if self._roles is not None:
@@ -188,7 +188,7 @@ class Accountant:
         return await self._shared_write.get()
 
     async def read(self, query: "Callable[[Connection], T]") -> T | None:
-        """Run a query of the written data in the accounting thread.
+        """Run a query in the accounting thread; usage that is not written yet is not included.
 
         Args:
             query: Function that receives a database connection and returns the result.
@@ -243,7 +243,7 @@ class Accountant:
     async def _try_write(self) -> bool:
         """Write pending usage and commands; return whether the write succeeded.
 
-        An error is not raised, but handled by `_failed`.
+        `_failed` handles an error, which is not raised.
         """
         try:
             await self._write()
@@ -256,7 +256,7 @@ class Accountant:
     async def _try_keep(self) -> bool:
         """Store queued operator commands; return whether they are stored.
 
-        An error is not raised, but handled by `_failed`.
+        `_failed` handles an error, which is not raised.
         """
         pending = [*(self._batch.orders if self._batch is not None else ()), *self._orders]
         try:
@@ -319,7 +319,7 @@ class Accountant:
     async def _commit(self, database: "Database", batch: Batch) -> None:
         """Write a batch; log a warning if another service has accounted for the same time.
 
-        In this case only the batch's commands are written, and its usage is left out.
+        If so, only the batch's operator commands are written, and its usage is left out.
 
         Args:
             database: The open database.
@@ -376,7 +376,7 @@ class Accountant:
             self._last_rolled_up = day
 
     def _add_totals(self, usage: UsageAccumulator, known: Container[str]) -> None:
-        """Add newly collected usage to `totals`, the sums by user since the service began.
+        """Add newly collected usage to `totals`, the sums by user since the service started.
 
         Args:
             usage: Usage by hour and user since the last write.
@@ -403,7 +403,7 @@ class Accountant:
             self._usage.capacity.pop(hour, None)
 
     def _open(self) -> "Database":
-        """Return the database, opened if necessary; runs in the accounting thread."""
+        """Return the database, which is opened if necessary; runs in the accounting thread."""
         if self._database is None:
             self._database = self._connect()
             _log.info("accounting opened", database=self._database.name)
@@ -420,7 +420,7 @@ class Accountant:
         return await asyncio.get_running_loop().run_in_executor(self._thread, work)
 
     def _succeeded(self) -> None:
-        """Record a successful write in the statistics; log the end of a series of failures."""
+        """Record a successful write in the statistics; log that writing works after failures."""
         statistics = self.statistics
         if statistics.degraded:
             _log.info("usage is written again", failures=statistics.failures)
@@ -429,9 +429,12 @@ class Accountant:
         statistics.last_write = time.time()
 
     def _failed(self, error: Exception) -> None:
-        """Count a failure of the database, log the first of a series, and close the database.
+        """Count a failure of the database in the statistics, and close the database.
 
-        The next write opens the database again.
+        The first failure of a series is logged. The next write opens the database again.
+
+        Args:
+            error: The failure.
         """
         statistics = self.statistics
         statistics.failures += 1

@@ -123,7 +123,7 @@ class Database:
                     raise
 
     def close(self) -> None:
-        """Release the database, so that another service can open it."""
+        """Close the database, and release its lock so that another service can open it."""
         self._engine.dispose()
         if self._path is not None:
             self._locked_file.close()
@@ -322,7 +322,9 @@ class Database:
         return named
 
     def _sum_up(self, connection: Connection, table: Table, day: int, names: Sequence[str]) -> None:
-        """Move one day's rows of some users or roles in a table into the rows of the name `OTHERS`.
+        """Move one day's rows of some users or roles in a table into the rows of `OTHERS`.
+
+        `OTHERS` is the name under which further users or roles are summed up.
 
         Args:
             connection: Connection to the database.
@@ -470,12 +472,12 @@ def _read_state(connection: Connection, *, lock: bool = False) -> dict[str, str]
 
 
 def _name_column(table: Table) -> Column[Any]:
-    """Return the column of a table that contains the names of users or roles."""
+    """Return the column with the names: of users or of roles, depending on the table."""
     return table.c.user if "user" in table.c else table.c.role
 
 
 def _of_day(table: Table, day: int) -> ColumnElement[bool]:
-    """Return the SQL condition that a row of a table covers a time on one day.
+    """Return the SQL condition that a row of a table covers an hour on one day.
 
     Args:
         table: The table.
@@ -486,9 +488,10 @@ def _of_day(table: Table, day: int) -> ColumnElement[bool]:
 
 
 def _stored_names(connection: Connection, tables: tuple[Table, Table], day: int) -> DayNames:
-    """Read which users or roles have rows of their own on a day, and the use of each.
+    """Read which users or roles have rows of their own on a day, and how much each used.
 
-    The use of a name is defined as in `use_by_day`, summed over the hours of the day.
+    The use of a name is the sum over the hours of the day. In each hour, it is the largest sum of
+    share and commitment over all resources (see `use_by_day`).
 
     Args:
         connection: Connection to the database.

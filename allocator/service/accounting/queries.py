@@ -35,7 +35,7 @@ By = Literal["user", "role", "day"]
 
 @dataclass(frozen=True, slots=True)
 class Hour:
-    """Mean share and commitment of one user in an hour, or in a day long ago.
+    """Mean share and commitment of one user in an hour, or in a day for which hours are summed up.
 
     The mean is over the part of the time for which usage was accounted.
     """
@@ -70,7 +70,7 @@ class Used:
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """Usage of one user or role during a day or during the whole requested time."""
+    """Usage of one user or role, on one day or in the whole requested interval."""
 
     start: int | None
     """Start of the day, in seconds since the epoch; None for the whole time."""
@@ -89,9 +89,10 @@ class Usage:
 def hours(
     connection: Connection, since: float, until: float, users: Collection[str] | None = None
 ) -> list[Hour]:
-    """Return users' mean shares and commitments, for the hours that begin in an interval. O(rows).
+    """Return users' mean shares and commitments, for the hours that begin in an interval.
 
-    Hours that are long ago are stored, and returned, as whole days.
+    Hours that are long ago are stored, and returned, as whole days. Time is linear in the number of
+    rows.
 
     Args:
         connection: Connection to the database.
@@ -125,8 +126,8 @@ def hourly_shares_of(
 ) -> list[Hour]:
     """Return shares and commitments of given users, with zeros for hours without usage.
 
-    Zeros are only added for hours in which every user has rows of its own. In other hours a missing
-    user may be part of the sum of others.
+    Zeros are only added for hours in which every user has rows of its own. In other hours, a
+    missing user may be included in the row that sums up further users.
 
     Args:
         connection: Connection to the database.
@@ -159,13 +160,13 @@ def usages(
     by: By,
     users: Collection[str] = (),
 ) -> list[Usage]:
-    """Return usage in the hours that begin in an interval, by user, role, or day and user.
+    """Return usage in the hours that begin in an interval, grouped as requested.
 
     Args:
         connection: Connection to the database.
         since: Start of the interval, in seconds since the epoch.
         until: End of the interval, in seconds since the epoch.
-        by: Grouping of the usage.
+        by: Grouping: by user, by role, or by day and user.
         users: The users or roles to return; empty for all.
 
     Raises:

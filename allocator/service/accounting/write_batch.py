@@ -23,7 +23,7 @@ It returns whether the user or role has rows of its own in that hour.
 
 @dataclass(frozen=True, slots=True)
 class OrderRecord:
-    """An operator command, executed or refused, as a row of the audit log."""
+    """An operator command, executed or refused, as a row of the database's table of commands."""
 
     id: str
     """Unique identifier of the command, so that it is stored once."""
@@ -53,7 +53,7 @@ class OrderRecord:
 
 @dataclass(slots=True)
 class Batch:
-    """Usage and operator commands since the latest write, to be written together."""
+    """Usage and operator commands since the latest write, to be written in one transaction."""
 
     writer: str
     """Identifier of the service process that writes; a new process has a new identifier."""
@@ -192,5 +192,5 @@ def _first_resources(amounts: Mapping[str, Any]) -> list[tuple[str, Any]]:
 
 
 def storable(value: Any) -> Any:  # noqa: ANN401 - only text is changed
-    """Return a value for the database, with replacements for NUL, which PostgreSQL cannot store."""
+    """Return a value in a form that PostgreSQL can store: NUL characters in text are replaced."""
     return value.replace("\0", "\N{SYMBOL FOR NULL}") if isinstance(value, str) else value

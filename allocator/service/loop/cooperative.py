@@ -34,7 +34,7 @@ async def run_in_slices(
     *,
     rest: float = _DEFAULT_REST,
 ) -> T:
-    """Run work in slices, and let the event loop run other tasks between two slices.
+    """Run work (a generator) in slices, and let the event loop run other tasks between two slices.
 
     If the work waited long for the lock, its next slice lasts proportionally longer. The work then
     gets the same share of the time with fewer waits. The loop still runs other tasks during a
@@ -93,7 +93,7 @@ async def running_repeatedly(
     Work that is unfinished when the block ends is abandoned.
 
     Args:
-        work: Called for each run; returns the work that is pending now.
+        work: Called before each run; returns the work that is to be done now, as a generator.
         every: Seconds between two runs.
         rest: Pause after each slice, as a multiple of the slice's duration.
     """
@@ -111,9 +111,10 @@ async def running_repeatedly(
 
 
 class PendingWork:
-    """Holds at most one piece of pending work, which background slices complete.
+    """Holds at most one generator of pending work, whose steps run in the background.
 
-    Before new work is put, the pending work is completed at once. So works complete in order.
+    Before a new generator is put, the previous generator is completed at once. So all work is
+    completed in the order in which it was put.
     """
 
     def __init__(self) -> None:
@@ -125,7 +126,7 @@ class PendingWork:
         self._work = work
 
     def finish(self) -> None:
-        """Complete the pending work now, without yielding."""
+        """Complete the pending work at once, without letting the event loop run other tasks."""
         work, self._work = self._work, None
         if work is not None:
             run_to_completion(work)
@@ -142,7 +143,7 @@ class PendingWork:
 
 
 class SharedComputation(Generic[T]):
-    """An answer that is computed once for all callers that wait for it at the same time.
+    """Runs one computation for all callers that wait for its answer at the same time.
 
     Each caller receives an answer whose computation began after the call. However many callers
     there are, computations occupy the loop for at most a fixed share of the time.
@@ -167,7 +168,7 @@ class SharedComputation(Generic[T]):
         return await asyncio.shield(self._next)
 
     async def _compute(self, previous: "asyncio.Task[T] | None") -> T:
-        """Compute an answer, once the previous computation and the pause after it are over.
+        """Compute an answer, after the previous computation and the pause that follows it.
 
         Args:
             previous: Task of the previous computation; None for the first.

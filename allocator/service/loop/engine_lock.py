@@ -15,7 +15,7 @@ T = TypeVar("T")
 
 
 class EngineLock:
-    """Lock that lets one task at a time change or read the engine, in order of arrival.
+    """Lock that lets one asyncio task at a time change or read the engine, in order of arrival.
 
     Tasks that do not need the engine (watchdog, health checks, new connections) run meanwhile.
     """
@@ -75,7 +75,7 @@ class EngineLock:
 
 
 def _run_slice(work: Work[T]) -> list[T]:
-    """Run work for at most `BUDGET` seconds; `EngineLock` calls this once per slice.
+    """Run cooperative work (a generator) for at most `BUDGET` seconds, as one slice.
 
     Returns:
         A list with the result of the work; empty if the work is not done yet.

@@ -47,7 +47,8 @@ _window_end = _next_return = -math.inf
 def enable() -> None:
     """Make the garbage collector block less: frequent small collections, few full ones.
 
-    Objects that survived a full collection are skipped by later collections.
+    Objects that survived a full collection are skipped by later collections. `run` in
+    `loop_latency` calls this function once.
     """
     gc.set_threshold(*THRESHOLDS)
     if _freeze_after_full not in gc.callbacks:
@@ -100,7 +101,7 @@ def trim_if_grown() -> None:
 
 
 def _resident() -> int:
-    """Return the process's resident memory in bytes; 0 where the system does not tell it."""
+    """Return the process's resident memory in bytes; 0 on systems without /proc."""
     try:
         statistics = Path("/proc/self/statm").read_bytes()
     except OSError:
@@ -118,7 +119,9 @@ def _trim() -> None:
 
 
 def _freeze_after_full(phase: str, info: dict[str, int]) -> None:
-    """Freeze all surviving objects after a full collection. Python's collector calls this function.
+    """After a full garbage collection, exempt all surviving objects from later collections.
+
+    Python's collector calls this function at the start and end of each collection.
 
     Args:
         phase: "start" or "stop" of a collection.

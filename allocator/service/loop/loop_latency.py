@@ -35,10 +35,10 @@ class LoopLatency:
         self._window_end = clock() + _WINDOW
 
     def note(self, seconds: float) -> None:
-        """Record that a stretch of uninterrupted work has just ended.
+        """Record how long the event loop has just worked without waiting for events.
 
         Args:
-            seconds: Duration of the stretch.
+            seconds: Duration of the work.
         """
         if seconds > BUDGET:
             self.long += 1
@@ -48,13 +48,16 @@ class LoopLatency:
 
     @property
     def longest(self) -> float:
-        """Seconds of the longest stretch of work within the last one to two minutes."""
+        """Longest time that the loop worked without waiting for events, in seconds.
+
+        The time covers the last one to two minutes.
+        """
         if self._clock() >= self._window_end:
             self._start_window()
         return max(self._longest, self._previous_longest)
 
     def _start_window(self) -> None:
-        """Begin to measure the next minute, and keep the longest stretch of the previous minute."""
+        """Begin to measure the next minute, and keep the longest time of the previous minute."""
         late = self._clock() - self._window_end
         self._previous_longest = self._longest if late < _WINDOW else 0.0
         self._longest = 0.0

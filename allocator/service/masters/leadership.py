@@ -99,7 +99,7 @@ class Leadership:
 
     @property
     def waiting(self) -> int:
-        """Number of masters that claim leadership and are not served."""
+        """Number of masters that claim leadership, but have to wait for it."""
         return len(self._waiting)
 
     def takeover_blocker(self, claimant: Claimant) -> str | None:
@@ -204,9 +204,10 @@ class Leadership:
         return now - self._suspect[1] >= _CERTAINTY
 
     def _claim_number(self, claimant: Claimant) -> int:
-        """Return the number of a master's first claim; a master without a number gets the next one.
+        """Return the number of a master's first claim of leadership.
 
-        All streams of one master share the number.
+        If the master has not claimed leadership before, it gets the next number. All streams of one
+        master share the number.
         """
         name = claimant.hello.session_id
         key = (name, claimant.certificate) if name else claimant

@@ -32,7 +32,7 @@ _RESCINDING_CALLS = frozenset({"recover_resources", "update_inverse_offer"})
 
 
 def split_message(message: contract.FromMaster) -> Iterable[contract.FromMaster]:
-    """Return the parts to process in sequence: a short message itself, or parts of a long one."""
+    """Return the parts to process in sequence: a short message itself, or a long one's parts."""
     events = message.events.events
     return (message,) if len(events) <= MAX_EVENTS_PER_PART else _split(events)
 

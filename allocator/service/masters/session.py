@@ -97,7 +97,7 @@ class ProtocolError(Exception):
 
 
 class Ended(Exception):  # noqa: N818 - nothing is wrong
-    """The service has ended the stream; the exception's text states the reason."""
+    """The service has ended a master's stream; the exception's text states the reason."""
 
 
 Requests = AsyncIterator[contract.FromMaster | PendingMessage]
@@ -139,7 +139,7 @@ class Masters(Protocol):
         """Make a master the leader; called in the step in which the engine adopts its snapshot."""
 
     def demote(self, session: "Session") -> None:
-        """Record that a master on standby no longer leads or claims leadership."""
+        """Record that a master on standby neither leads nor claims leadership any more."""
 
     def touch(self, session: "Session") -> None:
         """Record that a message of a session has arrived now, so that its master is not silent."""
@@ -148,8 +148,8 @@ class Masters(Protocol):
 class Session:
     """Serves one master's gRPC stream: reads its messages and yields the answers.
 
-    The messages of a standby master are answered with empty decisions; the events never reach the
-    engine. Only the leading master gets decisions of the engine.
+    Only the leading master gets decisions of the engine. The messages of a standby master are
+    answered without decisions, and its events never reach the engine.
 
     Args:
         engine: The engine that makes the decisions.
@@ -210,7 +210,7 @@ class Session:
         self._task = asyncio.current_task()
 
     def end(self, reason: str) -> None:
-        """End the stream: `serve` raises Ended, and no further message reaches the engine.
+        """End the stream, so that `serve` raises Ended and no further message reaches the engine.
 
         Args:
             reason: Text that the master's side receives.
@@ -431,7 +431,7 @@ class Session:
         return self._engine.apply_in_steps(events)
 
     def _notify_engine_access(self) -> None:
-        """Invoke `before_message` when the first part of a message reaches the engine."""
+        """Call `before_message`, unless an earlier part of the message has already caused it."""
         if self._before_engine:
             self._before_engine = False
             self._masters.before_message()
@@ -447,9 +447,10 @@ class Session:
         return claims and self._masters.takeover_blocker(self) is None
 
     def _is_measured(self, message: contract.FromMaster) -> bool:
-        """Return whether the answer to a message is to contain measurements.
+        """Return whether the answer to a message has to contain measurements.
 
-        Answers to ticks contain measurements; others only if the master's options request them.
+        The answer to a message with a tick contains them; other answers contain them only if the
+        master's options request it.
         """
         ticks = any(event.HasField("tick") for event in message.events.events)
         return ticks or self.hello.options.always_measure
@@ -466,7 +467,10 @@ class Session:
         statistics.active_filters.update(self._engine.filters_by_role())
 
     def _newly_refused(self) -> list[contract.Refused]:
-        """Return rejected frameworks, with reasons, of which the master has not been told yet."""
+        """Return frameworks that the engine has rejected, if the master does not know it yet.
+
+        Each is returned with the reason; it is returned again only if the reason changes.
+        """
         before, self._refused = (
             self._refused,
             {
@@ -510,10 +514,10 @@ class Session:
         self._reported_rejections = set_aside
 
     def _request_snapshot(self, reason: str, *, elected: bool = False) -> contract.ToMaster:
-        """Return a request for a snapshot, to be sent in place of decisions.
+        """Return a request for a snapshot, to be sent to the master in place of decisions.
 
         Args:
-            reason: Text for the log and the master's side.
+            reason: Text for the log and for the master.
             elected: True if the cause is an election, which is logged without a warning.
         """
         self._synchronised, self._snapshot_requested = False, True

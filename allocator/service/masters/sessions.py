@@ -212,7 +212,10 @@ class Sessions:
         self._update_statistics()
 
     def demote(self, session: Session) -> None:
-        """End a master's leadership, or its claim: it is on standby, or its stream has ended."""
+        """Record that a master no longer leads or claims leadership.
+
+        The caller has found that the master is on standby, or that its stream has ended.
+        """
         self._leadership.withdraw(session)
         self._update_statistics()
 
@@ -221,7 +224,7 @@ class Sessions:
         session.last_heard = self._leadership.clock()
 
     def _register(self, session: Session) -> None:
-        """Add a new stream. If too many streams have sent no snapshot, end the oldest of them."""
+        """Add a new stream; if too many streams have sent no snapshot yet, end the oldest one."""
         strangers = [stream for stream in self._sessions if not stream.admitted]
         if len(strangers) >= MAX_STREAMS_WITHOUT_SNAPSHOT:
             self._end(
@@ -230,7 +233,7 @@ class Sessions:
         self._sessions[session] = None
 
     def _log_opened(self, session: Session) -> None:
-        """Log a session that has sent Hello, and count it in the statistics."""
+        """Log the opening of a session, once its Hello has arrived, and count the session."""
         hello = session.hello
         self._statistics.sessions += 1
         _log.info(
@@ -261,7 +264,7 @@ class Sessions:
         self._remove(session)
 
     def _remove(self, session: Session) -> None:
-        """Forget a stream that has ended; its master no longer leads or waits to lead."""
+        """Forget a stream that has ended, so that its master no longer leads or waits to lead."""
         session.closed = True
         self._sessions.pop(session, None)
         self.demote(session)

@@ -82,10 +82,13 @@ class TimestampGuard:
         self._warned = False
 
     def bound(self, message: contract.FromMaster) -> None:
-        """Change each timestamp outside the tolerance to the nearest accepted time.
+        """Move timestamps too far from the service's time to the nearest accepted time.
 
-        The message itself is changed. A snapshot's time is also raised to the latest time that the
-        engine has seen.
+        A timestamp may differ by `TOLERANCE_NS`. A snapshot's time is also raised to the latest
+        time that the engine has seen.
+
+        Args:
+            message: The message to change.
         """
         now = self._timeline.now_ns
         for event in message.events.events:
@@ -108,12 +111,12 @@ class TimestampGuard:
                 snapshot.time_ns = accepted
 
     def record(self, stamp_ns: int) -> None:
-        """Record an event time that the engine receives, as the earliest time for later snapshots.
+        """Record the time of an event that the engine receives; later snapshots cannot be earlier.
 
-        The caller is the leading master's session, so times of standby masters do not count.
+        The leading master's session calls this method, so times of standby masters do not count.
 
         Args:
-            stamp_ns: The timestamp, in nanoseconds since the Unix epoch.
+            stamp_ns: The event's timestamp, in nanoseconds since the Unix epoch.
         """
         self._timeline.latest_ns = max(self._timeline.latest_ns, stamp_ns)
 

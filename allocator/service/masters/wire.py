@@ -297,7 +297,7 @@ def _merge_steps(
 
 
 class _TooHeavyError(Exception):
-    """Raised if the parts of a message weigh too much together."""
+    """The message, or a part of it, weighs more than is allowed; caught within this module."""
 
 
 @dataclass(slots=True)
@@ -738,7 +738,7 @@ def _list_numbers(descriptor: Descriptor) -> frozenset[int]:
 
 @cache
 def _carriers() -> frozenset[str]:
-    """Return the message types that can contain lists whose length a framework decides.
+    """Return the names of message types that can contain lists whose length a framework decides.
 
     Examples of such lists are offer constraints and suppressed roles.
     """

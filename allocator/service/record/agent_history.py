@@ -10,7 +10,7 @@ from allocator.fairness.quantities import Quantities
 
 @dataclass(frozen=True, slots=True)
 class Presence:
-    """One agent during an interval without changes of its host or resources.
+    """Host and resources of one agent, during an interval in which they did not change.
 
     Times are the master's, in seconds since the epoch.
     """
@@ -23,7 +23,7 @@ class Presence:
     """End of the interval."""
 
     def admitted_by(self, constraints: Iterable[Constraint]) -> bool:
-        """Return whether the agent meets all given placement constraints."""
+        """Return whether the agent meets all of the given placement constraints."""
         return all(constraint.admits(self.host) for constraint in constraints)
 
 
@@ -74,7 +74,7 @@ class AgentIntervals:
             self.look(engine, agent, now)
 
     def until(self, end: float) -> list[Presence]:
-        """End all open intervals at a time, and return all intervals in no particular order.
+        """End all open intervals at a given time, and return all intervals in no particular order.
 
         Args:
             end: The master's time, in seconds since the epoch.

@@ -49,7 +49,7 @@ _log = structlog.get_logger(__name__)
 
 
 class EventLogError(Exception):
-    """The file is not an event log, or is damaged; the message states where."""
+    """An event log cannot be read or replayed; the message states the reason."""
 
 
 class EventLog:
@@ -74,13 +74,13 @@ class EventLog:
         self.flush()
 
     def write(self, entry: log.LogEntry) -> None:
-        """Append an entry to the log; a write error is logged, not raised, and ends the log."""
+        """Append an entry to the log; a write error is logged, not raised, and stops logging."""
         framed = io.BytesIO()
         proto.serialize_length_prefixed(entry, framed)
         self._try(lambda: self._file.write(framed.getbuffer()))
 
     def flush(self) -> None:
-        """Pass buffered entries to the operating system."""
+        """Pass entries that are buffered in this process to the operating system."""
         self._try(self._file.flush)
 
     def close(self) -> None:
@@ -90,7 +90,10 @@ class EventLog:
             self._file.close()
 
     def _try(self, operation: Callable[[], object]) -> None:
-        """Run a write operation, unless the log has ended. An error is logged and ends the log."""
+        """Run a write operation, unless an earlier error has stopped the logging.
+
+        An error is logged, not raised, and stops the logging.
+        """
         if self.failed:
             return
         try:

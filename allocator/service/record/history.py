@@ -117,7 +117,7 @@ def reconstruct(engine: Engine, entries: Iterable[log.LogEntry]) -> History:
 
 
 def reconstruct_all(logs: Iterable[tuple[Engine, Iterable[log.LogEntry]]]) -> History:
-    """Replay consecutive logs, and return the reconstructed tasks and capacities.
+    """Replay the successive logs of a service, and return the reconstructed tasks and capacities.
 
     Args:
         logs: For each log, in order of time: a new engine made from the header, and all other
@@ -133,7 +133,7 @@ def reconstruct_all(logs: Iterable[tuple[Engine, Iterable[log.LogEntry]]]) -> Hi
 
 
 class _Builder:
-    """Replays logs on their engines, and builds the history of tasks, agents and capacities."""
+    """Replays logs, and builds the history of tasks, agents and capacities from them."""
 
     _engine: Engine
 
@@ -166,7 +166,10 @@ class _Builder:
         self._engine = engine
 
     def note_weights(self) -> None:
-        """Record the weights of users that were unknown so far; called at the end of each log."""
+        """Record the weights of users that were unknown so far.
+
+        The method is called after each snapshot and at the end of each log.
+        """
         for standing in self._engine.standings():
             self._history.first_weights.setdefault(standing.user, standing.weight)
 
@@ -188,7 +191,7 @@ class _Builder:
         self._note_capacity(now)
 
     def finished(self) -> History:
-        """Return the history; tasks that still run are ended at the last log's end."""
+        """Return the history; the end of the last log counts as the end of tasks that still run."""
         self._history.end = self._engine.now
         self._history.presences = self._agent_intervals.until(self._history.end)
         task_count = len(self._history.tasks)
@@ -201,10 +204,10 @@ class _Builder:
         return self._history
 
     def _restored(self, restored: log.LogRestore, now: float) -> None:
-        """Adjust the held resources after the engine has restored a snapshot.
+        """Adjust the held resources after the engine has restored a snapshot of the log.
 
-        Resources that are used only according to the snapshot count as held from now on. Held
-        resources that the snapshot lacks count as ended now.
+        Resources that the snapshot lists as used, but that were not recorded as held, count as held
+        from now on. Held resources that the snapshot lacks count as ended now.
 
         Args:
             restored: The log entry with the snapshot.
@@ -272,7 +275,7 @@ class _Builder:
             self._end_all([place for place in self._held if place[0] == removed], now)
 
     def _recovered(self, call: contract.RecoverResources, now: float) -> None:
-        """Record recovered resources: either an offer ended without tasks, or tasks have ended.
+        """Record recovered resources: an offer was declined or rescinded, or tasks have ended.
 
         Args:
             call: The call that recovers the resources.
@@ -288,9 +291,10 @@ class _Builder:
             self._ended(place, now, resources.scalars)
 
     def _offered(self, framework: str, offer: contract.Offer, now: float) -> None:
-        """Record an offer as resources held from now on, as if tasks had started on all of them.
+        """Record an offer as resources that the framework holds from now on.
 
-        A later decline removes the resources again.
+        It is treated as if tasks had started on all of them. A later decline removes the resources
+        again.
 
         Args:
             framework: Identifier of the framework.

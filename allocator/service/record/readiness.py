@@ -23,11 +23,11 @@ class Readiness:
         """Clients that want offers."""
 
     def follow(self, event: contract.Event, engine: Engine, now: float) -> None:
-        """Update the estimates after the engine has applied an event.
+        """Update the estimates of when clients got work, after the engine has applied an event.
 
         Args:
             event: The event.
-            engine: The engine, after the event.
+            engine: The engine, after it has applied the event.
             now: The master's time, in seconds since the epoch.
         """
         match event.WhichOneof("call"):
@@ -62,22 +62,28 @@ class Readiness:
             self._update_framework(engine, framework, now)
 
     def offered(self, client: Client, now: float) -> float:
-        """Return since when a client has had work, for a new offer of which it keeps a part.
+        """Return the time since which a client that gets an offer has had work, in seconds.
 
         If the client declined its offers until now, it is assumed to have work from now on.
 
         Args:
-            client: The client, which gets the offer.
+            client: The client, which is assumed to keep a part of the offer.
             now: Time of the offer, in seconds since the epoch.
         """
         return self._ready_since.setdefault(client, now)
 
     def refused(self, client: Client) -> None:
-        """Record that a client declined a whole offer, so it has no work now."""
+        """Record that a client declined a whole offer, so it is assumed to have no work now."""
         self._ready_since.pop(client, None)
 
     def _update_framework(self, engine: Engine, framework: str, now: float) -> None:
-        """Record in which roles a framework now wants offers, after a call that may change them."""
+        """Update in which roles a framework wants offers, and since when it has had work in them.
+
+        Args:
+            engine: The engine, after a call that may change these roles.
+            framework: Identifier of the framework.
+            now: The master's time, in seconds since the epoch.
+        """
         wanting_before = {client for client in self._wanting if client.framework == framework}
         state = engine.framework(framework)
         roles = state.roles if state is not None else ()

@@ -137,7 +137,7 @@ def apply_entry(engine: Engine, entry: log.LogEntry) -> log.Outcome:
 
 
 def recorded_outcome(entry: log.LogEntry) -> log.Outcome:
-    """Return the outcome (decisions or error text) that a log entry records."""
+    """Return the recorded outcome of a log entry: the decisions, or the error's text."""
     match entry.WhichOneof("entry"):
         case "restore":
             return entry.restore.outcome

@@ -25,7 +25,7 @@ from allocator.service.record.history import History, RecordedTask
 
 @dataclass(slots=True)
 class UserOutcome:
-    """Result for one user: as recorded in the log, or as simulated under a policy."""
+    """Result for one user, such as share and waiting time: as recorded, or as simulated."""
 
     tasks: int = 0
     share: float = 0.0
@@ -54,7 +54,7 @@ class _Queue:
 
 
 def recorded(history: History) -> dict[str, UserOutcome]:
-    """Return each user's recorded result: number of tasks, share, waiting time and commitment.
+    """Return each user's recorded result, such as share, waiting time and commitment.
 
     It is compared with the result of `modelled`.
     """
@@ -84,7 +84,7 @@ def modelled(history: History, settings: EngineSettings, policy: Policy) -> dict
 
 
 class _Model:
-    """Simulation of the recorded tasks under another policy, with the cluster as one machine."""
+    """Simulation of the recorded tasks under a given policy, with the cluster as one machine."""
 
     def __init__(self, history: History, settings: EngineSettings, policy: Policy) -> None:
         self._history = history
@@ -177,7 +177,7 @@ def _record_start(queue: _Queue, task: RecordedTask, start: float, end: float) -
 def _fates(
     history: History, queues: dict[str, _Queue], commitments: dict[str, float]
 ) -> dict[str, UserOutcome]:
-    """Return each user's outcome: number of tasks, share, mean waiting time and commitment.
+    """Return each user's outcome from its sums: share, mean waiting time, CPU time and so on.
 
     Args:
         history: The history of the log.

@@ -10,7 +10,7 @@ class StoreError(Exception):
 
 
 class StoreUnavailable(StoreError):  # noqa: N818 - the name states a condition that may pass
-    """A store does not answer now, but may answer later."""
+    """The store does not answer now, but may answer later."""
 
 
 class StoreInUse(StoreError):  # noqa: N818 - the name states a condition

@@ -59,7 +59,11 @@ def claim(path: Path, make: Callable[[sqlite3.Connection], object]) -> BinaryIO:
 
 
 def same(path: Path, held: BinaryIO) -> bool:
-    """Return whether a path still leads to the file that `claim` has returned.
+    """Return whether a path still leads to the file that `claim` has opened.
+
+    Args:
+        path: The path.
+        held: The open file.
 
     Raises:
         FileNotFoundError: nothing exists at the path.

@@ -76,10 +76,10 @@ _Read = TypeVar("_Read", bound=BaseModel)
 
 
 class StoreRows:
-    """The encoded rows that a store should contain, and which of them still have to be written.
+    """The encoded rows that a store should contain, one per user, and which are not written yet.
 
-    A store calls `take` with the changes of the memory, writes `unwritten` and `head`, and then
-    calls `mark_written`.
+    A store calls `take` with the changes of commitments and settings. It then writes `unwritten`
+    and `head`, and calls `mark_written`.
     """
 
     def __init__(self) -> None:
@@ -127,13 +127,16 @@ class StoreRows:
         self._time, self._places = changes.time, changes.places
 
     def unwritten(self) -> Iterator[tuple[str, bytes | None]]:
-        """Yield each user whose row has to be written, with the row; None for a deleted row."""
+        """Yield each user whose row has changed since the last write, with the row.
+
+        A None in place of the row means that the row has to be deleted.
+        """
         for user in self._unwritten:
             row = self._rows.get(user)
             yield user, None if row is None else row[0]
 
     def mark_written(self) -> None:
-        """Record that all rows have been written to the store; `unwritten` is then empty."""
+        """Record that all rows are in the store, so that `unwritten` yields nothing."""
         self._unwritten.clear()
 
     def all(self) -> Iterator[tuple[str, bytes]]:

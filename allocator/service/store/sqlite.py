@@ -142,9 +142,10 @@ class SqliteStore:
         self._locked_file, self._loaded = self._open(), None
 
     def _back_up_former(self) -> None:
-        """Copy a file in the former layout, for a return to the release that wrote it.
+        """Copy a file that an older release wrote, so that this older release can be used again.
 
-        An existing copy is left in place, because it comes from an earlier attempt.
+        An existing copy is left in place, because it comes from an earlier attempt to convert the
+        file.
         """
         [[layout]] = self._connection.execute("PRAGMA user_version").fetchall()
         backup = Path(f"{self._path}.layout-{FORMER_LAYOUT}")

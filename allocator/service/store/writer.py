@@ -166,7 +166,7 @@ class StoreWriter:
     def take_over(self) -> None:
         """Save soon, over any content that another leader's service has saved meanwhile.
 
-        The method is called when a different master has become the leader. If the other service's
+        The method is called when another stream has become the leader. If the other service's
         content could not be read, nothing is replaced; an operator has to decide.
         """
         self._will_replace = self._read_succeeded and self._store.shared
@@ -174,9 +174,12 @@ class StoreWriter:
         self._wake.set()
 
     def _save(self, changes: MemoryChanges) -> None:
-        """Write changes to the store, over another service's memory if `take_over` was called.
+        """Write changes to the store; replace another service's content if `take_over` was called.
 
         The method runs in another thread.
+
+        Args:
+            changes: Changes of commitments and operator settings since the last save.
         """
         if self._will_replace:
             self._store.take_over()
@@ -231,20 +234,21 @@ class StoreWriter:
         self._wake.set()
 
     def _state(self) -> tuple[int, int]:
-        """Return two numbers that change with every message of a master: sequence and snapshots.
+        """Return two numbers, of which at least one changes with every message of a master.
 
-        If both are unchanged since the last save, nothing needs to be saved.
+        They are the engine's sequence number and its number of snapshots. If both are unchanged
+        since the last save, nothing needs to be saved.
         """
         return self._engine.sequence, self._engine.statistics.snapshots
 
     async def _sleep(self, seconds: float) -> None:
-        """Wait for some seconds, or until another method sets `_wake` because a save or the end is due."""
+        """Wait for some seconds, or until `_wake` is set because a save or the end is due."""
         with suppress(TimeoutError):
             await asyncio.wait_for(self._wake.wait(), max(seconds, 0.0))
         self._wake.clear()
 
     def _succeeded(self) -> None:
-        """Record a successful save in the statistics; log the end of a series of failures."""
+        """Record a successful save in the statistics; log that saving works after failures."""
         statistics = self.statistics
         if statistics.degraded:
             _log.info("commitments are stored again", failures=statistics.failures)

@@ -140,7 +140,7 @@ class ZookeeperStore:
             return decode_node(data)
 
     def take_over(self) -> None:
-        """Allow the next save to replace the node's content, even if another service wrote it."""
+        """Allow the next save to replace content that another service has written to the node."""
         with self._explained_errors():
             _, self._version = self._fetch()
 
@@ -168,7 +168,7 @@ class ZookeeperStore:
             self._rows.mark_written()
 
     def close(self) -> None:
-        """End the ZooKeeper session."""
+        """End the session with ZooKeeper."""
         self._client.stop()
         self._client.close()
 
@@ -221,9 +221,9 @@ class ZookeeperStore:
     def _fetch(self) -> tuple[bytes, int | None]:
         """Return the node's content and version; without a node, empty content and None.
 
-        The server that is asked first synchronises with ZooKeeper's leader, because its data may be
-        seconds old. A service that began with outdated commitments would allocate wrongly, and all
-        its writes would fail.
+        The server that is connected first synchronises with ZooKeeper's leader, because its data
+        may be seconds old. A service that began with outdated commitments would allocate wrongly,
+        and all its writes would fail.
         """
         self._client.sync_async("/").get(timeout=_TIMEOUT)
         try:
