@@ -175,7 +175,7 @@ class UserSection(_Section):
 
 
 class UsersSection(_Section):
-    """`[users]`: the property of frameworks that is their user, and users known from the start."""
+    """`[users]`: which property of a framework is its user, and the users known from the start."""
 
     key: UserKey = _ENGINE["user_key"]
     """Property of a framework that identifies its user."""
@@ -822,10 +822,10 @@ def _require_distinct(written: dict[str, Path], read: dict[str, Path]) -> None:
 
 
 def _identities(path: Path) -> list[object]:
-    """Return values that two paths have in common if they lead to the same file.
+    """Return values by which `_require_distinct` recognises two paths to the same file.
 
-    `_require_distinct` compares these values. They are the resolved path and, of an existing file,
-    the device and inode numbers.
+    Two such paths have a value in common. The values are the resolved path and, of an existing
+    file, the device and inode numbers.
     """
     identities: list[object] = [Path(os.path.realpath(path))]
     try:
