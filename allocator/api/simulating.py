@@ -21,7 +21,7 @@ _WORTH_COMPILING = 20_000
 
 
 class Task(NamedTuple):
-    """A task that a user submits to a simulated cluster."""
+    """A task that a user submits to a simulated cluster; input of `make_trace`."""
 
     user: str
     submitted: float

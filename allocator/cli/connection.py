@@ -121,7 +121,7 @@ class Connection:
 
         Args:
             order: The operator command.
-            users: The users that the command names, for the message if one is not known.
+            users: The users that the command names, for the error message if one is unknown.
         """
         return self._ask(self._stub.Order, order, users)
 
@@ -184,11 +184,12 @@ def fail(code: int, reason: str | Exception) -> NoReturn:
 
 
 def fail_study(error: Exception, *, as_json: bool) -> NoReturn:
-    """Print the error of a study that has no result, and end the command.
+    """Print the error that stopped a simulation or search, and end the command.
 
     Args:
         error: The error.
-        as_json: Whether to print JSON, too, if an external policy failed.
+        as_json: Whether the command prints JSON. If an external policy failed, a JSON object that
+            describes the failure is then printed on standard output, too.
 
     Raises:
         typer.Exit: always.
@@ -211,7 +212,7 @@ def in_words(error: Exception) -> str:
 
 
 def _target(address: str) -> str:
-    """Return an address in gRPC's form. If it is invalid, end the command with an error."""
+    """Return an address as a gRPC target. If it is invalid, end the command with an error."""
     from allocator.service.addresses import target
 
     try:

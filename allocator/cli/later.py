@@ -41,7 +41,7 @@ class _LazyConversion:
     """
 
     def get_params(self, ctx: Any) -> list[Any]:  # noqa: ANN401 - typer's context
-        """Return the command's parameters, changed so that values of the right type are kept."""
+        """Return the command's parameters, each changed to keep a value that has the right type."""
         command: Any = self
         annotations = (
             inspect.get_annotations(inspect.unwrap(command.callback)) if command.callback else {}
@@ -122,7 +122,10 @@ def _prepare(commands: typer.Typer) -> None:
 
 
 def _plain(annotation: Any) -> tuple[type, ...]:  # noqa: ANN401 - any annotation
-    """Return the types in an option's annotation whose values need no conversion, such as `str`."""
+    """Return the types of an annotated option that are in `_PLAIN`, such as `int` and `str`.
+
+    A value that already has one of these types needs no conversion.
+    """
     if get_origin(annotation) is Annotated:
         annotation = get_args(annotation)[0]
     united = get_origin(annotation) in {Union, types.UnionType}

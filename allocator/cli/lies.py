@@ -83,7 +83,10 @@ def _as_json(row: "LieRow") -> dict[str, Any]:
 
 
 def _finite(part: float) -> float | None:
-    """Return a gain or loss as a JSON value; −∞ (a task never ran) becomes None."""
+    """Return the relative gain of a lie as a JSON value; None for −∞.
+
+    The gain is −∞ if one of the liar's tasks never ran.
+    """
     return part if part > -float("inf") else None
 
 

@@ -160,7 +160,8 @@ def _file(policy: str, name: str, violation: "Violation", problem: "Problem") ->
         policy: The policy's name.
         name: The property's name.
         violation: The case in which the policy lacks the property.
-        problem: The problem to write: the violation's problem or its lie.
+        problem: The problem to write: machines and users with their true demands, or the same
+            with a user's false demand (`violation.lie`).
     """
     import tomli_w
 

@@ -1,4 +1,4 @@
-"""`longshare replay`: recomputes recorded decisions, or models another policy on the record."""
+"""`longshare replay`: recomputes the decisions of an event log, or models another policy."""
 
 import json
 from dataclasses import asdict

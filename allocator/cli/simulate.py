@@ -134,7 +134,7 @@ def simulate(
 def _followed(trace: "Trace", setting: "Setting") -> bool:
     """Return whether this simulation can record users' shares over time.
 
-    Only then does the option --out write the file of users over time.
+    If it cannot, the option --out does not write the file of shares over time.
     """
     return (
         setting.per == "user"
@@ -219,15 +219,16 @@ def _filmed(
 def capacity_of(
     trace: "Trace", load: float | None, capacity: str | None
 ) -> tuple[float, ...] | None:
-    """Return the pool's capacity from the options, in the order of the trace's resources.
+    """Return the capacity of the simulated pool, from the options --load and --capacity.
 
     Args:
-        trace: The trace.
+        trace: The trace to simulate.
         load: Mean use of the trace as a fraction of the capacity, or None.
         capacity: Capacity as text, such as `cpus=4,mem=8`, or None.
 
     Returns:
-        None if neither is given: the trace's machines are used.
+        The amounts in the order of the trace's resources. None if neither option is given; the
+        simulation then uses the trace's machines.
 
     Raises:
         ValueError: both are given, or the capacity is invalid.
@@ -261,15 +262,16 @@ def capacity_of(
 def simulator_for(
     setting: "Setting", *, reference: bool, events: bool
 ) -> "tuple[bool, Callable[..., Outcome]]":
-    """Choose the fast simulator if it supports the setting, else the plain one.
+    """Choose the fast, compiled simulator if it supports the setting, else the one in plain Python.
 
     Args:
         setting: The setting of the simulation.
-        reference: Whether the plain simulator is requested.
-        events: Whether the fast simulator counts events of a Live Tree.
+        reference: Whether the simulator in plain Python is requested.
+        events: Whether the fast simulator counts events of a Live Tree, which are possible swaps
+            of neighbours in the order of users.
 
     Returns:
-        Whether the fast simulator is chosen, and the function that simulates.
+        Whether the fast simulator is chosen, and the function that simulates a trace.
     """
     if not reference:
         from allocator.simulation import fast  # loads a compiler

@@ -99,7 +99,7 @@ def compute(cells: "Sequence[Cell]", folder: Path, engine: "SimulatorKind") -> i
     Args:
         cells: All simulations of the sweep.
         folder: Folder with the results.
-        engine: Kind of parallel processes.
+        engine: Joblib backend and number of processes that run the simulations.
     """
     from rich.console import Console
     from rich.progress import (

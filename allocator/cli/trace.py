@@ -233,7 +233,10 @@ def generate(
 
 @contextmanager
 def _reading() -> Iterator[None]:
-    """Context manager: if the block cannot read or use a file, end the command with an error."""
+    """Context manager: end the command with a message if the block raises an OSError or ValueError.
+
+    Such errors mean that a file cannot be read or used.
+    """
     try:
         yield
     except (OSError, ValueError) as error:
@@ -447,11 +450,13 @@ def _show_use(trace: "Trace") -> None:
 
 
 def _show_rows_by_reason(rows: "SkippedRows", reads: str | None = None) -> None:
-    """Print how many rows were left out for each reason, with the first locations.
+    """Print how many rows of the source files were left out of a trace, one line per reason.
+
+    Each line also names the files and lines of the first such rows.
 
     Args:
         rows: The rows that were left out.
-        reads: Text to print in place of the reason.
+        reads: Text to print in place of each reason; None: the reason itself.
     """
     from allocator.cli.tables import console
     from allocator.contract.printable import printable

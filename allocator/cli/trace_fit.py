@@ -1,4 +1,4 @@
-"""`longshare trace fit`: compares generated months with Google's published figures."""
+"""`longshare trace fit`: compares generated traces with published figures of Google's trace."""
 
 import json
 from dataclasses import asdict

@@ -55,7 +55,7 @@ def leaves_accounts(policy: Policy, random: Random) -> str | None:
 
 
 def is_repeatable(policy: Policy, random: Random) -> str | None:
-    """Check that equal calls give equal results, and equal pools have equal orders.
+    """Check that a method called twice returns the same, and that equal pools rank users equally.
 
     The result describes a violation; None if there is none.
     """
@@ -145,10 +145,11 @@ def weight_is_not_later(policy: Policy, random: Random) -> str | None:
 
 
 def orders(policy: Policy, random: Random) -> str | None:
-    """Check that users are ordered by priority, while allocations change and time passes.
+    """Check that a pool orders users by priority, while allocations change and time passes.
 
-    Policies with drifting priorities are also ranked by a plain scan, which must give the same
-    order as the Live Tree. The result describes a violation; None if there is none.
+    If priorities change with time, a Live Tree keeps the order. The order must then equal that of
+    a second pool, which computes all priorities anew and sorts them. The result describes a
+    violation; None if there is none.
     """
     world = draw(random)
     pools = [world.pool(variant) for variant in _ways_to_rank(policy)]
@@ -201,7 +202,10 @@ def _accounts(pool: Pool[int]) -> Iterator[Account]:
 
 
 def _questions(policy: Policy) -> Iterator[Callable[[Account], object]]:
-    """Yield the policy's methods that take only an account; the checks call each of them."""
+    """Yield the methods that compute a policy's values from one user's account.
+
+    The checks call each of them.
+    """
     yield policy.measure
     yield policy.rate_of_use
     if isinstance(policy, KeyPolicy):

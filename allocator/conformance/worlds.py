@@ -17,7 +17,7 @@ _SIZES = (1, 1, 10, 10, 10**6)
 
 @dataclass(frozen=True, slots=True)
 class Holder:
-    """A user of a random cluster, as it is added to a pool.
+    """A user of a random cluster, with its state at the start of a test.
 
     `holds` is its allocation, `demand` the resources of one task (None: unknown), and `owes` its
     initial commitment as a fraction of the cluster.

@@ -12,11 +12,15 @@ from allocator.theory.games.search import WorstLie
 
 
 def write_gains(rows: Sequence[tuple[GainCell, WorstLie]], folder: Path) -> Path:
-    """Write `gains.csv` with a row for each cell and its worst game; return the file's path.
+    """Write `gains.csv`, with the most profitable lie for each combination of parameters.
 
     Args:
-        rows: Cells (policy, δ, n, resources), and the game found for each.
+        rows: Combinations of policy, discount factor δ, number of users n and number of resources.
+            Each comes with the game in which a lie pays most.
         folder: Folder for the file.
+
+    Returns:
+        The path of the file.
 
     Raises:
         OSError: the file cannot be written.
@@ -42,11 +46,15 @@ def write_gains(rows: Sequence[tuple[GainCell, WorstLie]], folder: Path) -> Path
 
 
 def draw_gains(rows: Sequence[tuple[GainCell, WorstLie]], folder: Path) -> Path:
-    """Draw gains as a function of δ, with a panel for each policy; return the file's path.
+    """Draw what lies gain as a function of the discount factor δ, with a panel for each policy.
 
     Args:
-        rows: Cells (policy, δ, n, resources), and the game found for each.
+        rows: Combinations of policy, δ, number of users n and number of resources. Each comes with
+            the game in which a lie pays most.
         folder: Folder for the file.
+
+    Returns:
+        The path of the file.
 
     Raises:
         OSError: the file cannot be written.

@@ -102,13 +102,14 @@ def _adding(messages: Iterable[T], reply: "MutableSequence[T]") -> Work[None]:
 
 
 def _totalling(reply: admin.UsageReply, *, nested: bool) -> Work[None]:
-    """Sum up the rows of a usage reply, and mark rows that other rows include.
+    """Fill in the total of a usage reply, in cooperative steps.
 
-    Usage of a role is part of the usage of the roles above it, so the total leaves such rows out.
+    Usage of a role is part of the usage of its parents. If the reply has a row for a parent too,
+    the total leaves out the role's row, and the row's field `within` names the parent.
 
     Args:
         reply: The reply, whose rows are complete.
-        nested: Whether rows are roles, which may include each other.
+        nested: Whether the rows are about roles, some of which may be parents of others.
     """
     total, names = reply.total, {row.user for row in reply.rows}
     for row in reply.rows:

@@ -89,12 +89,14 @@ class _AgentSurvey:
 
 
 def _survey_agents(engine: Engine, user: str, demand: Quantities | None) -> Work[_AgentSurvey]:
-    """Survey the agents for a forecast. O(agents + users · different agents).
+    """Find users that no agent could serve, and how many tasks of a user the agents have room for.
+
+    Costs O(agents + users · groups of equal agents).
 
     Args:
         engine: The engine to read.
-        user: The user of the question.
-        demand: Resources of one task; None if the question is not about tasks.
+        user: The user for which the forecast is requested.
+        demand: Resources of one task; None if the request is not about tasks.
     """
     survey = yield from engine.survey()
     passed_over = yield from survey.passed_over()
@@ -106,7 +108,9 @@ def _survey_agents(engine: Engine, user: str, demand: Quantities | None) -> Work
 
 
 def _demand(request: admin.ForecastRequest, engine: Engine) -> Quantities | None:
-    """Return the resources of one task of the question; None if the question is not about tasks.
+    """Return the resources of one task in a request; None if the request is not about tasks.
+
+    A request that does not state them gets the demand of the user's known tasks.
 
     Raises:
         InvalidQuestionError: the user is unknown, or no task demand is known.
@@ -214,7 +218,7 @@ class _Question:
     def _pass_over(self) -> list[str]:
         """Leave users that no agent could serve out of the forecast, and return their names.
 
-        The user of the question and its parents are never left out.
+        The user for which the forecast is requested and its parents are never left out.
         """
         passed_over = []
         for pool, member in self._levels:

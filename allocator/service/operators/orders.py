@@ -50,7 +50,8 @@ class Orders:
 
     Args:
         engine: The engine that carries out the commands.
-        rows: Cached reading of all users' shares.
+        rows: Shared computation of all users' shares, which describe users before and after a
+            command.
         store_writer: Stores the effect of a command at once; None: the effect is lost when the
             service ends.
         accountant: Keeps the audit log of commands; None: commands are only written to the

@@ -39,9 +39,10 @@ class Refusals:
         """
 
     def note(self, order: OrderRecord) -> None:
-        """Log a refused command in full, or only count it beyond the limits.
+        """Log a refused command in full; beyond a limit, only count it.
 
-        The limits apply to each peer, and to all peers, in a window of `WINDOW` seconds.
+        There is a limit for each peer and one for all peers. Both apply to periods of `WINDOW`
+        seconds.
         """
         if self._accountant is None:
             return

@@ -76,7 +76,8 @@ class Curves:
     Args:
         engine: Source of the current time.
         history: Samples that this service has taken.
-        chronicle: Source of earlier hours; None if there is no such source.
+        chronicle: Source of hourly values, such as the accounting database; None: only samples
+            are used.
     """
 
     def __init__(
@@ -121,7 +122,7 @@ class Curves:
             users: Names of the users.
             interval: Start and end of the covered time, in seconds since the epoch.
             samples: Samples from memory within the interval, earliest first.
-            hours: Hours from the chronicle; None if it did not answer.
+            hours: Hours from the accounting database; None if there is none or it did not answer.
         """
         since, until = interval
         instants = _from_hours(hours or (), _beginning(samples)) + _thinned(samples)
@@ -138,9 +139,11 @@ class Curves:
 
 
 def _beginning(samples: list[Sample]) -> float:
-    """Return from which time on a chart uses samples instead of hourly means, in seconds.
+    """Return the time from which a chart uses samples; before it, the chart uses hourly means.
 
-    From then on, samples are less than half an hour apart. The result is infinite without samples.
+    It is the time of the first sample whose successor follows within half an hour, in seconds
+    since the epoch. If there is no such sample, it is the time of the last sample. Without samples
+    the result is infinite.
     """
     for sample, following in pairwise(samples):
         if following.time - sample.time < _HOUR / 2:

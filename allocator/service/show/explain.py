@@ -23,13 +23,14 @@ def explain(
 ) -> admin.Explanation:
     """Explain the rank of one user, and why the user gets no further offers.
 
-    The caller adds the user's and the cluster's figures to the explanation.
+    The caller fills in the fields of the reply that describe the user's share and the cluster.
 
     Args:
         engine: The engine to read.
         row: The share of the user.
         rows: The shares of all users.
-        cache: Why the user gets no further offers; collected before, because this takes long.
+        cache: Why the user gets no further offers. The caller collects these facts in cooperative
+            steps, because that takes long.
     """
     siblings = [share for share in rows if share.parent == row.parent]
     wanting = [
@@ -108,8 +109,9 @@ def users_before(engine: Engine, user: str, passed_over: frozenset[str]) -> dict
 def halved_after(standing: Standing[str], tau: float | None) -> float | None:
     """Return the seconds until the dominant commitment has halved, if no allocation changes.
 
-    Each commitment moves towards the over-use (SDRF paper, Eq. 12). The result is None if the
-    commitment is zero or never falls to half, or if the policy does not track commitments.
+    Each commitment moves exponentially towards the user's present over-use (SDRF paper, Eq. 12).
+    The result is None if the commitment is zero or never falls to half, or if the policy does not
+    track commitments.
 
     Args:
         standing: The user's present values.
@@ -169,12 +171,15 @@ def _without_debt(policy: Policy, standing: Standing[str]) -> float:
 
 
 def _passings(engine: Engine, user: str, passed_over: frozenset[str]) -> list[admin.Passing]:
-    """Return when a user, or one of its parents, will overtake or be overtaken, soonest first.
+    """Return the changes of a user's rank among its siblings, soonest first.
+
+    A *passing* is a change at which one user overtakes another. Passings of the user's parents are
+    included.
 
     Args:
         engine: The engine to read.
         user: The user.
-        passed_over: Users that no agent could serve, whose passings are left out.
+        passed_over: Users that no agent could serve; passings with such a user are left out.
     """
     now = engine.pool.now
     passings = [

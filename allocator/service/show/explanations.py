@@ -85,7 +85,7 @@ BRIEFLY: dict[str, str] = {
 
 @dataclass(frozen=True, slots=True)
 class ExplanationFacts:
-    """Reasons why one user's clients get no further offers, collected for `explain`."""
+    """Facts that `explain` needs: why a user's clients get no more offers, and unservable users."""
 
     reasons: Sequence[Explanation] = ()
     """Present reasons of the user's first `MOST` clients."""
@@ -142,9 +142,10 @@ def add_reasons(
 
 
 def words_of_gaps(engine: Engine) -> str:
-    """Return a sentence for a user whose task is larger than the free resources of each agent.
+    """Return the rest of a sentence about a user whose next task fits into no agent's free part.
 
-    The sentence names the settings that would keep room for such a task, or that already do.
+    The text says that smaller tasks may fill each gap first. It names the settings that would keep
+    room for the large task, or that already do. The caller puts the user's name before the text.
 
     Args:
         engine: The engine, for its settings.

@@ -28,7 +28,7 @@ _STATES = {"offered": "", "full": ""}
 
 
 def span(path: Path) -> tuple[float, int]:
-    """Return how long and how large an event log is, to choose the film's intervals.
+    """Return how long and how large an event log is, to choose the time between a film's frames.
 
     Args:
         path: Path of the log.
@@ -64,8 +64,9 @@ def span(path: Path) -> tuple[float, int]:
 class Filming:
     """Records frames of a film (animation of a cluster) at regular intervals of a log's replay.
 
-    `look` is called after each log entry, and `page` at the end. A frame costs O(users · resources
-    + agents · holders), and O(different agents) for each of `MOST_CLIENTS` clients.
+    Call `look` after each log entry, and `page` at the end. A frame costs O(users · resources +
+    agents · users that hold a part of an agent). It also costs O(groups of equal agents) for each
+    of at most `MOST_CLIENTS` clients.
 
     Args:
         every: Seconds of the master's clock between two frames.
@@ -77,7 +78,7 @@ class Filming:
         self._begun = False
 
     def look(self, engine: Engine, entry: log.LogEntry) -> None:
-        """Record a frame if one is due; note snapshots and operator commands, with captions.
+        """Record a frame if one is due, and a caption for each snapshot and operator command.
 
         Args:
             engine: The engine, after it has applied the entry.
@@ -148,7 +149,10 @@ def _user(row: UserShare, turn: int, waiting: str) -> UserNow:
 
 
 def _waits(engine: Engine) -> dict[str, str]:
-    """Return by user, in few words, why its client that is closest to an offer still waits."""
+    """Return in a few words why each waiting user gets no offer: user → reason.
+
+    A user with several waiting clients gets the reason of the client that is closest to an offer.
+    """
     clients = engine.clients()
     if len(clients) > MOST_CLIENTS:
         first = frozenset(islice(engine.pool, MOST_USERS))

@@ -115,13 +115,19 @@ class Guard:
         kept[transport] = loop.call_later(PATIENCE, transport.abort)
 
     def _begin(self) -> None:
-        """Count a request that begins in this turn of the event loop, towards `EACH_TURN`."""
+        """Count a request that begins in this turn of the event loop.
+
+        At most `EACH_TURN` requests may begin in one turn.
+        """
         if not self._begun:
             asyncio.get_running_loop().call_soon(self._next_turn)
         self._begun += 1
 
     def _next_turn(self) -> None:
-        """Let up to `EACH_TURN` waiting requests begin; called in each turn of the event loop."""
+        """Reset the count of requests, and let up to `EACH_TURN` waiting requests begin.
+
+        The event loop calls this method once per turn while requests begin or wait.
+        """
         self._begun = 0
         queues = self._waiting
         while self._begun < EACH_TURN and any(queues):

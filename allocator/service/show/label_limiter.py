@@ -27,10 +27,10 @@ class LabelLimiter:
         self._selected: dict[str, float] = {}
 
     def among(self, names: Iterable[str]) -> list[str]:
-        """Return the names that get metrics now, in the given order.
+        """Select the names that get metrics now, and return them in the given order.
 
         Args:
-            names: Candidates, the most important first.
+            names: All names that exist now, the most important first.
         """
         now = self._clock()
         elapsed, self._last_refill = now - self._last_refill, now

@@ -232,7 +232,7 @@ class _EngineCollector(Collector):
 
 
 class LoopCollector(Collector):
-    """Metrics of event-loop latency: how long the loop works without handling new events."""
+    """Metrics of event-loop latency: how long a callback keeps the loop from other work."""
 
     def __init__(self, latency: LoopLatency) -> None:
         self._latency = latency
@@ -252,7 +252,7 @@ class LoopCollector(Collector):
 
 
 class RefusalCollector(Collector):
-    """Metrics of calls refused for lack of a right, and of connections closed as useless."""
+    """Metrics of refused gRPC calls, and of connections closed because they kept others out."""
 
     def __init__(self, rights: Rights, connections: Connections) -> None:
         self._rights = rights

@@ -138,9 +138,9 @@ class OfferTrail:
         self._queue: list[tuple[str, float]] | None = None
 
     def before_run(self, engine: Engine) -> None:
-        """Record the users that rank first before an allocation cycle; called by the engine. O(1).
+        """Note which users rank first, to explain the offers of the cycle that begins now. O(1).
 
-        Nothing is recorded if the last recorded cycle was too recent.
+        The engine calls this method. A cycle is skipped if the last recorded one was too recent.
         """
         self._queue = None
         if self._next - 2 * _EVERY < engine.now < self._next:
@@ -150,9 +150,9 @@ class OfferTrail:
         ]
 
     def after_run(self, engine: Engine, decisions: contract.Decisions) -> None:
-        """Record the first offers of an allocation cycle; called by the engine.
+        """Record the first offers of an allocation cycle; called by the engine after the cycle.
 
-        Nothing is recorded if `before_run` has recorded nothing.
+        Nothing is recorded if `before_run` has skipped this cycle.
         """
         if self._queue is None:
             return
@@ -185,7 +185,7 @@ def _why(user: str, has_quota: bool, queue: list[tuple[str, float]]) -> str:  # 
     Args:
         user: The user.
         has_quota: Whether the offer's role has a quota.
-        queue: The first users in order before the cycle, with their priorities.
+        queue: The users that ranked first before the allocation cycle, with their priorities.
     """
     order = ", ".join(f"{name} {priority:.4f}" for name, priority in queue)
     position = next(

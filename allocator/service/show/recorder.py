@@ -82,7 +82,7 @@ class Recorder:
         return self._failed
 
     def allow(self) -> None:
-        """Allow `MOST_ROWS` further rows; called before each message of the master."""
+        """Permit `MOST_ROWS` CSV rows for the next message of the master; called before it."""
         self._remaining_rows, self._sampled = MOST_ROWS, False
 
     def sample_until(self, engine: Engine, instant: float) -> None:
@@ -139,7 +139,10 @@ class Recorder:
         os.close(self._folder)
 
     def _remaining_samples(self, engine: Engine) -> int:
-        """Return how many further samples the limit `MOST_ROWS` permits for the present message."""
+        """Return how many more samples may be written for the master's message being applied.
+
+        A message may write `MOST_ROWS` rows, but always at least one sample.
+        """
         return max(self._remaining_rows // _rows_of(engine), 0 if self._sampled else 1)
 
     def _open(self) -> IO[str]:

@@ -55,7 +55,7 @@ _OVER = object()
 
 @dataclass(frozen=True, slots=True)
 class ShadowComparison:
-    """One user's position, commitment and estimated usage under a shadow policy."""
+    """How one user would fare under a shadow policy: position, commitment, and estimated gain."""
 
     user: str
     turn: int
@@ -80,7 +80,10 @@ class ShadowComparison:
 
 @dataclass(slots=True)
 class ShadowState:
-    """One shadow policy: its copy of the pool, its failure, and its processor time."""
+    """One shadow policy: its copy of the top-level pool, its processor time, and its error.
+
+    A shadow policy that has raised an error is not run again.
+    """
 
     name: str
     policy: Policy
@@ -111,7 +114,7 @@ class ShadowState:
         self.seconds += time.thread_time() - started
 
     def run_steps(self, work: Work[None]) -> Work[None]:
-        """Run cooperative work for this shadow, and yield after each `_AT_ONCE` of its steps.
+        """Run a generator for this shadow; yield to the event loop every `_AT_ONCE` steps.
 
         An exception stops this shadow only, as in `run_step`.
         """
@@ -130,9 +133,9 @@ class ShadowState:
 class Shadows:
     """Keeps a journal of all changes to the top-level pool, and replays it for each shadow policy.
 
-    Recording costs little compared with an event. The results of the shadows do not depend on when
-    the journal is replayed. If a policy counts tasks, its result depends on the present agents, so
-    the journal is then replayed at once.
+    Recording a change costs little compared with applying it. Usually the journal may be replayed
+    later, because the results do not depend on the time of the replay. A policy that counts tasks
+    depends on the present agents. With such a policy, the journal is replayed at once.
 
     Args:
         policies: Shadow policies by name.
@@ -154,9 +157,9 @@ class Shadows:
         return len(self._journal)
 
     def before_change(self, engine: Engine, _instant: float) -> None:
-        """Keep the journal short, or follow a new pool; called before each change of the engine.
+        """Replay the journal if it is long; called by the engine before each change of its state.
 
-        After a snapshot the engine has a new pool, which the shadows then follow.
+        If a snapshot has replaced the engine's top-level pool, the shadows switch to the new pool.
 
         Args:
             engine: The engine, before the change.
@@ -169,12 +172,14 @@ class Shadows:
             self._follow(FASTER)
 
     def pass_over(self, engine: Engine, users: frozenset[str]) -> None:
-        """Record in the journal which users the shadows skip from now on.
+        """Record in the journal which users the shadow policies skip from now on.
+
+        Without such users, a shadow policy would compute offers that nobody could use.
 
         Args:
-            engine: The engine that knows the users.
-            users: All users that want offers, but that no agent could serve, or that decline each
-                agent.
+            engine: The engine, whose top-level users are considered.
+            users: All users that want offers and cannot use any: no agent could serve them, or
+                they decline every agent.
         """
         users = frozenset(filter(engine.pool.__contains__, users))
         if engine.pool is self._pool and users != self._passed_over:
@@ -225,7 +230,9 @@ class Shadows:
         return differences
 
     def _pass_over_unserved_users(self, engine: Engine) -> None:
-        """Let the shadows skip users that have begun to want offers if no agent could serve them.
+        """Let the shadows skip users that no agent could serve.
+
+        Only users that have begun to want offers since the last check are examined.
 
         Args:
             engine: The engine, which knows the agents.
@@ -245,9 +252,9 @@ class Shadows:
             self._new_users.add(arguments[0])
 
     def _attach_to(self, pool: Pool[str]) -> None:
-        """Let the shadows follow the engine's new pool, which a snapshot has created.
+        """Give each shadow a copy of the engine's new pool, and record that pool's changes.
 
-        The journal of the former pool is replayed first.
+        A snapshot has created the new pool. The journal of the former pool is replayed first.
 
         Args:
             pool: The engine's new top-level pool.
@@ -269,13 +276,14 @@ class Shadows:
             self._journal.clear()
 
     def _follow(self, limit: int) -> int:
-        """Replay a part of the journal for all shadows, and remove it from the journal.
+        """Replay the oldest journal entries for all shadows, and remove them from the journal.
 
-        The part ends after `limit` replays, or once it has `_MANY` entries. A cycle that has not
-        ended is not replayed yet.
+        All entries of an allocation cycle are replayed together, once the cycle has ended. The
+        function returns after `limit` replays, or after at least `_MANY` entries.
 
         Args:
-            limit: Maximum number of replays; an entry outside of cycles or a whole cycle is one.
+            limit: Maximum number of replays. A whole allocation cycle counts as one replay, and so
+                does an entry outside of cycles.
 
         Returns:
             The number of removed entries; 0 if nothing can be replayed now.

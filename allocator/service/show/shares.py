@@ -65,7 +65,10 @@ class UserShare:
 
 @dataclass(frozen=True)
 class Holding:
-    """Amount and share of one resource that a user holds, whether or not it counts for fairness."""
+    """Amount and share of one resource that a user holds.
+
+    The resource may be one that does not count for fairness.
+    """
 
     allocation: float
     """Amount in the resource's own unit, such as cores or MiB. `share` and `commitment` are
@@ -83,14 +86,14 @@ def user_shares(engine: Engine) -> list[UserShare]:
 
 
 def reading(engine: Engine, users: list[str]) -> Work[list[UserShare]]:
-    """Read the shares of users in cooperative steps: the top level by rank, then the levels below.
+    """Return the shares of users: the top level of the role tree by rank, then the levels below.
 
-    Each share is as of the moment at which its user was read. A user that has been removed by then
-    is left out.
+    The function works in cooperative steps, between which events may be applied. Each share is
+    as of the time at which its user was read. A user that has been removed by then is left out.
 
     Args:
-        engine: The engine to read; events may be applied wherever this function yields.
-        users: All users, or all users at the top level.
+        engine: The engine to read.
+        users: Names of all users, or of all users at the top level.
     """
     standings = []
     for user in users:

@@ -28,8 +28,8 @@ MOST_TOLD = 5
 class Status:
     """Reads the status page's data from the engine between two messages of the master.
 
-    One reading costs as much as a scrape of the metrics, and O(holders) for each listed agent. A
-    reading changes nothing.
+    Reading all data takes about as long as a scrape of the metrics. For each listed agent, it also
+    takes O(users that hold a part of the agent). Reading changes nothing.
     """
 
     def __init__(
