@@ -50,9 +50,9 @@ def complaints(error: ValidationError, model: type[BaseModel]) -> list[str]:
 
 
 def _follows(problem: Mapping[str, Any], problems: Sequence[Mapping[str, Any]]) -> bool:
-    """Return whether an error "list too short" only follows from invalid entries of the list.
+    """Return whether an error "list too short" is only due to invalid entries of the list.
 
-    Such an error is not shown, because each invalid entry has its own error.
+    Such an error need not be shown, because each invalid entry has an error of its own.
 
     Args:
         problem: One entry of `ValidationError.errors`.
@@ -136,7 +136,7 @@ def _names(model: type[BaseModel], prefix: str = "") -> Iterator[str]:
 
 
 def _sections(model: type[BaseModel]) -> dict[str, type[BaseModel] | None]:
-    """Return the names of a model's settings, each with its own model if it is a section."""
+    """Return the settings of a model by name: a section's own model, or None for a plain value."""
     return {
         field.alias or name: next(_models(field.annotation), None)
         for name, field in model.model_fields.items()

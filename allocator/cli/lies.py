@@ -83,9 +83,9 @@ def _as_json(row: "LieRow") -> dict[str, Any]:
 
 
 def _finite(part: float) -> float | None:
-    """Return the relative gain of a lie as a JSON value; None for −∞.
+    """Return the fraction of the wait that a lie saves as a JSON value; None for −∞.
 
-    The gain is −∞ if one of the liar's tasks never ran.
+    The fraction is −∞ if one of the liar's tasks never ran.
     """
     return part if part > -float("inf") else None
 

@@ -92,9 +92,9 @@ def _append_path(paths: list[Path], path: Path, _bytes: int) -> None:
 
 
 def _first_snapshot(path: Path) -> int | None:
-    """Return the time of an event log's first snapshot, in nanoseconds; None: it has none.
+    """Return the time of an event log's first snapshot, to sort logs by it.
 
-    Logs are converted in order of this time.
+    The time is in nanoseconds; None for a log without a snapshot.
     """
     for entry in read(path):
         if entry.HasField("restore") and not entry.restore.outcome.refusal:
@@ -111,7 +111,13 @@ def _watched(
 
 
 class _Conversion:
-    """Converts a recorded history into a trace. `notes` lists what the trace cannot reproduce."""
+    """Converts a recorded history into a trace.
+
+    Args:
+        history: Tasks, agents and users of the event logs.
+        settings: Settings of the recorded allocator.
+        notes: List to which sentences about what the trace cannot reproduce are added.
+    """
 
     def __init__(self, history: History, settings: EngineSettings, notes: list[str]) -> None:
         self._history = history
@@ -135,7 +141,10 @@ class _Conversion:
         """Names of roles that have sub-roles."""
 
     def trace(self) -> Trace:
-        """Return the trace, whose tasks are in order of submission."""
+        """Return the trace, and add notes on what it cannot reproduce.
+
+        Tasks are in order of submission.
+        """
         tasks, history = self._tasks, self._history
         users = tuple(dict.fromkeys([*(task.user for task in tasks), *self._users_without_tasks()]))
         numbers = {user: number for number, user in enumerate(users)}
@@ -168,7 +177,10 @@ class _Conversion:
         )
 
     def _select_resources(self) -> tuple[str, ...]:
-        """Return the resources for the trace: those of the tasks that count in shares."""
+        """Return the resources for the trace: those that tasks held and that count in shares.
+
+        Well-known resources such as cpus come first. A note lists resources that do not count.
+        """
         held: set[str] = set()
         for task in self._history.tasks:
             held.update(task.demand)

@@ -83,7 +83,7 @@ class Admin(AdminServicer):
         request: admin.ShadowsRequest,  # noqa: ARG002 - the request has no fields
         context: grpc.aio.ServicerContext[admin.ShadowsRequest, admin.ShadowsReply],  # noqa: ARG002
     ) -> admin.ShadowsReply:
-        """Return for each shadow policy how users would rank under it."""
+        """Return users' ranks and gains under each shadow policy, or the error that stopped it."""
         reply = admin.ShadowsReply()
         for follower in self._shadows.followers:
             await run_in_slices(self._add_shadow(reply, follower), self._engine_lock)

@@ -137,7 +137,10 @@ def _amounts(amounts: Mapping[str, float]) -> Quantities:
 
 
 class _Question:
-    """Computes the answer to one forecast request, on private copies of the engine's pools."""
+    """Computes the answer to one forecast request.
+
+    It works on copies of the engine's pools, so that a worker thread can compute the answer.
+    """
 
     def __init__(
         self,
@@ -159,7 +162,7 @@ class _Question:
         self._check()
 
     def answer(self) -> admin.ForecastReply:
-        """Compute the answer, in numbers and in sentences; called in a worker thread."""
+        """Return the answer, in numbers and in sentences; called in a worker thread."""
         request, pool, user = self._request, self._pool, self._user
         if self._newcomer:
             pool.add(user, weight=request.weight if request.HasField("weight") else 1.0)

@@ -10,7 +10,8 @@ def message(row: UserShare, engine: Engine) -> admin.UserShare:
 
     Args:
         row: The share of the user.
-        engine: The engine, which knows where the user's weight comes from, and its boost.
+        engine: The engine, which knows the source of the user's weight and the end of its boost
+            (temporary weight).
     """
     standing, weights = row.standing, engine.weights
     share = admin.UserShare(

@@ -58,7 +58,10 @@ class Refusals:
         self._further[peer] = count + 1, order
 
     def flush(self) -> None:
-        """Write the counts of refused commands to the audit log, one entry per peer."""
+        """Write how many more commands were refused to the audit log, in one entry per peer.
+
+        These are the commands that `note` has only counted since the previous call.
+        """
         further, self._further = self._further, {}
         for peer, (count, latest) in further.items():
             assert self._accountant is not None

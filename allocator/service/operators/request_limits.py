@@ -46,7 +46,11 @@ _ORDER = f"/{_SERVICE.full_name}/Order"
 
 @dataclass(eq=False)
 class _Peer:
-    """Counters for one peer and one right: running calls, and reply bytes not yet received."""
+    """Counters of one peer's calls that need one right ("readers" or "operators").
+
+    `calls` is the number of running calls, and `unsent` the reply bytes that the peer has not
+    received.
+    """
 
     calls: int = 0
     unsent: int = 0
@@ -105,12 +109,15 @@ class _Call:
             del self._calls.peers[self._name]
 
     def try_to_reserve(self, size: int) -> bool:
-        """Reserve a number of bytes for the reply if the limits allow it; return whether they do.
+        """Reserve memory for the reply if the limits of the peer and of all peers allow it.
 
         A new reservation replaces the call's former reservation.
 
         Args:
             size: Bytes of the reply.
+
+        Returns:
+            Whether the bytes are reserved.
         """
         size = min(size, PEER_UNSENT)
         additional = size - self._reserved
@@ -123,7 +130,7 @@ class _Call:
         return fits
 
     async def reserve(self, size: int) -> bool:
-        """Wait up to `ROOM_TIME` seconds to reserve bytes for the reply.
+        """Reserve memory for the reply; wait up to `ROOM_TIME` seconds for other replies to be sent.
 
         Args:
             size: Bytes of the reply.

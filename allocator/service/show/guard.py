@@ -82,16 +82,16 @@ class Guard:
             self._answered.add(transport)
 
     def admit(self, transport: asyncio.Transport) -> None:
-        """Start the time limit of a new connection, which has not sent anything yet.
+        """Start the time limit within which a new connection must send its first bytes.
 
-        If too many such connections are open, the oldest is ended.
+        If too many connections have sent nothing, the oldest of them is ended.
         """
         self._keep(transport, self._silent)
 
     def heard(self, transport: asyncio.Transport) -> None:
         """Restart the time limit of a connection that has sent its first bytes.
 
-        If too many such connections are open, the connection answered longest ago is ended.
+        If too many connections have sent bytes, the one answered longest ago is ended.
         """
         timer = self._silent.pop(transport, None)
         if timer is not None:

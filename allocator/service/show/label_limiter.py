@@ -11,8 +11,8 @@ class LabelLimiter:
     """Selects which names get metrics: at most `limit` at a time, and `limit` new names per hour.
 
     A framework that registers under ever new names therefore cannot create metrics without limit.
-    At the start, `limit` names can be selected at once. A name that was selected within the last
-    hour is not new.
+    A name that was selected within the last hour is not new. When the limiter is created, `limit`
+    new names can be selected at once.
 
     Args:
         limit: Maximum number of names at a time, and of new names per hour.

@@ -129,7 +129,8 @@ class OfferRecord:
 class OfferTrail:
     """Records the latest offers, each with the reason why its user got it, for the status page.
 
-    To bound the cost, at most one allocation cycle with offers per second is recorded.
+    The engine calls `before_run` and `after_run` around each allocation cycle. To bound the cost,
+    at most one cycle with offers per second is recorded.
     """
 
     def __init__(self) -> None:

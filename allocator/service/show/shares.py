@@ -130,7 +130,7 @@ def holdings(
 
 
 def dominant(ratios: Mapping[str, float]) -> str:
-    """Return the name of the resource with the largest share or commitment; empty if all are 0.
+    """Return the resource with the largest share or commitment; an empty text if all are 0.
 
     Args:
         ratios: Share or commitment by resource, as fractions of the cluster.

@@ -196,9 +196,9 @@ def exposition(  # noqa: PLR0913 - every source of metrics
 ) -> Work[bytes]:
     """Write all metrics in Prometheus's text format: those of a registry, of users, and of roles.
 
-    Frameworks may register thousands of roles, so the number of users and roles with metrics of
-    their own is limited. The users with the largest shares and commitments come first, then the
-    users that have been known longest.
+    Metrics are written for a limited number of users and roles, because frameworks may register
+    thousands of roles. Users with the largest shares and commitments are selected first, then users
+    that have been known longest.
 
     Args:
         engine: The engine to read.
@@ -206,8 +206,8 @@ def exposition(  # noqa: PLR0913 - every source of metrics
         waits: Waiting times of users, by reason.
         shadows: Shadow policies.
         accountant: Source of the users' usage; None without accounting.
-        listed: Selects the users with metrics of their own.
-        listed_roles: Selects the roles with metrics of their own.
+        listed: Selects the users whose metrics are written.
+        listed_roles: Selects the roles whose metrics are written.
     """
     parts = [generate_latest(registry)]
     yield
@@ -252,13 +252,13 @@ def _of_shadows(
 ) -> Work[None]:
     """Append two metrics of users under each shadow policy to the output, in cooperative steps.
 
-    The metrics are the position in the policy's order, and the additional usage that the user would
-    have had.
+    The first is the user's position in the policy's order. The second is how much more the user
+    would have used under the policy.
 
     Args:
         engine: The engine to read.
         shadows: The shadow policies.
-        users: Users with metrics of their own.
+        users: Users whose metrics are written.
         parts: Output so far, in Prometheus's text format.
     """
     differences = []

@@ -145,7 +145,7 @@ class Waits:
 
         Args:
             why: The client and its reasons.
-            quiet: Whether to write no log line, because the limit of lines is reached.
+            quiet: True to write no log line, because enough lines have been written.
 
         Returns:
             Whether a log line was written.
@@ -171,10 +171,12 @@ class Waits:
         return True
 
     def _count(self, reasons: Mapping[Client, str], elapsed: float) -> Work[None]:
-        """Add the elapsed time to the waiting times of users, and drop removed clients and users.
+        """Add the elapsed time to the users' waiting times, and drop removed clients and users.
+
+        A user's time is added to the reason of its client that is closest to an offer.
 
         Args:
-            reasons: The reason of each client.
+            reasons: The reason why each client waits.
             elapsed: Seconds since the previous call of `examine`.
         """
         users: dict[str, str] = {}

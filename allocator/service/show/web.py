@@ -115,7 +115,7 @@ _Handler = Callable[[web.Request], Awaitable[web.Response]]
 
 
 def _require_known_host(section: MetricsSection) -> Middleware:
-    """Return middleware that rejects requests whose Host header has a foreign name.
+    """Return middleware that rejects requests whose Host header does not name this service.
 
     Otherwise a foreign web page could read this service's data, by resolving its own name to this
     machine (DNS rebinding). An IP address as Host is accepted, because it cannot be redirected in
