@@ -159,7 +159,7 @@ def lines_of_cluster(cluster: admin.Cluster) -> str:
 
 
 def line_without_master(cluster: admin.Cluster) -> str:
-    """Return a sentence that warns that no master is connected: since when, and what follows."""
+    """Return a warning that no master is connected, with the duration and the consequences."""
     from allocator.service.show.formatting import duration
 
     if cluster.agents or cluster.frameworks:

@@ -114,7 +114,7 @@ def show_outcomes(policy: "GamePolicy", outcomes: "dict[str, GameSearchOutcome]"
 def show_game(policy: "GamePolicy", game: "Game") -> None:
     """Print a game stage by stage, and the properties that the policy violates in it.
 
-    A stage that is played several times is printed once, with the mean utility.
+    A stage that is played several times in a row is printed once, with users' mean utilities.
     """
     from rich.console import Console
     from rich.markup import escape
@@ -168,10 +168,10 @@ def _vector(amounts: tuple[Fraction, ...]) -> str:
 
 
 def _span(begin: int, times: int) -> str:
-    """Return the numbers of a repeated stage as text, such as "3" or "3 to 7".
+    """Return the numbers of all repetitions of a stage as text, such as "3" or "3 to 7".
 
     Args:
-        begin: Index of the stage's first play in the game, from 0. The text counts from 1.
-        times: How often the stage is played in sequence.
+        begin: Index of the first repetition in the game, from 0. The text counts from 1.
+        times: How often the stage is played in a row.
     """
     return str(begin + 1) if times == 1 else f"{begin + 1} to {begin + times}"

@@ -10,7 +10,7 @@ LONGEST = 1000
 
 
 class CallRefused(Exception):  # noqa: N818 - the call is refused; the service has no error
-    """Raised by `abort` to leave a call's handler without a reply; the status is set."""
+    """Raised by `abort`, after it has set the error status, to leave a handler without a reply."""
 
 
 def refuse(context: grpc.aio.ServicerContext[Any, Any], code: grpc.StatusCode, text: str) -> None:
@@ -26,9 +26,9 @@ async def abort(
 ) -> NoReturn:
     """End a call with an error status: set the status, and raise CallRefused.
 
-    gRPC's own `abort` keeps its exception in the call, and the exception keeps every frame with the
-    request. This reference cycle stays in memory until Python's garbage collector runs. The
-    exception of this function is dropped when the call ends.
+    gRPC's own `abort` stores its exception in the call. The exception refers to the stack frames,
+    and these refer to the request and the call. Such a reference cycle stays in memory until
+    Python's garbage collector runs. The exception of this function is dropped when the call ends.
 
     Raises:
         CallRefused: always.

@@ -130,7 +130,7 @@ class _Call:
         return fits
 
     async def reserve(self, size: int) -> bool:
-        """Reserve memory for the reply; wait up to `ROOM_TIME` seconds for other replies to be sent.
+        """Reserve memory for the reply, as `try_to_reserve`; wait for it up to `ROOM_TIME` seconds.
 
         Args:
             size: Bytes of the reply.

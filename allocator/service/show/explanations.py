@@ -100,7 +100,8 @@ class ExplanationFacts:
 def find_reasons(engine: Engine, user: str) -> Work[list[Explanation]]:
     """Return why a user's clients get nothing more of the free resources, one result per client.
 
-    Only the first `MOST` clients are examined. O(agents), and for each client O(different agents).
+    Only the first `MOST` clients are examined. Costs O(agents), and for each client O(groups of
+    equal agents).
     """
     survey = yield from engine.survey()
     reasons = []

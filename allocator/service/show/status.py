@@ -58,9 +58,10 @@ class Status:
         return self._engine.now
 
     def first_view(self) -> Work[dict[str, Any]]:
-        """Return all data of the page's first view, in cooperative steps.
+        """Return all data that the status page shows first, in cooperative steps.
 
-        The field `time` is the time at which reading began; each item is as of that time or later.
+        The field `time` is the time at which reading began. Events may be applied between steps, so
+        each item is as of that time or later.
         """
         engine, read_at = self._engine, self.time
         rows = yield from reading(engine, engine.users())
