@@ -22,7 +22,7 @@ _LATER = (0.0, 1e-3, 1.0, 60.0, 3600.0, 3e5)
 
 
 def priorities_are_numbers(policy: Policy, random: Random) -> str | None:
-    """Check that the policy computes a valid number for every user, at several later times, too.
+    """Check that every user's priority is a valid number, at the start and at several later times.
 
     The result describes a violation; None if there is none.
     """

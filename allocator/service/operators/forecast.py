@@ -53,7 +53,7 @@ async def answer_forecast(
 
     Args:
         engine: The engine to read.
-        request: The question.
+        request: The user, and what to forecast for it.
         engine_lock: Lock that is acquired before the engine is read.
 
     Raises:

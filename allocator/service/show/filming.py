@@ -96,7 +96,7 @@ class Filming:
             self._take(engine)
 
     def page(self, source: str, *notes: str) -> bytes | None:
-        """Return an HTML page that plays the film; None if `look` has seen no entry to show.
+        """Return an HTML page that plays the film; None if `look` was never called.
 
         Args:
             source: Name of the event log, shown on the page.
