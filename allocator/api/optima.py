@@ -23,8 +23,8 @@ def optimum(
         parameters: The policy's parameters.
 
     Returns:
-        Tasks and shares by user. If the result's `exact` is true, they are fractions that are proved
-        to be exact; otherwise they are floating-point numbers.
+        Tasks and shares by user. If the result's `exact` is true, they are fractions, proved to be
+        exact; otherwise they are floating-point numbers.
 
     Raises:
         ValueError: the problem or the policy cannot be used.
