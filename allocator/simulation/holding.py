@@ -29,7 +29,7 @@ Blocking: TypeAlias = Literal["head-of-line", "skip", "hold", "hold-all"]
 
 @dataclass(frozen=True, slots=True)
 class Hold:
-    """A machine that is held for one user's next task."""
+    """A machine that is kept free for one user's next task, which fits on no machine now."""
 
     user: int
     machine: int
@@ -38,11 +38,12 @@ class Hold:
 
 
 class Holds:
-    """All current holds of a simulation: at most one per user and at most one per machine.
+    """All machines that are now kept free for a user's next task ("holds").
 
-    Holds are given to users in turn: first to the user that has been without a hold the longest.
-    This order bounds waits. Let n users submit tasks that run for at most R. A user's next task
-    that fits on an empty machine then waits at most n·R.
+    There is at most one hold per user, and at most one per machine. Holds are given to
+    users in turn: first to the user that has been without a hold the longest. This order
+    bounds waits. Let n users submit tasks that run for at most R. A user's next task that fits on
+    an empty machine then waits at most n·R.
 
     The bound holds under any policy and for any tasks of other users (proof: docs/simulation.md).
 
@@ -62,7 +63,11 @@ class Holds:
         return self._limit is not None and len(self._by_user) >= self._limit
 
     def in_turn(self, users: Iterable[int]) -> Iterator[int]:
-        """Iterate over users that may get a hold now, longest without a hold first.
+        """Iterate over users for which a machine may be held now, longest without a hold first.
+
+        The iteration ends when the maximum number of holds is reached. Users with a hold are left
+        out.
+
 
         Args:
             users: Waiting users in the policy's order. This order decides between users that
@@ -72,11 +77,11 @@ class Holds:
         yield from takewhile(lambda _user: not self.full, self._turns.order(waiting))
 
     def begin(self, hold: Hold) -> None:
-        """Add a hold. The machine must not be held yet."""
+        """Add a hold. The machine must not be held yet, and the user must have no hold."""
         self._by_user[hold.user] = self._by_machine[hold.machine] = hold
 
     def end(self, user: int) -> bool:
-        """Remove a user's hold. Return whether the user had a hold."""
+        """Remove a user's hold when its task starts. Return whether the user had a hold."""
         hold = self._by_user.pop(user, None)
         if hold is not None:
             del self._by_machine[hold.machine]
@@ -84,7 +89,7 @@ class Holds:
         return hold is not None
 
     def on(self, machine: int) -> bool:
-        """Return whether a machine is held."""
+        """Return whether a machine is held for a user."""
         return machine in self._by_machine
 
     def keeps_off(self, user: int, machine: int, finish: int) -> bool:
@@ -106,6 +111,7 @@ class Holds:
 
         Args:
             user: The user of the task to start.
-            finish: Time in microseconds at which the task would finish.
+            finish: Time in microseconds at which the task would finish. A task that finishes before
+                the held machine is needed may start on it.
         """
         return [machine for machine in self._by_machine if self.keeps_off(user, machine, finish)]

@@ -19,7 +19,10 @@ class Exact(Pool[int]):
     """
 
     def started(self, user: int, demand: Quantities) -> None:
-        """Record that a user's task has started. Among equal users, the lower number is first.
+        """Record that a user's task has started.
+
+        Allocation counts are not used, so that among users of equal priority, the lower number is
+        first.
 
         Args:
             user: The user's number.

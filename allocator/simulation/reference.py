@@ -323,8 +323,8 @@ class ReferenceSimulation:
     def _place(self, user: int, freed: int | None) -> int | None:
         """Return the machine on which a user's next task can start now, or None.
 
-        The lowest-numbered machine with enough free capacity is chosen. Machines with a hold
-        against the task are left out.
+        The lowest-numbered machine with enough free capacity is chosen. Machines that are
+        held for other users are left out, unless the task finishes early enough.
 
         Args:
             user: The user's number.
@@ -343,9 +343,10 @@ class ReferenceSimulation:
         return machine
 
     def _hold_in_turn(self, freed: int | None) -> None:
-        """Give machine holds to waiting users, longest without a hold first.
+        """Hold machines for the next tasks of waiting users, longest without a hold first.
 
-        The method stops at the first user whose next task fits, as this user needs no hold.
+        A hold keeps a machine free for a task. The method stops at the first user whose next task
+        fits, because this task can start without a hold.
 
         Args:
             freed: The machine on which a task has just finished. None: no task has finished just
@@ -376,9 +377,9 @@ class ReferenceSimulation:
             self._holds.begin(Hold(user, machine, ready_at))
 
     def _declare(self, user: int, task: int) -> None:
-        """Tell the pool the demand of a user's next task, if the policy's shares depend on it.
+        """Give the pool the demand of a user's next task, if the policy needs it.
 
-        Such policies (for example TSF) compare numbers of tasks.
+        Policies that compare numbers of tasks, such as TSF, compute users' shares from it.
         """
         if not self._counts_tasks:
             return

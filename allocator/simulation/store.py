@@ -85,8 +85,8 @@ def read(path: Path, count: int | None = None) -> Trace:
 
     Raises:
         OSError: The file cannot be read.
-        TraceError: The file is not a trace, or the trace contradicts itself; the message names the
-            place.
+        TraceError: The file is not a trace, or the trace contradicts itself; the message says
+            where.
     """
     try:
         with pq.ParquetFile(path, read_dictionary=["user"]) as file:

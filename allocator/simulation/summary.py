@@ -34,8 +34,8 @@ class UserSummary:
         completion_ratio: Completed tasks divided by submitted tasks.
         mean_wait_s: Mean seconds from submission to start.
         mean_slowdown: Mean of the user's bounded slowdowns (`slowdowns`).
-        usage: The user's dominant use. Use is Σ run time × demand; the largest fraction of all
-            users' use of a resource counts.
+        usage: The user's dominant use: its largest fraction, over the resources, of all users' use
+            of a resource. Use is Σ run time × demand.
     """
 
     names: tuple[str, ...]

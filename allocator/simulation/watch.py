@@ -12,7 +12,10 @@ from allocator.simulation.outcome import Operations
 
 
 class Watch:
-    """Counts and times the operations of every ranking that a pool uses."""
+    """Counts and times the operations of rankings: data structures that keep a pool's users sorted.
+
+    An instance is passed to a pool as a function that wraps each ranking the pool creates.
+    """
 
     def __init__(self) -> None:
         self.count: Counter[str] = Counter()

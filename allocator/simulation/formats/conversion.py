@@ -88,7 +88,7 @@ class TotalCheck:
         in_file: The total as stated by the file.
         in_trace: The total of the same rows in the trace.
         tolerance: Largest relative difference of the totals that still counts as agreement.
-        differing: Rows whose own two figures differ.
+        differing: Rows whose stated figure differs from the figure computed from the row's task.
     """
 
     figure: str

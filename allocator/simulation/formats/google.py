@@ -250,7 +250,8 @@ class _Attempts:
     def _pair(self, events: _Events) -> _Events:
         """Add a task for each attempt that has ended. Return the events of all other attempts.
 
-        Events are grouped by task. An attempt consists of a task's events between two ends.
+        Events are grouped by task. An attempt consists of a task's events after the end of its
+        previous attempt, up to its own end.
         """
         index = np.arange(len(events.time))
         begins = _begins(events)

@@ -239,15 +239,18 @@ def _requirements(
 def _sets(
     pairs: NDArray[np.int64], tasks: int, requirements: list[_Requirement]
 ) -> tuple[NDArray[np.int32], list[tuple[_Requirement, ...]]]:
-    """Return the distinct sets of conditions, and for each task the number of its set.
+    """Group tasks by their set of conditions.
 
-    A set is built one condition at a time: a set's number and a further condition identify the
-    larger set.
+    Sets are built one condition at a time: the number of a smaller set and one further condition
+    identify a larger set.
 
     Args:
         pairs: Array of (task number, condition number), in ascending order.
         tasks: Number of tasks.
         requirements: The conditions by number.
+
+    Returns:
+        For each task, the number of its set; and the distinct sets by number.
     """
     set_of_task = np.zeros(tasks, np.int64)
     sets: list[tuple[_Requirement, ...]] = [()]

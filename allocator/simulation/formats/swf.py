@@ -70,7 +70,7 @@ def convert(path: Path) -> Conversion:
 
     Raises:
         OSError: The file cannot be read.
-        TraceError: The file cannot be unpacked.
+        TraceError: The file cannot be decompressed.
     """
     left_out, assumed = SkippedRows(), SkippedRows()
     builder = TraceBuilder(("cpus",))

@@ -47,11 +47,14 @@ class Rows:
 
 @contextmanager
 def opened(path: Path) -> Iterator[IO[bytes]]:
-    """Open a file for reading, and unpack it if it ends in .gz, .bz2, .zst or .zip (of one file).
+    """Open a file for reading; decompress it if its name ends in .gz, .bz2, .zst or .zip.
+
+    A .zip file must contain exactly one file.
+
 
     Raises:
         OSError: The file cannot be read.
-        TraceError: The file cannot be unpacked, or it is a .zip of several files.
+        TraceError: The file cannot be decompressed, or it is a .zip of several files.
     """
     try:
         if path.suffix != ".zip":
@@ -74,12 +77,12 @@ def json_values(path: Path, printed_by: str) -> Iterator[Any]:
     """Iterate over the successive JSON values in a file.
 
     Args:
-        path: The file; may be packed.
+        path: The file; may be compressed, as for `opened`.
         printed_by: The command that prints such a file, for error messages.
 
     Raises:
         OSError: The file cannot be read.
-        TraceError: The file cannot be unpacked, or a value is not JSON.
+        TraceError: The file cannot be decompressed, or a value is not JSON.
     """
     with opened(path) as file:
         content = file.read()
@@ -108,7 +111,7 @@ def header(path: Path) -> tuple[str, ...]:
 
     Raises:
         OSError: The file cannot be read.
-        TraceError: The file cannot be unpacked.
+        TraceError: The file cannot be decompressed.
     """
     line = _first_line(path)
     names = next(csv.reader([line], delimiter=_delimiter(line)), [])
@@ -120,7 +123,7 @@ def delimiter(path: Path) -> str:
 
     Raises:
         OSError: The file cannot be read.
-        TraceError: The file cannot be unpacked.
+        TraceError: The file cannot be decompressed.
     """
     return _delimiter(_first_line(path))
 
@@ -148,7 +151,7 @@ def separated(
     """Read a file with separated fields in batches. Rows with a wrong number of fields are skipped.
 
     Args:
-        path: The file; may be packed.
+        path: The file; may be compressed, as for `opened`.
         names: Names of the columns, in order.
         left_out: Collects the rows that were skipped.
         headed: True to skip the first line, which is a header.
@@ -212,14 +215,14 @@ def spaced(
     Empty lines and comment lines do not count as rows.
 
     Args:
-        path: The file; may be packed.
+        path: The file; may be compressed, as for `opened`.
         names: Names of the columns, in order.
         comment: Prefix of comment lines.
-        left_out: Collects the rows that cannot be read.
+        left_out: Collects the rows that were skipped, because their number of fields is wrong.
 
     Raises:
         OSError: The file cannot be read.
-        TraceError: The file cannot be unpacked.
+        TraceError: The file cannot be decompressed.
     """
     with opened(path) as file:
         for first, raw in _whole_lines(file):

@@ -45,9 +45,9 @@ class Crowd:
 def generate(seed: int, crowd: Crowd) -> Trace:
     """Generate a month of tasks that run for an hour on average. Equal arguments give equal traces.
 
-    There are `width` × TASKS_OF_WIDTH tasks, at least one per user. A burst has a geometric number
-    of tasks, at least one, and comes at a random moment. There is one resource. A task asks for at
-    most two fifths of the mean use, so that it fits at every load of interest.
+    There are `width` × TASKS_OF_WIDTH tasks, at least one per user. They demand a single resource.
+    Users submit tasks in bursts at random times. The size of a burst is geometric, at least 1. A task
+    demands at most two fifths of the mean use, so that it fits in a pool of half the mean use.
 
     Args:
         seed: Seed of all random numbers.

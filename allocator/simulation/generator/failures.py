@@ -40,7 +40,7 @@ def with_failures(random: Generator, jobs: Jobs, loops: Loops, attempts: int, un
     """Return jobs with failed attempts added, each as a task.
 
     An attempt is submitted after its job's submission. All tasks of a failing job fail about
-    equally often, one attempt after the other. Attempts that would fail after the end are dropped,
+    equally often, one attempt after the other. Attempts that would fail after `until` are dropped,
     and other tasks fail more often instead.
 
     Args:
@@ -51,7 +51,7 @@ def with_failures(random: Generator, jobs: Jobs, loops: Loops, attempts: int, un
         until: Time in seconds at which the workload ends.
 
     Raises:
-        ValueError: This number of attempts does not fit before the end.
+        ValueError: This number of attempts does not fit before `until`.
     """
     failing = _failing(random, jobs, loops)
     count = len(failing)

@@ -112,11 +112,11 @@ def generate(seed: int, tasks: int = TASKS, progress: Callable[[int], None] | No
 
 
 def moments(trace: Trace, tasks: int) -> list[Moment]:
-    """Compare a generated hour with the properties of the real hours in the TSF paper.
+    """Compare properties of a generated hour with those of real hours, given in the TSF paper.
 
     Args:
         trace: The generated hour.
-        tasks: The number of tasks that was asked for.
+        tasks: The argument `tasks` with which the trace was generated.
     """
     measured = statistics(trace)
     machines = tasks // _TASKS_OF_MACHINE

@@ -163,13 +163,13 @@ def _weights(sigma: float) -> NDArray[np.float64]:
 
 
 def moments(trace: Trace, tasks: int, knobs: MonthParameters = FITTED) -> list[Moment]:
-    """Compare a generated month with properties of the real month from several publications.
+    """Compare properties of a generated month with published properties of Google's month.
 
     Each result names its publication.
 
     Args:
         trace: The generated month.
-        tasks: The number of tasks that was asked for.
+        tasks: The argument `tasks` with which the trace was generated.
         knobs: The parameters of the generated month.
     """
     measured = statistics(trace)

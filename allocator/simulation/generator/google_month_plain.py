@@ -16,10 +16,10 @@ def generate(seed: int, tasks: int = TASKS, progress: Callable[[int], None] | No
 
 
 def moments(trace: Trace, tasks: int) -> list[Moment]:
-    """Compare a generated month with the real month's published properties, except failures.
+    """Compare properties of a generated month with published properties, except those on failures.
 
     Args:
         trace: The generated month.
-        tasks: The number of tasks that was asked for.
+        tasks: The argument `tasks` with which the trace was generated.
     """
     return google_month.moments(trace, tasks, google_month.PLAIN)

@@ -138,9 +138,9 @@ def _pass_events(tree: LiveTreeArrays, s: float) -> None:
 def _swap(tree: LiveTreeArrays, s: float) -> bool:
     """Try a shortcut for `_pass_events`: swap two users in place. Return whether it was possible.
 
-    The shortcut is possible if only one event is due, and both users stay between the same
-    neighbours. The general method, which removes and inserts both users, would then schedule their
-    events in the same order.
+    The shortcut is possible if only one event (a possible swap of two neighbours) is due, and both
+    users stay between the same neighbours. The general method, which removes and inserts both
+    users, would then schedule their events in the same order.
 
     Args:
         tree: The sorted users. At least one event must be due.

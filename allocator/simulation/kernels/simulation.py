@@ -155,7 +155,7 @@ class UserArrays(NamedTuple):
 
 
 class State(NamedTuple):
-    """All arrays that a simulation changes; `run` continues from them."""
+    """All arrays that a simulation changes. Repeated calls of `run` continue the simulation."""
 
     tasks: TaskArrays
     users: UserArrays
@@ -229,10 +229,10 @@ def _process(
         state: State of the simulation.
         rule: Constants of the simulation.
         now: Current time in microseconds.
-        user: The user whose place in the order may change, or NOBODY.
+        user: The user whose position in the order of users may change, or NOBODY.
         freed: The machine on which a task has finished, or NOWHERE.
-        leave: True if the user was in the order before the event and must leave its place.
-        enter: True if the user must be inserted into the order, at a new place.
+        leave: True if the user was in the order before the event and must be removed.
+        enter: True if the user must then be inserted at its new position.
     """
     users = state.users
     if state.counters[STALE]:
@@ -366,11 +366,13 @@ def _start(state: State, rule: Rule, u: int, machine: int, now: int) -> None:
 
 @part
 def _advance_queue(state: State, rule: Rule, u: int) -> tuple[bool, bool]:
-    """Make the user's next waiting task its head, or deactivate a user without waiting tasks.
+    """Advance a user's queue after its first task started: make the next waiting task the head.
+
+    A user without further waiting tasks becomes inactive.
 
     Returns:
-        (leave, enter): whether the user must leave its place in the order, and whether it must
-        be inserted at a new place.
+        (leave, enter): whether the caller must remove the user from the order of users, and whether
+        the caller must then insert the user at its new position.
     """
     users = state.users
     if rule.skip:
@@ -388,6 +390,9 @@ def _advance_queue(state: State, rule: Rule, u: int) -> tuple[bool, bool]:
 @part
 def _set_head(state: State, rule: Rule, u: int, task: int) -> bool:
     """Make a waiting task the next task of a user. Return whether the user's priority may change.
+
+    The priority may change under policies that count tasks, such as TSF, because the demand of the
+    user's next task determines how many tasks the user could run alone.
 
     Counterparts: ReferenceSimulation._declare and Pool.set_demand.
 
@@ -543,7 +548,10 @@ def _set_time(state: State, rule: Rule, microseconds: int) -> None:
 
 @part
 def _accrue(state: State, rule: Rule, u: int) -> None:
-    """Bring the commitments of user u up to date: apply decay and over-use since the last call.
+    """Compute the commitments of user u at the current time.
+
+    Since the last call, old commitments have decayed, and use above the user's entitlement has
+    added to them.
 
     Counterpart: Account.settle.
     """
@@ -560,7 +568,9 @@ def _accrue(state: State, rule: Rule, u: int) -> None:
 
 @part
 def _accrue_all(state: State, rule: Rule) -> None:
-    """Bring all known users' commitments up to date, and mark all priorities as stale.
+    """Compute all known users' commitments at the current time; mark all priorities as outdated.
+
+    `_refresh` computes the outdated priorities before the next task starts.
 
     Must be called before a change that concerns all users, such as a new total weight.
     """
@@ -576,7 +586,7 @@ def _accrue_all(state: State, rule: Rule) -> None:
 def _refresh(state: State, rule: Rule) -> None:
     """Compute the priorities of all known users, and sort all active users again.
 
-    Called when the priorities are marked as stale. Counterpart: Pool.
+    Called before a task starts, if `_accrue_all` has marked the priorities as outdated.
     """
     users = state.users
     for u in range(len(users.known)):
@@ -604,8 +614,8 @@ def _rerank(state: State, rule: Rule, u: int, leave: bool, enter: bool) -> None:
         state: State of the simulation.
         rule: Constants of the simulation.
         u: The user's number.
-        leave: True if the user must leave its place in the order.
-        enter: True if the user must be inserted at a new place.
+        leave: True if the user must be removed from the order.
+        enter: True if the user must then be inserted at its new position.
     """
     users, counters = state.users, state.counters
     counters[DELETES] += leave

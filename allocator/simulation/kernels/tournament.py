@@ -63,7 +63,8 @@ def new_tournament(users: int) -> Tournament:
 def precedes(lines: NDArray[np.float64], u: int, v: int, s: float) -> bool:
     """Return whether user u comes before user v in the policy's order, at s and just after.
 
-    Users are compared by priority, then by growth (slower growth first), then by number.
+    Lower priority is first. Among equal priorities, the one that grows more slowly over time is
+    first; if they also grow equally, the lower user number.
 
     Args:
         lines: Each user's lines, shape (users, lines, 2): value and slope.

@@ -9,7 +9,7 @@ class Meter:
     """Computes by how much a running task increases its user's usage per second.
 
     Args:
-        policy: The exact policy, which determines the resources that count.
+        policy: The policy that is emulated; determines which resources count as usage.
         capacity: The cluster's capacity.
     """
 

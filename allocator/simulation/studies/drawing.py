@@ -40,7 +40,10 @@ def colour_of(label: str) -> str:
 
 
 def styles(labels: Iterable[str]) -> dict[str, dict[str, Any]]:
-    """Return a line style for each label; further lines of the same colour are dashed."""
+    """Return Matplotlib's arguments `color` and `linestyle` for each line, by the line's label.
+
+    The first line of a colour is solid; further lines of the same colour are dashed.
+    """
     line_styles: dict[str, dict[str, Any]] = {}
     uses: Counter[str] = Counter()
     for label in labels:

@@ -31,7 +31,7 @@ class Estimate:
     def exceeds(self, bound: float) -> bool | None:
         """Return whether the mean is certainly above (True) or below (False) a bound.
 
-        None: the interval contains the bound, so the draws cannot tell.
+        None (undecided): the confidence interval contains the bound.
         """
         if self.low > bound:
             return True
@@ -42,7 +42,7 @@ class Estimate:
 
         Returns:
             True if certainly below, False if certainly above. None if the interval contains the
-            bound or its negative, or if there is a single draw; the draws then cannot tell.
+            bound or its negative, or if the mean is of a single trace (undecided).
         """
         if self.low > -bound and self.high < bound:
             return True

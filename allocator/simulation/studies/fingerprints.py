@@ -64,12 +64,12 @@ class Fingerprint:
 
     Args:
         name: Name of the measured quantity.
-        wanted: Published value, or published bound.
-        relation: How the measured value should relate to `wanted`: equal, at least, or at most.
-        got: Mean value over seeds.
+        published: Published value, or published bound.
+        relation: How the measured value should relate to `published`: equal, at least, or at most.
+        measured: Mean of the measured values over seeds.
         seeds: Measured value for each seed.
-        source: Publication.
-        scale: Deviation that counts as a miss of 1, as a ratio or a difference.
+        source: The publication that gives `published`.
+        scale: Deviation that counts as 1 in `miss`, as a ratio or a difference.
         ratio: True if the deviation is a ratio, False if it is a difference.
     """
 
@@ -140,16 +140,19 @@ def simulations(months: Months, loads: Sequence[float]) -> int:
 
 
 def miss(fingerprints: Sequence[Fingerprint]) -> float:
-    """Return the total deviation of several numbers: the root mean square of their misses."""
+    """Return the total deviation from the published numbers.
+
+    The result is the root mean square of the single deviations (`Fingerprint.miss`).
+    """
     return float(np.sqrt(np.mean([fingerprint.miss**2 for fingerprint in fingerprints])))
 
 
 def _published(tasks: int, loads: Sequence[float]) -> list[_Published]:
-    """Return the published numbers, scaled to months with fewer tasks than Google's.
+    """Return the published numbers, adapted to months with fewer tasks than Google's.
 
-    Small δ causes more events for each task in a smaller month: commitments decay in seconds, and a
-    smaller month has more seconds between two tasks. So in smaller months the events at small δ are
-    only a lower bound.
+    In a month with fewer tasks, the published number of Live Tree events per task at a small δ
+    becomes a lower bound. Reason: commitments decay in seconds, and such a month has more seconds,
+    and so more possible swaps of neighbours, between two tasks.
 
     Args:
         tasks: Number of tasks in each month.
@@ -192,12 +195,12 @@ def _of_month(
     def run(
         load: float, forgotten: float | None, form: str = "journal", *, events: bool = False
     ) -> Outcome:
-        """Simulate SDRF with `forgotten` = 1 − δ; None selects DRF.
+        """Simulate the month under SDRF with `forgotten` = 1 − δ, or under DRF if it is None.
 
         Args:
             load: Capacity divided by the mean use.
             forgotten: Fraction of a commitment that decays in a second.
-            form: Form of SDRF, such as "journal".
+            form: Variant of SDRF: "journal" (as in the SDRF paper) or "thesis".
             events: True to count the Live Tree's events.
         """
         capacity = capacity_at(trace, load)

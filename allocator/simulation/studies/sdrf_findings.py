@@ -23,7 +23,7 @@ _INTERVAL = "Brackets hold 90 % intervals of the mean over traces (Student's t).
 
 
 def sections(results: Sequence[Result]) -> Iterator[Section]:
-    """Yield a report section for each of these figures that the results suffice for."""
+    """Yield a report section for each of Fig. 8 to 11 and Table 1 that has enough results."""
     for number, study in enumerate(studies(results), 1):
         suffix = "" if number == 1 else f"-{number}"
         if study.loads:

@@ -42,7 +42,13 @@ class Study:
         return sorted(load for load in self.sdrf if any(self.forgotten_values(load)))
 
     def forgotten_values(self, load: float) -> list[float]:
-        """Return the values of 1 − δ with results that can be compared with DRF's, lowest first."""
+        """Return the simulated values of 1 − δ, lowest first.
+
+        Only values count for which at least one trace has results of both SDRF and DRF.
+
+        Args:
+            load: Capacity divided by the mean use.
+        """
         return sorted(
             forgotten for forgotten, runs in self.sdrf[load].items() if runs.keys() & self.drf[load]
         )
@@ -122,9 +128,9 @@ class Study:
         return _difference(first, second)
 
     def lead(self, load: float, forgotten: float) -> Estimate:
-        """Return how much larger the reduction of waits is at one 1 − δ than at all others.
+        """Return how far the reduction of waits at one value of 1 − δ exceeds the best other one.
 
-        The result is the difference from the best other value; negative if that value is better.
+        The result is negative if another value of 1 − δ reduces waits more.
 
         Args:
             load: Capacity divided by the mean use.

@@ -11,10 +11,10 @@ class Finding:
     """A finding of a paper, and whether the simulations confirm it.
 
     Args:
-        theirs: The paper's finding, in other words.
-        ours: The result of the simulations, with numbers.
+        published: The paper's finding, in other words.
+        measured: The result of the simulations, with numbers.
         agrees: True if both agree; None if the simulations cannot tell.
-        why: Reason for a disagreement, or "".
+        explanation: Reason for a disagreement, or "".
     """
 
     published: str

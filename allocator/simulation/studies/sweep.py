@@ -135,16 +135,17 @@ def run(
 
 @contextmanager
 def _shared(cells: Sequence[Cell], folder: Path) -> Iterator[dict[Source, Path]]:
-    """Context in which workers can map traces into memory that several cells use.
+    """Context with uncompressed copies of all traces that are used by more than one cell.
 
-    The copies of these traces are deleted at the end.
+    Workers map the copies into memory, so that all workers on a machine share the memory. The
+    copies are deleted at the end of the context.
 
     Args:
         cells: The cells to simulate.
         folder: Folder for the copies.
 
     Yields:
-        Folder of the copy, by source.
+        For each copied trace, the folder of its copy.
     """
     counts = Counter(cell.source for cell in cells)
     with TemporaryDirectory(prefix="shared-", dir=folder) as temporary:
