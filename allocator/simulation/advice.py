@@ -119,7 +119,7 @@ def advise(  # noqa: PLR0913 - options of the search
             times.
 
     Raises:
-        AdviceError: No user waits under DRF, so memory can change nothing.
+        AdviceError: No user waits under DRF, so no half-life can shorten waits.
     """
     length = int((trace.submitted + trace.runtime).max() - trace.submitted[0]) if len(trace) else 0
     seconds = length / MICROSECONDS

@@ -122,7 +122,7 @@ class _Filming:
     def _standings(
         self, held: Mapping[int, Mapping[str, int]]
     ) -> Iterator[tuple[int, float, float, float]]:
-        """Yield the figures of each user for a frame.
+        """Yield each user's share, commitment and entitlement for a frame of the film.
 
         Yields:
             (user number, dominant share, dominant commitment, entitlement); the last three are

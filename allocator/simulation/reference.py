@@ -134,7 +134,7 @@ class ReferenceSimulation:
             observe: Called after each submission or finish; may read the simulation, not change it.
 
         Raises:
-            PolicyFailedError: The policy failed.
+            PolicyFailedError: The policy raised an error.
         """
         reported = 0
         for _ in self._events():

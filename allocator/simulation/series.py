@@ -42,7 +42,8 @@ class Series:
 
         Args:
             shares: Each user's dominant share.
-            commitments: Each user's dominant commitment; NaN under policies without memory.
+            commitments: Each user's dominant commitment; NaN under policies without
+                commitments.
         """
         self._times.append(self.due)
         self._taken.append((shares, commitments))

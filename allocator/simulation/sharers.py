@@ -19,8 +19,8 @@ class Sharers:
         number: For each task, the number of its sharer; int32.
         weights: Weights, one entry per sharer.
         commitments: Initial commitments, shape (sharers, resources): fractions of the capacity.
-        known: For each sharer, True if the policy counts the sharer from the start. Otherwise the
-            sharer joins with its first submission.
+        known: For each sharer, True if it is in the pool, and in the total weight, from the
+            start. Otherwise the sharer joins with its first submission.
     """
 
     number: NDArray[np.int32]

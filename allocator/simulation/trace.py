@@ -19,7 +19,7 @@ _CHECKED = 1 << 20
 
 
 class TraceError(ValueError):
-    """A trace is invalid; the message says where and why."""
+    """Raised if a trace is invalid; the message says where and why."""
 
 
 @dataclass(frozen=True)

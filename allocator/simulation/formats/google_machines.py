@@ -313,5 +313,5 @@ def _find(
 
 
 def files(folder: Path, table: str) -> list[Path]:
-    """Return the files of a table, such as `task_events`, in order."""
+    """Return the files of a table, such as `task_events`, in order of their part numbers."""
     return sorted((folder / table).glob("part-*.csv*"))

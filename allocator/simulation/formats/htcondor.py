@@ -106,7 +106,7 @@ def _schedd(job: Mapping[str, Any], seen: set[object], records: Records) -> str 
     Args:
         job: The job's attributes.
         seen: Ids of all jobs read so far; the job's id is added.
-        records: Collects assumptions.
+        records: Collects assumptions about unclear attributes.
 
     Raises:
         UnusableError: The job was read before.
@@ -128,7 +128,15 @@ def _schedd(job: Mapping[str, Any], seen: set[object], records: Records) -> str 
 
 
 def _run_time(records: Records, job: Mapping[str, Any]) -> float:
-    """Return a job's total run time over all its starts, in seconds."""
+    """Return a job's total run time over all its starts, in seconds.
+
+    Args:
+        records: Collects assumptions about missing attributes.
+        job: The job's attributes.
+
+    Raises:
+        UnusableError: The job has not ended, never ran, or its run time is unknown.
+    """
     status = _number(job, "jobstatus")
     if status is not None and status not in _ENDED:
         raise UnusableError("had not ended")
@@ -164,7 +172,7 @@ def _amount(
     """Return the amount of a resource that a job held: provisioned if known, else requested.
 
     Args:
-        records: Collects assumptions.
+        records: Collects assumptions about unclear attributes.
         job: The job's attributes.
         names: Names of the attributes with the provisioned and with the requested amount.
         unknown: The amount to assume if neither attribute is a number.

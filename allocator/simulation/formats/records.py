@@ -118,7 +118,7 @@ class Records:
                     totals.differing.setdefault((column, file), []).append(line)
 
     def assume(self, reason: str) -> None:
-        """Record that the current record is converted under an assumption.
+        """Count the current record among those that are converted under an assumption.
 
         Args:
             reason: The assumption, in words for the report.
@@ -130,7 +130,7 @@ class Records:
         self._ignored.update(dict.fromkeys(columns))
 
     def leave_out(self, reason: str) -> None:
-        """Record that the current record becomes no task.
+        """Count the current record among those that become no task.
 
         Args:
             reason: Why it becomes no task, in words for the report.

@@ -232,7 +232,7 @@ def _elapsed(
     The time from start to end can be longer, as it contains time for which the job was suspended.
 
     Args:
-        records: Collects assumptions.
+        records: Collects assumptions about unclear fields.
         row: Fields of the record by column.
         span: Seconds from start to end.
         cpus: Allocated cores.

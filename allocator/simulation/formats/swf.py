@@ -116,7 +116,7 @@ def convert(path: Path) -> Conversion:
 
 @dataclass(frozen=True)
 class _Parts:
-    """Lines of a log that describe parts of jobs' executions; arrays have one entry per line."""
+    """Lines of a log that each describe one part of a job's execution; one array entry per line."""
 
     submitted: NDArray[np.int64]
     runtime: NDArray[np.int64]
@@ -127,10 +127,10 @@ class _Parts:
 
     @classmethod
     def of(cls, tasks: TaskRows, lines: NDArray[np.int64], kept: NDArray[np.bool_]) -> "_Parts":
-        """Select the lines of a batch that are kept.
+        """Create an instance from some rows of a batch.
 
         Args:
-            tasks: The batch, as tasks.
+            tasks: The batch; each row was parsed as a task.
             lines: Line number of each row.
             kept: A mask of the rows to select.
         """
@@ -153,11 +153,13 @@ def _add_parts(
 ) -> None:
     """Add a task for each job that has only lines for parts of its execution.
 
+    The task is submitted with the first part and has the core-seconds of all parts.
+
     Args:
         builder: Receives the tasks.
-        batches: The lines for parts.
+        batches: All lines for parts of executions, batch by batch.
         whole_jobs: Numbers of the jobs that have a line for the whole job.
-        left_out: Collects the lines for parts that are not needed.
+        left_out: Collects the lines that become no task of their own, with the reason.
         file: Name of the file.
     """
     if not batches:

@@ -1,6 +1,7 @@
 """Generates a month of users that share a pool, with chosen statistics.
 
-The statistics are those that may decide whether a policy with memory shortens waits.
+The statistics are chosen because they may decide whether a policy that remembers past usage
+shortens waits.
 """
 
 from dataclasses import dataclass
@@ -46,8 +47,10 @@ def generate(seed: int, crowd: Crowd) -> Trace:
     """Generate a month of tasks that run for an hour on average. Equal arguments give equal traces.
 
     There are `width` × TASKS_OF_WIDTH tasks, at least one per user. They demand a single resource.
-    Users submit tasks in bursts at random times. The size of a burst is geometric, at least 1. A task
-    demands at most two fifths of the mean use, so that it fits in a pool of half the mean use.
+    Users submit tasks in bursts at random times. The size of a burst is geometric, at least 1.
+
+    A task demands at most two fifths of the mean use, so that it fits in the smallest pool that
+    studies simulate: half the mean use.
 
     Args:
         seed: Seed of all random numbers.

@@ -113,7 +113,7 @@ def generate(
         seed: Seed of all random numbers.
         tasks: Number of tasks, at least FEWEST.
         progress: Called now and then with the number of tasks generated since the last call.
-        knobs: Unpublished parameters.
+        knobs: Values of the parameters that are not published.
 
     Raises:
         ValueError: There are too few tasks.
@@ -231,7 +231,7 @@ def _times(
     Args:
         random: Random generator.
         user: User number of each job.
-        knobs: Unpublished parameters.
+        knobs: Values of the parameters that are not published.
     """
     job_counts = np.bincount(user, minlength=USERS)
     sessions = np.ceil(job_counts**knobs.sessions).astype(np.int64)
@@ -245,7 +245,7 @@ def _times(
 
 
 def _begins(random: Generator, count: int) -> NDArray[np.float64]:
-    """Draw the start times of sessions, in seconds after the month begins.
+    """Draw the start times of users' working sessions, in seconds after the month begins.
 
     Hours by day and on weekdays are more likely.
 

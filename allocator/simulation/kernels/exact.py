@@ -26,8 +26,8 @@ def order(a: float, m: float, b: float, n: float, s: float) -> int:
         m: Slope of the first priority.
         b: Value of the second priority.
         n: Slope of the second priority.
-        s: The decay factor, above 0. The products m·s and n·s must be 0 or at least 10⁻²⁹⁰ in
-            size, unless only their signs matter.
+        s: The decay factor e^(−t/τ), above 0. The products m·s and n·s must be 0 or at least 10⁻²⁹⁰
+            in size, unless only their signs matter.
     """
     if m == n:
         return (a > b) - (a < b)

@@ -71,8 +71,8 @@ def fits(need: NDArray[np.int64], free: NDArray[np.int64]) -> bool:
     """Return whether a task's demand is at most the free amount of every resource.
 
     Args:
-        need: The demand, in parts by resource.
-        free: Free amounts of a machine, in parts by resource.
+        need: The demand by resource, in the whole-number units of `Parts`.
+        free: Free amounts of a machine by resource, in the whole-number units of `Parts`.
     """
     enough = True
     for r in range(len(need)):
@@ -84,12 +84,12 @@ def fits(need: NDArray[np.int64], free: NDArray[np.int64]) -> bool:
 def first_fit(machines: FreeCapacityArrays, need: NDArray[np.int64], constraint: int) -> int:
     """Return the lowest-numbered machine on which a task fits and may run, or NOWHERE.
 
-    The search costs O(log n) for n machines, but more if a node's maxima belong to different
-    machines, none of which has enough of every resource.
+    The search costs O(log n) for n machines. It costs more if a tree node's maxima belong to
+    different machines, none of which has enough of every resource.
 
     Args:
         machines: All machines.
-        need: The task's demand, in parts by resource.
+        need: The task's demand by resource, in the whole-number units of `Parts`.
         constraint: Number of the task's placement constraint.
     """
     if len(machines.kind) == 1 and machines.begin[constraint + 1] > machines.begin[constraint]:
@@ -136,7 +136,7 @@ def take(machines: FreeCapacityArrays, machine: int, amounts: NDArray[np.int64])
     Args:
         machines: All machines.
         machine: The machine's number.
-        amounts: The demand, in parts by resource.
+        amounts: The demand by resource, in the whole-number units of `Parts`.
     """
     k = len(machines.free) // 2 + machine
     for r in range(len(amounts)):
@@ -151,7 +151,7 @@ def give_back(machines: FreeCapacityArrays, machine: int, amounts: NDArray[np.in
     Args:
         machines: All machines.
         machine: The machine's number.
-        amounts: The demand, in parts by resource.
+        amounts: The demand by resource, in the whole-number units of `Parts`.
     """
     k = len(machines.free) // 2 + machine
     for r in range(len(amounts)):
@@ -174,7 +174,7 @@ def could_ever_fit(machines: FreeCapacityArrays, need: NDArray[np.int64], constr
 
     Args:
         machines: All machines.
-        need: The task's demand, in parts by resource.
+        need: The task's demand by resource, in the whole-number units of `Parts`.
         constraint: Number of the task's placement constraint.
     """
     fitting = False
@@ -191,7 +191,7 @@ def monopoly(machines: FreeCapacityArrays, need: NDArray[np.int64], constraint: 
 
     Args:
         machines: All machines.
-        need: The task's demand, in parts by resource.
+        need: The task's demand by resource, in the whole-number units of `Parts`.
         constraint: Number of the task's placement constraint; other machines do not count.
     """
     total = 0

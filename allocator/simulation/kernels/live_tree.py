@@ -98,12 +98,12 @@ def clear(tree: LiveTreeArrays, s: float) -> None:
 def update(tree: LiveTreeArrays, s: float) -> None:
     """Advance the clock to a later time, and process the swaps that are due until then.
 
-    Counterpart: LiveTree.update.
+    Python counterpart: `LiveTree.update`.
 
     Args:
         tree: The sorted users.
-        s: The decay factor at the new time. Calls with an s that is not lower than the current s
-            change nothing.
+        s: The decay factor e^(−t/τ) at the new time t. Calls with an s that is not lower than the
+            current s change nothing.
     """
     if s < tree.s[0]:
         if tree.numbers[PENDING] > 0 and tree.when[tree.heap[0]] >= s:
@@ -117,7 +117,7 @@ def _pass_events(tree: LiveTreeArrays, s: float) -> None:
 
     Args:
         tree: The sorted users. At least one event must be due.
-        s: The decay factor at the new time.
+        s: The decay factor e^(−t/τ) at the new time t.
     """
     if _swap(tree, s):
         return
@@ -144,7 +144,7 @@ def _swap(tree: LiveTreeArrays, s: float) -> bool:
 
     Args:
         tree: The sorted users. At least one event must be due.
-        s: The decay factor at the new time.
+        s: The decay factor e^(−t/τ) at the new time t.
     """
     for i in range(1, min(3, tree.numbers[PENDING])):
         if tree.when[tree.heap[i]] >= s:
@@ -172,11 +172,14 @@ def _swap(tree: LiveTreeArrays, s: float) -> bool:
 
 @kernel
 def insert(tree: LiveTreeArrays, lines: NDArray[np.float64], u: int) -> None:
-    """Insert a user that is not in the tree yet. Counterpart: LiveTree.insert.
+    """Insert a user that is not in the tree yet.
+
+    Python counterpart: `LiveTree.insert`.
 
     Args:
         tree: The sorted users.
-        lines: For each user of the simulation, the lines (value, slope) of its priority.
+        lines: Lines (value, slope) of all users, shape (users, lines, 2). A user's priority is the
+            maximum of value + slope·s over its lines.
         u: The user's number.
     """
     _prune(tree, lines, u, tree.s[0])
@@ -185,17 +188,23 @@ def insert(tree: LiveTreeArrays, lines: NDArray[np.float64], u: int) -> None:
 
 @kernel
 def delete(tree: LiveTreeArrays, u: int) -> None:
-    """Remove user u from the tree, with its event. Counterpart: LiveTree.delete."""
+    """Remove user u from the tree, with its event.
+
+    Python counterpart: `LiveTree.delete`.
+    """
     _take_out(tree, _position(tree, u), 1)
 
 
 @part
 def replace(tree: LiveTreeArrays, lines: NDArray[np.float64], u: int) -> None:
-    """Move a user to its new position after its priority changed. Counterpart: LiveTree.replace.
+    """Move a user to its new position after its priority changed.
+
+    Python counterpart: `LiveTree.replace`.
 
     Args:
         tree: The sorted users.
-        lines: For each user of the simulation, the lines (value, slope) of its priority.
+        lines: Lines (value, slope) of all users, shape (users, lines, 2). A user's priority is the
+            maximum of value + slope·s over its lines.
         u: The user's number.
     """
     users, size = tree.users, tree.numbers[SIZE]
@@ -260,14 +269,15 @@ def _shift_right(window: NDArray[np.int64]) -> None:
 def _prune(tree: LiveTreeArrays, lines: NDArray[np.float64], u: int, s: float) -> None:
     """Copy a user's lines to the tree, without lines that can no longer be the maximum.
 
-    Counterpart: priorities.envelope.
+    Python counterpart: `priorities.envelope`.
 
     Args:
         tree: The sorted users.
-        lines: For each user of the simulation, the lines (value, slope) of its priority.
+        lines: Lines (value, slope) of all users, shape (users, lines, 2). A user's priority is the
+            maximum of value + slope·s over its lines.
         u: The user's number.
-        s: The current decay factor. A line is left out if others are higher now and at all later
-            times, when s is lower.
+        s: The decay factor e^(−t/τ) at the current time t. A line is left out if others are higher
+            now and at all later times, when s is lower.
     """
     envelope = tree.envelope[u]
     size = len(envelope)
@@ -334,12 +344,13 @@ def _place(
 ) -> int:
     """Return the position in the order at which a user belongs, by binary search.
 
-    Counterpart: Envelopes.position.
+    Python counterpart: `Envelopes.position`.
 
     Args:
         users: Users in order of priority.
-        envelope: For each user, the lines (value, slope) of its priority.
-        s: The current decay factor.
+        envelope: Lines (value, slope) of all users, shape (users, lines, 2). A user's priority is
+            the maximum of value + slope·s over its lines.
+        s: The decay factor e^(−t/τ) at the current time t.
         u: The user to place.
         low: First position of the search.
         high: Position after the last position of the search.
@@ -367,8 +378,9 @@ def _value(envelope: NDArray[np.float64], s: float) -> tuple[float, float]:
     is at most a few units in the last place of the size.
 
     Args:
-        envelope: The lines (value, slope) of the user's priority.
-        s: The decay factor.
+        envelope: The user's lines (value, slope). Its priority is the maximum of value + slope·s
+            over these lines.
+        s: The decay factor e^(−t/τ) at the current time t.
     """
     value, size = -np.inf, 0.0
     for r in range(len(envelope)):
@@ -380,11 +392,11 @@ def _value(envelope: NDArray[np.float64], s: float) -> tuple[float, float]:
 
 @kernel
 def _update_events(tree: LiveTreeArrays, first: int, end: int) -> None:
-    """Compute the events of neighbours again, after users were moved.
+    """Schedule the swaps of neighbours again, after users were moved.
 
     Args:
         tree: The sorted users.
-        first: First position whose user's event is computed.
+        first: First position in the order whose user may swap with its successor.
         end: Position after the last such position.
     """
     for i in range(first, end):
@@ -393,7 +405,7 @@ def _update_events(tree: LiveTreeArrays, first: int, end: int) -> None:
 
 @part
 def _update_event(tree: LiveTreeArrays, i: int) -> None:
-    """Schedule the swap of the users at positions i and i + 1, or cancel it if it is never due.
+    """Schedule the swap of the users at positions i and i + 1, or cancel it if they never meet.
 
     A negative position is ignored.
     """
@@ -428,7 +440,7 @@ def _meet(tree: LiveTreeArrays, u: int, v: int) -> float:
 
 @kernel
 def _cancel(tree: LiveTreeArrays, u: int) -> None:
-    """Remove the event of user u and its successor from the heap, if there is one."""
+    """Remove the event of user u from the heap, if there is one: the swap with its successor."""
     gap = tree.place[u]
     if gap == _NONE:
         return
@@ -441,7 +453,7 @@ def _cancel(tree: LiveTreeArrays, u: int) -> None:
 
 @kernel
 def _sift(tree: LiveTreeArrays, u: int, gap: int) -> None:
-    """Put a user's event into the entry `gap` of the heap, then up or down until the order holds.
+    """Put a user's event into the entry `gap` of the heap, and restore the order of the heap.
 
     Args:
         tree: The sorted users, with the heap of events.
@@ -477,13 +489,13 @@ def _sooner(tree: LiveTreeArrays, u: int, v: int) -> bool:
 def _crossing(a: NDArray[np.float64], b: NDArray[np.float64], now: float) -> float:
     """Return the s at which the user in front falls behind its successor, or _NEVER.
 
-    Counterpart: Envelopes.crossing. If there are several crossings, the result is the highest s, as
-    this is the earliest in time.
+    Python counterpart: `Envelopes.crossing`. If there are several crossings, the result is the
+    highest s, as this is the earliest in time.
 
     Args:
         a: Lines (value, slope) of the user in front.
         b: Lines (value, slope) of its successor.
-        now: The current decay factor.
+        now: The decay factor e^(−t/τ) at the current time t.
     """
     first = _NEVER
     same = True
@@ -513,7 +525,7 @@ def _meeting(a: float, m: float, b: float, n: float, now: float) -> float:
         m: Slope of the first line.
         b: Value of the second line.
         n: Slope of the second line.
-        now: The current decay factor.
+        now: The decay factor e^(−t/τ) at the current time t.
     """
     if m == n or a == b or (a < b) != (n < m):  # parallel, or meeting at s ≤ 0
         return _NEVER
@@ -536,9 +548,10 @@ def _hidden(envelope: NDArray[np.float64], line: int, s: float) -> bool:
     Rounding errors are taken into account, as in `allocator.fairness.priorities`.
 
     Args:
-        envelope: The lines (value, slope) of a user's priority.
+        envelope: The user's lines (value, slope). Its priority is the maximum of value + slope·s
+            over these lines.
         line: Index of the line.
-        s: The decay factor.
+        s: The decay factor e^(−t/τ) at the current time t.
     """
     hidden = False
     for index in range(len(envelope)):

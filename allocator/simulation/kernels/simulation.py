@@ -1,8 +1,8 @@
 """The compiled simulation: the reference simulator and the pool's accounts, on arrays.
 
 Operations and their order are those of the reference simulator and of `allocator.fairness`, so that
-results are equal to the last bit. "Counterpart" in a docstring names the function or method there
-that does the same.
+results are equal to the last bit. A "Python counterpart" in a docstring is the function or method
+there that does the same.
 
 A user's *head* is its next waiting task. A user is *active* if it has one. A user's priority is the
 maximum of its *lines*, value + slope·s, where s is the decay factor e^(−t/τ). The order of users is
@@ -264,7 +264,10 @@ def _process(
 
 @part
 def _compete(state: State, rule: Rule, u: int) -> None:
-    """Update the tournament after a change of user u, unless a Live Tree is used instead."""
+    """Update the tournament after user u's priority changed, or it began or ceased to wait.
+
+    Without effect if a Live Tree keeps the order of users instead.
+    """
     if not rule.by_live_tree:
         change(state.tree, state.users.lines, u, state.users.active[u], state.clock[S])
 
@@ -273,7 +276,7 @@ def _compete(state: State, rule: Rule, u: int) -> None:
 def _finish(state: State, rule: Rule) -> tuple[int, int]:
     """Process the end of the running task that finishes first. Return (its machine, its user).
 
-    Counterparts: ReferenceSimulation._finish and Pool.release.
+    Python counterparts: `ReferenceSimulation._finish` and `Pool.release`.
     """
     slot = pop(state.running, state.counters[RUNNING])
     state.counters[RUNNING] -= 1
@@ -290,8 +293,8 @@ def _finish(state: State, rule: Rule) -> tuple[int, int]:
 def _submit(state: State, rule: Rule, task: int) -> int:
     """Process the submission of a task, given by its index in the trace.
 
-    Return the task's user if it had no waiting task before, else NOBODY. Counterpart:
-    ReferenceSimulation._submit.
+    Return the task's user if it had no waiting task before, else NOBODY. Python counterpart:
+    `ReferenceSimulation._submit`.
     """
     users, counters = state.users, state.counters
     u = wide(state.tasks.user[task])
@@ -330,7 +333,7 @@ def _submit(state: State, rule: Rule, task: int) -> int:
 def _start(state: State, rule: Rule, u: int, machine: int, now: int) -> None:
     """Start a user's next task on a machine, and update the user's account and the machine.
 
-    Counterparts: ReferenceSimulation._start and Pool.allocate.
+    Python counterparts: `ReferenceSimulation._start` and `Pool.allocate`.
 
     Args:
         state: State of the simulation.
@@ -391,10 +394,10 @@ def _advance_queue(state: State, rule: Rule, u: int) -> tuple[bool, bool]:
 def _set_head(state: State, rule: Rule, u: int, task: int) -> bool:
     """Make a waiting task the next task of a user. Return whether the user's priority may change.
 
-    The priority may change under policies that count tasks, such as TSF, because the demand of the
-    user's next task determines how many tasks the user could run alone.
+    Under policies that count tasks, such as TSF, the priority depends on the demand of the next
+    task: the demand determines how many tasks the user could run alone.
 
-    Counterparts: ReferenceSimulation._declare and Pool.set_demand.
+    Python counterparts: `ReferenceSimulation._declare` and `Pool.set_demand`.
 
     Args:
         state: State of the simulation.
@@ -443,7 +446,9 @@ def _constraint(state: State, rule: Rule, task: int) -> int:
 
 @part
 def _whole(amount: float, scale: float, rounded: bool) -> int:
-    """Convert an amount of a resource to a whole number of parts. Counterpart: Parts.whole.
+    """Convert an amount of a resource to a whole number of parts.
+
+    Python counterpart: `Parts.whole`.
 
     Args:
         amount: The amount in the trace's units.
@@ -461,8 +466,8 @@ def _whole(amount: float, scale: float, rounded: bool) -> int:
 def _may_start(state: State, rule: Rule, freed: int) -> bool:
     """Return False if certainly no task can start now, so that the caller can skip the search.
 
-    If the policy skips users whose next task does not fit, a task can start only after a user got a
-    new next task or a machine was freed.
+    If the policy skips users whose next task does not fit, the search is needed only after a user
+    got a new next task or a machine was freed.
 
     Args:
         state: State of the simulation.
@@ -478,8 +483,9 @@ def _may_start(state: State, rule: Rule, freed: int) -> bool:
 def _choose(state: State, rule: Rule, freed: int) -> tuple[int, int]:
     """Return (user, machine) for the task that starts next, or (NOBODY, NOWHERE) if none can start.
 
-    Counterpart: ReferenceSimulation._next. The first user in the policy's order is chosen. If the
-    policy skips users whose next task does not fit, the first user whose next task fits is chosen.
+    Python counterpart: `ReferenceSimulation._next`. The first user in the policy's order is chosen.
+    If the policy skips users whose next task does not fit, the first user whose next task fits is
+    chosen.
 
     Args:
         state: State of the simulation.
@@ -528,7 +534,9 @@ def _forget_fresh(state: State, u: int) -> None:
 
 @part
 def _set_time(state: State, rule: Rule, microseconds: int) -> None:
-    """Set the clock and the decay factor s to a time in microseconds. Counterpart: Pool.advance.
+    """Set the clock and the decay factor s to a time in microseconds.
+
+    Python counterpart: `Pool.advance`.
 
     A time that is not later than the clock is ignored.
     """
@@ -553,7 +561,7 @@ def _accrue(state: State, rule: Rule, u: int) -> None:
     Since the last call, old commitments have decayed, and use above the user's entitlement has
     added to them.
 
-    Counterpart: Account.settle.
+    Python counterpart: `Account.settle`.
     """
     users, now = state.users, state.clock[NOW]
     elapsed = now - users.accrued_at[u]
@@ -634,7 +642,7 @@ def _rerank(state: State, rule: Rule, u: int, leave: bool, enter: bool) -> None:
 def _rate(state: State, rule: Rule, u: int) -> None:
     """Compute the lines (value, slope) of a user's priority from its account and the policy.
 
-    Counterpart: the policy's key, as Pool calls it.
+    Python counterpart: the policy's key, as Pool calls it.
 
     Args:
         state: State of the simulation; the lines are stored there.

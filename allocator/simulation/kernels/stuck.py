@@ -57,7 +57,7 @@ def set_aside(
         stuck: The stuck users.
         machines: The machines.
         user: The user's number.
-        need: Demand of the user's next task, in parts by resource.
+        need: Demand of the user's next task by resource, in the whole-number units of `Parts`.
         constraint: Number of the placement constraint of the user's next task.
     """
     k = len(stuck.least) // 2 + user
@@ -114,7 +114,8 @@ def first_unstuck(
     Args:
         stuck: The stuck users.
         tree: The tournament; must be up to date at s.
-        lines: For each user, the lines (value, slope) of its priority.
+        lines: Lines (value, slope) of all users, shape (users, lines, 2). A user's priority is the
+            maximum of value + slope·s over its lines.
         machines: The machines.
         constraint: For each user, the number of the placement constraint of its next task.
         machine: The machine with new free capacity.

@@ -67,10 +67,11 @@ def precedes(lines: NDArray[np.float64], u: int, v: int, s: float) -> bool:
     first; if they also grow equally, the lower user number.
 
     Args:
-        lines: Each user's lines, shape (users, lines, 2): value and slope.
+        lines: Lines (value, slope) of all users, shape (users, lines, 2). A user's priority is the
+            maximum of value + slope·s over its lines.
         u: Number of one user.
         v: Number of the other user.
-        s: The decay factor at the time of the comparison.
+        s: The decay factor e^(−t/τ) at the time t of the comparison.
     """
     high_u = high_v = -np.inf
     size = 0.0
@@ -128,10 +129,11 @@ def holds_until(lines: NDArray[np.float64], winner: int, loser: int, s: float) -
     must first rise above the loser's maximum at s, so that crossing is a safe limit.
 
     Args:
-        lines: Each user's lines, shape (users, lines, 2): value and slope.
+        lines: Lines (value, slope) of all users, shape (users, lines, 2). A user's priority is the
+            maximum of value + slope·s over its lines.
         winner: Number of the user that is ahead at s.
         loser: Number of the other user.
-        s: The current decay factor.
+        s: The decay factor e^(−t/τ) at the current time t.
     """
     best = 0
     high = lines[loser, 0, 0] + lines[loser, 0, 1] * s
@@ -188,9 +190,10 @@ def play_all(
 
     Args:
         tree: The tournament to restart.
-        lines: Each user's lines, shape (users, lines, 2): value and slope.
+        lines: Lines (value, slope) of all users, shape (users, lines, 2). A user's priority is the
+            maximum of value + slope·s over its lines.
         active: By user: True if the user has a waiting task.
-        s: The current decay factor.
+        s: The decay factor e^(−t/τ) at the current time t.
     """
     leaves = len(tree.winner) // 2
     for u in range(len(active)):
@@ -207,8 +210,9 @@ def advance(tree: Tournament, lines: NDArray[np.float64], s: float) -> None:
 
     Args:
         tree: The tournament.
-        lines: Each user's lines, shape (users, lines, 2): value and slope.
-        s: The decay factor at the new time, not above the former s.
+        lines: Lines (value, slope) of all users, shape (users, lines, 2). A user's priority is the
+            maximum of value + slope·s over its lines.
+        s: The decay factor e^(−t/τ) at the new time t, not above the former s.
     """
     if tree.until[1] < s:
         return
@@ -241,10 +245,11 @@ def change(
 
     Args:
         tree: The tournament; must be up to date at s.
-        lines: Each user's lines, shape (users, lines, 2): value and slope.
+        lines: Lines (value, slope) of all users, shape (users, lines, 2). A user's priority is the
+            maximum of value + slope·s over its lines.
         user: The user that changed.
         active: True if the user has a waiting task from now on.
-        s: The current decay factor.
+        s: The decay factor e^(−t/τ) at the current time t.
     """
     leaves = len(tree.winner) // 2
     k = leaves + user

@@ -1,6 +1,6 @@
 """Simulates sampled usage for policies that have no emulated scheduler.
 
-Users' priorities are computed at samples and stay fixed in between.
+Priorities are computed only when usage is sampled, and stay fixed in between.
 """
 
 from typing import ClassVar

@@ -64,7 +64,8 @@ class EmulatedScheduler(ABC):
     def key(self, user: int) -> Key:
         """Return a user's sort key.
 
-        A key changes only at samples, and when a task of the user starts or ends.
+        Users are served in ascending order of keys. A key changes only when the scheduler samples
+        usage, and when a task of the user starts or ends.
         """
 
     def wants(self, user: int, *, waiting: bool) -> None:  # noqa: B027 - most systems ignore waiting tasks

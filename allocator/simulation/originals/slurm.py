@@ -32,10 +32,10 @@ class _Association:
 class Slurm(Periodic):
     """Slurm's accounting: `_decay_thread`, `_apply_new_usage` in `priority_multifactor.c`.
 
-    A sample multiplies all use by d^Δ, where d is the decay per second and Δ the period. Then each
-    running job adds r·d^r times its billed units per second, where r is the number of whole seconds
-    that the job ran since the last sample. A job that ends adds its use at once. The order changes
-    only at samples.
+    A sample multiplies users' recorded usage by d^Δ: d is the decay per second, Δ the period. Then
+    each running job adds r·d^r times its billed units per second. Here r is the number of whole
+    seconds that the job ran since the last sample. A job that ends adds its use at once. The order
+    changes only at samples.
     """
 
     PERIOD: ClassVar[float] = 300.0

@@ -105,7 +105,7 @@ class Cell:
 
     @cached_property
     def key(self) -> str:
-        """Hash of the cell's inputs: the name of its files."""
+        """Hash of the cell's inputs, by which its result files are named."""
         text = json.dumps(self.inputs(), sort_keys=True, allow_nan=False)
         return hashlib.sha256(text.encode()).hexdigest()[:32]
 

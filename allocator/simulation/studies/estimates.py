@@ -12,14 +12,14 @@ _CONFIDENCE = 0.9
 
 @dataclass(frozen=True)
 class Estimate:
-    """Mean of a measure over several random traces ("draws"), with its confidence interval.
+    """Mean of a measure over several random traces, with its confidence interval.
 
     Args:
-        mean: Mean over draws.
-        low: Lower end of the 90 % interval (Student's t); NaN for a single draw.
-        high: Upper end of the 90 % interval; NaN for a single draw.
+        mean: Mean over traces.
+        low: Lower end of the 90 % interval (Student's t); NaN for a single trace.
+        high: Upper end of the 90 % interval; NaN for a single trace.
         draws: Number of traces.
-        spread: Standard deviation between the traces; NaN for a single draw.
+        spread: Standard deviation between the traces; NaN for a single trace.
     """
 
     mean: float
@@ -52,9 +52,9 @@ class Estimate:
     def spread_ends(self) -> tuple[float, float]:
         """Lower and upper end of the 90 % interval of `spread` (χ²).
 
-        The interval is wide for few draws: for eight draws, it reaches from 0.7 to 1.8 times the
-        measured value. If the draws differ little by chance, the interval of their mean is too
-        narrow as well.
+        The interval is wide for few traces: for eight traces, it reaches from 0.7 to 1.8 times the
+        measured value. If the traces' values differ little by chance, the interval of their mean is
+        too narrow as well.
         """
         degrees = self.draws - 1
         low, high = (
@@ -81,7 +81,7 @@ class Estimate:
         return f"{mean} [{form.format(scale * self.low)}, {form.format(scale * self.high)}]"
 
     def written_spread(self, form: str = "{:.3g}", scale: float = 1.0) -> str:
-        """Return the standard deviation between draws as text, with its interval in brackets.
+        """Return the standard deviation between traces as text, with its interval in brackets.
 
         Args:
             form: Format string for each number.
@@ -94,7 +94,7 @@ class Estimate:
 
 
 def estimate(values: Sequence[float]) -> Estimate:
-    """Return the mean of independent draws (at least one), and its confidence interval.
+    """Return the mean of values from independent traces (at least one), with confidence intervals.
 
     The interval assumes a normally distributed mean, which is roughly valid for eight skewed
     values.

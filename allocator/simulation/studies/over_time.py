@@ -16,7 +16,7 @@ _OTHERS = "0.6"
 
 
 def figure_of(outcome: Outcome, users: UserSummary, series: Series, title: str) -> Figure:
-    """Draw users' shares, commitments and waiting tasks over time, one panel each.
+    """Draw users' dominant shares, commitments and waiting tasks over time, one panel each.
 
     The users with the highest usage are in colour, all others in grey.
 

@@ -100,13 +100,13 @@ class Result:
 
     @cached_property
     def jobs(self) -> JobMeasures:
-        """Results of each job; available only if the cell kept details."""
+        """Results of each job; available only if the sweep keeps results per task and job."""
         with np.load(self.details) as kept:
             return JobMeasures(kept["size"], kept["machines"], kept["delay"], kept["completion"])
 
     @cached_property
     def waits(self) -> np.ndarray[Any, np.dtype[np.float64]]:
-        """Each task's wait in seconds; available only if the cell kept details."""
+        """Each task's wait in seconds; available only if the sweep keeps results per task."""
         with np.load(self.details) as kept:
             return np.asarray(kept["wait"], np.float64)
 

@@ -40,7 +40,7 @@ class SchedulerRow:
         light, heavy: Relative reduction of the mean wait, for the half of the users with the lowest
             and with the highest usage.
         completion: Mean over users of the fraction of their tasks that finished by the trace's end.
-        jain: Mean over days of Jain's index of users' allocations relative to their fair parts.
+        jain: Mean over days of Jain's index of evenness (`windows.jain`); 1 is perfectly even.
         never: Number of tasks that never started.
         traces_less: Mean over traces of `less` of each trace; None for one trace.
         traces_low, traces_high: 90 % interval of `traces_less` (Student's t).

@@ -58,7 +58,7 @@ class Study:
 
         Args:
             load: Capacity divided by the mean use.
-            forgotten: Value of 1 − δ.
+            forgotten: Value of 1 − δ, the fraction of a commitment that decays in a second.
         """
         before, after = self.drf[load], self.sdrf[load][forgotten]
         return [(before[trace], after[trace]) for trace in before if trace in after]
@@ -70,7 +70,7 @@ class Study:
 
         Args:
             load: Capacity divided by the mean use.
-            forgotten: Value of 1 − δ.
+            forgotten: Value of 1 − δ, the fraction of a commitment that decays in a second.
             measure: Computes the number from the results of one trace: DRF's, then SDRF's.
         """
         return estimate([measure(*pair) for pair in self.pairs(load, forgotten)])
@@ -82,7 +82,7 @@ class Study:
 
         Args:
             load: Capacity divided by the mean use.
-            forgotten: Value of 1 − δ.
+            forgotten: Value of 1 − δ, the fraction of a commitment that decays in a second.
         """
         return {
             before.raw["trace"]: reduction(before.mean_wait, after.mean_wait)
@@ -90,11 +90,11 @@ class Study:
         }
 
     def reduction(self, load: float, forgotten: float) -> Estimate:
-        """Return the mean over traces of the reduction of waits (`reductions`).
+        """Return how much shorter waits are under SDRF than under DRF, as a mean over traces.
 
         Args:
             load: Capacity divided by the mean use.
-            forgotten: Value of 1 − δ.
+            forgotten: Value of 1 − δ, the fraction of a commitment that decays in a second.
         """
         return estimate(list(self.reductions(load, forgotten).values()))
 
@@ -122,7 +122,7 @@ class Study:
 
         Args:
             loads: The two loads; the second one's reduction is subtracted from the first one's.
-            forgotten: Value of 1 − δ.
+            forgotten: Value of 1 − δ, the fraction of a commitment that decays in a second.
         """
         first, second = (self.reductions(load, forgotten) for load in loads)
         return _difference(first, second)
@@ -134,7 +134,7 @@ class Study:
 
         Args:
             load: Capacity divided by the mean use.
-            forgotten: Value of 1 − δ.
+            forgotten: Value of 1 − δ, the fraction of a commitment that decays in a second.
         """
         other_values = [value for value in self.forgotten_values(load) if value != forgotten]
         best_other = max(other_values, key=lambda value: self.reduction(load, value).mean)
@@ -145,7 +145,7 @@ class Study:
 
         Args:
             load: Capacity divided by the mean use.
-            forgotten: Value of 1 − δ.
+            forgotten: Value of 1 − δ, the fraction of a commitment that decays in a second.
         """
         runs = self.counted(load)[forgotten]
         return estimate([1000.0 * run.events / run.raw["tasks"] for run in runs])
@@ -211,7 +211,7 @@ def changes(study: Study, load: float, forgotten: float) -> Changes:
     Args:
         study: The results of both policies.
         load: Capacity divided by the mean use.
-        forgotten: Value of 1 − δ of SDRF.
+        forgotten: Value of 1 − δ of SDRF: the fraction of a commitment that decays in a second.
     """
 
     def gained(measure: Callable[[PolicyGain], float]) -> Estimate:

@@ -64,6 +64,6 @@ def discount(forgotten: float) -> str:
     """Format δ, the fraction of a commitment that remains after a second, as text.
 
     Args:
-        forgotten: 1 − δ.
+        forgotten: Value of 1 − δ.
     """
     return f"δ = 1 − {forgotten:.2g}"

@@ -51,7 +51,7 @@ def jobs(delays: ByPolicy, completions: ByPolicy) -> Figure:
 
 
 def speedups(gains: Mapping[str, Mapping[str, Floats]], baseline: str) -> Figure:
-    """Draw TSF paper, Fig. 10: how much earlier jobs complete under the baseline, by size of job.
+    """Draw TSF paper, Fig. 10: how much earlier jobs complete under the baseline, by job size.
 
     Args:
         gains: For each alternative policy and size class, the speed-up of each job.

@@ -28,7 +28,11 @@ _LEAST_TENTH, _MOST_TENTH = 0.05, 0.2
 
 
 def sections(results: Sequence[Result]) -> Iterator[Section]:
-    """Yield report sections for each workload that ran on machines under TSF and another policy."""
+    """Yield report sections for each workload with results under TSF and another policy.
+
+    Only simulations on a trace's own machines count, because a single pool has no placement
+    constraints.
+    """
     studies: defaultdict[tuple[str, ...], defaultdict[str, dict[str, Result]]] = defaultdict(
         lambda: defaultdict(dict)
     )

@@ -1,4 +1,4 @@
-"""Measures how evenly users receive their fair parts of a cluster, day by day."""
+"""Measures how evenly a cluster is divided among users that want resources, day by day."""
 
 import math
 
@@ -19,7 +19,8 @@ Within a window of a day, a policy can still serve users that waited at night.
 def jain(outcome: Outcome, setting: Setting, window: float = WINDOW) -> float:
     """Return the evenness of users' allocations: Jain's index, as a mean over time windows.
 
-    The index is 1 if all users receive the same fraction of their fair parts.
+    The index is 1 if all users receive the same fraction of their fair parts, which are defined
+    below.
 
     In a window, the use of a user is the dominant share of its running tasks, integrated over the
     window. Its demand is the same integral over all its submitted and unfinished tasks, except
@@ -65,7 +66,7 @@ def jain(outcome: Outcome, setting: Setting, window: float = WINDOW) -> float:
 def _within(
     begin: NDArray[np.float64], end: NDArray[np.float64], start: float, stop: float
 ) -> NDArray[np.float64]:
-    """Return how many seconds of each period lie between two times.
+    """Return how many seconds of each period lie within a window.
 
     Args:
         begin: Beginning of each period in seconds.
