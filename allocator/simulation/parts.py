@@ -35,7 +35,7 @@ class Parts:
 
     @classmethod
     def of(cls, trace: Trace, machines: NDArray[np.float64]) -> "Parts":
-        """Choose the part of each resource by the rule of the class, for a trace and its machines.
+        """Choose the unit of each resource, as the class describes, for a trace and its machines.
 
         Args:
             trace: The tasks.

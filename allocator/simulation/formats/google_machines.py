@@ -27,7 +27,9 @@ _Requirement = tuple[int, str, str]
 
 @dataclass(frozen=True)
 class _Tasks:
-    """Numbers tasks that are identified by job and index. The numbers ascend with job and index.
+    """Numbers tasks, which Google's trace identifies by job number and index within the job.
+
+    The numbers ascend with job number and index.
 
     Args:
         jobs: Job numbers, ascending.

@@ -1,4 +1,5 @@
 """Compiled inner loops of the fast simulator.
 
-Kernels have no access to files, names or settings.
+Kernels get numbers and arrays only. The module `allocator.simulation.fast` converts names and
+settings for them.
 """

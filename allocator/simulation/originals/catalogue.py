@@ -78,7 +78,10 @@ def period_of(policy: policies.Policy, sampled: float | str) -> float:
 def emulated_scheduler(
     policy: policies.Policy, capacity: Quantities, period: float
 ) -> EmulatedScheduler:
-    """Create the emulated scheduler that corresponds to a policy.
+    """Create the emulation of the scheduler that a policy models, for example Slurm.
+
+    A policy that models no scheduler keeps its own accounts, with priorities computed only once per
+    period.
 
     Args:
         policy: The policy to emulate.

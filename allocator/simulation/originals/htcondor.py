@@ -26,11 +26,11 @@ class Condor(Periodic):
 
     A match is the allocation of a slot to a user. Each sample computes π ← π·β + ρ·(1 − β) for each
     user. π is the user's priority, at least half a slot. β is 0.5^(δt/h), with the half-life h. ρ
-    is the mean number of held slots since the last sample, in whole seconds. ρ is corrected for
-    matches within the period. A match that begins subtracts the seconds since the last sample. A
-    match that ends adds the seconds since its start, or since the last sample if the match began
-    before. HTCondor therefore charges too little for a match that begins and ends between two
-    samples.
+    is the mean number of held slots since the last sample, in whole seconds. Matches that begin or
+    end between two samples correct ρ. A match that begins subtracts the seconds since the last
+    sample. A match that ends adds the seconds since its start, or since the last sample if the
+    match began before. HTCondor therefore charges too little for a match that begins and ends
+    between two samples.
     """
 
     PERIOD: ClassVar[float] = 60.0

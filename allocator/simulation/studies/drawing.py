@@ -68,7 +68,7 @@ def new_figure(title: str, panels: int = 1) -> tuple[Figure, list[Axes]]:
 
 
 def legend(panel: Axes, title: str | None = None) -> None:
-    """Add a legend to a panel, at the place where it covers fewest lines."""
+    """Add a legend to a panel, where it covers the fewest lines."""
     panel.legend(title=title, frameon=False, fontsize=8, title_fontsize=8)
 
 

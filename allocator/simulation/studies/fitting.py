@@ -27,7 +27,7 @@ class Fit:
     Args:
         knobs: Parameters of the generator.
         found: Comparison with each published number.
-        miss: Total deviation over all published numbers.
+        miss: Total deviation from all published numbers; 0 is a perfect fit.
     """
 
     knobs: MonthParameters

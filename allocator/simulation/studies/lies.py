@@ -41,7 +41,7 @@ class SubmittedTrace:
 
 
 def nothing(trace: Trace, user: int) -> SubmittedTrace:
-    """Return the unchanged trace in the form of a lie, for comparison with real lies.
+    """Return the unchanged trace as a `SubmittedTrace`, for comparison with lies.
 
     Args:
         trace: The true trace.

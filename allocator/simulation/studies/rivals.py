@@ -192,7 +192,7 @@ def _trace_reductions(pairs: Sequence[tuple[Result, Result]]) -> dict[str, float
 
 
 def interval(waits: Sequence[tuple[Floats, Floats]]) -> Ends:
-    """Return a 90 % interval of the reduction of the mean wait, by bootstrap samples of users.
+    """Return a 90 % confidence interval of the reduction of the mean wait, by bootstrap over users.
 
     Args:
         waits: For each trace, users' mean waits under the baseline and under the policy.
@@ -308,7 +308,7 @@ def _more_by_trace(row: SchedulerRow) -> str:
 
 
 def _ends(low: float | None, high: float | None) -> str:
-    """Format the ends of an interval as text; "" without an interval."""
+    """Format the lower and upper end of an interval as text; "" if an end is None."""
     return "" if low is None or high is None else f"[{low:+.1%}, {high:+.1%}]"
 
 
