@@ -49,14 +49,15 @@ class Solution:
 def certify(program: Program, point: Sequence[float], prices: Sequence[float]) -> Solution | None:
     """Turn a floating-point solution into a proved exact solution, if possible.
 
-    Point and prices are rounded to simple fractions, and the fractions are checked. A feasible
-    point and feasible prices of equal value prove each other optimal (strong duality). The cost is
-    one multiplication of fractions for each coefficient.
+    The values of the variables and the prices (dual variables) are rounded to simple fractions,
+    which are then checked exactly. If both are feasible and their objectives are equal, they prove
+    each other optimal (strong duality). The cost is one multiplication of fractions for each
+    coefficient.
 
     Args:
         program: The linear program.
         point: Value of each variable, from a floating-point solver.
-        prices: Price of each row, from the same solver.
+        prices: Dual variable of each row (constraint), from the same solver.
 
     Returns:
         The exact solution; None if the rounded numbers are not an optimum. In the latter case, the

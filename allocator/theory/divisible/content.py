@@ -61,7 +61,8 @@ def validated(model: type[Read], content: Mapping[str, Any]) -> Read:
         content: The file's content, as parsed from TOML or JSON.
 
     Raises:
-        ValueError: A value is invalid; the message names the place, the value and the reason.
+        ValueError: A value is invalid; the message names its key in the file, the value and the
+            reason.
     """
     try:
         return model.model_validate(content)

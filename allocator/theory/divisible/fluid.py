@@ -40,7 +40,7 @@ def fluid(
 ) -> FluidTrajectory:
     """Compute the SDRF optimum over time from 0 to `end` (SDRF paper, Eq. 10 and 12).
 
-    All users count as members of the cluster from the start, even before they demand anything.
+    The number of users, which determines entitlements, includes users that have not started yet.
 
     Within a step, the allocation is constant and commitments change exactly (Eq. 12). The error is
     of order step / τ. A step ends early when a user's work is done.

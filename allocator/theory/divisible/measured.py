@@ -1,9 +1,11 @@
-"""The divisible optimum of any policy written as code, without knowing its formula.
+"""Finds the divisible optimum of any policy written as code, without knowing its formula.
 
-A divisible policy raises the smallest share, and a share is proportional to the number of tasks.
-This module therefore lets a user run some tasks in a live pool and reads the user's priority. If
-the priority is proportional to the tasks, or to a power of the tasks, the share of one task
-follows. A power is allowed because it does not change the order of users.
+A divisible policy gives each user a share that is proportional to its number of tasks. It raises
+the smallest share first. To find the share of one task, this module lets a user run some tasks in a
+live pool, and reads the user's priority.
+
+The priority must be proportional to the number of tasks, or to a power of it. A power is allowed
+because it does not change the order of users.
 
 Pools count whole tasks, so machines are enlarged until each task fits a whole number of times.
 """
@@ -38,8 +40,8 @@ def measured(policy: Policy) -> DivisiblePolicy:
     """Derive the divisible form of a policy: measure its share of one task in a live pool.
 
     Raises:
-        ValueError: The policy ranks users on each machine separately or by arrival. Also if its
-            priorities change over time although all commitments are zero.
+        ValueError: The policy ranks users separately on each machine, or in order of arrival. Also
+            if its priorities change over time although all commitments are zero.
     """
     if policy.queues:
         raise ValueError(
@@ -64,15 +66,17 @@ def measured(policy: Policy) -> DivisiblePolicy:
 
 
 def _share(policy: Policy, problem: Problem, user: ProblemUser) -> Fraction:
-    """Measure by how much one task increases a user's share, before division by the weight.
+    """Measure the share of one task: by how much a task increases a user's share.
+
+    The result is multiplied by the user's weight, because priorities are shares divided by weights.
 
     Args:
-        policy: The policy that computes the share.
+        policy: The policy that computes priorities.
         problem: The machines and users.
         user: The user that runs the task.
 
     Raises:
-        ValueError: Priorities are proportional neither to tasks nor to a power of them.
+        ValueError: Priorities are proportional neither to the number of tasks nor to a power of it.
         PolicyFailedError: The policy failed.
     """
     scale = _scale(problem)
@@ -89,9 +93,10 @@ def _share(policy: Policy, problem: Problem, user: ProblemUser) -> Fraction:
 
 
 def _simple_fraction(value: float) -> Fraction:
-    """Return a measured number as a fraction: exactly if simple, else the simplest one close to it.
+    """Return a measured number as a fraction with a small denominator.
 
-    "Close" means within `_COARSE`.
+    If the number is such a fraction, except for floating-point rounding, the result is exact. Else
+    it is a simpler fraction with a relative error of at most `_COARSE`.
     """
     exact = Fraction(value).limit_denominator(_DENOMINATOR)
     if math.isclose(exact, value, rel_tol=_ROUNDING) and exact.numerator < _DENOMINATOR:
@@ -114,13 +119,16 @@ def _not_proportional(policy: Policy, user: ProblemUser, priorities: dict[int, f
 def _priorities(
     policy: Policy, problem: Problem, user: ProblemUser, scale: int
 ) -> dict[int, float]:
-    """Measure a user's priority while it runs each task count in `_TRIED`.
+    """Measure a user's priority for each number of running tasks in `_TRIED`.
 
     Args:
         policy: The policy that computes priorities.
         problem: The machines and users.
-        user: The user that runs tasks.
+        user: The user that runs tasks; all other users run none.
         scale: Factor by which machines are enlarged, so that whole tasks fit.
+
+    Returns:
+        Priority by number of tasks.
     """
     machines: Machines[str] = Machines()
     for machine in problem.machines:
@@ -144,7 +152,10 @@ def _priorities(
 
 
 def _scale(problem: Problem) -> int:
-    """Return a factor for machines with which each task fits a whole number of times."""
+    """Return a factor by which to enlarge machines, so that they hold whole numbers of tasks.
+
+    With the factor, each amount on a machine is a multiple of each amount that a task needs.
+    """
     amounts = {amount for user in problem.users for amount in user.demand.values() if amount}
     available = {amount for machine in problem.machines for amount in machine.resources.values()}
     fits = {amount_available / amount for amount_available in available for amount in amounts}

@@ -1,6 +1,7 @@
-"""The ideal (divisible) allocation of machines among users, for each policy.
+"""The ideal allocation of machines among users, for each policy, if tasks could be divided.
 
-A policy only defines the share of a task. One solver makes shares max-min fair.
+A policy only defines the share of one task. The same solver then makes the users' shares max-min
+fair for all policies.
 """
 
 from collections import defaultdict
@@ -17,9 +18,9 @@ SharePerTask: TypeAlias = Callable[[Problem, ProblemUser], Fraction]
 
 @dataclass(frozen=True, slots=True)
 class DivisiblePolicy:
-    """A policy for divisible tasks.
+    """A policy for divisible tasks, given by the share that it assigns to one task.
 
-    The allocation is max-min fair in the shares that the policy defines.
+    The policy's allocation makes these shares, divided by the users' weights, max-min fair.
     """
 
     name: str
@@ -181,7 +182,7 @@ class _Place:
         return user.name in self.users and user.fit(self.machines[0]) > 0
 
     def takes(self, user: ProblemUser, count: int) -> dict[str, Fraction]:
-        """Return the resources that a user's task needs, as fractions of the group's resources.
+        """Return the resources that one task of a user needs, as fractions of the group's resources.
 
         Args:
             user: The user that runs the task.

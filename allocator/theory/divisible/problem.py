@@ -55,7 +55,7 @@ class ProblemUser(FileModel):
 
 
 class Problem(FileModel):
-    """An allocation problem: machines, and the users that share them."""
+    """An allocation problem with divisible tasks: the machines, and the users that share them."""
 
     machines: Annotated[tuple[Machine, ...], Field(min_length=1)]
     users: Annotated[tuple[ProblemUser, ...], Field(min_length=1)]
@@ -132,7 +132,7 @@ _Kinds: TypeAlias = dict[frozenset[tuple[str, Fraction]], tuple[Machine, int]]
 
 
 def _kinds(machines: Sequence[Machine]) -> _Kinds:
-    """Group machines with equal resources, because each group needs only one computation.
+    """Group machines with equal resources, so that computations need only one machine of each group.
 
     Returns:
         For each set of resources, one machine with these resources and the number of such machines.
@@ -152,7 +152,8 @@ def read_problem(content: Mapping[str, Any]) -> Problem:
     """Build and validate a problem from the content of a problem file.
 
     Raises:
-        ValueError: A value is invalid; the message names the place, the value and what is accepted.
+        ValueError: A value is invalid; the message names its key in the file, the value and what is
+            accepted.
     """
     return validated(Problem, content)
 

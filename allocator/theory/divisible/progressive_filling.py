@@ -1,12 +1,14 @@
 """Progressive filling: max-min fair shares of users with placement constraints (TSF, Algorithm 1).
 
 Each round raises the smallest share of all active users as far as possible, by a linear program.
-The round then freezes users whose share cannot rise further.
+The round then freezes users whose share cannot rise further: they get no more tasks.
 
 The program's prices (dual variables) identify these users. By complementary slackness, a user whose
 share has a positive price has the same share in every optimum. A user whose price is 0 stays
-active, even if its share cannot rise; a later round freezes it at the same level. So the algorithm
-never compares floating-point levels, and small problems are solved in exact fractions.
+active, even if its share cannot rise; a later round freezes it at the same share.
+
+So the algorithm never compares floating-point shares, and small problems are solved in exact
+fractions.
 """
 
 import math
@@ -54,7 +56,7 @@ _ZERO = Fraction(0)
 
 @dataclass(frozen=True, slots=True)
 class Tank:
-    """A group of identical users, whose shares rise together like the water in a tank."""
+    """A group of identical users, pictured as a tank: their shares rise together like its water."""
 
     share: Fraction
     """Share of one task, divided by the user's weight; positive."""
@@ -86,12 +88,12 @@ def fill(tanks: Sequence[Tank], watch: ProgressCallback = lambda _frozen, _all: 
     """Compute the max-min fair allocation of places (machine groups) to tanks (user groups).
 
     The smallest share is raised first, then the second smallest, and so on. At most one linear
-    program is solved for each tank, fewer if many tanks stop together. A tank that no later round
-    can change is left out of the next program.
+    program is solved for each tank, fewer if the shares of many tanks stop rising together. Later
+    programs leave out tanks that they cannot change.
 
     Args:
         tanks: Groups of users that share the places.
-        watch: Progress callback: receives the number of frozen tanks and of all tanks.
+        watch: Progress callback: receives the number of tanks with a final share, and of all tanks.
 
     Returns:
         The max-min fair allocation.
@@ -115,7 +117,11 @@ def fill(tanks: Sequence[Tank], watch: ProgressCallback = lambda _frozen, _all: 
 
 
 class _Filling:
-    """State of the algorithm between two rounds: rising tanks, and results of frozen tanks."""
+    """State of `fill` between two rounds.
+
+    A tank is a group of identical users. The tanks' shares rise in each round; a tank whose share
+    cannot rise further is frozen with its final number of tasks.
+    """
 
     def __init__(self, tanks: Sequence[Tank]) -> None:
         self.active = set(range(len(tanks)))
@@ -135,7 +141,10 @@ class _Filling:
         """
 
     def round(self) -> None:
-        """Raise the shares of all active tanks together; freeze tanks that cannot rise further."""
+        """Raise the shares of all active tanks (user groups) together, as far as possible.
+
+        Tanks whose shares cannot rise further are then frozen with their final number of tasks.
+        """
         unit = max(self._tanks[t].base + self._tanks[t].share * self._alone[t] for t in self.active)
         variables = [(t, place) for t, places in self._open.items() for place in places]
         program, rising = self._program(variables, unit)
@@ -165,12 +174,18 @@ class _Filling:
     ) -> tuple[Program, dict[int, int]]:
         """Build the linear program of the next round (TSF paper, Eq. 1 to 4).
 
+        The program maximises the level, which is the smallest share of an active tank. A tank is a
+        group of identical users; a place is a group of identical machines.
+
         Args:
-            variables: The program's variables: number of tasks of each (tank, place).
-            unit: Scale of the level, which is the last variable.
+            variables: (tank, place) of each variable. The variable is the number of tasks of one
+                user of the tank at that place, in units of the number that the user could run
+                alone.
+            unit: Share that corresponds to the value 1 of the level, the program's last variable.
 
         Returns:
-            The program, and the active tanks by the row of their level constraint.
+            The program. Also, for each row that keeps a tank's share at or above the level, the
+            index of the tank by the index of the row.
         """
         level = len(variables)
         capacity: dict[tuple[int, str], dict[int, Fraction]] = {}
@@ -206,7 +221,7 @@ class _Filling:
         rounds choose among the optima of this round, so the variable stays 0.
 
         Args:
-            variables: The variables of the last program, as (tank, place).
+            variables: (tank, place) of each variable of the last program, as in `_program`.
             slopes: Reduced cost of each variable: how much the level would fall per unit of the
                 variable.
         """

@@ -1,8 +1,11 @@
 """Water-filling: MMF, SMMF, DRF and SDRF as one problem (SDRF paper, Eq. 5, 8, 10).
 
-Each user is a tank whose base is the user's commitment. The water level x rises until a resource is
-exhausted. The total use of a resource is piecewise linear in x, so the exact level is found by
-visiting the breakpoints in order.
+Each user is pictured as a tank. Its base is the user's commitment, and the height of the water
+above the base is the user's dominant share. The water level x rises in all tanks until a resource
+is exhausted.
+
+The total use of a resource is piecewise linear in x, so the exact level is found by visiting the
+breakpoints in order.
 
 The paper assumes that every user needs some of every resource. Then the first exhausted resource
 stops all users. If some users need nothing of that resource, Eq. 10 to the letter stops them too,
@@ -21,7 +24,7 @@ Vector = Sequence[float]
 
 @dataclass(frozen=True)
 class Optimum:
-    """The allocation at the highest feasible water level; lists have one entry per user."""
+    """The allocation at the highest feasible water level of `sdrf`; lists have one entry per user."""
 
     level: float
     """Water level x at which the first resource is exhausted, or at which all demands are met."""
@@ -44,14 +47,15 @@ def sdrf(
 ) -> Optimum:
     """Compute the SDRF allocation (SDRF paper, Eq. 10).
 
-    Users that need nothing of the exhausted resource continue in another round.
+    The water level rises in rounds. At the end of a round, the exhausted resource stops all users
+    that need it; all other users continue in the next round.
 
     Args:
         demands: θᵢᵣ, users × resources, as fractions of capacity. Entries are finite and ≥ 0; one
             entry for each user is > 0. A user with unlimited demand has the entry 1 for its
             dominant resource.
         commitments: cᵢᵣ, users × resources, ≥ 0; None means that all commitments are 0.
-        weights: wᵢ > 0, the width of each tank; None means 1.
+        weights: wᵢ > 0, by user; None means that all weights are 1.
 
     Returns:
         The optimum. The cost is O(n·m + n log n) for n users and m resources in each round. There
@@ -141,7 +145,10 @@ class _Tank:
 
     @property
     def reached_level(self) -> float:
-        """Water level above which the user receives resources: the height of the tank's base."""
+        """Water level at which the user's share starts to rise: its commitment divided by its weight.
+
+        Below this level, the user receives nothing.
+        """
         return self.base / self.width
 
     @property
@@ -150,7 +157,10 @@ class _Tank:
         return (self.base + self.height) / self.width
 
     def filled(self, level: float) -> list[float]:
-        """Return the user's allocation at a water level: fractions of each resource (Eq. 10)."""
+        """Return the user's allocation of each resource at a water level, as fractions of capacity.
+
+        This is Eq. 10 of the SDRF paper.
+        """
         dominant = max(0.0, min(self.height, level * self.width - self.base))
         return [dominant * entry for entry in self.direction]
 

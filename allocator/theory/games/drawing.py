@@ -95,10 +95,10 @@ def _needs(rng: Random, resources: Sequence[str]) -> dict[str, Fraction]:
 
 
 def like_proposition_3(limits: GameLimits) -> Game | None:
-    """Return the game that refutes Proposition 3 of the SDRF paper, extended to given limits.
+    """Return the game that refutes Proposition 3 of the SDRF paper, enlarged to fit given limits.
 
-    Extra users need nothing, and extra stages repeat the second stage. The result is None if the
-    limits are too small for the game.
+    The game is enlarged by users that need nothing, and by repetitions of the second stage. The
+    result is None if the limits are too small for the game.
     """
     if (limits.resources or 0) < 2 or (limits.users or 0) < 2 or (limits.stages or 0) < 2:
         return None
@@ -125,11 +125,12 @@ def like_proposition_3(limits: GameLimits) -> Game | None:
 def like_a_long_absence(limits: GameLimits) -> Game | None:
     """Return a game in which a user gains a third by pretending to need nothing for a long time.
 
-    User 3 needs almost all memory. The small need of user 1 keeps user 2 from the CPU. If user 1
-    stays away, user 2 uses all of the CPU, and the commitment of user 2 grows during the absence.
+    User 1 is the liar. If it tells the truth, its small need keeps user 2 from the CPU, because
+    user 3 needs almost all memory. If user 1 claims nothing, user 2 uses all of the CPU, and so
+    builds up a commitment. In the last stage, this commitment gives user 1 a larger allocation.
 
     Returns:
-        The game, in which user 1 lies; None if the limits are too small.
+        The game with the lie; None if the limits are too small.
     """
     stages, users = limits.stages or 0, limits.users or 0
     if limits.longest == 1 or (limits.resources or 0) < 2 or users < 3 or stages < 2:

@@ -14,9 +14,10 @@ from allocator.theory.games.search import Effort, WorstLie, climb
 
 @dataclass(frozen=True, slots=True)
 class GainCell:
-    """One cell of the study: a policy and the kind of games to search for the largest gain.
+    """One cell of the study: a policy, and the kind of games to search for the largest gain.
 
-    Each game has three active users and three stages.
+    All games of a cell have the same δ and the same numbers of users and resources. Three users are
+    active, and there are three stages.
     """
 
     policy: str

@@ -151,7 +151,8 @@ def read_game(content: Mapping[str, Any]) -> Game:
     """Build and validate a game from the content of a game file.
 
     Raises:
-        ValueError: A value is invalid; the message names the place, the value and the reason.
+        ValueError: A value is invalid; the message names its key in the file, the value and the
+            reason.
     """
     return validated(Game, content)
 

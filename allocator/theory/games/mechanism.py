@@ -15,11 +15,11 @@ _ZERO, _ONE = Fraction(0), Fraction(1)
 
 
 def play(policy: GamePolicy, game: Game, plans: Sequence[Plan]) -> Held:
-    """Play a game: return all users' allocations in each stage (SDRF paper, Eq. 10 and 6).
+    """Play a game: compute all users' allocations in each stage (SDRF paper, Eq. 10 and 6).
 
-    Within a stage, the users' shares rise together, lowest share first. The share of a user
-    includes an amount for earlier stages, which the policy's memory determines. A user stops at its
-    claim, or when a resource that it needs is exhausted.
+    Within a stage, the users' shares rise together, lowest share first. A user's share includes an
+    amount for earlier stages, which the policy's memory gives. A user's allocation stops rising at
+    its claim, or when a resource that the user needs is exhausted.
 
     If all users need some of every resource, this is Eq. 10. Otherwise, users that need nothing of
     the exhausted resource continue.
@@ -28,6 +28,9 @@ def play(policy: GamePolicy, game: Game, plans: Sequence[Plan]) -> Held:
         policy: The policy, which defines the share and the memory.
         game: The users and the decay factor.
         plans: Claims of each user for each stage played.
+
+    Returns:
+        For each stage played, each user's amount of each resource.
 
     Raises:
         ValueError: The policy shares one resource, and a user claims only other resources.

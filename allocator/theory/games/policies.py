@@ -1,6 +1,7 @@
-"""Policies of repeated games: the share that each compares, and its memory of earlier stages.
+"""Policies of repeated games: how each policy measures shares and counts earlier stages.
 
-A memory is expressed as a share: it counts as if the user held that share already.
+A policy raises the smallest share first. The memory of earlier stages is expressed as a share: it
+counts as if the user already held that share when a stage begins.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -14,17 +15,20 @@ _ZERO = Fraction(0)
 
 
 class PolicyMemory(Protocol):
-    """Memory of earlier stages of a game, as a share that each user counts as having already."""
+    """A policy's record of earlier stages of a game, which lowers the priority of past heavy users.
+
+    For each user, the record gives a share that the user is treated as holding already.
+    """
 
     def before(self, user: int) -> Fraction:
-        """Return the share that counts as held by a user at the start of the present stage.
+        """Return the share that a user is treated as holding already when the present stage begins.
 
         Args:
             user: Index of the user.
         """
 
     def learn(self, held: Sequence[Vector]) -> None:
-        """Update the memory after a stage.
+        """Update the record with the allocations of the stage that has just ended.
 
         Args:
             held: For each user, the amount of each resource that the user held in the stage.
@@ -33,7 +37,7 @@ class PolicyMemory(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class GamePolicy:
-    """A policy: the share that rises equally for all users, and the memory of earlier stages."""
+    """A policy of repeated games: how it measures shares, and how it counts earlier stages."""
 
     name: str
     measure: Callable[[Vector], Fraction]
@@ -44,9 +48,9 @@ class GamePolicy:
 
 
 class _Commitments:
-    """Memory of SDRF: a commitment per user and resource (SDRF paper, Eq. 6, 7 and 9).
+    """The record that SDRF keeps: a commitment per user and resource (SDRF paper, Eq. 6, 7 and 9).
 
-    The largest of a user's commitments counts as its share from earlier stages.
+    A user is treated as holding the largest of its commitments when a stage begins.
     """
 
     def __init__(self, game: Game) -> None:
@@ -67,7 +71,10 @@ class _Commitments:
 
 
 class _ShareCommitments:
-    """Memory of Stateful TSF: a commitment per user, for a dominant share above the entitlement."""
+    """The record that Stateful TSF keeps: one commitment per user.
+
+    In each stage, the commitment grows with the user's dominant share above its entitlement.
+    """
 
     def __init__(self, game: Game) -> None:
         self._delta = game.delta
@@ -87,7 +94,7 @@ class _ShareCommitments:
 
 @dataclass(slots=True)
 class _Totals:
-    """Memory of Dynamic DRF: the sum of each user's past shares, without decay."""
+    """The record that Dynamic DRF keeps: the sum of each user's shares in earlier stages."""
 
     measure: Callable[[Vector], Fraction]
     had: list[Fraction]
@@ -101,9 +108,10 @@ class _Totals:
 
 
 class _DecayedUse:
-    """Memory of Slurm, Kueue, Volcano and HTCondor: past use that decays by δ per stage.
+    """The record that Slurm, Kueue, Volcano and HTCondor keep: each user's past use, decayed.
 
-    Users whose shares rise together have equal decayed use at the end of the stage.
+    After each stage, the stage's use is added, and the sum is multiplied by δ. Users whose shares
+    rise together therefore have equal decayed use when a stage ends.
     """
 
     def __init__(self, measure: Callable[[Vector], Fraction], game: Game) -> None:
@@ -120,12 +128,12 @@ class _DecayedUse:
 
 
 def dominant(holds: Vector) -> Fraction:
-    """Return an allocation's largest fraction of any resource (as in DRF)."""
+    """Return an allocation's dominant share: its largest fraction of any resource (DRF)."""
     return max(holds, default=_ZERO)
 
 
 def first(holds: Vector) -> Fraction:
-    """Return an allocation's fraction of the first resource."""
+    """Return an allocation's fraction of the first resource, for policies that share only one."""
     return holds[0] if holds else _ZERO
 
 
@@ -135,7 +143,7 @@ def together(holds: Vector) -> Fraction:
 
 
 def _nothing(_holds: Vector) -> Fraction:
-    """Return 0, as the memory of a policy that ignores the past."""
+    """Return 0 as the share of any allocation, for policies that ignore earlier stages."""
     return _ZERO
 
 

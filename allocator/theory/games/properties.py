@@ -41,8 +41,8 @@ class TimeProperty:
 def lie_pays(policy: GamePolicy, game: Game) -> Violation | None:
     """Return a violation of strategy-proofness, or None.
 
-    The violation is a user to which the game has more value (SDRF paper, Eq. 3) than if all users
-    told the truth.
+    The violation is a user that lies and thereby gets more value from the game (SDRF paper, Eq. 3)
+    than if all users told the truth.
     """
     truthful, lying = play(policy, game, game.truth), play(policy, game, game.claimed)
     for number, user in enumerate(game.users):
@@ -57,8 +57,8 @@ def lie_pays(policy: GamePolicy, game: Game) -> Violation | None:
 def alone_is_better(policy: GamePolicy, game: Game) -> Violation | None:
     """Return a violation of the sharing incentive, or None.
 
-    The violation is a user to which its entitlement to each resource, as a fixed part in all
-    stages, would have more value than the game.
+    The violation is a user that would gain by leaving the game. Outside the game, it would hold its
+    entitlement to each resource in every stage, and this would have more value to it.
     """
     held = play(policy, game, game.truth)
     for number, user in enumerate(game.users):
@@ -74,8 +74,8 @@ def alone_is_better(policy: GamePolicy, game: Game) -> Violation | None:
 def envies(policy: GamePolicy, game: Game) -> Violation | None:
     """Return a violation of envy-freeness, or None.
 
-    The violation is a user to which another user's allocations, scaled by the ratio of the weights,
-    would have more value than its own.
+    The violation is a user that would prefer the allocations of another user to its own. The other
+    user's allocations are first multiplied by the ratio of the two weights.
     """
     held = play(policy, game, game.truth)
     for number, user in enumerate(game.users):

@@ -39,7 +39,7 @@ _SILENT = 300
 
 @dataclass(frozen=True, slots=True)
 class Counterexample:
-    """A game that violates a property, with the user for whom it does."""
+    """A game in which a policy violates a property, with the violation found."""
 
     game: Game
     complaint: Violation
@@ -47,7 +47,7 @@ class Counterexample:
 
 @dataclass(frozen=True, slots=True)
 class GameSearchOutcome:
-    """Result of a search for a violation."""
+    """Result of `search`: the violation found, if any, and how many games were tried."""
 
     tried: int
     """Number of games tried. The search stops at the first violation."""
@@ -132,7 +132,7 @@ def smallest(
 
 @dataclass(frozen=True, slots=True)
 class WorstLie:
-    """The game and lie with the largest gain that `climb` found. The liar is the first user."""
+    """The game and lie with the largest gain that `climb` found. The liar is user 0."""
 
     game: Game
     truthful: Fraction
@@ -152,10 +152,10 @@ class WorstLie:
 
     @property
     def promise(self) -> tuple[bool, Fraction]:
-        """Sort key that `climb` maximises: whether the lie pays, and how much.
+        """Sort key that `climb` maximises: a larger key means a better lie.
 
-        The key is (True, ratio) if the lie pays. Otherwise, it is (False, fraction of the loss that
-        the liar gains back in other stages).
+        If the lie pays, the key is (True, ratio). Otherwise, the lie gains value in some stages but
+        loses more in others. The key is then (False, total gain / total loss).
         """
         if self.ratio > 1:
             return True, self.ratio
@@ -168,13 +168,14 @@ def climb(
     limits: GameLimits,
     watch: Watch = lambda _tried, _of: None,
 ) -> WorstLie:
-    """Search for the game and the lie of its first user with the largest gain, by random changes.
+    """Search for the game, and the lie of its first user, with the largest gain (hill climbing).
 
-    A change is kept if the lie then pays at least as much as before.
+    From each starting point, the search changes the game and the lie at random. It keeps a change
+    if the lie then pays at least as much as before. A larger gain than the result may exist.
 
-    The first start is the game that refutes Proposition 3, and the second is a long absence, if
-    these games fit the limits. All other starts are drawn at random. A larger gain than the result
-    may exist. The same seed gives the same game.
+    The first two starting points are the games of `like_proposition_3` and `like_a_long_absence`,
+    if these games fit the limits. All other starting points are drawn at random. The same seed
+    gives the same result.
 
     Args:
         policy: The policy that shares the resources.
@@ -210,11 +211,13 @@ def _start(policy: GamePolicy, rng: Random, limits: GameLimits) -> Game:
     """Return a random game in which the first user lies, as a starting point of `climb`.
 
     The lie is that the user claims nothing before the last stage, so that other users build up
-    commitments. Several random games are compared, and the one in which this lie pays most is
-    returned. If it changes nothing in any game, the result is a game with another lie, if possible
-    one that pays.
+    commitments. Of several random games, the function returns the one in which this lie pays most.
 
-    This lie costs two plays of a game to judge; the best of all lies needs hundreds.
+    If this lie loses nothing in any of these games, it has no effect there. The function then
+    searches random games for another lie that pays, and finally returns a game with a random lie.
+
+    This lie is tried first because it takes only two plays of a game to evaluate. The best of all
+    lies takes hundreds.
     """
     if (limits.stages or 0) > 1:
         games = (_silent(draw(rng, 1.0, limits)) for _ in range(_SILENT))

@@ -48,7 +48,10 @@ def extent(game: Game) -> tuple[int, int, int, int, int, Fraction, int]:
 
 
 def _size(number: Fraction) -> Fraction:
-    """Return how complex a number looks: least for 0 and 1, more for 1/2, most for 0.137."""
+    """Return a measure of how complex a number looks to people, to prefer simple numbers.
+
+    It is least for 0 and 1, more for 1/2, and most for numbers such as 0.137.
+    """
     if number in {0, 1}:
         return Fraction(int(number), 100)
     rank = Fraction(_ROUND.index(number), 10) if number in _ROUND else Fraction(1)

@@ -11,7 +11,10 @@ _ZERO = Fraction(0)
 
 @dataclass(frozen=True, slots=True)
 class Envy:
-    """A case of envy: a user would prefer another user's allocations, scaled by relative weight."""
+    """A case of envy: a user would prefer another user's allocations, multiplied by wᵢ / wⱼ.
+
+    Here wᵢ is the weight of the envious user, and wⱼ that of the other user.
+    """
 
     user: str
     other: str

@@ -1,4 +1,8 @@
-"""Computes Dynamic DRF epoch by epoch in exact fractions. With one resource it is Dynamic MMF."""
+"""Computes Dynamic DRF epoch by epoch in exact fractions.
+
+Dynamic DRF favours users with small total allocations in earlier epochs. With one resource, it is
+called Dynamic MMF.
+"""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -11,7 +15,7 @@ _ZERO = Fraction(0)
 
 @dataclass(slots=True)
 class Claim:
-    """Input of one user for the allocation of one epoch."""
+    """One user's weight, reported demand and past allocations, as input of `share_epoch`."""
 
     ratios: Mapping[str, Fraction]
     """Amount of each resource that one unit of allocation needs, above 0."""
@@ -27,10 +31,14 @@ class Claim:
 
 
 def share_epoch(claims: Sequence[Claim], capacity: Fraction) -> list[Fraction]:
-    """Allocate the resources of one epoch (incentives paper, problem (6); (1) with one resource).
+    """Allocate the resources of one epoch by Dynamic DRF.
 
-    Totals divided by weights are raised together, lowest first. A user stops at its demand, or when
-    a resource that it needs is exhausted.
+    This solves problem (6) of "Incentives in Dominant Resource Fair Allocation under Dynamic
+    Demands"; with one resource, problem (1).
+
+    A user's total is its allocation in all epochs so far, divided by its weight. After the
+    guarantees, the lowest totals are raised together. A user's total stops rising at its demand, or
+    when a resource that the user needs is exhausted.
 
     The cost is O(n) for each of at most 2 n + m steps, for n users and m resources.
 
@@ -75,7 +83,7 @@ def play(
     reports: Mapping[str, Sequence[Fraction]],
     shapes: Mapping[str, Sequence[Mapping[str, Fraction]]] | None = None,
 ) -> dict[str, list[Fraction]]:
-    """Compute each user's allocation in each epoch, given what users report.
+    """Compute each user's allocation in each epoch under Dynamic DRF, given what users report.
 
     Args:
         profile: The users' true demands in all epochs.
@@ -83,6 +91,9 @@ def play(
             the truth.
         shapes: By user name, the resource ratios that the user reports in each epoch, above 0.
             Users left out tell the truth.
+
+    Returns:
+        By user name, the allocation in each epoch.
     """
     shapes = shapes or {}
     total = sum((user.weight for user in profile.users), _ZERO)

@@ -1,4 +1,4 @@
-"""Searches the false demands with which users gain most under Dynamic DRF."""
+"""Searches for the false demands with which users gain most under Dynamic DRF."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -36,13 +36,17 @@ class Lie:
 
 
 def bound(profile: Profile, liars: Sequence[ProfileUser]) -> Fraction | None:
-    """Return the largest factor by which a lie could multiply the liars' utility (proved bound).
+    """Return a proved upper bound of the factor by which a lie could multiply the liars' utility.
+
+    Weights are wᵢ; aᵢq is the amount of resource q that a unit of allocation of user i needs.
+    Theorems are those of "Incentives in Dominant Resource Fair Allocation under Dynamic Demands".
 
     * One resource, with equal ratios for all users, and several liars together: 2.
-    * One resource, with equal ratios, and one liar: 1 + max wᵢ / (wᵢ + wⱼ) over the other users j
+    * One resource, with equal ratios, and one liar i: 1 + max wᵢ / (wᵢ + wⱼ) over the other users j
       (Theorem 5.3), so 3/2 with equal weights (Theorem 3.6). Our copy of the paper lacks the
       formula of Theorem 5.3; docs/optimum.md derives it.
-    * Otherwise, one liar: 1 + ρ, where ρ is the largest aᵢq wᵢ / (aⱼq wⱼ) (Theorem 4.6).
+    * Otherwise, one liar i: 1 + ρ, where ρ is the largest aᵢq wᵢ / (aⱼq wⱼ) over all resources q
+      and other users j (Theorem 4.6).
 
     Args:
         profile: The users' demands in all epochs.
@@ -86,10 +90,12 @@ def best_lie(
 ) -> Lie:
     """Search for the reports that gain the liars most, while all other users tell the truth.
 
-    The gain found is achievable, but a better lie may exist. First, each liar reports no demand for
-    spans of epochs. Then reports are improved epoch by epoch, in decreasing steps. Reports above
-    the truth are tried only without a known bound; otherwise they cannot help (Theorems 3.5, 4.4
-    and 5.2).
+    The gain found is achievable, but a better lie may exist. First, each liar reports no demand
+    from one epoch to another, for all pairs of epochs. Then the report for each epoch is improved
+    in decreasing steps.
+
+    If `bound` gives a bound, reports above the true demand cannot help (Theorems 3.5, 4.4 and 5.2
+    of the incentives paper). Such reports are tried only if there is no bound.
 
     Args:
         profile: The users' true demands in all epochs.
@@ -136,23 +142,29 @@ class _Search:
     def better(
         self, best: _JudgedReports, liar: str, changes: Mapping[int, Fraction]
     ) -> _JudgedReports:
-        """Evaluate a lie with some reports changed; return it if it is better, else the lie `best`.
+        """Evaluate a variant of the best lie, in which one liar reports other demands.
 
         Args:
             best: The best lie so far.
-            liar: Name of the user whose reports change.
-            changes: New reports by index of the epoch.
+            liar: Name of the liar whose reports change.
+            changes: The changed reports of the demand, by index of the epoch.
+
+        Returns:
+            The variant if it gains the liars more than `best`, else `best`.
         """
         claims = [changes.get(t, claim) for t, claim in enumerate(best.reports[liar])]
         judged = self._judge({**best.reports, liar: claims})
         return judged if judged.total > best.total else best
 
     def climb(self, best: _JudgedReports, *, over: bool) -> _JudgedReports:
-        """Improve one report after another while the liars' utility increases. Return the best lie.
+        """Improve the lie by changing one report at a time, until no change increases the gain.
 
         Args:
-            best: The best lie so far.
-            over: True to also try reports above the truth.
+            best: The lie from which the search starts.
+            over: True to also try reports above the true demand.
+
+        Returns:
+            The best lie found.
         """
         for _ in range(_ROUNDS):
             before = best.total
@@ -191,12 +203,15 @@ class _Search:
         return sorted(claims - {best.reports[liar][epoch]})
 
     def _refine(self, best: _JudgedReports, liar: str, epoch: int) -> _JudgedReports:
-        """Search the best report between zero and the truth for one epoch, in ever smaller steps.
+        """Search for the best report between zero and the truth for one epoch, in ever smaller steps.
 
         Args:
             best: The best lie so far.
-            liar: Name of the user whose report changes.
+            liar: Name of the liar whose report changes.
             epoch: Index of the epoch.
+
+        Returns:
+            The best lie found.
         """
         step, truth = Fraction(1, 16), self._truth[liar][epoch]
         while step >= _FINEST and 0 < best.reports[liar][epoch] < truth:

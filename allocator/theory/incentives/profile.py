@@ -1,4 +1,8 @@
-"""Input of the analysis of Dynamic DRF: users' demands in each epoch (incentives paper)."""
+"""Input of the analysis of Dynamic DRF: users' demands in each epoch.
+
+The analysis follows the paper "Incentives in Dominant Resource Fair Allocation under Dynamic
+Demands".
+"""
 
 from collections import Counter
 from collections.abc import Mapping
@@ -21,7 +25,7 @@ Ratios = Annotated[dict[Name, Part], Field(min_length=1)]
 
 
 class ProfileUser(FileModel):
-    """A user, its weight and its resource ratios. An epoch may define other ratios."""
+    """A user: its weight, and its resource ratios in epochs that do not define other ratios."""
 
     name: Name
     weight: Positive = Fraction(1)
@@ -72,9 +76,10 @@ class Profile(FileModel):
 
     @staticmethod
     def ratios(user: ProfileUser, epoch: Epoch) -> dict[str, Fraction]:
-        """Return the ratios in which a user needs resources in an epoch: the user's or the epoch's.
+        """Return a user's resource ratios in an epoch: the epoch's if given, else the user's.
 
-        Ratios of 0 are left out.
+        A ratio is the amount of a resource that one unit of allocation needs. Ratios of 0 are left
+        out.
         """
         ratios = epoch.ratios.get(user.name, user.ratios)
         return {resource: ratio for resource, ratio in ratios.items() if ratio}
@@ -88,6 +93,7 @@ def read_profile(content: Mapping[str, Any]) -> Profile:
     """Build and validate a profile from the content of a profile file.
 
     Raises:
-        ValueError: A value is invalid; the message names the place, the value and the reason.
+        ValueError: A value is invalid; the message names its key in the file, the value and the
+            reason.
     """
     return validated(Profile, content)

@@ -7,10 +7,11 @@ from allocator.theory.properties.use import luckiest
 
 
 def violation(policy: DivisiblePolicy, case: Case) -> Violation | None:
-    """Return a user that envies another user under a policy, or None.
+    """Return a violation of envy-freeness: a user that envies another user. Without envy, None.
 
-    User i envies user j if nᵢ < (wᵢ / wⱼ) · (tasks that i could run on the allocation of j) for
-    some placement. Here n is a number of tasks, and w a weight.
+    User i envies user j if nᵢ < (wᵢ / wⱼ) · (tasks that i could run on the allocation of j). Here n
+    is a number of tasks, and w a weight. If tasks can be placed in several optimal ways, envy in
+    one of them suffices.
 
     Raises:
         UndecidedError: The policy's allocation or its placement was not proved exactly.

@@ -1,4 +1,7 @@
-"""Finds where tasks should run so that a total gain is largest, given how many tasks users run."""
+"""Places given numbers of tasks on machines, so that the sum of the tasks' gains is largest.
+
+The caller defines the gain of placing a task of a user on a machine.
+"""
 
 from collections.abc import Iterator, Mapping
 from fractions import Fraction
@@ -23,17 +26,19 @@ def best_placement(
 ) -> Placement:
     """Return the placement with the largest total gain, proved in exact fractions.
 
+    The total gain is the sum, over all tasks, of the gain of placing the task on its machine.
+
     Args:
         problem: The machines, and the users that may use them.
-        tasks: Number of tasks of each user; all of them can be placed together.
-        gains: Gains of at least 0.
+        tasks: Number of tasks of each user, by user name. All these tasks fit together.
+        gains: Gain of placing one task, by (user name, machine name); at least 0, and 0 if missing.
         or_more: True if users may run more tasks than given.
 
     Returns:
-        Tasks by user and machine.
+        Number of tasks by user name and machine name.
 
     Raises:
-        UndecidedError: No proof was found.
+        UndecidedError: The solver failed, or its result could not be proved optimal.
     """
     places = [
         (user, machine)

@@ -1,6 +1,7 @@
-"""Strategy-proofness when a lie also changes the weight, because weights follow from pools.
+"""Strategy-proofness if the users' weights follow from their private pools.
 
-This is Theorem 3 of the TSF paper; in Theorem 2, weights do not depend on the lie.
+A lie then also changes the liar's weight (TSF paper, Theorem 3). Without pools, weights do not
+depend on the lie (Theorem 2).
 """
 
 from random import Random
@@ -15,7 +16,8 @@ from allocator.theory.properties.strategy_proofness import paying, problem_with,
 def violation(policy: DivisiblePolicy, case: Case) -> Violation | None:
     """Return a user that runs more useful tasks by lying about its demand or constraints, or None.
 
-    The lie also changes the user's number of tasks in its pool, and so its weight.
+    A task is useful if it has the user's real demand and runs on a machine that the user can use.
+    The lie also changes how many tasks the user could run in its private pool, and so its weight.
 
     Raises:
         UndecidedError: An allocation was not proved exactly.

@@ -15,20 +15,21 @@ from allocator.theory.properties.case import Pool
 
 
 def in_pools(problem: Problem, pools: Mapping[str, Pool]) -> dict[str, Fraction]:
-    """Return, by user name, how many tasks each user could run in its pool (kᵢ)."""
+    """Return, by user name, kᵢ: how many tasks each user could run alone in its private pool."""
     return {user.name: _fit(user, pools.get(user.name, {}), problem) for user in problem.users}
 
 
 def weighted(problem: Problem, alone: Mapping[str, Fraction], *, constrained: bool) -> Problem:
-    """Return a copy of a problem with the weights that follow from the pools.
+    """Return a copy of a problem with weights kᵢ / hᵢ, which follow from users' private pools.
 
+    kᵢ is the number of tasks that user i could run in its pool, hᵢ the number in the whole cluster.
     Weights are scaled to whole numbers, because only their ratios matter.
 
     Args:
         problem: The machines and users; their weights are ignored.
-        alone: Number of tasks kᵢ of each user in its pool, above 0.
-        constrained: True to respect placement constraints in the cluster-wide number of tasks
-            (Theorem 15).
+        alone: kᵢ by user name, above 0.
+        constrained: True if hᵢ counts only machines that the user's placement constraints allow
+            (TSF paper, Theorem 15).
     """
     monopoly = problem.constrained_monopoly if constrained else problem.monopoly
     weights = [alone[user.name] / monopoly(user) for user in problem.users]

@@ -35,7 +35,7 @@ Watch: TypeAlias = Callable[[int, int], None]
 
 @dataclass(frozen=True, slots=True)
 class PropertySearchOutcome:
-    """Result of a search for a violation."""
+    """Result of `search`: the violation found, if any, and how many cases were tried."""
 
     tried: int
     """Number of cases tried. The search stops at the first violation."""
@@ -56,11 +56,11 @@ def search(
 ) -> PropertySearchOutcome:
     """Search for a case in which a policy violates a property; then simplify that case.
 
-    Random cases are drawn in order of size, small cases first.
+    Random cases are drawn in order of size, small cases first. The same seed gives the same
+    outcome. A case takes some milliseconds; the simplification tries some hundred cases.
 
-    Some violations depend on where the policy places tasks. Such a violation is reported only if no
-    certain violation is found. The same seed gives the same outcome. A case takes some
-    milliseconds; to simplify one, some hundred cases are tried.
+    Some violations occur only if the policy places tasks in a certain way. Such a violation is
+    reported only if no case has a violation that occurs with every placement.
 
     Args:
         policy: The policy to test.
@@ -97,8 +97,17 @@ def smallest(
 ) -> Violation:
     """Simplify a case that violates a property, step by step, as long as it violates the property.
 
-    A violation that is certain is never replaced by one that depends on where the policy places
-    tasks. The result is the violation in the simplest case reached.
+    Some violations occur only if the policy places tasks in a certain way. Such a violation never
+    replaces one that occurs with every placement.
+
+    Args:
+        policy: The policy under test.
+        wanted: The property that the case violates.
+        case: The case to simplify.
+        violation: The violation in this case.
+
+    Returns:
+        The violation in the simplest case reached.
     """
     while True:
         for candidate in simpler(case):
@@ -115,13 +124,14 @@ def smallest(
 
 
 def _violation(policy: DivisiblePolicy, wanted: Property, case: Case) -> Violation | None:
-    """Return the violation in a case, or None.
+    """Return the violation of a property in a case, or None.
 
-    A policy written as code has measured shares, which are inexact. A violation that such an error
-    could explain counts as undecided.
+    The shares of a policy written as code are measured, and so inexact. If this error could explain
+    a violation, the case is undecided.
 
     Raises:
-        UndecidedError: As for `Property.violation`, or the violation may be caused by rounding.
+        UndecidedError: The policy is undefined for the case, no proof was found, or the violation
+            may be caused by rounding.
     """
     violation = wanted.violation(policy, case)
     if violation is None or not policy.coarse:

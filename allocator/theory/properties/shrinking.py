@@ -188,7 +188,11 @@ def _with_one_amount_less(amounts: Mapping[str, Any]) -> Iterator[dict[str, Frac
 
 
 def _makes_sense(case: Case) -> bool:
-    """Return whether a simplified case is valid, with pools of at most the machines' resources."""
+    """Return whether a simplified case is still valid.
+
+    In a valid case, every user needs some resource, and the problem passes validation with the
+    truth and with the lie. The private pools together do not exceed the machines' resources.
+    """
     users = [*case.problem.users, *_lies(case)]
     if not all(any(user.demand.values()) for user in users):
         return False

@@ -12,7 +12,8 @@ from allocator.theory.properties.reduction import differing
 def violation(policy: DivisiblePolicy, case: Case) -> Violation | None:
     """Return a user that runs more or fewer tasks than under CMMF, or None.
 
-    If the policy takes commitments into account, CMMF does too.
+    CMMF (constrained max-min fairness) shares a single resource. If the policy takes commitments
+    into account, so does the CMMF allocation to which it is compared.
 
     Raises:
         UndecidedError: An allocation was not proved exactly.

@@ -12,10 +12,10 @@ from allocator.theory.properties.use import luckiest
 
 
 def violation(policy: DivisiblePolicy, case: Case) -> Violation | None:
-    """Return a user that runs more useful tasks under a policy by lying, or None.
+    """Return a violation of strategy-proofness: a user that runs more useful tasks by lying. Or None.
 
-    A task is useful with the user's real demand, on a machine that the user can use. Weights are
-    fixed, whatever users claim (TSF paper, Theorem 2).
+    A task is useful if it has the user's real demand and runs on a machine that the user can use. A
+    lie does not change the user's weight (TSF paper, Theorem 2).
 
     Raises:
         UndecidedError: An allocation was not proved exactly.
@@ -29,7 +29,9 @@ def violation(policy: DivisiblePolicy, case: Case) -> Violation | None:
 def paying(
     policy: DivisiblePolicy, problem: Problem, lie: Problem, claimed: ProblemUser
 ) -> Violation | None:
-    """Return the violation if a given lie gives the liar more useful tasks, or None.
+    """Return the violation if a given lie lets the liar run more useful tasks, or None.
+
+    A task is useful if it has the user's real demand and runs on a machine that the user can use.
 
     Args:
         policy: The policy to test.

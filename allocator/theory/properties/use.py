@@ -1,4 +1,4 @@
-"""Computes how useful one user's allocation would be to another user with another demand."""
+"""Computes how many tasks one user could run with the resources allocated to another user."""
 
 from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
@@ -29,15 +29,15 @@ def luckiest(
 
     The result is None if the number does not exceed a threshold.
 
-    On each machine, the owner's allocation is the demand of its tasks there. The user can run tasks
-    on the machines that it may use, limited by the scarcest resource. If the policy does not fix
-    the placement, the most useful placement counts.
+    On each machine, the owner's tasks hold some resources. The user could run its own tasks with
+    these resources, if it may use the machine. The scarcest resource limits their number. If the
+    owner's tasks can be placed in several optimal ways, the best one for the user counts.
 
     Args:
         allocation: The allocation of all users.
-        owner: The user whose allocation is compared.
-        user: The user that would run tasks on it.
-        more_than: The threshold.
+        owner: The user to which the compared allocation belongs.
+        user: The user that would run tasks on the owner's allocation.
+        more_than: The threshold, a number of tasks.
 
     Raises:
         UndecidedError: A placement was not proved exactly.
@@ -65,11 +65,13 @@ def luckiest(
 def _placement_with_most_on(
     machines: AbstractSet[str], owner: ProblemUser, allocation: Allocation
 ) -> Placement:
-    """Return the policy's optimal placement that puts most of the owner's tasks on given machines.
+    """Place as many of the owner's tasks as possible on some machines. Return the placement.
+
+    All users keep the number of tasks that the policy gives them.
 
     Args:
         machines: Names of the machines.
-        owner: The user whose tasks are placed.
+        owner: The user whose tasks should run on these machines.
         allocation: The allocation of all users, with their numbers of tasks.
     """
     return best_placement(
