@@ -121,7 +121,10 @@ class UserSpec(_Section):
 
 
 class Variant(_Section):
-    """`[[variants]]`: a variation of the experiment, to be compared with other variants."""
+    """`[[variants]]`: a variation of the experiment, to be compared with other variants.
+
+    A variant can omit users, change placement constraints, or hold agents for users.
+    """
 
     name: Annotated[str, Field(min_length=1)]
     without: tuple[str, ...] = ()
@@ -136,7 +139,10 @@ class Variant(_Section):
 
 
 class PhasesAgree(_Section):
-    """Claim: at the end of each phase, each user's mean CPUs are close to the divisible optimum."""
+    """Claim: in each phase, users' final mean CPUs are close to the divisible optimum.
+
+    The divisible optimum is the ideal allocation, as if tasks could be divided.
+    """
 
     kind: Literal["phases-agree"]
     within_cpus: PositiveFloat
@@ -160,9 +166,10 @@ class CommitmentAt(_Section):
 
 
 class LargestLead(_Section):
-    """Claim: during a phase, a user never has more than some number of CPUs above given users.
+    """Claim: limits of a user's largest lead, its surplus of CPUs over others, in a phase.
 
-    The claim can also give the least number that the largest difference must reach.
+    The lead is the user's CPUs minus the largest number of CPUs of the other users. The claim can
+    limit the largest lead in the phase from above, from below, or both.
     """
 
     kind: Literal["largest-lead"]
@@ -191,7 +198,10 @@ class TaskShares(_Section):
 
 
 class NoLater(_Section):
-    """Claim: users finish no later in one variant than in another, as a mean over seeds."""
+    """Claim: users finish no later in one variant of the experiment than in another.
+
+    Completion times are means over runs with different seeds.
+    """
 
     kind: Literal["no-later"]
     users: tuple[str, ...]
@@ -263,13 +273,16 @@ class Experiment(_Section):
     def counts_tasks(self) -> bool:
         """True if the policy compares numbers of tasks, as TSF does.
 
-        Frameworks then declare their demands to the allocator.
+        The policy then needs the demand of a task, so frameworks declare it to the allocator.
         """
         return self.create_policy().counts_tasks
 
     @property
     def divisible(self) -> bool:
-        """True if the divisible optimum predicts the results, so that both can be compared."""
+        """True if the divisible optimum (the allocation of ideal tasks) predicts the results.
+
+        It does under DRF and SDRF, if all users have the same kind of tasks and may use all agents.
+        """
         return self.policy["name"] in {"drf", "sdrf"} and all(
             user.nodes is None and user.tasks is None for user in self.users
         )

@@ -85,7 +85,10 @@ class Plan:
 
     @property
     def wanted(self) -> float:
-        """Number of tasks that the framework still has to launch; infinite without a limit."""
+        """Number of launches that the framework still needs; infinite if its tasks have no limit.
+
+        Tasks that failed are launched again.
+        """
         if self.workload.tasks is None:
             return float("inf")
         return self.workload.tasks - self.launched + self._to_repeat
@@ -192,7 +195,7 @@ class TaskLauncher(Scheduler):  # type: ignore[misc]  # pymesos is not typed
         self.reconcile(driver)
 
     def doubt(self) -> None:
-        """Mark the states of all tasks that have not ended as unknown, for the next `reconcile`."""
+        """Mark all running tasks, so that the next `reconcile` asks the master for their states."""
         with self._lock:
             self._unknown = self._plan.live
 
@@ -211,7 +214,7 @@ class TaskLauncher(Scheduler):  # type: ignore[misc]  # pymesos is not typed
     def resourceOffers(  # noqa: N802 - pymesos's name
         self, driver: MesosSchedulerDriver, offers: Sequence[Mapping[str, Any]]
     ) -> None:
-        """Launch tasks on offers where they fit. Decline all other offers with a long filter."""
+        """Launch tasks on offers where they fit. Decline all other offers for an hour."""
         useless = []
         for offer in offers:
             with self._lock:

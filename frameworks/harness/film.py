@@ -1,4 +1,4 @@
-"""Makes the "time machine" of a run: an HTML page that plays the allocator's recording."""
+"""Makes the "time machine" of a run: an HTML page that plays back the allocator's recording."""
 
 import subprocess
 import sys

@@ -11,7 +11,10 @@ Series = dict[float, float]
 
 @dataclass(slots=True)
 class Measurement:
-    """Samples of one run. All times are seconds of the master's clock since the start."""
+    """Samples of one run of an experiment: users' CPUs and commitments over time.
+
+    All times are seconds of the master's clock since the start of the experiment.
+    """
 
     cpus: dict[str, Series] = field(default_factory=dict)
     """By user: cores allocated, including cores in unanswered offers."""

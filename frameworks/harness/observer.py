@@ -62,9 +62,9 @@ class Observer:
         """Speed of the master's clock between the latest two polls; 1 is real time."""
 
     def glance(self) -> MasterSample:
-        """Poll the master for the state that the progress display shows.
+        """Poll the master for its uptime, its connection to the allocator, and its CPUs in use.
 
-        Each call also improves the estimate of `until`.
+        Each call also updates the estimate of the clock's speed, which `until` uses.
 
         Raises:
             OSError: The master does not answer.
@@ -99,11 +99,12 @@ class Observer:
     def expect(self, framework: str, uptime: float) -> None:
         """Announce a framework to an embedded master.
 
-        The master then stops its clock when the framework is due, until the framework subscribes.
+        If the framework has not subscribed at the given uptime, the master stops its clock until it
+        does.
 
         Args:
             framework: Name of the framework.
-            uptime: Uptime of the master in seconds at which the framework is due to subscribe.
+            uptime: Uptime of the master in seconds at which the framework must subscribe.
 
         Raises:
             OSError: The master does not answer, or is not an embedded master.
@@ -137,9 +138,10 @@ class Observer:
         """Return the end times of finished tasks, by framework name.
 
         End times are by the master's clock, in seconds after `since`. Tasks that ended before
-        `since` are excluded, because they may belong to an earlier framework of the same name. When
-        the framework's process ends says less: the process may be delayed while the master's time
-        continues.
+        `since` are excluded, because they may belong to an earlier framework of the same name.
+
+        The end of a framework's process would be less exact, because the process may be delayed
+        while the master's clock continues.
 
         Args:
             since: An instant, as the master's uptime in seconds.

@@ -15,10 +15,12 @@ _TRIES = 1000
 def free_port() -> int:
     """Return a free port for a program that will soon listen on it.
 
-    The system assigns ports from its own range to outgoing connections. The returned port is
-    outside this range, because it might otherwise be taken before the program listens or while it
-    restarts. All processes of a user take ports from one sequence, so that a port is not returned
-    twice before its program listens.
+    The system assigns ports from a range of its own to outgoing connections. The returned port is
+    outside this range, because another program might otherwise take it before the caller's program
+    listens, or while that program restarts.
+
+    All processes of this operating-system user take ports from one sequence, so that no port is
+    returned twice before its program listens.
 
     Raises:
         OSError: No port is free.
@@ -36,9 +38,9 @@ def free_port() -> int:
 
 
 def _next_number() -> int:
-    """Return the next number of a counter that all processes of the user share.
+    """Return the next number of a counter that all processes of this operating-system user share.
 
-    `free_port` derives a port from it.
+    `free_port` derives a port from it, so that two processes do not choose the same port.
     """
     path = Path(tempfile.gettempdir()) / f"longshare-ports-{os.getuid()}"
     flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC

@@ -67,13 +67,15 @@ class Child:
         return self._process.pid
 
     def release(self) -> None:
-        """Let a process continue that was started with `waits`."""
+        """Let the process continue, if it was started with `waits` and so waits for this call."""
         assert self._process.stdin is not None
         self._process.stdin.write(b"\n")
         self._process.stdin.close()
 
     def check(self) -> None:
-        """Raise an error if the process has ended although it should not.
+        """Raise an error if the process has ended unexpectedly.
+
+        Its end is expected after `kill`, and with exit code 0 if the process may end by itself.
 
         Raises:
             ChildFailed: The process has ended; the message shows its last lines of output.
@@ -89,7 +91,7 @@ class Child:
     def ask_to_stop(self) -> None:
         """Send the stop signal, without waiting for the end of the process.
 
-        If the process still waits at its start, its input is closed too.
+        If the process has not been released yet, its standard input is closed too.
         """
         if self._process.stdin is not None and not self._process.stdin.closed:
             self._process.stdin.close()
@@ -97,7 +99,7 @@ class Child:
             self._process.send_signal(self._farewell)
 
     def kill(self) -> None:
-        """Kill the process at once, as a crash would. `check` then accepts its end."""
+        """Kill the process at once, as a crash would. `check` reports no error then."""
         self._process.kill()
         self._process.wait()
         self._expected = True
@@ -165,7 +167,7 @@ class Children:
         return child
 
     def check(self) -> None:
-        """Raise an error if any child has ended although it should not.
+        """Raise an error if any child has ended unexpectedly, as `Child.check` does.
 
         Raises:
             ChildFailed: A child has ended.

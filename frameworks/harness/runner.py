@@ -42,7 +42,7 @@ POLL_INTERVAL_S = 0.15
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """State of a running experiment, for the progress display."""
+    """State of a running experiment, for the display in the terminal."""
 
     elapsed: float
     """Seconds since the start of the experiment, by the master's clock."""
@@ -318,8 +318,9 @@ def _arrivals(experiment: Experiment) -> list[tuple[float, UserSpec]]:
 def _begin(experiment: Experiment, observer: Observer, *, embedded: bool) -> float:
     """Choose when the experiment starts. Return the start as the master's uptime in seconds.
 
-    All frameworks are announced to an embedded master. Its clock then stops for a late framework,
-    so that a busy machine does not change the result.
+    All frameworks are announced to an embedded master, with the times at which they subscribe. If
+    one is late, the master's clock stops until it subscribes, so that a busy machine does not
+    change the result.
 
     Args:
         experiment: The experiment.

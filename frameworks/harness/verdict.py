@@ -81,7 +81,10 @@ class Verdict:
 
     @property
     def too_slow(self) -> bool:
-        """True if frameworks answered offers too slowly, so that the result says nothing."""
+        """True if too many CPUs were in unanswered offers, because frameworks answered too slowly.
+
+        The measured values then do not show what the policy would do.
+        """
         return self.in_offers > _MAX_IN_OFFERS
 
     def summary(self) -> dict[str, Any]:
@@ -109,7 +112,7 @@ def expectation(experiment: Experiment) -> FluidTrajectory:
 
 
 def expected_cpus(experiment: Experiment, trajectory: FluidTrajectory) -> Measurement:
-    """Convert the divisible optimum to the format of a measurement, to compare both."""
+    """Convert the divisible optimum over time to a `Measurement`, to compare both."""
     capacity = experiment.cluster.capacity
     cpus = list(capacity).index("cpus")
     total = capacity["cpus"] / 1000
@@ -175,7 +178,7 @@ def _phase(
 def _utilization(experiment: Experiment, measured: Measurement) -> float:
     """Return the mean fraction of CPUs in use, from the time when the cluster was first 97 % full.
 
-    If it never was, the whole experiment counts.
+    If it never was 97 % full, the result is the mean over the whole experiment.
     """
     total = experiment.cluster.cores
     full = [time for time, used in measured.in_use.items() if used >= 0.97 * total]
@@ -185,9 +188,9 @@ def _utilization(experiment: Experiment, measured: Measurement) -> float:
 
 
 def _in_offers(experiment: Experiment, measured: Measurement) -> float:
-    """Return the mean part of allocated CPUs that no running task uses, as they are in offers.
+    """Return the mean fraction of allocated CPUs that unanswered offers hold, not running tasks.
 
-    The result is a fraction. It is 0 if only running tasks are known, as with an external master.
+    With an external master, only running tasks are known, and the result is 0.
     """
     held = sum(mean(series, 0.0, experiment.duration) for series in measured.cpus.values())
     running = mean(measured.in_use, 0.0, experiment.duration)

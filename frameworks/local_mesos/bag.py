@@ -18,7 +18,8 @@ _Amount = int | Intervals | frozenset[str]
 class ResourceBag:
     """A mutable collection of resources, such as the free resources of an agent.
 
-    Amounts are stored by kind: the Resource message without its amount and its allocation.
+    Amounts of resources with the same name, reservation and other fields are added. The field
+    `allocation_info` is ignored.
 
     Args:
         resources: Initial content.
@@ -64,7 +65,7 @@ class ResourceBag:
         return True
 
     def overlaps(self, other: "ResourceBag") -> bool:
-        """Return whether some port, or some item of a set, is in both bags."""
+        """Return whether some port, or another item of a range or set, is in both bags."""
         return any(
             not isinstance(amount, int) and amount & other.amounts[kind]  # type: ignore[operator]
             for kind, amount in self.amounts.items()
@@ -91,7 +92,7 @@ class ResourceBag:
         return sum(r.scalar.value for r in self.resources() if r.name == name)
 
     def resources(self) -> list[Resource]:
-        """Return the content as Resource messages without allocation."""
+        """Return the content as Resource messages, without the field `allocation_info`."""
         messages = []
         for kind, amount in self.amounts.items():
             message = Resource.FromString(kind)

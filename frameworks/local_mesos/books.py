@@ -31,7 +31,7 @@ class MasterState:
 
     Args:
         clock: The master's clock.
-        allocator: Receives the master's allocator calls.
+        allocator: Receives the calls with which the master reports changes.
         random: Random generator for the master's id.
     """
 
@@ -58,7 +58,7 @@ class MasterState:
         return f"{self.master_id}-{kind}{serial}" if kind else f"{self.master_id}-{serial:04}"
 
     def send_call(self, **call: object) -> None:
-        """Send a call to the allocator.
+        """Send a call to the allocator, with the current time of the master's clock.
 
         Args:
             call: Exactly one keyword argument. Its name is the name of the call in the contract,
@@ -88,7 +88,7 @@ class MasterState:
         )
 
     def add_offer(self, offer: Offer) -> None:
-        """Add an offer: its resources are no longer free on the agent.
+        """Record an offer. Its resources are then no longer among the free resources of the agent.
 
         Raises:
             ValueError: The resources are not free or are invalid.
@@ -98,7 +98,10 @@ class MasterState:
         self.frameworks[offer.framework].offers[offer.id] = offer
 
     def remove_offer(self, offer: Offer) -> None:
-        """Remove an offer. The caller decides whether its resources are used or recovered."""
+        """Remove an offer, because it was answered or has ended.
+
+        The offer's resources do not become free. The caller uses them for tasks or calls `recover`.
+        """
         del self.offers[offer.id]
         del self.frameworks[offer.framework].offers[offer.id]
 
@@ -151,7 +154,10 @@ class MasterState:
         self.send_call(recover_resources=call)
 
     def snapshot(self) -> contract.Snapshot:
-        """Return the complete state for an allocator that connects, as it is after all calls."""
+        """Return the master's complete state, as the first message to an allocator that connects.
+
+        The snapshot includes the effects of all calls numbered so far.
+        """
         used: dict[str, dict[str, list[bytes]]] = {agent_id: {} for agent_id in self.agents}
         for framework in self.frameworks.values():
             for agent_id, role, resources in framework.holdings():

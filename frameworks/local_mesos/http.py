@@ -48,7 +48,11 @@ class Stream:
         self._drop: Callable[[], object] | None = None
 
     def send(self, event: v1.Event) -> None:
-        """Queue an event. If the scheduler has fallen too far behind, close the stream instead."""
+        """Queue an event for the scheduler.
+
+        If more than `MAX_BACKLOG_BYTES` are unsent, drop the queue and break the connection
+        instead.
+        """
         if self._closed:
             return
         record = wire.record(wire.encode(event, self.content_type))
@@ -70,7 +74,7 @@ class Stream:
         self._drop = drop
 
     def close(self) -> None:
-        """End the stream after the events that are queued already."""
+        """End the stream after all events queued so far have been written."""
         self._closed = True
         self._wake.set()
 
@@ -215,8 +219,8 @@ async def _health(_: web.Request) -> web.Response:
 def _expecting(master: Master) -> Callable[[web.Request], Any]:
     """Return the handler of `/longshare/expect`, with which an experiment announces a framework.
 
-    From a given uptime on, the master's clock stops until the announced framework subscribes.
-    Mesos has no such endpoint.
+    If the framework has not subscribed at the announced uptime, the master's clock stops until it
+    does. Mesos has no such endpoint.
     """
 
     async def handler(request: web.Request) -> web.Response:

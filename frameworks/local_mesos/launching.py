@@ -69,6 +69,8 @@ class Launching:
     ) -> ResourceBag:
         """Launch the tasks of an ACCEPT call. Return the offers' resources that remain unused.
 
+        Invalid tasks and operations other than LAUNCH are rejected, and the scheduler is told.
+
         Args:
             framework: The framework that sent the call.
             offers: The offers, which are valid and on one agent.
@@ -180,15 +182,17 @@ class Launching:
 def _planned(
     framework: EmbeddedFramework, agent: str, role: str, info: v1.TaskInfo
 ) -> tuple[EmbeddedTask, Executor | None]:
-    """Return the record of a task to launch, and the record of an executor to start for it.
-
-    The executor is None if the task has none of its own, or if the executor runs already.
+    """Build the records of a task to launch, and of the executor that must be started for it.
 
     Args:
         framework: The framework that launches the task.
         agent: Id of the agent.
         role: Role to which the offers were allocated.
         info: The task as described by the scheduler.
+
+    Returns:
+        The task. Also its custom executor, or None if it has no custom executor or the executor
+        runs already.
     """
     executor_id = None
     executor = None

@@ -52,7 +52,9 @@ _log = structlog.get_logger(__name__)
 
 
 class AllocatorLink:
-    """Sends the master's calls to the allocator, numbered, and passes the decisions to the master.
+    """Sends the master's calls to the allocator, and passes its decisions to the master.
+
+    Calls are numbered, so that the allocator can say which of them it has processed.
 
     Args:
         address: gRPC target, `unix:///PATH` or `HOST:PORT`. The connection uses TLS if the
@@ -87,12 +89,12 @@ class AllocatorLink:
 
     @property
     def sequence(self) -> int:
-        """Number of the latest call; each call to the allocator has a number."""
+        """Sequence number of the latest call to the allocator; calls are numbered in order."""
         return self._sequence
 
     @property
     def awaiting(self) -> bool:
-        """True if the allocator has not processed all calls yet."""
+        """True if the allocator is connected and has not yet processed all calls of the master."""
         return self.connected and self._applied < self._sequence
 
     def metrics(self) -> dict[str, float]:
@@ -104,9 +106,13 @@ class AllocatorLink:
         }
 
     def tell(self, event: contract.Event) -> None:
-        """Number a call and queue it for the allocator.
+        """Give a call to the allocator the next sequence number, and queue it for sending.
 
-        Without a connection, the call is dropped, because the next snapshot includes its effect.
+        Without a connection, the call is dropped: the snapshot that begins the next connection
+        includes its effect. A batch allocation (tick) is also dropped if one is queued already.
+
+        Args:
+            event: Message with the call.
         """
         is_tick = event.WhichOneof("call") == "tick"
         if is_tick and self._tick_queued:
@@ -120,7 +126,7 @@ class AllocatorLink:
         self._wake.set()
 
     async def run(self, master: "Master") -> None:
-        """Stay connected to the allocator, with reconnections, until cancelled."""
+        """Keep the connection to the allocator until cancelled; reconnect whenever it ends."""
         delay = FIRST_RETRY_S
         logged_reasons: deque[str] = deque(maxlen=_MAX_LOGGED_REASONS)
         credentials = Identity.of_environment().credentials()
@@ -143,9 +149,10 @@ class AllocatorLink:
                 await asyncio.sleep(delay)
 
     async def _session(self, stub: "AllocatorAsyncStub", master: "Master") -> str:
-        """Connect to the allocator once, and serve the stream until it ends.
+        """Connect to the allocator once, and exchange messages until the stream ends.
 
-        Return why it ended, as text for the log.
+        Returns:
+            The reason why the stream ended, as text for the log.
         """
         stream: _Call = stub.Session()
         self._open = self._snapshot_due = True
@@ -168,7 +175,11 @@ class AllocatorLink:
             stream.cancel()
 
     async def _read(self, stream: _Call, master: "Master") -> str:
-        """Pass the allocator's decisions to the master until the stream ends. Return why it did."""
+        """Pass the allocator's decisions to the master until the gRPC stream ends.
+
+        Returns:
+            The reason why the stream ended, as text for the log.
+        """
         try:
             async for answer in stream:
                 self._handle(answer, master)

@@ -38,10 +38,10 @@ class Master:
 
     Args:
         clock: The master's clock.
-        allocator: Receives the master's allocator calls.
+        allocator: Receives the calls with which the master reports changes.
         random: Random generator for ids.
         task_seconds: Run time in seconds of a task whose command is not `sleep N`.
-        interval: Seconds between ticks, the allocator's batch allocations.
+        interval: Seconds between the batch allocations (ticks) that the master requests.
         offer_timeout: Seconds after which an unanswered offer is rescinded; 0 disables the timeout.
     """
 
@@ -109,9 +109,10 @@ class Master:
 
     @property
     def answer_due(self) -> bool:
-        """True if an announced framework is due to subscribe, or has not answered an offer yet.
+        """True if an announced framework must subscribe now, or has an unanswered offer.
 
-        The master's clock must then stop until the framework has done so.
+        Frameworks are announced by `expect`. The master's clock must then stop until the framework
+        has subscribed or answered.
         """
         announced = (
             framework
@@ -122,7 +123,10 @@ class Master:
 
     @property
     def awaiting(self) -> bool:
-        """True if the latest offer is unanswered and was made less than `ANSWER_TIMEOUT_S` ago."""
+        """True if the latest offer is unanswered and was made less than `ANSWER_TIMEOUT_S` ago.
+
+        The master's clock must then not run faster than real time.
+        """
         latest = next(reversed(self._books.offers.values()), None)
         return latest is not None and self.clock.now_ns - latest.made_ns < ANSWER_TIMEOUT_S * SECOND
 
@@ -215,14 +219,14 @@ class Master:
         return self._subscribing.subscribe(call.subscribe, subscriber)
 
     def expect(self, name: str, uptime: float) -> None:
-        """Announce a framework: from a given uptime on, the clock stops until it subscribes.
+        """Announce a framework: from a given uptime on, the clock stops until it has subscribed.
 
-        From then on, the clock also waits for the framework's answer to each offer, so the
-        framework must answer every offer.
+        From then on, the clock also stops during each unanswered offer to the framework. The
+        framework must therefore answer every offer.
 
         Args:
             name: Name of the framework.
-            uptime: Seconds since the master's start at which the framework is due.
+            uptime: Seconds since the master's start at which the framework must subscribe.
         """
         self._expected.add(name)
         self._announced.add(name)
@@ -334,7 +338,10 @@ class Master:
             self._subscribing.refuse(refused.framework_id, refused.reason)
 
     def snapshot(self) -> contract.Snapshot:
-        """Return the complete state for an allocator that connects, as it is after all calls."""
+        """Return the master's complete state, as the first message to an allocator that connects.
+
+        The snapshot includes the effects of all calls numbered so far.
+        """
         return self._books.snapshot()
 
     def _tick(self) -> None:

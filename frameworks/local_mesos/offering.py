@@ -115,10 +115,11 @@ class Offering:
 
 
 def _resources(offer: contract.Offer) -> list[Resource]:
-    """Parse and check the resources of a decision.
+    """Parse and check the resources of an offer that the allocator has decided.
 
     Raises:
-        Refused: The resources are empty, or would harm a master.
+        Refused: The resources are empty or invalid, are not allocated to the offer's role, or use a
+            deprecated format that would crash a real master.
     """
     try:
         resources = [Resource.FromString(data) for data in offer.resources]

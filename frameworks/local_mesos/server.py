@@ -174,12 +174,13 @@ def _pace(speed: float, master: Master, link: AllocatorLink) -> float:
     """Return the speed at which the clock may run now, in the master's seconds per real second.
 
     The result of an experiment must not depend on the speed of its components. The clock therefore
-    stops (speed 0) until the announced frameworks and the allocator have answered. Other schedulers
-    may keep an offer or never answer. While one of their offers is unanswered, the clock runs at
-    most at real time.
+    stops (speed 0) until the frameworks of the experiment and the allocator have answered.
+
+    Other schedulers may keep an offer or never answer. While one of their offers is unanswered, or
+    the allocator has calls to process, the clock runs at most at real time.
 
     Args:
-        speed: The speed chosen by the user.
+        speed: The speed chosen by the user, in the master's seconds per real second.
         master: The master.
         link: The master's connection to the allocator.
     """
@@ -191,8 +192,8 @@ def _pace(speed: float, master: Master, link: AllocatorLink) -> float:
 async def _drive(clock: Clock, speed: float, pace: Callable[[], float]) -> None:
     """Run the clock forever: advance it with real time, multiplied by the current speed.
 
-    The clock is not advanced past a timer in one step, because a timer may cause messages that must
-    be answered first. The speed is read before and after each step.
+    A step never passes a timer, because its callback may send messages that must be answered before
+    the clock continues. The speed is read before and after each step, and the lower value counts.
 
     Args:
         clock: The master's clock.
@@ -221,7 +222,7 @@ async def _drive(clock: Clock, speed: float, pace: Callable[[], float]) -> None:
 
 
 def _hello(settings: MasterSettings) -> contract.Hello:
-    """Return the message with which the master introduces itself, with Mesos's default flags."""
+    """Return the first message to the allocator: Mesos version, address and default flags."""
     return contract.Hello(
         mesos_version=MESOS_VERSION,
         master=f"{settings.host}:{settings.port}",

@@ -36,21 +36,24 @@ class Subscriber(Protocol):
         """Queue an event for the scheduler."""
 
     def close(self) -> None:
-        """End the stream after the events that are queued already."""
+        """End the stream after all events queued so far have been written."""
 
 
 class AllocatorSide(Protocol):
-    """Receiver of the master's allocator calls, such as `AllocatorLink`."""
+    """Interface through which the master sends calls to the allocator, as `AllocatorLink` does."""
 
     @property
     def sequence(self) -> int:
-        """Number of the latest call; each call to the allocator has a number."""
+        """Sequence number of the latest call to the allocator; calls are numbered in order."""
 
     def tell(self, event: contract.Event) -> None:
-        """Number a call, add a timestamp and send it.
+        """Give a call to the allocator the next sequence number, and send it.
 
         Without a connection, the call is dropped. The next connection begins with a snapshot, which
         includes the call's effect.
+
+        Args:
+            event: Message with the call.
         """
 
 
@@ -158,7 +161,7 @@ class EmbeddedAgent:
 
 @dataclass(slots=True, eq=False)
 class EmbeddedFramework:
-    """A framework, from its first subscription to its removal."""
+    """A framework that has subscribed to the embedded master: its description, offers and tasks."""
 
     id: str
     info: mesos.FrameworkInfo
@@ -199,7 +202,11 @@ class EmbeddedFramework:
             self.subscriber.send(event)
 
     def used(self) -> Iterator[tuple[str, str, list[Resource]]]:
-        """Yield (agent id, role, resources) of each task and executor that holds resources."""
+        """Yield the resources that tasks and executors of the framework hold.
+
+        There is one item (agent id, role, resources) for each executor, and for each task that has
+        not ended.
+        """
         for task in self.tasks.values():
             if task.held:
                 yield task.agent, task.role, task.resources
@@ -207,9 +214,10 @@ class EmbeddedFramework:
             yield executor.agent, executor.role, executor.resources
 
     def holdings(self) -> Iterator[tuple[str, str, list[Resource]]]:
-        """Yield (agent id, role, resources) of each task, executor and unanswered offer.
+        """Yield the resources that the framework holds in tasks, executors and unanswered offers.
 
-        Tasks and executors that no longer hold resources are left out.
+        There is one item (agent id, role, resources) for each offer, for each executor, and for
+        each task that has not ended.
         """
         yield from self.used()
         for offer in self.offers.values():

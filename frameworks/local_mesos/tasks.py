@@ -44,8 +44,8 @@ class TaskReports:
     def kill(self, framework: EmbeddedFramework, call: v1.Call.Kill) -> None:
         """Handle a KILL call.
 
-        The state of an unknown task is reported to the scheduler. A call that names the wrong agent
-        is ignored.
+        If the master does not know the task, it reports the task's state to the scheduler, as for
+        RECONCILE. A call that names an agent other than the task's is ignored.
         """
         task = framework.tasks.get(call.task_id.value)
         if task is None:
@@ -81,7 +81,11 @@ class TaskReports:
         framework.send(v1.Event(type=v1.Event.FAILURE, failure=failure))
 
     def agent_is_back(self, agent: EmbeddedAgent) -> None:
-        """Send the updates, and carry out the kills, that waited until an agent reconnected."""
+        """Send the status updates, and carry out the kills, that were delayed by a lost connection.
+
+        Args:
+            agent: The agent that has reconnected.
+        """
         for framework in list(self._books.frameworks.values()):
             tasks = [task for task in framework.tasks.values() if task.agent == agent.id]
             self._updates.resume(framework, tasks)

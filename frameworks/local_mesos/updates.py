@@ -116,13 +116,14 @@ class StatusUpdates:
         task: EmbeddedTask,
         state: v1.TaskState.ValueType | None = None,
     ) -> None:
-        """Handle the end of a task in the master: report its resources as recovered.
+        """Record in the master that a task has ended, and report its resources as recovered.
+
+        If this was recorded before, nothing is reported.
 
         Args:
             framework: The framework of the task.
             task: The task.
-            state: Terminal state that the master assigns; None: keep the state from the agent's
-                update.
+            state: Terminal state to give to a task that has none yet; None keeps the task's state.
         """
         if state is not None and task.state not in TERMINAL:
             task.state = state

@@ -27,10 +27,10 @@ class Refused(ValueError):  # noqa: N818 - Mesos's word
 
 
 def check_id(kind: str, value: str) -> None:
-    """Raise an error for an id that cannot be the name of a folder.
+    """Reject an id that could not be the name of a folder, such as one with a slash.
 
     Args:
-        kind: Kind of thing that the id identifies, for the error message.
+        kind: Kind of object that the id identifies, such as a task, for the error message.
         value: The id.
 
     Raises:

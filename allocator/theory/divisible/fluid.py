@@ -40,7 +40,8 @@ def fluid(
 ) -> FluidTrajectory:
     """Compute the SDRF optimum over time from 0 to `end` (SDRF paper, Eq. 10 and 12).
 
-    The number of users, which determines entitlements, includes users that have not started yet.
+    A user's entitlement is its weight, divided by the weights of all users. Users that have not
+    started yet, or have finished, are included.
 
     Within a step, the allocation is constant and commitments change exactly (Eq. 12). The error is
     of order step / τ. A step ends early when a user's work is done.

@@ -182,7 +182,7 @@ class _Place:
         return user.name in self.users and user.fit(self.machines[0]) > 0
 
     def takes(self, user: ProblemUser, count: int) -> dict[str, Fraction]:
-        """Return the resources that one task of a user needs, as fractions of the group's resources.
+        """Return the resources that one task of a user needs, as fractions of the group's.
 
         Args:
             user: The user that runs the task.

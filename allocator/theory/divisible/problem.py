@@ -132,10 +132,10 @@ _Kinds: TypeAlias = dict[frozenset[tuple[str, Fraction]], tuple[Machine, int]]
 
 
 def _kinds(machines: Sequence[Machine]) -> _Kinds:
-    """Group machines with equal resources, so that computations need only one machine of each group.
+    """Group machines with equal resources, because each group needs only one computation.
 
     Returns:
-        For each set of resources, one machine with these resources and the number of such machines.
+        For each group, one of its machines and the number of machines.
     """
     kinds: _Kinds = {}
     for machine in machines:

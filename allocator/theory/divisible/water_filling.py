@@ -1,8 +1,8 @@
 """Water-filling: MMF, SMMF, DRF and SDRF as one problem (SDRF paper, Eq. 5, 8, 10).
 
-Each user is pictured as a tank. Its base is the user's commitment, and the height of the water
-above the base is the user's dominant share. The water level x rises in all tanks until a resource
-is exhausted.
+Each user is pictured as a tank, whose width is the user's weight. The user's commitment fills the
+base of the tank, and the water above the base is the user's dominant share. The water level x rises
+in all tanks until a resource is exhausted.
 
 The total use of a resource is piecewise linear in x, so the exact level is found by visiting the
 breakpoints in order.
@@ -24,7 +24,7 @@ Vector = Sequence[float]
 
 @dataclass(frozen=True)
 class Optimum:
-    """The allocation at the highest feasible water level of `sdrf`; lists have one entry per user."""
+    """The allocation that water-filling finds; lists have one entry per user."""
 
     level: float
     """Water level x at which the first resource is exhausted, or at which all demands are met."""
@@ -145,7 +145,7 @@ class _Tank:
 
     @property
     def reached_level(self) -> float:
-        """Water level at which the user's share starts to rise: its commitment divided by its weight.
+        """Water level at which the user's share starts to rise: commitment divided by weight.
 
         Below this level, the user receives nothing.
         """
@@ -181,7 +181,7 @@ def _highest_level(tanks: list[_Tank], taken: Sequence[float]) -> tuple[float, f
     """Find the highest feasible water level: the first at which a resource is exhausted.
 
     Args:
-        tanks: Users whose level still rises.
+        tanks: Users whose shares rise with the level.
         taken: Amount of each resource that all other users hold, as a fraction of capacity.
 
     Returns:

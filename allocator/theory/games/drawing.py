@@ -22,7 +22,7 @@ _WEIGHTS = (1, 1, 1, 2, 3, 5)
 
 @dataclass(frozen=True, slots=True)
 class GameLimits:
-    """Properties that all drawn games must have; a property that is None is drawn at random."""
+    """Properties that all drawn games must have. A property that is None is drawn at random."""
 
     resources: int | None = None
     users: int | None = None
@@ -40,7 +40,7 @@ def draw(rng: Random, size: float, limits: GameLimits) -> Game:
 
     Args:
         rng: The random generator.
-        size: Size of the game, from 0 (smallest) to 1 (largest).
+        size: Complexity of the game, from 0 (few users, stages and resources) to 1 (many).
         limits: Fixed properties of the game.
     """
     users = limits.users or rng.randint(2, 2 + round(2 * size))
@@ -202,7 +202,7 @@ def mutated(rng: Random, game: Game, longest: int) -> Game:
     Args:
         rng: The random generator.
         game: The game to copy.
-        longest: Maximum number of times that a stage is repeated.
+        longest: Maximum number of times that a stage may be played in a row.
     """
     if longest > 1 and rng.random() < 0.1:
         stage = rng.randrange(game.stages)

@@ -1,4 +1,4 @@
-"""Definition of a repeated game: what users need and claim in each stage."""
+"""Definition of a repeated game: the amounts that users need and claim in each stage."""
 
 from collections import Counter
 from collections.abc import Mapping
@@ -52,9 +52,9 @@ class Player(FileModel):
 
 
 class Game(FileModel):
-    """A repeated game: users share all resources, stage after stage.
+    """A repeated game: users share the same resources in a sequence of stages.
 
-    Each resource's capacity is 1.
+    The capacity of each resource is 1. In each stage, a user has needs and claims.
     """
 
     users: Annotated[tuple[Player, ...], Field(min_length=1)]

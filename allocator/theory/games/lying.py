@@ -13,14 +13,12 @@ _ROUNDS = 2
 
 
 def best_lie(policy: GamePolicy, game: Game, number: int) -> Game | None:
-    """Search the claims with which a user gains most.
-
-    Return the game with these claims, or None if no lie pays.
+    """Search for the claims with which a user gains most from a game.
 
     The search makes at most two passes through the stages. For each stage it tries these claims and
     keeps the best:
 
-    * a fraction of all needs, or nothing (in all stages, this means staying away),
+    * a tenth to nine tenths of all needs of the stage, or no claim,
     * larger amounts,
     * other ratios of resources,
     * the needs of the previous stage, if the user needs nothing.
@@ -29,6 +27,9 @@ def best_lie(policy: GamePolicy, game: Game, number: int) -> Game | None:
         policy: The policy that shares the resources.
         game: The game; all claims of other users are kept.
         number: Index of the user that may lie.
+
+    Returns:
+        The game with the best claims found, or None if no lie pays.
     """
     best: Stages = game.users[number].needs
     gained = truthful = worth(game, number, play(policy, game, game.truth))

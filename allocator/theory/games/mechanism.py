@@ -76,7 +76,8 @@ def _claim(policy: GamePolicy, game: Game, user: int, claimed: Vector, before: F
 def utility(needs: Vector, holds: Vector) -> Fraction:
     """Return the value of an allocation to a user in one stage (SDRF paper, Eq. 2).
 
-    The value is the dominant share of the part that the user can use, given its needs.
+    Only the part of the allocation that the user can use, given its needs, has value. The value is
+    the dominant share of this part.
 
     Args:
         needs: The amounts that the user really needs.
@@ -87,9 +88,9 @@ def utility(needs: Vector, holds: Vector) -> Fraction:
 
 
 def worth(game: Game, user: int, held: Held) -> Fraction:
-    """Return a game's value to a user: the discounted sum of its values in all stages.
+    """Return a game's value to a user: the sum of the values of its allocations in all stages.
 
-    This is Eq. 3 of the SDRF paper; later stages count less.
+    Later stages count less, by the discount factor of the game (SDRF paper, Eq. 3).
 
     Args:
         game: The game.

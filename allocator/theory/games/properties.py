@@ -101,11 +101,11 @@ def cannot_recoup(policy: GamePolicy, game: Game) -> Violation | None:
     """Return a violation of credit fairness, or None.
 
     The violation is a user that gets less than it needs in a stage, while a user with less credit
-    gets more than its entitlement. A user's credit is the sum over all stages so far of its
-    entitlement minus its use, and is compared relative to the weight.
+    gets more than its entitlement. A user's credit is the sum of its entitlement minus its use over
+    all stages so far. Credits are divided by weights before they are compared.
 
-    This is the condition CF1 of credit fairness (Zahedi and Freeman 2026); all unused entitlement
-    counts as credit.
+    This is the condition CF1 of credit fairness (Zahedi and Freeman 2026), if all unused
+    entitlement counts as credit.
     """
     held = play(policy, game, game.truth)
     credit = [_ZERO] * len(game.users)

@@ -1,4 +1,4 @@
-"""Searches random games for violations of a property, and for the lie that gains most."""
+"""Searches random games for violations of a property, and for the lie with the largest gain."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -57,7 +57,7 @@ class GameSearchOutcome:
 
 @dataclass(frozen=True, slots=True)
 class Effort:
-    """How long `climb` searches: number of starting points, and of steps from each."""
+    """Limits of the search by `climb`: number of starting points, and of steps from each."""
 
     steps: int
     """Number of games to try from each starting point."""

@@ -1,1 +1,4 @@
-"""Gains from false demands under Dynamic DRF, which evens out users' shares over time."""
+"""Analysis of how much users gain from false demands under Dynamic DRF.
+
+Dynamic DRF favours users with small total allocations in the past.
+"""

@@ -203,7 +203,7 @@ class _Search:
         return sorted(claims - {best.reports[liar][epoch]})
 
     def _refine(self, best: _JudgedReports, liar: str, epoch: int) -> _JudgedReports:
-        """Search for the best report between zero and the truth for one epoch, in ever smaller steps.
+        """Search for the best report between zero and the truth for one epoch, in decreasing steps.
 
         Args:
             best: The best lie so far.

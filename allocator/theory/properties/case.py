@@ -18,7 +18,7 @@ Placement: TypeAlias = Mapping[str, Mapping[str, Fraction]]
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """A test case: an allocation problem, and a lie or private pools if the property needs them."""
+    """A test case of a property: an allocation problem, and a lie or private pools if needed."""
 
     problem: Problem
     lie: ProblemUser | None = None
@@ -69,7 +69,10 @@ class Property:
 
 
 class UndecidedError(Exception):
-    """Raised if a case gives no answer: the policy is undefined for it, or no proof was found."""
+    """Raised if a test case shows neither that a property holds nor that it is violated.
+
+    Reasons: the policy is not defined for the case, or no exact proof was found.
+    """
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ _RESOURCES = ("cpu", "mem", "gpu")
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """Upper limits for the numbers in a random case."""
+    """Upper limits for the numbers in a random case, such as the number of users."""
 
     users: int
     machines: int
@@ -26,7 +26,7 @@ class Size:
 
     @classmethod
     def of(cls, size: float) -> "Size":
-        """Return the limits that belong to a size from 0 (smallest cases) to 1 (largest cases)."""
+        """Return the limits for a complexity from 0 (smallest cases) to 1 (largest cases)."""
         return cls(
             users=2 + round(3 * size),
             machines=2 + round(2 * size),
@@ -41,8 +41,8 @@ def draw(rng: Random, size: float, commitments: bool) -> Case:  # noqa: FBT001 -
 
     Args:
         rng: The random generator.
-        size: Size from 0 to 1.
-        commitments: True to draw commitments of the users.
+        size: Complexity of the case, from 0 (smallest) to 1 (largest).
+        commitments: True to draw commitments of the users; False: no user has any.
     """
     return Case(draw_problem(rng, Size.of(size), commitments=commitments))
 

@@ -12,7 +12,7 @@ from allocator.theory.properties.use import luckiest
 
 
 def violation(policy: DivisiblePolicy, case: Case) -> Violation | None:
-    """Return a violation of strategy-proofness: a user that runs more useful tasks by lying. Or None.
+    """Return a user that runs more useful tasks under a policy by lying, or None.
 
     A task is useful if it has the user's real demand and runs on a machine that the user can use. A
     lie does not change the user's weight (TSF paper, Theorem 2).
