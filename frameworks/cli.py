@@ -414,7 +414,7 @@ def _was_too_slow(outcome: "Verdict | Comparison") -> "TypeGuard[Verdict]":
 
 
 def _film(folder: Path, record: Path | None, seed: int, console: "Console") -> None:
-    """Make the "time machine" of each recording of a run: an HTML page that plays it back.
+    """Write the "time machine" of each recording of a run: an HTML page that plays it back.
 
     Print the paths of the pages.
 

@@ -22,7 +22,7 @@ It receives the run's experiment and returns a context, whose value is the progr
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """Result of an experiment with variants: completion times, and whether the claims hold."""
+    """Result of an experiment with variants: users' completion times, and whether the claims hold."""
 
     experiment: str
     policy: str
@@ -44,7 +44,8 @@ def compare(experiment: Experiment, settings: ExperimentSettings, watch: Watch) 
     Args:
         experiment: The experiment.
         settings: Options of the runs.
-        watch: Receives the experiment of each run; returns a context with its progress callback.
+        watch: Function called with the experiment of each run. It returns a context manager, whose
+            value is the progress callback of the run.
 
     Raises:
         ChildFailed: A process ended unexpectedly.

@@ -17,7 +17,7 @@ _COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#
 def draw(
     experiment: Experiment, measured: Measurement, expected: Measurement, folder: Path
 ) -> Path:
-    """Draw users' CPUs and commitments, both measured and as in the divisible optimum.
+    """Draw users' CPUs and commitments over time, with the divisible optimum for comparison.
 
     Args:
         experiment: The experiment.
@@ -71,7 +71,11 @@ def draw(
 
 
 def draw_shares(experiment: Experiment, measured: Measurement, folder: Path) -> Path:
-    """Draw each user's CPU, memory and task share over time. Return the PNG file's path."""
+    """Draw each user's CPU, memory and task share over time. Return the PNG file's path.
+
+    A task share is the number of running tasks, as a fraction of the tasks that the user could run
+    alone.
+    """
     figure = Figure(figsize=(8.0, 6.4), layout="constrained")
     FigureCanvasAgg(figure)
     panels = figure.subplots(3, 1, sharex=True)

@@ -163,12 +163,12 @@ class RealMesos:
         return self._until(master, description, probe)
 
     def _until(self, master: str, description: str, probe: Callable[[], T]) -> T:
-        """Call a function repeatedly until its result is true, and return the result.
+        """Call a function repeatedly until its result is true, and return this result.
 
         Args:
             master: HOST:PORT of the master, for the error message.
             description: The awaited event in words, for the error message.
-            probe: The function.
+            probe: The function to call.
 
         Raises:
             ChildFailed: A child ended in the meantime.

@@ -93,7 +93,10 @@ class Verdict:
 
 
 def expectation(experiment: Experiment) -> FluidTrajectory:
-    """Compute the divisible optimum over time for an experiment (SDRF paper, Eq. 10 and 12)."""
+    """Compute the divisible optimum over time for an experiment (SDRF paper, Eq. 10 and 12).
+
+    The divisible optimum is the ideal allocation, as if tasks could be divided.
+    """
     capacity = experiment.cluster.capacity
     assert experiment.tasks is not None
     shares = experiment.tasks.quantities.shares(capacity)

@@ -20,7 +20,7 @@ class Timer:
 
 
 class Clock:
-    """A virtual clock: time passes only when `advance` is called, which also runs due timers.
+    """A virtual clock: its time passes only during calls of `advance`, which also runs due timers.
 
     Args:
         now_ns: Initial time in nanoseconds since the Unix epoch.

@@ -1,7 +1,7 @@
 """HTTP server of the embedded master: the v1 scheduler API, and endpoints for people and tools.
 
 The status codes and their conditions are those of `src/master/http.cpp` in Mesos 1.8. The status
-503 is never needed, because this master recovers nothing and is ready once it listens.
+503 is never needed, because this master has no stored state to recover before it can answer.
 """
 
 import asyncio

@@ -215,11 +215,11 @@ def _planned(
 
 
 def _with_allocation(resources: Iterable[Resource], role: str) -> list[Resource]:
-    """Return copies of a task's resources in the current format, each allocated to a role.
+    """Return copies of a task's resources in the format of Mesos 1.4 and later, with allocation.
 
     Args:
         resources: The resources of a task or executor.
-        role: Role for resources that do not name one.
+        role: Role to which resources are allocated if they name none.
     """
     copies = []
     for resource in resources:

@@ -207,9 +207,9 @@ class AllocatorLink:
             self._wake.set()
 
     async def _write(self, stream: _Call, master: "Master") -> None:
-        """Send queued calls, one message at a time, until the stream ends.
+        """Send queued calls to the allocator, one message at a time, until the stream ends.
 
-        If a write fails, the method returns; `_read` receives the reason.
+        If a write fails, the method returns without an error, because `_read` receives the reason.
         """
         with suppress(grpc.aio.AioRpcError, asyncio.InvalidStateError):
             await stream.write(contract.FromMaster(hello=self._hello))

@@ -203,7 +203,7 @@ class Master:
     # Schedulers
 
     def subscribe(self, call: v1.Call, subscriber: Subscriber) -> EmbeddedFramework | None:
-        """Handle a SUBSCRIBE call: register or fail over the scheduler's framework.
+        """Handle a SUBSCRIBE call: register the scheduler's framework, or give it a new stream.
 
         Args:
             call: The SUBSCRIBE call.

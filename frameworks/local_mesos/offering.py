@@ -134,9 +134,9 @@ def _resources(offer: contract.Offer) -> list[Resource]:
 
 
 def _described(offer: Offer, framework: EmbeddedFramework, agent: EmbeddedAgent) -> v1.Offer:
-    """Build the Offer message for a scheduler.
+    """Build the Offer message that a scheduler receives for an offer.
 
-    The format of resources is the one that the framework's capabilities require.
+    Resources are in the old or the new format, as the framework's capabilities require.
     """
     modern = framework.capable(Capability.RESERVATION_REFINEMENT)
     message = v1.Offer(

@@ -98,7 +98,7 @@ class TaskReports:
 
         Args:
             agent_id: Id of the agent.
-            reason: Reason for people, part of the updates.
+            reason: Explanation for people, as the message of the status updates.
         """
         for framework in self._books.frameworks.values():
             for task in [task for task in framework.tasks.values() if task.agent == agent_id]:

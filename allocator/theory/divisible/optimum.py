@@ -142,7 +142,11 @@ def optimum(
     Args:
         problem: The machines and users.
         policy: The policy.
-        watch: Progress callback: receives the number of frozen users and of all users.
+        watch: Progress callback: receives the number of users whose share is final, and of all
+            users.
+
+    Returns:
+        Each user's number of tasks in total and on each machine.
 
     Raises:
         ValueError: The policy is not defined for this problem.

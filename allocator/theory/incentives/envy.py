@@ -29,13 +29,15 @@ class Envy:
 def envy(profile: Profile) -> Envy | None:
     """Return the first case of envy, or None. All users are assumed to tell the truth.
 
-    Theorem 4.8 and Corollary 4.9 of the incentives paper state that envy never occurs. After every
-    epoch, user i values its own allocations at least as much as wᵢ / wⱼ times the allocations of j.
+    Theorem 4.8 and Corollary 4.9 of "Incentives in Dominant Resource Fair Allocation under Dynamic
+    Demands" state that envy never occurs. After every epoch, user i values its own allocations at
+    least as much as wᵢ / wⱼ times the allocations of j. Here wᵢ is the weight of user i.
 
-    In an epoch, the value of an allocation to i is the minimum of amount / aᵢq over the resources q
-    with aᵢq > 0, and at most the demand of i. The theorem assumes that the largest ratio of each
-    user is 1. Without this assumption units of allocation differ between users, and a user may
-    envy.
+    In an epoch, the value of an allocation to i is the minimum of amount / aᵢq over all resources
+    q, and at most the demand of i. aᵢq > 0 is the amount of q that one unit of allocation needs.
+
+    The theorem assumes that the largest aᵢq of each user is 1. Without this assumption, a unit of
+    allocation means different amounts for different users, and a user may envy.
     """
     allocated = play(profile, {})
     for user in profile.users:
