@@ -22,7 +22,7 @@ It receives the run's experiment and returns a context, whose value is the progr
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """Result of an experiment with variants: users' completion times, and whether the claims hold."""
+    """Result of an experiment with variants: completion times, and whether claims hold."""
 
     experiment: str
     policy: str

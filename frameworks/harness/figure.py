@@ -1,4 +1,4 @@
-"""Draws an experiment's results in the style of the papers' figures."""
+"""Draws an experiment's results over time, in the style of the SDRF and TSF papers' figures."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path

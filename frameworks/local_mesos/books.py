@@ -106,7 +106,7 @@ class MasterState:
         del self.frameworks[offer.framework].offers[offer.id]
 
     def take_back(self, offer: Offer, *, rescind: bool) -> None:
-        """End an offer that the scheduler has not answered, and report its resources as recovered.
+        """End an unanswered offer, and report its resources to the allocator as recovered.
 
         Args:
             offer: The offer to end.

@@ -38,7 +38,7 @@ class Launching:
         self._updates = updates
 
     def accept(self, framework: EmbeddedFramework, call: v1.Call.Accept) -> None:
-        """Carry out an ACCEPT call. Resources of its offers that no task uses are recovered."""
+        """Handle an ACCEPT call: launch its tasks, and recover the resources that no task uses."""
         self._count(call.operations)
         known = (self._books.offers.get(offer_id.value) for offer_id in call.offer_ids)
         offers = [offer for offer in known if offer is not None]

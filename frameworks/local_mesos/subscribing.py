@@ -91,7 +91,7 @@ class Subscribing:
 
         Args:
             framework_id: Id of the framework.
-            reason: The allocator's reason.
+            reason: The allocator's reason, as text for people.
         """
         framework = self._books.frameworks.get(framework_id)
         if framework is not None:

@@ -65,12 +65,14 @@ def draw(rng: Random, size: float, limits: GameLimits) -> Game:
 
 
 def _lengths(rng: Random, stages: int, longest: int) -> tuple[int, ...]:
-    """Draw how often each stage is played in a row. In half of the games, this is always once.
+    """Draw how often each stage is played in a row.
+
+    In half of the games, every stage is played once.
 
     Args:
         rng: The random generator.
         stages: Number of stages.
-        longest: Largest number that may be drawn.
+        longest: Maximum number of times that a stage may be played in a row.
     """
     if longest == 1 or rng.random() < 0.5:
         return ()

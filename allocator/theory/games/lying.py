@@ -1,4 +1,4 @@
-"""Searches the most profitable lie of one user in a given game."""
+"""Searches for the most profitable lie of one user in a given game."""
 
 from collections.abc import Iterator
 from fractions import Fraction

@@ -33,8 +33,9 @@ def envy(profile: Profile) -> Envy | None:
     Demands" state that envy never occurs. After every epoch, user i values its own allocations at
     least as much as wᵢ / wⱼ times the allocations of j. Here wᵢ is the weight of user i.
 
-    In an epoch, the value of an allocation to i is the minimum of amount / aᵢq over all resources
-    q, and at most the demand of i. aᵢq > 0 is the amount of q that one unit of allocation needs.
+    aᵢq is the amount of resource q that one unit of allocation of i needs. In an epoch, the value
+    of an allocation to i is the minimum of amount / aᵢq over the resources q that i needs. It is at
+    most the demand of i.
 
     The theorem assumes that the largest aᵢq of each user is 1. Without this assumption, a unit of
     allocation means different amounts for different users, and a user may envy.

@@ -36,9 +36,9 @@ def share_epoch(claims: Sequence[Claim], capacity: Fraction) -> list[Fraction]:
     This solves problem (6) of "Incentives in Dominant Resource Fair Allocation under Dynamic
     Demands"; with one resource, problem (1).
 
-    A user's total is its allocation in all epochs so far, divided by its weight. After the
-    guarantees, the lowest totals are raised together. A user's total stops rising at its demand, or
-    when a resource that the user needs is exhausted.
+    A user's total is its allocation in all epochs so far, divided by its weight. First, each user
+    receives its guarantee. Then the lowest totals are raised together. A user's total stops rising
+    when the user's demand in this epoch is met, or when a resource that it needs is exhausted.
 
     The cost is O(n) for each of at most 2 n + m steps, for n users and m resources.
 
@@ -47,7 +47,7 @@ def share_epoch(claims: Sequence[Claim], capacity: Fraction) -> list[Fraction]:
         capacity: Available amount, the same for each resource.
 
     Returns:
-        Each user's allocation, in the order of the claims.
+        Each user's allocation in the epoch, in the order of the claims.
     """
     allocated = [claim.guarantee for claim in claims]
     remaining = {resource: capacity for claim in claims for resource in claim.ratios}
