@@ -19,6 +19,7 @@ from allocator.cluster.engine import Engine
 from allocator.cluster.input.errors import InvalidEvent
 from allocator.contract import allocator_pb2 as contract
 from allocator.contract import mesos_pb2 as mesos
+from allocator.service.listening import SHARED_CALLS
 from allocator.service.masters.sessions import MAX_STREAMS_WITHOUT_SNAPSHOT
 from frameworks.harness.ports import free_port
 from tests.cluster.master_side import START_NS, MasterSide, agent_call, framework_info, resources
@@ -128,12 +129,21 @@ def test_silent_streams_do_not_keep_a_master_out(tmp_path: Path, *, greets: bool
     with (
         service(tmp_path) as running,
         ThreadPoolExecutor(silent) as listeners,
-        grpc.insecure_channel(running.address) as channel,
+        ExitStack() as connections,
     ):
-        session: Any = channel.stream_stream(METHOD)
+        sessions: list[Any] = [
+            connections.enter_context(
+                grpc.insecure_channel(
+                    running.address, options=[("grpc.use_local_subchannel_pool", 1)]
+                )
+            ).stream_stream(METHOD)
+            for _ in range(silent // SHARED_CALLS)
+        ]
         waiting = threading.Event()
         calls = [
-            session(silence(waiting, [greeting] if greets else []), timeout=PATIENCE)
+            sessions[number % len(sessions)](
+                silence(waiting, [greeting] if greets else []), timeout=PATIENCE
+            )
             for number in range(silent)
             for greeting in [hello(session_id=f"m{number}").SerializeToString()]
         ]

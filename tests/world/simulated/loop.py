@@ -2,8 +2,9 @@
 
 import asyncio
 import contextvars
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import Executor
+from contextlib import contextmanager
 from random import Random
 from typing import Any, TypeVar
 
@@ -130,6 +131,14 @@ class Listener:
     def getsockname(self) -> tuple[str, int]:
         """Return the listening address, as a socket would."""
         return self._address
+
+    @contextmanager
+    def dup(self) -> Iterator["Listener"]:
+        """Yield a second descriptor of the listening socket."""
+        yield self
+
+    def listen(self, _backlog: int) -> None:
+        """Accept the length of the queue: in the simulation, connections never wait."""
 
     def close(self) -> None:
         """Listen no longer."""
