@@ -18,7 +18,7 @@ from typing import Literal, TypeAlias
 from allocator.fairness.turns import Turns
 
 Blocking: TypeAlias = Literal["head-of-line", "skip", "hold", "hold-all"]
-"""What happens if the next task of the first user in the order fits on no machine now.
+"""The rule for a user that is first in the order while its next task fits on no machine.
 
 * "head-of-line": no task starts until the next task fits (Stateful DRF, Algorithm 1).
 * "skip": the next user in the order is considered.

@@ -252,8 +252,8 @@ class Ledger:
             free: The agent's available resources afterwards; None: they must be recomputed.
 
         Returns:
-            What the caller must count in fair shares: the increase of the client's scalar
-            quantities, and the change of each user's repeated quantities (see
+            The changes that the caller must count in fair shares: the increase of the client's
+            scalar quantities, and the change of each user's repeated quantities (see
             `SharedVolumes.change`).
         """
         held = agent.held(client.framework, client.role)
