@@ -22,9 +22,7 @@ from allocator.cluster.engine import Engine
 from allocator.cluster.settings import EngineSettings
 from allocator.contract import allocator_pb2 as contract
 from allocator.fairness import policies
-from allocator.service.masters import message_splitting as parts
-from allocator.service.masters import timestamp_guard as stamps
-from allocator.service.masters import wire
+from allocator.service.masters import message_splitting, timestamp_guard, wire
 from bench.played.cluster import OPTIONS, SECOND, PlayedCluster
 from bench.played.peers import Process, ServiceStream, service
 from bench.played.trusting import trusting
@@ -56,8 +54,8 @@ class Side:
         self._cluster = PlayedCluster(agents, frameworks)
         self._engine = Engine(EngineSettings(policies.create("sdrf", {"half_life": "1h"})))
         self._played_ns = 0
-        timeline = stamps.Timeline(SECOND, lambda: self._played_ns)
-        self._stamps = stamps.TimestampGuard(timeline, "bench")
+        timeline = timestamp_guard.Timeline(SECOND, lambda: self._played_ns)
+        self._stamps = timestamp_guard.TimestampGuard(timeline, "bench")
 
     def snapshot(self) -> float:
         """Have a snapshot taken; return the seconds."""
@@ -76,7 +74,7 @@ class Side:
             begun = time.thread_time()
             message = wire.parse(data, MOST_PARTS)
             self._stamps.bound(message)
-            for part in parts.split_message(message):
+            for part in message_splitting.split_message(message):
                 self._stamps.record(part.events.events[-1].time_ns)
                 decisions = self._engine.apply(part.events)
                 decisions.SerializeToString()

@@ -32,7 +32,7 @@ from allocator.fairness import policies
 from allocator.fairness.metering import Meter
 from allocator.service.accounting.database import Database
 from allocator.service.accounting.write_batch import Batch
-from allocator.service.loop import gc_tuning as garbage
+from allocator.service.loop import gc_tuning
 from allocator.service.show.offer_history import OfferTrail, StandingHistory
 from allocator.service.show.recorder import Recorder
 from allocator.service.show.shadows import Shadows
@@ -121,7 +121,7 @@ def main() -> None:
     arguments = parser.parse_args()
     size = (arguments.agents, arguments.frameworks)
     key: UserKey = arguments.users
-    garbage.enable()  # as in the service
+    gc_tuning.enable()  # as in the service
     with tempfile.TemporaryDirectory() as folder:
         recorder = Recorder(Path(folder, "recorder.csv"), 1.0)
         meter = Meter()
@@ -133,7 +133,7 @@ def main() -> None:
             "and a recorder": lambda: _Side(size, Meter(), Shadows(SHADOW), recorder, key),
         }
         sides = {name: made() for name, made in make.items() if arguments.only in (None, name)}
-        garbage.collect_after_snapshot()
+        gc_tuning.collect_after_snapshot()
         if arguments.only is None:
             _compare(arguments, sides, size)
             _write(sides["accounts"], meter, Path(folder, "accounting.sqlite"))

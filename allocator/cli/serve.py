@@ -39,7 +39,7 @@ def serve(
     from allocator.service import logs, server
     from allocator.service.accounting import place
     from allocator.service.config import ConfigError, load
-    from allocator.service.loop import loop_latency as pauses
+    from allocator.service.loop import loop_latency
     from allocator.service.store import StoreUnavailable
 
     try:
@@ -54,7 +54,7 @@ def serve(
                 typer.echo(f"longshare serve: {reason}", err=True)
             return
         logs.configure(settings.log)
-        pauses.run(lambda latency: server.serve(settings, latency, record))
+        loop_latency.run(lambda latency: server.serve(settings, latency, record))
     except ConfigError as error:
         typer.echo(f"longshare serve: {error}", err=True)
         raise typer.Exit(2) from error

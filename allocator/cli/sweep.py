@@ -111,7 +111,7 @@ def compute(cells: "Sequence[Cell]", folder: Path, engine: "SimulatorKind") -> i
         TimeRemainingColumn,
     )
 
-    from allocator.simulation.studies import sweep as engine_room
+    from allocator.simulation.studies import sweep as sweep_study
 
     if any(cell.engine == "fast" and not cell.is_finished(folder) for cell in cells):
         compiled()  # otherwise each process would compile
@@ -128,6 +128,6 @@ def compute(cells: "Sequence[Cell]", folder: Path, engine: "SimulatorKind") -> i
         task = progress.add_task(
             "Simulations", total=sum(not cell.is_finished(folder) for cell in cells)
         )
-        return engine_room.run(
+        return sweep_study.run(
             cells, folder, engine, lambda finished: progress.update(task, completed=finished)
         )

@@ -127,7 +127,7 @@ class Claims(Generic[User]):
             _add_claims(self._seconds, user, claims.seconds(now))
             del self._claims_by_user[user]
 
-    def gaining(self, now: Callable[[], float]) -> Generator[None, None, dict[User, float]]:
+    def gains_in_steps(self, now: Callable[[], float]) -> Generator[None, None, dict[User, float]]:
         """Compute in steps how much more each user would have had under the other policy.
 
         The generator yields between users, so that the event loop can do other work, which may call
@@ -202,7 +202,7 @@ class Shadow(Generic[User]):
         Returns:
             Share × seconds by user; negative for a user that would have had less.
         """
-        return self._claims.gaining(lambda: self._pool.now)
+        return self._claims.gains_in_steps(lambda: self._pool.now)
 
     def attach(self, pool: Pool[User]) -> None:
         """Follow a new pool that has replaced the followed pool, and keep the commitments."""

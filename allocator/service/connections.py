@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from urllib.parse import unquote
 
 from allocator.service.addresses import host_of
-from allocator.service.loop import gc_tuning as garbage
+from allocator.service.loop import gc_tuning
 from allocator.service.loop.cooperative import Work
 
 SCAN_EVERY = 0.1
@@ -107,7 +107,7 @@ class Connections:
             if not step % _STEP:
                 yield
             self._close(connection)
-        garbage.trim_if_grown()  # a connection with a large certificate takes up to 0.7 MB
+        gc_tuning.trim_if_grown()  # a connection with a large certificate takes up to 0.7 MB
 
     def _forget_gone(self, peers: set[str]) -> None:
         """Delete the recorded calls of peers that are no longer connected.

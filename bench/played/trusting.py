@@ -9,15 +9,13 @@ from typing import Any
 from unittest import mock
 
 from allocator.cli import main
-from allocator.cluster.allocation import allocator as run
-from allocator.cluster.frameworks import subscription as subscriptions
+from allocator.cluster.allocation import allocator as allocator_module
+from allocator.cluster.frameworks import subscription
 from allocator.cluster.input.resource_parser import ResourceParser
 from allocator.cluster.resources import parse_allocated, parse_total, parse_used
 from allocator.cluster.resources.cache import Cache
 from allocator.contract import allocator_pb2 as contract
-from allocator.service.masters import message_splitting as parts
-from allocator.service.masters import session, wire
-from allocator.service.masters import timestamp_guard as stamps
+from allocator.service.masters import message_splitting, session, timestamp_guard, wire
 
 
 class _Answering:
@@ -49,17 +47,20 @@ def trusting() -> Iterator[None]:
     """Accept all input unchecked during the block."""
     replaced: list[tuple[Any, str, Any]] = [
         *((wire, name, _read) for name in ("parse", "reading")),
-        *((where, "parts_of", lambda message: (message,)) for where in (parts, session)),
-        (stamps.TimestampGuard, "bound", lambda _stamps, _message: None),
-        (stamps.TimestampGuard, "believe", lambda _stamps, _stamp: None),
-        (run, "Unanswered", _Answering),
+        *(
+            (where, "parts_of", lambda message: (message,))
+            for where in (message_splitting, session)
+        ),
+        (timestamp_guard.TimestampGuard, "bound", lambda _stamps, _message: None),
+        (timestamp_guard.TimestampGuard, "believe", lambda _stamps, _stamp: None),
+        (allocator_module, "Unanswered", _Answering),
         (Cache, "put", _kept),
         (ResourceParser, "total", lambda _sieve, messages: parse_total(messages)),
         (ResourceParser, "used", lambda _sieve, messages: parse_used(messages)),
         (ResourceParser, "allocated", lambda _sieve, messages: parse_allocated(messages)),
-        (subscriptions, "_check_names", lambda *_: None),
-        (subscriptions, "_check_length", lambda *_: None),
-        (subscriptions, "levels", lambda _roles: 0),
+        (subscription, "_check_names", lambda *_: None),
+        (subscription, "_check_length", lambda *_: None),
+        (subscription, "levels", lambda _roles: 0),
     ]
     with ExitStack() as stack:
         for where, name, replacement in replaced:

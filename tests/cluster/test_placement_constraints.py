@@ -12,7 +12,7 @@ from allocator.cluster.agents.placement_constraints import (
     Host,
     Hosts,
     parse_attributes,
-    parse_labels,
+    parse_constraint,
 )
 from allocator.cluster.input.limits import Limits
 from allocator.contract import mesos_pb2 as mesos
@@ -122,17 +122,15 @@ def test_an_agent_must_have_all_requested_attributes(
     assert constraint.admits(host("node", **attributes)) == met
 
 
-def labels(**texts: str) -> mesos.Labels:
-    return mesos.Labels(
-        labels=[mesos.Label(key=f"longshare.{key}", value=text) for key, text in texts.items()]
-    )
+def labels(**texts: str) -> dict[str | bytes, str | bytes]:
+    return {f"longshare.{key}": text for key, text in texts.items()}
 
 
 def test_all_constraints_of_whitelist_blacklist_and_attribute_labels_must_be_met() -> None:
     given_labels = labels(
         whitelist="node-*", blacklist="node-3 node-4", attributes=" rack:1; zone:west ;"
     )
-    constraint = parse_labels(given_labels, Limits())
+    constraint = parse_constraint(given_labels, Limits())
     assert constraint.admits(host("node-1", rack="1", zone="west"))
     assert not constraint.admits(host("node-3", rack="1", zone="west"))
     assert not constraint.admits(host("mode-1", rack="1", zone="west"))
@@ -148,7 +146,7 @@ def test_labels_without_constraints_admit_every_agent() -> None:
         labels(whitelist="", blacklist=" , ", attributes=";"),
         labels(other="x"),
     ):
-        constraint = parse_labels(given_labels, Limits())
+        constraint = parse_constraint(given_labels, Limits())
         assert not constraint
         assert constraint.admits(host("anywhere"))
 
@@ -157,7 +155,7 @@ def test_labels_without_constraints_admit_every_agent() -> None:
     ("label", "text"), [("whitelist", "a/b"), ("blacklist", "10.0.0.1-9"), ("attributes", "rack")]
 )
 def test_an_unreadable_label_admits_no_agent_and_is_reported(label: str, text: str) -> None:
-    constraint = parse_labels(labels(**{label: text}), Limits())
+    constraint = parse_constraint(labels(**{label: text}), Limits())
     assert constraint
     assert not constraint.admits(host("a"))
     assert str(constraint).startswith(f"label longshare.{label}: ")
@@ -184,7 +182,7 @@ def test_a_glob_with_an_unclosed_bracket_matches_the_bracket_itself(brackets: st
 def test_a_list_of_hosts_beyond_a_limit_admits_no_agent_and_names_the_limit(
     text: str, said: str
 ) -> None:
-    constraint = parse_labels(labels(whitelist=text), Limits())
+    constraint = parse_constraint(labels(whitelist=text), Limits())
     assert said in str(constraint)
     assert len(str(constraint)) < 400
     assert not constraint.admits(host("node-1"))
@@ -192,12 +190,12 @@ def test_a_list_of_hosts_beyond_a_limit_admits_no_agent_and_names_the_limit(
 
 def test_a_long_list_of_plain_names_is_within_the_limits() -> None:
     names = " ".join(f"node-{number}" for number in range(6000))
-    assert parse_labels(labels(whitelist=names), Limits()).admits(host("node-5999"))
+    assert parse_constraint(labels(whitelist=names), Limits()).admits(host("node-5999"))
 
 
 def test_attributes_beyond_a_limit_admit_no_agent_and_name_the_limit() -> None:
     text = ";".join(f"rack:{number}" for number in range(33))
-    constraint = parse_labels(labels(attributes=text), Limits())
+    constraint = parse_constraint(labels(attributes=text), Limits())
     assert "limits.attributes" in str(constraint)
     assert not constraint.admits(host("node-1"))
 
@@ -207,4 +205,4 @@ def test_a_host_name_and_a_list_of_hosts_may_be_as_long_as_their_limits() -> Non
     with pytest.raises(ValueError, match="longer than the name of any host"):
         Hosts.parse("x" * 256)
     text = ";".join(f"rack:{number}" for number in range(32))
-    assert not parse_labels(labels(attributes=text), Limits()).unreadable
+    assert not parse_constraint(labels(attributes=text), Limits()).unreadable

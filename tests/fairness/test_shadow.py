@@ -243,7 +243,7 @@ def test_only_the_largest_gains_keep_their_user_names_and_losses_stay_exact() ->
     for user, share in shares.items():
         claims.give("a", user, share, 0.0)
         assert len(claims._claims_by_user["a"].named) < 2 * MOST_CLAIMANTS
-    gains = run_to_completion(claims.gaining(lambda: 100.0))
+    gains = run_to_completion(claims.gains_in_steps(lambda: 100.0))
     assert gains["a"] == pytest.approx(-100.0 * sum(shares.values()))
     largest = sorted(shares, key=lambda user: -shares[user])[:MOST_CLAIMANTS]
     assert {user: gains[user] for user in largest} == pytest.approx(
@@ -253,7 +253,7 @@ def test_only_the_largest_gains_keep_their_user_names_and_losses_stay_exact() ->
     first = {user: gains[user] for user in claims._claims_by_user["a"].named}
     for number in range(2 * MOST_CLAIMANTS):
         claims.give("a", f"larger{number}", 0.1, 100.0)
-    gains = run_to_completion(claims.gaining(lambda: 200.0))
+    gains = run_to_completion(claims.gains_in_steps(lambda: 200.0))
     assert {user: gains[user] for user in first} == pytest.approx(first)
 
 
@@ -264,10 +264,10 @@ def test_removed_users_have_no_names_in_claims_and_losses_of_other_users_continu
         claims.give(f"u{number}", "b", 1e-3, 0.0)
         claims.forget({f"u{number}"}, 0.0)
         assert names_in(claims) <= 5
-    gains = run_to_completion(claims.gaining(lambda: 10.0))
+    gains = run_to_completion(claims.gains_in_steps(lambda: 10.0))
     assert gains == pytest.approx({"a": -3 * MOST_CLAIMANTS * 1e-2, "b": 0.0}, abs=1e-12)
     claims.keep("a", 0.0, 10.0)
-    assert run_to_completion(claims.gaining(lambda: 99.0)).keys() == {"a", "b"}
+    assert run_to_completion(claims.gains_in_steps(lambda: 99.0)).keys() == {"a", "b"}
     assert names_in(claims) <= 5
 
 
@@ -295,7 +295,7 @@ def test_few_gaining_users_all_keep_their_names() -> None:
     claims: Claims[str] = Claims()
     for number in range(2 * MOST_CLAIMANTS - 1):
         claims.give("a", f"u{number}", 1e-3 * number, 0.0)
-    gains = run_to_completion(claims.gaining(lambda: 100.0))
+    gains = run_to_completion(claims.gains_in_steps(lambda: 100.0))
     assert all(gains[f"u{number}"] == pytest.approx(0.1 * number) for number in range(127))
 
 
@@ -341,7 +341,7 @@ def test_gains_equal_those_of_each_allocation_counted_separately(seed: int) -> N
                 share = chance.random()
                 claims.give(user, receiver, share, now)
                 plain.gifts.append((user, receiver, share))
-        gains = run_to_completion(claims.gaining(functools.partial(float, now + 7.0)))
+        gains = run_to_completion(claims.gains_in_steps(functools.partial(float, now + 7.0)))
         later = Plain()
         later.gifts, later.gains = plain.gifts, dict(plain.gains)
         later.wait(7.0)
@@ -451,6 +451,6 @@ def test_gains_and_losses_add_up_to_zero(history: list[tuple[bool, float, float]
             claims.give("a", "b", amount, now)
         else:
             claims.keep("a", amount, now)
-    gains = run_to_completion(claims.gaining(lambda: now))
+    gains = run_to_completion(claims.gains_in_steps(lambda: now))
     assert math.fsum(gains.values()) == pytest.approx(0.0, abs=1e-6)
     assert gains.get("b", 0.0) >= -1e-9

@@ -20,7 +20,7 @@ from allocator.cluster.allocation.client_index import ClientIndex
 from allocator.cluster.allocation.progressive_filling import Budget, TaskBatch
 from allocator.cluster.calls import frameworks
 from allocator.cluster.cooperative import Cooperative
-from allocator.cluster.frameworks import subscription as subscriptions
+from allocator.cluster.frameworks import subscription
 from allocator.cluster.input.errors import InvalidEvent
 from allocator.cluster.input.limits import Limits
 from allocator.cluster.memory import Memory
@@ -197,7 +197,7 @@ def _the_latest_stamp_leads() -> Iterator[None]:
 @contextmanager
 def _what_cannot_be_accepted_is_refused() -> Iterator[None]:
     """A framework's invalid data is refused together with its message, even a snapshot."""
-    read = subscriptions.read_subscription
+    read = subscription.read_subscription
 
     def wrong(framework: str, data: bytes, limits: Limits) -> object:
         subscription = read(framework, data, limits)

@@ -193,13 +193,15 @@ def parse_attributes(items: Iterable[str]) -> tuple[tuple[str, str], ...]:
     return tuple(wanted)
 
 
-def parse_labels(labels: mesos.Labels, limits: Limits) -> Constraint:
-    """Parse the constraint that a framework's labels state; O(size of the labels)."""
-    return parse_constraint({label.key: label.value for label in labels.labels}, limits)
-
-
 def parse_constraint(texts: Mapping[str | bytes, str | bytes], limits: Limits) -> Constraint:
-    """Parse the constraint that labels state, from their keys and values."""
+    """Parse the constraint that a framework's labels state.
+
+    O(size of the texts). An unreadable label raises no error; `Constraint.unreadable` describes it.
+
+    Args:
+        texts: Values of the framework's labels, by key; further keys are ignored.
+        limits: Maximum sizes of the values.
+    """
     key = WHITELIST
     try:
         whitelist = _parse_hosts(texts.get(key, ""), limits)

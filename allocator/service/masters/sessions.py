@@ -300,7 +300,7 @@ def _parser(most_parts: int) -> Callable[[bytes], contract.FromMaster | PendingM
         if len(data) <= wire.MAX_STEP_BYTES:
             with suppress(wire.WireError):  # the session parses again, and reports it
                 return wire.parse(data, most_parts)
-        return wire.reading(data, most_parts)
+        return wire.parse_in_steps(data, most_parts)
 
     return parse
 

@@ -160,10 +160,10 @@ def parse(data: bytes, most_parts: int) -> contract.FromMaster:
     """
     if len(data) <= MAX_STEP_BYTES:
         return _read(contract.FromMaster, data)
-    return run_to_completion(reading(data, most_parts))
+    return run_to_completion(parse_in_steps(data, most_parts))
 
 
-def reading(data: bytes, most_parts: int) -> Cooperative[contract.FromMaster]:
+def parse_in_steps(data: bytes, most_parts: int) -> Cooperative[contract.FromMaster]:
     """Parse a serialised message, in cooperative steps if it is long.
 
     If the message is too heavy, overlong lists of single frameworks are left out, and a field tells
@@ -273,7 +273,7 @@ def _merge_steps(
         nested = shape.nested.get(number) if kind == _LENGTH_DELIMITED else None
         if nested is not None and stop - start >= MAX_STEP_BYTES:
             tally = _Tally()
-            weight = yield from _weighing(data, start, stop, nested, tally)
+            weight = yield from _weigh_in_steps(data, start, stop, nested, tally)
             most = most_parts / _SHARE
             owners = {name for name, share in tally.frameworks() if share > most}
             if owners:
@@ -351,7 +351,7 @@ def _weight(data: bytes, descriptor: Descriptor) -> float:
     return _UNLIMITED - _after_message(data, 0, len(data), descriptor, _UNLIMITED)
 
 
-def _weighing(
+def _weigh_in_steps(
     data: bytes, begin: int, end: int, descriptor: Descriptor, tally: _Tally
 ) -> Cooperative[float]:
     """Return a message's weight (estimated memory), and add the weights of its lists to a tally.
@@ -382,7 +382,7 @@ def _weighing(
         if nested is not None and (
             stop - start >= MAX_STEP_BYTES or nested.full_name in _weighed()
         ):
-            part = yield from _weighing(data, start, stop, nested, tally)
+            part = yield from _weigh_in_steps(data, start, stop, nested, tally)
         else:
             part = _UNLIMITED - _after_field(data, start, stop, number, shape, _UNLIMITED)
         weight += part
@@ -462,7 +462,7 @@ def _without_longest_lists(data: bytes, most_parts: int) -> Cooperative[bytes]:
         most_parts: Maximum weight of the message, in parts of about a hundred bytes once parsed.
     """
     tally = _Tally()
-    weight = yield from _weighing(data, 0, len(data), _CONTRACT, tally)
+    weight = yield from _weigh_in_steps(data, 0, len(data), _CONTRACT, tally)
     owners = set[bytes]()
     for owner in sorted(tally.shares, key=lambda each: (-tally.shares[each], each)):
         if weight <= most_parts:
@@ -712,7 +712,7 @@ def _is_utf8(value: bytes) -> bool:
 
 @cache
 def _shape(descriptor: Descriptor) -> _Shape:
-    """Return what `_weighing` needs to know of a message type; computed once per type."""
+    """Return what `_weigh_in_steps` needs to know of a message type; computed once per type."""
     return _Shape(
         _HEAVY.get(descriptor.full_name, 1),
         {
@@ -752,7 +752,7 @@ def _carriers() -> frozenset[str]:
 
 @cache
 def _weighed() -> frozenset[str]:
-    """Return the names of message types that `_weighing` handles itself even if a message is short.
+    """Return the names of message types that `_weigh_in_steps` handles itself, also if short.
 
     It hands short messages of other types to `_after_field`.
     """

@@ -23,7 +23,7 @@ from allocator.service.operators.orders import Orders
 from allocator.service.show.explain import explain, upcoming
 from allocator.service.show.explanations import ExplanationFacts, find_reasons
 from allocator.service.show.shadows import Shadows, ShadowState
-from allocator.service.show.shares import reading
+from allocator.service.show.shares import read_shares
 from allocator.service.show.wait_reasons import Waits
 from allocator.service.store.writer import StoreWriter
 
@@ -63,7 +63,7 @@ class Admin(AdminServicer):
         self._accountant = accountant
         self._shadows = Shadows({}) if shadows is None else shadows
         self._rows = SharedComputation(
-            lambda: run_in_slices(reading(engine, engine.users()), self._engine_lock)
+            lambda: run_in_slices(read_shares(engine, engine.users()), self._engine_lock)
         )
         self._shares = SharedComputation(
             lambda: run_in_slices(self._make_shares(), self._engine_lock)
@@ -167,7 +167,7 @@ class Admin(AdminServicer):
     def _make_shares(self) -> Work[admin.SharesReply]:
         engine, reply = self._engine, admin.SharesReply()
         before = engine.statistics.messages
-        for row in (yield from reading(engine, engine.users())):
+        for row in (yield from read_shares(engine, engine.users())):
             share = message(row, engine)
             share.passed_over = row.user in self._waits.passed_over
             reply.users.append(share)

@@ -11,7 +11,7 @@ from typing_extensions import override
 
 from allocator.contract import admin_pb2 as admin
 from allocator.service.addresses import host_of
-from allocator.service.loop import gc_tuning as garbage
+from allocator.service.loop import gc_tuning
 from allocator.service.operators.grpc_errors import CallRefused, abort, refuse
 from allocator.service.rights import Right, Rights, certificate
 
@@ -240,14 +240,14 @@ class RequestLimits(grpc.aio.ServerInterceptor):
         except TimeoutError:
             late = "the request did not arrive in time"
         if late:
-            garbage.trim_soon()
+            gc_tuning.trim_soon()
             await abort(context, grpc.StatusCode.DEADLINE_EXCEEDED, late)
         if data is grpc.aio.EOF:
             await abort(context, grpc.StatusCode.INVALID_ARGUMENT, "the call has no request")
         if len(data) > LARGEST_REQUEST:
             size = len(data)
             del data
-            garbage.trim_soon()
+            gc_tuning.trim_soon()
             await abort(
                 context,
                 grpc.StatusCode.RESOURCE_EXHAUSTED,

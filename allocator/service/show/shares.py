@@ -82,10 +82,10 @@ class Holding:
 
 def user_shares(engine: Engine) -> list[UserShare]:
     """Return the shares of all users: the top level by rank, then the levels below."""
-    return run_to_completion(reading(engine, engine.users()))
+    return run_to_completion(read_shares(engine, engine.users()))
 
 
-def reading(engine: Engine, users: list[str]) -> Work[list[UserShare]]:
+def read_shares(engine: Engine, users: list[str]) -> Work[list[UserShare]]:
     """Return the shares of users: the top level of the role tree by rank, then the levels below.
 
     The function works in cooperative steps, between which events may be applied. Each share is

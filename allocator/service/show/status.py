@@ -13,7 +13,7 @@ from allocator.service.show.explain import explain, upcoming
 from allocator.service.show.explanations import BRIEFLY, ExplanationFacts, find_reasons
 from allocator.service.show.offer_history import OfferRecord, OfferTrail
 from allocator.service.show.shadows import Shadows
-from allocator.service.show.shares import UserShare, reading
+from allocator.service.show.shares import UserShare, read_shares
 from allocator.service.show.wait_reasons import Waits
 from allocator.service.store.writer import StoreStatistics
 
@@ -64,7 +64,7 @@ class Status:
         each item is as of that time or later.
         """
         engine, read_at = self._engine, self.time
-        rows = yield from reading(engine, engine.users())
+        rows = yield from read_shares(engine, engine.users())
         constraints = engine.constraints()
         users = []
         for row in rows[:MOST_USERS]:
@@ -98,7 +98,7 @@ class Status:
 
     def rows(self) -> Work[list[UserShare]]:
         """Return the shares of all users, in cooperative steps."""
-        return reading(self._engine, self._engine.users())
+        return read_shares(self._engine, self._engine.users())
 
     def explanation(self, user: str, rows: list[UserShare]) -> Work[list[str] | None]:
         """Return sentences that explain a user's rank; None if the user is unknown.

@@ -20,7 +20,7 @@ from allocator.service.accounting.accountant import Accountant
 from allocator.service.loop.cooperative import Work
 from allocator.service.show.label_limiter import LabelLimiter
 from allocator.service.show.shadows import Shadows
-from allocator.service.show.shares import UserShare, reading
+from allocator.service.show.shares import UserShare, read_shares
 from allocator.service.show.wait_reasons import Waits
 
 LONGEST = 200
@@ -217,7 +217,7 @@ def exposition(  # noqa: PLR0913 - every source of metrics
     waiting = waits.clients().items()
     yield from _append_family(_WAITING, (((reason,), number) for reason, number in waiting), parts)
     known = list(engine.pool.users())
-    read = yield from reading(engine, known)
+    read = yield from read_shares(engine, known)
     row_of = {row.user: row for row in read}
     all_rows = [row_of[user] for user in known if user in row_of]
     all_rows.sort(key=lambda row: max(row.standing.share, row.dominant_commitment), reverse=True)

@@ -211,7 +211,8 @@ def _start(policy: GamePolicy, rng: Random, limits: GameLimits) -> Game:
     """Return a random game in which the first user lies, as a starting point of `climb`.
 
     The lie is that the user claims nothing before the last stage, so that other users build up
-    commitments. The function tries several random games, and returns the game with the highest gain.
+    commitments. The function tries several random games, and returns the game with the highest
+    gain.
 
     If this lie loses nothing in any of these games, it has no effect there. The function then
     searches random games for another lie that pays, and finally returns a game with a random lie.

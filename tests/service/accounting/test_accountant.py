@@ -23,7 +23,7 @@ from allocator.contract import operator_pb2 as operator
 from allocator.contract.admin_pb2_grpc import AdminStub
 from allocator.fairness import policies
 from allocator.fairness.metering import Meter
-from allocator.service.accounting import accountant as bookkeeper_module
+from allocator.service.accounting import accountant as accountant_module
 from allocator.service.accounting.accountant import Accountant, running_accountant
 from allocator.service.accounting.database import Database
 from allocator.service.accounting.write_batch import OrderRecord
@@ -242,7 +242,7 @@ class SlowDatabase(Database):
 def test_an_order_waits_for_a_slow_database_up_to_a_limit_and_is_stored_later(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(bookkeeper_module, "ORDER_PATIENCE", 0.01)
+    monkeypatch.setattr(accountant_module, "ORDER_PATIENCE", 0.01)
     file, meter = tmp_path / "accounting.sqlite", Meter()
     engine = Engine(EngineSettings(policies.create("drf", {})), meter=meter)
     columns = ("", "socket", "unix:", "set_weight", "{}", "{}", "{}", "")
@@ -254,7 +254,7 @@ def test_an_order_waits_for_a_slow_database_up_to_a_limit_and_is_stored_later(
             keeper.note(OrderRecord("1", 1.0, *columns))
             late = await keeper.keep()
             database.done.set()
-            monkeypatch.setattr(bookkeeper_module, "ORDER_PATIENCE", PATIENCE)
+            monkeypatch.setattr(accountant_module, "ORDER_PATIENCE", PATIENCE)
             keeper.note(OrderRecord("2", 2.0, *columns))
             return late, await keeper.keep()
 
@@ -267,7 +267,7 @@ def test_a_write_waits_for_the_running_read_but_not_for_queued_reads(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for patience in ("ORDER_PATIENCE", "PATIENCE"):  # a disk may be slow
-        monkeypatch.setattr(bookkeeper_module, patience, PATIENCE)
+        monkeypatch.setattr(accountant_module, patience, PATIENCE)
     meter = Meter()
     engine = Engine(EngineSettings(policies.create("drf", {})), meter=meter)
     begun, go_on, happened = threading.Event(), threading.Event(), list[str]()

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from allocator.service.loop import gc_tuning as garbage
+from allocator.service.loop import gc_tuning
 
 
 @pytest.fixture(autouse=True)
@@ -17,14 +17,14 @@ def as_before() -> Iterator[None]:
     yield
     gc.set_threshold(*thresholds)
     gc.callbacks[:] = [
-        callback for callback in gc.callbacks if callback is not garbage._freeze_after_full
+        callback for callback in gc.callbacks if callback is not gc_tuning._freeze_after_full
     ]
     gc.unfreeze()
 
 
 @pytest.fixture(autouse=True)
 def rested(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(garbage, "_last_collection", -garbage.MIN_SECONDS_BETWEEN_COLLECTIONS)
+    monkeypatch.setattr(gc_tuning, "_last_collection", -gc_tuning.MIN_SECONDS_BETWEEN_COLLECTIONS)
 
 
 class Node:
@@ -35,7 +35,7 @@ class Node:
 
 
 def test_objects_that_survive_a_full_collection_are_not_scanned_again() -> None:
-    garbage.enable()
+    gc_tuning.enable()
     known = [[number] for number in range(50_000)]
     gc.collect()
     assert gc.get_freeze_count() > len(known)
@@ -43,32 +43,32 @@ def test_objects_that_survive_a_full_collection_are_not_scanned_again() -> None:
 
 
 def test_garbage_of_a_replaced_snapshot_is_collected_at_the_next_snapshot() -> None:
-    garbage.enable()
+    gc_tuning.enable()
     former = Node()
     gone = weakref.ref(former)
     gc.collect()
     del former
     gc.collect()
     assert gone() is not None, "frozen objects are not collected"
-    garbage.collect_after_snapshot()
+    gc_tuning.collect_after_snapshot()
     assert gone() is None
 
 
 def test_snapshots_in_quick_succession_cause_a_single_collection(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    garbage.enable()
+    gc_tuning.enable()
     collected: list[int] = []
-    monkeypatch.setattr(garbage, "time", SimpleNamespace(monotonic=lambda: 0.0))
+    monkeypatch.setattr(gc_tuning, "time", SimpleNamespace(monotonic=lambda: 0.0))
     monkeypatch.setattr(gc, "collect", lambda: collected.append(1))
     for _ in range(5):
-        garbage.collect_after_snapshot()
+        gc_tuning.collect_after_snapshot()
     assert len(collected) == 1
 
 
 def test_an_untuned_process_is_not_changed() -> None:
     frozen = gc.get_freeze_count()
-    garbage.collect_after_snapshot()
+    gc_tuning.collect_after_snapshot()
     assert gc.get_freeze_count() == frozen
 
 
@@ -77,17 +77,17 @@ def test_memory_returns_to_the_system_while_the_process_is_larger_for_a_minute(
 ) -> None:
     trims: list[int] = []
     now = resident = 0
-    monkeypatch.setattr(garbage, "_resident", lambda: resident * 2**20)
-    monkeypatch.setattr(garbage, "_window_end", 0.0)
-    monkeypatch.setattr(garbage, "_next_return", 0.0)
+    monkeypatch.setattr(gc_tuning, "_resident", lambda: resident * 2**20)
+    monkeypatch.setattr(gc_tuning, "_window_end", 0.0)
+    monkeypatch.setattr(gc_tuning, "_next_return", 0.0)
     monkeypatch.setattr(time, "monotonic", lambda: now)
-    monkeypatch.setattr(garbage, "trim_soon", lambda: trims.append(now))
+    monkeypatch.setattr(gc_tuning, "trim_soon", lambda: trims.append(now))
     for now in range(200):
         resident = 80 if now < 30 else 110 if now < 40 else 500
-        garbage.trim_if_grown()
+        gc_tuning.trim_if_grown()
     assert trims == [*range(40, 60, 5)]
     trims.clear()
     for now in range(200, 300):
         resident = 700 if now < 212 else 510
-        garbage.trim_if_grown()
+        gc_tuning.trim_if_grown()
     assert trims == [200, 205, 210]

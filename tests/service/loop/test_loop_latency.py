@@ -5,7 +5,7 @@ import gc
 import sys
 import time
 
-from allocator.service.loop import loop_latency as pauses
+from allocator.service.loop import loop_latency
 from allocator.service.loop.loop_latency import BUDGET, LoopLatency
 
 
@@ -30,7 +30,7 @@ def test_blocking_work_is_measured_and_waiting_is_not() -> None:
 
     thresholds, switch = gc.get_threshold(), sys.getswitchinterval()
     try:
-        pauses.run(main)
+        loop_latency.run(main)
     finally:  # run() changes settings of the whole process
         gc.set_threshold(*thresholds)
         gc.callbacks.clear()

@@ -12,7 +12,7 @@ from allocator.cluster.settings import DeclaredUser, EngineSettings
 from allocator.contract import allocator_pb2 as contract
 from allocator.contract import operator_pb2 as operator
 from allocator.fairness import policies
-from allocator.service.loop import engine_lock as turn
+from allocator.service.loop import engine_lock
 from allocator.service.loop.cooperative import run_in_slices
 from allocator.service.loop.engine_lock import EngineLock
 from allocator.service.masters.message_splitting import MAX_EVENTS_PER_PART, split_message
@@ -22,7 +22,7 @@ from allocator.service.masters.timestamp_guard import Timeline
 from allocator.service.record.event_log import EventLog, LoggedEngine, read
 from allocator.service.record.replay import replay
 from allocator.service.rights import Rights
-from allocator.service.show.shares import reading
+from allocator.service.show.shares import read_shares
 from tests.cluster.conformance.quota_side import reserve
 from tests.cluster.master_side import SECOND, START_NS, agent_call, framework_info, resources
 from tests.service.served import hello
@@ -239,7 +239,7 @@ def test_an_order_and_a_query_between_two_parts_are_handled_and_replayed(
                 async with site.turn:
                     site.engine.order(ORDER)
                 seen.extend(
-                    await run_in_slices(reading(site.engine, site.engine.users()), site.turn)
+                    await run_in_slices(read_shares(site.engine, site.engine.users()), site.turn)
                 )
 
     asyncio.run(main())
@@ -299,7 +299,7 @@ def test_a_snapshot_takes_effect_only_when_it_is_complete() -> None:
 def test_during_a_snapshot_other_tasks_run_and_engine_readers_wait(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(turn, "BUDGET", 0.0)
+    monkeypatch.setattr(engine_lock, "BUDGET", 0.0)
     beats: list[int] = []
     counts: list[int] = []
 
@@ -330,7 +330,7 @@ def test_during_a_snapshot_other_tasks_run_and_engine_readers_wait(
 def test_a_master_that_disconnects_before_its_snapshot_is_read_does_not_lead(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(turn, "BUDGET", 0.0)
+    monkeypatch.setattr(engine_lock, "BUDGET", 0.0)
 
     async def main() -> None:
         session = Session(site.engine, site.statistics, site.sessions)

@@ -17,7 +17,7 @@ from allocator.service.masters.wire import (
     HeavyEventsError,
     WireError,
     parse,
-    reading,
+    parse_in_steps,
 )
 from bench.played.cluster import PlayedCluster
 from tests.service.hostile import calls
@@ -39,7 +39,7 @@ def test_well_formed_messages_are_parsed_unchanged() -> None:
 def test_long_messages_are_parsed_in_steps_with_the_same_result() -> None:
     original = snapshot_of(500)
     data = original.SerializeToString()
-    assert len(list(reading(data, MANY))) >= len(data) // MAX_STEP_BYTES, (
+    assert len(list(parse_in_steps(data, MANY))) >= len(data) // MAX_STEP_BYTES, (
         "each step parses at most SHORT bytes"
     )
     assert parse(data, MANY) == original
@@ -51,13 +51,13 @@ def test_a_snapshot_is_walked_through_only_if_it_is_large_or_not_utf8() -> None:
     original = snapshot_of(200)
     data, walked = original.SerializeToString(), len(original.SerializeToString()) // MAX_STEP_BYTES
     assert walked > 1
-    assert not list(reading(data, 12 * len(data)))
+    assert not list(parse_in_steps(data, 12 * len(data)))
     assert parse(data, 12 * len(data)) == original
-    assert len(list(reading(data, 12 * len(data) - 1))) >= walked, (
+    assert len(list(parse_in_steps(data, 12 * len(data) - 1))) >= walked, (
         "the snapshot could exceed the weight limit"
     )
     torn = data.replace(b"ROLE", b"R\xff\xfeE")
-    assert len(list(reading(torn, 12 * len(data)))) >= walked, "the names are not UTF-8"
+    assert len(list(parse_in_steps(torn, 12 * len(data)))) >= walked, "the names are not UTF-8"
     assert parse(torn, 12 * len(data)) == with_escaped_names(original)
 
 
@@ -283,7 +283,7 @@ def test_lists_that_are_too_long_are_cut_in_steps() -> None:
     snapshot = cluster_said(2_000, 40, per_agent=False)
     data = contract.FromMaster(snapshot=snapshot).SerializeToString()
     steps = 0
-    for _ in reading(data, 70_000):
+    for _ in parse_in_steps(data, 70_000):
         steps += 1
     assert steps > len(data) / 2**15
 

@@ -11,7 +11,7 @@ from allocator.cluster.input.errors import InvalidEvent, InvalidOrder
 from allocator.contract import admin_pb2 as admin
 from allocator.contract import allocator_pb2 as contract
 from allocator.contract import operator_pb2 as operator
-from allocator.service.loop import cooperative as slices
+from allocator.service.loop import cooperative
 from allocator.service.loop.engine_lock import EngineLock
 from allocator.service.masters.session import SessionStatistics
 from allocator.service.operators.admin import Admin
@@ -39,7 +39,7 @@ class Ticking(EngineLock):
 @pytest.fixture(name="master")
 def _master(monkeypatch: pytest.MonkeyPatch) -> MasterSide:
     """A master with two users, whose rows are computed in two time slices."""
-    monkeypatch.setattr(slices, "SLICE", 1e-9)
+    monkeypatch.setattr(cooperative, "SLICE", 1e-9)
     master = MasterSide("sdrf", {"half_life": 60.0})
     master.add_framework("f1", "a")
     master.add_framework("f2", "b")

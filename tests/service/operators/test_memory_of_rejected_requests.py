@@ -17,13 +17,9 @@ from allocator.contract import admin_pb2 as admin
 from allocator.contract.admin_pb2_grpc import (
     AdminServicer,
     AdminStub,
-    add_AdminServicer_to_server,
 )
-from allocator.service import listening
-from allocator.service.config import ListenSection
-from allocator.service.operators import request_limits as bounding
-from allocator.service.operators.request_limits import RequestLimits
-from allocator.service.rights import Rights
+from allocator.service.operators import request_limits
+from tests.service.operators.port import limited_port
 from tests.service.served import PATIENCE, Service, service, wait_for
 from tests.service.test_rights import protected
 from tests.service.test_tls import Authority
@@ -150,7 +146,7 @@ class Asked(AdminServicer):
 def test_a_call_whose_request_does_not_arrive_times_out(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, shared: bool
 ) -> None:
-    monkeypatch.setattr(bounding, "TURN" if shared else "READING_TIME", 0.05)
+    monkeypatch.setattr(request_limits, "TURN" if shared else "READING_TIME", 0.05)
     assert asyncio.run(crowded(tmp_path, shared=shared, silent=True)) == [
         *[grpc.StatusCode.DEADLINE_EXCEEDED] * 2,
         grpc.StatusCode.OK,
@@ -160,7 +156,7 @@ def test_a_call_whose_request_does_not_arrive_times_out(
 def test_calls_beyond_the_limit_are_refused_before_their_requests_are_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(bounding, "MOST_CALLS", 2)
+    monkeypatch.setattr(request_limits, "MOST_CALLS", 2)
     assert asyncio.run(crowded(tmp_path, shared=True, silent=False)) == [
         *[grpc.StatusCode.OK] * 2,
         grpc.StatusCode.RESOURCE_EXHAUSTED,
@@ -171,13 +167,7 @@ async def crowded(folder: Path, *, shared: bool, silent: bool) -> list[grpc.Stat
     """Return the status codes of three calls; the first two send no request, or wait."""
     serves: Any = Asked()  # type: ignore[abstract]
     address = f"unix://{folder}/s"
-    port = listening._port(
-        ListenSection(),
-        "address",
-        address,
-        [lambda server: add_AdminServicer_to_server(serves, server)],
-        RequestLimits(Rights(None), lambda _context, _reason: None, shared=shared),
-    )
+    port = limited_port(address, serves, shared=shared)
     path = "/longshare.v1.Admin/Shares"
     async with port, grpc.aio.insecure_channel(address) as channel:
         calls: list[Any] = [channel.stream_unary(path)() for _ in range(2)]

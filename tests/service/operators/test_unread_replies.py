@@ -11,12 +11,10 @@ import pytest
 from typing_extensions import override
 
 from allocator.contract import admin_pb2 as admin
-from allocator.contract.admin_pb2_grpc import AdminServicer, add_AdminServicer_to_server
-from allocator.service import listening
-from allocator.service.config import ListenSection
-from allocator.service.operators import request_limits as bounding
-from allocator.service.operators.request_limits import PEER_UNSENT, RequestLimits
-from allocator.service.rights import Rights
+from allocator.contract.admin_pb2_grpc import AdminServicer
+from allocator.service.operators import request_limits
+from allocator.service.operators.request_limits import PEER_UNSENT
+from tests.service.operators.port import limited_port
 from tests.service.served import PATIENCE
 
 SHARES, EXPLAIN = "/longshare.v1.Admin/Shares", "/longshare.v1.Admin/Explain"
@@ -76,13 +74,7 @@ class Client:
 async def served(folder: Path, *, shared: bool) -> AsyncIterator[Client]:
     serves: Any = Long()  # type: ignore[abstract]
     address = f"unix://{folder}/s"
-    port = listening._port(
-        ListenSection(),
-        "address",
-        address,
-        [lambda server: add_AdminServicer_to_server(serves, server)],
-        RequestLimits(Rights(None), lambda _context, _reason: None, shared=shared),
-    )
+    port = limited_port(address, serves, shared=shared)
     options = [("grpc.http2.bdp_probe", 0), ("grpc.max_receive_message_length", -1)]
     async with port, grpc.aio.insecure_channel(address, options) as channel:
         yield Client(channel, serves)
@@ -95,7 +87,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     def named(context: Any) -> str:  # noqa: ANN401
         return str(dict(context.invocation_metadata())["peer"])
 
-    monkeypatch.setattr(bounding, "_peer", named)
+    monkeypatch.setattr(request_limits, "_peer", named)
 
     def run(scenario: Callable[[Client], Awaitable[None]], *, shared: bool = False) -> None:
         async def whole() -> None:
@@ -110,7 +102,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
 def test_unread_replies_of_a_peer_are_bounded_and_other_peers_are_answered(
     run: Callable[..., None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(bounding, "ROOM_TIME", 0.1)
+    monkeypatch.setattr(request_limits, "ROOM_TIME", 0.1)
 
     async def scenario(client: Client) -> None:
         assert await client.code("a") == grpc.StatusCode.OK
@@ -120,7 +112,7 @@ def test_unread_replies_of_a_peer_are_bounded_and_other_peers_are_answered(
         assert client.serves.answered == answered
         assert await client.code("b") == grpc.StatusCode.OK
         calls[0].cancel()
-        monkeypatch.setattr(bounding, "ROOM_TIME", PATIENCE)
+        monkeypatch.setattr(request_limits, "ROOM_TIME", PATIENCE)
         assert await client.code("a") == grpc.StatusCode.OK
 
     run(scenario)
@@ -129,8 +121,8 @@ def test_unread_replies_of_a_peer_are_bounded_and_other_peers_are_answered(
 def test_unread_replies_of_all_peers_are_bounded(
     run: Callable[..., None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(bounding, "ROOM_TIME", 0.1)
-    monkeypatch.setattr(bounding, "MOST_UNSENT", PEER_UNSENT)
+    monkeypatch.setattr(request_limits, "ROOM_TIME", 0.1)
+    monkeypatch.setattr(request_limits, "MOST_UNSENT", PEER_UNSENT)
 
     async def scenario(client: Client) -> None:
         assert await client.code("a") == grpc.StatusCode.OK
@@ -144,7 +136,7 @@ def test_unread_replies_of_all_peers_are_bounded(
 def test_a_call_over_the_limit_is_answered_once_a_reply_is_read(
     run: Callable[..., None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(bounding, "ROOM_TIME", PATIENCE)
+    monkeypatch.setattr(request_limits, "ROOM_TIME", PATIENCE)
 
     async def scenario(client: Client) -> None:
         assert await client.code("a") == grpc.StatusCode.OK
@@ -161,7 +153,7 @@ def test_a_call_over_the_limit_is_answered_once_a_reply_is_read(
 def test_a_call_counts_until_its_reply_is_sent(
     run: Callable[..., None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(bounding, "MOST_CALLS", 2)
+    monkeypatch.setattr(request_limits, "MOST_CALLS", 2)
 
     async def scenario(client: Client) -> None:
         assert await client.code("a") == grpc.StatusCode.OK
@@ -175,7 +167,7 @@ def test_a_call_counts_until_its_reply_is_sent(
 def test_a_single_peer_cannot_take_all_calls(
     run: Callable[..., None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(bounding, "PEER_CALLS", 2)
+    monkeypatch.setattr(request_limits, "PEER_CALLS", 2)
 
     async def scenario(client: Client) -> None:
         assert await client.code("a") == grpc.StatusCode.OK
@@ -190,7 +182,7 @@ def test_a_single_peer_cannot_take_all_calls(
 def test_silent_calls_of_a_peer_delay_other_peers_by_one_turn(
     run: Callable[..., None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(bounding, "READING_TIME", PATIENCE)
+    monkeypatch.setattr(request_limits, "READING_TIME", PATIENCE)
 
     async def scenario(client: Client) -> None:
         calls = [client.silent("a") for _ in range(4)]

@@ -13,7 +13,7 @@ from allocator.fairness.pool import Pool
 from allocator.fairness.quantities import Quantities
 from allocator.service.show.explain import explain, halved_after
 from allocator.service.show.explanations import ExplanationFacts
-from allocator.service.show.shares import UserShare, reading, user_shares
+from allocator.service.show.shares import UserShare, read_shares, user_shares
 from tests.cluster.master_side import MasterSide, resources
 
 ROLES = ("a", "b", "c", "c/d", "c/e", "f")
@@ -81,7 +81,7 @@ def test_ranks_are_a_permutation_in_order_of_priority(side: MasterSide) -> None:
 def test_top_level_users_have_equal_rows_in_metrics_and_commands(side: MasterSide) -> None:
     at_the_top = [row for row in user_shares(side.engine) if not row.parent]
     engine = side.engine
-    of_metrics = run_to_completion(reading(engine, list(engine.pool.users())))
+    of_metrics = run_to_completion(read_shares(engine, list(engine.pool.users())))
     assert [vars(row) for row in of_metrics] == [vars(row) for row in at_the_top]
     held = sum((row.standing.allocation for row in at_the_top), start=Quantities())
     assert held == side.engine.pool.held()

@@ -27,7 +27,7 @@ from allocator.contract import operator_pb2 as operator
 from allocator.contract.admin_pb2_grpc import AdminStub
 from allocator.fairness import policies
 from allocator.service.store import StoreError, StoreUnavailable, codec
-from allocator.service.store import writer as keeper_module
+from allocator.service.store import writer as writer_module
 from allocator.service.store.sqlite import APPLICATION_ID, SqliteStore
 from allocator.service.store.writer import saving_to_store
 from tests.cluster.master_side import SECOND, agent_call, framework_info, resources
@@ -307,7 +307,7 @@ class SlowDisk(SqliteStore):
 def test_a_new_leader_and_an_operator_do_not_wait_for_a_slow_disk(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(keeper_module, "ORDER_PATIENCE", 0.01)
+    monkeypatch.setattr(writer_module, "ORDER_PATIENCE", 0.01)
     file = tmp_path / "commitments.sqlite"
     policy = policies.create("sdrf", {"delta": DELTA})
     engine = Engine(EngineSettings(policy=policy, users=(DeclaredUser("a", 1.0, 0.5),)))
@@ -344,8 +344,8 @@ def test_loading_for_a_new_leader_is_retried_until_a_server_answers(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A frozen server holds its client until a timeout; then another server has the commitments."""
-    monkeypatch.setattr(keeper_module, "_RECALL_RETRY", 0.001)
-    monkeypatch.setattr(keeper_module, "RECALL_PATIENCE", PATIENCE)
+    monkeypatch.setattr(writer_module, "_RECALL_RETRY", 0.001)
+    monkeypatch.setattr(writer_module, "RECALL_PATIENCE", PATIENCE)
     policy = policies.create("sdrf", {"delta": DELTA})
 
     async def recalled() -> Memory | None:

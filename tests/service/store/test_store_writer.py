@@ -17,7 +17,7 @@ from allocator.cluster.settings import EngineSettings
 from allocator.contract import allocator_pb2 as contract
 from allocator.fairness import policies
 from allocator.service.store import StoreTaken, StoreUnavailable
-from allocator.service.store import writer as keeper_module
+from allocator.service.store import writer as writer_module
 from allocator.service.store.sqlite import SqliteStore
 from allocator.service.store.writer import TAKEN_PATIENCE, StoreWriter, saving_to_store
 from tests.cluster.master_side import SECOND
@@ -61,7 +61,7 @@ class SharedStore(SqliteStore):
 @pytest.fixture(autouse=True)
 def _patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Set a load timeout that a stalled test process does not exceed."""
-    monkeypatch.setattr(keeper_module, "RECALL_PATIENCE", PATIENCE)
+    monkeypatch.setattr(writer_module, "RECALL_PATIENCE", PATIENCE)
 
 
 def with_keeper(
@@ -102,13 +102,13 @@ def test_loaded_memory_is_kept_until_a_master_is_served(tmp_path: Path) -> None:
 def test_a_load_that_timed_out_does_not_answer_the_next_load(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(keeper_module, "RECALL_PATIENCE", 0.0)
+    monkeypatch.setattr(writer_module, "RECALL_PATIENCE", 0.0)
 
     async def play(keeper: StoreWriter, store: SharedStore, _: Engine) -> Memory | None:
         assert await keeper.recall() is None, "the load timed out"
         assert keeper._reading is not None
         await keeper._reading
-        monkeypatch.setattr(keeper_module, "RECALL_PATIENCE", PATIENCE)
+        monkeypatch.setattr(writer_module, "RECALL_PATIENCE", PATIENCE)
         store.others = NEWS
         return await keeper.recall()
 
@@ -140,7 +140,7 @@ def test_a_service_that_takes_over_saves_although_the_other_service_still_saves(
 def test_a_service_that_could_not_load_the_store_does_not_overwrite_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(keeper_module, "RECALL_PATIENCE", 0.0)
+    monkeypatch.setattr(writer_module, "RECALL_PATIENCE", 0.0)
 
     async def play(keeper: StoreWriter, store: SharedStore, _: Engine) -> bool:
         store.down = store.taken = True
@@ -155,7 +155,7 @@ def test_a_service_that_could_not_load_the_store_does_not_overwrite_it(
 def test_a_lost_store_is_taken_back_if_the_master_still_leads_later(
     *, leads: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(keeper_module, "TAKEN_PATIENCE", 0.0)
+    monkeypatch.setattr(writer_module, "TAKEN_PATIENCE", 0.0)
 
     async def play(keeper: StoreWriter, store: SharedStore, _: Engine) -> list[bool]:
         keeper._leads = lambda: leads
@@ -204,7 +204,7 @@ def test_two_services_with_leaders_alternate_and_the_remaining_service_keeps_the
 ) -> None:
     now, node = 0.0, Node()
     monkeypatch.setattr(
-        keeper_module, "time", SimpleNamespace(monotonic=lambda: now, time=lambda: now)
+        writer_module, "time", SimpleNamespace(monotonic=lambda: now, time=lambda: now)
     )
 
     async def play(folder: Path) -> list[str]:
