@@ -48,7 +48,7 @@ class PoolParameters(Generic[User]):
         self._has_memory = policy.tau is not None
         self._least = policy.least
         self._charges_by_resource = (
-            counts_for < math.inf and type(policy).free_of_charge is Policy.free_of_charge
+            self.counts_by_use and type(policy).free_of_charge is Policy.free_of_charge
         )
         self._adds_up = type(policy).rate_of_use is not Policy.rate_of_use
         self.remembers = not isinstance(policy, KeyPolicy)
@@ -98,7 +98,7 @@ class PoolParameters(Generic[User]):
             removed: Weight to subtract from the total.
         """
         self._weights += Fraction(added) - Fraction(removed)
-        if self.counts_for == math.inf:
+        if not self.counts_by_use:
             self.weights = float(self._weights)
 
     def count_users(
@@ -165,7 +165,7 @@ class PoolParameters(Generic[User]):
         If users count by their use, this is the entitlement to the user's dominant resource. For a
         user without an allocation, it is the entitlement to the most used resource.
         """
-        if self.counts_for == math.inf:
+        if not self.counts_by_use:
             return self.part * account.weight / self.weights
         shares = account.allocation.parts_of(self._amounts_that_count())
         return self._entitlement_to_dominant(self.entitlements(account), shares)
@@ -199,7 +199,7 @@ class PoolParameters(Generic[User]):
         m is the number of resources.
         """
         account.shares = account.allocation.parts_of(self._amounts_that_count())
-        if self.counts_for == math.inf:
+        if not self.counts_by_use:
             account.entitlement = self.part * account.weight / self.weights
         else:
             account.entitlements = self.entitlements(account)
