@@ -1,4 +1,4 @@
-# Everything a developer types. `make` alone lists it; docs/development.md tells the reasons.
+# Everything a developer types. `make` alone lists it; docs/contributing/development.md tells the reasons.
 
 # The Python that the virtual environment is made from: 3.11, 3.12 or 3.13.
 PYTHON ?= python3
@@ -117,7 +117,7 @@ counts: $(RUNTIME) ## record how many lines typical operations run, which a test
 language: $(DEV) ## measure how plainly everything is written, and lower the record (ARGS='--worst 40 --under docs')
 	$(BIN)/python -m tests.language --renew $(ARGS)
 
-ratios: $(RUNTIME) ## record what part of a limit is reached, which docs/over-commits.md shows; wants a quiet machine
+ratios: $(RUNTIME) ## record what part of a limit is reached, which docs/lab/over-commits.md shows; wants a quiet machine
 	$(BIN)/python -m bench.ratios --renew
 
 reproduce: $(RUNTIME) ## the papers' figures and claims, small, in minutes (into runs/)

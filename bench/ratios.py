@@ -1,7 +1,7 @@
 """Ratios of figures of one run, which are similar on other machines.
 
 Without arguments the program prints the ratios beside the record in bench/ratios.json; --renew
-writes them into the file. Run it on an idle machine. docs/over-commits.md shows the history.
+writes them into the file. Run it on an idle machine. docs/lab/over-commits.md shows the history.
 """
 
 import argparse

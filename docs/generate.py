@@ -13,7 +13,7 @@ from allocator.fairness import policies
 from allocator.service import config
 
 DOCS = Path(__file__).parent
-PAGES = [DOCS / name for name in ("architecture.md", "configuration.md")]
+PAGES = [DOCS / name for name in ("explanation/architecture.md", "reference/configuration.md")]
 _TABLE = re.compile(r"(<!-- table: (.+?) -->\n).*?(?=<!-- end -->)", re.DOTALL)
 _HEAD = "| setting | values | default | meaning |\n|---|---|---|---|\n"
 _HEAD_OF_POLICIES = "| setting | of | values | default | meaning |\n|---|---|---|---|---|\n"

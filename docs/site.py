@@ -1,7 +1,7 @@
 """Build a site from these pages.
 
 Files outside docs/ are copied if a page links to them. The page Reference is made of the public
-API, and the figures in docs/over-commits.md come from the repository's history.
+API, and the figures in docs/lab/over-commits.md come from the repository's history.
 """
 
 import json
@@ -16,7 +16,9 @@ from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 
-_BEYOND = re.compile(r"\]\(\.\./([^)#]+)")
+_BEYOND = re.compile(
+    r"\]\(((?:\.\./)+)(?!tutorials/|how-to/|reference/|explanation/|contributing/|research/|lab/|img/|notebooks/)([^)#]+)"
+)
 MARK = "<!-- counts and ratios over commits -->"
 PYTHON = "3.11"
 _COLUMNS = 8
@@ -38,7 +40,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
             if files.get_file_from_path(uri) is None:
                 files.append(File.generated(config, uri, abs_src_path=str(root / path)))
     reference = runpy.run_path(str(Path(__file__).parent / "reference.py"))
-    files.append(File.generated(config, "reference.md", content=reference["page"]()))
+    files.append(File.generated(config, "reference/api.md", content=reference["page"]()))
     return files
 
 

@@ -182,7 +182,8 @@ def run_experiment(
     policy_file: Annotated[
         Path | None,
         typer.Option(
-            metavar="FILE", help="Python file that defines a policy, see docs/own-policy.md."
+            metavar="FILE",
+            help="Python file that defines a policy, see docs/tutorials/first-policy.md.",
         ),
     ] = None,
     parameters: Annotated[

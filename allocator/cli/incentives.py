@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 
 def incentives(
     file: Annotated[
-        Path, typer.Argument(metavar="PROFILE.toml", help="Demands over time; docs/optimum.md.")
+        Path,
+        typer.Argument(metavar="PROFILE.toml", help="Demands over time; docs/research/optimum.md."),
     ],
     *,
     users: Annotated[

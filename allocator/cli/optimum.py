@@ -20,7 +20,10 @@ if TYPE_CHECKING:
 
 def optimum(
     file: Annotated[
-        Path, typer.Argument(metavar="PROBLEM.toml", help="Machines and users; docs/optimum.md.")
+        Path,
+        typer.Argument(
+            metavar="PROBLEM.toml", help="Machines and users; docs/research/optimum.md."
+        ),
     ],
     *,
     policy: options.DivisiblePolicy,

@@ -72,7 +72,9 @@ Until = Annotated[
     typer.Option("--until", help="End, in the same forms; not included.", show_default="now"),
 ]
 
-Policy = Annotated[str, typer.Option(help="Policy that orders the users; docs/policies.md.")]
+Policy = Annotated[
+    str, typer.Option(help="Policy that orders the users; docs/reference/policies.md.")
+]
 DivisiblePolicy = Annotated[
     str, typer.Option(help="tsf, stsf, cdrf, drfh, per-machine-drf, cmmf, drf or sdrf.")
 ]
@@ -87,7 +89,7 @@ PolicyFiles = Annotated[
     typer.Option(
         "--policy-file",
         metavar="FILE",
-        help="Python that defines a policy of your own, docs/own-policy.md; repeatable.",
+        help="Python file with your policy, docs/tutorials/first-policy.md; repeatable.",
     ),
 ]
 Weights = Annotated[
@@ -139,7 +141,7 @@ SamplingInterval = Annotated[
     typer.Option(
         metavar="TIME|original",
         help="Interval at which users are read: as in the policy's original scheduler "
-        "(docs/rivals.md), or a time: 5m.",
+        "(docs/research/other-schedulers.md), or a time: 5m.",
         show_default="at every instant",
     ),
 ]

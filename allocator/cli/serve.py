@@ -9,7 +9,7 @@ import typer
 
 def serve(
     config: Annotated[
-        Path, typer.Option("--config", "-c", help="TOML file; see docs/configuration.md.")
+        Path, typer.Option("--config", "-c", help="TOML file; see docs/reference/configuration.md.")
     ],
     *,
     record: Annotated[

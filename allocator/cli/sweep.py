@@ -34,7 +34,8 @@ def sweep(
     file: Annotated[
         str,
         typer.Argument(
-            metavar="SWEEP.toml", help="File of combinations, or a study's name; docs/studies.md."
+            metavar="SWEEP.toml",
+            help="File of combinations, or a study's name; docs/how-to/run-studies.md.",
         ),
     ],
     *,

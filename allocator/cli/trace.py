@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from allocator.simulation.trace import Trace
 
 trace_app = typer.Typer(
-    help="Convert, inspect and generate traces of tasks; docs/traces.md.",
+    help="Convert, inspect and generate traces of tasks; docs/how-to/prepare-a-trace.md.",
     no_args_is_help=True,
 )
 _EXIT_CODES = "Exit codes: 0 done; 1 there is nothing to do it with; 2 a file cannot be used."

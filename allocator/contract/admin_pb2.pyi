@@ -787,7 +787,7 @@ class Reason(_message.Message):
     name: _builtins.str
     role: _builtins.str
     reason: _builtins.str
-    """Reason of the agents that are closest to an offer. docs/troubleshooting.md explains the reasons."""
+    """Reason of the agents that are closest to an offer. docs/how-to/troubleshoot.md explains the reasons."""
     ends_after: _builtins.float
     """seconds until the framework's first offer filter expires"""
     @_builtins.property

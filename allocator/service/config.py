@@ -65,7 +65,8 @@ class ConfigError(ValueError):
 class _Section(BaseModel):
     """Base class of the tables of the configuration file.
 
-    `docs/generate.py` copies the docstrings of the tables and settings to docs/configuration.md.
+    `docs/generate.py` copies the docstrings of the tables and settings to
+    docs/reference/configuration.md.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)

@@ -45,7 +45,8 @@ class Holds:
     bounds waits. Let n users submit tasks that run for at most R. A user's next task that fits on
     an empty machine then waits at most n·R.
 
-    The bound holds under any policy and for any tasks of other users (proof: docs/simulation.md).
+    The bound holds under any policy and for any tasks of other users.
+    Proof: docs/how-to/simulate.md.
 
     Args:
         blocking: Determines how many users may have a hold at a time.

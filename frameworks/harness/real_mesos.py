@@ -46,7 +46,8 @@ class MesosHome:
         ]
         if missing:
             raise FileNotFoundError(
-                f"{self.folder} lacks {', '.join(missing)}; docs/module.md says how to get there"
+                f"{self.folder} lacks {', '.join(missing)}; "
+                "docs/how-to/install-the-module.md says how to get there"
             )
 
     def program(self, name: str) -> str:

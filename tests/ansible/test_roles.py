@@ -110,7 +110,7 @@ def test_the_exposure_of_the_units_equals_the_documented_figures(
     )
     exposure = re.search(r"Overall exposure level for \S+: ([\d.]+)", judged.stdout)
     assert exposure is not None, judged.stdout
-    assert f"| `{unit}` | {exposure[1]} |" in (ROOT / "docs" / "deploy.md").read_text()
+    assert f"| `{unit}` | {exposure[1]} |" in (ROOT / "docs" / "how-to" / "install.md").read_text()
 
 
 def test_a_single_variable_switches_a_master_between_mesos_allocator_and_longshare(

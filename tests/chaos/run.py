@@ -2,7 +2,8 @@
 
 python -m tests.chaos.run [--minutes M] [--seed N] [--agents N] [--run-time S] [--keep FOLDER]
 
-LONGSHARE_MESOS_HOME names a folder with a real Mesos and our module (docs/module.md).
+LONGSHARE_MESOS_HOME names a folder with a real Mesos and our module
+(docs/how-to/install-the-module.md).
 """
 
 import argparse
@@ -327,7 +328,10 @@ def main(given: Sequence[str] | None = None) -> int:
     parser.add_argument("--keep", type=Path, help="a new folder for records and logs")
     arguments = parser.parse_args(given)
     if "LONGSHARE_MESOS_HOME" not in os.environ:
-        parser.error("LONGSHARE_MESOS_HOME must name a folder with a real Mesos (docs/module.md)")
+        parser.error(
+            "LONGSHARE_MESOS_HOME must name a folder with a real Mesos "
+            "(docs/how-to/install-the-module.md)"
+        )
     with tempfile.TemporaryDirectory(prefix="longshare-chaos-") as temporary:
         folder = arguments.keep or Path(temporary)
         folder.mkdir(exist_ok=True)

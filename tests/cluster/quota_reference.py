@@ -1,4 +1,4 @@
-"""Quotas as §3.2 to §3.4 of `docs/mesos-semantics.md` state them, in whole thousandths by name.
+"""Quotas of docs/explanation/mesos-semantics.md §3.2 to §3.4, in whole thousandths by name.
 
 The reference adds up the agents' totals and allocations itself. It shares no code with the
 allocator's `Headroom` and `QuotaStage`.

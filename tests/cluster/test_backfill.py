@@ -211,7 +211,7 @@ def test_three_frameworks_with_large_tasks_get_holds_of_their_only_agent_in_turn
 
 @pytest.mark.parametrize("others", [1, 2, 4])
 def test_a_framework_waits_for_exactly_a_hold_of_each_other_framework(others: int) -> None:
-    """The framework that has just had its turn reaches the bound of docs/operations.md."""
+    """The framework that has just had its turn reaches the bound of docs/how-to/operate.md."""
     debts = {"last": 100.0} | {f"big{number}": 50.0 for number in range(others)}
     site = Site(
         "one",

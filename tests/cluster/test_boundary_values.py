@@ -329,7 +329,7 @@ def test_a_new_engines_statistics_are_zero() -> None:
 
 
 def test_default_settings_are_those_of_the_documentation() -> None:
-    text = (Path(__file__).parents[2] / "docs" / "configuration.md").read_text()
+    text = (Path(__file__).parents[2] / "docs" / "reference" / "configuration.md").read_text()
     written = {
         name: float(value)
         for name, value in re.findall(r"^\| `(\w+)` \|[^|]*\| `([\d.]+)` \|", text, re.MULTILINE)

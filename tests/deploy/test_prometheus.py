@@ -14,7 +14,7 @@ from tests.deploy.watched import DEPLOY, busy_service, prometheus, promtool, scr
 from tests.service.served import wait_for
 
 RULES = DEPLOY / "prometheus" / "rules" / "longshare.yml"
-ALERTS = DEPLOY.parent / "docs" / "alerts.md"
+ALERTS = DEPLOY.parent / "docs" / "reference" / "alerts.md"
 
 
 def rules() -> str:

@@ -79,7 +79,7 @@ class Block:
 
 def pages() -> list[Path]:
     """Return the paths of all documentation pages."""
-    return sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md")])
+    return sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
 
 
 def blocks(page: Path) -> list[Block]:

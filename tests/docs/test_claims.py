@@ -1,4 +1,4 @@
-"""The list of numbered claims in docs/reproduce.md is complete, and each listed test exists."""
+"""docs/research/reproduction.md lists all numbered claims, and each listed test exists."""
 
 import re
 from pathlib import Path
@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-PAGE = (ROOT / "docs/reproduce.md").read_text(encoding="utf-8")
+PAGE = (ROOT / "docs/research/reproduction.md").read_text(encoding="utf-8")
 CLAIMS = PAGE.partition("## Claims, and the tests that check them")[2].partition("\n## ")[0]
 PARTS = dict(zip(("sdrf", "tsf", "incentives"), CLAIMS.split("| checked by |")[1:], strict=True))
 NUMBERED = {

@@ -32,7 +32,7 @@ def chosen(block: Block) -> bool:
     return block.runs and not block.mark.startswith("not run: ")
 
 
-NEWCOMERS = ("README.md", "docs/first-hour.md")
+NEWCOMERS = ("README.md", "docs/tutorials/first-hour.md")
 """Pages for new users, on which each command starts a new interpreter."""
 SESSIONS = [page for page in pages() if any(map(chosen, blocks(page)))]
 

@@ -9,7 +9,7 @@ from allocator.service.config import Config
 from tests.service.served import service
 
 DOCS = Path(__file__).parents[2] / "docs"
-PAGE = (DOCS / "configuration.md").read_text()
+PAGE = (DOCS / "reference" / "configuration.md").read_text()
 
 
 def test_the_tables_match_the_output_of_generate_py() -> None:

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-PAGE = (ROOT / "docs" / "mesos-semantics.md").read_text()
+PAGE = (ROOT / "docs" / "explanation" / "mesos-semantics.md").read_text()
 FOLDERS = ("allocator/cluster", "frameworks/local_mesos", "tests/cluster", "deploy/module")
 
 

@@ -19,7 +19,9 @@ def of_its_own(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 
 def test_the_page_names_all_five_notebooks() -> None:
-    named = re.findall(r"\(notebooks/(\w+\.py)", (ROOT / "docs" / "api.md").read_text())
+    named = re.findall(
+        r"\(\.\./notebooks/(\w+\.py)", (ROOT / "docs/how-to/use-from-python.md").read_text()
+    )
     assert sorted(named) == [path.name for path in NOTEBOOKS]
     assert len(NOTEBOOKS) == 5
 

@@ -52,7 +52,7 @@ def test_lists_and_tables_are_rendered_on_the_site(site: Path) -> None:
     ("links", "end"),
     [
         (
-            ["nowhere.md", "policies.md#no-such-policy", "/policies.md"],
+            ["nowhere.md", "reference/policies.md#no-such-policy", "/policies.md"],
             "Aborted with 3 warnings",  # each warning fails the build
         ),
         (["../deploy/nothing"], "there is no deploy/nothing in the repository"),

@@ -1,4 +1,4 @@
-"""Fixed-point quantities behave as Mesos's scalars do (docs/mesos-semantics.md §2.1)."""
+"""Fixed-point quantities behave as Mesos's scalars (docs/explanation/mesos-semantics.md §2.1)."""
 
 import doctest
 import math

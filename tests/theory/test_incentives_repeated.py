@@ -1,6 +1,7 @@
 """Extensions of the incentives paper: repeated gains (5.4), and ratios of zero (B.1).
 
-The available text lacks the formulas; docs/optimum.md derives the claims that are checked here.
+The available text lacks the formulas. docs/research/optimum.md derives the claims
+that are checked here.
 """
 
 import random

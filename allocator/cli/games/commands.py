@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from allocator.theory.games.search import GameSearchOutcome
 
 games_app = typer.Typer(
-    help="Games over time: properties of policies when demands change; docs/games.md.",
+    help="Games over time: properties of policies when demands change; docs/research/games.md.",
     no_args_is_help=True,
 )
 _EXIT_CODES = "Exit codes: 0 done, whatever was found; 2 wrong usage, or a file cannot be used."
@@ -172,7 +172,9 @@ def worst(
 
 @games_app.command(epilog=_EXIT_CODES)
 def play(
-    file: Annotated[Path, typer.Argument(metavar="GAME.toml", help="The game; docs/games.md.")],
+    file: Annotated[
+        Path, typer.Argument(metavar="GAME.toml", help="The game; docs/research/games.md.")
+    ],
     *,
     policy: _Policy,
     as_json: options.AsJson = False,

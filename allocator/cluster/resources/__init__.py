@@ -4,7 +4,8 @@ A Mesos `Resource` message is split into its *kind* and its *amount*. The kind c
 fields except the amount and the role that the resource is allocated to. `Resources` maps kinds to
 amounts. Unknown fields are kept in the kind's template and returned unchanged.
 
-The rules are in docs/mesos-semantics.md (§2), after `src/common/resources.cpp` of Mesos 1.8.
+The rules are in docs/explanation/mesos-semantics.md (§2), after
+`src/common/resources.cpp` of Mesos 1.8.
 """
 
 from allocator.cluster.resources.bag import (

@@ -30,7 +30,7 @@ _READ |= {"gpusprovisioned", "requestgpus", "cumulativeslottime"}
 def convert(*paths: Path) -> Conversion:
     """Convert a job history: each job becomes a task.
 
-    docs/traces.md gives the command that prints the files.
+    docs/how-to/prepare-a-trace.md gives the command that prints the files.
 
     A task is submitted when its job was queued. The task runs for the job's total run time over all
     starts, because the history has one record per job. All jobs of one HTCondor cluster (one submit

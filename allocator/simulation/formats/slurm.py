@@ -70,7 +70,7 @@ _DURATION = re.compile(r"(?:(\d+)-)?(?:(\d+):)?(\d+):(\d+(?:\.\d*)?)")
 def convert(path: Path, timezone: str = "UTC") -> Conversion:
     """Convert Slurm's accounting: each attempt to run a job becomes a task.
 
-    docs/traces.md gives the command that prints the file.
+    docs/how-to/prepare-a-trace.md gives the command that prints the file.
 
     Each element of a job array becomes a task too, and the array becomes one job. The submission of
     a task is the time at which the job became eligible. The task runs for the job's elapsed time,
@@ -153,7 +153,8 @@ def _check(path: Path, names: list[str], head: str) -> None:
         )
     if absent:
         raise TraceError(
-            f"{path} has no column {', '.join(absent)} in its first line; docs/traces.md has the "
+            f"{path} has no column {', '.join(absent)} in its first line; "
+            "docs/how-to/prepare-a-trace.md has the "
             "command that prints it"
         )
     if not set(_SIZES) & set(names):

@@ -30,7 +30,7 @@ class ResultsError(ValueError):
 class Result:
     """Result of one simulation.
 
-    `raw` is the content of its file; docs/studies.md explains the fields.
+    `raw` is the content of its file; docs/how-to/run-studies.md explains the fields.
     """
 
     raw: dict[str, Any]

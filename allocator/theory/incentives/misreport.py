@@ -44,7 +44,7 @@ def bound(profile: Profile, liars: Sequence[ProfileUser]) -> Fraction | None:
     * One resource, with equal ratios for all users, and several liars together: 2.
     * One resource, with equal ratios, and one liar i: 1 + max wᵢ / (wᵢ + wⱼ) over the other users j
       (Theorem 5.3), so 3/2 with equal weights (Theorem 3.6). Our copy of the paper lacks the
-      formula of Theorem 5.3; docs/optimum.md derives it.
+      formula of Theorem 5.3; docs/research/optimum.md derives it.
     * Otherwise, one liar i: 1 + ρ, where ρ is the largest aᵢq wᵢ / (aⱼq wⱼ) over all resources q
       and other users j (Theorem 4.6).
 

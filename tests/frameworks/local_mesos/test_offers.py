@@ -1,4 +1,4 @@
-"""Offers: admitted, made, answered, taken back (docs/mesos-semantics.md §5)."""
+"""Offers: admitted, made, answered, taken back (docs/explanation/mesos-semantics.md §5)."""
 
 import pytest
 
