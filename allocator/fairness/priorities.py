@@ -162,6 +162,19 @@ class Envelopes(Priorities[Envelope, float]):
         return (ahead > 0) - (ahead < 0)
 
     @override
+    def precedes(
+        self, a: Node[Any, Envelope, float], b: Node[Any, Envelope, float], now: float
+    ) -> bool:
+        lines, others = a.attribute.lines, b.attribute.lines
+        if len(lines) == len(others) == 1:
+            ((value, slope),), ((second, second_slope),) = lines, others
+            moved, shifted = slope * now, second_slope * now
+            ahead = (value - moved) - (second - shifted)
+            if abs(ahead) > _DOUBT * (abs(value) + abs(moved) + abs(second) + abs(shifted)):
+                return ahead < 0
+        return super().precedes(a, b, now)
+
+    @override
     def same_line(self, a: Envelope, b: Envelope) -> bool:
         return a.lines == b.lines
 

@@ -220,6 +220,23 @@ def test_a_hundred_elements_stay_in_order_after_random_operations() -> None:
             tree._check()
 
 
+@pytest.mark.parametrize("size", [3, 10, 300])
+def test_long_and_short_updates_sort_as_a_plain_sort(size: int) -> None:
+    rng = random.Random(size)
+    model = {
+        number: PriorityLine(rng.randrange(50), rng.randrange(-50, 50)) for number in range(size)
+    }
+    tree: Tree = LiveTree(StraightLines(), now=0)
+    tree.fill(model.items())
+    for _ in range(40):
+        tree.update(tree.now + rng.choice((Fraction(1, 1000), Fraction(1, 50), 1, 20)))
+        number = rng.randrange(size)
+        model[number] = PriorityLine(rng.randrange(50), rng.randrange(-50, 50))
+        tree.replace(number, model[number])
+        tree._check()
+        assert list(tree) == line_order(model, tree.now)
+
+
 def test_crossings_are_reported_soonest_first_however_often_all_elements_are_replaced() -> None:
     rng = random.Random(0)
     tree = lines(*((i, -i) for i in range(30)))
