@@ -160,6 +160,10 @@ class Quantities(Mapping[str, int]):
             return self
         return Quantities({name: number * amount for name, amount in self._milli.items()})
 
+    def common(self, other: "Quantities") -> "Quantities":
+        """Return the smaller of both amounts of each resource."""
+        return Quantities({name: min(amount, other[name]) for name, amount in self._milli.items()})
+
     def contains(self, other: "Quantities") -> bool:
         """Return whether every amount is at least the other quantities' amount."""
         milli = self._milli

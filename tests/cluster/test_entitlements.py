@@ -24,18 +24,24 @@ HOURS = 12
 TIMES = 4.0
 
 
-def made(counts_for: float | None = TIMES, *, declared: bool = True) -> MasterSide:
-    """Return a cluster in which a and b hold 44 and 55 %; c uses nothing."""
+def made(
+    counts_for: float | None = TIMES, *, declared: bool = True, reported: bool = True
+) -> MasterSide:
+    """Return a cluster in which a and b hold 44 and 55 %; c uses nothing.
+
+    `reported`: whether the master reports used resources.
+    """
     users = (DeclaredUser("c"),) if declared else ()
     master = MasterSide("sdrf", {"half_life": HALF_LIFE}, users=users)
     master.settings = replace(master.settings, counts_for=counts_for)
-    master.options.tells_running = True
+    master.options.tells_running = reported
     master.engine = Engine(master.settings)
     master.restore(contract.Snapshot(time_ns=master.now_ns))
     for user in "ab":
         master.add_framework(f"f-{user}", user, active=False)
     held = {"f-a": resources("cpus:440", "a"), "f-b": resources("cpus:550", "b")}
     master.send(running("s1", "cpus:1000;mem:1000", held))
+    master.tick(LOOK)
     master.tick(LOOK)
     return master
 
@@ -201,7 +207,42 @@ def test_a_user_counts_whole_while_it_uses_a_quarter_of_its_entitlement() -> Non
     master.add_framework("f-d", "d", active=False)
     master.send(running("s2", "cpus:100;mem:100", {"f-d": resources("cpus:95", "d")}))
     master.tick(30.0)
+    assert entitled(master, "a") == pytest.approx(1 / 2), "not used since the last sample"
+    master.tick(30.0)
     assert entitled(master, "a") == pytest.approx(1 / 3)
+
+
+@pytest.mark.parametrize("reported", [True, False])
+def test_users_whose_tasks_run_only_around_the_samples_dilute_nothing(*, reported: bool) -> None:
+    master = made(reported=reported)
+    name = add_names(master, active=False)[0]
+    used = {name: [e for n in range(40) for e in resources("cpus:10", f"n{n}")]}
+    for _ in range(200):
+        master.wait(LOOK - 0.2)
+        master.send(running("s2", "cpus:400;mem:400", used))
+        master.tick(0.1)
+        assert entitled(master, "a") == pytest.approx(1 / 3)
+        master.wait(0.1)
+        master.send(contract.RemoveAgent(agent_id="s2"))
+
+
+@pytest.mark.parametrize("reported", [True, False])
+def test_a_task_that_ends_between_two_samples_does_not_count(*, reported: bool) -> None:
+    master = made(declared=False, reported=reported)
+    master.add_framework("f-d", "d", active=False)
+    held = resources("cpus:95", "d")
+    master.send(running("s2", "cpus:100;mem:100", {"f-d": held}))
+    master.tick(LOOK)
+    for _ in range(3):
+        assert entitled(master, "a") == pytest.approx(1 / 2)
+        recovered = contract.RecoverResources(
+            framework_id="f-d", agent_id="s2", resources=held, is_allocated=True
+        )
+        master.send(recovered)
+        master.send(contract.RemoveAgent(agent_id="s2"))
+        master.wait(LOOK / 2)
+        master.send(running("s2", "cpus:100;mem:100", {"f-d": held}))
+        master.tick(LOOK / 2)
 
 
 def test_an_operators_weight_makes_a_user_count_whole() -> None:

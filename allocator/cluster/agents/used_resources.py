@@ -10,6 +10,45 @@ from allocator.cluster.resources import NOTHING, Resources
 from allocator.fairness.quantities import Quantities
 
 
+class LeastUse:
+    """The quantities that each client has used all the time since the last sample.
+
+    A client that uses resources only at the times of samples has used nothing all the time.
+    """
+
+    def __init__(self) -> None:
+        self._least: dict[Client, Quantities] | None = None
+
+    def lower(self, client: Client, used: Quantities) -> None:
+        """Take into account that a client uses less than before.
+
+        Args:
+            client: Any client; a client without use at the last sample is ignored.
+            used: All quantities that the client uses from now on.
+        """
+        least = None if self._least is None else self._least.get(client)
+        if least is not None and not used.contains(least):
+            self._least[client] = least.common(used)  # type: ignore[index]  # not None
+
+    def replace(self, used: dict[Client, Quantities]) -> dict[Client, Quantities]:
+        """Begin a new period at a sample, and return the least use of the period that ends.
+
+        Args:
+            used: The quantities that clients use at this time; clients without use may be absent.
+
+        Returns:
+            The quantities that each of these clients has used all the time since the last sample.
+            At the first sample, earlier use is unknown, so the result is `used` itself.
+        """
+        before, self._least = self._least, used
+        if before is None:
+            return used
+        return {
+            client: amounts.common(before[client]) if client in before else Quantities()
+            for client, amounts in used.items()
+        }
+
+
 class UsedResources:
     """The resources that tasks and executors use, by agent and client.
 
@@ -23,6 +62,8 @@ class UsedResources:
         """agent → client → used resources; empty if neither the master nor an assumption
         provides them"""
         self._sums: dict[Client, Quantities] = {}
+        self.least = LeastUse()
+        """Use between samples of the users' use."""
 
     def __iter__(self) -> Iterator[Client]:
         """Iterate over the clients with used resources, in no particular order."""
@@ -75,6 +116,7 @@ class UsedResources:
             self._sums[client] = total
         else:
             self._sums.pop(client, None)
+        self.least.lower(client, total)
 
 
 def _common(resources: Resources, allocated: Resources) -> Resources:

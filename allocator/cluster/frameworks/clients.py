@@ -16,6 +16,7 @@ from allocator.cluster.users import User, Users, UserTask
 from allocator.fairness.quantities import Quantities
 
 if TYPE_CHECKING:
+    from allocator.cluster.agents.used_resources import LeastUse
     from allocator.cluster.metering.role_meter import RoleMeter
 
 _NOTHING = Quantities()
@@ -35,6 +36,8 @@ class Clients:
         """client → its user"""
         self._by_framework: dict[str, list[Client]] = {}
         self._wanting: dict[Client, None] = {}
+        self.least_held: LeastUse | None = None
+        """Allocations between samples of the users' use; None if used resources are sampled."""
         self.version = 0
         """Changes when a client starts or stops wanting offers, or when its tasks change."""
 
@@ -112,7 +115,7 @@ class Clients:
             lost: Shared volumes that the client no longer holds.
             gained: Shared volumes that the client did not hold before.
         """
-        repeats = self.change_volumes(client, lost, gained)
+        repeats = self.change_volumes(client, lost, gained) if lost or gained else NO_REPEATS
         self.users.allocate(self._users[client], client, quantities, repeats)
         if self.roles is not None:
             self.roles.note(client.role, self.users.now, quantities)
@@ -133,8 +136,10 @@ class Clients:
             lost: Shared volumes that the client no longer holds.
             gained: Shared volumes that the client did not hold before.
         """
-        repeats = self.change_volumes(client, lost, gained)
+        repeats = self.change_volumes(client, lost, gained) if lost or gained else NO_REPEATS
         self.users.release(self._users[client], client, quantities, repeats)
+        if self.least_held is not None:
+            self.least_held.lower(client, self.held(client))
         if self.roles is not None:
             self.roles.note(client.role, self.users.now, _NOTHING, quantities)
 

@@ -1,13 +1,16 @@
 """Samples the resources that each user uses, if `counts_for` is set.
 
 With this setting, a user's weight counts in entitlements only as far as the user uses resources.
-Resources that are merely offered do not count.
+Only resources that a client has used all the time since the last sample count. So tasks that run
+only around the samples, whose times can be predicted, count for nothing. Resources that are merely
+offered do not count.
 
 If several users of a pool use a shared volume, each is counted as using an equal part of the
 volume. The sum of these parts therefore never exceeds the size of the volume.
 """
 
 from allocator.cluster.agents.shared_volumes import Volume, sizes
+from allocator.cluster.agents.used_resources import LeastUse
 from allocator.cluster.frameworks.framework import Client
 from allocator.cluster.state import Cluster
 from allocator.fairness.quantities import Quantities
@@ -24,20 +27,18 @@ def update_usage(cluster: Cluster) -> None:
 
 
 def _used(cluster: Cluster) -> dict[str, Quantities]:
-    """Return used resources by user and virtual leaf; if usage is unknown, allocated resources."""
+    """Return used resources by user and virtual leaf; if usage is unknown, allocated resources.
+
+    Of these, the result has only resources that were used all the time since the last sample.
+    """
     ledger = cluster.ledger
     reported = cluster.reports_used or ledger.assumed_usage is not None
     used: dict[str, Quantities] = {}
     sharing: dict[tuple[int, Volume], dict[str, None]] = {}
     """pool and volume → users that use the volume"""
-    for client in ledger.used if reported else ledger.clients:
-        if client not in ledger.clients:
-            continue  # the client's framework is not known yet
-        use = ledger.used.of(client) if reported else ledger.clients.held(client)
-        if not use:
-            continue
+    for client, (use, least) in _uses(cluster, reported=reported).items():
         shared = _shared(cluster, client, reported=reported)
-        own = use - sizes(shared) if shared else use
+        own = (use - sizes(shared) if shared else use).common(least)
         for pool, name in ledger.clients.node(client).memberships():
             used[name] = used.get(name, Quantities()) + own
             for volume in shared:
@@ -48,6 +49,26 @@ def _used(cluster: Cluster) -> dict[str, Quantities]:
         for name in names:
             used[name] += part
     return used
+
+
+def _uses(cluster: Cluster, *, reported: bool) -> dict[Client, tuple[Quantities, Quantities]]:
+    """Return by known client its use now, and its least use since the last sample.
+
+    Args:
+        cluster: The cluster that has the clients.
+        reported: Whether used resources are known. If false, allocations are used.
+    """
+    ledger = cluster.ledger
+    clients = ledger.clients
+    if reported:
+        now = {client: ledger.used.of(client) for client in ledger.used if client in clients}
+        least = ledger.used.least.replace(now.copy())
+    else:
+        if clients.least_held is None:
+            clients.least_held = LeastUse()
+        now = {client: held for client in clients if (held := clients.held(client))}
+        least = clients.least_held.replace(now.copy())
+    return {client: (use, least[client]) for client, use in now.items()}
 
 
 def _shared(cluster: Cluster, client: Client, *, reported: bool) -> list[Volume]:
