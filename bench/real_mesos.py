@@ -1,6 +1,6 @@
 """Compare with stock on a real Mesos: time from a finished task to an offer, master's CPU time.
 
-Needs LONGSHARE_MESOS_HOME, see docs/how-to/install-the-module.md.
+Needs LONGSHARE_MESOS_HOME, see docs/lab/real-mesos.md.
 """
 
 import os

@@ -32,7 +32,7 @@ class Elsewhere:
 SKIPS = [
     Elsewhere(
         "LONGSHARE_MESOS_HOME",
-        "by hand on real masters of 1.8 to 1.11, see docs/how-to/install-the-module.md",
+        "by hand on real masters of 1.8 to 1.11, see docs/lab/real-mesos.md",
     ),
     Elsewhere(r"this Mesos has no|Mesos [\d.]+ has no such", "on a Mesos that has it"),
     Elsewhere("adapter_stress", "where the module is built with MESOS_LIBRARY"),

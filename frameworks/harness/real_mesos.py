@@ -47,7 +47,7 @@ class MesosHome:
         if missing:
             raise FileNotFoundError(
                 f"{self.folder} lacks {', '.join(missing)}; "
-                "docs/how-to/install-the-module.md says how to get there"
+                "docs/lab/real-mesos.md says how to get there"
             )
 
     def program(self, name: str) -> str:

@@ -3,7 +3,7 @@
 python -m tests.chaos.run [--minutes M] [--seed N] [--agents N] [--run-time S] [--keep FOLDER]
 
 LONGSHARE_MESOS_HOME names a folder with a real Mesos and our module
-(docs/how-to/install-the-module.md).
+(docs/lab/real-mesos.md).
 """
 
 import argparse
@@ -329,8 +329,7 @@ def main(given: Sequence[str] | None = None) -> int:
     arguments = parser.parse_args(given)
     if "LONGSHARE_MESOS_HOME" not in os.environ:
         parser.error(
-            "LONGSHARE_MESOS_HOME must name a folder with a real Mesos "
-            "(docs/how-to/install-the-module.md)"
+            "LONGSHARE_MESOS_HOME must name a folder with a real Mesos (docs/lab/real-mesos.md)"
         )
     with tempfile.TemporaryDirectory(prefix="longshare-chaos-") as temporary:
         folder = arguments.keep or Path(temporary)
