@@ -50,7 +50,7 @@ def test_every_alert_has_a_rule_test_and_a_section_with_instructions() -> None:
     sections = re.findall(r"^## (\w+)$", ALERTS.read_text(), re.MULTILINE)
     alerts = re.findall(r"- alert: (\w+)$", rules(), re.MULTILINE)
     assert alerts == sections
-    assert re.findall(r"runbook: docs/alerts\.md#(\w+)$", rules(), re.MULTILINE) == [
+    assert re.findall(r"runbook: docs/reference/alerts\.md#(\w+)$", rules(), re.MULTILINE) == [
         name.lower() for name in alerts
     ]
     for name in alerts:
