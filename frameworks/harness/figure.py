@@ -7,6 +7,7 @@ from statistics import fmean, stdev
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
+from allocator import __version__
 from frameworks.experiment import Experiment
 from frameworks.harness.measurement import Measurement, Series
 
@@ -150,6 +151,10 @@ def _deviation(values: Sequence[float]) -> float:
 
 
 def _save(figure: Figure, folder: Path) -> Path:
+    """Save a figure, with the version of Longshare in a corner. Return the PNG file's path."""
+    figure.text(
+        0.995, 0.005, f"Longshare {__version__}", ha="right", va="bottom", fontsize=8, color="0.45"
+    )
     figure.savefig(folder / "figure.svg")
     figure.savefig(folder / "figure.png", dpi=150)
     return folder / "figure.png"

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from allocator import __version__
 from frameworks import experiment
 from frameworks.harness.figure import draw, draw_shares
 from frameworks.harness.measurement import (
@@ -158,7 +159,7 @@ def test_tables_have_a_column_for_each_user(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", experiment.names())
-def test_a_figure_is_drawn(name: str, tmp_path: Path) -> None:
+def test_a_figure_is_drawn_and_names_the_version(name: str, tmp_path: Path) -> None:
     e = experiment.load(name)
     if e.divisible:
         measured = ideal(e)
@@ -169,6 +170,7 @@ def test_a_figure_is_drawn(name: str, tmp_path: Path) -> None:
     assert path.read_bytes().startswith(b"\x89PNG")
     drawn = (tmp_path / "figure.svg").read_text()
     assert drawn.count("<path") > 20
+    assert f"<!-- Longshare {__version__} -->" in drawn
 
 
 @pytest.mark.parametrize(("tasks", "agrees"), [(48.5, True), (47.5, False), (52.5, False)])
