@@ -112,7 +112,7 @@ class Simulation:
 
     @cached_property
     def summary(self) -> dict[str, Any]:
-        """Key figures of the simulation; docs/how-to/simulate.md describes the fields."""
+        """Key figures of the simulation; docs/reference/simulation.md describes the fields."""
         return summary(self.outcome, self.users, self.setting)
 
     def tasks_table(self) -> Any:  # noqa: ANN401 - pyarrow has no types
@@ -148,7 +148,7 @@ def simulate(  # noqa: PLR0913 - keyword settings of a simulation
     over_time: bool = False,
     simulator: Literal["fast", "reference"] | None = None,
 ) -> Simulation:
-    """Simulate a policy on a trace; docs/how-to/simulate.md describes the rules.
+    """Simulate a policy on a trace; docs/reference/simulation.md describes the rules.
 
     Without `load` and `capacity`, the simulation uses the trace's machines.
 

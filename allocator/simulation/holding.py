@@ -46,7 +46,7 @@ class Holds:
     an empty machine then waits at most n·R.
 
     The bound holds under any policy and for any tasks of other users.
-    Proof: docs/how-to/simulate.md.
+    Proof: docs/reference/simulation.md.
 
     Args:
         blocking: Determines how many users may have a hold at a time.

@@ -42,7 +42,7 @@ def simulate(
     *,
     series: Series | None = None,
 ) -> Outcome:
-    """Simulate a trace under a policy; docs/how-to/simulate.md gives the rules.
+    """Simulate a trace under a policy; docs/reference/simulation.md gives the rules.
 
     The result is deterministic. Each task costs O(log n) for n users, plus one check of each
     machine. If the setting lets the simulator skip users, each finish also costs one check per

@@ -139,7 +139,7 @@ def completion_s(outcome: Outcome) -> NDArray[np.float64]:
 
 
 def summary(outcome: Outcome, users: UserSummary, setting: Setting) -> dict[str, Any]:
-    """Return the overall key figures as JSON types. Fields: docs/how-to/simulate.md.
+    """Return the overall key figures as JSON types. Fields: docs/reference/simulation.md.
 
     Means and quantiles over no values are None.
 
