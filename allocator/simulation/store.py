@@ -36,7 +36,7 @@ _DEMAND = "demand_"
 
 
 class _About(BaseModel):
-    """All content of a trace file except its tasks, as JSON; see docs/how-to/prepare-a-trace.md."""
+    """All content of a trace file except its tasks, as JSON; see docs/reference/trace-file.md."""
 
     model_config = ConfigDict(extra="forbid")
 

@@ -41,7 +41,7 @@ def convert(path: Path, users: Path | None = None, machines: Path | None = None)
 
     Args:
         path: The file of tasks.
-        users: A file of users' weights and commitments; format: docs/how-to/prepare-a-trace.md.
+        users: A file of users' weights and commitments; format: docs/reference/trace-file.md.
         machines: A file of machines. Tasks then name the machines that they may use in a column
             `machines`.
 
