@@ -129,7 +129,7 @@ reproduce: $(RUNTIME) ## the papers' figures and claims, small, in minutes (into
 	@set -e; for policy in sdrf stsf dynamic-drf volcano kueue-afs; do \
 	  $(BIN)/longshare games search --policy $$policy --trials 60 --seed 1; done
 
-evidence: $(RUNTIME) ## both papers' and the rivals at full size, for hours; docs/{sdrf,rivals,rivals-lies}.csv are its tables
+evidence: $(RUNTIME) ## both papers' and the rivals at full size, for hours; docs/research/{sdrf,rivals,rivals-lies}.csv are its tables
 	@set -e; for study in sdrf tsf rivals rivals-lies; do \
 	  $(BIN)/longshare sweep $$study; $(BIN)/longshare report runs/$$study; done
 	$(BIN)/longshare trace fit
