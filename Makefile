@@ -76,7 +76,8 @@ quick: $(DEV) ## run the tests that are not marked slow (ARGS=... for pytest)
 	$(BIN)/pytest -m "not slow" $(ARGS)
 
 docs: $(DEV) ## build the documentation as a site, build/site/index.html
-	$(BIN)/mkdocs build
+	@rm -rf build/site
+	$(BIN)/python -m sphinx --quiet --fail-on-warning --keep-going --fresh-env -d build/doctrees docs build/site
 
 bench: $(RUNTIME) ## measure: each program in bench/ prints a table
 	@set -e; for program in bench/*.py; do echo "== $$program"; $(BIN)/python -m bench.$$(basename $$program .py); done
@@ -91,10 +92,8 @@ dist: $(RUNTIME) ## build the wheels and the source distribution into dist/
 release-check: $(DEV) $(RELEASE) ## try all that a release needs and that can be tried here; leaves it in build/release
 	$(BIN)/python deploy/release/check.py
 
-versioned-docs: $(RUNTIME) $(RELEASE) ## commit this version's documentation to the branch gh-pages, beside the others'
-	PATH="$(abspath $(VENV)-release)/bin:$$PATH" \
-	  PYTHONPATH="$(CURDIR):$$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')" mike deploy --update-aliases \
-	  "$$(sed -n 's/^version = "\([0-9]*\.[0-9]*\).*/\1/p' pyproject.toml)" latest
+versioned-docs: $(DEV) ## commit this version's documentation to the branch gh-pages, beside the others'
+	$(BIN)/python docs/versions.py
 
 packages: $(RUNTIME) ## build Debian packages: the service and, with MESOS_SOURCE=DIR, the module for that Mesos
 	$(BIN)/python deploy/debian/build.py $(if $(MESOS_SOURCE),--mesos "$(MESOS_SOURCE)") \

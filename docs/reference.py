@@ -1,4 +1,4 @@
-"""The public API according to its source: the site's page Reference, and the record api.txt.
+"""The record of the public API, api.txt, according to the source.
 
 `python docs/reference.py` renews the record, and prints the lines that CHANGELOG.md needs.
 """
@@ -6,7 +6,6 @@
 import ast
 import hashlib
 import inspect
-import re
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -19,7 +18,6 @@ RECORD = Path(__file__).parent / "api.txt"
 _HEAD = (
     "# What allocator.api promises; `python docs/reference.py` renews it, CHANGELOG.md tells it.\n"
 )
-_SECTION = re.compile(r"^(Args|Returns|Raises|Yields):$")
 
 
 @dataclass(frozen=True)
@@ -91,39 +89,6 @@ def _said(node: ast.Expr) -> str:
     if isinstance(value, ast.Constant) and isinstance(value.value, str):
         return inspect.cleandoc(value.value)
     return ""
-
-
-def page() -> str:
-    """Return the page Reference."""
-    intro = (
-        "All that is public: `from allocator.api import …`, made from the docstrings. "
-        "What is not here, and other modules, may change at any time."
-    )
-    parts = ["# Reference", intro]
-    for entry in entries():
-        own = "." not in entry.name
-        parts.append(f"{'##' if own else '###'} `{entry.name}`")
-        parts.append(f"```text\n{entry.signature}\n```")
-        parts.append(_markdown(entry.text))
-    return "\n\n".join(filter(None, parts)) + "\n"
-
-
-def _markdown(text: str) -> str:
-    """Return a docstring as Markdown: its sections as lists."""
-    lines, within = [], False
-    for line in text.splitlines():
-        section = _SECTION.match(line)
-        if section is not None:
-            within = True
-            lines += [f"*{section[1]}*", ""]
-        elif within and re.match(r"    \S", line):
-            lines.append(f"* {line.strip()}")
-        elif within and line.startswith("     "):
-            lines.append(f"  {line.strip()}")
-        else:
-            within = within and not line
-            lines.append(line)
-    return "\n".join(lines)
 
 
 def promised() -> list[str]:

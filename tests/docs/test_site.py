@@ -5,17 +5,26 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from urllib.parse import unquote
 
 import pytest
 
+from tests.service.browser import browsing, chromedriver
+from tests.service.served import wait_for
+
 ROOT = Path(__file__).parents[2]
+PAGES = sorted(page.relative_to(ROOT / "docs") for page in ROOT.glob("docs/**/*.md"))
 
 
-def build(repository: Path, site: Path) -> subprocess.CompletedProcess[str]:
-    """Build the site of a repository as `make docs` does."""
+def build(pages: Path, site: Path) -> subprocess.CompletedProcess[str]:
+    """Build a site of pages with the options of `make docs`."""
+    options = re.search(r"-m sphinx (.*) -d build/doctrees", (ROOT / "Makefile").read_text())
+    assert options is not None
     return subprocess.run(
-        [*(sys.executable, "-m", "mkdocs", "build", "--site-dir", site)],
-        cwd=repository,
+        [
+            *(sys.executable, "-m", "sphinx", *options[1].split()),
+            *("-c", ROOT / "docs", "-d", site / "doctrees", pages, site / "html"),
+        ],
         capture_output=True,
         text=True,
         check=False,
@@ -25,22 +34,35 @@ def build(repository: Path, site: Path) -> subprocess.CompletedProcess[str]:
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("site")
-    built = build(ROOT, folder)
+    built = build(ROOT / "docs", folder)
     assert built.returncode == 0, built.stderr
-    return folder
+    return folder / "html"
+
+
+def rendered(site: Path) -> list[Path]:
+    """Return the pages of a site that are made of Markdown."""
+    return [site / page.with_suffix(".html") for page in PAGES]
 
 
 def test_the_site_contains_every_page_and_every_linked_file(site: Path) -> None:
-    pages = {page.stem for page in ROOT.glob("docs/*.md")}
-    assert pages - {page.stem for page in site.glob("*.html")} == set()
-    for page in site.glob("*.html"):
-        assert "site.css" in page.read_text()
-        for link in re.findall(r'(?:href|src)="([^":#]+)["#]', page.read_text()):
-            assert (site / link).is_file() or page.name == "404.html", (page.name, link)
+    for page in rendered(site):
+        text = page.read_text()
+        assert "site.css" in text
+        for link, anchor in re.findall(r'(?:href|src)="([^":#]*)(?:#([^"]*))?"', text):
+            target = (page.parent / unquote(link.partition("?")[0])).resolve() if link else page
+            assert target.is_file(), (page.name, link)
+            if anchor and target.suffix == ".html":
+                assert f'id="{anchor}"' in target.read_text(), (page.name, link, anchor)
+
+
+def test_the_site_contains_no_program_that_no_page_links_to(site: Path) -> None:
+    programs = {path.name for path in site.rglob("*.py*") if path.is_file()}
+    assert programs == {path.name for path in ROOT.glob("docs/notebooks/*.py")}
+    assert not [*site.rglob("__pycache__")]
 
 
 def test_lists_and_tables_are_rendered_on_the_site(site: Path) -> None:
-    for page in site.glob("*.html"):
+    for page in rendered(site):
         text = re.sub(r"<pre>.*?</pre>", "", page.read_text(), flags=re.DOTALL)
         for paragraph in re.findall(r"<p>(.*?)</p>", text, flags=re.DOTALL):
             assert not re.search(r"^(\* |- |1\. |\||```)", paragraph, re.MULTILINE), (
@@ -48,27 +70,55 @@ def test_lists_and_tables_are_rendered_on_the_site(site: Path) -> None:
             )
 
 
-@pytest.mark.parametrize(
-    ("links", "end"),
-    [
-        (
-            ["nowhere.md", "reference/policies.md#no-such-policy", "/policies.md"],
-            "Aborted with 3 warnings",  # each warning fails the build
-        ),
-        (["../deploy/nothing"], "there is no deploy/nothing in the repository"),
-    ],
-)
-def test_a_broken_link_fails_the_build(links: list[str], end: str, tmp_path: Path) -> None:
-    shutil.copytree(ROOT / "docs", tmp_path / "docs")
-    for item in ("allocator", "ansible", "bench", "deploy", "frameworks", "mkdocs.yml", "proto"):
-        (tmp_path / item).symlink_to(ROOT / item)
-    with (tmp_path / "docs" / "index.md").open("a") as page:
-        page.writelines(f"\n[a mistake]({link})\n" for link in links)
-    built = build(tmp_path, tmp_path / "site")
+def test_the_sidebar_links_to_every_page_except_the_lab(site: Path) -> None:
+    sidebar = re.search(r'class="sidebar-tree">(.*)', (site / "index.html").read_text(), re.DOTALL)
+    assert sidebar is not None
+    links = set(re.findall(r'class="reference internal" href="([^"#]+)"', sidebar[1]))
+    pages = {str(page.with_suffix(".html")) for page in PAGES}
+    assert {page for page in pages if not page.startswith("lab/")} - {"index.html"} <= links
+    assert 'href="lab/index.html"' in (site / "index.html").read_text()
+
+
+def test_each_address_of_the_previous_site_leads_to_its_page(site: Path) -> None:
+    moved = [page for page in site.glob("*.html") if "location.replace(" in page.read_text()]
+    assert len(moved) > 30
+    for page in moved:
+        address = re.search(r'location.replace\("([^"]+)"', page.read_text())
+        assert address is not None
+        assert (site / address[1]) in rendered(site), page.name
+
+
+def test_mistakes_in_pages_fail_the_build(tmp_path: Path) -> None:
+    shutil.copytree(ROOT / "docs" / "theme", tmp_path / "docs" / "theme")
+    mistakes = {
+        "[a page](nowhere.md)": "nowhere.md",
+        "[an anchor](other.md#no-such-policy)": "no-such-policy",
+        "[an anchor](#no-such-heading)": "no-such-heading",
+        "[an address](/policies.md)": "policies.md",
+        "[a file](../deploy/nothing)": "deploy/nothing",
+    }
+    (tmp_path / "docs" / "index.md").write_text("# First\n\n" + "\n\n".join(mistakes))
+    (tmp_path / "docs" / "other.md").write_text("# A page that no other page contains\n")
+    built = build(tmp_path / "docs", tmp_path / "site")
     assert built.returncode != 0
-    assert end in built.stdout + built.stderr
-    for link in links:
-        assert link.rpartition("#")[2].removeprefix("../") in built.stderr
+    for name in mistakes.values():
+        assert re.search(rf"WARNING: .*{name}.*xref_missing", built.stderr), name
+    assert re.search(r"other\.md: WARNING: document isn't included in any toctree", built.stderr)
+
+
+@pytest.mark.skipif(chromedriver() is None, reason="Chromium and chromedriver are not installed")
+def test_a_search_of_a_site_that_is_opened_as_files_finds_pages(site: Path, tmp_path: Path) -> None:
+    with browsing(tmp_path, 360) as browser:
+        browser.open(f"{(site / 'search.html').as_uri()}?q=half-life")
+        wait_for(lambda: "half-life" in browser.text("#search-results li").lower())
+
+
+@pytest.mark.skipif(chromedriver() is None, reason="Chromium and chromedriver are not installed")
+def test_no_page_is_wider_than_a_telephone(site: Path, tmp_path: Path) -> None:
+    with browsing(tmp_path, 360) as browser:
+        for page in rendered(site):
+            browser.open(page.as_uri())
+            assert browser.run("return document.documentElement.scrollWidth") == 360, page.name
 
 
 def test_links_of_pages_outside_the_site_lead_to_files() -> None:

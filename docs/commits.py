@@ -1,54 +1,29 @@
-"""Build a site from these pages.
-
-Files outside docs/ are copied if a page links to them. The page Reference is made of the public
-API, and the figures in docs/lab/over-commits.md come from the repository's history.
-"""
+"""The table of docs/lab/over-commits.md: figures of the commits in the repository's history."""
 
 import json
-import re
-import runpy
 import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from mkdocs.config.defaults import MkDocsConfig
-from mkdocs.structure.files import File, Files
-from mkdocs.structure.pages import Page
+from sphinx.application import Sphinx
 
-_BEYOND = re.compile(
-    r"\]\(((?:\.\./)+)(?!tutorials/|how-to/|reference/|explanation/|contributing/|research/|lab/|img/|notebooks/)([^)#]+)"
-)
 MARK = "<!-- counts and ratios over commits -->"
 PYTHON = "3.11"
 _COLUMNS = 8
 """Number of commits in a table: the newest commits and the first commit."""
 
 
-def on_files(files: Files, config: MkDocsConfig) -> Files:
-    """Add each file of the repository that a page links to, and the page Reference.
-
-    Raises:
-        FileNotFoundError: A linked file does not exist.
-    """
-    root = Path(config.docs_dir).parent
-    for page in files.documentation_pages():
-        for path in _BEYOND.findall(page.content_string):
-            if not (root / path).is_file():
-                raise FileNotFoundError(f"{page.src_uri}: there is no {path} in the repository")
-            uri = f"repository/{path}"
-            if files.get_file_from_path(uri) is None:
-                files.append(File.generated(config, uri, abs_src_path=str(root / path)))
-    reference = runpy.run_path(str(Path(__file__).parent / "reference.py"))
-    files.append(File.generated(config, "reference/api.md", content=reference["page"]()))
-    return files
+def add_table(app: Sphinx, page: str, source: list[str]) -> None:
+    """Insert the table of commits into the page that has the mark."""
+    source[0] = (
+        source[0].replace(MARK, table(app.confdir.parent)) if MARK in source[0] else source[0]
+    )
 
 
-def on_page_markdown(markdown: str, *, page: Page, config: MkDocsConfig, files: Files) -> str:
-    """Point links at the copied files; insert the table of commits into its page."""
-    if MARK in markdown:
-        markdown = markdown.replace(MARK, table(Path(config.docs_dir).parent))
-    return _BEYOND.sub(r"](repository/\1", markdown)
+def setup(app: Sphinx) -> None:
+    """Let Sphinx fill in the table whenever it reads a page."""
+    app.connect("source-read", add_table)
 
 
 @dataclass(frozen=True)

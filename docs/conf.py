@@ -1,0 +1,143 @@
+"""The documentation as a site: `make docs` writes build/site. Every warning ends the build."""
+
+import sys
+import tomllib
+from pathlib import Path
+from string import Template
+
+from sphinx.application import Sphinx
+from sphinx.ext.napoleon import GoogleDocstring
+
+DOCS = Path(__file__).parent
+sys.path[:0] = [str(DOCS), str(DOCS.parent)]
+
+project = "Longshare"
+release = tomllib.loads((DOCS.parent / "pyproject.toml").read_text("utf-8"))["project"]["version"]
+version = release.rpartition(".")[0]
+
+extensions = ["commits", "myst_parser", "sphinx.ext.autodoc"]
+exclude_patterns = ["theme"]
+default_role = "code"
+add_module_names = False
+myst_heading_anchors = 4
+
+html_theme = "furo"
+html_title = f"Longshare {version}"
+html_static_path = ["theme/site.css"]
+html_css_files = ["site.css"]
+html_copy_source = False
+html_show_copyright = False
+templates_path = ["theme"]
+
+SHELVES = {
+    "Tutorials": ["tutorials/first-hour", "tutorials/operators-day", "tutorials/*"],
+    "How-to guides": [
+        "how-to/install",
+        "how-to/install-the-module",
+        "how-to/operate",
+        "how-to/troubleshoot",
+        "how-to/secure",
+        "how-to/account",
+        "how-to/choose-a-half-life",
+        "how-to/simulate",
+        "how-to/prepare-a-trace",
+        "how-to/replay",
+        "how-to/run-studies",
+        "how-to/use-from-python",
+        "how-to/write-a-framework",
+        "how-to/*",
+    ],
+    "Reference": ["reference/configuration", "reference/*"],
+    "Explanation": ["explanation/architecture", "explanation/*"],
+    "Contributing": ["contributing/development", "contributing/*"],
+    "Research": ["research/reproduction", "research/*"],
+}
+"""The sidebar. A page that no line names comes at the end of its folder's shelf."""
+
+MOVED = {
+    "accounting": "how-to/account",
+    "advice": "how-to/choose-a-half-life",
+    "alerts": "reference/alerts",
+    "api": "how-to/use-from-python",
+    "architecture": "explanation/architecture",
+    "benchmarks": "lab/benchmarks",
+    "configuration": "reference/configuration",
+    "deploy": "how-to/install",
+    "development": "contributing/development",
+    "errata": "research/errata",
+    "experiments": "research/experiments",
+    "fast-path": "explanation/fast-path",
+    "field-reports": "lab/field-reports",
+    "figures": "research/figures",
+    "first-hour": "tutorials/first-hour",
+    "former-names": "contributing/former-names",
+    "framework-authors": "how-to/write-a-framework",
+    "games": "research/games",
+    "mesos-semantics": "explanation/mesos-semantics",
+    "module": "how-to/install-the-module",
+    "operations": "how-to/operate",
+    "operators-day": "tutorials/operators-day",
+    "optimum": "research/optimum",
+    "over-commits": "lab/over-commits",
+    "own-policy": "tutorials/first-policy",
+    "policies": "reference/policies",
+    "properties": "research/properties",
+    "reference": "reference/api",
+    "replay": "how-to/replay",
+    "reproduce": "research/reproduction",
+    "rivals": "research/other-schedulers",
+    "security": "how-to/secure",
+    "simulation": "how-to/simulate",
+    "slips": "how-to/correct-a-framework",
+    "studies": "how-to/run-studies",
+    "traces": "how-to/prepare-a-trace",
+    "track-record": "lab/track-record",
+    "troubleshooting": "how-to/troubleshoot",
+    "world": "contributing/world",
+}
+"""The addresses of Longshare 1.1's site, which lead to the pages of today."""
+
+
+def add_navigation(app: Sphinx, page: str, source: list[str]) -> None:
+    """Append the tables of contents to the first page, and the lab's to the lab's first page."""
+    if page == app.config.root_doc:
+        for shelf, pages in SHELVES.items():
+            source[0] += _contents(pages, f":caption: {shelf}\n:hidden:")
+    elif page == "lab/index":
+        source[0] = f"---\norphan: true\n---\n{source[0]}" + _contents(["*"], ":hidden:")
+
+
+def _contents(pages: list[str], options: str) -> str:
+    return "\n".join(["\n```{toctree}", ":glob:", options, "", *pages, "```\n"])
+
+
+def add_redirects(app: Sphinx, exception: Exception | None) -> None:
+    """Write a page at each address of `MOVED`, which leads a browser to the new address."""
+    page = Template((DOCS / "theme" / "moved.html").read_text("utf-8"))
+    for old, new in MOVED.items():
+        (app.outdir / f"{old}.html").write_text(page.substitute(address=f"{new}.html"), "utf-8")
+
+
+class Docstring(GoogleDocstring):
+    """A docstring whose section Returns is prose: a colon in it ends no type."""
+
+    def _consume_returns_section(
+        self,
+        preprocess_types: bool = False,  # noqa: ARG002, FBT001, FBT002 - as Sphinx calls it
+    ) -> list[tuple[str, str, list[str]]]:
+        return [("", "", self._dedent(self._consume_to_next_section()))]
+
+
+def read_sections(  # noqa: PLR0913, PLR0917 - as Sphinx calls it
+    app: Sphinx, kind: str, name: str, value: object, options: object, lines: list[str]
+) -> None:
+    """Turn the sections Args, Returns and Raises of a docstring into fields."""
+    if kind not in {"attribute", "property"}:
+        lines[:] = Docstring(lines).lines()
+
+
+def setup(app: Sphinx) -> None:
+    """Connect what this configuration adds to a build."""
+    app.connect("source-read", add_navigation)
+    app.connect("autodoc-process-docstring", read_sections)
+    app.connect("build-finished", add_redirects)
