@@ -47,7 +47,7 @@ SHELVES = {
         "how-to/write-a-framework",
         "how-to/*",
     ],
-    "Reference": ["reference/configuration", "reference/*"],
+    "Reference": ["glossary", "reference/configuration", "reference/*"],
     "Explanation": ["explanation/architecture", "explanation/*"],
     "Contributing": ["contributing/development", "contributing/*"],
     "Research": ["research/reproduction", "research/*"],
