@@ -19,6 +19,7 @@ extensions = ["commits", "myst_parser", "sphinx.ext.autodoc"]
 exclude_patterns = ["theme"]
 default_role = "code"
 add_module_names = False
+smartquotes = False  # it would turn the two hyphens of an option into a dash
 myst_heading_anchors = 4
 
 html_theme = "furo"

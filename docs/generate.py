@@ -1,8 +1,13 @@
-"""Write generated tables into pages: settings from their schema, modules from their docstrings."""
+"""Write generated parts into pages: settings from their schema, modules from their docstrings.
+
+The programs in `tables` write the others: commands, metrics, and the contract.
+"""
 
 import ast
 import re
+import runpy
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +18,16 @@ from allocator.fairness import policies
 from allocator.service import config
 
 DOCS = Path(__file__).parent
-PAGES = [DOCS / name for name in ("explanation/architecture.md", "reference/configuration.md")]
+PAGES = [
+    DOCS / name
+    for name in (
+        "explanation/architecture.md",
+        "reference/command-line.md",
+        "reference/configuration.md",
+        "reference/contract.md",
+        "reference/metrics.md",
+    )
+]
 _TABLE = re.compile(r"(<!-- table: (.+?) -->\n).*?(?=<!-- end -->)", re.DOTALL)
 _HEAD = "| setting | values | default | meaning |\n|---|---|---|---|\n"
 _HEAD_OF_POLICIES = "| setting | of | values | default | meaning |\n|---|---|---|---|---|\n"
@@ -35,9 +49,13 @@ def _table(name: str) -> str:
     """Return the table for a mark of the page.
 
     Args:
-        name: `policy.name`, `policy.*`, a section with its parents (`listen.tls`), or `modules` and
-            a package of `allocator`.
+        name: `policy.name`, `policy.*`, a section with its parents (`listen.tls`), `modules` and
+            a package of `allocator`, or `program`, a program in `tables` and its arguments.
     """
+    if name.startswith("program "):
+        _, program, *arguments = name.split()
+        content: str = _program(program)["text"](*arguments)
+        return f"\n{content}\n"
     if name.startswith("modules "):
         return "| module | content |\n|---|---|\n" + "".join(_modules(name.split()[1]))
     if name == "policy.name":
@@ -48,6 +66,12 @@ def _table(name: str) -> str:
     for part in name.split("."):
         section = next(_sections(section.model_fields[part].annotation))
     return _HEAD + "".join(f"| {' | '.join(row)} |\n" for row in _rows(section))
+
+
+@cache
+def _program(name: str) -> dict[str, Any]:
+    """Return the definitions of a program in `tables`."""
+    return runpy.run_path(str(DOCS / "tables" / f"{name}.py"))
 
 
 def _modules(package: str) -> Iterator[str]:

@@ -115,12 +115,11 @@ class _EngineCollector(Collector):
         yield from self._roles()
         yield self._set_aside()
         upcoming = next(engine.pool.crossings(), None)
-        if upcoming is not None:
-            yield GaugeMetricFamily(
-                "longshare_live_tree_next_crossing_timestamp_seconds",
-                "Master's time at which two users may next change places.",
-                value=upcoming.when,
-            )
+        yield _optional(
+            "longshare_live_tree_next_crossing_timestamp_seconds",
+            "Master's time at which two users may next change places.",
+            None if upcoming is None else upcoming.when,
+        )
         counts = engine.statistics
         counters = {
             "live_tree_events": ("Position changes processed as time passed.", engine.pool.events),
@@ -300,12 +299,11 @@ class AccountingCollector(Collector):
             ),
         ):
             yield CounterMetricFamily(f"longshare_accounting_{name}", text, value=value)
-        if statistics.last_write is not None:
-            yield GaugeMetricFamily(
-                "longshare_accounting_last_write_timestamp_seconds",
-                "Time of the last write of users' usage.",
-                value=statistics.last_write,
-            )
+        yield _optional(
+            "longshare_accounting_last_write_timestamp_seconds",
+            "Time of the last write of users' usage.",
+            statistics.last_write,
+        )
 
 
 class _StoreCollector(Collector):
@@ -325,9 +323,16 @@ class _StoreCollector(Collector):
         yield CounterMetricFamily(
             "longshare_store_failures", "Failed saves.", value=statistics.failures
         )
-        if statistics.last_save is not None:
-            yield GaugeMetricFamily(
-                "longshare_store_last_save_timestamp_seconds",
-                "Time of the last save of commitments.",
-                value=statistics.last_save,
-            )
+        yield _optional(
+            "longshare_store_last_save_timestamp_seconds",
+            "Time of the last save of commitments.",
+            statistics.last_save,
+        )
+
+
+def _optional(name: str, text: str, value: float | None) -> Metric:
+    """Return a gauge that has a sample only if there is a value."""
+    family = GaugeMetricFamily(name, text, labels=())
+    if value is not None:
+        family.add_metric((), value)
+    return family

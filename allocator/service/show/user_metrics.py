@@ -174,6 +174,31 @@ _OF_TALLIES: dict[str, tuple[str, Callable[[HourlyUsage], float]]] = {
 }
 
 
+def families() -> Iterator[Metric]:
+    """Yield every metric of users and roles that `exposition` writes, without samples."""
+    for family in (_FILTERS, _WAITING, _UNLISTED, _WAITED, _TAKES_NOTHING):
+        yield family()
+    for name in _OF_RESOURCES:
+        yield _of_resource_use(name)
+    for name in _OF_TALLIES:
+        yield _of_tally(name)
+    yield from (_SHADOW_TURN(), _SHADOW_GAIN())
+    for described in _FAMILIES:
+        yield GaugeMetricFamily(described.name, described.text, labels=described.labels)
+
+
+def _of_resource_use(name: str) -> CounterMetricFamily:
+    """Return a counter in `_OF_RESOURCES`, without samples."""
+    text, _ = _OF_RESOURCES[name]
+    return CounterMetricFamily(f"longshare_user_{name}", text, labels=("user", "resource"))
+
+
+def _of_tally(name: str) -> CounterMetricFamily:
+    """Return a counter in `_OF_TALLIES`, without samples."""
+    text, _ = _OF_TALLIES[name]
+    return CounterMetricFamily(f"longshare_user_{name}", text, labels=("user",))
+
+
 class _Only(Collector):
     """Adapter that lets `generate_latest` write a single metric family."""
 
@@ -286,20 +311,18 @@ def _accounts(totals: list[tuple[str, HourlyUsage]], parts: list[bytes]) -> Work
         totals: Users with their usage.
         parts: Output so far, in Prometheus's text format.
     """
-    for name, (text, of_resource) in _OF_RESOURCES.items():
-        family = partial(
-            CounterMetricFamily, f"longshare_user_{name}", text, labels=("user", "resource")
-        )
+    for name, (_, of_resource) in _OF_RESOURCES.items():
         samples = (
             ((user, resource), of_resource(integrals) / 1000)
             for user, tally in totals
             for resource, integrals in tally.resources.items()
         )
-        yield from _append_family(family, samples, parts)
-    for name, (text, of_tally) in _OF_TALLIES.items():
-        family = partial(CounterMetricFamily, f"longshare_user_{name}", text, labels=("user",))
+        yield from _append_family(partial(_of_resource_use, name), samples, parts)
+    for name, (_, of_tally) in _OF_TALLIES.items():
         yield from _append_family(
-            family, (((user,), of_tally(tally)) for user, tally in totals), parts
+            partial(_of_tally, name),
+            (((user,), of_tally(tally)) for user, tally in totals),
+            parts,
         )
 
 
