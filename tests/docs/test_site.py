@@ -10,7 +10,6 @@ from urllib.parse import unquote
 import pytest
 
 from tests.service.browser import browsing, chromedriver
-from tests.service.served import wait_for
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted(page.relative_to(ROOT / "docs") for page in ROOT.glob("docs/**/*.md"))
@@ -110,7 +109,7 @@ def test_mistakes_in_pages_fail_the_build(tmp_path: Path) -> None:
 def test_a_search_of_a_site_that_is_opened_as_files_finds_pages(site: Path, tmp_path: Path) -> None:
     with browsing(tmp_path, 360) as browser:
         browser.open(f"{(site / 'search.html').as_uri()}?q=half-life")
-        wait_for(lambda: "half-life" in browser.text("#search-results li").lower())
+        browser.wait_for("#search-results", "Glossary > Half-life")
 
 
 @pytest.mark.skipif(chromedriver() is None, reason="Chromium and chromedriver are not installed")
