@@ -1,5 +1,6 @@
 """The commands of `longshare` as Markdown, according to the command line itself."""
 
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -36,10 +37,15 @@ def _sections(name: str, command: Any) -> Iterator[str]:  # noqa: ANN401 - as in
         usage.append("[OPTIONS]")
     rows = [f"| {' | '.join(_row(each, context))} |" for each in parameters if not each.hidden]
     head = ["| argument or option | default | meaning |", "|---|---|---|"]
-    notes = [command.help.strip(), *([command.epilog.strip()] if command.epilog else [])]
+    notes = re.sub(
+        r"^Example: (longshare .*)$",
+        r"Example: `\1`",
+        "\n\n".join(filter(None, (command.help, command.epilog))),
+        flags=re.MULTILINE,
+    )
     yield "\n".join(
         [f"### `{name}`", "", "```text", " ".join(usage), "```", ""]
-        + ["\n\n".join(notes), ""]
+        + [notes, ""]
         + ([*head, *rows, ""] if rows else [])
     )
 
@@ -74,7 +80,7 @@ def _default(parameter: Any) -> str:  # noqa: ANN401 - an object of typer
         return "must be given"
     if isinstance(parameter.show_default, str):
         return parameter.show_default
-    if parameter.default in (None, False, (), []):
+    if parameter.default is None or parameter.default is False or parameter.default == []:
         return ""
     value = getattr(parameter.default, "value", parameter.default)
     if isinstance(value, float):
