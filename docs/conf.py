@@ -105,7 +105,7 @@ def add_navigation(app: Sphinx, page: str, source: list[str]) -> None:
         for shelf, pages in SHELVES.items():
             source[0] += _contents(pages, f":caption: {shelf}\n:hidden:")
     elif page == "lab/index":
-        source[0] = f"---\norphan: true\n---\n{source[0]}" + _contents(["*"], ":hidden:")
+        source[0] = f"---\norphan: true\n---\n{source[0]}" + _contents(["*"], ":titlesonly:")
 
 
 def _contents(pages: list[str], options: str) -> str:

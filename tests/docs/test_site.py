@@ -72,10 +72,18 @@ def test_lists_and_tables_are_rendered_on_the_site(site: Path) -> None:
 def test_the_sidebar_links_to_every_page_except_the_lab(site: Path) -> None:
     sidebar = re.search(r'class="sidebar-tree">(.*)', (site / "index.html").read_text(), re.DOTALL)
     assert sidebar is not None
-    links = set(re.findall(r'class="reference internal" href="([^"#]+)"', sidebar[1]))
+    tree = sidebar[1].partition("</div>")[0]
+    links = set(re.findall(r'class="reference internal" href="([^"#]+)"', tree))
     pages = {str(page.with_suffix(".html")) for page in PAGES}
     assert {page for page in pages if not page.startswith("lab/")} - {"index.html"} <= links
+    assert not any(link.startswith("lab/") for link in links)
+
+
+def test_one_page_links_to_each_page_of_the_lab(site: Path) -> None:
     assert 'href="lab/index.html"' in (site / "index.html").read_text()
+    article = (site / "lab" / "index.html").read_text().partition('id="lab-dated-measurements"')[2]
+    for page in ROOT.glob("docs/lab/*.md"):
+        assert page.stem == "index" or f'href="{page.stem}.html"' in article, page.name
 
 
 def test_each_address_of_the_previous_site_leads_to_its_page(site: Path) -> None:
@@ -105,6 +113,7 @@ def test_mistakes_in_pages_fail_the_build(tmp_path: Path) -> None:
     assert re.search(r"other\.md: WARNING: document isn't included in any toctree", built.stderr)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(chromedriver() is None, reason="Chromium and chromedriver are not installed")
 def test_a_search_of_a_site_that_is_opened_as_files_finds_pages(site: Path, tmp_path: Path) -> None:
     with browsing(tmp_path, 360) as browser:
@@ -112,6 +121,7 @@ def test_a_search_of_a_site_that_is_opened_as_files_finds_pages(site: Path, tmp_
         browser.wait_for("#search-results", "Glossary > Half-life")
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(chromedriver() is None, reason="Chromium and chromedriver are not installed")
 def test_no_page_is_wider_than_a_telephone(site: Path, tmp_path: Path) -> None:
     with browsing(tmp_path, 360) as browser:
