@@ -28,6 +28,7 @@ html_static_path = ["theme/site.css"]
 html_css_files = ["site.css"]
 html_copy_source = False
 html_show_copyright = False
+html_use_index = False
 templates_path = ["theme"]
 
 SHELVES = {
