@@ -32,9 +32,10 @@ from allocator.service.record.event_log import EventLog, LoggedEngine
 from allocator.service.rights import Rights
 from allocator.service.show import metrics
 from allocator.service.show.curves import Accounts, Curves
+from allocator.service.show.metric_definitions import GroupCollector
 from allocator.service.show.offer_history import OfferTrail, StandingHistory
 from allocator.service.show.recorder import Recorder
-from allocator.service.show.shadows import ShadowCollector, Shadows
+from allocator.service.show.shadows import Shadows
 from allocator.service.show.status import Status
 from allocator.service.show.wait_reasons import Waits, examining
 from allocator.service.show.web import serving
@@ -132,14 +133,14 @@ async def serve(config: Config, latency: LoopLatency, record: Path | None = None
             event_log=event_log,
             stored=stored,
         )
-        registry.register(metrics.LoopCollector(latency))
-        registry.register(metrics.RefusalCollector(rights, connections))
+        registry.register(GroupCollector(metrics.LOOP, latency))
+        registry.register(GroupCollector(metrics.GRPC, (rights, connections)))
         if accountant is not None:
-            registry.register(metrics.AccountingCollector(accountant.statistics))
+            registry.register(GroupCollector(metrics.ACCOUNTING, accountant.statistics))
         waits = Waits(engine, statistics, shadows)
         await stack.enter_async_context(examining(waits, engine_lock))
         if shadows.followers:
-            registry.register(ShadowCollector(shadows))
+            registry.register(GroupCollector(metrics.SHADOWS, shadows))
             await stack.enter_async_context(
                 running_repeatedly(shadows.replay, _LOOK_EVERY, rest=BACKGROUND_REST)
             )

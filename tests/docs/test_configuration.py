@@ -1,12 +1,9 @@
-"""Generated parts of pages match the program, and the metrics page lists every metric."""
+"""Generated parts of pages match the program."""
 
-import re
 import runpy
-import urllib.request
 from pathlib import Path
 
 from allocator.service.config import Config
-from tests.service.served import service
 
 DOCS = Path(__file__).parents[2] / "docs"
 PAGE = (DOCS / "reference" / "configuration.md").read_text()
@@ -28,16 +25,3 @@ def test_the_page_names_the_default_policy() -> None:
     name, parameters = Config().policy.name, Config().policy.model_extra
     assert (name, parameters) == ("sdrf", {"half_life": "1h"})
     assert "`sdrf` with a half-life of an hour" in PAGE
-
-
-def test_the_metrics_page_lists_exactly_the_metrics_of_a_service(tmp_path: Path) -> None:
-    page = (DOCS / "reference" / "metrics.md").read_text()
-    listed = set(re.findall(r"^\| `(longshare_\w+)` \|", page, re.MULTILINE))
-    settings = '[policy]\nname = "tsf"\n[[shadow]]\nname = "drf"\n[accounting]\n'
-    record = ["--record", str(tmp_path / "events")]
-    with (
-        service(tmp_path, settings, arguments=record) as running,
-        urllib.request.urlopen(running.metrics_url) as answer,
-    ):
-        shown = set(re.findall(r"^# TYPE (\S+)", answer.read().decode(), re.MULTILINE))
-    assert shown == listed

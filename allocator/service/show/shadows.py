@@ -7,19 +7,13 @@ changes to the copies.
 
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
 from typing import TypeAlias
 
 import structlog
-from prometheus_client.metrics_core import (
-    CounterMetricFamily,
-    GaugeMetricFamily,
-    Metric,
-)
-from prometheus_client.registry import Collector
 
 from allocator.cluster.engine import Engine
 from allocator.contract import allocator_pb2 as contract
@@ -366,28 +360,3 @@ def _apart(
             differences.append(
                 ShadowComparison(user, turn, shadow_turn, commitment, gains.get(user, 0.0), passed)
             )
-
-
-class ShadowCollector(Collector):
-    """Metrics of the shadows themselves: failures and processor time.
-
-    The module `user_metrics` has the metrics of users under the shadows.
-    """
-
-    def __init__(self, shadows: Shadows) -> None:
-        self._shadows = shadows
-
-    def collect(self) -> Iterator[Metric]:
-        """Yield the present values of the metrics."""
-        failed = GaugeMetricFamily(
-            "longshare_shadow_failed",
-            "Whether a shadow was stopped because of an error.",
-            labels=["shadow"],
-        )
-        cost = CounterMetricFamily(
-            "longshare_shadow_seconds", "Processor time of a shadow.", labels=["shadow"]
-        )
-        for follower in self._shadows.followers:
-            failed.add_metric([follower.name], bool(follower.failure))
-            cost.add_metric([follower.name], follower.seconds)
-        yield from (failed, cost)

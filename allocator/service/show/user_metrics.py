@@ -3,15 +3,13 @@
 Writing takes long, because there may be thousands of users and roles.
 """
 
-from collections.abc import Callable, Container, Iterable, Iterator
-from dataclasses import dataclass
-from functools import partial
+from collections.abc import Callable, Container, Iterator
 from hashlib import sha256
-from itertools import islice
-from typing import Any
+from itertools import chain, islice
+from typing import Any, TypeAlias
 
 from prometheus_client import CollectorRegistry, generate_latest
-from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
 from allocator.cluster.engine import Engine
@@ -19,8 +17,14 @@ from allocator.fairness.metering import HourlyUsage, Integrals
 from allocator.service.accounting.accountant import Accountant
 from allocator.service.loop.cooperative import Work
 from allocator.service.show.label_limiter import LabelLimiter
+from allocator.service.show.metric_definitions import (
+    MetricDefinition,
+    MetricGroup,
+    Sample,
+    SourceT,
+)
 from allocator.service.show.shadows import Shadows
-from allocator.service.show.shares import UserShare, read_shares
+from allocator.service.show.shares import Holding, UserShare, read_shares
 from allocator.service.show.wait_reasons import Waits
 
 LONGEST = 200
@@ -28,175 +32,243 @@ LONGEST = 200
 _AT_ONCE = 50
 """Number of samples written in one step."""
 
-Sample = tuple[tuple[str, ...], float]
-"""Label values of a metric's sample, and the sample's value."""
+_Usage: TypeAlias = tuple[str, HourlyUsage]
+"""A user with its usage since the service began."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Family:
-    name: str
-    text: str
-    labels: tuple[str, ...]
-    samples: Callable[[UserShare], Iterable[Sample]]
+def _holdings(value: Callable[[Holding], float | None]) -> Callable[[UserShare], Iterator[Sample]]:
+    """Return a function that reads one metric of the resources that a user holds."""
+
+    def samples(row: UserShare) -> Iterator[Sample]:
+        for name, holding in row.holdings.items():
+            number = value(holding)
+            if number is not None:
+                yield (row.user, name), number
+
+    return samples
 
 
-def _of_user(name: str, text: str, value: Callable[[UserShare], float | None]) -> _Family:
+def _of_user(value: Callable[[UserShare], float | None]) -> Callable[[UserShare], Iterator[Sample]]:
+    """Return a function that reads one metric of a user; a value of None yields no sample."""
+
     def samples(row: UserShare) -> Iterator[Sample]:
         number = value(row)
         if number is not None:
             yield (row.user,), number
 
-    return _Family(f"longshare_user_{name}", text, ("user",), samples)
+    return samples
 
 
-def _of_resources(
-    name: str, text: str, values: Callable[[UserShare], Iterable[tuple[str, float | None]]]
-) -> _Family:
-    def samples(row: UserShare) -> Iterator[Sample]:
-        for resource, value in values(row):
-            if value is not None:
-                yield (row.user, resource), value
-
-    return _Family(f"longshare_user_{name}", text, ("user", "resource"), samples)
+def _commitments(row: UserShare) -> Iterator[Sample]:
+    for name, commitment in row.standing.commitments.items():
+        yield (row.user, name), commitment
 
 
-_FAMILIES = (
-    _of_user("weight", "Weight of a user.", lambda row: row.standing.weight),
-    _of_user(
-        "entitlement_ratio",
-        "Entitlement of a user by its weight, as a fraction of the cluster.",
-        lambda row: row.standing.entitlement,
-    ),
-    _of_user(
-        "priority",
-        "Priority of a user; the user with the lowest is next.",
-        lambda row: row.standing.priority,
-    ),
-    _of_user("rank", "Rank of a user by priority, from 1.", lambda row: row.rank),
-    _of_user("dominant_share_ratio", "Largest share of a user.", lambda row: row.standing.share),
-    _of_user(
-        "dominant_commitment_ratio",
-        "Largest commitment of a user.",
-        lambda row: row.dominant_commitment,
-    ),
-    _of_user(
-        "shortfall_ratio",
-        "Entitlement minus share of a user that wants offers, at least 0.",
-        lambda row: row.shortfall,
-    ),
-    _of_user(
-        "task_share_ratio",
-        "Tasks a user holds as a fraction of those it could run alone, without constraints.",
-        lambda row: row.standing.task_share,
-    ),
-    _of_resources(
-        "allocation",
-        "Offered to or used by a user, in the units Mesos counts the resource in.",
-        lambda row: ((name, holding.allocation) for name, holding in row.holdings.items()),
-    ),
-    _of_resources(
-        "share_ratio",
-        "Allocation of a user as a fraction of the cluster.",
-        lambda row: ((name, holding.share) for name, holding in row.holdings.items()),
-    ),
-    _of_resources(
-        "commitment_ratio",
-        "Commitment of a user for past over-use, as a fraction of the cluster.",
-        lambda row: row.standing.commitments.items(),
-    ),
-    _of_resources(
-        "offered",
-        "Part of a user's allocation that is offered but not used, if the master reports it.",
-        lambda row: ((name, holding.offered) for name, holding in row.holdings.items()),
+_USER = ("user",)
+_USER_RESOURCE = ("user", "resource")
+
+SHARES: MetricGroup[UserShare] = MetricGroup(
+    "Shares and commitments of users",
+    (
+        MetricDefinition(
+            "longshare_user_weight",
+            "Weight of a user.",
+            _of_user(lambda row: row.standing.weight),
+            _USER,
+        ),
+        MetricDefinition(
+            "longshare_user_entitlement_ratio",
+            "Entitlement of a user by its weight, as a fraction of the cluster.",
+            _of_user(lambda row: row.standing.entitlement),
+            _USER,
+            "fraction",
+        ),
+        MetricDefinition(
+            "longshare_user_priority",
+            "Priority of a user; the user with the lowest is next.",
+            _of_user(lambda row: row.standing.priority),
+            _USER,
+        ),
+        MetricDefinition(
+            "longshare_user_rank",
+            "Rank of a user by priority, from 1.",
+            _of_user(lambda row: row.rank),
+            _USER,
+        ),
+        MetricDefinition(
+            "longshare_user_dominant_share_ratio",
+            "Largest share of a user.",
+            _of_user(lambda row: row.standing.share),
+            _USER,
+            "fraction",
+        ),
+        MetricDefinition(
+            "longshare_user_dominant_commitment_ratio",
+            "Largest commitment of a user.",
+            _of_user(lambda row: row.dominant_commitment),
+            _USER,
+            "fraction",
+        ),
+        MetricDefinition(
+            "longshare_user_shortfall_ratio",
+            "Entitlement minus share of a user that wants offers, at least 0.",
+            _of_user(lambda row: row.shortfall),
+            _USER,
+            "fraction",
+        ),
+        MetricDefinition(
+            "longshare_user_task_share_ratio",
+            "Tasks a user holds as a fraction of those it could run alone, without constraints; "
+            "under policies that count tasks.",
+            _of_user(lambda row: row.standing.task_share),
+            _USER,
+            "fraction",
+        ),
+        MetricDefinition(
+            "longshare_user_allocation",
+            "Offered to or used by a user.",
+            _holdings(lambda holding: holding.allocation),
+            _USER_RESOURCE,
+            "amount",
+        ),
+        MetricDefinition(
+            "longshare_user_share_ratio",
+            "Allocation of a user as a fraction of the cluster.",
+            _holdings(lambda holding: holding.share),
+            _USER_RESOURCE,
+            "fraction",
+        ),
+        MetricDefinition(
+            "longshare_user_commitment_ratio",
+            "Commitment of a user for past over-use, as a fraction of the cluster.",
+            _commitments,
+            _USER_RESOURCE,
+            "fraction",
+        ),
+        MetricDefinition(
+            "longshare_user_offered",
+            "Part of a user's allocation that is offered but not used, if the master reports it.",
+            _holdings(lambda holding: holding.offered),
+            _USER_RESOURCE,
+            "amount",
+        ),
     ),
 )
 
-_FILTERS = partial(
-    GaugeMetricFamily,
-    "longshare_role_offer_filters",
-    "Offer filters in force, by the role that declined.",
-    labels=("role",),
-)
-_UNLISTED = partial(
-    GaugeMetricFamily,
+_UNLISTED: MetricDefinition[None] = MetricDefinition(
     "longshare_unlisted_users",
     "Users without metrics of their own, because of the limit metrics.users.",
-    labels=(),
 )
-_WAITING = partial(
-    GaugeMetricFamily,
+_WAITING: MetricDefinition[None] = MetricDefinition(
     "longshare_waiting_frameworks",
     "Waiting frameworks, each in each of its roles, by reason.",
     labels=("reason",),
 )
-_TAKES_NOTHING = partial(
-    GaugeMetricFamily,
+_TAKES_NOTHING: MetricDefinition[None] = MetricDefinition(
     "longshare_user_takes_nothing",
     "1 for a user that wants offers, but no agent could serve it or it declines all offers.",
     labels=("user", "why"),
+    unit="0 or 1",
 )
-_WAITED = partial(
-    CounterMetricFamily,
-    "longshare_user_waited_seconds",
+_WAITED: MetricDefinition[None] = MetricDefinition(
+    "longshare_user_waited_seconds_total",
     "Time in which a user got nothing more, by reason.",
     labels=("user", "reason"),
+    unit="seconds",
 )
-_SHADOW_TURN = partial(
-    GaugeMetricFamily,
+_FILTERS: MetricDefinition[None] = MetricDefinition(
+    "longshare_role_offer_filters",
+    "Offer filters in force, by the role that declined.",
+    labels=("role",),
+)
+WAITING: MetricGroup[None] = MetricGroup(
+    "Waiting users and frameworks",
+    (_WAITING, _WAITED, _TAKES_NOTHING, _FILTERS, _UNLISTED),
+)
+
+_SHADOW_TURN: MetricDefinition[None] = MetricDefinition(
     "longshare_shadow_turn",
     "Place among the users that want offers, in the order of a shadow; 0: wants no offers.",
     labels=("shadow", "user"),
 )
-_SHADOW_GAIN = partial(
-    GaugeMetricFamily,
+_SHADOW_GAIN: MetricDefinition[None] = MetricDefinition(
     "longshare_shadow_gain_seconds",
     "Whole cluster × seconds that a user would have had more under a shadow.",
     labels=("shadow", "user"),
+    unit="seconds",
+)
+SHADOW_USERS: MetricGroup[None] = MetricGroup(
+    "Users under shadow policies", (_SHADOW_TURN, _SHADOW_GAIN), present="with `[[shadow]]`"
 )
 
 
-_OF_RESOURCES: dict[str, tuple[str, Callable[[Integrals], float]]] = {
-    "held_resource_seconds": ("Resources held × time.", lambda each: each.held),
-    "overused_resource_seconds": (
-        "Resources held beyond the entitlement × time.",
-        lambda each: each.overused,
+def _integrals(value: Callable[[Integrals], float]) -> Callable[[_Usage], Iterator[Sample]]:
+    """Return a function that reads one metric of a user's usage of each resource."""
+
+    def samples(usage: _Usage) -> Iterator[Sample]:
+        user, hourly = usage
+        for resource, integrals in hourly.resources.items():
+            yield (user, resource), value(integrals) / 1000
+
+    return samples
+
+
+USAGE: MetricGroup[_Usage] = MetricGroup(
+    "Usage of users since the service began",
+    (
+        MetricDefinition(
+            "longshare_user_held_resource_seconds_total",
+            "Resources held × time.",
+            _integrals(lambda integrals: integrals.held),
+            _USER_RESOURCE,
+            "amount × seconds",
+        ),
+        MetricDefinition(
+            "longshare_user_overused_resource_seconds_total",
+            "Resources held beyond the entitlement × time.",
+            _integrals(lambda integrals: integrals.overused),
+            _USER_RESOURCE,
+            "amount × seconds",
+        ),
+        MetricDefinition(
+            "longshare_user_owed_resource_seconds_total",
+            "Commitment × capacity × time.",
+            _integrals(lambda integrals: integrals.owed),
+            _USER_RESOURCE,
+            "amount × seconds",
+        ),
+        MetricDefinition(
+            "longshare_user_offers_total",
+            "Offers made to a user.",
+            lambda usage: [((usage[0],), usage[1].offers)],
+            _USER,
+        ),
+        MetricDefinition(
+            "longshare_user_refused_offers_total",
+            "Offers declined with a filter.",
+            lambda usage: [((usage[0],), usage[1].refused)],
+            _USER,
+        ),
+        MetricDefinition(
+            "longshare_user_wanted_seconds_total",
+            "Time in which a user wanted offers.",
+            lambda usage: [((usage[0],), usage[1].wanted)],
+            _USER,
+            "seconds",
+        ),
+        MetricDefinition(
+            "longshare_user_lacked_seconds_total",
+            "Time in which a user wanted offers with a share below its entitlement.",
+            lambda usage: [((usage[0],), usage[1].waited)],
+            _USER,
+            "seconds",
+        ),
     ),
-    "owed_resource_seconds": ("Commitment × capacity × time.", lambda each: each.owed),
-}
-_OF_TALLIES: dict[str, tuple[str, Callable[[HourlyUsage], float]]] = {
-    "offers": ("Offers made to a user.", lambda tally: tally.offers),
-    "refused_offers": ("Offers declined with a filter.", lambda tally: tally.refused),
-    "wanted_seconds": ("Time in which a user wanted offers.", lambda tally: tally.wanted),
-    "lacked_seconds": (
-        "Time in which a user wanted offers with a share below its entitlement.",
-        lambda tally: tally.waited,
-    ),
-}
+    present="with `[accounting]`, as of its latest write",
+)
 
-
-def families() -> Iterator[Metric]:
-    """Yield every metric of users and roles that `exposition` writes, without samples."""
-    for family in (_FILTERS, _WAITING, _UNLISTED, _WAITED, _TAKES_NOTHING):
-        yield family()
-    for name in _OF_RESOURCES:
-        yield _of_resource_use(name)
-    for name in _OF_TALLIES:
-        yield _of_tally(name)
-    yield from (_SHADOW_TURN(), _SHADOW_GAIN())
-    for described in _FAMILIES:
-        yield GaugeMetricFamily(described.name, described.text, labels=described.labels)
-
-
-def _of_resource_use(name: str) -> CounterMetricFamily:
-    """Return a counter in `_OF_RESOURCES`, without samples."""
-    text, _ = _OF_RESOURCES[name]
-    return CounterMetricFamily(f"longshare_user_{name}", text, labels=("user", "resource"))
-
-
-def _of_tally(name: str) -> CounterMetricFamily:
-    """Return a counter in `_OF_TALLIES`, without samples."""
-    text, _ = _OF_TALLIES[name]
-    return CounterMetricFamily(f"longshare_user_{name}", text, labels=("user",))
+GROUPS: tuple[MetricGroup[Any], ...] = (SHARES, WAITING, USAGE, SHADOW_USERS)
+"""All metrics of users and roles, in the order of the page on metrics."""
 
 
 class _Only(Collector):
@@ -260,15 +332,9 @@ def exposition(  # noqa: PLR0913 - every source of metrics
     yield from _append_family(_TAKES_NOTHING, nothing, parts)
     if accountant is not None:
         totals = [(user, accountant.totals[user]) for user in users if user in accountant.totals]
-        yield from _accounts(totals, parts)
+        yield from _append_group(USAGE, totals, parts)
     yield from _of_shadows(engine, shadows, frozenset(users), parts)
-    for family in _FAMILIES:
-        samples = (sample for row in rows for sample in family.samples(row))
-        yield from _append_family(
-            partial(GaugeMetricFamily, family.name, family.text, labels=family.labels),
-            samples,
-            parts,
-        )
+    yield from _append_group(SHARES, rows, parts)
     return b"".join(parts)
 
 
@@ -304,43 +370,34 @@ def _of_shadows(
         yield from _append_family(_SHADOW_GAIN, gains, parts)
 
 
-def _accounts(totals: list[tuple[str, HourlyUsage]], parts: list[bytes]) -> Work[None]:
-    """Append metrics of the users' usage since the service began, in cooperative steps.
+def _append_group(
+    group: MetricGroup[SourceT], sources: list[SourceT], parts: list[bytes]
+) -> Work[None]:
+    """Append the metrics of a group to the output, in cooperative steps.
 
     Args:
-        totals: Users with their usage.
+        group: Metrics with labels.
+        sources: The objects to read, such as one for each user.
         parts: Output so far, in Prometheus's text format.
     """
-    for name, (_, of_resource) in _OF_RESOURCES.items():
-        samples = (
-            ((user, resource), of_resource(integrals) / 1000)
-            for user, tally in totals
-            for resource, integrals in tally.resources.items()
-        )
-        yield from _append_family(partial(_of_resource_use, name), samples, parts)
-    for name, (_, of_tally) in _OF_TALLIES.items():
-        yield from _append_family(
-            partial(_of_tally, name),
-            (((user,), of_tally(tally)) for user, tally in totals),
-            parts,
-        )
+    for metric in group.metrics:
+        samples = chain.from_iterable(metric.samples(source) for source in sources)
+        yield from _append_family(metric, samples, parts)
 
 
 def _append_family(
-    family: Callable[[], GaugeMetricFamily | CounterMetricFamily],
-    samples: Iterator[Sample],
-    parts: list[bytes],
+    metric: MetricDefinition[Any], samples: Iterator[Sample], parts: list[bytes]
 ) -> Work[None]:
-    """Append the text of a metric family to the output, in cooperative steps.
+    """Append the text of a metric to the output, in cooperative steps.
 
     Args:
-        family: Returns a new family without samples.
-        samples: The samples of the family.
+        metric: The metric.
+        samples: The samples of the metric.
         parts: Output so far, in Prometheus's text format.
     """
     headed = False
     while (batch := list(islice(samples, _AT_ONCE))) or not headed:
-        batch_family = family()
+        batch_family = metric.family()
         for values, value in batch:
             batch_family.add_metric(list(map(_label, values)), value)
         collector: Any = _Only(batch_family)  # of a registry, only `collect` is called here

@@ -2,6 +2,7 @@
 
 import csv
 import json
+import re
 import urllib.request
 from pathlib import Path
 
@@ -10,6 +11,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from allocator.contract import allocator_pb2 as contract
 from allocator.contract import mesos_pb2 as mesos
+from allocator.service.show import metrics, user_metrics
 from tests.cluster.master_side import SECOND, agent_call, framework_info, resources
 from tests.service.served import Service, Stream, service
 
@@ -132,6 +134,37 @@ def test_names_follow_prometheus_conventions(tmp_path: Path) -> None:
             if family.type == "counter":
                 assert sample.name.endswith("_total")
             assert "milli" not in sample.name
+
+
+def test_the_service_shows_exactly_the_defined_metrics_with_their_types(tmp_path: Path) -> None:
+    defined = {
+        metric.name: metric.kind
+        for group in (*user_metrics.GROUPS, *metrics.GROUPS)
+        for metric in group.metrics
+    }
+    settings = '[policy]\nname = "tsf"\n[[shadow]]\nname = "drf"\n[accounting]\n'
+    record = ["--record", str(tmp_path / "events")]
+    with (
+        service(tmp_path, settings, arguments=record) as running,
+        urllib.request.urlopen(running.metrics_url) as answer,
+    ):
+        shown = dict(re.findall(r"^# TYPE (\S+) (\S+)", answer.read().decode(), re.MULTILINE))
+    assert shown == defined
+
+
+def test_the_name_of_a_metric_ends_with_its_unit() -> None:
+    endings = {
+        "fraction": "_ratio",
+        "amount × seconds": "_resource_seconds",
+        "seconds": "_seconds",
+        "seconds since 1970": "_timestamp_seconds",
+    }
+    for group in (*user_metrics.GROUPS, *metrics.GROUPS):
+        for metric in group.metrics:
+            name = metric.name.removesuffix("_total")
+            ending = endings.get(metric.unit)
+            assert ending is None or name.endswith(ending), metric.name
+            assert ending is not None or not name.endswith(tuple(endings.values())), metric.name
 
 
 def test_without_a_master_nothing_is_connected(tmp_path: Path) -> None:
