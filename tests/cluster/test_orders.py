@@ -287,3 +287,17 @@ def test_an_order_to_forget_names_users_that_cannot_be_forgotten_and_forgets_no_
     with pytest.raises(InvalidOrder, match=words):
         forget(master, *users)
     assert set(master.engine.users()) == known
+
+
+@pytest.mark.parametrize(
+    "order", [field.name for field in operator.Order.DESCRIPTOR.oneofs_by_name["order"].fields]
+)
+def test_the_engine_knows_every_order_of_the_contract(order: str) -> None:
+    given = operator.Order()
+    getattr(given, order).SetInParent()
+    refusal = ""
+    try:
+        made().engine.order(given)
+    except InvalidOrder as error:
+        refusal = str(error)
+    assert "unknown kind" not in refusal

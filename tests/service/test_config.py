@@ -1,9 +1,13 @@
 """A configuration is valid, or the error names the place of the mistake."""
 
+from dataclasses import fields
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from allocator.cluster.settings import EngineSettings
+from allocator.service import config as configuration
 from allocator.service.config import Config, ConfigError, load
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -46,6 +50,15 @@ def test_every_setting_reaches_the_engine(tmp_path: Path) -> None:
     assert settings.users[0].commitment == {"cpus": 0.5}
     assert settings.policy.model_dump()["form"] == "thesis"
     assert (settings.counts_for, settings.roles_leave_room) == (4.0, True)
+
+
+def test_the_configuration_states_every_setting_of_the_engine(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(configuration, "EngineSettings", dict)
+    settings: Any = Config().engine_settings()
+    without_setting = {"seed"}  # tests set it; the service's order of agents is always the same
+    assert {field.name for field in fields(EngineSettings)} - settings.keys() == without_setting
 
 
 def test_an_infinite_counts_for_selects_the_papers_form(tmp_path: Path) -> None:

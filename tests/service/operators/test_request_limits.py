@@ -69,6 +69,19 @@ def test_an_order_concerns_the_named_users_and_their_sub_roles() -> None:
     assert sorted(concerned_users(order, rows)) == ["a", "a/b", "a/c", "user-1"]
 
 
+@pytest.mark.parametrize(
+    "order", [field.name for field in operator.Order.DESCRIPTOR.oneofs_by_name["order"].fields]
+)
+def test_each_order_of_the_contract_concerns_the_user_that_it_names(order: str) -> None:
+    given = operator.Order()
+    change: Any = getattr(given, order)
+    if "users" in change.DESCRIPTOR.fields_by_name:
+        change.users.append("user-1")
+    else:
+        change.user = "user-1"
+    assert concerned_users(given, user_shares(crowd())) == ["user-1"]
+
+
 def crowd() -> Engine:
     names = ["a/b", "a/c", "ab", *(f"user-{number}" for number in range(100))]
     return Engine(EngineSettings(policies.create("drf", {}), users=tuple(map(DeclaredUser, names))))
