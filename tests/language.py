@@ -3,7 +3,7 @@
 `python -m tests.language` prints the figures of each package beside the recorded ones. With
 `--worst 40` it prints the sentences that a stranger would have to read twice. With `--renew` it
 lowers the record.
-docs/contributing/development.md explains the rules behind the figures.
+docs/contributing/style.md explains the rules behind the figures.
 """
 
 import argparse

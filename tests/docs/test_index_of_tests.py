@@ -1,4 +1,4 @@
-"""docs/contributing/development.md indexes every test folder, and names existing files."""
+"""docs/contributing/testing.md indexes every test folder, and names existing files."""
 
 import re
 from pathlib import Path
@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 TESTS = Path(__file__).parents[1]
-PAGE = (TESTS.parent / "docs/contributing/development.md").read_text(encoding="utf-8")
+PAGE = (TESTS.parent / "docs/contributing/testing.md").read_text(encoding="utf-8")
 INDEX = PAGE.partition("| behaviour | tests |")[2].partition("\n\n")[0]
 PATHS = sorted(set(re.findall(r"`([\w/.]+)`", INDEX)))
 
