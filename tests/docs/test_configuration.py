@@ -3,6 +3,7 @@
 import runpy
 from pathlib import Path
 
+from allocator.fairness import policies
 from allocator.service.config import Config
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -25,3 +26,8 @@ def test_the_page_names_the_default_policy() -> None:
     name, parameters = Config().policy.name, Config().policy.model_extra
     assert (name, parameters) == ("sdrf", {"half_life": "1h"})
     assert "`sdrf` with a half-life of an hour" in PAGE
+
+
+def test_the_page_on_policies_names_every_policy() -> None:
+    page = (DOCS / "reference" / "policies.md").read_text()
+    assert [policy for policy in policies.ours() if f"`{policy}`" not in page] == []
