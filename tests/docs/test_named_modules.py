@@ -25,7 +25,7 @@ FOLDERS = (
 """Folders that paths on these pages are relative to."""
 _GENERATED = re.compile(r"<!-- table:.*?<!-- end -->", re.DOTALL)
 _PATH = r"`([\w.-]+(?:/[\w.-]+)*\.(?:cc|csv|json|proto|py|toml|yml))`"
-_DEFINED = re.compile(rf"((?:`[\w.]+`(?:, | and )?)+) (?:\(|in ){_PATH}")
+_DEFINED = re.compile(rf"((?:`[\w.]+`(?:,\s|\sand\s)?)+)\s(?:\(|in\s){_PATH}")
 
 
 def text(page: Path) -> str:
