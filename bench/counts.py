@@ -25,7 +25,9 @@ from allocator.contract import allocator_pb2 as contract
 from allocator.contract import mesos_pb2 as mesos
 from allocator.fairness import policies
 from allocator.service.masters.session import SessionStatistics
-from allocator.service.show.metrics import registry
+from allocator.service.show.mesos_metrics import registry
+from allocator.service.show.metric_definitions import register
+from allocator.service.show.metrics import POOL
 from bench.played.cluster import OPTIONS, SECOND, PlayedCluster
 
 FILE = Path(__file__).with_name("counts.json")
@@ -139,6 +141,7 @@ def scrape() -> tuple[Callable[[], object], int]:
     engine, cluster = restored("sdrf", 1_000, 1_000)
     cluster.take(engine.apply(cluster.batch(_EVENTS)))
     shown = registry(engine, SessionStatistics())
+    register(shown, (POOL, engine))
     return lambda: generate_latest(shown), 1
 
 

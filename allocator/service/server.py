@@ -30,9 +30,9 @@ from allocator.service.masters.timestamp_guard import Timeline
 from allocator.service.operators.admin import Admin
 from allocator.service.record.event_log import EventLog, LoggedEngine
 from allocator.service.rights import Rights
-from allocator.service.show import metrics
+from allocator.service.show import mesos_metrics, metrics
 from allocator.service.show.curves import Accounts, Curves
-from allocator.service.show.metric_definitions import GroupCollector
+from allocator.service.show.metric_definitions import register
 from allocator.service.show.offer_history import OfferTrail, StandingHistory
 from allocator.service.show.recorder import Recorder
 from allocator.service.show.shadows import Shadows
@@ -126,21 +126,20 @@ async def serve(config: Config, latency: LoopLatency, record: Path | None = None
             before_message=recorder.allow if recorder is not None else lambda: None,
         )
         stored = store_writer.statistics if store_writer is not None else None
-        registry = metrics.registry(
-            engine,
-            statistics,
-            recorder=recorder,
-            event_log=event_log,
-            stored=stored,
+        registry = mesos_metrics.registry(engine, statistics, event_log=event_log)
+        register(
+            registry,
+            (metrics.POOL, engine),
+            (metrics.LOOP, latency),
+            (metrics.GRPC, (rights, connections)),
+            (metrics.STORE, stored),
+            (metrics.RECORDER, recorder),
+            (metrics.ACCOUNTING, None if accountant is None else accountant.statistics),
+            (metrics.SHADOWS, shadows if shadows.followers else None),
         )
-        registry.register(GroupCollector(metrics.LOOP, latency))
-        registry.register(GroupCollector(metrics.GRPC, (rights, connections)))
-        if accountant is not None:
-            registry.register(GroupCollector(metrics.ACCOUNTING, accountant.statistics))
         waits = Waits(engine, statistics, shadows)
         await stack.enter_async_context(examining(waits, engine_lock))
         if shadows.followers:
-            registry.register(GroupCollector(metrics.SHADOWS, shadows))
             await stack.enter_async_context(
                 running_repeatedly(shadows.replay, _LOOK_EVERY, rest=BACKGROUND_REST)
             )

@@ -2,13 +2,15 @@
 
 from typing import Any
 
-from allocator.service.show import metrics, user_metrics
+from allocator.service.show import mesos_metrics, metrics, user_metrics
 from allocator.service.show.metric_definitions import MetricDefinition, MetricGroup
+
+GROUPS = (*user_metrics.GROUPS, *metrics.GROUPS, *mesos_metrics.GROUPS)
 
 
 def text() -> str:
     """Return a heading and a table for each group of metrics."""
-    return "\n".join(map(_table, (*user_metrics.GROUPS, *metrics.GROUPS)))
+    return "\n".join(map(_table, GROUPS))
 
 
 def _table(group: MetricGroup[Any]) -> str:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Generic, Literal, TypeAlias, TypeVar
 
+from prometheus_client import CollectorRegistry
 from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
@@ -87,3 +88,15 @@ class GroupCollector(Collector):
                 for labels, number in metric.samples(self._source):
                     family.add_metric(labels, number)
                 yield family
+
+
+def register(registry: CollectorRegistry, *groups: tuple[MetricGroup[Any], object]) -> None:
+    """Register groups of metrics, each with the object that it is read from.
+
+    Args:
+        registry: The registry to add to.
+        groups: Groups and their objects. A group whose object is None is not exported.
+    """
+    for group, source in groups:
+        if source is not None:
+            registry.register(GroupCollector(group, source))

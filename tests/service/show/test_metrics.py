@@ -11,7 +11,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from allocator.contract import allocator_pb2 as contract
 from allocator.contract import mesos_pb2 as mesos
-from allocator.service.show import metrics, user_metrics
+from allocator.service.show import mesos_metrics, metrics, user_metrics
 from tests.cluster.master_side import SECOND, agent_call, framework_info, resources
 from tests.service.served import Service, Stream, service
 
@@ -139,7 +139,7 @@ def test_names_follow_prometheus_conventions(tmp_path: Path) -> None:
 def test_the_service_shows_exactly_the_defined_metrics_with_their_types(tmp_path: Path) -> None:
     defined = {
         metric.name: metric.kind
-        for group in (*user_metrics.GROUPS, *metrics.GROUPS)
+        for group in (*user_metrics.GROUPS, *metrics.GROUPS, *mesos_metrics.GROUPS)
         for metric in group.metrics
     }
     settings = '[policy]\nname = "tsf"\n[[shadow]]\nname = "drf"\n[accounting]\n'
@@ -159,7 +159,7 @@ def test_the_name_of_a_metric_ends_with_its_unit() -> None:
         "seconds": "_seconds",
         "seconds since 1970": "_timestamp_seconds",
     }
-    for group in (*user_metrics.GROUPS, *metrics.GROUPS):
+    for group in (*user_metrics.GROUPS, *metrics.GROUPS, *mesos_metrics.GROUPS):
         for metric in group.metrics:
             name = metric.name.removesuffix("_total")
             ending = endings.get(metric.unit)

@@ -5,13 +5,14 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import pytest
+from prometheus_client import CollectorRegistry
 
 from allocator.cluster.engine import Engine
 from allocator.cluster.settings import DeclaredUser, EngineSettings
 from allocator.contract import allocator_pb2 as contract
 from allocator.fairness import policies
-from allocator.service.masters.session import SessionStatistics
-from allocator.service.show import metrics
+from allocator.service.show.metric_definitions import register
+from allocator.service.show.metrics import RECORDER
 from allocator.service.show.recorder import COLUMNS, MOST_ROWS, Recorder
 from tests.cluster.master_side import SECOND, START_NS, agent_call, framework_info, resources
 
@@ -167,7 +168,8 @@ def test_a_full_disk_ends_the_recording_but_not_the_allocation(
 ) -> None:
     recorder = Recorder(Path("/dev/full"), 0.001)
     engine = Engine(SETTINGS, before_change=lambda at: recorder.sample_until(engine, at))
-    scraped = metrics.registry(engine, SessionStatistics(), recorder=recorder)
+    scraped = CollectorRegistry()
+    register(scraped, (RECORDER, recorder))
     assert scraped.get_sample_value("longshare_recorder_failed") == 0.0
     assert drive(engine, 0.5, 1.0, 3.0) == drive(Engine(SETTINGS), 0.5, 1.0, 3.0)
     recorder.flush()
