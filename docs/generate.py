@@ -21,7 +21,7 @@ DOCS = Path(__file__).parent
 PAGES = [
     DOCS / name
     for name in (
-        "explanation/architecture.md",
+        "contributing/modules.md",
         "reference/command-line.md",
         "reference/configuration.md",
         "reference/contract.md",
